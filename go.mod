@@ -1,0 +1,3 @@
+module github.com/onceq/onceq
+
+go 1.26
