@@ -1,0 +1,28 @@
+// Package dedupe is the contract between onceq and the place where idempotency keys are
+// recorded: a [Store], the records it keeps, and the state machine that every store obeys.
+//
+// A key is claimed before any side effect. The winner of a claim holds a lease on the key, with a
+// deadline, and a fence: a number that rises with every claim. It renews the lease while it
+// works and settles it at the end. Whoever was overtaken finds its token stale, and changes
+// nothing.
+//
+// # The state machine
+//
+// [ClaimTable], [RenewTable] and [SettleTable] are the whole of it, as data. Stores written in Go
+// run the tables ([ApplyClaim], [ApplyRenew], [ApplySettle]); stores that live in a database
+// write the same rows as conditional statements. The package dedupetest checks every row
+// on either kind.
+//
+// # What a store must keep
+//
+//   - At most one live (token, fence) exists for a key. The fence only rises, also over Forget.
+//   - A done record never changes until its retention ends. A failed or parked one changes only
+//     by the claim that names its fence, or by an operator.
+//   - A stale token changes nothing.
+//   - Every entry of a batch is one conditional write, alone: it succeeds or fails without
+//     its neighbours.
+//   - Repeating a call whose answer was lost is always safe, and gives the answer that was lost. An
+//     ambiguous outcome is resolved by repeating the conditional write, never by a read: a read
+//     may see the state from before a commit in flight.
+//   - Safety rests on token and fence. A clock decides only when a lease is dead.
+package dedupe

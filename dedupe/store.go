@@ -1,0 +1,213 @@
+package dedupe
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// DefaultRetention is how long a finished record is kept when nothing else is said. It is
+// longer than any queue and dead-letter queue keep a message together on default settings (SQS: 14
+// days each), so that a replay finds the record.
+const DefaultRetention = 31 * 24 * time.Hour
+
+// Store records idempotency keys. Its methods may be called from many goroutines.
+//
+// Answers are by position: answer i belongs to entry i, and an entry fails alone, by its Err. When
+// the second result is not nil, nothing is known of any entry: each may or may not have been
+// applied, and the caller repeats the call.
+//
+// A batch has at most Limits.MaxBatch entries. A Claim batch holds each key once and is sorted by
+// key, so that two batches never wait for each other in opposite orders; the caller sees to both.
+type Store interface {
+	// Claim tries to win each key, as [ClaimTable] says.
+	Claim(ctx context.Context, rs []ClaimRequest) ([]Claim, error)
+	// Renew prolongs leases, as [RenewTable] says; it never shortens one.
+	Renew(ctx context.Context, rs []Renewal) ([]Renewed, error)
+	// Settle ends claims, as [SettleTable] says. It answers the status that is now stored
+	// under the token, so repeating it is safe.
+	Settle(ctx context.Context, ss []Settlement) ([]Settled, error)
+	// Get reads records, strongly consistent; nil = no record, or an expired one. It never decides
+	// anything: see the package comment.
+	Get(ctx context.Context, ks []Key) ([]*Record, error)
+	// List goes through records in the order of their keys. A record may be changed
+	// meanwhile; each is seen at most once. The sequence ends after the first error.
+	List(ctx context.Context, q Query) iter.Seq2[*Record, error]
+	// Forget removes records. Nil by position where the record is gone, or was not there.
+	Forget(ctx context.Context, fs []Forgotten) ([]error, error)
+	// Limits says what the store can hold. It does no I/O and its answer never changes.
+	Limits() Limits
+}
+
+// Limits states what a store can do.
+type Limits struct {
+	MaxResult int  // bytes of Settlement.Result and of Renewal.State
+	MaxBatch  int  // entries of one call, at least 1
+	Durable   bool // records outlive the process
+}
+
+// ClaimRequest asks for a key.
+type ClaimRequest struct {
+	Key Key
+	// Token is drawn by the caller, new for every claim; a repeat of the same claim keeps it.
+	Token Token
+	// TTL is the lease's length, counted by the store's clock from when it grants it. > 0.
+	TTL time.Duration
+	// Fingerprint is compared with the record's where both are given.
+	Fingerprint []byte
+	// Policy is stored with the claim. A dead, started claim is parked when the record or
+	// the request says Park.
+	Policy Policy
+	// Reopen is the fence of the failure, or park, whose dead letter this message is; 0 = none.
+	Reopen uint64
+	// Owner and MessageID are for people.
+	Owner, MessageID string
+}
+
+// Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
+func (q *ClaimRequest) Validate() error {
+	if err := q.Key.Validate(); err != nil {
+		return err
+	}
+	if q.Token == (Token{}) {
+		return fmt.Errorf("%w: ClaimRequest.Token is zero", ErrBadRequest)
+	}
+	if q.TTL <= 0 {
+		return fmt.Errorf("%w: ClaimRequest.TTL is %v, want more than 0", ErrBadRequest, q.TTL)
+	}
+	if q.Policy > Park {
+		return fmt.Errorf("%w: ClaimRequest.Policy is %v", ErrBadRequest, q.Policy)
+	}
+	return nil
+}
+
+// Outcome is the answer to a claim.
+type Outcome uint8
+
+// The outcomes of a claim.
+const (
+	Won           Outcome = iota + 1
+	InProgress            // another claim is live: Left, Age
+	AlreadyDone           // Record
+	AlreadyFailed         // Record
+	IsParked              // Record
+	Mismatch              // the payload differs from the record's: Record
+	Stale                 // the token belongs to an earlier, finished claim: a late packet
+)
+
+// String is the outcome in lower case with hyphens, as logs write it.
+func (o Outcome) String() string {
+	switch o {
+	case 0:
+		return "none"
+	case Won:
+		return "won"
+	case InProgress:
+		return "in-progress"
+	case AlreadyDone:
+		return "already-done"
+	case AlreadyFailed:
+		return "already-failed"
+	case IsParked:
+		return "parked"
+	case Mismatch:
+		return "mismatch"
+	case Stale:
+		return "stale"
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Claim is the answer to one ClaimRequest.
+type Claim struct {
+	Outcome  Outcome       // zero when Err is set
+	Lease    Lease         // Won
+	Fresh    bool          // Won: there was no record, or an expired one
+	FirstErr string        // Won: the text of the first failure of an earlier attempt
+	State    []byte        // Won: what earlier attempts saved
+	Left     time.Duration // InProgress: until the lease is dead
+	Age      time.Duration // InProgress: since the claim was won
+	Record   *Record       // AlreadyDone, AlreadyFailed, IsParked, Mismatch: a copy
+	Err      error
+}
+
+// Lease is a claim's hold on a key.
+type Lease struct {
+	Key     Key
+	Token   Token
+	Fence   uint64
+	Attempt int // from 1
+	// Deadline is the owner's view of when the lease dies: counted from before the request was
+	// sent, so early, never late.
+	Deadline time.Time
+}
+
+// Renewal prolongs a claim.
+type Renewal struct {
+	Key   Key
+	Token Token
+	TTL   time.Duration
+	// Started records that the handler is about to run. It matters under Park only.
+	Started bool
+	// State replaces what the run has saved; nil = unchanged.
+	State []byte
+}
+
+// Renewed is the answer to one Renewal.
+type Renewed struct {
+	Deadline time.Time // the owner's view, as in Lease
+	Err      error     // ErrLeaseLost, ErrBusy, …
+}
+
+// Settlement ends a claim.
+type Settlement struct {
+	Key   Key
+	Token Token
+	// To is Done, Failed, Released or Parked.
+	To Status
+	// Result is kept when To is Done.
+	Result []byte
+	// ErrClass and ErrText tell why To is not Done.
+	ErrClass, ErrText string
+	// Uncounted gives the attempt back when To is Released: a drain or a pause is nobody's
+	// failure.
+	Uncounted bool
+	// Joined says that the claim may be completed by the user's own transaction. A settlement
+	// then never turns claimed into done; it only tells whether that has happened.
+	Joined bool
+	// Retain is how long the record is kept; 0 = DefaultRetention.
+	Retain time.Duration
+}
+
+// Settled is the answer to one Settlement.
+type Settled struct {
+	Status Status // now stored under the token
+	Err    error  // ErrLeaseLost, ErrBusy, ErrResultSize, …
+}
+
+// Query selects records; zero fields select all.
+type Query struct {
+	Scope, Prefix string    // the scope, and how the key begins
+	Status        Status    // the status
+	Before        time.Time // last changed before
+	Limit         int       // at most so many
+}
+
+// Forgotten names a record to remove.
+type Forgotten struct {
+	Key   Key
+	Fence uint64 // must be the record's, else ErrLeaseLost
+	Force bool   // also a live claim, which is otherwise ErrBusy
+}
+
+// Owned is what a running job shows to a store that completes it in the user's transaction.
+type Owned interface {
+	// Lease is the job's claim.
+	Lease() Lease
+	// Retain is how long the completed record is to be kept.
+	Retain() time.Duration
+	// Join tells the worker that a transaction may complete the job: from now on it never writes
+	// done itself. The store calls it before it touches the transaction.
+	Join()
+}
