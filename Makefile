@@ -1,0 +1,93 @@
+# What a contributor runs. Go alone is enough for demo, test, bench and fuzz; check and lint
+# fetch their tools through the Go module proxy, at the versions pinned under internal/tools.
+
+GO ?= go
+
+# Passed on: make demo ARGS=-no-onceq; make test PKGS=./broker/... TESTFLAGS=-count=20
+ARGS ?=
+PKGS ?= ./...
+TESTFLAGS ?=
+# make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
+BENCH ?= .
+BENCHPKGS ?=
+BENCHFLAGS ?=
+# for each fuzz function
+FUZZTIME ?= 20s
+
+TOOL := $(GO) tool -modfile=internal/tools/go.mod
+LINT := $(GO) tool -modfile=internal/tools/lint/go.mod
+# Where the import path and folder of each package are wanted, "path folder" a line.
+PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## crash workers on 2,000 orders and count the charges (ARGS=-no-onceq: without the library)
+	$(GO) run ./examples/orders $(ARGS)
+
+# The trial build is the question itself: it fails where cgo is off, where no C compiler is
+# found, and where the C library's headers are missing.
+test: ## run all tests in random order, with the race detector where cgo and a C compiler are found
+	@race=-race; \
+	if ! why=$$($(GO) build -race runtime/cgo 2>&1); then \
+		race=; \
+		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
+	fi; \
+	set -x; $(GO) test $$race -shuffle=on $(TESTFLAGS) $(PKGS)
+
+check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
+
+fmt-check:
+	@out=$$($(TOOL) gofumpt -l .) || exit 1; \
+	if [ -n "$$out" ]; then echo "not formatted as gofumpt does it; run make fmt:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+
+fix-check:
+	$(GO) fix -diff ./...
+
+staticcheck:
+	$(TOOL) staticcheck ./...
+
+# golangci-lint's own module is left to make lint: tidying it fetches a thousand files.
+tidy-check:
+	@for m in $$(find . -name go.mod ! -path './.*' ! -path './internal/tools/lint/*'); do \
+		echo "$(GO) -C $$(dirname $$m) mod tidy -diff"; \
+		$(GO) -C $$(dirname $$m) mod tidy -diff || exit 1; \
+	done
+
+walls:
+	$(GO) test -count=1 -v -run '^TestWalls$$' ./internal/arch
+
+bench: ## run the benchmarks (BENCH=pattern, BENCHPKGS=packages)
+	@pkgs="$(BENCHPKGS)"; \
+	if [ -z "$$pkgs" ]; then \
+		list=$$($(PACKAGES)) || exit 1; \
+		pkgs=$$(echo "$$list" | while read -r pkg dir; do \
+			grep -qs '^func Benchmark' "$$dir"/*_test.go && echo "$$pkg"; \
+		done); \
+	fi; \
+	if [ -z "$$pkgs" ]; then echo "make bench: no package has a benchmark"; exit 0; fi; \
+	set -x; $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) $$pkgs
+
+lint: ## golangci-lint, a wider net than check (its first build takes minutes)
+	$(GO) -C internal/tools/lint mod tidy -diff
+	$(LINT) golangci-lint run ./...
+
+fuzz: ## run every fuzz function for FUZZTIME (20s) each
+	@list=$$($(PACKAGES)) || exit 1; \
+	echo "$$list" | while read -r pkg dir; do \
+		for name in $$(cat "$$dir"/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			echo "$(GO) test -fuzz $$name -fuzztime $(FUZZTIME) $$pkg"; \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+		done; \
+	done
+
+fmt: ## rewrite the code as check wants it
+	$(GO) fix ./...
+	$(TOOL) gofumpt -w .
