@@ -1,0 +1,178 @@
+package arch
+
+// A pattern names packages by their folder: "broker" is that one, "broker/..." that one and
+// all below it, "." the root package, "..." every one. The same holds for import paths.
+
+// sqliteDriver is the pure Go SQLite that tests and examples register; the store itself
+// takes any database/sql driver.
+const sqliteDriver = "modernc.org/sqlite"
+
+// core is what every user links: the standard library and this module, nothing else.
+var core = []string{
+	".", "broker/...", "dedupe", "dedupe/dedupetest", "dedupe/memstore",
+	"visibility", "dlq", "onceqtest", "adapters/membroker", "internal/...",
+}
+
+// programs are not imported by anything: they may print, and import what they show.
+var programs = []string{"examples/...", "cmd/...", "localstack/..."}
+
+// testSupport is code for tests that is not itself in _test.go files.
+var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "localstack/..."}
+
+// A layer says what its packages may reach, directly or through others. The first layer
+// whose pattern fits a package is its layer; a package without one is reported.
+type layer struct {
+	pkgs string
+	// may lists the packages of this module that the layer's code may reach, besides itself
+	// and the core's internal helpers; others lists import paths of other modules.
+	may, others []string
+	// testOthers lists what tests may reach besides, in other modules. Within this module a
+	// test may import anything, as long as that brings in no other module.
+	testOthers []string
+	why        string
+}
+
+var layers = []layer{
+	{
+		pkgs: "broker/brokertest", may: []string{"broker"},
+		why: "a driver's author takes the suite alone: the contract and the standard library",
+	},
+	{
+		pkgs: "broker",
+		why:  "the contract of drivers stands at the bottom; it and dedupe never know each other",
+	},
+	{
+		pkgs: "dedupe/dedupetest", may: []string{"dedupe"},
+		why: "a store's author takes the suite alone: the contract and the standard library",
+	},
+	{
+		pkgs: "dedupe/memstore", may: []string{"dedupe"},
+		why: "the stores know the store contract, never queues",
+	},
+	{
+		pkgs: "dedupe/sqlitestore", may: []string{"dedupe"}, testOthers: []string{sqliteDriver},
+		why: "the user picks the SQLite driver; the store speaks database/sql",
+	},
+	{
+		pkgs: "dedupe/pgstore", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		testOthers: []string{"..."},
+		why:        "a store imports its own database's client and the store contract",
+	},
+	{
+		pkgs: "dedupe/dynamostore", may: []string{"dedupe"}, others: []string{"github.com/aws/..."},
+		testOthers: []string{"..."},
+		why:        "a store imports its own database's client and the store contract",
+	},
+	{
+		pkgs: "dedupe",
+		why:  "the contract of stores stands at the bottom; it and broker never know each other",
+	},
+	{
+		pkgs: "visibility", may: []string{"broker"},
+		why: "it renews leases of any kind, so it knows no store and no processor",
+	},
+	{
+		pkgs: "dlq", may: []string{"broker"},
+		why: "dead letters are messages: whoever reads them needs a broker, not a store",
+	},
+	{
+		pkgs: ".", may: []string{"broker", "dedupe", "visibility", "dlq"},
+		why: "the processor joins the contracts; which queue and which store is the user's choice",
+	},
+	{
+		pkgs: "onceqtest", may: core,
+		why: "users' unit tests run in memory, without an SDK",
+	},
+	{
+		pkgs: "adapters/membroker", may: []string{"broker"},
+		why: "the memory queue is a driver like any other, and part of the core",
+	},
+	{
+		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "an adapter imports its own SDK and the core, never a store or another adapter",
+	},
+	{
+		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
+		why: "the core links these helpers, so they import no other module either",
+	},
+	{
+		pkgs: "localstack/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "it starts the real back ends and runs everything against them",
+	},
+	{
+		pkgs: "examples/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "examples show the parts together",
+	},
+	{
+		pkgs: "cmd/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "programs choose drivers and stores",
+	},
+}
+
+// A confined import may stand in the packages of only, and nowhere else. Where code is set,
+// only their non-test files are looked at: any test may import it.
+type confined struct {
+	imports, only []string
+	code          bool
+	why           string
+}
+
+var confinements = []confined{
+	{
+		imports: []string{"github.com/testcontainers/testcontainers-go/..."}, only: []string{"localstack/..."},
+		why: "Docker is one package's concern; everything else takes an address",
+	},
+	{
+		imports: []string{"testing/...", "onceqtest", "broker/brokertest", "dedupe/dedupetest"},
+		only:    testSupport, code: true,
+		why: "no program of a user's links the testing package because it imports onceq",
+	},
+	{
+		imports: []string{"C"},
+		why:     "the tests run on a machine with Go alone",
+	},
+}
+
+// A ban forbids names, "path.Name" or "path.*", or builtin functions without a path.
+type ban struct {
+	names  []string
+	pkgs   []string
+	except []string
+	// tests: the ban holds in _test.go files as well.
+	tests bool
+	why   string
+}
+
+var bans = []ban{
+	{
+		names: []string{"time.Sleep"}, pkgs: []string{"..."},
+		except: []string{"examples/...", "localstack/..."}, tests: true,
+		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
+	},
+	{
+		names: []string{"fmt.Print", "fmt.Printf", "fmt.Println", "print", "println"}, pkgs: []string{"..."}, except: programs,
+		why: "standard output belongs to the program, not to a library",
+	},
+	{
+		names: []string{"log.*"}, pkgs: []string{"..."}, except: programs,
+		why: "no global logger: the user passes a *slog.Logger",
+	},
+}
+
+// The rules below need more than a name; each says where it holds.
+var (
+	// noInit: nothing registers in init, so that importing the core has no effect.
+	noInit = core
+	// noPanic: a library that panics on what it was given takes the user's worker down. A panic
+	// passed on after recover is allowed, and one that a comment "// invariant: ..." on its line
+	// or the line before explains.
+	noPanic = core
+	// documented: each exported name has a doc comment, and so has each field of a struct
+	// named ...Config or ...Options, because that is where defaults and limits are told.
+	documented = []string{"..."}
+	// undocumented packages are imported by no user.
+	undocumented = []string{"internal/...", "examples/...", "cmd/..."}
+	// maxLines: a longer file has more than one job.
+	maxLines = 600
+)
