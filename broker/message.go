@@ -2,6 +2,7 @@ package broker
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -16,13 +17,14 @@ const TraceAttribute = "traceparent"
 // is a bearer token, new in each delivery, and is shortened when logged.
 type Receipt string
 
-// LogValue shortens the receipt, so that a log never holds one that could be used.
+// LogValue shortens the receipt to at most half of it and eight bytes, so that a log never
+// holds one that could be used.
 func (r Receipt) LogValue() slog.Value {
-	const shown = 8
-	if len(r) <= shown {
-		return slog.StringValue(string(r))
+	shown := string(r[:min(8, len(r)/2)])
+	if r != "" {
+		shown = strings.ToValidUTF8(shown, "") + "…"
 	}
-	return slog.StringValue(string(r[:shown]) + "…")
+	return slog.StringValue(shown)
 }
 
 // Message is one delivery of a message.
@@ -86,9 +88,25 @@ type Meta struct {
 	BodyEncoding string
 	// Dead is set on a dead letter and on its replay.
 	Dead *Dead
+	// Version is the version of the form that a newer onceq wrote; 0 = this one's own. It
+	// is kept, with Extra, so that a replay loses nothing.
+	Version int
 	// Extra holds the members that a newer version of onceq wrote and this one does not
-	// know: a run of JSON members without the braces, kept so that a replay loses nothing.
+	// know: a run of JSON members without the braces, as they came.
 	Extra string
+}
+
+// Clone returns a copy of m that shares nothing with it that can change; nil for nil.
+func (m *Meta) Clone() *Meta {
+	if m == nil {
+		return nil
+	}
+	c := *m
+	if m.Dead != nil {
+		d := *m.Dead
+		c.Dead = &d
+	}
+	return &c
 }
 
 // Dead says why a message became a dead letter.
@@ -106,6 +124,8 @@ type Dead struct {
 	Source string
 	// At is when the job failed.
 	At time.Time
+	// Extra holds the members that a newer version wrote, as in [Meta].
+	Extra string
 }
 
 // Outgoing is a message to send.
