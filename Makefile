@@ -81,11 +81,13 @@ lint: ## golangci-lint, a wider net than check (its first build takes minutes)
 
 fuzz: ## run every fuzz function for FUZZTIME (20s) each
 	@list=$$($(PACKAGES)) || exit 1; \
-	echo "$$list" | while read -r pkg dir; do \
-		for name in $$(cat "$$dir"/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
-			echo "$(GO) test -fuzz $$name -fuzztime $(FUZZTIME) $$pkg"; \
-			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
-		done; \
+	found=$$(echo "$$list" | while read -r pkg dir; do \
+		cat "$$dir"/*_test.go 2>/dev/null | sed -n "s|^func \(Fuzz[A-Za-z0-9_]*\)(.*|$$pkg \1|p"; \
+	done); \
+	if [ -z "$$found" ]; then echo "make fuzz: no package has a fuzz function"; exit 0; fi; \
+	echo "$$found" | while read -r pkg name; do \
+		echo "$(GO) test -fuzz $$name -fuzztime $(FUZZTIME) $$pkg"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
 	done
 
 fmt: ## rewrite the code as check wants it

@@ -114,6 +114,40 @@ func TestWallsFall(t *testing.T) {
 		{"the SQLite driver in the store", "layers", map[string]string{
 			"dedupe/sqlitestore/a.go": `package sqlitestore; import _ "modernc.org/sqlite"`,
 		}, "dedupe/sqlitestore: must not import modernc.org/sqlite"},
+		{"the suites know their own contract only", "layers", map[string]string{
+			"broker/brokertest/a.go": `package brokertest; import "m.test/m/broker"`,
+			"broker/a.go":            `package broker`,
+			"dedupe/dedupetest/a.go": `package dedupetest; import ("m.test/m/dedupe"; "m.test/m/broker")`,
+			"dedupe/a.go":            `package dedupe`,
+		}, "dedupe/dedupetest: must not import broker"},
+		{"the stores import their database's client", "layers", map[string]string{
+			"dedupe/pgstore/a.go":     `package pgstore; import "github.com/jackc/pgx/v5/pgconn"`,
+			"dedupe/dynamostore/a.go": `package dynamostore; import "github.com/aws/aws-sdk-go-v2/service/dynamodb"`,
+		}, ""},
+		{"a store imports another database's client", "layers", map[string]string{
+			"dedupe/pgstore/a.go": `package pgstore; import "github.com/aws/aws-sdk-go-v2/service/dynamodb"`,
+		}, "dedupe/pgstore: must not import github.com/aws"},
+		{"a store imports a queue's client", "layers", map[string]string{
+			"dedupe/dynamostore/a.go": `package dynamostore; import "cloud.google.com/go/pubsub/v2"`,
+		}, "dedupe/dynamostore: must not import cloud.google.com"},
+		{"users' test helpers take the core", "layers", map[string]string{
+			"onceqtest/a.go":          `package onceqtest; import ("m.test/m/adapters/membroker"; "m.test/m/dedupe/memstore")`,
+			"adapters/membroker/a.go": `package membroker`,
+			"dedupe/memstore/a.go":    `package memstore`,
+		}, ""},
+		{"users' test helpers take an SDK", "layers", map[string]string{
+			"onceqtest/a.go": `package onceqtest; import "github.com/stretchr/testify/require"`,
+		}, "onceqtest: must not import github.com/stretchr"},
+		{"programs import everything", "layers", map[string]string{
+			"examples/x/a.go":      `package main; import ("modernc.org/sqlite"; "m.test/m/adapters/awssqs")`,
+			"cmd/x/a.go":           `package main; import ("modernc.org/sqlite"; "m.test/m/adapters/awssqs")`,
+			"localstack/a.go":      `package localstack; import ("modernc.org/sqlite"; "m.test/m/adapters/awssqs")`,
+			"adapters/awssqs/a.go": `package awssqs`,
+		}, ""},
+		{"an adapter imports a program", "layers", map[string]string{
+			"adapters/awssqs/a.go": `package awssqs; import "m.test/m/localstack"`,
+			"localstack/a.go":      `package localstack`,
+		}, "adapters/awssqs: must not import localstack"},
 		{"a package that the table does not know", "layers", map[string]string{
 			"util/a.go": `package util`,
 		}, "util: belongs to no layer"},
@@ -196,7 +230,7 @@ func TestWallsFall(t *testing.T) {
 			"dlq/a.go": `package dlq; func f() { defer func() { if v := recover(); v != nil { panic(v) } }() }`,
 		}, ""},
 		{"a panic beside a recover", "panics", map[string]string{
-			"dlq/a.go": `package dlq; func f(e error) { defer func() { v := recover(); _ = v }(); panic(e) }`,
+			"dlq/a.go": `package dlq; func f(v any) { defer func() { v := recover(); _ = v }(); panic(v) }`,
 		}, "dlq/a.go:1: panic"},
 
 		{"a long file", "length", map[string]string{
@@ -233,10 +267,11 @@ func TestWallsFall(t *testing.T) {
 			"dlq/a.go": doc + "package dlq\n// Options are.\ntype Options struct {\n\tA int // A is.\n\tB int\n\tc int\n}",
 		}, "dlq/a.go:6: Options.B has no doc comment"},
 		{"what needs no comment", "docs", map[string]string{
-			"dlq/a.go":        doc + "package dlq\n// Things.\nvar (\n\tA = 1\n\tB = 2\n)\ntype t int\nfunc (t) M() {}\nfunc f() {}",
-			"internal/x/a.go": "package x\nfunc F() {}",
-			"cmd/x/a.go":      "package main\nfunc F() {}",
-			"dlq/a_test.go":   "package dlq\nfunc TestX() {}",
+			"dlq/a.go":          doc + "package dlq\n// Things.\nvar (\n\tA = 1\n\tB = 2\n)\ntype t int\nfunc (t) M() {}\nfunc f() {}",
+			"internal/x/a.go":   "package x\nfunc F() {}",
+			"cmd/x/a.go":        "package main\nfunc F() {}",
+			"localstack/x/a.go": "package main\nfunc F() {}",
+			"dlq/a_test.go":     "package dlq\nfunc TestX() {}",
 		}, ""},
 	} {
 		t.Run(c.check+"/"+c.name, func(t *testing.T) {
