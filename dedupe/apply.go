@@ -19,8 +19,9 @@ func ApplyClaim(r *Record, q *ClaimRequest, now time.Time, fence func() uint64) 
 			continue
 		}
 		c.Outcome = row.Outcome
-		c.Fresh = row.Change == TakeFresh
 		r.change(row.Change, q, now, fence)
+		// The repeat of a claim that was fresh is fresh, too: the first answer may be lost.
+		c.Fresh = row.Outcome == Won && r.Attempt == 1 && r.Created.Equal(r.ClaimedAt)
 		c.fill(r, now)
 		return c, row.Change != Keep
 	}
@@ -150,6 +151,22 @@ func (r *Record) settle(t *Settlement, now time.Time) {
 		r.ErrClass, r.LastErr = t.ErrClass, t.ErrText
 		r.FirstErr = cmp.Or(r.FirstErr, t.ErrText)
 	}
+}
+
+// ApplyForget tells whether f removes r, the record under its key or the zero Record, or why not. A record
+// that is not there, or has expired, is no error.
+func ApplyForget(r *Record, f *Forgotten, now time.Time) (remove bool, err error) {
+	switch a := at(r, now); {
+	case a == AtNone:
+		return false, nil
+	case r.Expired(now):
+		return true, nil
+	case r.Fence != f.Fence:
+		return false, ErrLeaseLost
+	case a == AtLive && !f.Force:
+		return false, ErrBusy
+	}
+	return true, nil
 }
 
 // Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].

@@ -140,8 +140,9 @@ type Record struct {
 	Expires          time.Time // zero while claimed or parked
 }
 
-// expired tells whether the record counts as absent.
-func (r *Record) expired(now time.Time) bool {
+// Expired tells whether the record's retention has ended: to claims, Get and List it then
+// counts as absent, removed or not.
+func (r *Record) Expired(now time.Time) bool {
 	switch r.Status {
 	case Done, Failed, Released:
 		return !now.Before(r.Expires)

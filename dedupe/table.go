@@ -138,7 +138,7 @@ var SettleTable = []SettleRow{
 
 // Meet classifies what a claim finds in r (the zero Record: nothing) at now.
 func Meet(r *Record, q *ClaimRequest, now time.Time) Situation {
-	if r.expired(now) {
+	if r.Expired(now) {
 		return Situation{At: AtNone}
 	}
 	return Situation{

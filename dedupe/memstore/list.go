@@ -1,0 +1,67 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// List goes through records in the order of scope, then key, byte by byte. It first collects the keys
+// of the records that match, 32 bytes each, and reads each record when its turn comes: what has
+// ceased to match meanwhile is left out, and what is new is not seen.
+func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		left := q.Limit
+		for _, k := range s.matching(&q) {
+			if ctx.Err() != nil {
+				break
+			}
+			r := s.get(k, time.Now())
+			if r == nil || !matches(r, &q) {
+				continue
+			}
+			if !yield(r, nil) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(nil, fmt.Errorf("memstore: %w", err))
+		}
+	}
+}
+
+func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
+	var keys []dedupe.Key
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for _, e := range sh.entries {
+			for ; e != nil; e = e.chain {
+				if matches(&e.rec, q) {
+					keys = append(keys, e.rec.Key)
+				}
+			}
+		}
+		sh.mu.Unlock()
+	}
+	slices.SortFunc(keys, func(a, b dedupe.Key) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
+	})
+	return keys
+}
+
+func matches(r *dedupe.Record, q *dedupe.Query) bool {
+	return (q.Scope == "" || r.Key.Scope == q.Scope) &&
+		strings.HasPrefix(r.Key.Key, q.Prefix) &&
+		(q.Status == 0 || r.Status == q.Status) &&
+		(q.Before.IsZero() || r.Updated.Before(q.Before))
+}

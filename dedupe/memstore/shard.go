@@ -1,0 +1,155 @@
+package memstore
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	shardBits  = 6
+	shardCount = 1 << shardBits
+	// dropsPerClaim is how many expired records of its shard a claim of a new key takes along. Two for
+	// one lets the expired ones die out.
+	dropsPerClaim = 2
+	// maxSlab is the most entries that a shard allocates at once.
+	maxSlab = 64
+)
+
+// entry is a record with its places in the shard.
+type entry struct {
+	rec    dedupe.Record
+	hash   uint64
+	chain  *entry // the next entry with the same hash, or the next free one
+	dated  node   // in the queue of expiries; at heap[slot-1] when slot > 0
+	slot   int
+	expiry int64 // rec.Expires by the shard's clock, while queued
+	done   node  // in the list of done records
+}
+
+// shard is a part of the store with its own mutex. No two are ever locked at once.
+type shard struct {
+	mu      sync.Mutex
+	born    time.Time
+	entries map[uint64]*entry
+	free    *entry
+	slab    []entry // not yet used
+	size    int     // entries allocated, ever
+	queue   queue   // every record that expires
+	done    list    // done records, the oldest first
+
+	// What makeRoom looks at without the mutex: when the next record expires and when the oldest
+	// done one was finished, by the shard's clock; never = there is none.
+	nextExpiry, oldestDone atomic.Int64
+
+	_ [64]byte // the neighbour's mutex is on another cache line
+}
+
+func (sh *shard) init(born time.Time) {
+	sh.born = born
+	sh.entries = make(map[uint64]*entry)
+	sh.done.of = func(e *entry) *node { return &e.done }
+	sh.queue.inOrder.of = func(e *entry) *node { return &e.dated }
+	sh.nextExpiry.Store(never)
+	sh.oldestDone.Store(never)
+}
+
+// clock is t as a number. Counted from the store's birth it follows the monotonic clock and
+// cannot overflow: it ends at never.
+func (sh *shard) clock(t time.Time) int64 { return int64(t.Sub(sh.born)) }
+
+func (sh *shard) find(h uint64, k dedupe.Key) *entry {
+	e := sh.entries[h]
+	for e != nil && e.rec.Key != k {
+		e = e.chain
+	}
+	return e
+}
+
+// add makes an entry with an empty record.
+func (sh *shard) add(h uint64) *entry {
+	e := sh.free
+	if e != nil {
+		sh.free = e.chain
+	} else {
+		if len(sh.slab) == 0 {
+			sh.slab = make([]entry, min(maxSlab, sh.size+1))
+			sh.size += len(sh.slab)
+		}
+		e = &sh.slab[0]
+		sh.slab = sh.slab[1:]
+	}
+	e.hash = h
+	e.chain = sh.entries[h]
+	sh.entries[h] = e
+	return e
+}
+
+// remove takes e out; it may be used for another key at once.
+func (sh *shard) remove(e *entry) {
+	sh.unlink(e)
+	sh.publish()
+	if first := sh.entries[e.hash]; first != e {
+		for first.chain != e {
+			first = first.chain
+		}
+		first.chain = e.chain
+	} else if e.chain != nil {
+		sh.entries[e.hash] = e.chain
+	} else {
+		delete(sh.entries, e.hash)
+	}
+	*e = entry{chain: sh.free}
+	sh.free = e
+}
+
+// relink puts e where its record, which has changed, belongs.
+func (sh *shard) relink(e *entry) {
+	sh.unlink(e)
+	if !e.rec.Expires.IsZero() {
+		e.expiry = sh.clock(e.rec.Expires)
+		sh.queue.push(e)
+	}
+	if e.rec.Status == dedupe.Done {
+		sh.done.push(e)
+	}
+	sh.publish()
+}
+
+func (sh *shard) unlink(e *entry) {
+	sh.queue.remove(e)
+	sh.done.remove(e)
+}
+
+func (sh *shard) publish() {
+	next, oldest := int64(never), int64(never)
+	if e := sh.queue.first(); e != nil {
+		next = e.expiry
+	}
+	if e := sh.done.first; e != nil {
+		oldest = sh.clock(e.rec.Finished)
+	}
+	// A store is dearer than a load, and the first of a long queue seldom changes.
+	if sh.nextExpiry.Load() != next {
+		sh.nextExpiry.Store(next)
+	}
+	if sh.oldestDone.Load() != oldest {
+		sh.oldestDone.Store(oldest)
+	}
+}
+
+// dropExpired removes up to most records that have expired and tells how many.
+func (sh *shard) dropExpired(now time.Time, most int) int {
+	n := 0
+	for n < most {
+		e := sh.queue.first()
+		if e == nil || !e.rec.Expired(now) {
+			break
+		}
+		sh.remove(e)
+		n++
+	}
+	return n
+}

@@ -1,0 +1,309 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// The defaults of [Options].
+const (
+	DefaultMaxRecords = 1_000_000
+	DefaultMaxResult  = 1 << 20
+	DefaultMaxBatch   = 1000
+)
+
+// Options of a [Store]; the zero value, and nil, take every default.
+type Options struct {
+	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new key
+	// drops an expired record, else the oldest done one; claimed, released, failed and parked records
+	// are never dropped before they expire, and where there is nothing to drop the claim is answered
+	// [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and state.
+	// Default 1,000,000; at least 1.
+	MaxRecords int
+	// MaxResult bounds one result and one saved state, in bytes. Default 1 MiB; at least 1.
+	MaxResult int
+	// MaxBatch bounds the entries of one call. Default 1,000; at least 1.
+	MaxBatch int
+	// Logger is warned once, when the first done record is dropped before its retention ended:
+	// from then on a late duplicate of it would run again. Default: none.
+	Logger *slog.Logger
+}
+
+// fences is one counter for all stores of the process, so that a store made anew never repeats a
+// fence of the one before it, not even where the clock stands still. The first store sets it to
+// the time in microseconds, which a later process can only exceed: nobody claims a
+// million times a second for as long as a process runs.
+var fences atomic.Uint64
+
+func raiseFences(floor uint64) {
+	for {
+		f := fences.Load()
+		if f >= floor || fences.CompareAndSwap(f, floor) {
+			return
+		}
+	}
+}
+
+func nextFence() uint64 { return fences.Add(1) }
+
+// Store is a [dedupe.Store] in memory. Make one with [New].
+type Store struct {
+	shards []shard
+	seed   maphash.Seed
+	born   time.Time // the origin of the shards' clock
+	limits dedupe.Limits
+	most   int64
+	logger *slog.Logger
+
+	_       [64]byte // the counters below change with every claim, the fields above never
+	count   atomic.Int64
+	evicted atomic.Uint64
+}
+
+var _ dedupe.Store = (*Store)(nil)
+
+// New makes an empty store. Nil options are the defaults. The error names the option that makes no
+// sense.
+func New(o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	records, err := option("MaxRecords", o.MaxRecords, DefaultMaxRecords)
+	if err != nil {
+		return nil, err
+	}
+	result, err := option("MaxResult", o.MaxResult, DefaultMaxResult)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := option("MaxBatch", o.MaxBatch, DefaultMaxBatch)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	raiseFences(uint64(max(1, now.UnixMicro())))
+	s := &Store{
+		shards: make([]shard, shardCount),
+		seed:   maphash.MakeSeed(),
+		born:   now,
+		limits: dedupe.Limits{MaxResult: result, MaxBatch: batch},
+		most:   int64(records),
+		logger: o.Logger,
+	}
+	for i := range s.shards {
+		s.shards[i].init(now)
+	}
+	return s, nil
+}
+
+func option(name string, v, def int) (int, error) {
+	switch {
+	case v == 0:
+		return def, nil
+	case v < 0:
+		return 0, fmt.Errorf("memstore: Options.%s is %d, want at least 1, or 0 for %d", name, v, def)
+	}
+	return v, nil
+}
+
+// Limits says what the store can hold. It is not durable.
+func (s *Store) Limits() dedupe.Limits { return s.limits }
+
+// Len is the number of records, those included that have expired and were not dropped yet.
+func (s *Store) Len() int { return int(s.count.Load()) }
+
+// Evicted counts the done records that were dropped before their retention ended, to make room.
+func (s *Store) Evicted() uint64 { return s.evicted.Load() }
+
+// check answers for a whole call.
+func (s *Store) check(ctx context.Context, n int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memstore: %w", err)
+	}
+	if n > s.limits.MaxBatch {
+		return fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, s.limits.MaxBatch)
+	}
+	return nil
+}
+
+func (s *Store) checkSize(field string, b []byte) error {
+	if len(b) > s.limits.MaxResult {
+		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), s.limits.MaxResult)
+	}
+	return nil
+}
+
+// Claim tries to win each key. Each entry is applied alone, in order, so a key may stand in a batch
+// more than once. Besides what the contract names, an entry may be answered [dedupe.ErrFull].
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	if err := s.check(ctx, len(rs)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]dedupe.Claim, len(rs))
+	for i := range rs {
+		if err := rs[i].Validate(); err != nil {
+			out[i].Err = err
+			continue
+		}
+		s.claim(&out[i], &rs[i], now)
+	}
+	return out, nil
+}
+
+func (s *Store) claim(c *dedupe.Claim, q *dedupe.ClaimRequest, now time.Time) {
+	h := s.hash(q.Key)
+	sh := s.shard(h)
+	sh.mu.Lock()
+	e := sh.find(h, q.Key)
+	if e == nil {
+		s.count.Add(-int64(sh.dropExpired(now, dropsPerClaim)))
+		if !s.reserve() {
+			sh.mu.Unlock()
+			if !s.makeRoom(now) {
+				c.Err = dedupe.ErrFull
+				return
+			}
+			sh.mu.Lock()
+			if e = sh.find(h, q.Key); e != nil {
+				s.count.Add(-1)
+			}
+		}
+		if e == nil {
+			e = sh.add(h)
+			e.rec.Key = q.Key
+		}
+	}
+	var changed bool
+	*c, changed = dedupe.ApplyClaim(&e.rec, q, now, nextFence)
+	if changed {
+		sh.relink(e)
+	}
+	if c.Outcome == dedupe.Won {
+		c.Lease.Deadline = e.rec.LeaseUntil
+	}
+	sh.mu.Unlock()
+}
+
+// Renew prolongs leases. Each entry is applied alone, in order.
+func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if err := s.check(ctx, len(rs)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]dedupe.Renewed, len(rs))
+	for i := range rs {
+		n := &rs[i]
+		if out[i].Err = n.Validate(); out[i].Err != nil {
+			continue
+		}
+		if out[i].Err = s.checkSize("Renewal.State", n.State); out[i].Err != nil {
+			continue
+		}
+		h := s.hash(n.Key)
+		sh := s.shard(h)
+		sh.mu.Lock()
+		if e := sh.find(h, n.Key); e == nil {
+			out[i].Err = dedupe.ErrLeaseLost
+		} else if out[i].Err = dedupe.ApplyRenew(&e.rec, n, now); out[i].Err == nil {
+			out[i].Deadline = e.rec.LeaseUntil
+		}
+		sh.mu.Unlock()
+	}
+	return out, nil
+}
+
+// Settle ends claims. Each entry is applied alone, in order.
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if err := s.check(ctx, len(ss)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]dedupe.Settled, len(ss))
+	for i := range ss {
+		t := &ss[i]
+		if out[i].Err = t.Validate(); out[i].Err != nil {
+			continue
+		}
+		if out[i].Err = s.checkSize("Settlement.Result", t.Result); out[i].Err != nil {
+			continue
+		}
+		h := s.hash(t.Key)
+		sh := s.shard(h)
+		sh.mu.Lock()
+		if e := sh.find(h, t.Key); e == nil {
+			out[i].Err = dedupe.ErrLeaseLost
+		} else {
+			var changed bool
+			if out[i], changed = dedupe.ApplySettle(&e.rec, t, now); changed {
+				sh.relink(e)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return out, nil
+}
+
+// Get reads records; the answers are copies.
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.check(ctx, len(ks)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]*dedupe.Record, len(ks))
+	for i, k := range ks {
+		out[i] = s.get(k, now)
+	}
+	return out, nil
+}
+
+func (s *Store) get(k dedupe.Key, now time.Time) *dedupe.Record {
+	h := s.hash(k)
+	sh := s.shard(h)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := sh.find(h, k); e != nil && !e.rec.Expired(now) {
+		return e.rec.Clone()
+	}
+	return nil
+}
+
+// Forget removes records.
+func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	if err := s.check(ctx, len(fs)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]error, len(fs))
+	for i := range fs {
+		f := &fs[i]
+		if out[i] = f.Key.Validate(); out[i] != nil {
+			continue
+		}
+		h := s.hash(f.Key)
+		sh := s.shard(h)
+		sh.mu.Lock()
+		if e := sh.find(h, f.Key); e != nil {
+			var remove bool
+			if remove, out[i] = dedupe.ApplyForget(&e.rec, f, now); remove {
+				sh.remove(e)
+				s.count.Add(-1)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return out, nil
+}
+
+func (s *Store) hash(k dedupe.Key) uint64 {
+	// Keys that collide share a chain and are told apart there.
+	return maphash.String(s.seed, k.Scope)*0x9e3779b97f4a7c15 + maphash.String(s.seed, k.Key)
+}
+
+func (s *Store) shard(h uint64) *shard { return &s.shards[h>>(64-shardBits)] }
