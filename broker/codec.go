@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,8 +38,8 @@ const (
 //	k     Key                          be    BodyEncoding
 //	c     CorrelationID                dead  Dead, an object:
 //	cr    Created, Unix milliseconds           f Fence, c Class, fe FirstErr, le LastErr,
-//	nb    NotBefore, the same                  a Attempts, s Source, at At
-//	ex    Expires, the same
+//	nb    NotBefore, the same                  a Attempts, s Source, at At,
+//	ex    Expires, the same                    ua Attributes, an object of texts
 //
 // A version only ever adds members; what it does not know it keeps ([Meta].Extra and
 // [Dead].Extra) and writes again, together with the higher version number. A change that
@@ -95,6 +97,7 @@ func appendDead(dst []byte, d *Dead) []byte {
 	dst = appendIntMember(dst, `,"a":`, int64(max(0, d.Attempts)))
 	dst = appendTextMember(dst, `,"s":`, d.Source)
 	dst = appendTimeMember(dst, `,"at":`, d.At)
+	dst = appendTextsMember(dst, `,"ua":`, d.Attributes)
 	dst = appendExtra(dst, d.Extra, isDeadMember)
 	if len(dst) > start {
 		// Every member brought its own comma, the first one too.
@@ -109,6 +112,21 @@ func appendTextMember(dst []byte, name, s string) []byte {
 	}
 	dst = append(dst, name...)
 	return appendText(dst, s)
+}
+
+// appendTextsMember writes the names in order, so that equal metadata is equal text.
+func appendTextsMember(dst []byte, name string, texts map[string]string) []byte {
+	if len(texts) == 0 {
+		return dst
+	}
+	dst = append(dst, name...)
+	comma := byte('{')
+	for _, k := range slices.Sorted(maps.Keys(texts)) {
+		dst = appendText(append(dst, comma), k)
+		dst = appendText(append(dst, ':'), texts[k])
+		comma = ','
+	}
+	return append(dst, '}')
 }
 
 func appendIntMember(dst []byte, name string, n int64) []byte {

@@ -112,6 +112,9 @@ func (r *metaReader) dead() (*Dead, error) {
 		case "at":
 			d.At, err = r.time()
 			return 1 << 6, err
+		case "ua":
+			d.Attributes, err = r.texts()
+			return 1 << 7, err
 		}
 		return 0, nil
 	})
@@ -132,7 +135,7 @@ func isMetaMember(name string) bool {
 
 func isDeadMember(name string) bool {
 	switch name {
-	case "f", "c", "fe", "le", "a", "s", "at":
+	case "f", "c", "fe", "le", "a", "s", "at", "ua":
 		return true
 	}
 	return false

@@ -21,6 +21,7 @@ func fullMeta() *Meta {
 		Dead: &Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone",
 			Attempts: 4, Source: "orders", At: ms(1764000003000),
+			Attributes: map[string]string{"b": "2", "a": "1\x00"},
 		},
 	}
 }
@@ -37,7 +38,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{
 			"all members", fullMeta(), `{"v":1,"id":"j-1","t":"mail","k":"order-7","c":"req-9","cr":1764000000123,` +
 				`"nb":1764000001000,"ex":1764000002000,"ma":5,"p":-3,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
-				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000}}`,
+				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000,"ua":{"a":"1\u0000","b":"2"}}}`,
 		},
 		{"the epoch is a time", &Meta{Created: ms(0)}, `{"v":1,"cr":0}`},
 		{"timeout rounded up", &Meta{Timeout: 1}, `{"v":1,"to":1}`},

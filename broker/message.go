@@ -2,6 +2,7 @@ package broker
 
 import (
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 )
@@ -104,6 +105,7 @@ func (m *Meta) Clone() *Meta {
 	c := *m
 	if m.Dead != nil {
 		d := *m.Dead
+		d.Attributes = maps.Clone(d.Attributes)
 		c.Dead = &d
 	}
 	return &c
@@ -124,6 +126,9 @@ type Dead struct {
 	Source string
 	// At is when the job failed.
 	At time.Time
+	// Attributes are the user's, where the dead-letter queue had no room for them beside our
+	// own; a replay gives them back their places.
+	Attributes map[string]string
 	// Extra holds the members that a newer version wrote, as in [Meta].
 	Extra string
 }

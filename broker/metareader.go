@@ -147,6 +147,43 @@ func (r *metaReader) text() (string, error) {
 	return r.quoted()
 }
 
+// texts reads an object of texts.
+func (r *metaReader) texts() (map[string]string, error) {
+	if r.null() {
+		return nil, nil
+	}
+	if !r.take('{') {
+		return nil, r.fail(r.i, "want an object, have %s", r.here())
+	}
+	r.space()
+	if r.take('}') {
+		return nil, nil
+	}
+	texts := make(map[string]string)
+	for {
+		r.space()
+		name, err := r.quoted()
+		if err != nil {
+			return nil, err
+		}
+		r.space()
+		if !r.take(':') {
+			return nil, r.fail(r.i, "want a colon, have %s", r.here())
+		}
+		r.space()
+		if texts[name], err = r.quoted(); err != nil {
+			return nil, err
+		}
+		r.space()
+		if r.take('}') {
+			return texts, nil
+		}
+		if !r.take(',') {
+			return nil, r.fail(r.i, "want a comma or the end of the object, have %s", r.here())
+		}
+	}
+}
+
 func (r *metaReader) time() (time.Time, error) {
 	if r.null() {
 		return time.Time{}, nil
