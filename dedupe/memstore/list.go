@@ -44,11 +44,9 @@ func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for _, e := range sh.entries {
-			for ; e != nil; e = e.chain {
-				if matches(&e.rec, q) {
-					keys = append(keys, e.rec.Key)
-				}
+		for e := range sh.table.all() {
+			if matches(&e.rec, q) {
+				keys = append(keys, e.rec.Key)
 			}
 		}
 		sh.mu.Unlock()

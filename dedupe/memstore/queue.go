@@ -5,41 +5,44 @@ import "math"
 // never is a time that does not come.
 const never = math.MaxInt64
 
-// node is an entry's place in a list.
-type node struct {
-	prev, next *entry
-	in         bool
-}
+// The lists that an entry may be in, and its node there.
+const (
+	inQueue = iota
+	inDone
+)
 
-// list is a list of entries; of tells which of an entry's nodes is the list's.
+// node is an entry's place in a list.
+type node struct{ prev, next *entry }
+
+// list is a list of entries through one of their nodes.
 type list struct {
 	first, last *entry
-	of          func(*entry) *node
+	which       uint8
 }
 
 func (l *list) push(e *entry) {
-	n := l.of(e)
-	n.prev, n.next, n.in = l.last, nil, true
+	e.nodes[l.which] = node{prev: l.last}
 	if l.last != nil {
-		l.of(l.last).next = e
+		l.last.nodes[l.which].next = e
 	} else {
 		l.first = e
 	}
 	l.last = e
 }
 
+// remove takes e out, if it is in.
 func (l *list) remove(e *entry) {
-	n := l.of(e)
-	if !n.in {
+	n := &e.nodes[l.which]
+	if n.prev == nil && l.first != e {
 		return
 	}
 	if n.prev != nil {
-		l.of(n.prev).next = n.next
+		n.prev.nodes[l.which].next = n.next
 	} else {
 		l.first = n.next
 	}
 	if n.next != nil {
-		l.of(n.next).prev = n.prev
+		n.next.nodes[l.which].prev = n.prev
 	} else {
 		l.last = n.prev
 	}

@@ -22,23 +22,22 @@ const (
 type entry struct {
 	rec    dedupe.Record
 	hash   uint64
-	chain  *entry // the next entry with the same hash, or the next free one
-	dated  node   // in the queue of expiries; at heap[slot-1] when slot > 0
-	slot   int
-	expiry int64 // rec.Expires by the shard's clock, while queued
-	done   node  // in the list of done records
+	chain  *entry  // the next entry of the same bucket, or the next free one
+	nodes  [2]node // inQueue and inDone
+	slot   int     // in the queue's heap, from 1
+	expiry int64   // rec.Expires by the shard's clock, while queued
 }
 
 // shard is a part of the store with its own mutex. No two are ever locked at once.
 type shard struct {
-	mu      sync.Mutex
-	born    time.Time
-	entries map[uint64]*entry
-	free    *entry
-	slab    []entry // not yet used
-	size    int     // entries allocated, ever
-	queue   queue   // every record that expires
-	done    list    // done records, the oldest first
+	mu    sync.Mutex
+	born  time.Time
+	table table
+	free  *entry
+	slab  []entry // not yet used
+	size  int     // entries allocated, ever
+	queue queue   // every record that expires
+	done  list    // done records, the oldest first
 
 	// What makeRoom looks at without the mutex: when the next record expires and when the oldest
 	// done one was finished, by the shard's clock; never = there is none.
@@ -49,9 +48,8 @@ type shard struct {
 
 func (sh *shard) init(born time.Time) {
 	sh.born = born
-	sh.entries = make(map[uint64]*entry)
-	sh.done.of = func(e *entry) *node { return &e.done }
-	sh.queue.inOrder.of = func(e *entry) *node { return &e.dated }
+	sh.done.which = inDone
+	sh.queue.inOrder.which = inQueue
 	sh.nextExpiry.Store(never)
 	sh.oldestDone.Store(never)
 }
@@ -61,11 +59,12 @@ func (sh *shard) init(born time.Time) {
 func (sh *shard) clock(t time.Time) int64 { return int64(t.Sub(sh.born)) }
 
 func (sh *shard) find(h uint64, k dedupe.Key) *entry {
-	e := sh.entries[h]
-	for e != nil && e.rec.Key != k {
-		e = e.chain
+	for e := sh.table.chain(h); e != nil; e = e.chain {
+		if e.hash == h && e.rec.Key == k {
+			return e
+		}
 	}
-	return e
+	return nil
 }
 
 // add makes an entry with an empty record.
@@ -82,8 +81,7 @@ func (sh *shard) add(h uint64) *entry {
 		sh.slab = sh.slab[1:]
 	}
 	e.hash = h
-	e.chain = sh.entries[h]
-	sh.entries[h] = e
+	sh.table.add(e)
 	return e
 }
 
@@ -91,16 +89,7 @@ func (sh *shard) add(h uint64) *entry {
 func (sh *shard) remove(e *entry) {
 	sh.unlink(e)
 	sh.publish()
-	if first := sh.entries[e.hash]; first != e {
-		for first.chain != e {
-			first = first.chain
-		}
-		first.chain = e.chain
-	} else if e.chain != nil {
-		sh.entries[e.hash] = e.chain
-	} else {
-		delete(sh.entries, e.hash)
-	}
+	sh.table.remove(e)
 	*e = entry{chain: sh.free}
 	sh.free = e
 }
