@@ -1,0 +1,46 @@
+// Package membroker is a queue in memory with the behaviour of a real one: visibility
+// timeouts, receipts, delivery counts, delays, message groups, deduplication, native
+// redrive and limits. It is a queue, not a channel: what is received and not acked comes
+// back.
+//
+// It is for unit tests, the demo and benchmarks. It is not durable: the messages end with
+// the process, and [broker.Limits.Durable] says so.
+//
+// A [Preset] gives a broker the limits and the habits of SQS or Pub/Sub, so that a test
+// meets what production will answer. The preset Memory has generous limits and is the
+// strictest about receipts: a receipt is dead once its delivery was nacked or has expired.
+//
+//	                          Memory       SQSStandard   SQSFIFO       PubSub
+//	late ack                  expired      removes       expired       removes
+//	late extension, nack      expired      ok, nothing   expired       ok, nothing
+//	ack of an old receipt     expired      ok, nothing   expired       ok, nothing
+//	ack once more             ok           ok            ok            ok
+//	receipt after a nack      dead         valid until the nack's delay has passed
+//	groups                    in order     carried only  required      in order
+//	deduplication             none         none          5 minutes     none
+//	over the in-flight limit  –            throttled     no messages   –
+//	redrive keeps the ID      yes          yes           yes           no
+//
+// A late ack comes after the deadline and before the next delivery; an old receipt is one
+// whose message has been delivered again. A receipt that this broker never gave out is
+// answered ErrReceiptExpired.
+//
+// # Order
+//
+// Messages without a group are delivered in the order in which they became visible; one
+// that comes back goes to the end. In a group, a message that is in flight or delayed
+// holds the later ones of its group and no others. One receive may bring several of a
+// group, in order. Depth counts held followers as visible, as SQS does.
+//
+// # Time
+//
+// Nothing polls. A waiting receive is handed its messages by the call, or by the one
+// timer, that makes them visible, in the order in which the receives came. The broker has
+// no goroutine of its own, so it works inside a testing/synctest bubble and may be dropped
+// there without [Broker.Close]. It belongs to the bubble in which it was made.
+//
+// # Faults
+//
+// [Options.Fault] delays a call, fails it, fails single entries of it, or applies it and
+// loses the reply.
+package membroker

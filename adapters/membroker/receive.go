@@ -1,0 +1,302 @@
+package membroker
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Receive brings up to o.Max messages that are visible, or waits for the first. With the
+// most messages in flight that the preset allows, it is answered ErrThrottled
+// (SQSStandard) or brings nothing (SQSFIFO).
+func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	if err := b.complete(&o); err != nil {
+		return nil, err
+	}
+	f, err := b.before(ctx, Receive, o.Max)
+	if err != nil {
+		return nil, err
+	}
+	ms, err := b.receive(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	ended := pause(ctx, f.ReplyDelay)
+	switch {
+	case f.Err != nil:
+		return nil, b.fail(Receive, f.Err)
+	case ended != nil && len(ms) == 0:
+		return nil, b.fail(Receive, ended)
+	}
+	return handOut(ms), nil
+}
+
+// complete checks o and puts the defaults in.
+func (b *Broker) complete(o *broker.ReceiveOptions) error {
+	l := &b.rules.limits
+	if o.Max < 1 || o.Max > l.ReceiveBatch {
+		return b.fail(Receive, unsupported("a Max of %d; it is within 1 and %d", o.Max, l.ReceiveBatch))
+	}
+	switch {
+	case o.Wait < 0:
+		o.Wait = l.MaxWait
+	case o.Wait > l.MaxWait:
+		return b.fail(Receive, unsupported("a Wait of %v; it is at most %v", o.Wait, l.MaxWait))
+	}
+	switch {
+	case o.Visibility == 0:
+		o.Visibility = b.visibility
+	case o.Visibility < l.MinHold || o.Visibility > l.MaxHold:
+		return b.fail(Receive, unsupported("a Visibility of %v; it is within %v and %v", o.Visibility, l.MinHold, l.MaxHold))
+	}
+	return nil
+}
+
+// receive gives messages that still share their memory with the queue.
+func (b *Broker) receive(ctx context.Context, o *broker.ReceiveOptions) ([]broker.Message, error) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, b.fail(Receive, broker.ErrClosed)
+	}
+	now := b.begin()
+	if b.rules.throttles && b.queue.inFlightN >= b.rules.maxInFlight {
+		b.end(now)
+		b.mu.Unlock()
+		return nil, b.fail(Receive, fmt.Errorf("%w: OverLimit: %d messages are in flight", broker.ErrThrottled, b.rules.maxInFlight))
+	}
+	// Whatever became visible in begin belongs to those who wait already.
+	b.serve(now)
+	if ms := b.deliver(o.Max, o.Visibility, now); ms != nil || o.Wait == 0 {
+		b.end(now)
+		b.mu.Unlock()
+		return ms, nil
+	}
+	w := &waiter{max: o.Max, visibility: o.Visibility, done: make(chan struct{})}
+	b.waiters.push(w)
+	b.end(now)
+	b.mu.Unlock()
+	return b.await(ctx, w, o.Wait)
+}
+
+// await waits until w was served, its time is up or ctx ends. What was handed to w is
+// returned in each case, so that nothing is stranded.
+func (b *Broker) await(ctx context.Context, w *waiter, d time.Duration) ([]broker.Message, error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiters.remove(w)
+	switch {
+	case w.ms != nil:
+		return w.ms, nil
+	case b.closed:
+		return nil, b.fail(Receive, broker.ErrClosed)
+	case ctx.Err() != nil:
+		return nil, b.fail(Receive, ctx.Err())
+	}
+	return nil, nil
+}
+
+// waiter is a receive that waits.
+type waiter struct {
+	max        int
+	visibility time.Duration
+	done       chan struct{}
+	ms         []broker.Message // set before done is closed
+	prev, next *waiter
+	queued     bool
+}
+
+// waiters are served in the order in which they came.
+type waiters struct{ first, last *waiter }
+
+func (l *waiters) push(w *waiter) {
+	w.queued, w.prev = true, l.last
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+}
+
+// pop takes the first one; nil when there is none.
+func (l *waiters) pop() *waiter {
+	w := l.first
+	if w != nil {
+		l.remove(w)
+	}
+	return w
+}
+
+func (l *waiters) remove(w *waiter) {
+	if !w.queued {
+		return
+	}
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}
+
+// serve hands the visible messages to the receives that wait, and wakes no others.
+func (b *Broker) serve(now int64) {
+	for w := b.waiters.first; w != nil; w = b.waiters.first {
+		ms := b.deliver(w.max, w.visibility, now)
+		if ms == nil {
+			return
+		}
+		b.waiters.remove(w)
+		w.ms = ms
+		close(w.done)
+	}
+}
+
+// deliver begins up to n deliveries; nil when there is nothing to deliver.
+func (b *Broker) deliver(n int, visibility time.Duration, now int64) []broker.Message {
+	q := &b.queue
+	es := q.next(b.taken[:0], min(n, b.rules.maxInFlight-q.inFlightN))
+	if len(es) == 0 {
+		return nil
+	}
+	due := now + int64(visibility)
+	ms := make([]broker.Message, len(es))
+	var receipts strings.Builder
+	receipts.Grow(len(es) * receiptLen)
+	var buf [receiptLen]byte
+	for i, e := range es {
+		e.receives++
+		e.serial = q.nextSerial()
+		e.received = now
+		q.hide(e, inFlight, due)
+		receipts.Write(b.appendReceipt(buf[:0], e))
+		m := &ms[i]
+		m.ID, m.Body, m.Attributes, m.Meta, m.Group = e.id, e.body, e.attributes, e.meta, e.groupName
+		m.Published, m.Deadline = b.time(e.published), b.time(due)
+		if b.rules.limits.Attempts {
+			m.Attempt = e.receives
+		}
+	}
+	for i := range ms {
+		ms[i].Receipt = broker.Receipt(receipts.String()[i*receiptLen : (i+1)*receiptLen])
+	}
+	clear(es)
+	b.taken = es
+	return ms
+}
+
+func (b *Broker) time(t int64) time.Time { return b.base.Add(time.Duration(t)) }
+
+// handOut makes the messages their receiver's own, with few allocations for the batch.
+func handOut(ms []broker.Message) []*broker.Message {
+	if len(ms) == 0 {
+		return nil
+	}
+	bytes, metas := 0, 0
+	for i := range ms {
+		bytes += shared(ms[i].Body)
+		if ms[i].Meta != nil {
+			metas++
+		}
+	}
+	a := arena{bytes: make([]byte, 0, bytes), metas: make([]broker.Meta, 0, metas)}
+	out := make([]*broker.Message, len(ms))
+	for i := range ms {
+		m := &ms[i]
+		m.Body = a.body(m.Body)
+		m.Attributes = maps.Clone(m.Attributes)
+		if m.Meta != nil {
+			m.Meta = a.meta(m.Meta)
+		} else {
+			readMeta(m)
+		}
+		out[i] = m
+	}
+	return out
+}
+
+// readMeta decodes the metadata attribute of a message that came through SendRaw.
+func readMeta(m *broker.Message) {
+	text, ok := m.Attributes[broker.MetaAttribute]
+	if !ok {
+		return
+	}
+	meta, err := broker.DecodeMeta(text)
+	if err == nil {
+		err = decodeBody(m, meta.BodyEncoding)
+	}
+	if err != nil {
+		m.MetaErr = err
+		return
+	}
+	meta.BodyEncoding = ""
+	m.Meta = meta
+	delete(m.Attributes, broker.MetaAttribute)
+	if len(m.Attributes) == 0 {
+		m.Attributes = nil
+	}
+}
+
+func decodeBody(m *broker.Message, encoding string) error {
+	switch encoding {
+	case "":
+		return nil
+	case "base64":
+		body, err := base64.StdEncoding.AppendDecode(nil, m.Body)
+		if err != nil {
+			return fmt.Errorf("%w: body: %w", broker.ErrBadMeta, err)
+		}
+		m.Body = body
+		return nil
+	}
+	return fmt.Errorf("%w: unknown body encoding %q", broker.ErrBadMeta, encoding)
+}
+
+// maxShared is the longest body that shares one allocation with others of its batch: a
+// longer one must not be kept alive by a small neighbour.
+const maxShared = 1 << 10
+
+func shared(body []byte) int {
+	if len(body) > maxShared {
+		return 0
+	}
+	return len(body)
+}
+
+// arena holds the copies of a batch. Its capacities are those needed, so it never moves.
+type arena struct {
+	bytes []byte
+	metas []broker.Meta
+}
+
+func (a *arena) body(body []byte) []byte {
+	if len(body) > maxShared {
+		return append([]byte(nil), body...)
+	}
+	from := len(a.bytes)
+	a.bytes = append(a.bytes, body...)
+	return a.bytes[from:len(a.bytes):len(a.bytes)]
+}
+
+func (a *arena) meta(m *broker.Meta) *broker.Meta {
+	a.metas = append(a.metas, *m.Clone())
+	return &a.metas[len(a.metas)-1]
+}
