@@ -232,6 +232,7 @@ func TestMetaAllocations(t *testing.T) {
 	s := EncodeMeta(m)
 	letter := fullMeta()
 	letter.Dead.LastErr = "none" // an escaped text is built anew
+	letter.Dead.Attributes = nil // a map of its own
 	l := EncodeMeta(letter)
 	for _, c := range []struct {
 		name string
