@@ -1,0 +1,285 @@
+package brokertest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+func limitsAreSane(e *env) {
+	l := e.l
+	for _, n := range []struct {
+		name string
+		n    int
+	}{{"ReceiveBatch", l.ReceiveBatch}, {"SettleBatch", l.SettleBatch}, {"SendBatch", l.SendBatch}} {
+		if n.n < 1 {
+			e.errorf("Limits.%s is %d", n.name, n.n)
+		}
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"MinHold", l.MinHold},
+		{"MaxHold", l.MaxHold},
+		{"MaxTotal", l.MaxTotal},
+		{"MaxNack", l.MaxNack},
+		{"MaxDelay", l.MaxDelay},
+		{"MaxWait", l.MaxWait},
+		{"MaxBody", time.Duration(l.MaxBody)},
+		{"MaxAttributes", time.Duration(l.MaxAttributes)},
+	} {
+		if d.d < 0 {
+			e.errorf("Limits.%s is below 0", d.name)
+		}
+	}
+	if l.MaxHold > 0 && l.MinHold > l.MaxHold {
+		e.errorf("MinHold %v is above MaxHold %v", l.MinHold, l.MaxHold)
+	}
+	if l.MaxTotal > 0 && l.MaxHold > l.MaxTotal {
+		e.errorf("MaxHold %v is above MaxTotal %v", l.MaxHold, l.MaxTotal)
+	}
+	if l.RequireGroup && !l.OrderedGroups {
+		e.errorf("RequireGroup is true and OrderedGroups false")
+	}
+	e.sendBodies("a")
+	e.ack(e.takeOne())
+	if got := e.b.Limits(); got != l {
+		e.errorf("Limits changed from %+v to %+v", l, got)
+	}
+}
+
+func idsAreStable(e *env) {
+	ids := e.sendBodies("0", "1", "2")
+	if slices.Contains(ids, "") || ids[0] == ids[1] || ids[1] == ids[2] || ids[0] == ids[2] {
+		e.errorf("Send answered the ids %q", ids)
+	}
+	receipts := map[broker.Receipt]bool{}
+	for range 3 {
+		ms := e.take(3)
+		for _, m := range ms {
+			if receipts[m.Receipt] {
+				e.errorf("receipt %q came twice", m.Receipt)
+			}
+			receipts[m.Receipt] = true
+			if i := int(m.Body[0] - '0'); ids[i] != m.ID {
+				e.errorf("message %d came with ID %q; Send answered %q", i, m.ID, ids[i])
+			}
+		}
+		for _, m := range ms {
+			e.nack(m, 0)
+		}
+	}
+}
+
+// mixed brings the receipts of good messages, good[0], bad, good[1], bad, good[2], where the
+// first bad one was never given out and the second is of an acked message.
+func mixed(e *env) (rs []broker.Receipt, good []*broker.Message) {
+	e.sendBodies("gone", "a", "b", "c")
+	ms := e.take(4)
+	i := slices.IndexFunc(ms, func(m *broker.Message) bool { return string(m.Body) == "gone" })
+	if i < 0 {
+		e.fatalf("messages came twice or not at all: %s", bodies(ms))
+	}
+	gone := ms[i]
+	good = slices.Delete(slices.Clone(ms), i, i+1)
+	e.ack(gone)
+	return []broker.Receipt{good[0].Receipt, "never-given-out", good[1].Receipt, gone.Receipt, good[2].Receipt}, good
+}
+
+// byPosition checks the answer to a batch of mixed.
+func byPosition(e *env, call string, err error) {
+	if err == nil {
+		// A service that does not tell answers success for all.
+		return
+	}
+	var b *broker.BatchError
+	if !errors.As(err, &b) {
+		e.fatalf("%s with bad receipts among good ones was answered %v; it tells nothing of any entry", call, err)
+	}
+	if len(b.Errs) != 5 {
+		e.fatalf("%s of 5 entries has %d answers", call, len(b.Errs))
+	}
+	for i, err := range b.Errs {
+		if i%2 == 0 && err != nil {
+			e.errorf("%s: entry %d is good and was answered: %v", call, i, err)
+		}
+		if i%2 == 1 && err != nil && !errors.Is(err, broker.ErrReceiptExpired) {
+			e.errorf("%s: entry %d is bad and was answered %v; want ErrReceiptExpired", call, i, err)
+		}
+	}
+}
+
+func holds(rs []broker.Receipt, d time.Duration) []broker.Hold {
+	hs := make([]broker.Hold, len(rs))
+	for i, r := range rs {
+		hs[i] = broker.Hold{Receipt: r, For: d}
+	}
+	return hs
+}
+
+func batchAckByPosition(e *env) {
+	rs, _ := mixed(e)
+	byPosition(e, "Ack", e.b.Ack(e.ctx, rs))
+	e.gone("after the ack of all")
+}
+
+func batchNackByPosition(e *env) {
+	rs, good := mixed(e)
+	byPosition(e, "Nack", e.b.Nack(e.ctx, holds(rs, 0)))
+	back := e.take(3)
+	for _, m := range good {
+		if !slices.ContainsFunc(back, func(b *broker.Message) bool { return b.ID == m.ID }) {
+			e.errorf("%q did not come back; these did: %s", m.Body, bodies(back))
+		}
+	}
+	e.ack(back...)
+	e.gone("after the ack of all")
+}
+
+func batchExtendByPosition(e *env) {
+	rs, good := mixed(e)
+	e.pause(e.v / 4)
+	asked := time.Now()
+	byPosition(e, "Extend", e.b.Extend(e.ctx, holds(rs, e.hold)))
+	e.quiet(asked.Add(e.hold), "an extended message")
+	e.ack(e.take(len(good))...)
+	e.gone("after the ack of all")
+}
+
+func fullBatches(e *env) {
+	n := min(max(e.l.SendBatch, e.l.ReceiveBatch, e.l.SettleBatch), 1000)
+	os := make([]broker.Outgoing, n)
+	for i := range os {
+		os[i] = e.out(fmt.Sprint(i))
+	}
+	e.send(os...)
+	ms := e.take(n)
+	for at := 0; at < n; at += e.l.SettleBatch {
+		part := ms[at:min(at+e.l.SettleBatch, n)]
+		rs := make([]broker.Receipt, len(part))
+		for i, m := range part {
+			rs[i] = m.Receipt
+		}
+		if e.l.Extends {
+			e.ok(e.b.Extend(e.ctx, holds(rs, e.hold)), "Extend")
+		}
+		e.ok(e.b.Nack(e.ctx, holds(rs, 0)), "Nack")
+	}
+	e.ack(e.take(n)...)
+	e.gone("after the ack of all")
+}
+
+func emptyBatch(e *env) {
+	ids, err := e.b.Send(e.ctx, nil)
+	if len(ids) > 0 || err != nil {
+		e.errorf("Send of nothing was answered %q, %v", ids, err)
+	}
+	if err := e.b.Ack(e.ctx, nil); err != nil {
+		e.errorf("Ack of nothing was answered: %v", err)
+	}
+	if err := e.b.Nack(e.ctx, nil); err != nil {
+		e.errorf("Nack of nothing was answered: %v", err)
+	}
+	if err := e.b.Extend(e.ctx, nil); err != nil && e.l.Extends {
+		e.errorf("Extend of nothing was answered: %v", err)
+	}
+}
+
+func oversizeBatch(e *env) {
+	os := make([]broker.Outgoing, e.l.SendBatch+1)
+	for i := range os {
+		os[i] = e.out("oversize")
+	}
+	if ids, err := e.b.Send(e.ctx, os); !errors.Is(err, broker.ErrUnsupported) {
+		e.errorf("Send of %d messages, with SendBatch %d, was answered %q, %v", len(os), e.l.SendBatch, ids, err)
+	}
+	e.quiet(time.Now().Add(e.prompt), "a message of a refused batch")
+	e.sendBodies("a")
+	m := e.takeOne()
+	answered := time.Now()
+	rs := slices.Repeat([]broker.Receipt{m.Receipt}, e.l.SettleBatch+1)
+	for i := range rs[1:] {
+		rs[i+1] = broker.Receipt(fmt.Sprintf("never-given-out-%d", i))
+	}
+	refused := func(call string, err error) {
+		if !errors.Is(err, broker.ErrUnsupported) {
+			e.errorf("%s of %d receipts, with SettleBatch %d, was answered: %v", call, len(rs), e.l.SettleBatch, err)
+		}
+	}
+	refused("Ack", e.b.Ack(e.ctx, rs))
+	refused("Nack", e.b.Nack(e.ctx, holds(rs, 0)))
+	if e.l.Extends {
+		refused("Extend", e.b.Extend(e.ctx, holds(rs, e.hold)))
+	}
+	e.heldAndBack(m, answered, "a message whose settlements were refused")
+}
+
+func receiveMax(e *env) {
+	n := min(e.l.ReceiveBatch, 10) + 2
+	for range n {
+		e.sendBodies("a")
+	}
+	seen := map[string]bool{}
+	for _, most := range []int{1, min(2, e.l.ReceiveBatch), e.l.ReceiveBatch} {
+		ms := e.poll(e.b, most, time.Now().Add(e.prompt)) // it checks the number itself
+		for _, m := range ms {
+			seen[m.ID] = true
+		}
+		e.ack(ms...)
+	}
+	for _, m := range e.take(n - len(seen)) {
+		if seen[m.ID] {
+			e.errorf("message %s came twice", m.ID)
+		}
+		seen[m.ID] = true
+	}
+	if len(seen) != n {
+		e.errorf("%d of %d messages came", len(seen), n)
+	}
+}
+
+func receiveWait(e *env) {
+	receive := func(wait time.Duration) ([]*broker.Message, time.Duration) {
+		started := time.Now()
+		ms, err := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1, Wait: wait})
+		e.ok(err, "Receive")
+		return ms, time.Since(started)
+	}
+	// Without a service in between, the clock is exact; with one, a call takes a while.
+	call := time.Millisecond
+	if !e.h.Virtual {
+		call = max(time.Second, e.v)
+	}
+	for _, wait := range []time.Duration{0, e.wait(e.v / 2), e.wait(e.v)} {
+		ms, took := receive(wait)
+		if len(ms) > 0 {
+			e.fatalf("an empty queue gave %s", bodies(ms))
+		}
+		if took > wait+call || took < wait-call {
+			e.errorf("an empty Receive with Wait %v took %v", wait, took)
+		}
+	}
+	for _, wait := range []time.Duration{e.wait(e.v), -1} {
+		after := e.wait(e.v / 4)
+		o := e.out("a")
+		sent := make(chan error, 1)
+		go func() {
+			e.pause(after)
+			_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
+			sent <- err
+		}()
+		ms, took := receive(wait)
+		e.ok(<-sent, "Send")
+		if len(ms) == 0 || took > after+call {
+			e.errorf("Receive with Wait %v, and a message sent after %v, took %v and brought %s", wait, after, took, bodies(ms))
+		}
+		if len(ms) == 0 {
+			ms = e.take(1)
+		}
+		e.ack(ms...)
+	}
+}

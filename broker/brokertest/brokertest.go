@@ -1,0 +1,218 @@
+// Package brokertest checks that a driver keeps the contract of package broker.
+//
+// A driver's test is one call:
+//
+//	func TestConformance(t *testing.T) {
+//		brokertest.Run(t, brokertest.Harness{
+//			Virtual: true,
+//			Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
+//				b := mydriver.New(mydriver.Options{Visibility: o.Visibility})
+//				return brokertest.Queue{Broker: b, Close: b.Close}
+//			},
+//		})
+//	}
+//
+// Each case is a subtest with a queue of its own, and each failure tells the rule that was
+// broken. What a driver says in its Limits that it cannot do is not tested; such a case is
+// reported as ruled out, and the last line of the log counts them.
+//
+// With [Harness].Virtual each case runs in its own testing/synctest bubble, where hours
+// cost nothing and times are checked exactly. That works when the driver, and what stands
+// for the service behind it, block on channels and timers only. Otherwise the cases use
+// real time and the shortest timeouts that the harness allows.
+package brokertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Harness tells the suite how to make queues and what to expect of them. Open is required.
+type Harness struct {
+	// Open makes a queue that is new, empty and used by one case alone, and releases it
+	// through t.Cleanup. It is called inside the case's bubble when Virtual is set.
+	Open func(t testing.TB, o QueueOptions) Queue
+	// Virtual runs each case in a synctest bubble.
+	Virtual bool
+	// Visibility is the timeout of the queues. In real time it should be as short as the
+	// service allows, and at least ten times as long as a call takes: half of it is what an
+	// available message may take to arrive. Default 30 s when Virtual, else 2 s.
+	Visibility time.Duration
+	// Slack is how late a message may become visible; never early. A service that counts
+	// in whole seconds needs one. Default 1 ms when Virtual, else 2 s.
+	Slack time.Duration
+	// DedupWindow is how long a DedupID swallows another send with the same one; 0 = the
+	// driver has no such thing and must ignore it.
+	DedupWindow time.Duration
+	// Missing makes a broker for a queue that is not there; nil rules its case out.
+	Missing func(t testing.TB) broker.Broker
+	// Known names the cases in which what stands for the service is known to differ, with
+	// the reason. Such a case must fail: when it passes, the suite asks for its removal.
+	Known map[string]string
+}
+
+// QueueOptions say what queue a case needs.
+type QueueOptions struct {
+	// Visibility is the timeout of a received message.
+	Visibility time.Duration
+	// Groups asks for a queue that orders messages of one group, where the driver knows
+	// several kinds; Limits tell what came.
+	Groups bool
+	// MaxReceives asks for a queue that dead-letters by itself after so many receives;
+	// 0 = one that does not.
+	MaxReceives int
+}
+
+// Queue is a queue under test. Broker is required; a nil hook rules out the cases that need it.
+type Queue struct {
+	Broker broker.Broker
+	// Close closes the broker, as its owner would.
+	Close func() error
+	// SendRaw sends as another producer would, past the driver: these attributes and no
+	// others. When the group is required, it chooses one.
+	SendRaw func(ctx context.Context, body []byte, attributes map[string]string) error
+	// DeadLetters reads the queue to which QueueOptions.MaxReceives moves messages.
+	DeadLetters broker.Receiver
+}
+
+// Run checks the driver that h makes, one subtest for each case.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	if h.Open == nil {
+		t.Fatal("brokertest: Harness.Open is nil")
+	}
+	h = h.withDefaults()
+	all := cases()
+	for name := range h.Known {
+		if !slices.ContainsFunc(all, func(c testCase) bool { return c.name == name }) {
+			t.Errorf("brokertest: Harness.Known names %q, which is no case", name)
+		}
+	}
+	var sum summary
+	// Cases in real time run in parallel, so they end after this function.
+	t.Cleanup(func() { t.Log(sum.String()) })
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			if !h.Virtual {
+				t.Parallel()
+			}
+			var ruledOut string
+			defer func() { sum.add(c.name, ruledOut) }()
+			reason, known := h.Known[c.name]
+			if !known {
+				inTime(t, h, func(t *testing.T) { ruledOut = c.check(t, h) })
+				return
+			}
+			var failures []string
+			failures, ruledOut = record(t, h, c)
+			switch {
+			case ruledOut != "":
+				t.Errorf("brokertest: Harness.Known names a case that is not applicable; remove it there: %s", ruledOut)
+			case len(failures) == 0:
+				t.Errorf("brokertest: the known difference is gone; remove it from Harness.Known: %s", reason)
+			default:
+				t.Logf("known difference: %s\n%s", reason, strings.Join(failures, "\n"))
+			}
+		})
+	}
+}
+
+func (h Harness) withDefaults() Harness {
+	if h.Virtual {
+		h.Visibility = cmp.Or(h.Visibility, 30*time.Second)
+		h.Slack = cmp.Or(h.Slack, time.Millisecond)
+	} else {
+		h.Visibility = cmp.Or(h.Visibility, 2*time.Second)
+		h.Slack = cmp.Or(h.Slack, 2*time.Second)
+	}
+	return h
+}
+
+// testCase is one rule and how it is checked.
+type testCase struct {
+	name string
+	// rule is a sentence that stands before each failure.
+	rule  string
+	queue QueueOptions
+	needs []need
+	run   func(*env)
+}
+
+// need is a condition without which a case has no meaning.
+type need struct {
+	met func(*env) bool
+	// why tells what is the case when it is not met.
+	why string
+}
+
+// record runs c without letting it fail t, and returns what failed.
+func record(t *testing.T, h Harness, c testCase) (failures []string, ruledOut string) {
+	inTime(t, h, func(t *testing.T) {
+		r := &recorder{TB: t}
+		var wg sync.WaitGroup
+		// FailNow ends its goroutine, so the case needs one of its own.
+		wg.Go(func() { ruledOut = c.check(r, h) })
+		wg.Wait()
+		failures = r.all()
+	})
+	return failures, ruledOut
+}
+
+// inTime runs f, in a bubble where h wants it.
+func inTime(t *testing.T, h Harness, f func(*testing.T)) {
+	if h.Virtual {
+		synctest.Test(t, f)
+		return
+	}
+	f(t)
+}
+
+// check runs c. Its answer is why the case was ruled out, empty when it ran.
+func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
+	t.Helper()
+	e := newEnv(t, h, c)
+	for _, n := range c.needs {
+		if !n.met(e) {
+			t.Logf("not applicable: %s", n.why)
+			return n.why
+		}
+	}
+	c.run(e)
+	return ""
+}
+
+// summary gathers how many cases ran and which did not.
+type summary struct {
+	mu       sync.Mutex
+	run      int
+	ruledOut []string
+}
+
+func (s *summary) add(name, ruledOut string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ruledOut == "" {
+		s.run++
+		return
+	}
+	s.ruledOut = append(s.ruledOut, name+": "+ruledOut)
+}
+
+func (s *summary) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ruledOut) == 0 {
+		return fmt.Sprintf("brokertest: %d cases run, none ruled out", s.run)
+	}
+	slices.Sort(s.ruledOut)
+	return fmt.Sprintf("brokertest: %d cases run, %d ruled out (%s)", s.run, len(s.ruledOut), strings.Join(s.ruledOut, "; "))
+}

@@ -1,0 +1,295 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// env is what a case works with: a queue of its own, and the words of the rules.
+type env struct {
+	testing.TB
+	ctx   context.Context
+	h     Harness
+	rule  string
+	queue Queue
+	b     broker.Broker
+	l     broker.Limits
+	// v is the queue's visibility timeout, hold an extension that the driver allows.
+	v, hold time.Duration
+	// prompt is how long a message that is available may take to come.
+	prompt time.Duration
+	sent   int
+}
+
+func newEnv(t testing.TB, h Harness, c testCase) *env {
+	t.Helper()
+	o := c.queue
+	o.Visibility = h.Visibility
+	e := &env{TB: t, ctx: t.Context(), h: h, rule: c.rule, v: h.Visibility, prompt: h.Visibility / 2}
+	e.queue = h.Open(t, o)
+	if e.queue.Broker == nil {
+		t.Fatal("brokertest: Harness.Open gave a Queue without a Broker")
+	}
+	e.b = e.queue.Broker
+	e.l = e.b.Limits()
+	e.hold = max(e.v, e.l.MinHold)
+	if e.l.MaxHold > 0 {
+		e.hold = min(e.hold, e.l.MaxHold)
+	}
+	return e
+}
+
+// errorf reports that the case's rule is broken, and how it was seen.
+func (e *env) errorf(format string, args ...any) {
+	e.Helper()
+	e.Errorf("rule: %s\nseen: %s", e.rule, fmt.Sprintf(format, args...))
+}
+
+// fatalf is errorf where the case cannot go on.
+func (e *env) fatalf(format string, args ...any) {
+	e.Helper()
+	e.Fatalf("rule: %s\nseen: %s", e.rule, fmt.Sprintf(format, args...))
+}
+
+// ok ends the case when a call that must succeed did not.
+func (e *env) ok(err error, call string) {
+	e.Helper()
+	if err != nil {
+		e.fatalf("%s was answered: %v", call, err)
+	}
+}
+
+// out is a message that the queue takes: it has a group and a deduplication id of its own
+// where messages need them.
+func (e *env) out(body string) broker.Outgoing {
+	e.sent++
+	o := broker.Outgoing{Body: []byte(body)}
+	if e.l.RequireGroup {
+		o.Group = fmt.Sprintf("group-%d", e.sent)
+		o.DedupID = fmt.Sprintf("send-%d", e.sent)
+	}
+	return o
+}
+
+// inGroup is a message of a group.
+func (e *env) inGroup(group, body string) broker.Outgoing {
+	o := e.out(body)
+	o.Group = group
+	return o
+}
+
+// send puts messages, in batches that the driver allows.
+func (e *env) send(os ...broker.Outgoing) (ids []string) {
+	e.Helper()
+	for len(os) > 0 {
+		n := min(len(os), e.l.SendBatch)
+		got, err := e.b.Send(e.ctx, os[:n])
+		e.ok(err, "Send")
+		if len(got) != n {
+			e.fatalf("Send of %d messages answered %d ids", n, len(got))
+		}
+		ids = append(ids, got...)
+		os = os[n:]
+	}
+	return ids
+}
+
+func (e *env) sendBodies(bodies ...string) (ids []string) {
+	e.Helper()
+	os := make([]broker.Outgoing, len(bodies))
+	for i, b := range bodies {
+		os[i] = e.out(b)
+	}
+	return e.send(os...)
+}
+
+// wait is what a Receive may wait of d.
+func (e *env) wait(d time.Duration) time.Duration {
+	if e.l.MaxWait > 0 {
+		d = min(d, e.l.MaxWait)
+	}
+	return max(d, 0)
+}
+
+// poll receives until something comes or until is reached; the last call does not wait.
+func (e *env) poll(r broker.Receiver, most int, until time.Time) []*broker.Message {
+	e.Helper()
+	for {
+		started := time.Now()
+		ms, err := r.Receive(e.ctx, broker.ReceiveOptions{Max: most, Wait: e.wait(time.Until(until))})
+		e.ok(err, "Receive")
+		if len(ms) > most {
+			e.fatalf("Receive with Max %d brought %d messages", most, len(ms))
+		}
+		for _, m := range ms {
+			e.wellFormed(m)
+		}
+		if len(ms) > 0 || !time.Now().Before(until) {
+			return ms
+		}
+		if time.Since(started) < time.Millisecond {
+			// A driver that rounds short waits down must not be asked in a tight loop.
+			e.pause(min(time.Until(until), 10*time.Millisecond))
+		}
+	}
+}
+
+// wellFormed checks what holds for every message, whatever the case.
+func (e *env) wellFormed(m *broker.Message) {
+	e.Helper()
+	switch {
+	case m == nil:
+		e.fatalf("Receive brought a nil message")
+	case m.ID == "" || m.Receipt == "":
+		e.fatalf("a message came with ID %q and receipt %q; both are needed", m.ID, m.Receipt)
+	case m.Meta != nil && m.Meta.BodyEncoding != "":
+		e.errorf("Meta.BodyEncoding %q was left set; the driver undoes the encoding and clears it", m.Meta.BodyEncoding)
+	case m.Meta != nil && m.MetaErr != nil:
+		e.errorf("Meta and MetaErr are both set")
+	}
+	if _, ok := m.Attributes[broker.MetaAttribute]; ok && m.MetaErr == nil && m.Meta != nil {
+		e.errorf("our own attribute %q is among the user's", broker.MetaAttribute)
+	}
+}
+
+func (e *env) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-e.ctx.Done():
+	}
+}
+
+// take brings n available messages.
+func (e *env) take(n int) []*broker.Message {
+	e.Helper()
+	var all []*broker.Message
+	for until := time.Now().Add(e.prompt); len(all) < n; {
+		ms := e.poll(e.b, min(n-len(all), e.l.ReceiveBatch), until)
+		if len(ms) == 0 {
+			e.fatalf("%d of %d available messages came within %v: %s", len(all), n, e.prompt, bodies(all))
+		}
+		all = append(all, ms...)
+	}
+	return all
+}
+
+func (e *env) takeOne() *broker.Message {
+	e.Helper()
+	return e.take(1)[0]
+}
+
+// comes brings one message that must come by then, and no later.
+func (e *env) comes(by time.Time, what string) *broker.Message {
+	e.Helper()
+	ms := e.poll(e.b, 1, by)
+	if len(ms) == 0 {
+		e.fatalf("%s did not come by %s", what, e.at(by))
+	}
+	if late := time.Since(by); late > e.h.Slack+e.prompt {
+		e.errorf("%s came %v late", what, late)
+	}
+	return ms[0]
+}
+
+// quiet fails when a message comes before then.
+func (e *env) quiet(until time.Time, what string) {
+	e.Helper()
+	// At the instant itself a message may come.
+	until = until.Add(-time.Millisecond)
+	if !time.Now().Before(until) {
+		return
+	}
+	if ms := e.poll(e.b, 1, until); len(ms) > 0 {
+		e.fatalf("%s: %s came %v too early", what, bodies(ms), time.Until(until).Round(time.Millisecond))
+	}
+}
+
+// gone checks that nothing is left that a deadline could bring back.
+func (e *env) gone(what string) {
+	e.Helper()
+	if ms := e.poll(e.b, 1, time.Now().Add(e.v+e.h.Slack+e.v/4)); len(ms) > 0 {
+		e.fatalf("%s: %s came", what, bodies(ms))
+	}
+}
+
+// heldAndBack checks that m, received at answered, is hidden until its deadline and then
+// comes back, and brings it.
+func (e *env) heldAndBack(m *broker.Message, answered time.Time, what string) *broker.Message {
+	e.Helper()
+	e.quiet(m.Deadline, what)
+	again := e.comes(answered.Add(e.v+e.h.Slack), what)
+	e.same(again, m)
+	return again
+}
+
+// same checks that two deliveries are of one message.
+func (e *env) same(got, want *broker.Message) {
+	e.Helper()
+	if got.ID != want.ID {
+		e.fatalf("message %s (%.40q) came where %s (%.40q) was due", got.ID, got.Body, want.ID, want.Body)
+	}
+}
+
+// lapse waits until the delivery has run out for certain, without receiving.
+func (e *env) lapse(answered time.Time) {
+	e.pause(time.Until(answered.Add(e.v + e.h.Slack)))
+}
+
+// staleAnswer checks the answer to a receipt that is no longer good.
+func (e *env) staleAnswer(err error, call string) {
+	e.Helper()
+	if err := broker.ErrAt(err, 0); err != nil && !errors.Is(err, broker.ErrReceiptExpired) {
+		e.errorf("%s was answered %v; want success or ErrReceiptExpired", call, err)
+	}
+}
+
+func (e *env) ack(ms ...*broker.Message) {
+	e.Helper()
+	for len(ms) > 0 {
+		n := min(len(ms), e.l.SettleBatch)
+		rs := make([]broker.Receipt, n)
+		for i, m := range ms[:n] {
+			rs[i] = m.Receipt
+		}
+		e.ok(e.b.Ack(e.ctx, rs), "Ack")
+		ms = ms[n:]
+	}
+}
+
+func (e *env) nack(m *broker.Message, d time.Duration) {
+	e.Helper()
+	e.ok(e.b.Nack(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}}), "Nack")
+}
+
+func (e *env) extend(m *broker.Message, d time.Duration) {
+	e.Helper()
+	e.ok(e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}}), "Extend")
+}
+
+// at tells a time as the case's clock sees it.
+func (e *env) at(t time.Time) string { return t.Format("15:04:05.000") }
+
+func bodies(ms []*broker.Message) string {
+	if len(ms) == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	for i, m := range ms {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%.40q", m.Body)
+	}
+	return b.String()
+}

@@ -1,0 +1,346 @@
+package brokertest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+func ackedIsGone(e *env) {
+	e.sendBodies("a", "b", "c")
+	e.ack(e.take(3)...)
+	e.gone("after an ack")
+}
+
+func expiryRedelivers(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	for range 2 {
+		m = e.heldAndBack(m, time.Now(), "a message that was not settled")
+	}
+}
+
+func deadlineIsEarly(e *env) {
+	for _, late := range []bool{false, true} {
+		started := time.Now()
+		var m *broker.Message
+		if late {
+			// The poll is as long as it can be without a message, so that a deadline counted
+			// from its start is told from one counted from its answer.
+			sent := make(chan error, 1)
+			after := e.wait(e.v / 2)
+			o := e.out("late")
+			go func() {
+				e.pause(after)
+				_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
+				sent <- err
+			}()
+			ms := e.poll(e.b, 1, started.Add(after+e.prompt))
+			e.ok(<-sent, "Send")
+			if len(ms) == 0 {
+				e.fatalf("a message that was sent during the poll did not come within %v", e.prompt)
+			}
+			m = ms[0]
+		} else {
+			e.sendBodies("early")
+			m = e.takeOne()
+		}
+		answered := time.Now()
+		if late := m.Deadline.Sub(answered.Add(e.v)); late > 0 {
+			e.errorf("Deadline is %v later than the answer plus the timeout", late)
+		}
+		margin := min(answered.Sub(started), 5*time.Second, e.v/4)
+		earliest := answered.Add(e.v - margin - e.h.Slack)
+		if m.Deadline.Before(earliest) {
+			e.errorf("Deadline is %s, %v earlier than it may be", e.at(m.Deadline), earliest.Sub(m.Deadline))
+		}
+		e.ack(e.heldAndBack(m, answered, "a message before its Deadline"))
+	}
+}
+
+func receiveChoosesVisibility(e *env) {
+	e.sendBodies("a")
+	want := e.hold * 2
+	if e.l.MaxHold > 0 {
+		want = min(want, e.l.MaxHold)
+	}
+	var ms []*broker.Message
+	for until := time.Now().Add(e.prompt); len(ms) == 0; {
+		var err error
+		o := broker.ReceiveOptions{Max: 1, Wait: e.wait(time.Until(until)), Visibility: want}
+		ms, err = e.b.Receive(e.ctx, o)
+		e.ok(err, "Receive")
+		if len(ms) == 0 && !time.Now().Before(until) {
+			e.fatalf("an available message did not come within %v", e.prompt)
+		}
+	}
+	answered := time.Now()
+	m := ms[0]
+	left := m.Deadline.Sub(answered)
+	got := e.v
+	if left > (e.v+want)/2 {
+		got = want
+	}
+	if left > got || left < got-got/4-e.h.Slack {
+		e.errorf("Deadline is %v after the answer; the queue's timeout is %v and %v was asked for", left, e.v, want)
+	}
+	e.quiet(m.Deadline, "a message before its Deadline")
+	e.same(e.comes(answered.Add(got+e.h.Slack), "a message after its Deadline"), m)
+}
+
+func extensionKeepsHidden(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	// The first two beats come in time, from a third of what is left.
+	next := m.Deadline
+	for range 2 {
+		e.quiet(time.Now().Add(time.Until(next)/3), "a held message")
+		asked := time.Now()
+		e.extend(m, e.hold)
+		next = asked.Add(e.hold)
+	}
+	e.quiet(next, "a message that was extended twice")
+	e.same(e.comes(time.Now().Add(e.h.Slack+e.prompt), "a message whose extension ended"), m)
+	if late := time.Since(next); e.h.Virtual && late > e.h.Slack+time.Millisecond {
+		e.errorf("it came %v after its extension ended", late)
+	}
+}
+
+func longestExtension(e *env) {
+	d := e.l.MaxHold
+	if d == 0 {
+		d = 24 * time.Hour
+	}
+	if e.l.MaxTotal > 0 {
+		// The time since the receive counts too.
+		d = min(d, e.l.MaxTotal-time.Minute)
+	}
+	e.sendBodies("a")
+	m := e.takeOne()
+	asked := time.Now()
+	e.extend(m, d)
+	e.quiet(asked.Add(d), fmt.Sprintf("a message extended by %v", d))
+	e.same(e.comes(asked.Add(d+e.h.Slack), "it"), m)
+}
+
+func lateExtensionNeverHides(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	e.lapse(time.Now())
+	e.staleAnswer(e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: e.hold}}), "Extend after the deadline")
+	again := e.comes(time.Now().Add(e.prompt), "the message, which nobody holds,")
+	e.same(again, m)
+	e.ack(again)
+	e.gone("after the ack of the next delivery")
+}
+
+func holdBeyondLimits(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	answered := time.Now()
+	try := func(d time.Duration) {
+		err := e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}})
+		if !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) {
+			e.errorf("Extend by %v, with MinHold %v and MaxHold %v, was answered: %v", d, e.l.MinHold, e.l.MaxHold, err)
+		}
+	}
+	if e.l.MinHold > 0 {
+		try(e.l.MinHold - 1)
+		try(-time.Second)
+	}
+	if e.l.MaxHold > 0 {
+		try(e.l.MaxHold + 1)
+	}
+	e.heldAndBack(m, answered, "a message whose extensions were refused")
+}
+
+func holdEndsAtMaxTotal(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	end := time.Now().Add(e.l.MaxTotal)
+	step := e.l.MaxTotal / 5
+	if e.l.MaxHold > 0 {
+		step = min(step, e.l.MaxHold)
+	}
+	step = max(step, e.l.MinHold)
+	for time.Until(end) > step/2 {
+		// What the service answers near the end is its own concern.
+		if err := e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: step}}); err != nil {
+			if time.Until(end) > step {
+				e.fatalf("Extend by %v, %v before MaxTotal, was answered: %v", step, time.Until(end), err)
+			}
+			break
+		}
+		e.pause(step / 2)
+	}
+	e.same(e.comes(end.Add(e.h.Slack), "a message held for MaxTotal"), m)
+}
+
+func extensionUnsupported(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	answered := time.Now()
+	err := e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: e.v}})
+	if !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) {
+		e.errorf("Extend was answered: %v", err)
+	}
+	e.heldAndBack(m, answered, "a message whose extension was refused")
+}
+
+// staleReceipt settles with an old receipt while a later delivery is held.
+func staleReceipt(e *env, call string, settle func(broker.Receipt) error) {
+	e.sendBodies("a")
+	old := e.takeOne()
+	e.lapse(time.Now())
+	m := e.takeOne()
+	answered := time.Now()
+	e.same(m, old)
+	e.staleAnswer(settle(old.Receipt), call+" with the old receipt")
+	m = e.heldAndBack(m, answered, "the message, held by its new receipt,")
+	e.ack(m)
+	e.gone("after an ack with the newest receipt")
+}
+
+func staleExtension(e *env) {
+	// The extension would outlast the timeout, so that it shows.
+	longer := e.hold * 3
+	if e.l.MaxHold > 0 {
+		longer = min(longer, e.l.MaxHold)
+	}
+	staleReceipt(e, "Extend", func(r broker.Receipt) error {
+		return e.b.Extend(e.ctx, []broker.Hold{{Receipt: r, For: longer}})
+	})
+}
+
+func lateAckTellsTheTruth(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	e.lapse(time.Now())
+	err := broker.ErrAt(e.b.Ack(e.ctx, []broker.Receipt{m.Receipt}), 0)
+	switch {
+	case err == nil:
+		e.gone("after a late ack that succeeded")
+	case errors.Is(err, broker.ErrReceiptExpired):
+		e.same(e.comes(time.Now().Add(e.prompt), "a message whose late ack was refused"), m)
+	default:
+		e.errorf("the late ack was answered: %v", err)
+	}
+}
+
+func settledStaysSettled(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	e.ack(m)
+	hold := []broker.Hold{{Receipt: m.Receipt}}
+	e.staleAnswer(e.b.Ack(e.ctx, []broker.Receipt{m.Receipt}), "a second Ack")
+	e.staleAnswer(e.b.Nack(e.ctx, hold), "Nack after the Ack")
+	if e.l.Extends {
+		hold[0].For = e.hold
+		e.staleAnswer(e.b.Extend(e.ctx, hold), "Extend after the Ack")
+	}
+	e.gone("an acked message")
+}
+
+func attemptsRise(e *env) {
+	e.sendBodies("a")
+	for i := 1; i <= 4; i++ {
+		m := e.takeOne()
+		answered := time.Now()
+		want := i
+		if !e.l.Attempts {
+			want = 0
+		}
+		if m.Attempt != want {
+			e.errorf("delivery %d has Attempt %d, want %d", i, m.Attempt, want)
+		}
+		if i%2 == 0 {
+			e.lapse(answered)
+			continue
+		}
+		e.nack(m, 0)
+	}
+}
+
+func nackZeroIsImmediate(e *env) {
+	e.sendBodies("a")
+	for range 3 {
+		e.nack(e.takeOne(), 0)
+	}
+	e.ack(e.takeOne())
+	e.gone("after the ack")
+}
+
+// nacked checks a delay that is short of the timeout or goes beyond it.
+func nacked(e *env, d time.Duration) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	asked := time.Now()
+	e.nack(m, d)
+	e.quiet(asked.Add(d), fmt.Sprintf("a message nacked for %v", d))
+	again := e.comes(time.Now().Add(e.h.Slack+e.prompt), fmt.Sprintf("a message nacked for %v", d))
+	e.same(again, m)
+	if late := time.Since(asked.Add(d)); e.h.Virtual && late > e.h.Slack+time.Millisecond {
+		e.errorf("it came %v late", late)
+	}
+	e.ack(again)
+}
+
+func nackDelayHonoured(e *env) {
+	nacked(e, min(e.v/2, e.l.MaxNack))
+	nacked(e, min(e.v*2, e.l.MaxNack))
+}
+
+func longestNack(e *env) { nacked(e, e.l.MaxNack) }
+
+func nackBeyondLimit(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	answered := time.Now()
+	over := e.l.MaxNack + time.Second
+	err := e.b.Nack(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: over}})
+	if !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) {
+		e.errorf("a nack for %v, with MaxNack %v, was answered: %v", over, e.l.MaxNack, err)
+	}
+	e.heldAndBack(m, answered, "a message whose nack was refused")
+}
+
+// delayed sends a message with a delay between two without.
+func delayed(e *env, d time.Duration) {
+	late := e.out("late")
+	late.Delay = d
+	asked := time.Now()
+	e.send(e.out("now-1"), late, e.out("now-2"))
+	sent := time.Now()
+	for _, m := range e.take(2) {
+		if string(m.Body) == "late" {
+			e.fatalf("the message delayed by %v came with its neighbours", d)
+		}
+		e.ack(m)
+	}
+	e.quiet(asked.Add(d), fmt.Sprintf("a message delayed by %v", d))
+	m := e.comes(sent.Add(d+e.h.Slack), fmt.Sprintf("a message delayed by %v", d))
+	if string(m.Body) != "late" {
+		e.errorf("%q came", m.Body)
+	}
+	e.ack(m)
+}
+
+func delayOnSend(e *env) { delayed(e, min(e.v, e.l.MaxDelay)) }
+
+func longestDelay(e *env) { delayed(e, e.l.MaxDelay) }
+
+func delayBeyondLimit(e *env) {
+	o := e.out("late")
+	o.Delay = e.l.MaxDelay + time.Second
+	_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
+	if !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) {
+		e.errorf("a delay of %v, with MaxDelay %v, was answered: %v", o.Delay, e.l.MaxDelay, err)
+	}
+	until := time.Now().Add(e.v / 2)
+	if e.h.Virtual {
+		until = time.Now().Add(o.Delay + e.v)
+	}
+	e.quiet(until, "a message whose send was refused")
+}

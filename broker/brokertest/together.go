@@ -1,0 +1,279 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+func cancelledReceiveStrandsNothing(e *env) {
+	const bound = 10 * time.Second
+	long := e.wait(max(e.v, 2*bound))
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	e.ended(e.b.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: long}))
+	for round := range 30 {
+		ctx, cancel := context.WithCancel(e.ctx)
+		var wg sync.WaitGroup
+		var ms []*broker.Message
+		var err error
+		wg.Go(func() { ms, err = e.b.Receive(ctx, broker.ReceiveOptions{Max: e.l.ReceiveBatch, Wait: long}) })
+		o := e.out(fmt.Sprint(round))
+		var sendErr error
+		send := func() { _, sendErr = e.b.Send(e.ctx, []broker.Outgoing{o}) }
+		var cancelled time.Time
+		switch round % 4 {
+		case 0: // the poll is under way; send, then cancel while its answer is coming
+			e.pause(time.Millisecond)
+			send()
+		case 1: // both at once
+			e.pause(time.Millisecond)
+			wg.Go(send)
+		case 2: // the poll may not have begun
+			send()
+		case 3: // cancel first
+			cancel()
+			send()
+		}
+		cancelled = time.Now()
+		cancel()
+		wg.Wait()
+		e.ok(sendErr, "Send")
+		if took := time.Since(cancelled); took > bound {
+			e.errorf("a cancelled Receive ended after %v", took)
+		}
+		e.ended(ms, err)
+		if len(ms) == 0 {
+			ms = e.poll(e.b, 1, time.Now().Add(e.prompt))
+		}
+		if len(ms) == 0 {
+			e.fatalf("a message sent around the cancellation did not come within %v; it is stranded for the timeout of %v", e.prompt, e.v)
+		}
+		e.ack(ms...)
+	}
+}
+
+// ended checks the answer of a Receive whose context was cancelled.
+func (e *env) ended(ms []*broker.Message, err error) {
+	e.Helper()
+	switch {
+	case err != nil && len(ms) > 0:
+		e.errorf("a cancelled Receive brought %s and the error %v; callers drop one of them", bodies(ms), err)
+	case err != nil && !errors.Is(err, context.Canceled):
+		e.errorf("a cancelled Receive was answered %v, which does not wrap the context's error", err)
+	case err == nil && len(ms) == 0:
+		e.errorf("a cancelled Receive brought nothing and no error")
+	}
+}
+
+// ledger counts what concurrent receivers saw.
+type ledger struct {
+	mu     sync.Mutex
+	held   map[string]time.Time // until when somebody holds the message
+	nacked map[string]bool
+	acked  map[string]bool
+}
+
+func concurrentUse(e *env) {
+	const senders, receivers, each = 4, 6, 50
+	l := ledger{held: map[string]time.Time{}, nacked: map[string]bool{}, acked: map[string]bool{}}
+	outs := make([]broker.Outgoing, senders*each)
+	for i := range outs {
+		outs[i] = e.out(fmt.Sprint(i))
+		outs[i].Meta = &broker.Meta{ID: fmt.Sprint(i)}
+	}
+	until := time.Now().Add(3*e.v + 10*time.Second)
+	var wg sync.WaitGroup
+	for s := range senders {
+		wg.Go(func() {
+			batch := min(1+s*3, e.l.SendBatch)
+			for at := s * each; at < (s+1)*each; at += batch {
+				if _, err := e.b.Send(e.ctx, outs[at:min(at+batch, (s+1)*each)]); err != nil {
+					e.errorf("Send was answered: %v", err)
+				}
+			}
+		})
+	}
+	for r := range receivers {
+		wg.Go(func() {
+			most := min(1+r, e.l.ReceiveBatch, e.l.SettleBatch)
+			for time.Now().Before(until) && l.left(len(outs)) {
+				ms, err := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: most, Wait: e.wait(time.Second)})
+				if err != nil {
+					e.errorf("Receive was answered: %v", err)
+					return
+				}
+				l.settle(e, ms)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(l.acked); n < len(outs) {
+		e.fatalf("%d of %d messages came", n, len(outs))
+	}
+	e.gone("after the ack of all")
+}
+
+func (l *ledger) left(all int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acked) < all
+}
+
+// settle gives every fifth message back once and acks the others.
+func (l *ledger) settle(e *env, ms []*broker.Message) {
+	var acks []broker.Receipt
+	var ids []string
+	var nacks []broker.Hold
+	l.mu.Lock()
+	for _, m := range ms {
+		if m.Meta == nil || m.Meta.ID != string(m.Body) {
+			e.errorf("message %q came with the metadata of another one", m.Body)
+			continue
+		}
+		id := m.Meta.ID
+		if time.Now().Before(l.held[id]) || l.acked[id] {
+			e.errorf("message %s came while another receiver held it, or after its ack", id)
+		}
+		if len(id) > 0 && (id[len(id)-1] == '0' || id[len(id)-1] == '5') && !l.nacked[id] {
+			l.nacked[id] = true
+			nacks = append(nacks, broker.Hold{Receipt: m.Receipt})
+			continue
+		}
+		l.held[id] = m.Deadline
+		acks, ids = append(acks, m.Receipt), append(ids, id)
+	}
+	l.mu.Unlock()
+	if len(nacks) > 0 {
+		if err := e.b.Nack(e.ctx, nacks); err != nil {
+			e.errorf("Nack was answered: %v", err)
+		}
+	}
+	if len(acks) == 0 {
+		return
+	}
+	if err := e.b.Ack(e.ctx, acks); err != nil {
+		e.errorf("Ack was answered: %v", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		l.acked[id] = true
+	}
+}
+
+func closed(e *env) {
+	e.sendBodies("a")
+	m := e.takeOne()
+	waited := make(chan error, 1)
+	go func() {
+		_, err := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1, Wait: e.wait(e.v)})
+		waited <- err
+	}()
+	e.pause(e.prompt / 10)
+	if err := e.queue.Close(); err != nil {
+		e.Fatalf("brokertest: Queue.Close: %v", err)
+	}
+	timer := time.NewTimer(e.prompt)
+	defer timer.Stop()
+	select {
+	case err := <-waited:
+		if err != nil && !errors.Is(err, broker.ErrClosed) {
+			e.errorf("a Receive that waited was answered: %v", err)
+		}
+	case <-timer.C:
+		e.errorf("a Receive that waited did not end within %v of Close", e.prompt)
+		<-waited
+	}
+	_, receiveErr := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1})
+	_, sendErr := e.b.Send(e.ctx, []broker.Outgoing{e.out("b")})
+	answers := map[string]error{
+		"Receive": receiveErr,
+		"Send":    broker.ErrAt(sendErr, 0),
+		"Ack":     broker.ErrAt(e.b.Ack(e.ctx, []broker.Receipt{m.Receipt}), 0),
+		"Nack":    broker.ErrAt(e.b.Nack(e.ctx, holds([]broker.Receipt{m.Receipt}, 0)), 0),
+	}
+	if e.l.Extends {
+		answers["Extend"] = broker.ErrAt(e.b.Extend(e.ctx, holds([]broker.Receipt{m.Receipt}, e.hold)), 0)
+	}
+	for call, err := range answers {
+		if !errors.Is(err, broker.ErrClosed) {
+			e.errorf("%s was answered: %v", call, err)
+		}
+	}
+}
+
+func missingQueue(e *env) {
+	b := e.h.Missing(e.TB)
+	if _, err := b.Receive(e.ctx, broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrNotFound) {
+		e.errorf("Receive was answered: %v", err)
+	}
+	if _, err := b.Send(e.ctx, []broker.Outgoing{e.out("a")}); !errors.Is(broker.ErrAt(err, 0), broker.ErrNotFound) {
+		e.errorf("Send was answered: %v", err)
+	}
+}
+
+func nativeRedrive(e *env) {
+	o := full(e)
+	if p, ok := e.b.(broker.RedrivePolicy); ok {
+		n, _, _, err := p.RedrivePolicy(e.ctx)
+		e.ok(err, "RedrivePolicy")
+		if n != redriveAfter {
+			e.errorf("RedrivePolicy tells of %d receives, and %d were asked for", n, redriveAfter)
+		}
+	}
+	e.send(o)
+	for range redriveAfter {
+		e.nack(arrives(e, o), 0)
+	}
+	// Some services move the message when it would be delivered once more.
+	e.quiet(time.Now().Add(e.prompt), "a message that was received as often as it may be")
+	ms := e.poll(e.queue.DeadLetters, 1, time.Now().Add(e.prompt+e.h.Slack))
+	if len(ms) == 0 {
+		e.fatalf("it did not come to the dead-letter queue within %v", e.prompt+e.h.Slack)
+	}
+	m := ms[0]
+	for name := range m.Attributes {
+		if _, ok := o.Attributes[name]; !ok {
+			// The service may tell where the letter comes from.
+			delete(m.Attributes, name)
+		}
+	}
+	e.unchanged(m, o)
+	e.ok(e.queue.DeadLetters.Ack(e.ctx, []broker.Receipt{m.Receipt}), "Ack")
+}
+
+func depth(e *env) {
+	check := func(want broker.Depth) {
+		e.Helper()
+		got, err := e.b.(broker.Depther).Depth(e.ctx)
+		e.ok(err, "Depth")
+		if got != want {
+			e.errorf("Depth is %+v, want %+v", got, want)
+		}
+	}
+	check(broker.Depth{})
+	e.sendBodies("a", "b", "c")
+	want := broker.Depth{Visible: 3}
+	if e.l.MaxDelay > 0 {
+		o := e.out("late")
+		o.Delay = min(e.v, e.l.MaxDelay)
+		e.send(o)
+		want.Delayed = 1
+	}
+	check(want)
+	ms := e.take(2)
+	want.Visible, want.InFlight = 1, 2
+	check(want)
+	e.ack(ms[0])
+	want.InFlight = 1
+	check(want)
+	e.nack(ms[1], 0)
+	want.Visible, want.InFlight = 2, 0
+	check(want)
+}
