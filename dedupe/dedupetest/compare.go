@@ -1,0 +1,120 @@
+package dedupetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// same tells whether two values are equal, where none is not the same as empty.
+func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+
+func sameErr(got, want error) bool {
+	if want == nil {
+		return got == nil
+	}
+	return errors.Is(got, want)
+}
+
+func show(b []byte) string {
+	switch {
+	case b == nil:
+		return "none"
+	case len(b) > 40:
+		return fmt.Sprintf("%q… (%d bytes)", b[:40], len(b))
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+// brief is a record in a few words.
+func brief(r *dedupe.Record) string {
+	if r == nil || r.Status == 0 {
+		return "none"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v (fence %d, attempt %d", r.Status, r.Fence, r.Attempt)
+	if r.Started {
+		b.WriteString(", started")
+	}
+	if r.Policy != dedupe.Rerun {
+		fmt.Fprintf(&b, ", %v", r.Policy)
+	}
+	if r.Fingerprint != nil {
+		fmt.Fprintf(&b, ", fingerprint %s", show(r.Fingerprint))
+	}
+	now := time.Now()
+	if !r.LeaseUntil.IsZero() && !now.Before(r.LeaseUntil) {
+		b.WriteString(", lease dead")
+	}
+	if r.Expired(now) {
+		b.WriteString(", expired")
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// equal compares two records field by field.
+func (e *env) equal(what string, got, want *dedupe.Record) {
+	e.Helper()
+	var diffs []string
+	add := func(field string, g, w any) {
+		if g != w {
+			diffs = append(diffs, fmt.Sprintf("%s is %v, want %v", field, g, w))
+		}
+	}
+	add("Key", got.Key, want.Key)
+	add("Status", got.Status, want.Status)
+	add("Fence", got.Fence, want.Fence)
+	add("Token", got.Token, want.Token)
+	add("Attempt", got.Attempt, want.Attempt)
+	add("Started", got.Started, want.Started)
+	add("Policy", got.Policy, want.Policy)
+	add("Owner", got.Owner, want.Owner)
+	add("MessageID", got.MessageID, want.MessageID)
+	addBytes := func(field string, g, w []byte) {
+		if !same(g, w) {
+			diffs = append(diffs, fmt.Sprintf("%s is %s, want %s", field, show(g), show(w)))
+		}
+	}
+	addBytes("Fingerprint", got.Fingerprint, want.Fingerprint)
+	addBytes("Result", got.Result, want.Result)
+	addBytes("State", got.State, want.State)
+	add("ErrClass", got.ErrClass, want.ErrClass)
+	add("FirstErr", got.FirstErr, want.FirstErr)
+	add("LastErr", got.LastErr, want.LastErr)
+	addTime := func(field string, g, w time.Time) {
+		switch {
+		case g.IsZero() != w.IsZero():
+			diffs = append(diffs, fmt.Sprintf("%s is %v, want %v", field, orNone(g), orNone(w)))
+		case g.Sub(w).Abs() > e.slack:
+			diffs = append(diffs, fmt.Sprintf("%s is %v off", field, g.Sub(w)))
+		}
+	}
+	addTime("LeaseUntil", got.LeaseUntil, want.LeaseUntil)
+	addTime("Created", got.Created, want.Created)
+	addTime("ClaimedAt", got.ClaimedAt, want.ClaimedAt)
+	addTime("Updated", got.Updated, want.Updated)
+	addTime("Finished", got.Finished, want.Finished)
+	addTime("Expires", got.Expires, want.Expires)
+	if len(diffs) > 0 {
+		e.errorf("%s of %s differs: %s", what, want.Key, strings.Join(diffs, "; "))
+	}
+}
+
+func orNone(t time.Time) string {
+	if t.IsZero() {
+		return "not set"
+	}
+	return t.Format(time.RFC3339Nano)
+}
+
+func (e *env) near(what string, got, want time.Duration) {
+	e.Helper()
+	if (got - want).Abs() > e.slack {
+		e.errorf("%s is %v, want %v", what, got, want)
+	}
+}

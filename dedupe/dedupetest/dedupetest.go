@@ -1,0 +1,205 @@
+// Package dedupetest checks that a store keeps the contract of package dedupe.
+//
+// A store's test is one call:
+//
+//	func TestConformance(t *testing.T) {
+//		dedupetest.Run(t, dedupetest.Harness{
+//			Open: func(t testing.TB) dedupetest.Subject {
+//				db := openEmptyDatabase(t)
+//				return dedupetest.Subject{
+//					Store: mystore.New(db),
+//					Age:   func(t testing.TB, k dedupe.Key, d time.Duration) { /* one UPDATE */ },
+//				}
+//			},
+//		})
+//	}
+//
+// The suite runs the store and, beside it, the tables of package dedupe as pure code. After each call
+// it compares the answer and the record: every row of the tables, in every situation that
+// leads to it, then long random walks, then what the tables cannot say: many callers at
+// once, second handles, transactions, sizes, keys, listings.
+//
+// Each case is a subtest with a store of its own, and each failure tells the rule that was
+// broken. What the harness cannot do is not tested; such a case is reported as ruled out, and
+// the last line of the log counts them.
+package dedupetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Harness tells the suite how to open stores. Open is required.
+type Harness struct {
+	// Open opens a store that is empty and used by one case alone, and releases it through
+	// t.Cleanup. It is called inside the case's bubble when Virtual is set.
+	Open func(t testing.TB) Subject
+	// Virtual runs each case in a testing/synctest bubble, where records age by themselves. The
+	// store must take its time from time.Now and block on channels, timers and mutexes only.
+	// Otherwise cases run in real time and in parallel, and records age through Subject.Age.
+	Virtual bool
+	// Seed makes the random walks repeatable; 0 = a new one each time. A failure prints it.
+	Seed uint64
+	// Known names the cases in which what stands for the database is known to differ, with
+	// the reason. Such a case must fail: when it passes, the suite asks for its removal.
+	Known map[string]string
+}
+
+// Subject is a store under test. Store is required; a nil hook rules out the cases that need it.
+type Subject struct {
+	Store dedupe.Store
+	// Age moves every time of k's record d into the past, as though d had gone by since; where there is
+	// no record it does nothing. Required unless Harness.Virtual is set, and not used then.
+	Age func(t testing.TB, k dedupe.Key, d time.Duration)
+	// Second opens the same data once more, as another process would, and releases it through
+	// t.Cleanup.
+	Second func(t testing.TB) dedupe.Store
+	// Begin begins a transaction on the database that holds the records. The database has a user's
+	// table, of which Rows tells the rows that are committed; Rows is required with Begin.
+	Begin func(t testing.TB) Tx
+	// Rows: see Begin. The order does not matter.
+	Rows func(t testing.TB) []string
+	// Close closes the store, as its owner would.
+	Close func() error
+}
+
+// Tx is a user's transaction. All of its functions are required; exactly one of Commit and
+// Rollback is called, once, at the end.
+type Tx struct {
+	// Insert puts a row into the user's table.
+	Insert func(row string) error
+	// Complete completes job through the store within the transaction. The record's Result then holds these
+	// bytes, which are compact JSON.
+	Complete func(ctx context.Context, job dedupe.Owned, result []byte) error
+	// Commit and Rollback end the transaction. A database that gathers a transaction and checks it at
+	// the end answers Commit with the error.
+	Commit, Rollback func() error
+}
+
+// Run checks the store that h opens, one subtest for each case.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	if h.Open == nil {
+		t.Fatal("dedupetest: Harness.Open is nil")
+	}
+	all := cases()
+	for name := range h.Known {
+		if !slices.ContainsFunc(all, func(c testCase) bool { return c.name == name }) {
+			t.Errorf("dedupetest: Harness.Known names %q, which is no case", name)
+		}
+	}
+	var sum summary
+	// Cases in real time run in parallel, so they end after this function.
+	t.Cleanup(func() { t.Log(sum.String()) })
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			if !h.Virtual {
+				t.Parallel()
+			}
+			var ruledOut string
+			defer func() { sum.add(c.name, ruledOut) }()
+			reason, known := h.Known[c.name]
+			if !known {
+				inTime(t, h, func(t *testing.T) { ruledOut = c.check(t, h) })
+				return
+			}
+			var failures []string
+			failures, ruledOut = record(t, h, c)
+			switch {
+			case ruledOut != "":
+				t.Errorf("dedupetest: Harness.Known names a case that is not applicable; remove it there: %s", ruledOut)
+			case len(failures) == 0:
+				t.Errorf("dedupetest: the known difference is gone; remove it from Harness.Known: %s", reason)
+			default:
+				t.Logf("known difference: %s\n%s", reason, strings.Join(failures, "\n"))
+			}
+		})
+	}
+}
+
+// testCase is one rule and how it is checked.
+type testCase struct {
+	name string
+	// rule is a sentence that stands before each failure.
+	rule  string
+	needs []need
+	run   func(*env)
+}
+
+// need is a condition without which a case has no meaning.
+type need struct {
+	met func(*env) bool
+	// why tells what is the case when it is not met.
+	why string
+}
+
+// record runs c without letting it fail t, and returns what failed.
+func record(t *testing.T, h Harness, c testCase) (failures []string, ruledOut string) {
+	inTime(t, h, func(t *testing.T) {
+		r := &recorder{TB: t}
+		var wg sync.WaitGroup
+		// FailNow ends its goroutine, so the case needs one of its own.
+		wg.Go(func() { ruledOut = c.check(r, h) })
+		wg.Wait()
+		failures = r.all()
+	})
+	return failures, ruledOut
+}
+
+// inTime runs f, in a bubble where h wants it.
+func inTime(t *testing.T, h Harness, f func(*testing.T)) {
+	if h.Virtual {
+		synctest.Test(t, f)
+		return
+	}
+	f(t)
+}
+
+// check runs c. Its answer is why the case was ruled out, empty when it ran.
+func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
+	t.Helper()
+	e := newEnv(t, h, c)
+	for _, n := range c.needs {
+		if !n.met(e) {
+			t.Logf("not applicable: %s", n.why)
+			return n.why
+		}
+	}
+	c.run(e)
+	return ""
+}
+
+// summary gathers how many cases ran and which did not.
+type summary struct {
+	mu       sync.Mutex
+	run      int
+	ruledOut []string
+}
+
+func (s *summary) add(name, ruledOut string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ruledOut == "" {
+		s.run++
+		return
+	}
+	s.ruledOut = append(s.ruledOut, name+": "+ruledOut)
+}
+
+func (s *summary) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ruledOut) == 0 {
+		return fmt.Sprintf("dedupetest: %d cases run, none ruled out", s.run)
+	}
+	slices.Sort(s.ruledOut)
+	return fmt.Sprintf("dedupetest: %d cases run, %d ruled out (%s)", s.run, len(s.ruledOut), strings.Join(s.ruledOut, "; "))
+}

@@ -1,0 +1,290 @@
+package dedupetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	// ttl and retain are far from what a slow machine needs for a case.
+	ttl    = time.Hour
+	retain = 10 * time.Hour
+)
+
+// env is what a case works with: a store of its own with a model beside it, and the words of the
+// rules. Its calls check every answer against the model.
+type env struct {
+	testing.TB
+	ctx     context.Context
+	h       Harness
+	rule    string
+	subject Subject
+	s       dedupe.Store
+	l       dedupe.Limits
+	m       *model
+	// slack is how far a time may be from the model's.
+	slack time.Duration
+	// doing tells what is being tried, before each failure.
+	doing string
+}
+
+var _ player = (*env)(nil)
+
+func newEnv(t testing.TB, h Harness, c testCase) *env {
+	t.Helper()
+	e := &env{TB: t, ctx: t.Context(), h: h, rule: c.rule, m: newModel(), slack: time.Minute}
+	if h.Virtual {
+		e.slack = time.Millisecond
+	}
+	e.subject = h.Open(t)
+	e.s = e.subject.Store
+	switch {
+	case e.s == nil:
+		t.Fatal("dedupetest: Harness.Open gave a Subject without a Store")
+	case e.subject.Age == nil && !h.Virtual:
+		t.Fatal("dedupetest: Harness.Open gave a Subject without Age, and Harness.Virtual is false")
+	case (e.subject.Begin == nil) != (e.subject.Rows == nil):
+		t.Fatal("dedupetest: Harness.Open gave a Subject with one of Begin and Rows; they belong together")
+	}
+	e.l = e.s.Limits()
+	return e
+}
+
+// errorf reports that the case's rule is broken, and how it was seen.
+func (e *env) errorf(format string, args ...any) {
+	e.Helper()
+	e.Errorf("%s", e.failure(format, args))
+}
+
+// fatalf is errorf where the case cannot go on.
+func (e *env) fatalf(format string, args ...any) {
+	e.Helper()
+	e.Fatalf("%s", e.failure(format, args))
+}
+
+func (e *env) failure(format string, args []any) string {
+	doing := ""
+	if e.doing != "" {
+		doing = "\nwhen: " + e.doing
+	}
+	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
+}
+
+// ok ends the case when a call that must succeed did not.
+func (e *env) ok(err error, call string) {
+	e.Helper()
+	if err != nil {
+		e.fatalf("%s was answered: %v", call, err)
+	}
+}
+
+// on is e with another handle onto the same data, and the same model.
+func (e *env) on(s dedupe.Store) *env {
+	c := *e
+	c.s = s
+	return &c
+}
+
+func (e *env) token() dedupe.Token            { return e.m.token() }
+func (e *env) at(k dedupe.Key) *dedupe.Record { return e.m.at(k) }
+func (e *env) request(k dedupe.Key) dedupe.ClaimRequest {
+	return dedupe.ClaimRequest{Key: k, Token: e.token(), TTL: ttl, Owner: "worker-1", MessageID: "message-1"}
+}
+
+// key is a key of the case.
+func key(name string) dedupe.Key { return dedupe.Key{Scope: "suite", Key: name} }
+
+// age lets d go by for k's record, and in virtual time for all others.
+func (e *env) age(k dedupe.Key, d time.Duration) {
+	e.Helper()
+	if e.h.Virtual {
+		time.Sleep(d) //nolint:forbidigo // in a bubble
+		return
+	}
+	e.subject.Age(e, k, d)
+	e.m.age(k, d)
+}
+
+// claim claims, and checks answer and record.
+func (e *env) claim(q dedupe.ClaimRequest) dedupe.Claim {
+	e.Helper()
+	start := time.Now()
+	cs, err := e.s.Claim(e.ctx, []dedupe.ClaimRequest{q})
+	end := time.Now()
+	e.ok(err, "Claim")
+	if len(cs) != 1 {
+		e.fatalf("Claim of 1 entry gave %d answers", len(cs))
+	}
+	e.expectClaim(&q, &cs[0], start, end)
+	e.stored(q.Key)
+	return cs[0]
+}
+
+// expectClaim applies q to the model and compares the answer.
+func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end time.Time) {
+	e.Helper()
+	r := e.at(q.Key)
+	before := r.Clone()
+	taken := false
+	want, _ := dedupe.ApplyClaim(r, q, start, func() uint64 { taken = true; return got.Lease.Fence })
+	switch {
+	case got.Err != nil:
+		e.fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Err, want.Outcome, brief(before))
+	case got.Outcome != want.Outcome:
+		e.fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Outcome, want.Outcome, brief(before))
+	}
+	if got.Outcome == dedupe.Won {
+		e.wonWell(q, got, &want, before, taken, start, end)
+	}
+	if got.Fresh != want.Fresh {
+		e.errorf("Claim of %s: Fresh is %v, want %v; the record was %s", q.Key, got.Fresh, want.Fresh, brief(before))
+	}
+	if got.FirstErr != want.FirstErr {
+		e.errorf("Claim of %s: FirstErr is %q, want %q", q.Key, got.FirstErr, want.FirstErr)
+	}
+	if !same(got.State, want.State) {
+		e.errorf("Claim of %s: State is %s, want %s", q.Key, show(got.State), show(want.State))
+	}
+	if got.Outcome == dedupe.InProgress {
+		e.near("Claim: Left", got.Left, want.Left)
+		e.near("Claim: Age", got.Age, want.Age)
+	}
+	switch {
+	case (got.Record == nil) != (want.Record == nil):
+		e.errorf("Claim answered %v with record %s, want %s", got.Outcome, brief(got.Record), brief(want.Record))
+	case got.Record != nil:
+		e.equal("the record that Claim answered", got.Record, want.Record)
+	}
+}
+
+func (e *env) wonWell(q *dedupe.ClaimRequest, got, want *dedupe.Claim, before *dedupe.Record, taken bool, start, end time.Time) {
+	e.Helper()
+	g, w := got.Lease, want.Lease
+	if taken && g.Fence <= e.m.top[q.Key] {
+		e.fatalf("a new claim of %s has fence %d; the key had %d before, and the fence only rises", q.Key, g.Fence, e.m.top[q.Key])
+	}
+	if !taken && g.Fence != before.Fence {
+		e.fatalf("the same claim of %s again has fence %d, want the same as before, %d", q.Key, g.Fence, before.Fence)
+	}
+	e.m.top[q.Key] = g.Fence
+	if g.Key != w.Key || g.Token != w.Token || g.Attempt != w.Attempt {
+		e.errorf("Claim answered a lease on %s, token %v, attempt %d; want %s, %v, %d", g.Key, g.Token, g.Attempt, w.Key, w.Token, w.Attempt)
+	}
+	e.deadline("Claim", g.Deadline, q.Key, start.Add(q.TTL), end.Add(q.TTL))
+}
+
+// deadline checks an owner's view of its lease: early, never late.
+func (e *env) deadline(call string, got time.Time, k dedupe.Key, from, until time.Time) {
+	e.Helper()
+	latest := until
+	if l := e.at(k).LeaseUntil; l.After(latest) {
+		latest = l
+	}
+	switch {
+	case got.After(latest):
+		e.errorf("%s: Deadline is %v after the lease may be dead; an owner's view is early, never late", call, got.Sub(latest))
+	case time.Until(got) < time.Until(from)/2-e.slack:
+		e.errorf("%s: Deadline is in %v, want about %v", call, time.Until(got), time.Until(from))
+	}
+}
+
+// renew renews, and checks answer and record.
+func (e *env) renew(n dedupe.Renewal) error {
+	e.Helper()
+	start := time.Now()
+	as, err := e.s.Renew(e.ctx, []dedupe.Renewal{n})
+	end := time.Now()
+	e.ok(err, "Renew")
+	if len(as) != 1 {
+		e.fatalf("Renew of 1 entry gave %d answers", len(as))
+	}
+	e.expectRenew(&n, &as[0], start, end)
+	e.stored(n.Key)
+	return as[0].Err
+}
+
+func (e *env) expectRenew(n *dedupe.Renewal, got *dedupe.Renewed, start, end time.Time) {
+	e.Helper()
+	r := e.at(n.Key)
+	before := r.Clone()
+	want := dedupe.ApplyRenew(r, n, start)
+	if !sameErr(got.Err, want) {
+		e.fatalf("Renew of %s was answered %v, want %v; the record was %s", n.Key, got.Err, want, brief(before))
+	}
+	if want == nil {
+		e.deadline("Renew", got.Deadline, n.Key, start.Add(n.TTL), end.Add(n.TTL))
+	}
+}
+
+// settle settles, and checks answer and record.
+func (e *env) settle(s dedupe.Settlement) dedupe.Settled {
+	e.Helper()
+	start := time.Now()
+	as, err := e.s.Settle(e.ctx, []dedupe.Settlement{s})
+	e.ok(err, "Settle")
+	if len(as) != 1 {
+		e.fatalf("Settle of 1 entry gave %d answers", len(as))
+	}
+	e.expectSettle(&s, &as[0], start)
+	e.stored(s.Key)
+	return as[0]
+}
+
+func (e *env) expectSettle(s *dedupe.Settlement, got *dedupe.Settled, start time.Time) {
+	e.Helper()
+	r := e.at(s.Key)
+	before := r.Clone()
+	want, _ := dedupe.ApplySettle(r, s, start)
+	if before.Expired(start) && errors.Is(got.Err, dedupe.ErrLeaseLost) {
+		// The store may have removed it.
+		return
+	}
+	if !sameErr(got.Err, want.Err) || got.Status != want.Status {
+		e.fatalf("Settle of %s to %v was answered %v, %v; want %v, %v; the record was %s",
+			s.Key, s.To, got.Status, got.Err, want.Status, want.Err, brief(before))
+	}
+}
+
+// forget forgets, and checks answer and record.
+func (e *env) forget(f dedupe.Forgotten) error {
+	e.Helper()
+	errs, err := e.s.Forget(e.ctx, []dedupe.Forgotten{f})
+	e.ok(err, "Forget")
+	if len(errs) != 1 {
+		e.fatalf("Forget of 1 entry gave %d answers", len(errs))
+	}
+	before := e.at(f.Key).Clone()
+	if want := e.m.forget(f); !sameErr(errs[0], want) {
+		e.fatalf("Forget of %s with fence %d was answered %v, want %v; the record was %s", f.Key, f.Fence, errs[0], want, brief(before))
+	}
+	e.stored(f.Key)
+	return errs[0]
+}
+
+// get reads one record.
+func (e *env) get(k dedupe.Key) *dedupe.Record {
+	e.Helper()
+	rs, err := e.s.Get(e.ctx, []dedupe.Key{k})
+	e.ok(err, "Get")
+	if len(rs) != 1 {
+		e.fatalf("Get of 1 key gave %d answers", len(rs))
+	}
+	return rs[0]
+}
+
+// stored compares k's record with the model's.
+func (e *env) stored(k dedupe.Key) {
+	e.Helper()
+	got, want := e.get(k), e.m.live(k)
+	if (got == nil) != (want == nil) {
+		e.fatalf("the store now holds %s, want %s", brief(got), brief(want))
+	}
+	if got != nil {
+		e.equal("the record that is now stored", got, want)
+	}
+}

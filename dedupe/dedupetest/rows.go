@@ -1,0 +1,136 @@
+package dedupetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// rowCases makes one case of each row of the tables: all situations that the row decides.
+func rowCases() []testCase {
+	met := meetings()
+	var all []testCase
+	add := func(table, row, rule string) {
+		name := table + "-" + strings.NewReplacer(" ", "-", ",", "").Replace(row)
+		all = append(all, testCase{name: name, rule: rule, run: func(e *env) { e.playAll(met()[table+row]) }})
+	}
+	for i := range dedupe.ClaimTable {
+		r := &dedupe.ClaimTable[i]
+		add("claim", r.Name, fmt.Sprintf("a claim that meets %q is answered %v; the record is %s", r.Name, r.Outcome, effect(r.Change)))
+	}
+	for i := range dedupe.RenewTable {
+		r := &dedupe.RenewTable[i]
+		add("renew", r.Name, fmt.Sprintf("a renewal that meets %q is answered %s; the record is %s", r.Name, answer(r.Err), effect(r.Change)))
+	}
+	for i := range dedupe.SettleTable {
+		r := &dedupe.SettleTable[i]
+		what := answer(r.Err)
+		if r.AnswersHere {
+			what = "the present status"
+		}
+		add("settle", r.Name, fmt.Sprintf("a settlement that meets %q is answered %s; the record is %s", r.Name, what, effect(r.Change)))
+	}
+	return all
+}
+
+func answer(err error) string {
+	if err == nil {
+		return "success"
+	}
+	return err.Error()
+}
+
+func effect(c dedupe.Change) string {
+	switch c {
+	case dedupe.Prolong:
+		return "the same claim, its lease prolonged and never shortened"
+	case dedupe.TakeFresh:
+		return "new, with a higher fence and attempt 1"
+	case dedupe.TakeNext:
+		return "claimed with a higher fence and one attempt more"
+	case dedupe.TakeReopen:
+		return "claimed with a higher fence, attempt 1, and the claim's fingerprint"
+	case dedupe.ParkIt:
+		return "parked"
+	case dedupe.Write:
+		return "settled"
+	}
+	return "not changed"
+}
+
+// meetings sorts the situations by table and row. It plays each on a model alone.
+func meetings() func() map[string][]situation {
+	return sync.OnceValue(func() map[string][]situation {
+		met := make(map[string][]situation)
+		for _, s := range situations() {
+			w := &watcher{model: newModel()}
+			s.play(w, key("k"))
+			met[w.row] = append(met[w.row], s)
+		}
+		return met
+	})
+}
+
+// watcher is a model that tells which row decided the last call.
+type watcher struct {
+	*model
+	row string
+}
+
+func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
+	s := dedupe.Meet(w.at(q.Key), &q, time.Now())
+	for i := range dedupe.ClaimTable {
+		if r := &dedupe.ClaimTable[i]; r.Matches(s) {
+			w.row = "claim" + r.Name
+			break
+		}
+	}
+	return w.model.claim(q)
+}
+
+func (w *watcher) renew(n dedupe.Renewal) error {
+	s := w.meets(n.Key, n.Token)
+	for i := range dedupe.RenewTable {
+		if r := &dedupe.RenewTable[i]; r.Matches(s) {
+			w.row = "renew" + r.Name
+			break
+		}
+	}
+	return w.model.renew(n)
+}
+
+func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
+	s := w.meets(t.Key, t.Token)
+	for i := range dedupe.SettleTable {
+		if r := &dedupe.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
+			w.row = "settle" + r.Name
+			break
+		}
+	}
+	return w.model.settle(t)
+}
+
+// meets is what a call with t finds. The records that have expired count as absent here; the stores
+// may answer for them or not.
+func (w *watcher) meets(k dedupe.Key, t dedupe.Token) dedupe.Situation {
+	r := w.at(k)
+	return dedupe.Situation{At: dedupe.Meet(r, &dedupe.ClaimRequest{}, time.Now()).At, Own: r.Token == t}
+}
+
+// playAll plays situations, each on a key of its own.
+func (e *env) playAll(ss []situation) {
+	e.Helper()
+	if len(ss) == 0 {
+		e.fatalf("no situation of this suite reaches the row; an earlier row hides it, or the suite must learn of it")
+	}
+	for i := range ss {
+		e.doing = ss[i].String()
+		ss[i].play(e, key(fmt.Sprintf("k%d", i)))
+		if e.Failed() {
+			return
+		}
+	}
+}
