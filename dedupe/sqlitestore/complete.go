@@ -1,0 +1,113 @@
+package sqlitestore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are committed
+// together or not at all: exactly one effect, whatever crashes. tx must be on the store's own
+// file. From then on the worker never writes done itself; what it finds after the handler
+// decides.
+//
+// Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first and
+// writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy], says so. While tx is open
+// nobody else writes to the file, renewals included: keep it shorter than a third of the lease.
+//
+// result is stored as it is when it is a []byte, else as JSON; nil stores none. On any error roll
+// back. [dedupe.ErrLeaseLost]: another claim has taken the key, or the job was settled otherwise.
+// [dedupe.ErrResultSize]: nothing was written. Repeating it, within tx or after a commit whose outcome was
+// unknown, is safe.
+func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
+	if job == nil {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
+	}
+	lease := job.Lease()
+	if lease.Fence == 0 {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: the job was not claimed in a store", dedupe.ErrBadRequest)
+	}
+	job.Join()
+	if isNil(tx) {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
+	}
+	stored, err := encode(result)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	at := timeText(now)
+	expires := timeText(now.Add(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention)))
+	res, err := tx.ExecContext(ctx, s.sql.complete, stored, at, at, expires, lease.Key.Scope, lease.Key.Key, lease.Token[:])
+	if err != nil {
+		return explainTx(err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return explainTx(err)
+	}
+	if n == 1 {
+		return nil
+	}
+	var status string
+	err = tx.QueryRowContext(ctx, s.sql.completed, lease.Key.Scope, lease.Key.Key, lease.Token[:]).Scan(&status)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("sqlitestore: CompleteTx: roll back: %w", dedupe.ErrLeaseLost)
+	case err != nil:
+		return explainTx(err)
+	case status == dedupe.Done.String():
+		return nil
+	}
+	return fmt.Errorf("sqlitestore: CompleteTx: roll back: the job is %s: %w", status, dedupe.ErrLeaseLost)
+}
+
+// isNil finds the nil pointers too that hide in the interface: their methods panic.
+func isNil(tx Execer) bool {
+	switch tx := tx.(type) {
+	case nil:
+		return true
+	case *sql.Tx:
+		return tx == nil
+	case *sql.Conn:
+		return tx == nil
+	}
+	return false
+}
+
+func encode(result any) ([]byte, error) {
+	var b []byte
+	switch r := result.(type) {
+	case nil:
+	case []byte:
+		b = r
+	default:
+		var err error
+		if b, err = json.Marshal(r); err != nil {
+			return nil, fmt.Errorf("sqlitestore: CompleteTx: the result cannot be written as JSON: %w", err)
+		}
+	}
+	if err := checkSize("the result", b); err != nil {
+		return nil, fmt.Errorf("sqlitestore: CompleteTx: %w", err)
+	}
+	return b, nil
+}
+
+func explainTx(err error) error {
+	if isBusy(err) {
+		return fmt.Errorf("sqlitestore: CompleteTx: roll back; begin the transaction IMMEDIATE (_txlock=immediate): %w: %w", dedupe.ErrBusy, err)
+	}
+	return explain("CompleteTx: roll back", err)
+}

@@ -1,0 +1,35 @@
+// Package sqlitestore is a [dedupe.Store] in a SQLite file, over database/sql: durable, shared by
+// the processes of one host, and able to complete a job in the user's own transaction
+// ([Store.CompleteTx]). The driver is the user's choice; the package imports none.
+//
+//	db, err := sql.Open("sqlite", sqlitestore.DSN("orders.db")) // modernc.org/sqlite
+//	store, err := sqlitestore.New(db, nil)
+//	err = store.Migrate(ctx)
+//
+// # One writer at a time
+//
+// SQLite lets one transaction write to a file at a time. The store therefore keeps one
+// connection of the pool for its own writes, and the calls of all goroutines that wait together go out in
+// one BEGIN IMMEDIATE transaction: a batch forms while the one before it is in flight. Other processes
+// on the same file take turns with it. The pool needs two connections or more, so that reads and the user's
+// transactions have one too; a database in memory (":memory:") is another one on every connection and cannot be used.
+//
+// Where the file is locked for longer than [Options].BusyTimeout, the entries of the call answer
+// [dedupe.ErrBusy]: nothing was written and nothing is lost, since nobody else can take
+// the key meanwhile either. While a transaction of the user's is open for writing, every renewal, claim and
+// settlement on that file waits for it. Keep such a transaction shorter than a third of the lease, with
+// nothing slow inside it: one that is held longer costs other jobs their leases.
+//
+// The write-ahead log (journal_mode=WAL) is recommended, and set by [DSN]: without it readers
+// and writers wait for each other.
+//
+// # Rows that people can read
+//
+// The table has a column for each field of [dedupe.Record]. Status and policy are words, times are UTC text
+// with nanoseconds ("2026-01-31T09:00:00.000000000Z"), which sorts as time does.
+//
+//	SELECT key, status, attempt, last_error FROM onceq_dedupe WHERE status = 'failed';
+//
+// The store's clock is [time.Now]: one file means one host. It works inside a testing/synctest bubble that
+// opens and closes the *sql.DB itself.
+package sqlitestore

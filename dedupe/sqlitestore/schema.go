@@ -1,0 +1,171 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	defaultTable = "onceq_dedupe"
+	maxTable     = 48
+
+	// migratePatience: a start that finds another starter at work should wait for it.
+	migratePatience = 10 * time.Second
+	// sweepBatch keeps each transaction of a sweep short.
+	sweepBatch = 500
+)
+
+// checkTable finds names that cannot stand in a statement as they are.
+func checkTable(s string) error {
+	if len(s) > maxTable {
+		return fmt.Errorf("sqlitestore: Options.Table has %d bytes, the limit is %d", len(s), maxTable)
+	}
+	for i, c := range []byte(s) {
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return fmt.Errorf("sqlitestore: Options.Table is %q; letters, digits and underscores may be used, and no digit first", s)
+		}
+	}
+	if strings.HasPrefix(strings.ToLower(s), "sqlite_") {
+		return fmt.Errorf("sqlitestore: Options.Table is %q; names that begin with sqlite_ are SQLite's own", s)
+	}
+	return nil
+}
+
+// statements is the SQL of one table.
+type statements struct {
+	table, fenceTable                                     string
+	schema                                                []string
+	initFence, readFence, writeFence                      string
+	read, write, remove, sweep, complete, completed, list string
+}
+
+func newStatements(table string) statements {
+	fence := table + "_fence"
+	fill := strings.NewReplacer(
+		"{table}", `"`+table+`"`, "{fence}", `"`+fence+`"`, "{index}", `"`+table+`_expires"`,
+		"{columns}", strings.Join(columns, ", "),
+		"{marks}", strings.Repeat("?, ", len(columns)-1)+"?",
+		"{updates}", updates(),
+	).Replace
+	return statements{
+		table: table, fenceTable: fence,
+		schema: []string{fill(createTable), fill(createIndex), fill(createFence)},
+		// A fence that starts at the clock's microseconds stays above all that an earlier file at this
+		// place gave out, so that no old dead letter names a new failure.
+		initFence:  fill(`INSERT OR IGNORE INTO {fence} (id, fence) VALUES (1, ?)`),
+		readFence:  fill(`SELECT fence FROM {fence} WHERE id = 1`),
+		writeFence: fill(`UPDATE {fence} SET fence = ? WHERE id = 1`),
+		read:       fill(`SELECT {columns} FROM {table} WHERE scope = ? AND key = ?`),
+		write:      fill(`INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT (scope, key) DO UPDATE SET {updates}`),
+		remove:     fill(`DELETE FROM {table} WHERE scope = ? AND key = ?`),
+		sweep:      fill(sweepRows),
+		complete:   fill(completeRow),
+		completed:  fill(`SELECT status FROM {table} WHERE scope = ? AND key = ? AND token = ?`),
+		list:       fill(`SELECT {columns} FROM {table} WHERE `),
+	}
+}
+
+func updates() string {
+	var b strings.Builder
+	for i, c := range columns[2:] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c + " = excluded." + c)
+	}
+	return b.String()
+}
+
+const createTable = `CREATE TABLE IF NOT EXISTS {table} (
+	scope TEXT NOT NULL,
+	key TEXT NOT NULL,
+	status TEXT NOT NULL,
+	fence INTEGER NOT NULL,
+	token BLOB NOT NULL,
+	attempt INTEGER NOT NULL,
+	started INTEGER NOT NULL,
+	policy TEXT NOT NULL,
+	owner TEXT NOT NULL,
+	message_id TEXT NOT NULL,
+	lease_until TEXT,
+	fingerprint BLOB,
+	result BLOB,
+	state BLOB,
+	error_class TEXT NOT NULL,
+	first_error TEXT NOT NULL,
+	last_error TEXT NOT NULL,
+	created TEXT NOT NULL,
+	claimed_at TEXT NOT NULL,
+	updated TEXT NOT NULL,
+	finished TEXT,
+	expires TEXT,
+	PRIMARY KEY (scope, key)
+) STRICT, WITHOUT ROWID`
+
+const createIndex = `CREATE INDEX IF NOT EXISTS {index} ON {table} (expires) WHERE expires IS NOT NULL`
+
+const createFence = `CREATE TABLE IF NOT EXISTS {fence} (
+	id INTEGER PRIMARY KEY CHECK (id = 1),
+	fence INTEGER NOT NULL
+) STRICT`
+
+// sweepRows names the statuses although the others have no expiry: a row that was mended by hand must not
+// lose its claim.
+const sweepRows = `DELETE FROM {table} WHERE (scope, key) IN (
+	SELECT scope, key FROM {table}
+	WHERE expires <= ? AND status IN ('done', 'failed', 'released')
+	ORDER BY expires LIMIT ?)`
+
+// completeRow is the row "own claim" and the row "late word of the parked claim" of the settlement to
+// done, as one conditional statement.
+const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class = '', first_error = '', last_error = '',
+	lease_until = NULL, updated = ?, finished = ?, expires = ?
+	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
+
+// Migrate makes the tables where they are missing. It may run at every start, and by several starters at once.
+// It waits up to 10 s for the file's write lock, then answers [dedupe.ErrBusy].
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.w.do(ctx, migratePatience, 1, func(t *txn) error {
+		for _, q := range s.sql.schema {
+			if _, err := t.session.exec(q); err != nil {
+				return err
+			}
+		}
+		_, err := t.session.exec(s.sql.initFence, t.now.UnixMicro())
+		return err
+	})
+}
+
+// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or less: all), and
+// says how many. It works in short transactions, so that others get their turn; on an error the
+// count is of those before it. Nothing depends on it but the size of the file: an expired record
+// counts as absent.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	total := 0
+	for limit <= 0 || total < limit {
+		n := sweepBatch
+		if limit > 0 {
+			n = min(n, limit-total)
+		}
+		var gone int64
+		err := s.w.do(ctx, s.busy, maxBatch, func(t *txn) error {
+			res, err := t.session.exec(s.sql.sweep, timeText(t.now), n)
+			if err != nil {
+				return err
+			}
+			gone, err = res.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return total, err
+		}
+		total += int(gone)
+		if int(gone) < n {
+			break
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,252 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	// maxBatch keeps one transaction of the store short enough for its neighbours on the file.
+	maxBatch = 256
+	// maxResult is far below what SQLite holds; every write copies the row.
+	maxResult = 1 << 20
+
+	defaultBusyTimeout = time.Second
+)
+
+// Options tune a [Store]. The zero value and nil are usable.
+type Options struct {
+	// Table is the name of the table of records; its companions are named after it. Letters, digits and
+	// underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
+	Table string
+	// BusyTimeout is how long a call waits for the file's write lock before its entries answer
+	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1 s;
+	// it may not be negative.
+	BusyTimeout time.Duration
+}
+
+// Store keeps records in a SQLite file. Make one with [New].
+type Store struct {
+	db   *sql.DB
+	sql  statements
+	busy time.Duration
+	w    *writer
+}
+
+var _ dedupe.Store = (*Store)(nil)
+
+// New returns a store in db, a pool of two connections or more on one file; see [DSN]. It does no
+// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the pool's own.
+func New(db *sql.DB, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	table := cmp.Or(o.Table, defaultTable)
+	if err := checkTable(table); err != nil {
+		return nil, err
+	}
+	switch {
+	case db == nil:
+		return nil, errors.New("sqlitestore: New: db is nil")
+	case o.BusyTimeout < 0:
+		return nil, fmt.Errorf("sqlitestore: Options.BusyTimeout is %v, want 0 or more", o.BusyTimeout)
+	}
+	if err := checkPool(db); err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, sql: newStatements(table), busy: cmp.Or(o.BusyTimeout, defaultBusyTimeout)}
+	s.w = newWriter(db, &s.sql, s.busy)
+	return s, nil
+}
+
+// checkPool finds the pool in which the store's own connection would leave none for anybody else.
+func checkPool(db *sql.DB) error {
+	if db.Stats().MaxOpenConnections == 1 {
+		return errors.New("sqlitestore: the pool is limited to one connection; the store keeps one for its writes, " +
+			"so reads and transactions would wait for ever: SetMaxOpenConns(2) or more")
+	}
+	return nil
+}
+
+// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and the
+// writing connection is closed. The pool stays open. It may be called more than once.
+func (s *Store) Close() error { return s.w.close() }
+
+// Limits says what the store can hold.
+func (s *Store) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true}
+}
+
+// Claim tries to win each key.
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	sent := time.Now()
+	wait := s.busy
+	rs = slices.Clone(rs)
+	for i := range rs {
+		rs[i].Fingerprint = bytes.Clone(rs[i].Fingerprint)
+		wait = patience(wait, rs[i].TTL)
+	}
+	return write(ctx, s, rs, wait, operation[dedupe.ClaimRequest, dedupe.Claim]{
+		check:  (*dedupe.ClaimRequest).Validate,
+		failed: func(err error) dedupe.Claim { return dedupe.Claim{Err: err} },
+		apply: func(t *txn, q *dedupe.ClaimRequest) (dedupe.Claim, error) {
+			r, err := t.read(q.Key)
+			if err != nil {
+				return dedupe.Claim{}, err
+			}
+			c, changed := dedupe.ApplyClaim(&r, q, t.now, t.nextFence)
+			if c.Outcome == dedupe.Won {
+				c.Lease.Deadline = sent.Add(q.TTL)
+			}
+			if changed {
+				err = t.write(&r)
+			}
+			return c, err
+		},
+	})
+}
+
+// Renew prolongs leases.
+func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	sent := time.Now()
+	wait := s.busy
+	rs = slices.Clone(rs)
+	for i := range rs {
+		rs[i].State = bytes.Clone(rs[i].State)
+		wait = patience(wait, rs[i].TTL)
+	}
+	return write(ctx, s, rs, wait, operation[dedupe.Renewal, dedupe.Renewed]{
+		check: func(n *dedupe.Renewal) error {
+			return cmp.Or(n.Validate(), checkSize("Renewal.State", n.State))
+		},
+		failed: func(err error) dedupe.Renewed { return dedupe.Renewed{Err: err} },
+		apply: func(t *txn, n *dedupe.Renewal) (dedupe.Renewed, error) {
+			r, err := t.read(n.Key)
+			if err != nil {
+				return dedupe.Renewed{}, err
+			}
+			if err := dedupe.ApplyRenew(&r, n, t.now); err != nil {
+				return dedupe.Renewed{Err: err}, nil
+			}
+			return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
+		},
+	})
+}
+
+// Settle ends claims.
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	ss = slices.Clone(ss)
+	for i := range ss {
+		ss[i].Result = bytes.Clone(ss[i].Result)
+	}
+	return write(ctx, s, ss, s.busy, operation[dedupe.Settlement, dedupe.Settled]{
+		check: func(t *dedupe.Settlement) error {
+			return cmp.Or(t.Validate(), checkSize("Settlement.Result", t.Result))
+		},
+		failed: func(err error) dedupe.Settled { return dedupe.Settled{Err: err} },
+		apply: func(t *txn, e *dedupe.Settlement) (dedupe.Settled, error) {
+			r, err := t.read(e.Key)
+			if err != nil {
+				return dedupe.Settled{}, err
+			}
+			a, changed := dedupe.ApplySettle(&r, e, t.now)
+			if changed {
+				err = t.write(&r)
+			}
+			return a, err
+		},
+	})
+}
+
+// Forget removes records; the fence survives them.
+func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	return write(ctx, s, slices.Clone(fs), s.busy, operation[dedupe.Forgotten, error]{
+		check:  func(f *dedupe.Forgotten) error { return f.Key.Validate() },
+		failed: func(err error) error { return err },
+		apply: func(t *txn, f *dedupe.Forgotten) (error, error) {
+			r, err := t.read(f.Key)
+			if err != nil {
+				return nil, err
+			}
+			remove, answer := dedupe.ApplyForget(&r, f, t.now)
+			if remove {
+				err = t.remove(f.Key)
+			}
+			return answer, err
+		},
+	})
+}
+
+// patience is how long a call may wait for the lock: past a tenth of the lease the caller has better
+// uses for its time than waiting.
+func patience(wait, ttl time.Duration) time.Duration {
+	if ttl <= 0 {
+		return wait
+	}
+	return min(wait, ttl/10)
+}
+
+func checkSize(field string, b []byte) error {
+	if len(b) > maxResult {
+		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), maxResult)
+	}
+	return nil
+}
+
+// operation is one of the store's writes, entry by entry.
+type operation[Q, A any] struct {
+	check  func(*Q) error
+	failed func(error) A // the answer to an entry that failed alone
+	apply  func(*txn, *Q) (A, error)
+}
+
+// write runs the entries of one call in a transaction of the writer's. The entries are its own: they
+// may be in use after the caller has gone.
+func write[Q, A any](ctx context.Context, s *Store, qs []Q, wait time.Duration, op operation[Q, A]) ([]A, error) {
+	if len(qs) > maxBatch {
+		return nil, fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, len(qs), maxBatch)
+	}
+	as := make([]A, len(qs))
+	var valid []int
+	for i := range qs {
+		if err := op.check(&qs[i]); err != nil {
+			as[i] = op.failed(fmt.Errorf("sqlitestore: %w", err))
+			continue
+		}
+		valid = append(valid, i)
+	}
+	if len(valid) == 0 {
+		return as, nil
+	}
+	err := s.w.do(ctx, wait, len(valid), func(t *txn) error {
+		for _, i := range valid {
+			a, err := op.apply(t, &qs[i])
+			if bad := (*contentError)(nil); errors.As(err, &bad) {
+				a, err = op.failed(err), nil
+			}
+			if err != nil {
+				return err
+			}
+			as[i] = a
+		}
+		return nil
+	})
+	if errors.Is(err, dedupe.ErrBusy) {
+		for _, i := range valid {
+			as[i] = op.failed(err)
+		}
+		return as, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return as, nil
+}
