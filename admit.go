@@ -1,0 +1,140 @@
+package onceq
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// refusal is why a message is not claimed at all.
+type refusal struct {
+	class string
+	err   error
+}
+
+// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
+// was won, so there is nothing that its replay could reopen.
+func (p *Processor) admit(r *run) *refusal {
+	m := r.job.Message
+	if m.MetaErr != nil {
+		return &refusal{ClassBadMeta, m.MetaErr}
+	}
+	opts, scope := p.optionsFor(m)
+	r.opts = opts
+	key, err := p.keyOf(m)
+	if err != nil {
+		return &refusal{ClassNoKey, err}
+	}
+	key.Scope = cmp.Or(key.Scope, scope)
+	if err := key.Validate(); err != nil {
+		return &refusal{ClassBadKey, err}
+	}
+	r.key = key
+	if p.c.Fingerprint != nil {
+		if r.fingerprint, err = p.fingerprintOf(m); err != nil {
+			return &refusal{ClassError, err}
+		}
+	}
+	return nil
+}
+
+func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
+	d := &p.c.Defaults
+	o := jobOptions{most: d.MaxAttempts, timeout: d.Timeout, policy: d.Interrupted, backoff: d.Backoff}
+	scope := cmp.Or(d.Scope, p.c.Scope)
+	if m.Meta == nil {
+		return o, scope
+	}
+	if t := p.types[m.Meta.Type]; t != nil {
+		o.most = cmp.Or(t.options.MaxAttempts, o.most)
+		o.timeout = cmp.Or(t.options.Timeout, o.timeout)
+		o.policy = max(t.options.Interrupted, o.policy)
+		if t.options.Backoff != nil {
+			o.backoff = t.options.Backoff
+		}
+		scope = t.scope
+	}
+	o.most = cmp.Or(m.Meta.MaxAttempts, o.most)
+	if m.Meta.Timeout > 0 {
+		o.timeout = m.Meta.Timeout
+	}
+	return o, scope
+}
+
+// keyOf never keys on the broker's message id: a producer's retry and a redrive change it.
+func (p *Processor) keyOf(m *broker.Message) (k dedupe.Key, err error) {
+	if p.c.Key != nil {
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("onceq: Config.Key panicked: %v", v)
+			}
+		}()
+		return p.c.Key(m)
+	}
+	if m.Meta == nil {
+		return k, fmt.Errorf("onceq: message %s has no metadata, and Config.Key is not set", m.ID)
+	}
+	k.Key = cmp.Or(m.Meta.Key, m.Meta.ID)
+	if k.Key == "" {
+		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID", m.ID)
+	}
+	return k, nil
+}
+
+func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("onceq: Config.Fingerprint panicked: %v", v)
+		}
+	}()
+	return p.c.Fingerprint(m), nil
+}
+
+// early is how long a job's not-before still lies ahead.
+func early(m *broker.Message, now time.Time) time.Duration {
+	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
+		return 0
+	}
+	return max(0, m.Meta.NotBefore.Sub(now))
+}
+
+func reopens(m *broker.Message) uint64 {
+	if m.Meta == nil || m.Meta.Dead == nil {
+		return 0
+	}
+	return m.Meta.Dead.Fence
+}
+
+// tooOld tells why a job whose claim was won must not start.
+func (p *Processor) tooOld(m *broker.Message, fresh bool, now time.Time) *refusal {
+	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
+		return &refusal{ClassExpired, fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
+	}
+	if !fresh {
+		return nil
+	}
+	made := m.Published
+	if m.Meta != nil {
+		made = latest(m.Meta.Created, m.Meta.NotBefore)
+		if m.Meta.Dead != nil {
+			made = latest(made, m.Meta.Dead.At)
+		}
+		if made.IsZero() {
+			made = m.Published
+		}
+	}
+	if age := now.Sub(made); !made.IsZero() && age > p.c.Retention {
+		return &refusal{ClassUnproven, fmt.Errorf("onceq: the job is %v old and has no record: its record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
+	}
+	return nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,259 @@
+package onceq
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	mrand "math/rand/v2"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// begin looks at messages that have got a slot and sends their claims, each key once: a second message
+// with a key of the same batch would only wait for the first.
+func (p *Processor) begin(rs []*run) {
+	now := time.Now()
+	send := rs[:0]
+	for _, r := range rs {
+		if r.job.Message == nil {
+			p.finish(r, Disposition{Action: Leave}, "no-message")
+			continue
+		}
+		if left := early(r.job.Message, now); left > 0 {
+			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
+			continue
+		}
+		if no := p.admit(r); no != nil {
+			p.refuse(r, no)
+			continue
+		}
+		if r.advance(claiming) {
+			send = append(send, r)
+		}
+	}
+	p.claims.Add(send...)
+}
+
+// refuse dead-letters a message for which no claim was won.
+func (p *Processor) refuse(r *run, no *refusal) {
+	p.letter(r, no.class, clip(safeText(no.err), maxErrText), 0, 0, time.Now())
+}
+
+// claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
+// batch: a process cloned from a snapshot would repeat those of a generator of its own.
+func (p *Processor) claimBatch(batch []*run) {
+	rs := make([]*run, 0, len(batch))
+	for _, r := range batch {
+		if r.f.starts() && !r.isOver() {
+			rs = append(rs, r)
+		} else {
+			p.finish(r, Disposition{Action: Nack}, "handed-back")
+		}
+	}
+	if len(rs) == 0 {
+		return
+	}
+	slices.SortFunc(rs, func(a, b *run) int {
+		return cmp.Or(strings.Compare(a.key.Scope, b.key.Scope), strings.Compare(a.key.Key, b.key.Key))
+	})
+	rs = p.each(rs)
+	draw(rs)
+	reqs := make([]dedupe.ClaimRequest, len(rs))
+	for i, r := range rs {
+		reqs[i] = dedupe.ClaimRequest{
+			Key: r.key, Token: r.token, TTL: p.leaseFor(r), Fingerprint: r.fingerprint,
+			Policy: r.opts.policy, Reopen: reopens(r.job.Message),
+			Owner: p.c.Owner, MessageID: r.job.Message.ID,
+		}
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	answers, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
+	ctx.close()
+	if err == nil && len(answers) != len(reqs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+	}
+	var begin []*run
+	for i, r := range rs {
+		var c dedupe.Claim
+		if err != nil {
+			c.Err = err
+		} else {
+			c = answers[i]
+			if c.Err == nil {
+				c.Err = sane(&c, r)
+			}
+		}
+		if p.answered(r, &c) {
+			begin = append(begin, r)
+		}
+	}
+	for _, r := range begin {
+		r.f.o.start(r)
+	}
+}
+
+// each answers the second and later of equal keys in progress; rs is sorted by key.
+func (p *Processor) each(rs []*run) []*run {
+	once := rs[:1]
+	for _, r := range rs[1:] {
+		if r.key == once[len(once)-1].key {
+			p.inProgress(r, &dedupe.Claim{Outcome: dedupe.InProgress, Left: p.c.Lease})
+			continue
+		}
+		once = append(once, r)
+	}
+	return once
+}
+
+func draw(rs []*run) {
+	raw := make([]byte, 16*len(rs))
+	rand.Read(raw)
+	for i, r := range rs {
+		if r.token == (dedupe.Token{}) {
+			copy(r.token[:], raw[16*i:])
+		}
+	}
+}
+
+// leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
+// with a little grace for the end to be written.
+func (p *Processor) leaseFor(r *run) time.Duration {
+	if r.until.IsZero() {
+		return p.c.Lease
+	}
+	return min(p.c.Lease, max(minLease, time.Until(r.until)+p.c.SettleTimeout))
+}
+
+// sane tells what is wrong with an answer that no store may give.
+func sane(c *dedupe.Claim, r *run) error {
+	switch c.Outcome {
+	case dedupe.Won:
+		if c.Lease.Key != r.key || c.Lease.Token != r.token {
+			return fmt.Errorf("onceq: the store's lease is for key %v, want %v", c.Lease.Key, r.key)
+		}
+	case dedupe.AlreadyFailed, dedupe.IsParked:
+		if c.Record == nil {
+			return fmt.Errorf("onceq: the store answered %v without a record", c.Outcome)
+		}
+	case dedupe.InProgress, dedupe.AlreadyDone, dedupe.Mismatch, dedupe.Stale:
+	default:
+		return fmt.Errorf("onceq: the store answered the unknown outcome %v", c.Outcome)
+	}
+	return nil
+}
+
+// answered acts on the answer to a claim. It is true when the handler is to run.
+func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
+	if c.Err != nil {
+		p.unanswered(r, c.Err)
+		return false
+	}
+	r.outcome, r.record, r.tries = c.Outcome, c.Record, 0
+	switch c.Outcome {
+	case dedupe.Won:
+		return p.won(r, c)
+	case dedupe.InProgress:
+		p.inProgress(r, c)
+	case dedupe.AlreadyDone:
+		if c.Record != nil {
+			r.result = c.Record.Result
+		}
+		p.finish(r, Disposition{Action: Ack}, "already-done")
+	case dedupe.AlreadyFailed, dedupe.IsParked:
+		// A worker may have died between the record and the letter: the letter is put again.
+		rec := c.Record
+		p.letter(r, cmp.Or(rec.ErrClass, ClassError), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
+	case dedupe.Mismatch:
+		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
+	case dedupe.Stale:
+		// The token was seen before: a late packet of ours. A new token, once.
+		if r.stales++; r.stales > 1 {
+			p.finish(r, Disposition{Action: Nack}, "stale")
+			return false
+		}
+		r.token = dedupe.Token{}
+		p.claims.Add(r)
+	}
+	return false
+}
+
+func (p *Processor) won(r *run, c *dedupe.Claim) bool {
+	r.lease, r.firstErr = c.Lease, c.FirstErr
+	r.job.Attempt = c.Lease.Attempt
+	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
+		r.job.Attempt = max(1, r.job.Message.Attempt)
+	}
+	r.mu.Lock()
+	r.claimHeld = r.lease.Fence != 0
+	r.mu.Unlock()
+	if !r.advance(claimed) {
+		return false
+	}
+	if r.f.o.holds {
+		p.leases.Update(&r.held, p.holdUntil(r))
+	} else if r.lease.Fence != 0 {
+		r.held.Deadline = r.lease.Deadline
+		p.leases.Hold(&r.held)
+	}
+	if no := p.tooOld(r.job.Message, c.Fresh, time.Now()); no != nil {
+		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
+		return false
+	}
+	if r.opts.most > 0 && r.job.Attempt > r.opts.most {
+		p.end(r, verdict{
+			to: dedupe.Failed, class: ClassAttempts,
+			text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
+		})
+		return false
+	}
+	return true
+}
+
+// holdUntil is when the shorter of the run's two leases ends.
+func (p *Processor) holdUntil(r *run) time.Time {
+	if r.lease.Fence == 0 || r.lease.Deadline.IsZero() {
+		return r.deliveryEnd()
+	}
+	return r.lease.Deadline
+}
+
+// inProgress gives a message back while another of its job is worked on: for as long as that has taken,
+// so that the receives stay few however long it takes. It is nobody's failure.
+func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
+	r.outcome = dedupe.InProgress
+	if r.f.o.takeover != nil && r.f.o.takeover(r) {
+		p.finish(r, Disposition{Action: Leave}, "handed-over")
+		return
+	}
+	wait := max(c.Left, c.Age)
+	p.finish(r, Disposition{Action: Nack, Delay: wait + mrand.N(wait/8+time.Second)}, "in-progress")
+}
+
+// unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
+// answer was lost is recognised. Only a request that cannot ever be right is given up.
+func (p *Processor) unanswered(r *run, err error) {
+	if errors.Is(err, dedupe.ErrBadKey) || errors.Is(err, dedupe.ErrBadRequest) {
+		p.refuse(r, &refusal{ClassBadKey, err})
+		return
+	}
+	if r.tries++; r.tries == 2 {
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
+			slog.String("scope", r.key.Scope), slog.Any("error", err))
+	}
+	if r.isOver() || !r.f.later(r, backoffStep(r.tries)) {
+		p.finish(r, Disposition{Action: Nack}, "store-unreachable")
+	}
+}
+
+// backoffStep is the pause before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
+func backoffStep(n int) time.Duration {
+	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
+	return d/2 + mrand.N(d/2+1)
+}

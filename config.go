@@ -1,0 +1,283 @@
+package onceq
+
+import (
+	"cmp"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// The defaults, all of them. Each may be set in [Config], [ProcessorConfig] or [JobOptions].
+const (
+	DefaultMaxAttempts   = 10
+	DefaultBackoffMin    = time.Second      // after the first failure, then doubled
+	DefaultBackoffMax    = 15 * time.Minute // before jitter
+	DefaultVisibility    = 30 * time.Second
+	DefaultLease         = 30 * time.Second // beats go out at a third of the shorter of these two
+	DefaultDrainTimeout  = 20 * time.Second
+	DefaultSettleTimeout = 5 * time.Second
+	DefaultCallTimeout   = 5 * time.Second
+	DefaultConcurrency   = 10
+	DefaultRetention     = dedupe.DefaultRetention
+	DefaultAckLinger     = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
+)
+
+// Bounds of what a configuration may ask for.
+const (
+	minLease       = 100 * time.Millisecond
+	maxLease       = 12 * time.Hour
+	maxConcurrency = 100_000
+	maxScope       = dedupe.MaxScope
+	maxPollers     = 64
+)
+
+// JobOptions say how a job is run. A job's Meta wins over its type's options, and these win over the
+// Processor's Defaults.
+type JobOptions struct {
+	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
+	// unlimited.
+	MaxAttempts int
+	// Timeout bounds one run of the handler; 0 = none. At its end the handler's context is cancelled with
+	// the cause ErrTimeout.
+	Timeout time.Duration
+	// Interrupted says what becomes of a job whose worker died, or was cut off, after the handler had
+	// begun: dedupe.Rerun (the default) or dedupe.Park. Park wins: where the Defaults say Park, a
+	// type cannot undo it.
+	Interrupted dedupe.Policy
+	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s doubled
+	// with each attempt up to 15 min, of which a random part is taken (full jitter).
+	Backoff func(attempt int, err error) time.Duration
+	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a Mux
+	// that, a ':' and the type.
+	Scope string
+}
+
+func (o *JobOptions) check(field string) error {
+	switch {
+	case o.Timeout < 0:
+		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
+	case o.Interrupted > dedupe.Park:
+		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
+	case strings.Contains(o.Scope, ":"):
+		return badConfig(field+".Scope", "%q holds a ':', which separates a scope from a type", o.Scope)
+	case o.Scope != "":
+		return checkScope(field+".Scope", o.Scope)
+	}
+	return nil
+}
+
+func (o *JobOptions) scopeOf(scope, typ string) string {
+	if o.Scope != "" {
+		return o.Scope
+	}
+	return scope + ":" + typ
+}
+
+func checkScope(field, s string) error {
+	if err := (dedupe.Key{Scope: s, Key: "k"}).Validate(); err != nil {
+		return badConfig(field, "%v", err)
+	}
+	return nil
+}
+
+// ProcessorConfig is everything that does not depend on how messages arrive.
+type ProcessorConfig struct {
+	// Handler is a *Mux, or one handler for all messages. Required.
+	Handler Handler
+	// Store records the idempotency keys. Required; NoStore says aloud that there is none.
+	Store dedupe.Store
+	// Scope separates the keys of this kind of work from all others in the store. Required; at most
+	// 255 bytes, without ':'. Workers on one queue must agree on it.
+	Scope string
+	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own redrive.
+	DeadLetter broker.Sender
+	// Key finds a message's idempotency key. Default: Meta.Key, else Meta.ID; a message of a foreign
+	// producer has neither and needs this function. An empty Scope in its answer means the default. An
+	// error makes the message a dead letter of class "no-key".
+	Key func(*broker.Message) (dedupe.Key, error)
+	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with another
+	// fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic difference
+	// would dead-letter an honest duplicate.
+	Fingerprint func(*broker.Message) []byte
+	// Defaults hold for jobs that say nothing else.
+	Defaults JobOptions
+	// Retention is how long the record of a finished job is kept. Default 31 days; at least the
+	// longest time that a message may spend in the queue and the dead-letter queue together.
+	Retention time.Duration
+	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h.
+	Lease time.Duration
+	// SettleTimeout bounds how long a job's end is written, repeated until it is known. Default 5 s.
+	SettleTimeout time.Duration
+	// CallTimeout bounds one call of the store or the broker. Default 5 s.
+	CallTimeout time.Duration
+	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is released and
+	// stays in the queue, so that no later message of the group overtakes it. Default: it becomes a dead
+	// letter and the group goes on.
+	HoldGroup bool
+	// Owner names this worker in the store's records, for people. Default: host name and process id.
+	Owner string
+	// Observer is told of each job's start and end. nil = none.
+	Observer Observer
+	// Logger gets one record per job and what a person should look at. nil = no logs.
+	Logger *slog.Logger
+}
+
+// Config is a Worker's.
+type Config struct {
+	ProcessorConfig
+	// Broker is the queue. Required.
+	Broker broker.Receiver
+	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
+	Concurrency int
+	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch;
+	// < 0 = none.
+	Prefetch int
+	// Pollers is how many receives wait at once. Default: one for each two receive batches of
+	// Concurrency, 1 to 16. At most 64.
+	Pollers int
+	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where requests
+	// are billed and groups are not ordered, else none; < 0 = none.
+	AckLinger time.Duration
+	// PollPause is a pause after a receive that came back part-full: it trades latency for
+	// requests at low load. Default 0.
+	PollPause time.Duration
+	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s; within
+	// the broker's limits.
+	Visibility time.Duration
+	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
+	// cancelled. Default 20 s; < 0 = no time at all. The hard end is DrainTimeout + SettleTimeout.
+	DrainTimeout time.Duration
+}
+
+func (c ProcessorConfig) withDefaults() ProcessorConfig {
+	c.Defaults.MaxAttempts = cmp.Or(c.Defaults.MaxAttempts, DefaultMaxAttempts)
+	if c.Defaults.Backoff == nil {
+		c.Defaults.Backoff = defaultBackoff
+	}
+	c.Retention = cmp.Or(c.Retention, DefaultRetention)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.SettleTimeout = cmp.Or(c.SettleTimeout, DefaultSettleTimeout)
+	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
+	if c.Owner == "" {
+		c.Owner = processName()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c *ProcessorConfig) check() error {
+	switch {
+	case isNil(c.Handler):
+		return badConfig("Config.Handler", "is nil; give a *Mux or a Handler")
+	case isNil(c.Store):
+		return badConfig("Config.Store", "is nil; to run without one, say NoStore")
+	case isNil(c.DeadLetter):
+		return badConfig("Config.DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
+	case c.Scope == "":
+		return badConfig("Config.Scope", "is empty")
+	case strings.Contains(c.Scope, ":"):
+		return badConfig("Config.Scope", "%q holds a ':', which separates a scope from a type", c.Scope)
+	case c.Retention < time.Minute:
+		return badConfig("Config.Retention", "%v is below 1m0s", c.Retention)
+	case c.Lease < minLease || c.Lease > maxLease:
+		return badConfig("Config.Lease", "%v is not within %v and %v", c.Lease, minLease, maxLease)
+	case c.SettleTimeout < 0:
+		return badConfig("Config.SettleTimeout", "%v is negative", c.SettleTimeout)
+	case c.CallTimeout < 0:
+		return badConfig("Config.CallTimeout", "%v is negative", c.CallTimeout)
+	case len(c.Owner) > maxScope:
+		return badConfig("Config.Owner", "has %d bytes, the limit is %d", len(c.Owner), maxScope)
+	}
+	if err := checkScope("Config.Scope", c.Scope); err != nil {
+		return err
+	}
+	if err := c.Defaults.check("Config.Defaults"); err != nil {
+		return err
+	}
+	if l := c.Store.Limits(); l.MaxBatch < 1 {
+		return badConfig("Config.Store", "its Limits().MaxBatch is %d, want 1 or more", l.MaxBatch)
+	}
+	if m, ok := c.Handler.(*Mux); ok {
+		return m.check(c.Scope)
+	}
+	return nil
+}
+
+func (c Config) withDefaults() Config {
+	c.ProcessorConfig = c.ProcessorConfig.withDefaults()
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	if isNil(c.Broker) {
+		return c
+	}
+	l := c.Broker.Limits()
+	if c.Prefetch == 0 {
+		c.Prefetch = l.ReceiveBatch
+	}
+	if c.Pollers == 0 {
+		c.Pollers = min(16, max(1, c.Concurrency/(2*max(1, l.ReceiveBatch))))
+	}
+	if c.AckLinger == 0 && l.PerRequestCost && !l.OrderedGroups {
+		c.AckLinger = DefaultAckLinger
+	}
+	c.Prefetch, c.AckLinger, c.DrainTimeout = max(0, c.Prefetch), max(0, c.AckLinger), max(0, c.DrainTimeout)
+	return c
+}
+
+func (c *Config) check() error {
+	if err := c.ProcessorConfig.check(); err != nil {
+		return err
+	}
+	if isNil(c.Broker) {
+		return badConfig("Config.Broker", "is nil")
+	}
+	l := c.Broker.Limits()
+	switch {
+	case l.ReceiveBatch < 1 || l.SettleBatch < 1:
+		return badConfig("Config.Broker", "its Limits() have ReceiveBatch %d and SettleBatch %d, want 1 or more", l.ReceiveBatch, l.SettleBatch)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return badConfig("Config.Concurrency", "%d is not within 1 and %d", c.Concurrency, maxConcurrency)
+	case c.Pollers < 1 || c.Pollers > maxPollers:
+		return badConfig("Config.Pollers", "%d is not within 1 and %d", c.Pollers, maxPollers)
+	case c.PollPause < 0:
+		return badConfig("Config.PollPause", "%v is negative", c.PollPause)
+	case c.Visibility < minLease:
+		return badConfig("Config.Visibility", "%v is below %v", c.Visibility, minLease)
+	case l.MinHold > 0 && c.Visibility < l.MinHold:
+		return badConfig("Config.Visibility", "%v is below the broker's shortest extension, %v", c.Visibility, l.MinHold)
+	case l.MaxHold > 0 && c.Visibility > l.MaxHold:
+		return badConfig("Config.Visibility", "%v is above the broker's longest extension, %v", c.Visibility, l.MaxHold)
+	case c.AckLinger > c.Visibility/3:
+		return badConfig("Config.AckLinger", "%v is above a third of Visibility, %v", c.AckLinger, c.Visibility/3)
+	}
+	return nil
+}
+
+// defaultBackoff doubles from DefaultBackoffMin to DefaultBackoffMax and takes a random part of it.
+func defaultBackoff(attempt int, _ error) time.Duration {
+	d := DefaultBackoffMax
+	if shift := max(0, attempt-1); shift < 20 {
+		d = min(d, DefaultBackoffMin<<shift)
+	}
+	return rand.N(d + 1)
+}
+
+// isNil also sees a nil pointer in an interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice, reflect.Interface:
+		return r.IsNil()
+	}
+	return false
+}

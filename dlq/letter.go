@@ -1,0 +1,107 @@
+// Package dlq makes dead letters: messages that could not be done, with the reason why and the
+// permission to try exactly that failure once more.
+package dlq
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Fit is how far a letter is cut down to what a dead-letter queue takes. A letter is never dropped
+// because it does not fit.
+type Fit int
+
+// The fits, from the whole letter to the message alone.
+const (
+	Whole   Fit = iota // everything
+	Trimmed            // error texts cut to TrimmedText bytes
+	Folded             // as Trimmed, and the user's attributes inside the metadata, as one attribute
+	Bare               // as it was received, without our metadata: its replay cannot reopen the failure
+	Fits               // how many fits there are
+)
+
+// TrimmedText is how many bytes of an error's text a Trimmed letter keeps.
+const TrimmedText = 120
+
+// UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as it
+// came.
+const UnreadableAttribute = broker.MetaAttribute + "-unreadable"
+
+// FitFor is the first fit worth trying, by the number of attributes that the queue takes.
+func FitFor(m *broker.Message, l broker.Limits) Fit {
+	if l.MaxAttributes > 0 && len(m.Attributes) >= l.MaxAttributes {
+		return Folded
+	}
+	return Whole
+}
+
+// Key names the job that a letter is of.
+type Key struct{ Scope, Key string }
+
+// Letter is the dead letter of m. Its metadata is the message's, with d; a message of a foreign producer gets
+// metadata with its key, so that the letter can be found and replayed. Broker-level deduplication sees each
+// failure once, and never takes the letter for the message itself.
+func Letter(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
+	out := broker.Outgoing{
+		Body: m.Body, Attributes: m.Attributes, Group: m.Group,
+		DedupID: dedupID(k, d.Fence, "letter", m.ID),
+	}
+	if m.MetaErr != nil {
+		out.Attributes = maps.Clone(m.Attributes)
+		if raw, ok := out.Attributes[broker.MetaAttribute]; ok {
+			delete(out.Attributes, broker.MetaAttribute)
+			out.Attributes[UnreadableAttribute] = raw
+		}
+	}
+	if f >= Bare {
+		return out
+	}
+	meta := m.Meta.Clone()
+	if meta == nil {
+		meta = &broker.Meta{ID: m.ID, Key: k.Key, Created: m.Published}
+	}
+	if f >= Trimmed {
+		d.FirstErr, d.LastErr = trim(d.FirstErr), trim(d.LastErr)
+	}
+	if f >= Folded {
+		d.Attributes, out.Attributes = out.Attributes, nil
+	}
+	meta.Dead = &d
+	out.Meta = meta
+	return out
+}
+
+// dedupID is derived and never the original's: within five minutes a FIFO queue would swallow it, and the
+// ack that follows would lose the job. Where no claim was won there is no fence, and the message's id
+// tells letters apart.
+func dedupID(k Key, fence uint64, direction, id string) string {
+	if fence != 0 {
+		id = ""
+	}
+	h := sha256.New()
+	var n [8]byte
+	for _, part := range [...]string{k.Scope, k.Key, direction, id} {
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write([]byte(part))
+	}
+	binary.BigEndian.PutUint64(n[:], fence)
+	h.Write(n[:])
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func trim(s string) string {
+	if len(s) <= TrimmedText {
+		return s
+	}
+	n := TrimmedText
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", s[:n], len(s))
+}

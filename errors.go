@@ -1,0 +1,154 @@
+package onceq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Classes of failures that onceq itself records. A handler's own error may bring another class by
+// a method ErrorClass() string; see [ClassOf].
+const (
+	ClassError          = "error"            // a plain error
+	ClassPermanent      = "permanent"        // Permanent
+	ClassPanic          = "panic"            // a panic, or runtime.Goexit
+	ClassTimeout        = "timeout"          // the job's Timeout ended the run
+	ClassLease          = "lease"            // the lease could not be confirmed in time, and the run ended in an error
+	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; not started
+	ClassInterrupted    = "interrupted"      // cut off under Park: whether the effect happened is unknown
+	ClassExpired        = "expired"          // Meta.Expires had passed
+	ClassUnproven       = "unproven"         // older than Retention, and without a record: it may have been done
+	ClassMismatch       = "mismatch"         // the key is taken by another payload
+	ClassNoKey          = "no-key"           // the message has no idempotency key
+	ClassBadKey         = "bad-key"          // the key cannot be stored
+	ClassBadMeta        = "bad-meta"         // our metadata could not be read
+	ClassDecode         = "decode"           // the body does not decode
+	ClassResult         = "result"           // the result cannot be encoded or stored
+	ClassNoHandler      = "no-handler"       // no handler for the message's type
+	ClassTxNotCommitted = "tx-not-committed" // CompleteTx was called and the transaction did not commit
+)
+
+var (
+	// ErrLeaseLost is the cause of a handler's context when its claim was lost: somebody else
+	// owns the key now, or may. What the handler still writes must not count.
+	ErrLeaseLost = errors.New("onceq: lease lost")
+	// ErrTimeout is the cause of a handler's context when the job's Timeout is over.
+	ErrTimeout = errors.New("onceq: job timeout")
+	// ErrDraining is the cause of a handler's context when the worker stops and DrainTimeout is over.
+	ErrDraining = errors.New("onceq: worker is draining")
+	// ErrNoStore answers what needs a store while there is none.
+	ErrNoStore = errors.New("onceq: no dedupe store")
+	// ErrRunning answers a second Run of a Worker.
+	ErrRunning = errors.New("onceq: worker is already running")
+)
+
+// Permanent marks err: repeating the job cannot help. The job is recorded as failed and its message
+// becomes a dead letter. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. It
+// counts as an attempt. A negative d means 0; the broker's longest delay is the limit.
+// RetryAfter(d, nil) is nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryError{err, max(0, d)}
+}
+
+type retryError struct {
+	err error
+	d   time.Duration
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+func (e *retryError) Unwrap() error { return e.err }
+
+// classError gives a failure of our own its class.
+type classError struct {
+	class string
+	err   error
+}
+
+func (e *classError) Error() string      { return e.err.Error() }
+func (e *classError) Unwrap() error      { return e.err }
+func (e *classError) ErrorClass() string { return e.class }
+
+func classed(class, format string, args ...any) error {
+	return &classError{class, fmt.Errorf(format, args...)}
+}
+
+// ClassOf is the class under which err is recorded: what the first error in its chain with a
+// method ErrorClass() string answers, else "permanent" or "error". It is "" for nil. A class is cut at
+// 64 bytes.
+func ClassOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	var c interface{ ErrorClass() string }
+	if errors.As(err, &c) {
+		if class := c.ErrorClass(); class != "" {
+			return clip(class, maxClass)
+		}
+	}
+	var p *permanentError
+	if errors.As(err, &p) {
+		return ClassPermanent
+	}
+	return ClassError
+}
+
+const (
+	maxClass   = 64
+	maxErrText = 2048
+)
+
+// clip cuts s at n bytes, at a rune's border, and makes it valid UTF-8 without NUL: a store's text
+// column takes nothing else.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+// DrainError says that Run ended before all jobs had. Their messages will be delivered again
+// when their leases have run out.
+type DrainError struct {
+	// Jobs are the ids of the jobs that Run abandoned.
+	Jobs []string
+}
+
+// Error names the jobs.
+func (e *DrainError) Error() string {
+	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(e.Jobs, ", "))
+}
+
+// ConfigError says which field of a configuration cannot be.
+type ConfigError struct {
+	Field  string // such as "Config.Concurrency"
+	Reason string // with the value and the limit
+}
+
+// Error is the field and the reason.
+func (e *ConfigError) Error() string { return "onceq: " + e.Field + ": " + e.Reason }
+
+func badConfig(field, format string, args ...any) error {
+	return &ConfigError{field, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,187 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/visibility"
+)
+
+var (
+	// errGone is the beat's answer that a hold is lost for good.
+	errGone = errors.New("onceq: hold lost")
+	// errUnanswered is the cause of a handler's context whose lease was not confirmed in time.
+	errUnanswered = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
+)
+
+// extend is one beat: it renews the claims, then the deliveries of those whose claim is not lost. A lost
+// claim ends the run; a lost delivery does not, for the claim alone keeps others away, except where a group's
+// order depends on the delivery, or where nothing is claimed yet.
+func (p *Processor) extend(ctx context.Context, rs []*run) error {
+	errs := make([]error, len(rs))
+	p.renewClaims(ctx, rs, errs)
+	p.extendDeliveries(ctx, rs, errs)
+	return broker.Batch(errs)
+}
+
+func (p *Processor) extendBatch() int {
+	n := min(p.c.Store.Limits().MaxBatch, maxStoreBatch)
+	if p.most.SettleBatch > 0 {
+		n = min(n, p.most.SettleBatch)
+	}
+	return max(1, n)
+}
+
+func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
+	var batch []dedupe.Renewal
+	var at []int
+	for i, r := range rs {
+		r.mu.Lock()
+		r.beats++
+		if r.claimHeld {
+			batch = append(batch, dedupe.Renewal{Key: r.key, Token: r.token, TTL: p.leaseFor(r)})
+			at = append(at, i)
+		}
+		r.mu.Unlock()
+	}
+	if len(batch) == 0 {
+		return
+	}
+	answers, err := guard2(func() ([]dedupe.Renewed, error) { return p.c.Store.Renew(ctx, batch) })
+	if err == nil && len(answers) != len(batch) {
+		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
+	}
+	for n, i := range at {
+		r, e := rs[i], err
+		if e == nil {
+			e = answers[n].Err
+		}
+		switch {
+		case e == nil:
+		case errors.Is(e, dedupe.ErrLeaseLost):
+			errs[i] = p.claimGone(r)
+		case errors.Is(e, dedupe.ErrBusy) && r.isJoined():
+			// The row is locked by the job's own transaction: that lock is the lease.
+		default:
+			errs[i] = e
+		}
+	}
+}
+
+// claimGone is nil where the run's own settlement is on its way: a renewal that comes after it finds
+// nothing to renew.
+func (p *Processor) claimGone(r *run) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase >= settling {
+		r.claimHeld = false
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errGone, ErrLeaseLost)
+}
+
+func (p *Processor) extendDeliveries(ctx context.Context, rs []*run, errs []error) {
+	var batch []broker.Hold
+	var at []int
+	var ends []time.Time
+	now := time.Now()
+	var recv broker.Receiver
+	for i, r := range rs {
+		if errors.Is(errs[i], errGone) || !r.f.o.holds {
+			continue
+		}
+		recv = r.f.o.recv
+		d := p.holdFor(r, now)
+		r.mu.Lock()
+		if !r.deliveryLost && d > 0 {
+			batch = append(batch, broker.Hold{Receipt: r.receipt, For: d})
+			at = append(at, i)
+			ends = append(ends, now.Add(d))
+		}
+		r.mu.Unlock()
+	}
+	if len(batch) == 0 {
+		return
+	}
+	_, err := guard2(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, batch) })
+	answered := time.Now()
+	for n, i := range at {
+		if e := p.extended(rs[i], batch[n].Receipt, broker.ErrAt(err, n), ends[n], answered); e != nil && errs[i] == nil {
+			errs[i] = e
+		}
+	}
+}
+
+// extended acts on the answer to an extension. One that came after the deadline never counts: a
+// standard SQS queue answers OK then, and does nothing.
+func (p *Processor) extended(r *run, receipt broker.Receipt, err error, until, answered time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.receipt != receipt {
+		return nil // a redelivery has handed its receipt over meanwhile
+	}
+	late := !r.deliveryEnds.IsZero() && !answered.Before(r.deliveryEnds)
+	if err == nil && !late {
+		r.deliveryEnds = until
+		return nil
+	}
+	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrUnsupported) || late {
+		r.deliveryLost = true
+		if !r.claimHeld && r.phase < settling || r.job.Message.Group != "" && r.phase < settling {
+			return fmt.Errorf("%w: the delivery of message %s is over", errGone, r.job.Message.ID)
+		}
+		return nil
+	}
+	if r.claimHeld {
+		// The claim holds, and alone keeps others away.
+		return fmt.Errorf("%w: %w", visibility.ErrAgain, err)
+	}
+	return err
+}
+
+// holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
+func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
+	d := p.visibility
+	if p.most.MaxTotal == 0 {
+		return d
+	}
+	left := r.received.Add(p.most.MaxTotal).Sub(now) - time.Second
+	if left < p.most.MaxTotal/12 {
+		r.mu.Lock()
+		warn := !r.totalWarned
+		r.totalWarned = true
+		r.mu.Unlock()
+		if warn {
+			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
+				slog.String("job", r.job.ID()), slog.Duration("left", left))
+		}
+	}
+	if left < p.most.MinHold {
+		return 0
+	}
+	return min(d, left)
+}
+
+func (r *run) deliveryEnd() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deliveryEnds
+}
+
+// lost is the visibility manager's word that a run's hold is lost, or was not confirmed in time.
+func (p *Processor) lost(r *run, err error) {
+	cause := ErrLeaseLost
+	if !errors.Is(err, errGone) {
+		cause = errUnanswered
+	}
+	r.ctx.end(cause)
+	if r.at() <= claiming && errors.Is(err, errGone) {
+		// Nothing was claimed: the broker delivers it to somebody else.
+		r.f.drop(r)
+	}
+}

@@ -1,0 +1,29 @@
+package onceq
+
+import (
+	"cmp"
+	"time"
+)
+
+// finish gives a run its disposition. Only the first one counts.
+func (p *Processor) finish(r *run, d Disposition, outcome string) {
+	if !r.advance(over) {
+		return
+	}
+	d.Delay = min(d.Delay, p.longestNack())
+	d.Outcome = r.outcome
+	d.Record = p.timing(r, outcome)
+	r.disposition = d
+	p.observeEnd(r, &r.disposition.Record)
+	r.f.disposed(r)
+	r.f.o.ended(r)
+}
+
+// longestNack bounds a delay by what the broker can do, or, where the caller holds the deliveries, by
+// the longest that any can: SQS's 12 h.
+func (p *Processor) longestNack() time.Duration {
+	if p.most.ReceiveBatch == 0 {
+		return cmp.Or(p.most.MaxNack, 12*time.Hour)
+	}
+	return p.most.MaxNack
+}

@@ -1,0 +1,412 @@
+package onceq
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots: which
+// may be claimed now, which wait, and which hold their group.
+type flow struct {
+	p *Processor
+	o flowOptions
+
+	mu        sync.Mutex
+	room      sync.Cond // reserve waits for it
+	idle      sync.Cond // wait waits for it
+	asking    int       // goroutines in reserve
+	few       int       // what they ask for at least
+	queue     []*run    // waiting, in the order they came; group followers are in their lane
+	first     int       // of queue
+	lanes     map[string]*lane
+	reserved  int  // asked of the broker and not here yet
+	pending   int  // here, and not in a slot
+	busy      int  // slots: from the claim to the handler's return
+	unsettled int  // from the handler's return to the disposition
+	troubled  int  // claims that the store could not answer, and which will be repeated
+	live      *run // list of all that are not gone
+	count     int  // of live
+	stopped   bool // drain: nothing new starts
+	paused    bool // as stopped, until Resume
+	closed    bool // hard end: what still happens is nobody's business any more
+}
+
+type flowOptions struct {
+	base     context.Context // the handlers' values
+	slots    int             // handlers at once
+	capacity int             // held at once, before their handlers have returned
+	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
+	ended    func(*run)      // acts on a disposition, and calls gone
+	holds    bool            // the manager extends the deliveries, through recv
+	recv     broker.Receiver
+	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
+}
+
+// lane is a group: one of its deliveries is on its way, the others wait behind it.
+type lane struct {
+	group     string
+	followers []*run
+}
+
+func newFlow(p *Processor, o flowOptions) *flow {
+	f := &flow{p: p, o: o}
+	f.room.L, f.idle.L = &f.mu, &f.mu
+	return f
+}
+
+// reserve waits until there is room for at least few messages and takes room for up to many. It is 0
+// when the flow stops.
+func (f *flow) reserve(few, many int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.few = few
+	f.asking++
+	defer func() { f.asking-- }()
+	for !f.stopped {
+		if f.hasRoom() {
+			n := min(f.free(), many)
+			f.reserved += n
+			return n
+		}
+		f.room.Wait()
+	}
+	return 0
+}
+
+func (f *flow) free() int { return f.o.capacity - f.reserved - f.pending - f.busy }
+
+func (f *flow) hasRoom() bool {
+	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.free() >= f.few
+}
+
+// tell wakes a poller if there is something for it to do; called with the lock held.
+func (f *flow) tell() {
+	if f.asking > 0 && (f.stopped || f.hasRoom()) {
+		f.room.Broadcast()
+	}
+}
+
+// arrived ends a reserve: of the n messages asked for, rs came.
+func (f *flow) arrived(n int, rs []*run) {
+	f.mu.Lock()
+	f.reserved -= n
+	f.mu.Unlock()
+	f.offer(rs)
+}
+
+// offer takes deliveries in.
+func (f *flow) offer(rs []*run) {
+	f.mu.Lock()
+	for _, r := range rs {
+		f.link(r)
+		f.pending++
+		if r.job.Message != nil && r.job.Message.Group != "" && f.follows(r) {
+			continue
+		}
+		f.queue = append(f.queue, r)
+	}
+	out := f.pump(nil)
+	back := f.unstarted()
+	f.tell()
+	f.mu.Unlock()
+	f.send(out)
+	f.handBack(back)
+}
+
+// follows puts r behind the one of its group that is on its way, if there is one; else r is it.
+func (f *flow) follows(r *run) bool {
+	g := r.job.Message.Group
+	if l := f.lanes[g]; l != nil {
+		l.followers = append(l.followers, r)
+		return true
+	}
+	if f.lanes == nil {
+		f.lanes = make(map[string]*lane)
+	}
+	r.lane = &lane{group: g}
+	f.lanes[g] = r.lane
+	return false
+}
+
+// pump takes what may start from the queue. It is called with the lock held; the caller hands the answer
+// to send when it has let the lock go.
+func (f *flow) pump(out []*run) []*run {
+	for f.first < len(f.queue) && f.busy < f.o.slots && f.unsettled < f.o.slots && !f.stopped && !f.paused {
+		r := f.queue[f.first]
+		f.queue[f.first] = nil
+		f.first++
+		if r.isOver() {
+			continue // its delivery was lost while it waited
+		}
+		f.pending--
+		f.busy++
+		r.inSlot = true
+		out = append(out, r)
+	}
+	if f.first == len(f.queue) {
+		f.queue, f.first = f.queue[:0], 0
+	}
+	return out
+}
+
+// send gives what pump took to the claim.
+func (f *flow) send(rs []*run) {
+	if len(rs) > 0 {
+		f.p.begin(rs)
+	}
+}
+
+// unstarted empties the queue and the lanes when the flow has stopped or paused; called with the lock
+// held.
+func (f *flow) unstarted() []*run {
+	if !f.stopped && !f.paused {
+		return nil
+	}
+	back := append([]*run(nil), f.queue[f.first:]...)
+	clear(f.queue)
+	f.queue, f.first = f.queue[:0], 0
+	for _, l := range f.lanes {
+		back = append(back, l.followers...)
+		l.followers = nil
+	}
+	return back
+}
+
+func (f *flow) handBack(rs []*run) {
+	for _, r := range rs {
+		f.p.finish(r, Disposition{Action: Nack}, "handed-back")
+	}
+}
+
+// returned is told that the handler has returned: its slot is free.
+func (f *flow) returned(r *run) {
+	f.mu.Lock()
+	f.leaveSlot(r)
+	r.unsettled = true
+	f.unsettled++
+	out := f.pump(nil)
+	f.tell()
+	f.mu.Unlock()
+	f.send(out)
+}
+
+func (f *flow) leaveSlot(r *run) {
+	if r.inSlot {
+		r.inSlot = false
+		f.busy--
+	}
+}
+
+// disposed is told that the run's disposition is known.
+func (f *flow) disposed(r *run) {
+	var back, out []*run
+	f.mu.Lock()
+	switch {
+	case r.inSlot:
+		f.leaveSlot(r)
+	case r.unsettled:
+		r.unsettled = false
+		f.unsettled--
+	default:
+		f.pending--
+	}
+	if r.lane != nil {
+		back = f.advance(r)
+	}
+	out = f.pump(out)
+	f.tell()
+	f.mu.Unlock()
+	f.send(out)
+	f.handBack(back)
+}
+
+// advance moves a group on: after an ack the next of it may start; after anything else the followers go
+// back, so that the broker keeps the order. Called with the lock held.
+func (f *flow) advance(r *run) (back []*run) {
+	l := r.lane
+	r.lane = nil
+	if r.disposition.Action == Ack && len(l.followers) > 0 {
+		next := l.followers[0]
+		l.followers = l.followers[1:]
+		next.lane = l
+		f.queue = append(f.queue, next)
+		return nil
+	}
+	delete(f.lanes, l.group)
+	return l.followers
+}
+
+// link and unlink keep the list of all runs that are not gone; called with the lock held.
+func (f *flow) link(r *run) {
+	r.next = f.live
+	if f.live != nil {
+		f.live.prev = r
+	}
+	f.live = r
+	f.count++
+}
+
+func (f *flow) unlink(r *run) {
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		f.live = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next = nil, nil
+	f.count--
+}
+
+// gone is told that nothing is left to do for the runs.
+func (f *flow) gone(rs ...*run) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	for _, r := range rs {
+		f.unlink(r)
+	}
+	if f.count == 0 {
+		f.idle.Broadcast()
+	}
+}
+
+// wait returns when no delivery is left, or the flow was abandoned.
+func (f *flow) wait() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.count > 0 && !f.closed {
+		f.idle.Wait()
+	}
+}
+
+// stop lets nothing new start and hands back at once what has not.
+func (f *flow) stop() { f.halt(func() { f.stopped = true }) }
+
+// pause is a stop that resume ends.
+func (f *flow) pause() { f.halt(func() { f.paused = true }) }
+
+func (f *flow) halt(set func()) {
+	f.mu.Lock()
+	set()
+	back := f.unstarted()
+	for r := f.live; r != nil; r = r.next {
+		if r.retry != nil && r.retry.Stop() {
+			r.retry = nil
+			f.troubled--
+			back = append(back, r)
+		}
+	}
+	f.tell()
+	f.mu.Unlock()
+	f.handBack(back)
+}
+
+func (f *flow) resume() {
+	f.mu.Lock()
+	f.paused = false
+	f.tell()
+	f.mu.Unlock()
+}
+
+// starts tells whether a run that has not begun may still do so.
+func (f *flow) starts() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.stopped && !f.paused
+}
+
+func (f *flow) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
+// handOver finds the job that runs for the message of again and lets set give it the new receipt.
+func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := again.job.Message
+	for r := f.live; r != nil; r = r.next {
+		if r == again || r.job.Message.ID != m.ID || r.key != again.key {
+			continue
+		}
+		if at := r.at(); at >= claimed && at < settling {
+			set(r, m)
+			return true
+		}
+	}
+	return false
+}
+
+// drop ends a run that has not been claimed and whose delivery was lost.
+func (f *flow) drop(r *run) {
+	f.p.finish(r, Disposition{Action: Leave}, "lost-before-claim")
+}
+
+// cutOff stops the flow and ends the handlers' contexts.
+func (f *flow) cutOff() {
+	f.stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r := f.live; r != nil; r = r.next {
+		r.ctx.end(ErrDraining)
+	}
+}
+
+// abandon gives up what is still running: nothing of it is settled, acked or released any more, and its
+// leases are left to run out. It answers the jobs' ids.
+func (f *flow) abandon() (ids []string) {
+	f.mu.Lock()
+	var left []*run
+	if !f.closed {
+		f.closed = true
+		for r := f.live; r != nil; r = r.next {
+			left = append(left, r)
+		}
+	}
+	f.idle.Broadcast()
+	f.mu.Unlock()
+	for _, r := range left {
+		r.advance(over)
+		f.p.leases.Release(&r.held)
+		ids = append(ids, r.job.ID())
+	}
+	return ids
+}
+
+func (f *flow) abandoned() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
+// later repeats a claim that the store could not answer. While one waits, nothing is received.
+func (f *flow) later(r *run, d time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped || f.paused || f.closed {
+		return false
+	}
+	f.troubled++
+	r.retry = time.AfterFunc(d, func() {
+		f.mu.Lock()
+		mine := r.retry != nil
+		if mine {
+			r.retry = nil
+			f.troubled--
+			f.tell()
+		}
+		f.mu.Unlock()
+		if mine {
+			f.p.claims.Add(r)
+		}
+	})
+	return true
+}

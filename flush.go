@@ -1,0 +1,79 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// ack removes finished messages from the queue. It proves nothing and need not succeed: a message that
+// comes again finds its key done.
+func (w *Worker) ack(rs []*run) {
+	w.flush(rs, func(ctx context.Context, rs []*run) error {
+		receipts := make([]broker.Receipt, len(rs))
+		for i, r := range rs {
+			receipts[i] = r.currentReceipt()
+		}
+		return w.c.Broker.Ack(ctx, receipts)
+	}, w.acks.Add)
+}
+
+// nack gives messages back.
+func (w *Worker) nack(rs []*run) {
+	w.flush(rs, func(ctx context.Context, rs []*run) error {
+		holds := make([]broker.Hold, len(rs))
+		for i, r := range rs {
+			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.disposition.Delay}
+		}
+		return w.c.Broker.Nack(ctx, holds)
+	}, w.nacks.Add)
+}
+
+// flush sends a batch when no beat of its messages is in flight any more: a beat that came after a nack
+// would undo it. What fails in passing is held on and sent again; what fails for good is left to its
+// timeout.
+func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
+	ctx := callContext(context.Background(), w.c.CallTimeout)
+	if err := w.p.leases.Quiesce(ctx, heldOf(rs)...); err != nil {
+		ctx.close()
+		ctx = callContext(context.Background(), w.c.CallTimeout)
+	}
+	_, err := guard2(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
+	ctx.close()
+	if err == nil {
+		rs[0].f.gone(rs...)
+		return
+	}
+	for i, r := range rs {
+		e := broker.ErrAt(err, i)
+		if e != nil && w.repeats(r, e) {
+			time.AfterFunc(backoffStep(r.tries), func() { again(r) })
+			continue
+		}
+		r.f.gone(r)
+	}
+}
+
+// repeats tells whether a failed ack or nack is worth another try, and holds the message for it.
+func (w *Worker) repeats(r *run, err error) bool {
+	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
+		return false
+	}
+	if r.flushing == 0 {
+		r.settleBy = time.Now().Add(w.c.SettleTimeout)
+	}
+	r.flushing++
+	r.tries = r.flushing
+	if !time.Now().Before(r.settleBy) || errors.Is(err, broker.ErrUnsupported) {
+		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.disposition.Action),
+			slog.String("job", r.job.ID()), slog.Any("error", err))
+		return false
+	}
+	r.held.Deadline = r.deliveryEnd()
+	w.p.leases.Hold(&r.held)
+	return true
+}

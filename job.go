@@ -1,0 +1,90 @@
+package onceq
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Job is one delivery whose key is claimed. A handler gets it as an argument, and must not use it
+// after it has returned.
+type Job struct {
+	// Message is the delivery.
+	Message *broker.Message
+	// Attempt is how often this job has been claimed for a run, this one included, as the store counts.
+	Attempt int
+
+	r *run
+}
+
+var _ dedupe.Owned = (*Job)(nil)
+
+// ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
+func (j *Job) ID() string {
+	if j.Message != nil && j.Message.Meta != nil && j.Message.Meta.ID != "" {
+		return j.Message.Meta.ID
+	}
+	if j.Message != nil {
+		return j.Message.ID
+	}
+	return ""
+}
+
+// Type is Meta.Type; empty for a foreign producer.
+func (j *Job) Type() string {
+	if j.Message != nil && j.Message.Meta != nil {
+		return j.Message.Meta.Type
+	}
+	return ""
+}
+
+// Key is the idempotency key under which the job is claimed.
+func (j *Job) Key() dedupe.Key { return j.r.key }
+
+// Fence is the number of this claim: higher than that of every claim of the key before. Store it
+// with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is no
+// store.
+func (j *Job) Fence() uint64 { return j.r.lease.Fence }
+
+// Lease is the claim, for stores that complete a job in the user's transaction.
+func (j *Job) Lease() dedupe.Lease { return j.r.lease }
+
+// Retain is how long the job's record is to be kept.
+func (j *Job) Retain() time.Duration { return j.r.p.c.Retention }
+
+// Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
+// then on the worker never writes done itself.
+func (j *Job) Join() { j.r.join() }
+
+// EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
+// hexadecimal digits, equal over attempts and replays of the job, and different for other jobs and
+// steps. step may be empty where there is one effect.
+func (j *Job) EffectKey(step string) string { return EffectKey(j.r.key, step) }
+
+// EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never changes.
+func EffectKey(k dedupe.Key, step string) string {
+	h := sha256.New()
+	var n [8]byte
+	for _, part := range [...]string{"onceq effect 1", k.Scope, k.Key, step} {
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// SetResult gives what is kept with the key when the job is done, for those who ask later. b belongs to
+// the job then. A result larger than the store's limit is refused at once with [dedupe.ErrResultSize].
+// Without a store it is dropped.
+func (j *Job) SetResult(b []byte) error {
+	if most := j.r.p.c.Store.Limits().MaxResult; most > 0 && len(b) > most {
+		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)
+	}
+	j.r.result = b
+	return nil
+}

@@ -1,0 +1,111 @@
+package onceq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+)
+
+// KeepInQueue stands for ProcessorConfig.DeadLetter: what would be a dead letter is released, given
+// back with the broker's longest delay and logged, so that the queue's own redrive takes it in the end. It is never acked.
+var KeepInQueue broker.Sender = keepInQueue{}
+
+type keepInQueue struct{}
+
+func (keepInQueue) Send(context.Context, []broker.Outgoing) ([]string, error) {
+	return nil, broker.ErrUnsupported
+}
+func (keepInQueue) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
+
+// letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
+// acks the message only then.
+func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
+	r.class, r.text = class, text
+	if p.holdsBack(r) {
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
+			slog.String("job", r.job.ID()), slog.String("class", class), slog.String("error", text))
+		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")
+		return
+	}
+	if text == "" && class == ClassInterrupted {
+		text = "onceq: the worker died, or went silent, after the handler had begun"
+	}
+	first := r.firstErr
+	if r.record != nil {
+		first = r.record.FirstErr
+	}
+	r.dead = broker.Dead{
+		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
+		Attempts: attempts, Source: p.c.Scope, At: at,
+	}
+	r.fit = dlq.FitFor(r.job.Message, p.c.DeadLetter.Limits())
+	r.tries = 0
+	p.letters.Add(r)
+}
+
+// putBatch puts letters, each until it is known to be stored: a letter in doubt is put again, and a second
+// copy of it does no harm, for its fence reopens the failure once.
+func (p *Processor) putBatch(rs []*run) {
+	out := make([]broker.Outgoing, len(rs))
+	for i, r := range rs {
+		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.dead, r.fit)
+		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
+			out[i].Group = cmp.Or(r.key.Key, "onceq")
+		}
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	_, err := guard2(func() ([]string, error) { return p.c.DeadLetter.Send(ctx, out) })
+	ctx.close()
+	for i, r := range rs {
+		p.put(r, broker.ErrAt(err, i))
+	}
+}
+
+func (p *Processor) put(r *run, err error) {
+	switch {
+	case err == nil:
+		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
+	case errors.Is(err, broker.ErrTooLarge) && r.fit+1 < dlq.Fits:
+		r.fit++
+		p.letters.Add(r)
+	case errors.Is(err, broker.ErrTooLarge):
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
+			slog.String("job", r.job.ID()), slog.Any("error", err))
+		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")
+	case r.isOver():
+	case r.f.isStopped() && r.tries > 0 && !time.Now().Before(r.settleBy):
+		// The failure is recorded: the next delivery finds it and puts the letter.
+		p.finish(r, Disposition{Action: Leave}, "unsettled")
+	default:
+		r.tries++
+		switch r.tries {
+		case 1:
+			r.settleBy = time.Now().Add(p.c.SettleTimeout)
+		case 3:
+			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
+				slog.String("job", r.job.ID()), slog.Any("error", err))
+		}
+		time.AfterFunc(backoffStep(r.tries), func() { p.letters.Add(r) })
+	}
+}
+
+// deadAs is the outcome of a delivery that ended in a letter.
+func (p *Processor) deadAs(r *run) string {
+	switch {
+	case r.outcome == dedupe.AlreadyFailed:
+		return "already-failed"
+	case r.outcome == dedupe.IsParked:
+		return "already-parked"
+	case r.lease.Token == dedupe.Token{}:
+		return r.class
+	case r.class == ClassInterrupted:
+		return "parked"
+	}
+	return "failed"
+}

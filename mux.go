@@ -1,0 +1,132 @@
+package onceq
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Mux picks a handler by [broker.Meta].Type. The zero Mux is ready to use.
+//
+// Each type has its own scope of keys, so that two types with one key never meet. A message of a
+// type without a handler is not failed at once but tried again, class "no-handler": during a
+// rolling deploy another worker may know the type.
+type Mux struct {
+	mu    sync.RWMutex
+	types map[string]*route
+	mw    []Middleware
+	err   error // the first mistake in On; New answers it
+}
+
+type route struct {
+	bare, wrapped Handler
+	options       JobOptions
+}
+
+// On sets the handler of a type. A nil o means the worker's defaults. Set all types before the worker
+// is made: an empty or repeated type and a nil handler are answered there, by New.
+func (m *Mux) On(typ string, h Handler, o *JobOptions) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.refuse(typ, h); err != nil {
+		m.err = cmp.Or(m.err, err)
+		return
+	}
+	r := &route{bare: h, wrapped: Chain(h, m.mw...)}
+	if o != nil {
+		r.options = *o
+	}
+	if m.types == nil {
+		m.types = make(map[string]*route)
+	}
+	m.types[typ] = r
+}
+
+func (m *Mux) refuse(typ string, h Handler) error {
+	switch {
+	case typ == "":
+		return badConfig("Mux.On", "the type is empty")
+	case isNil(h):
+		return badConfig("Mux.On", "the handler of type %q is nil", typ)
+	case m.types[typ] != nil:
+		return badConfig("Mux.On", "the type %q has a handler already", typ)
+	}
+	return nil
+}
+
+// Use adds middleware around every handler of the Mux, those set before included. The first is
+// the outermost.
+func (m *Mux) Use(mw ...Middleware) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mw = append(m.mw, mw...)
+	for _, r := range m.types {
+		r.wrapped = Chain(r.bare, m.mw...)
+	}
+}
+
+// Handle calls the handler of the job's type.
+func (m *Mux) Handle(ctx context.Context, j *Job) error {
+	m.mu.RLock()
+	r := m.types[j.Type()]
+	m.mu.RUnlock()
+	if r == nil {
+		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
+	}
+	return r.wrapped.Handle(ctx, j)
+}
+
+// Types are the types that have a handler, sorted.
+func (m *Mux) Types() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	types := make([]string, 0, len(m.types))
+	for t := range m.types {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+// jobType is what a Processor knows of a type.
+type jobType struct {
+	options JobOptions
+	scope   string
+}
+
+// snapshot is what a Processor with this scope needs to know of the types.
+func (m *Mux) snapshot(scope string) map[string]*jobType {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	types := make(map[string]*jobType, len(m.types))
+	for typ, r := range m.types {
+		types[typ] = &jobType{options: r.options, scope: r.options.scopeOf(scope, typ)}
+	}
+	return types
+}
+
+// check validates the types' options against the scope they will live in.
+func (m *Mux) check(scope string) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.err != nil {
+		return m.err
+	}
+	if len(m.types) == 0 {
+		return badConfig("Config.Handler", "the Mux has no handlers; call Mux.On first")
+	}
+	for typ, r := range m.types {
+		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ)); err != nil {
+			return err
+		}
+		if s := r.options.scopeOf(scope, typ); len(s) > maxScope {
+			return badConfig(fmt.Sprintf("Mux.On(%q)", typ), "its scope %q has %d bytes, the limit is %d", clip(s, 40)+"…", len(s), maxScope)
+		} else if strings.ContainsRune(s, 0) {
+			return badConfig(fmt.Sprintf("Mux.On(%q)", typ), "the type holds a NUL byte")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package onceq
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
+// that the heartbeat was off and a job outlived its timeout is read from one line.
+type TimingRecord struct {
+	JobID string
+	Type  string
+	Key   dedupe.Key
+	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
+	// in-progress, handed-back, handed-over, early, lease-lost, store-unreachable, unsettled or stale; a message
+	// that could not be claimed has the class of its dead letter.
+	Outcome string
+	// ErrClass and Err tell of the failure, if there was one.
+	ErrClass, Err string
+	// QueueWait is from the publishing, or the not-before, to the start of the handler; 0 where the
+	// broker does not tell, or no handler started.
+	QueueWait time.Duration
+	// Process is the handler's time.
+	Process time.Duration
+	// Visibility is how long the delivery, or the claim, is held without a heartbeat.
+	Visibility time.Duration
+	// Heartbeat tells whether the delivery is extended while the handler runs.
+	Heartbeat bool
+	// Beats is how often it was.
+	Beats int
+	// Attempt counts the runs of the job, and Receives the broker's deliveries (0 = it does not count).
+	Attempt, Receives int
+	// Fence is the claim's number; 0 = none was won.
+	Fence uint64
+	// Result is what is kept with the key, when the job is done.
+	Result []byte
+}
+
+// Observer is told of each job's start and end, from many goroutines. What it panics with is logged and
+// does no harm to the job.
+type Observer interface {
+	// JobStarted is called before the handler; the handler gets the context that it returns.
+	JobStarted(ctx context.Context, j *Job) context.Context
+	// JobEnded is called once for every delivery, also for one whose handler never started.
+	JobEnded(ctx context.Context, r *TimingRecord)
+}
+
+func (p *Processor) observeStart(r *run) (ctx context.Context) {
+	if p.c.Observer == nil {
+		return &r.ctx
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			p.observerPanicked(v)
+			ctx = &r.ctx
+		}
+	}()
+	if ctx = p.c.Observer.JobStarted(&r.ctx, &r.job); ctx == nil {
+		return &r.ctx
+	}
+	return ctx
+}
+
+func (p *Processor) observeEnd(r *run, t *TimingRecord) {
+	if p.c.Observer != nil {
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					p.observerPanicked(v)
+				}
+			}()
+			p.c.Observer.JobEnded(r.f.o.base, t)
+		}()
+	}
+	level := slog.LevelInfo
+	if t.ErrClass != "" {
+		level = slog.LevelWarn
+	}
+	if p.c.Logger.Enabled(r.f.o.base, level) {
+		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
+	}
+}
+
+func (p *Processor) observerPanicked(v any) {
+	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
+}
+
+func (p *Processor) timing(r *run, outcome string) TimingRecord {
+	t := TimingRecord{
+		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: outcome, ErrClass: r.class, Err: r.text,
+		Process: r.took, Visibility: p.visibility, Heartbeat: r.f.o.holds || r.lease.Fence != 0,
+		Attempt: r.job.Attempt, Fence: r.lease.Fence, Result: r.result,
+	}
+	m := r.job.Message
+	if m == nil {
+		return t
+	}
+	t.Receives = m.Attempt
+	r.mu.Lock()
+	t.Beats = r.beats
+	r.mu.Unlock()
+	from := m.Published
+	if m.Meta != nil {
+		from = latest(from, m.Meta.NotBefore)
+	}
+	if !r.began.IsZero() && !from.IsZero() {
+		t.QueueWait = max(0, r.began.Sub(from))
+	}
+	return t
+}
+
+// attrs leave out what is empty, so that a line holds what there is to read.
+func (t *TimingRecord) attrs() []slog.Attr {
+	as := []slog.Attr{
+		slog.String("job", t.JobID), slog.String("outcome", t.Outcome),
+		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
+		slog.Int("attempt", t.Attempt), slog.Uint64("fence", t.Fence),
+		slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process),
+		slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats),
+	}
+	if t.Type != "" {
+		as = append(as, slog.String("type", t.Type))
+	}
+	if t.Receives > 0 {
+		as = append(as, slog.Int("receives", t.Receives))
+	}
+	if t.ErrClass != "" {
+		as = append(as, slog.String("class", t.ErrClass), slog.String("error", t.Err))
+	}
+	if t.Result != nil {
+		as = append(as, slog.Int("result_bytes", len(t.Result)))
+	}
+	return as
+}
+
+// processName is the default Owner.
+var processName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return clip(host, maxScope-24) + "/" + strconv.Itoa(os.Getpid())
+})

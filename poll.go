@@ -1,0 +1,85 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// poll receives as long as ctx lasts: when enough slots are free, for as many messages as may be held. It
+// ends with an error where receiving can never succeed.
+func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
+	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
+	failed := 0
+	for ctx.Err() == nil {
+		n := f.reserve(few, w.l.ReceiveBatch)
+		if n == 0 {
+			return nil
+		}
+		ms, err := w.receive(ctx, n)
+		f.arrived(n, w.taken(f, ms))
+		switch {
+		case err == nil:
+			once.Store(true)
+			failed = 0
+			if len(ms) < n && w.c.PollPause > 0 {
+				rest(ctx, w.c.PollPause)
+			}
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !once.Load():
+			return err
+		}
+		if failed++; failed == 3 {
+			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", slog.Any("error", err))
+		}
+		rest(ctx, backoffStep(failed))
+	}
+	return nil
+}
+
+func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = classed(ClassPanic, "onceq: the broker panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return w.c.Broker.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
+}
+
+// taken holds what was received, from now until its ack or nack is through.
+func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
+	if len(ms) == 0 {
+		return nil
+	}
+	rs := make([]*run, 0, len(ms))
+	for _, m := range ms {
+		if m == nil {
+			continue
+		}
+		r := w.p.newRun(f, m)
+		r.held.Deadline = m.Deadline
+		if m.Deadline.IsZero() {
+			r.held.Deadline = r.received.Add(w.c.Visibility)
+			r.deliveryEnds = r.held.Deadline
+		}
+		rs = append(rs, r)
+	}
+	w.p.leases.Hold(heldOf(rs)...)
+	return rs
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

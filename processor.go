@@ -1,0 +1,176 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/visibility"
+)
+
+// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries that
+// somebody else has received. It never receives, acks or nacks; it answers each delivery with a
+// Disposition. Worker is a loop over it, and so are the serverless entry points.
+type Processor struct {
+	c          ProcessorConfig
+	types      map[string]*jobType // under a Mux
+	visibility time.Duration       // of the deliveries that the manager extends
+	most       broker.Limits       // of the queue whose deliveries the manager extends
+	keep       bool                // DeadLetter is KeepInQueue
+
+	leases  *visibility.Manager[*run]
+	claims  *batch.Queue[*run]
+	settles *batch.Queue[*run]
+	joins   *batch.Queue[*run]
+	letters *batch.Queue[*run]
+
+	warned atomic.Bool // of a hold that nears the broker's limit
+}
+
+// Batches in flight at once. More would not fill the batches.
+const (
+	storeFlight  = 4
+	joinFlight   = 16
+	letterFlight = 2
+)
+
+// NewProcessor validates the configuration; it does no I/O.
+func NewProcessor(c ProcessorConfig) (*Processor, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return newProcessor(c, c.Lease, broker.Limits{})
+}
+
+func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*Processor, error) {
+	p := &Processor{c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue}
+	if m, ok := c.Handler.(*Mux); ok {
+		p.types = m.snapshot(c.Scope)
+	}
+	var err error
+	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
+		Timeout:     min(c.Lease, hold),
+		Margin:      min(c.CallTimeout, min(c.Lease, hold)/6),
+		CallTimeout: c.CallTimeout,
+		MaxBatch:    p.extendBatch(),
+		IsLost:      func(err error) bool { return errors.Is(err, errGone) },
+		OnLost:      p.lost,
+		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
+		Revives:     true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	store := c.Store.Limits().MaxBatch
+	p.claims = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.claimBatch)
+	p.settles = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.settleBatch)
+	p.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, p.settleBatch)
+	p.letters = batch.New(batch.Options{Max: c.DeadLetter.Limits().SendBatch, Flight: letterFlight}, p.putBatch)
+	return p, nil
+}
+
+// maxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
+const maxStoreBatch = 100
+
+// Delivery is a message that somebody holds for the Processor.
+type Delivery struct {
+	Message *broker.Message
+	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
+	// Process runs. The handler's context ends SettleTimeout before, so that the end can be written.
+	Until time.Time
+}
+
+// Action is what the caller must now do with a delivery.
+type Action uint8
+
+// The actions.
+const (
+	Ack   Action = iota + 1 // done, failed or parked was seen and, if failed or parked, its dead letter is stored
+	Nack                    // not finished: deliver again after Delay
+	Leave                   // the lease was lost, or the outcome is unknown: touch nothing
+)
+
+// String is the action in lower case.
+func (a Action) String() string {
+	switch a {
+	case Ack:
+		return "ack"
+	case Nack:
+		return "nack"
+	case Leave:
+		return "leave"
+	}
+	return "none"
+}
+
+// Disposition is the answer to a delivery.
+type Disposition struct {
+	Action  Action
+	Delay   time.Duration  // of a Nack
+	Outcome dedupe.Outcome // what the claim said; 0 = there was none
+	Record  TimingRecord
+}
+
+// Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
+// goroutines, but never two for one delivery. It returns when all have ended or, near their Until, been
+// handed back. When ctx ends, what has not begun is handed back, and the handlers' contexts end.
+//
+// The batch is the caller's bound on concurrency. Deliveries of one group run one after the other, in
+// their order.
+func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d Disposition)) {
+	if len(ds) == 0 {
+		return
+	}
+	var starts sync.WaitGroup
+	fl := newFlow(p, flowOptions{
+		base:     context.WithoutCancel(ctx),
+		slots:    len(ds),
+		capacity: len(ds),
+		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
+		ended: func(r *run) {
+			p.leases.Release(&r.held)
+			f(r.index, r.disposition)
+			r.f.gone(r)
+		},
+	})
+	runs := make([]*run, len(ds))
+	cut := time.Time{}
+	for i, d := range ds {
+		runs[i] = p.newRun(fl, d.Message)
+		runs[i].index, runs[i].until = i, d.Until
+		if !d.Until.IsZero() && (cut.IsZero() || d.Until.Before(cut)) {
+			cut = d.Until
+		}
+	}
+	stop := context.AfterFunc(ctx, fl.cutOff)
+	defer stop()
+	if !cut.IsZero() {
+		settle := min(p.c.SettleTimeout, max(0, time.Until(cut)/2))
+		end := time.AfterFunc(time.Until(cut)-settle, fl.cutOff)
+		defer end.Stop()
+		hard := time.AfterFunc(time.Until(cut)-settle/5, func() { fl.abandon() })
+		defer hard.Stop()
+	}
+	fl.offer(runs)
+	fl.wait()
+	if !fl.abandoned() {
+		starts.Wait()
+	}
+}
+
+func (p *Processor) newRun(f *flow, m *broker.Message) *run {
+	r := &run{p: p, f: f, received: time.Now()}
+	r.job = Job{Message: m, r: r}
+	r.ctx.base = f.o.base
+	r.held.Lease = r
+	if m != nil {
+		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline
+	}
+	return r
+}

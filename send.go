@@ -1,0 +1,154 @@
+package onceq
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// sendTries is how often Send offers an entry that the broker throttles.
+const sendTries = 5
+
+// Send puts the messages into the queue, in batches as large as the broker takes. Where they are missing it
+// fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself: a caller that sends ms again after an
+// error sends the same jobs, which run once.
+//
+// The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which case
+// nothing was sent. Throttled entries are offered again a few times; nothing else is repeated.
+func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
+	if isNil(s) {
+		return errors.New("onceq: Send: the broker is nil")
+	}
+	if err := fill(ms); err != nil {
+		return err
+	}
+	errs := make([]error, len(ms))
+	most := max(1, s.Limits().SendBatch)
+	for from := 0; from < len(ms); from += most {
+		to := min(from+most, len(ms))
+		sendBatch(ctx, s, ms[from:to], errs[from:to])
+	}
+	return broker.Batch(errs)
+}
+
+// SendOne is Send for one message; its error is the entry's own.
+func SendOne(ctx context.Context, s broker.Sender, m *broker.Outgoing) error {
+	if m == nil {
+		return errors.New("onceq: SendOne: the message is nil")
+	}
+	one := [1]broker.Outgoing{*m}
+	err := Send(ctx, s, one[:])
+	m.Meta = one[0].Meta
+	return broker.ErrAt(err, 0)
+}
+
+// sendBatch sends one batch and repeats what was throttled of it.
+func sendBatch(ctx context.Context, s broker.Sender, ms []broker.Outgoing, errs []error) {
+	err := sendOnce(ctx, s, ms)
+	if err == nil {
+		return
+	}
+	for i := range ms {
+		errs[i] = broker.ErrAt(err, i)
+	}
+	for try := 1; try < sendTries; try++ {
+		var again []broker.Outgoing
+		var at []int
+		for i, e := range errs {
+			if errors.Is(e, broker.ErrThrottled) {
+				again, at = append(again, ms[i]), append(at, i)
+			}
+		}
+		if len(again) == 0 {
+			return
+		}
+		if rest(ctx, backoffStep(try)); ctx.Err() != nil {
+			return
+		}
+		err := sendOnce(ctx, s, again)
+		for n, i := range at {
+			errs[i] = broker.ErrAt(err, n)
+		}
+	}
+}
+
+func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
+	_, err := guard2(func() ([]string, error) { return s.Send(ctx, ms) })
+	return err
+}
+
+func fill(ms []broker.Outgoing) error {
+	var ids []byte
+	now := time.Now()
+	for i := range ms {
+		m := &ms[i]
+		if m.Meta == nil {
+			m.Meta = new(broker.Meta)
+		}
+		meta := m.Meta
+		if meta.ID == "" {
+			if ids == nil {
+				ids = make([]byte, 10*(len(ms)-i))
+				rand.Read(ids)
+			}
+			meta.ID = newID(now, ids[:10])
+			ids = ids[10:]
+		}
+		if meta.Key == "" {
+			meta.Key = meta.ID
+		}
+		if meta.Created.IsZero() {
+			meta.Created = now
+		}
+		if err := checkOutgoing(m); err != nil {
+			return fmt.Errorf("onceq: message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkOutgoing(m *broker.Outgoing) error {
+	meta := m.Meta
+	if err := (dedupe.Key{Scope: "s", Key: meta.Key}).Validate(); err != nil {
+		return fmt.Errorf("Meta.Key: %w", err)
+	}
+	switch {
+	case m.Delay < 0:
+		return fmt.Errorf("Delay is %v, want 0 or more", m.Delay)
+	case meta.Timeout < 0:
+		return fmt.Errorf("Meta.Timeout is %v, want 0 or more", meta.Timeout)
+	case !meta.Expires.IsZero() && !meta.NotBefore.IsZero() && !meta.NotBefore.Before(meta.Expires):
+		return fmt.Errorf("Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
+	}
+	if _, taken := m.Attributes[broker.MetaAttribute]; taken {
+		return fmt.Errorf("Attributes holds %q, the name of our own", broker.MetaAttribute)
+	}
+	return nil
+}
+
+// newID is a UUID of version 7: its first 48 bits are the time in milliseconds, so that a database's index
+// of keys grows at its end.
+func newID(now time.Time, random []byte) string {
+	var b [16]byte
+	ms := uint64(now.UnixMilli())
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	copy(b[6:], random)
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	var s [36]byte
+	hex.Encode(s[0:8], b[0:4])
+	hex.Encode(s[9:13], b[4:6])
+	hex.Encode(s[14:18], b[6:8])
+	hex.Encode(s[19:23], b[8:10])
+	hex.Encode(s[24:36], b[10:16])
+	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
+	return string(s[:])
+}

@@ -1,0 +1,130 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
+// effect has happened, and only its record keeps it from happening again.
+func (p *Processor) settleRun(r *run, v verdict, now time.Time) {
+	if p.holdsBack(r) && v.to == dedupe.Failed {
+		v.to, v.delay, v.backoff = dedupe.Released, longest, false
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
+			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
+	}
+	r.verdict, r.class, r.text = v, v.class, v.text
+	r.settleBy, r.tries = now.Add(p.c.SettleTimeout), 0
+	p.settleQueue(r).Add(r)
+}
+
+// longest stands for the broker's longest delay.
+const longest = time.Duration(1<<63 - 1)
+
+// holdsBack tells whether what would be a dead letter stays in the queue instead.
+func (p *Processor) holdsBack(r *run) bool {
+	return p.keep || p.c.HoldGroup && r.job.Message.Group != ""
+}
+
+func (p *Processor) settleQueue(r *run) queueOfRuns {
+	if r.isJoined() {
+		// It may have to wait for the user's transaction, and must not make others wait.
+		return p.joins
+	}
+	return p.settles
+}
+
+type queueOfRuns interface{ Add(rs ...*run) }
+
+func (p *Processor) settleBatch(rs []*run) {
+	batch := make([]dedupe.Settlement, len(rs))
+	for i, r := range rs {
+		v := &r.verdict
+		batch[i] = dedupe.Settlement{
+			Key: r.key, Token: r.token, To: v.to, ErrClass: v.class, ErrText: v.text,
+			Uncounted: v.uncounted, Joined: r.isJoined(), Retain: p.c.Retention,
+		}
+		if v.to == dedupe.Done {
+			batch[i].Result = r.result
+		}
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	answers, err := guard2(func() ([]dedupe.Settled, error) { return p.c.Store.Settle(ctx, batch) })
+	ctx.close()
+	if err == nil && len(answers) != len(rs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
+	}
+	for i, r := range rs {
+		if err != nil {
+			p.unsettled(r, err)
+			continue
+		}
+		p.settled(r, answers[i])
+	}
+}
+
+// settled acts on what is now stored under the run's token, which is what decides: a transaction's done
+// wins over whatever the handler returned.
+func (p *Processor) settled(r *run, a dedupe.Settled) {
+	switch {
+	case errors.Is(a.Err, dedupe.ErrLeaseLost):
+		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		return
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done:
+		// The effect has happened: losing its result is better than repeating it.
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
+			slog.String("job", r.job.ID()), slog.Int("bytes", len(r.result)))
+		r.result = nil
+		p.settleQueue(r).Add(r)
+		return
+	case a.Err != nil:
+		p.unsettled(r, a.Err)
+		return
+	}
+	if !r.advance(settled) {
+		return
+	}
+	r.mu.Lock()
+	r.claimHeld = false
+	r.mu.Unlock()
+	switch a.Status {
+	case dedupe.Done:
+		r.class, r.text = "", ""
+		p.finish(r, Disposition{Action: Ack}, "done")
+	case dedupe.Released:
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(&r.verdict))
+	case dedupe.Failed, dedupe.Parked:
+		p.letter(r, r.class, r.text, r.lease.Fence, r.job.Attempt, time.Now())
+	default:
+		p.finish(r, Disposition{Action: Leave}, "unsettled")
+	}
+}
+
+func releasedAs(v *verdict) string {
+	if v.uncounted {
+		return "handed-back"
+	}
+	return "retried"
+}
+
+// unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
+// see the state from before a commit in flight.
+func (p *Processor) unsettled(r *run, err error) {
+	if r.isOver() {
+		return
+	}
+	r.tries++
+	pause := backoffStep(r.tries)
+	if time.Now().Add(pause).Before(r.settleBy) {
+		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
+		return
+	}
+	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
+		slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+	p.finish(r, Disposition{Action: Leave}, "unsettled")
+}

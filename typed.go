@@ -1,0 +1,83 @@
+package onceq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job for good,
+// class "decode": repeating would not change it.
+func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
+	if f == nil {
+		return nil
+	}
+	return HandlerFunc(func(ctx context.Context, j *Job) error {
+		v, err := decode[T](j)
+		if err != nil {
+			return err
+		}
+		return f(ctx, j, v)
+	})
+}
+
+// JSONResult is as JSON, and keeps what f returns with the key, as JSON: see [Result]. A result that cannot
+// be encoded, or is larger than the store takes, fails the job for good, class "result": its effect has
+// happened, and running it again would repeat that.
+func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) Handler {
+	if f == nil {
+		return nil
+	}
+	return HandlerFunc(func(ctx context.Context, j *Job) error {
+		v, err := decode[T](j)
+		if err != nil {
+			return err
+		}
+		result, err := f(ctx, j, v)
+		if err != nil {
+			return err
+		}
+		b, err := json.Marshal(result)
+		if err != nil {
+			return Permanent(classed(ClassResult, "onceq: the result does not encode: %w", err))
+		}
+		if err := j.SetResult(b); err != nil {
+			return Permanent(&classError{ClassResult, err})
+		}
+		return nil
+	})
+}
+
+func decode[T any](j *Job) (v T, err error) {
+	if err := json.Unmarshal(j.Message.Body, &v); err != nil {
+		return v, Permanent(classed(ClassDecode, "onceq: the body of %d bytes does not decode into %T: %w", len(j.Message.Body), v, err))
+	}
+	return v, nil
+}
+
+// Result reads what is recorded for a key: its status, and, when it is done, the result as JSONResult or
+// CompleteTx stored it. The status is 0 when there is no record. A done job without a result gives the
+// zero R.
+func Result[R any](ctx context.Context, s dedupe.Store, k dedupe.Key) (v R, st dedupe.Status, err error) {
+	if err := k.Validate(); err != nil {
+		return v, 0, err
+	}
+	rs, err := s.Get(ctx, []dedupe.Key{k})
+	switch {
+	case err != nil:
+		return v, 0, err
+	case len(rs) != 1:
+		return v, 0, fmt.Errorf("onceq: the store answered %d of 1 keys", len(rs))
+	case rs[0] == nil:
+		return v, 0, nil
+	}
+	r := rs[0]
+	if r.Status == dedupe.Done && r.Result != nil {
+		if err := json.Unmarshal(r.Result, &v); err != nil {
+			return v, r.Status, fmt.Errorf("onceq: the result of %v does not decode into %T: %w", k, v, err)
+		}
+	}
+	return v, r.Status, nil
+}

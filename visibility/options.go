@@ -1,0 +1,93 @@
+package visibility
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+var (
+	// ErrUnanswered tells a holder that its lease's deadline is near, or over, and no beat was answered.
+	ErrUnanswered = errors.New("visibility: lease not confirmed before its deadline")
+	// ErrAgain is for an Extender to wrap where a lease was prolonged and something beside it was not: the
+	// answer counts, and the next beat comes soon.
+	ErrAgain = errors.New("visibility: prolonged, but beat again soon")
+)
+
+// Extender prolongs a batch of leases. It answers by position: nil = every lease has Options.Timeout more, counted from
+// before the call; a [*broker.BatchError] = each entry has its own answer; any other error = nothing is known of any.
+type Extender[L any] func(ctx context.Context, ls []L) error
+
+// Options say how leases are kept.
+type Options[L any] struct {
+	// Timeout is what a beat gives. Required; at least 10 ms.
+	Timeout time.Duration
+	// Interval is the time between beats. Default a third of Timeout; at most Timeout less Margin.
+	Interval time.Duration
+	// Margin is how long before its deadline an unanswered lease is reported. Default a sixth of Timeout; at
+	// most half of it.
+	Margin time.Duration
+	// CallTimeout bounds one call of the Extender. Default 5 s, and never more than Timeout.
+	CallTimeout time.Duration
+	// MaxBatch is the most leases of one call. Default 10.
+	MaxBatch int
+	// MaxCalls is the most calls at once. Default and most 16.
+	MaxCalls int
+	// IsLost tells which answers mean that a lease is lost for good; all others are repeated. Default:
+	// broker.ErrReceiptExpired.
+	IsLost func(error) bool
+	// Revives says that an answer after the deadline counts, as a conditional write's does. Where it does not, as
+	// for an SQS message, such a lease is lost.
+	Revives bool
+	// OnLost tells a holder that its lease is lost: with the Extender's answer, and then it is no longer held;
+	// or with ErrUnanswered, once for each time that the answers stop, always before the deadline, and then it is
+	// still held if Revives. It is called outside the manager's lock and must not block.
+	OnLost func(l L, err error)
+	// OnTimeout tells a holder that the time set by SetTimeout has come. As OnLost.
+	OnTimeout func(l L)
+}
+
+const (
+	mostCalls  = 16
+	minTimeout = 10 * time.Millisecond
+)
+
+func (o Options[L]) withDefaults() Options[L] {
+	o.Interval = cmp.Or(o.Interval, o.Timeout/3)
+	o.Margin = cmp.Or(o.Margin, o.Timeout/6)
+	o.CallTimeout = min(cmp.Or(o.CallTimeout, 5*time.Second), o.Timeout)
+	o.MaxBatch = cmp.Or(o.MaxBatch, 10)
+	o.MaxCalls = cmp.Or(o.MaxCalls, mostCalls)
+	if o.IsLost == nil {
+		o.IsLost = func(err error) bool { return errors.Is(err, broker.ErrReceiptExpired) }
+	}
+	if o.OnLost == nil {
+		o.OnLost = func(L, error) {}
+	}
+	if o.OnTimeout == nil {
+		o.OnTimeout = func(L) {}
+	}
+	return o
+}
+
+func (o *Options[L]) check() error {
+	switch {
+	case o.Timeout < minTimeout:
+		return fmt.Errorf("visibility: Options.Timeout: %v is below %v", o.Timeout, minTimeout)
+	case o.Margin < 0 || o.Margin > o.Timeout/2:
+		return fmt.Errorf("visibility: Options.Margin: %v is not within 0 and half of Timeout, %v", o.Margin, o.Timeout/2)
+	case o.Interval < 0 || o.Interval > o.Timeout-o.Margin:
+		return fmt.Errorf("visibility: Options.Interval: %v is not within 0 and Timeout less Margin, %v", o.Interval, o.Timeout-o.Margin)
+	case o.CallTimeout < 0:
+		return fmt.Errorf("visibility: Options.CallTimeout: %v is negative", o.CallTimeout)
+	case o.MaxBatch < 1:
+		return fmt.Errorf("visibility: Options.MaxBatch: %d is below 1", o.MaxBatch)
+	case o.MaxCalls < 1 || o.MaxCalls > mostCalls:
+		return fmt.Errorf("visibility: Options.MaxCalls: %d is not within 1 and %d", o.MaxCalls, mostCalls)
+	}
+	return nil
+}

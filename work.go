@@ -1,0 +1,145 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
+// It does not return when the handler ends its goroutine; the end is on its way all the same.
+func (p *Processor) work(r *run) {
+	if !r.f.starts() {
+		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		return
+	}
+	parks := r.opts.policy == dedupe.Park && r.lease.Fence != 0
+	if parks && !p.confirmStart(r) {
+		return
+	}
+	if !r.advance(running) {
+		return
+	}
+	r.began = time.Now()
+	if r.opts.timeout > 0 {
+		at := r.began.Add(r.opts.timeout)
+		r.ctx.setDeadline(at)
+		p.leases.SetTimeout(&r.held, at)
+	}
+	e := ending{parks: parks, attempt: r.job.Attempt, most: r.opts.most}
+	returned := false
+	defer func() {
+		if !returned {
+			e.panicked = true
+			if v := recover(); v != nil {
+				e.err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
+			} else {
+				e.err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
+			}
+		}
+		p.handled(r, &e)
+	}()
+	e.err = p.c.Handler.Handle(p.observeStart(r), &r.job)
+	returned = true
+}
+
+// handled is told how the handler ended.
+func (p *Processor) handled(r *run, e *ending) {
+	now := time.Now()
+	r.took = now.Sub(r.began)
+	if r.opts.timeout > 0 {
+		p.leases.SetTimeout(&r.held, time.Time{})
+	}
+	if !r.advance(settling) {
+		return // abandoned: Run has ended
+	}
+	e.cut = r.ctx.endedBy()
+	r.ctx.close()
+	e.joined = r.isJoined()
+	v := judge(*e)
+	if v.backoff {
+		v.delay = p.backoff(r, e.err)
+	}
+	r.f.returned(r)
+	if v.to == 0 {
+		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		return
+	}
+	p.settleRun(r, v, now)
+}
+
+// end settles a claimed job whose handler has not run.
+func (p *Processor) end(r *run, v verdict) {
+	if !r.advance(settling) {
+		return
+	}
+	r.f.returned(r)
+	p.settleRun(r, v, time.Now())
+}
+
+// confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
+// run the job again; so the handler does not start before the store has confirmed it.
+func (p *Processor) confirmStart(r *run) bool {
+	for n := 1; ; n++ {
+		ctx := callContext(context.Background(), p.c.CallTimeout)
+		answers, err := guard2(func() ([]dedupe.Renewed, error) {
+			return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
+		})
+		ctx.close()
+		if err == nil && len(answers) != 1 {
+			err = fmt.Errorf("onceq: the store answered %d of 1 renewals", len(answers))
+		}
+		if err == nil {
+			err = answers[0].Err
+		}
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, dedupe.ErrLeaseLost):
+			p.loseClaim(r)
+			return false
+		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver():
+			p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: clip(safeText(err), maxErrText), uncounted: true})
+			return false
+		}
+		pause := time.NewTimer(backoffStep(n))
+		select {
+		case <-pause.C:
+		case <-r.ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody else's.
+func (p *Processor) loseClaim(r *run) {
+	if r.advance(settling) {
+		r.f.returned(r)
+		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+	}
+}
+
+func (p *Processor) backoff(r *run, err error) (d time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
+			d = defaultBackoff(r.job.Attempt, err)
+		}
+	}()
+	return max(0, r.opts.backoff(r.job.Attempt, err))
+}
+
+// guard2 turns a panic of a store or a broker into an error: it must not take the other jobs with it.
+func guard2[T any](call func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("onceq: panic in a call: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return call()
+}

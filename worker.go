@@ -1,0 +1,234 @@
+package onceq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/visibility"
+)
+
+// Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked on, lets a
+// Processor claim, run and settle them, and acks.
+type Worker struct {
+	c Config
+	p *Processor
+	l broker.Limits
+
+	acks  *batch.Queue[*run]
+	nacks *batch.Queue[*run]
+
+	mu     sync.Mutex
+	flow   *flow // while Run is under way
+	paused bool
+}
+
+// ackFlight is how many acks, and how many nacks, are in flight at once.
+const ackFlight = 4
+
+// New validates the configuration; it does no I/O.
+func New(c Config) (*Worker, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l := c.Broker.Limits()
+	p, err := newProcessor(c.ProcessorConfig, c.Visibility, l)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{c: c, p: p, l: l}
+	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: ackFlight, Linger: c.AckLinger}, w.ack)
+	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: ackFlight}, w.nack)
+	return w, nil
+}
+
+// Run works until ctx ends, and then drains: it receives nothing more, hands back at once what was never
+// started, lets the handlers run on until DrainTimeout, then ends their contexts with the cause
+// ErrDraining. It returns nil when every job has been settled, and a *DrainError with those that had
+// not when DrainTimeout + SettleTimeout were over. A queue that is closed, or that is not there at the
+// first receive, ends it with that error. A Worker runs once at a time.
+func (w *Worker) Run(ctx context.Context) error {
+	ready := make(chan *run, w.c.Concurrency)
+	f := newFlow(w.p, flowOptions{
+		base:     context.WithoutCancel(ctx),
+		slots:    w.c.Concurrency,
+		capacity: w.c.Concurrency + w.c.Prefetch,
+		holds:    true,
+		recv:     w.c.Broker,
+		start:    func(r *run) { ready <- r },
+		ended:    w.ended,
+		takeover: w.takeover,
+	})
+	if err := w.enter(f); err != nil {
+		return err
+	}
+	defer w.leave()
+	w.warn(ctx)
+
+	var hands sync.WaitGroup
+	for range w.c.Concurrency {
+		hands.Go(func() { w.hand(&hands, ready) })
+	}
+	receiving, stop := context.WithCancelCause(ctx)
+	var pollers sync.WaitGroup
+	var once atomic.Bool
+	for range w.c.Pollers {
+		pollers.Go(func() {
+			if err := w.poll(receiving, f, &once); err != nil {
+				stop(err)
+			}
+		})
+	}
+	<-receiving.Done()
+	fatal := context.Cause(receiving)
+	stop(nil)
+	err := w.drain(f, &pollers)
+	close(ready)
+	if err == nil {
+		hands.Wait()
+	}
+	if ctx.Err() == nil {
+		return errors.Join(fatal, err)
+	}
+	return err
+}
+
+func (w *Worker) enter(f *flow) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.flow != nil {
+		return ErrRunning
+	}
+	w.flow = f
+	f.paused = w.paused
+	w.acks.SetLinger(w.c.AckLinger)
+	return nil
+}
+
+func (w *Worker) leave() {
+	w.mu.Lock()
+	w.flow = nil
+	w.mu.Unlock()
+}
+
+// Pause stops receiving and hands back what was never started; running handlers go on. It may be called
+// before Run, and returns at once.
+func (w *Worker) Pause() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = true
+	if w.flow != nil {
+		w.flow.pause()
+	}
+}
+
+// Resume ends a Pause.
+func (w *Worker) Resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = false
+	if w.flow != nil {
+		w.flow.resume()
+	}
+}
+
+// drain returns when every job has ended, or at the hard end.
+func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
+	f.stop()
+	w.acks.SetLinger(0)
+	cut := time.AfterFunc(w.c.DrainTimeout, f.cutOff)
+	defer cut.Stop()
+	left := make(chan []string, 1)
+	hard := time.AfterFunc(w.c.DrainTimeout+w.c.SettleTimeout, func() { left <- f.abandon() })
+	pollers.Wait()
+	f.wait()
+	if hard.Stop() {
+		return nil
+	}
+	if ids := <-left; len(ids) > 0 {
+		return &DrainError{Jobs: ids}
+	}
+	return nil
+}
+
+// hand is one of the goroutines that run handlers. A handler that ends its goroutine is replaced.
+func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
+	alive := false
+	defer func() {
+		if !alive {
+			hands.Go(func() { w.hand(hands, ready) })
+		}
+	}()
+	for r := range ready {
+		w.p.work(r)
+	}
+	alive = true
+}
+
+// warn says once, at the start, what the configuration does not promise.
+func (w *Worker) warn(ctx context.Context) {
+	log := w.c.Logger
+	if w.l.Durable && !w.c.Store.Limits().Durable {
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
+	}
+	if !w.l.Extends {
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
+	}
+	w.warnRedrive(ctx)
+}
+
+// warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
+// before MaxAttempts, and there must be one where letters are left to it.
+func (w *Worker) warnRedrive(ctx context.Context) {
+	rp, ok := w.c.Broker.(broker.RedrivePolicy)
+	if !ok {
+		return
+	}
+	call := callContext(ctx, w.c.CallTimeout)
+	defer call.close()
+	receives, _, _, err := rp.RedrivePolicy(call)
+	switch most := w.c.Defaults.MaxAttempts; {
+	case err != nil:
+	case w.p.keep && receives == 0:
+		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
+	case !w.p.keep && receives > 0 && (most < 0 || receives <= most):
+		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts",
+			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
+	}
+}
+
+// ended acts on a disposition: what is to be acked or nacked stays held until that is known.
+func (w *Worker) ended(r *run) {
+	switch r.disposition.Action {
+	case Ack:
+		w.acks.Add(r)
+	case Nack:
+		w.nacks.Add(r)
+	default:
+		w.p.leases.Release(&r.held)
+		r.f.gone(r)
+	}
+}
+
+// takeover gives the receipt of a redelivery to the job that runs for the same message.
+func (w *Worker) takeover(again *run) bool {
+	return again.f.handOver(again, func(r *run, m *broker.Message) {
+		r.mu.Lock()
+		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, m.Deadline, false, again.received
+		r.mu.Unlock()
+	})
+}
+
+func heldOf(rs []*run) []*visibility.Held[*run] {
+	hs := make([]*visibility.Held[*run], len(rs))
+	for i, r := range rs {
+		hs[i] = &r.held
+	}
+	return hs
+}
