@@ -60,7 +60,8 @@ func (b *Broker) checkAttributes(o *broker.Outgoing) error {
 	return nil
 }
 
-// checkTotal checks the bytes of one Send, where the preset bounds them.
+// checkTotal checks the bytes of one Send, where the preset bounds them. An entry that is
+// too large by itself is left to check, which answers it by position.
 func (b *Broker) checkTotal(ms []broker.Outgoing) error {
 	most := b.rules.maxBatch
 	if most == 0 || len(ms) < 2 {
@@ -75,7 +76,9 @@ func (b *Broker) checkTotal(ms []broker.Outgoing) error {
 	}
 	total := 0
 	for i := range ms {
-		total += b.size(&ms[i])
+		if n := b.size(&ms[i]); n <= b.rules.limits.MaxBody {
+			total += n
+		}
 	}
 	if total > most {
 		return fmt.Errorf("%w: %d bytes in all; one request has at most %d", broker.ErrTooLarge, total, most)

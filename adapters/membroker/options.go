@@ -46,8 +46,8 @@ type Preset uint8
 
 // The presets.
 const (
-	// Memory has generous limits, honours groups where they are set, and is strict about
-	// receipts.
+	// Memory has generous limits (batches of 100, messages of 64 MiB, times of a year),
+	// honours groups where they are set, and is strict about receipts.
 	Memory Preset = iota
 	// SQSStandard is a standard SQS queue. Groups are carried and order nothing.
 	SQSStandard
@@ -134,7 +134,7 @@ func presetOf(p Preset) (preset, bool) {
 				ReceiveBatch: 100, SettleBatch: 100, SendBatch: 100,
 				MinHold: time.Millisecond, MaxHold: longest,
 				MaxNack: longest, MaxDelay: longest, MaxWait: time.Hour,
-				MaxBody: 256 << 20, MaxAttributes: 1000,
+				MaxBody: 64 << 20, MaxAttributes: 1000,
 				Attempts: true, OrderedGroups: true, Extends: true,
 			},
 			maxInFlight: math.MaxInt, groups: true, minReceives: 1, maxReceives: math.MaxInt,

@@ -2,9 +2,7 @@ package membroker
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -108,55 +106,6 @@ func (b *Broker) await(ctx context.Context, w *waiter, d time.Duration) ([]broke
 	return nil, nil
 }
 
-// waiter is a receive that waits.
-type waiter struct {
-	max        int
-	visibility time.Duration
-	done       chan struct{}
-	ms         []broker.Message // set before done is closed
-	prev, next *waiter
-	queued     bool
-}
-
-// waiters are served in the order in which they came.
-type waiters struct{ first, last *waiter }
-
-func (l *waiters) push(w *waiter) {
-	w.queued, w.prev = true, l.last
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
-}
-
-// pop takes the first one; nil when there is none.
-func (l *waiters) pop() *waiter {
-	w := l.first
-	if w != nil {
-		l.remove(w)
-	}
-	return w
-}
-
-func (l *waiters) remove(w *waiter) {
-	if !w.queued {
-		return
-	}
-	if w.prev == nil {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.queued = nil, nil, false
-}
-
 // serve hands the visible messages to the receives that wait, and wakes no others.
 func (b *Broker) serve(now int64) {
 	for w := b.waiters.first; w != nil; w = b.waiters.first {
@@ -204,99 +153,3 @@ func (b *Broker) deliver(n int, visibility time.Duration, now int64) []broker.Me
 }
 
 func (b *Broker) time(t int64) time.Time { return b.base.Add(time.Duration(t)) }
-
-// handOut makes the messages their receiver's own, with few allocations for the batch.
-func handOut(ms []broker.Message) []*broker.Message {
-	if len(ms) == 0 {
-		return nil
-	}
-	bytes, metas := 0, 0
-	for i := range ms {
-		bytes += shared(ms[i].Body)
-		if ms[i].Meta != nil {
-			metas++
-		}
-	}
-	a := arena{bytes: make([]byte, 0, bytes), metas: make([]broker.Meta, 0, metas)}
-	out := make([]*broker.Message, len(ms))
-	for i := range ms {
-		m := &ms[i]
-		m.Body = a.body(m.Body)
-		m.Attributes = maps.Clone(m.Attributes)
-		if m.Meta != nil {
-			m.Meta = a.meta(m.Meta)
-		} else {
-			readMeta(m)
-		}
-		out[i] = m
-	}
-	return out
-}
-
-// readMeta decodes the metadata attribute of a message that came through SendRaw.
-func readMeta(m *broker.Message) {
-	text, ok := m.Attributes[broker.MetaAttribute]
-	if !ok {
-		return
-	}
-	meta, err := broker.DecodeMeta(text)
-	if err == nil {
-		err = decodeBody(m, meta.BodyEncoding)
-	}
-	if err != nil {
-		m.MetaErr = err
-		return
-	}
-	meta.BodyEncoding = ""
-	m.Meta = meta
-	delete(m.Attributes, broker.MetaAttribute)
-	if len(m.Attributes) == 0 {
-		m.Attributes = nil
-	}
-}
-
-func decodeBody(m *broker.Message, encoding string) error {
-	switch encoding {
-	case "":
-		return nil
-	case "base64":
-		body, err := base64.StdEncoding.AppendDecode(nil, m.Body)
-		if err != nil {
-			return fmt.Errorf("%w: body: %w", broker.ErrBadMeta, err)
-		}
-		m.Body = body
-		return nil
-	}
-	return fmt.Errorf("%w: unknown body encoding %q", broker.ErrBadMeta, encoding)
-}
-
-// maxShared is the longest body that shares one allocation with others of its batch: a
-// longer one must not be kept alive by a small neighbour.
-const maxShared = 1 << 10
-
-func shared(body []byte) int {
-	if len(body) > maxShared {
-		return 0
-	}
-	return len(body)
-}
-
-// arena holds the copies of a batch. Its capacities are those needed, so it never moves.
-type arena struct {
-	bytes []byte
-	metas []broker.Meta
-}
-
-func (a *arena) body(body []byte) []byte {
-	if len(body) > maxShared {
-		return append([]byte(nil), body...)
-	}
-	from := len(a.bytes)
-	a.bytes = append(a.bytes, body...)
-	return a.bytes[from:len(a.bytes):len(a.bytes)]
-}
-
-func (a *arena) meta(m *broker.Meta) *broker.Meta {
-	a.metas = append(a.metas, *m.Clone())
-	return &a.metas[len(a.metas)-1]
-}

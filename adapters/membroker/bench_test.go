@@ -1,0 +1,177 @@
+package membroker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+)
+
+const benchBatch = 10
+
+func benchMessages(group func(i int) string) []broker.Outgoing {
+	body := make([]byte, 256)
+	ms := make([]broker.Outgoing, benchBatch)
+	for i := range ms {
+		ms[i] = broker.Outgoing{Body: body, Meta: &broker.Meta{ID: "0123456789abcdef", Type: "order", Key: "order-1234"}}
+		if group != nil {
+			ms[i].Group = group(i)
+		}
+	}
+	return ms
+}
+
+// BenchmarkRound is send, receive and ack in batches of ten; an operation is one message.
+func BenchmarkRound(b *testing.B) {
+	b.Run("plain", func(b *testing.B) { benchRound(b, benchMessages(nil)) })
+	b.Run("groups", func(b *testing.B) {
+		benchRound(b, benchMessages(func(i int) string { return fmt.Sprint("g", i/2) }))
+	})
+}
+
+func benchRound(b *testing.B, out []broker.Outgoing) {
+	q, err := membroker.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	rs := make([]broker.Receipt, benchBatch)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%benchBatch != 0 {
+			continue // b.Loop counts messages, and one round is ten of them
+		}
+		round(b, q, out, rs, ctx)
+	}
+}
+
+func round(b *testing.B, q *membroker.Broker, out []broker.Outgoing, rs []broker.Receipt, ctx context.Context) {
+	if _, err := q.Send(ctx, out); err != nil {
+		b.Fatal(err)
+	}
+	ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: benchBatch})
+	if err != nil || len(ms) != benchBatch {
+		b.Fatal(len(ms), err)
+	}
+	for i, m := range ms {
+		rs[i] = m.Receipt
+	}
+	if err := q.Ack(ctx, rs); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkDepth shows what an operation costs on a queue of a thousand and of a million
+// messages, half of them in flight; an operation is one message, in batches of ten.
+func BenchmarkDepth(b *testing.B) {
+	for _, depth := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprint(depth), func(b *testing.B) { benchDepth(b, depth) })
+	}
+}
+
+func benchDepth(b *testing.B, depth int) {
+	ctx := context.Background()
+	out := benchMessages(nil)
+	fill := func(b *testing.B) (*membroker.Broker, []broker.Receipt) {
+		q, err := membroker.New(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range depth / benchBatch {
+			if _, err := q.Send(ctx, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+		var held []broker.Receipt
+		for len(held) < depth/2 {
+			ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: benchBatch, Visibility: q.Limits().MaxHold})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, m := range ms {
+				held = append(held, m.Receipt)
+			}
+		}
+		return q, held
+	}
+	b.Run("round", func(b *testing.B) {
+		q, _ := fill(b)
+		rs := make([]broker.Receipt, benchBatch)
+		for i := 0; b.Loop(); i++ {
+			if i%benchBatch == 0 {
+				round(b, q, out, rs, ctx)
+			}
+		}
+	})
+	b.Run("extend", func(b *testing.B) {
+		q, held := fill(b)
+		hs := make([]broker.Hold, benchBatch)
+		for i := 0; b.Loop(); i++ {
+			if i%benchBatch != 0 {
+				continue
+			}
+			for k := range hs {
+				// Strides bring receipts from all over the heap.
+				hs[k] = broker.Hold{Receipt: held[(i+k)*7919%len(held)], For: q.Limits().MaxHold}
+			}
+			if err := q.Extend(ctx, hs); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("nack", func(b *testing.B) {
+		q, _ := fill(b)
+		hs := make([]broker.Hold, benchBatch)
+		for i := 0; b.Loop(); i++ {
+			if i%benchBatch != 0 {
+				continue
+			}
+			ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: benchBatch})
+			if err != nil || len(ms) != benchBatch {
+				b.Fatal(len(ms), err)
+			}
+			for k, m := range ms {
+				hs[k] = broker.Hold{Receipt: m.Receipt}
+			}
+			if err := q.Nack(ctx, hs); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkHandOver is one message at a time from a sender to receives that wait.
+func BenchmarkHandOver(b *testing.B) {
+	q, err := membroker.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	done := make(chan error, 1)
+	n := b.N
+	b.ReportAllocs()
+	go func() {
+		for range n {
+			ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: -1})
+			if err == nil {
+				err = q.Ack(ctx, []broker.Receipt{ms[0].Receipt})
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	out := benchMessages(nil)[:1]
+	for range n {
+		if _, err := q.Send(ctx, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}
