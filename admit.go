@@ -34,7 +34,7 @@ func (p *Processor) admit(r *run) *refusal {
 	}
 	r.key = key
 	if p.c.Fingerprint != nil {
-		if r.fingerprint, err = p.fingerprintOf(m); err != nil {
+		if r.more().fingerprint, err = p.fingerprintOf(m); err != nil {
 			return &refusal{ClassError, err}
 		}
 	}

@@ -42,7 +42,6 @@ func BenchmarkWorker(b *testing.B) {
 	left.Store(int64(b.N))
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	body := []byte(`{"order":1}`)
 	b.ReportAllocs()
 	b.ResetTimer()
 	var run sync.WaitGroup
@@ -51,6 +50,15 @@ func BenchmarkWorker(b *testing.B) {
 			b.Error(err)
 		}
 	})
+	sendAll(b, ctx, q)
+	<-done
+	cancel()
+	run.Wait()
+}
+
+// sendAll sends b.N jobs, no more than a few batches ahead of the workers.
+func sendAll(b *testing.B, ctx context.Context, q *membroker.Broker) {
+	body := []byte(`{"order":1}`)
 	ms := make([]broker.Outgoing, 0, 100)
 	for sent := 0; sent < b.N; sent += len(ms) {
 		ms = ms[:0]
@@ -61,7 +69,4 @@ func BenchmarkWorker(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	<-done
-	cancel()
-	run.Wait()
 }

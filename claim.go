@@ -50,8 +50,13 @@ func (p *Processor) refuse(r *run, no *refusal) {
 // batch: a process cloned from a snapshot would repeat those of a generator of its own.
 func (p *Processor) claimBatch(batch []*run) {
 	rs := make([]*run, 0, len(batch))
+	var asked *flow
+	starts := false
 	for _, r := range batch {
-		if r.f.starts() && !r.isOver() {
+		if r.f != asked {
+			asked, starts = r.f, r.f.starts()
+		}
+		if starts && !r.isOver() {
 			rs = append(rs, r)
 		} else {
 			p.finish(r, Disposition{Action: Nack}, "handed-back")
@@ -67,10 +72,12 @@ func (p *Processor) claimBatch(batch []*run) {
 	draw(rs)
 	reqs := make([]dedupe.ClaimRequest, len(rs))
 	for i, r := range rs {
-		reqs[i] = dedupe.ClaimRequest{
-			Key: r.key, Token: r.token, TTL: p.leaseFor(r), Fingerprint: r.fingerprint,
-			Policy: r.opts.policy, Reopen: reopens(r.job.Message),
-			Owner: p.c.Owner, MessageID: r.job.Message.ID,
+		q := &reqs[i]
+		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
+		q.Policy, q.Reopen = r.opts.policy, reopens(r.job.Message)
+		q.Owner, q.MessageID = p.c.Owner, r.job.Message.ID
+		if r.rare != nil {
+			q.Fingerprint = r.rare.fingerprint
 		}
 	}
 	ctx := callContext(context.Background(), p.c.CallTimeout)
@@ -79,18 +86,17 @@ func (p *Processor) claimBatch(batch []*run) {
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
-	var begin []*run
+	begin := rs[:0]
 	for i, r := range rs {
-		var c dedupe.Claim
 		if err != nil {
-			c.Err = err
-		} else {
-			c = answers[i]
-			if c.Err == nil {
-				c.Err = sane(&c, r)
-			}
+			p.unanswered(r, err)
+			continue
 		}
-		if p.answered(r, &c) {
+		c := &answers[i]
+		if c.Err == nil {
+			c.Err = sane(c, r)
+		}
+		if p.answered(r, c) {
 			begin = append(begin, r)
 		}
 	}
@@ -125,10 +131,10 @@ func draw(rs []*run) {
 // leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
 // with a little grace for the end to be written.
 func (p *Processor) leaseFor(r *run) time.Duration {
-	if r.until.IsZero() {
+	if r.rare == nil || r.rare.until.IsZero() {
 		return p.c.Lease
 	}
-	return min(p.c.Lease, max(minLease, time.Until(r.until)+p.c.SettleTimeout))
+	return min(p.c.Lease, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))
 }
 
 // sane tells what is wrong with an answer that no store may give.
@@ -155,7 +161,10 @@ func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
 		p.unanswered(r, c.Err)
 		return false
 	}
-	r.outcome, r.record, r.tries = c.Outcome, c.Record, 0
+	r.outcome, r.tries = c.Outcome, 0
+	if c.Record != nil {
+		r.more().record = c.Record
+	}
 	switch c.Outcome {
 	case dedupe.Won:
 		return p.won(r, c)
@@ -174,7 +183,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
 		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
 		// The token was seen before: a late packet of ours. A new token, once.
-		if r.stales++; r.stales > 1 {
+		if r.more().stales++; r.rare.stales > 1 {
 			p.finish(r, Disposition{Action: Nack}, "stale")
 			return false
 		}
@@ -185,22 +194,23 @@ func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
 }
 
 func (p *Processor) won(r *run, c *dedupe.Claim) bool {
-	r.lease, r.firstErr = c.Lease, c.FirstErr
+	r.fence = c.Lease.Fence
+	if c.FirstErr != "" {
+		r.more().firstErr = c.FirstErr
+	}
 	r.job.Attempt = c.Lease.Attempt
 	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
 		r.job.Attempt = max(1, r.job.Message.Attempt)
 	}
-	r.mu.Lock()
-	r.claimHeld = r.lease.Fence != 0
-	r.mu.Unlock()
 	if !r.advance(claimed) {
+		p.giveBack(r)
 		return false
 	}
-	if r.f.o.holds {
-		p.leases.Update(&r.held, p.holdUntil(r))
-	} else if r.lease.Fence != 0 {
-		r.held.Deadline = r.lease.Deadline
-		p.leases.Hold(&r.held)
+	if r.fence != 0 {
+		r.mu.Lock()
+		r.claimHeld = true
+		r.mu.Unlock()
+		p.holdClaim(r, c.Lease.Deadline)
 	}
 	if no := p.tooOld(r.job.Message, c.Fresh, time.Now()); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
@@ -216,12 +226,26 @@ func (p *Processor) won(r *run, c *dedupe.Claim) bool {
 	return true
 }
 
-// holdUntil is when the shorter of the run's two leases ends.
-func (p *Processor) holdUntil(r *run) time.Time {
-	if r.lease.Fence == 0 || r.lease.Deadline.IsZero() {
-		return r.deliveryEnd()
+// holdClaim keeps the claim alive from now on, with the delivery where that is held too. A delivery that was
+// held already beats often enough for both; only an earlier deadline is news.
+func (p *Processor) holdClaim(r *run, deadline time.Time) {
+	switch {
+	case !r.f.o.holds:
+		r.held.Deadline = deadline
+		p.leases.Hold(&r.held)
+	case deadline.Before(r.held.Deadline):
+		p.leases.Update(&r.held, deadline)
 	}
-	return r.lease.Deadline
+}
+
+// giveBack releases a claim that was won for a delivery that has been lost meanwhile.
+func (p *Processor) giveBack(r *run) {
+	if r.f.abandoned() || r.fence == 0 {
+		return
+	}
+	r.verdict = verdict{to: dedupe.Released, uncounted: true}
+	r.settleBy = time.Now().Add(p.c.SettleTimeout)
+	p.settles.Add(r)
 }
 
 // inProgress gives a message back while another of its job is worked on: for as long as that has taken,
@@ -247,7 +271,7 @@ func (p *Processor) unanswered(r *run, err error) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
-	if r.isOver() || !r.f.later(r, backoffStep(r.tries)) {
+	if r.isOver() || !r.f.later(r, backoffStep(int(r.tries))) {
 		p.finish(r, Disposition{Action: Nack}, "store-unreachable")
 	}
 }

@@ -65,7 +65,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 		case e == nil:
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
-		case errors.Is(e, dedupe.ErrBusy) && r.isJoined():
+		case errors.Is(e, dedupe.ErrBusy) && r.joined.Load():
 			// The row is locked by the job's own transaction: that lock is the lease.
 		default:
 			errs[i] = e
@@ -78,7 +78,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 func (p *Processor) claimGone(r *run) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.phase >= settling {
+	if r.at() >= settling {
 		r.claimHeld = false
 		return nil
 	}
@@ -132,7 +132,7 @@ func (p *Processor) extended(r *run, receipt broker.Receipt, err error, until, a
 	}
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrUnsupported) || late {
 		r.deliveryLost = true
-		if !r.claimHeld && r.phase < settling || r.job.Message.Group != "" && r.phase < settling {
+		if r.at() < settling && (!r.claimHeld || r.job.Message.Group != "") {
 			return fmt.Errorf("%w: the delivery of message %s is over", errGone, r.job.Message.ID)
 		}
 		return nil

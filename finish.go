@@ -10,11 +10,9 @@ func (p *Processor) finish(r *run, d Disposition, outcome string) {
 	if !r.advance(over) {
 		return
 	}
-	d.Delay = min(d.Delay, p.longestNack())
-	d.Outcome = r.outcome
-	d.Record = p.timing(r, outcome)
-	r.disposition = d
-	p.observeEnd(r, &r.disposition.Record)
+	r.action, r.delay, r.ending = d.Action, min(d.Delay, p.longestNack()), outcome
+	r.tries = 0
+	p.observeEnd(r)
 	r.f.disposed(r)
 	r.f.o.ended(r)
 }

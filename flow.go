@@ -228,7 +228,7 @@ func (f *flow) disposed(r *run) {
 func (f *flow) advance(r *run) (back []*run) {
 	l := r.lane
 	r.lane = nil
-	if r.disposition.Action == Ack && len(l.followers) > 0 {
+	if r.action == Ack && len(l.followers) > 0 {
 		next := l.followers[0]
 		l.followers = l.followers[1:]
 		next.lane = l

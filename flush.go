@@ -27,7 +27,7 @@ func (w *Worker) nack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		holds := make([]broker.Hold, len(rs))
 		for i, r := range rs {
-			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.disposition.Delay}
+			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.delay}
 		}
 		return w.c.Broker.Nack(ctx, holds)
 	}, w.nacks.Add)
@@ -51,7 +51,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	for i, r := range rs {
 		e := broker.ErrAt(err, i)
 		if e != nil && w.repeats(r, e) {
-			time.AfterFunc(backoffStep(r.tries), func() { again(r) })
+			time.AfterFunc(backoffStep(int(r.tries)), func() { again(r) })
 			continue
 		}
 		r.f.gone(r)
@@ -63,13 +63,11 @@ func (w *Worker) repeats(r *run, err error) bool {
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
 		return false
 	}
-	if r.flushing == 0 {
+	if r.tries++; r.tries == 1 {
 		r.settleBy = time.Now().Add(w.c.SettleTimeout)
 	}
-	r.flushing++
-	r.tries = r.flushing
 	if !time.Now().Before(r.settleBy) || errors.Is(err, broker.ErrUnsupported) {
-		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.disposition.Action),
+		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		return false
 	}

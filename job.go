@@ -49,17 +49,20 @@ func (j *Job) Key() dedupe.Key { return j.r.key }
 // Fence is the number of this claim: higher than that of every claim of the key before. Store it
 // with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is no
 // store.
-func (j *Job) Fence() uint64 { return j.r.lease.Fence }
+func (j *Job) Fence() uint64 { return j.r.fence }
 
-// Lease is the claim, for stores that complete a job in the user's transaction.
-func (j *Job) Lease() dedupe.Lease { return j.r.lease }
+// Lease is the claim, for stores that complete a job in the user's transaction. Its Deadline is zero: the
+// worker renews it, and ends the handler's context when it is lost.
+func (j *Job) Lease() dedupe.Lease {
+	return dedupe.Lease{Key: j.r.key, Token: j.r.token, Fence: j.r.fence, Attempt: j.Attempt}
+}
 
 // Retain is how long the job's record is to be kept.
 func (j *Job) Retain() time.Duration { return j.r.p.c.Retention }
 
 // Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
 // then on the worker never writes done itself.
-func (j *Job) Join() { j.r.join() }
+func (j *Job) Join() { j.r.joined.Store(true) }
 
 // EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
 // hexadecimal digits, equal over attempts and replays of the job, and different for other jobs and

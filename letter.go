@@ -26,7 +26,7 @@ func (keepInQueue) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
 // acks the message only then.
 func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
-	r.class, r.text = class, text
+	r.verdict.class, r.verdict.text = class, text
 	if p.holdsBack(r) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", class), slog.String("error", text))
@@ -36,15 +36,16 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	if text == "" && class == ClassInterrupted {
 		text = "onceq: the worker died, or went silent, after the handler had begun"
 	}
-	first := r.firstErr
-	if r.record != nil {
-		first = r.record.FirstErr
+	rare := r.more()
+	first := rare.firstErr
+	if rare.record != nil {
+		first = rare.record.FirstErr
 	}
-	r.dead = broker.Dead{
+	rare.dead = broker.Dead{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	r.fit = dlq.FitFor(r.job.Message, p.c.DeadLetter.Limits())
+	rare.fit = dlq.FitFor(r.job.Message, p.c.DeadLetter.Limits())
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -54,7 +55,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 func (p *Processor) putBatch(rs []*run) {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.dead, r.fit)
+		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			out[i].Group = cmp.Or(r.key.Key, "onceq")
 		}
@@ -71,8 +72,8 @@ func (p *Processor) put(r *run, err error) {
 	switch {
 	case err == nil:
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
-	case errors.Is(err, broker.ErrTooLarge) && r.fit+1 < dlq.Fits:
-		r.fit++
+	case errors.Is(err, broker.ErrTooLarge) && r.rare.fit+1 < dlq.Fits:
+		r.rare.fit++
 		p.letters.Add(r)
 	case errors.Is(err, broker.ErrTooLarge):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
@@ -91,7 +92,7 @@ func (p *Processor) put(r *run, err error) {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 				slog.String("job", r.job.ID()), slog.Any("error", err))
 		}
-		time.AfterFunc(backoffStep(r.tries), func() { p.letters.Add(r) })
+		time.AfterFunc(backoffStep(int(r.tries)), func() { p.letters.Add(r) })
 	}
 }
 
@@ -102,9 +103,9 @@ func (p *Processor) deadAs(r *run) string {
 		return "already-failed"
 	case r.outcome == dedupe.IsParked:
 		return "already-parked"
-	case r.lease.Token == dedupe.Token{}:
-		return r.class
-	case r.class == ClassInterrupted:
+	case r.outcome != dedupe.Won:
+		return r.verdict.class
+	case r.verdict.class == ClassInterrupted:
 		return "parked"
 	}
 	return "failed"

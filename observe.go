@@ -67,7 +67,16 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 	return ctx
 }
 
-func (p *Processor) observeEnd(r *run, t *TimingRecord) {
+func (p *Processor) observeEnd(r *run) {
+	level := slog.LevelInfo
+	if r.verdict.class != "" {
+		level = slog.LevelWarn
+	}
+	logs := p.c.Logger.Enabled(r.f.o.base, level)
+	if p.c.Observer == nil && !logs {
+		return
+	}
+	t := p.timing(r)
 	if p.c.Observer != nil {
 		func() {
 			defer func() {
@@ -75,14 +84,10 @@ func (p *Processor) observeEnd(r *run, t *TimingRecord) {
 					p.observerPanicked(v)
 				}
 			}()
-			p.c.Observer.JobEnded(r.f.o.base, t)
+			p.c.Observer.JobEnded(r.f.o.base, &t)
 		}()
 	}
-	level := slog.LevelInfo
-	if t.ErrClass != "" {
-		level = slog.LevelWarn
-	}
-	if p.c.Logger.Enabled(r.f.o.base, level) {
+	if logs {
 		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
 	}
 }
@@ -91,11 +96,12 @@ func (p *Processor) observerPanicked(v any) {
 	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }
 
-func (p *Processor) timing(r *run, outcome string) TimingRecord {
+// timing is made only when somebody asks: most runs have no observer.
+func (p *Processor) timing(r *run) TimingRecord {
 	t := TimingRecord{
-		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: outcome, ErrClass: r.class, Err: r.text,
-		Process: r.took, Visibility: p.visibility, Heartbeat: r.f.o.holds || r.lease.Fence != 0,
-		Attempt: r.job.Attempt, Fence: r.lease.Fence, Result: r.result,
+		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.class, Err: r.verdict.text,
+		Process: r.took, Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
+		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result,
 	}
 	m := r.job.Message
 	if m == nil {
@@ -103,7 +109,7 @@ func (p *Processor) timing(r *run, outcome string) TimingRecord {
 	}
 	t.Receives = m.Attempt
 	r.mu.Lock()
-	t.Beats = r.beats
+	t.Beats = int(r.beats)
 	r.mu.Unlock()
 	from := m.Published
 	if m.Meta != nil {

@@ -135,7 +135,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)
-			f(r.index, r.disposition)
+			f(int(r.index), Disposition{Action: r.action, Delay: r.delay, Outcome: r.outcome, Record: p.timing(r)})
 			r.f.gone(r)
 		},
 	})
@@ -143,7 +143,10 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 	cut := time.Time{}
 	for i, d := range ds {
 		runs[i] = p.newRun(fl, d.Message)
-		runs[i].index, runs[i].until = i, d.Until
+		runs[i].index = int32(i)
+		if !d.Until.IsZero() {
+			runs[i].more().until = d.Until
+		}
 		if !d.Until.IsZero() && (cut.IsZero() || d.Until.Before(cut)) {
 			cut = d.Until
 		}

@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -11,7 +12,7 @@ import (
 )
 
 // phase is how far a run has come. It only rises.
-type phase uint8
+type phase uint32
 
 const (
 	waiting  phase = iota // held, unclaimed
@@ -28,52 +29,58 @@ const (
 // The fields in the first block are written by the one goroutine that has the run at that time (the
 // poller, the claim, the handler, the settlement, in this order); those below mu by several.
 type run struct {
-	job   Job
-	p     *Processor
-	f     *flow
-	index int       // of the delivery in its batch
-	until time.Time // the delivery cannot be held beyond; zero = none
+	job Job
+	p   *Processor
+	f   *flow
+	ctx lazyContext
 
-	key         dedupe.Key
-	fingerprint []byte
-	opts        jobOptions
-	lease       dedupe.Lease
-	token       dedupe.Token
-	firstErr    string
-	stales      int
-	result      []byte
-	ctx         lazyContext
-	held        visibility.Held[*run]
-	verdict     verdict
-	settleBy    time.Time
-	tries       int // of the present step
-	flushing    int // tries of the ack or nack
-	dead        broker.Dead
-	fit         dlq.Fit // how far the letter has been shrunk
-	received    time.Time
-	began       time.Time
-	took        time.Duration
-	outcome     dedupe.Outcome
-	record      *dedupe.Record
-	disposition Disposition
-	class, text string
+	held     visibility.Held[*run]
+	opts     jobOptions
+	key      dedupe.Key
+	token    dedupe.Token
+	fence    uint64
+	result   []byte
+	verdict  verdict
+	rare     *rarely
+	received time.Time
+	began    time.Time
+	took     time.Duration
+	settleBy time.Time
+	tries    int32 // of the present step
+	index    int32 // of the delivery in its batch
+	outcome  dedupe.Outcome
+	action   Action
+	delay    time.Duration
+	ending   string // the outcome's name in the timing record
 
 	// The flow's, under its lock.
 	prev, next *run
 	lane       *lane // while it is the one of its group that is on its way
+	retry      *time.Timer
 	inSlot     bool
 	unsettled  bool
-	retry      *time.Timer
+
+	phase  atomic.Uint32
+	joined atomic.Bool
 
 	mu           sync.Mutex
-	phase        phase
 	receipt      broker.Receipt
 	deliveryEnds time.Time // when the broker will deliver it again
 	deliveryLost bool
 	totalWarned  bool
 	claimHeld    bool // the claim is to be renewed
-	joined       bool
-	beats        int
+	beats        int32
+}
+
+// rarely is what few runs need.
+type rarely struct {
+	until       time.Time // the delivery cannot be held beyond; zero = none
+	fingerprint []byte
+	firstErr    string
+	record      *dedupe.Record
+	dead        broker.Dead
+	fit         dlq.Fit // how far the letter has been shrunk
+	stales      int
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -84,35 +91,37 @@ type jobOptions struct {
 	backoff func(int, error) time.Duration
 }
 
-func (r *run) join() {
-	r.mu.Lock()
-	r.joined = true
-	r.mu.Unlock()
+// more makes room for what few runs need.
+func (r *run) more() *rarely {
+	if r.rare == nil {
+		r.rare = new(rarely)
+	}
+	return r.rare
 }
 
-func (r *run) isJoined() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.joined
+// less reads it.
+func (r *run) less() rarely {
+	if r.rare == nil {
+		return rarely{}
+	}
+	return *r.rare
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
 // else has ended it.
 func (r *run) advance(to phase) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.phase >= to {
-		return false
+	for {
+		at := r.phase.Load()
+		if at >= uint32(to) {
+			return false
+		}
+		if r.phase.CompareAndSwap(at, uint32(to)) {
+			return true
+		}
 	}
-	r.phase = to
-	return true
 }
 
-func (r *run) at() phase {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.phase
-}
+func (r *run) at() phase { return phase(r.phase.Load()) }
 
 func (r *run) isOver() bool { return r.at() == over }
 

@@ -18,7 +18,7 @@ func (p *Processor) settleRun(r *run, v verdict, now time.Time) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
 	}
-	r.verdict, r.class, r.text = v, v.class, v.text
+	r.verdict = v
 	r.settleBy, r.tries = now.Add(p.c.SettleTimeout), 0
 	p.settleQueue(r).Add(r)
 }
@@ -32,7 +32,7 @@ func (p *Processor) holdsBack(r *run) bool {
 }
 
 func (p *Processor) settleQueue(r *run) queueOfRuns {
-	if r.isJoined() {
+	if r.joined.Load() {
 		// It may have to wait for the user's transaction, and must not make others wait.
 		return p.joins
 	}
@@ -44,13 +44,12 @@ type queueOfRuns interface{ Add(rs ...*run) }
 func (p *Processor) settleBatch(rs []*run) {
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
-		v := &r.verdict
-		batch[i] = dedupe.Settlement{
-			Key: r.key, Token: r.token, To: v.to, ErrClass: v.class, ErrText: v.text,
-			Uncounted: v.uncounted, Joined: r.isJoined(), Retain: p.c.Retention,
-		}
+		v, t := &r.verdict, &batch[i]
+		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.to, p.c.Retention
+		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
+		t.Joined = r.joined.Load()
 		if v.to == dedupe.Done {
-			batch[i].Result = r.result
+			t.Result = r.result
 		}
 	}
 	ctx := callContext(context.Background(), p.c.CallTimeout)
@@ -89,17 +88,19 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	if !r.advance(settled) {
 		return
 	}
-	r.mu.Lock()
-	r.claimHeld = false
-	r.mu.Unlock()
+	if r.fence != 0 {
+		r.mu.Lock()
+		r.claimHeld = false
+		r.mu.Unlock()
+	}
 	switch a.Status {
 	case dedupe.Done:
-		r.class, r.text = "", ""
+		r.verdict.class, r.verdict.text = "", ""
 		p.finish(r, Disposition{Action: Ack}, "done")
 	case dedupe.Released:
 		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(&r.verdict))
 	case dedupe.Failed, dedupe.Parked:
-		p.letter(r, r.class, r.text, r.lease.Fence, r.job.Attempt, time.Now())
+		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.job.Attempt, time.Now())
 	default:
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
 	}
@@ -119,7 +120,7 @@ func (p *Processor) unsettled(r *run, err error) {
 		return
 	}
 	r.tries++
-	pause := backoffStep(r.tries)
+	pause := backoffStep(int(r.tries))
 	if time.Now().Add(pause).Before(r.settleBy) {
 		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
 		return

@@ -18,7 +18,7 @@ func (p *Processor) work(r *run) {
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return
 	}
-	parks := r.opts.policy == dedupe.Park && r.lease.Fence != 0
+	parks := r.opts.policy == dedupe.Park && r.fence != 0
 	if parks && !p.confirmStart(r) {
 		return
 	}
@@ -60,7 +60,7 @@ func (p *Processor) handled(r *run, e *ending) {
 	}
 	e.cut = r.ctx.endedBy()
 	r.ctx.close()
-	e.joined = r.isJoined()
+	e.joined = r.joined.Load()
 	v := judge(*e)
 	if v.backoff {
 		v.delay = p.backoff(r, e.err)

@@ -108,13 +108,21 @@ func (w *Worker) enter(f *flow) error {
 	w.flow = f
 	f.paused = w.paused
 	w.acks.SetLinger(w.c.AckLinger)
+	w.keep(true)
 	return nil
 }
 
 func (w *Worker) leave() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.flow = nil
-	w.mu.Unlock()
+	w.keep(false)
+}
+
+func (w *Worker) keep(on bool) {
+	for _, q := range []*batch.Queue[*run]{w.p.claims, w.p.settles, w.p.joins, w.acks, w.nacks} {
+		q.Keep(on)
+	}
 }
 
 // Pause stops receiving and hands back what was never started; running handlers go on. It may be called
@@ -205,7 +213,7 @@ func (w *Worker) warnRedrive(ctx context.Context) {
 
 // ended acts on a disposition: what is to be acked or nacked stays held until that is known.
 func (w *Worker) ended(r *run) {
-	switch r.disposition.Action {
+	switch r.action {
 	case Ack:
 		w.acks.Add(r)
 	case Nack:

@@ -19,7 +19,7 @@ type Options struct {
 	Linger time.Duration
 }
 
-// Queue gathers entries and hands them to its call in batches, in the order they came. It has no
+// Queue gathers entries and hands them to its call in batches, in the order they came. Unless it is kept, it has no
 // goroutine while it is empty, and needs no shutdown.
 type Queue[T any] struct {
 	o    Options
@@ -27,7 +27,10 @@ type Queue[T any] struct {
 
 	mu      sync.Mutex
 	waiting []T
-	active  int         // calls under way
+	kept    bool // goroutines without work park instead of ending
+	active  int  // goroutines at work
+	parked  int  // goroutines without work
+	wake    chan struct{}
 	due     bool        // what waits need not be a full batch
 	timer   *time.Timer // set while a linger is under way
 }
@@ -36,7 +39,18 @@ type Queue[T any] struct {
 // call returns.
 func New[T any](o Options, call func([]T)) *Queue[T] {
 	o.Max, o.Flight = max(1, o.Max), max(1, o.Flight)
-	return &Queue[T]{o: o, call: call}
+	return &Queue[T]{o: o, call: call, wake: make(chan struct{}, o.Flight)}
+}
+
+// Keep lets the goroutines that make the calls outlast a lack of entries, until Keep(false): a new goroutine for
+// each burst costs more than the rest of the queue.
+func (q *Queue[T]) Keep(on bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.kept = on
+	for !on && q.parked > 0 {
+		q.unpark()
+	}
 }
 
 // Add puts entries into the queue. It never blocks on a call.
@@ -84,6 +98,10 @@ func (q *Queue[T]) stopTimer() {
 // start is called with the lock held.
 func (q *Queue[T]) start() {
 	for q.active < q.o.Flight && (q.active == 0 || len(q.waiting) >= (q.active+1)*q.o.Max) {
+		if q.parked > 0 {
+			q.unpark()
+			continue
+		}
 		q.active++
 		go q.run()
 	}
@@ -91,13 +109,16 @@ func (q *Queue[T]) start() {
 
 func (q *Queue[T]) run() {
 	var batch []T
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for {
-		q.mu.Lock()
 		n := q.take()
 		if n == 0 {
 			q.active--
-			q.mu.Unlock()
-			return
+			if !q.park() {
+				return
+			}
+			continue
 		}
 		batch = append(batch[:0], q.waiting[:n]...)
 		rest := copy(q.waiting, q.waiting[n:])
@@ -106,7 +127,27 @@ func (q *Queue[T]) run() {
 		q.mu.Unlock()
 		q.call(batch)
 		clear(batch)
+		q.mu.Lock()
 	}
+}
+
+// park waits for unpark, if the queue is kept; called with the lock held.
+func (q *Queue[T]) park() bool {
+	if !q.kept {
+		return false
+	}
+	q.parked++
+	q.mu.Unlock()
+	<-q.wake
+	q.mu.Lock()
+	return true
+}
+
+// unpark wakes a parked goroutine; called with the lock held.
+func (q *Queue[T]) unpark() {
+	q.parked--
+	q.active++
+	q.wake <- struct{}{}
 }
 
 // take says how many entries the next call of this goroutine takes; 0 = it ends.
