@@ -32,7 +32,7 @@ func TestExpiryRedelivers(t *testing.T) {
 		}
 		time.Sleep(visibility - 1)
 		q.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		second := q.one("a")
 		if first.ID != id || second.ID != id || first.Receipt == second.Receipt {
 			t.Fatalf("ids %q, %q, %q; receipts %q, %q", id, first.ID, second.ID, first.Receipt, second.Receipt)
@@ -55,7 +55,7 @@ func TestVisibilityOfOneReceive(t *testing.T) {
 		}
 		time.Sleep(45*time.Second - 1)
 		q.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -74,7 +74,7 @@ func TestExtend(t *testing.T) {
 		want(t, q.extend(m, 10*time.Second), nil)
 		time.Sleep(10*time.Second - 1)
 		q.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -88,7 +88,7 @@ func TestNack(t *testing.T) {
 		q.get("b")
 		time.Sleep(20*time.Second - 1)
 		q.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -117,7 +117,7 @@ func TestSendDelay(t *testing.T) {
 		q.ack(q.one("now"))
 		time.Sleep(2*time.Minute - 1)
 		q.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		q.one("late")
 		time.Sleep(time.Minute)
 		q.get("late", "later") // "late" expired half a minute before

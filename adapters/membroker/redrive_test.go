@@ -108,7 +108,7 @@ func TestRedriveAfterTheNacksDelay(t *testing.T) {
 		want(t, q.nack(m, 5*time.Minute), nil)
 		time.Sleep(5*time.Minute - 1)
 		dead.get()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait() // the alarm rings in a goroutine of its own
 		dead.get("a")
 		// The old receipt does not reach the letter.
