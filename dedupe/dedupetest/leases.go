@@ -1,0 +1,170 @@
+package dedupetest
+
+import (
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+func leaseCases() []testCase {
+	return []testCase{
+		{
+			name: "renew-never-shortens",
+			rule: "a renewal and a repeated claim never shorten a lease",
+			run:  renewNeverShortens,
+		},
+		{
+			name: "renew-a-dead-lease",
+			rule: "a dead lease that nobody took is renewed, and lives again",
+			run:  renewDead,
+		},
+		{
+			name: "started-and-state",
+			rule: "Started and State are kept with the claim; the state goes to the next attempt, Started does not; no State leaves it, an empty one replaces it",
+			run:  startedAndState,
+		},
+		{
+			name: "park-by-record-or-claimer",
+			rule: "a dead claim that started is parked when the record or the claimer says Park; one that did not start is taken over",
+			run:  parkByEither,
+		},
+		{
+			name: "left-and-age",
+			rule: "in-progress tells how long the lease still lives and how old the claim is",
+			run:  leftAndAge,
+		},
+		{
+			name:  "clock-of-the-second-handle",
+			rule:  "two processes see a lease live and die at the same time",
+			needs: []need{second},
+			run:   secondClock,
+		},
+	}
+}
+
+func renewNeverShortens(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: 5 * ttl})
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
+	e.claim(q)
+	e.age(k, 4*ttl)
+	if c := e.claim(e.request(k)); c.Outcome != dedupe.InProgress {
+		e.errorf("after a renewal of 5 h and one of 1 h the lease was dead 4 h later: %v", c.Outcome)
+	}
+}
+
+func renewDead(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	e.age(k, 3*ttl)
+	if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl}); err != nil {
+		e.errorf("Renew was answered %v", err)
+	}
+	e.age(k, ttl/2)
+	if c := e.claim(e.request(k)); c.Outcome != dedupe.InProgress {
+		e.errorf("a claim within the renewed lease was answered %v", c.Outcome)
+	}
+	e.age(k, 3*ttl)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+}
+
+func startedAndState(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	state := []byte("bytes \x00\xff of a state")
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, Started: true, State: state})
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
+	if r := e.get(k); !r.Started || !same(r.State, state) {
+		e.errorf("a plain renewal left Started %v and state %s", r.Started, show(r.State))
+	}
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released})
+	q = e.request(k)
+	if c := e.claim(q); !same(c.State, state) {
+		e.errorf("the next attempt got state %s", show(c.State))
+	}
+	if e.get(k).Started {
+		e.errorf("the next attempt counts as started before it began")
+	}
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte{}})
+	e.age(k, 2*ttl)
+	if c := e.claim(e.request(k)); len(c.State) != 0 {
+		e.errorf("after an empty state the next attempt got %s", show(c.State))
+	}
+}
+
+func parkByEither(e *env) {
+	for _, c := range []struct {
+		name            string
+		record, claimer dedupe.Policy
+		started         bool
+		want            dedupe.Outcome
+	}{
+		{"record says Park", dedupe.Park, dedupe.Rerun, true, dedupe.IsParked},
+		{"claimer says Park", dedupe.Rerun, dedupe.Park, true, dedupe.IsParked},
+		{"both say Rerun", dedupe.Rerun, dedupe.Rerun, true, dedupe.Won},
+		{"not started", dedupe.Park, dedupe.Park, false, dedupe.Won},
+	} {
+		e.doing = c.name
+		k := key(c.name)
+		q := e.request(k)
+		q.Policy = c.record
+		e.claim(q)
+		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, Started: c.started})
+		e.age(k, 2*ttl)
+		late := q.Token
+		q = e.request(k)
+		q.Policy = c.claimer
+		if got := e.claim(q); got.Outcome != c.want {
+			e.errorf("the claim was answered %v, want %v", got.Outcome, c.want)
+		}
+		if c.want == dedupe.IsParked {
+			// Nobody else has run it, so the owner that was only silent still has the last word.
+			if a := e.settle(dedupe.Settlement{Key: k, Token: late, To: dedupe.Done, Result: []byte("late")}); a.Status != dedupe.Done {
+				e.errorf("the late word of the parked claim was answered %v, %v", a.Status, a.Err)
+			}
+		}
+	}
+}
+
+func leftAndAge(e *env) {
+	k := key("k")
+	q := e.request(k)
+	q.TTL = 2 * ttl
+	e.claim(q)
+	e.age(k, ttl/2)
+	c := e.claim(e.request(k))
+	e.near("Left", c.Left, 3*ttl/2)
+	e.near("Age", c.Age, ttl/2)
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: 2 * ttl})
+	c = e.claim(e.request(k))
+	e.near("Left after a renewal", c.Left, 2*ttl)
+	e.near("Age after a renewal", c.Age, ttl/2)
+}
+
+func secondClock(e *env) {
+	other := e.on(e.subject.Second(e))
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	other.stored(k)
+	c := other.claim(other.request(k))
+	other.near("Left", c.Left, ttl)
+	e.age(k, ttl-5*time.Minute)
+	if c := other.claim(other.request(k)); c.Outcome != dedupe.InProgress {
+		e.errorf("5 minutes before the end the second handle was answered %v", c.Outcome)
+	}
+	e.age(k, 10*time.Minute)
+	q2 := other.request(k)
+	if c := other.claim(q2); c.Outcome != dedupe.Won {
+		e.errorf("5 minutes after the end the second handle was answered %v", c.Outcome)
+	}
+	// What the second handle took, the first one has lost.
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+	other.settle(dedupe.Settlement{Key: k, Token: q2.Token, To: dedupe.Done, Result: []byte("second")})
+	e.claim(e.request(k))
+}

@@ -1,0 +1,281 @@
+package dedupetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+func listCases() []testCase {
+	return []testCase{
+		{
+			name: "list-in-order",
+			rule: "List goes through all records in the order of scope, then key, byte by byte, each once, however many there are",
+			run:  listInOrder,
+		},
+		{
+			name: "list-filters",
+			rule: "List selects by scope, prefix, status and time of the last change, all at once",
+			run:  listFilters,
+		},
+		{
+			name: "list-prefix-is-literal",
+			rule: "a prefix is compared byte by byte: wildcards and case mean nothing",
+			run:  listPrefix,
+		},
+		{
+			name: "list-limit-and-break",
+			rule: "List stops at its limit and when its caller does; neither harms later calls",
+			run:  listLimit,
+		},
+		{
+			name: "list-and-change",
+			rule: "the caller may use the store while it lists; what is removed meanwhile is seen at most once",
+			run:  listAndChange,
+		},
+		{
+			name: "list-cancelled",
+			rule: "when the context has ended, List gives its error once and ends",
+			run:  listCancelled,
+		},
+	}
+}
+
+// list collects what q selects, and compares each record with the model's.
+func (e *env) list(q dedupe.Query) []dedupe.Key {
+	e.Helper()
+	var ks []dedupe.Key
+	for r, err := range e.s.List(e.ctx, q) {
+		e.ok(err, "List")
+		if r == nil {
+			e.fatalf("List gave neither a record nor an error")
+		}
+		ks = append(ks, r.Key)
+		if want := e.m.live(r.Key); want == nil {
+			e.errorf("List gave %s of %s, which is not there", brief(r), r.Key)
+		} else {
+			e.equal("the record that List gave", r, want)
+		}
+	}
+	return ks
+}
+
+func compareKeys(a, b dedupe.Key) int {
+	return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
+}
+
+// want is what q must select, by the model.
+func (e *env) want(q dedupe.Query) []dedupe.Key {
+	var ks []dedupe.Key
+	for k := range e.m.records {
+		r := e.m.live(k)
+		if r == nil || q.Scope != "" && k.Scope != q.Scope || !strings.HasPrefix(k.Key, q.Prefix) ||
+			q.Status != 0 && r.Status != q.Status || !q.Before.IsZero() && !r.Updated.Before(q.Before) {
+			continue
+		}
+		ks = append(ks, k)
+	}
+	slices.SortFunc(ks, compareKeys)
+	if q.Limit > 0 {
+		ks = ks[:min(q.Limit, len(ks))]
+	}
+	return ks
+}
+
+func (e *env) compareList(q dedupe.Query) {
+	e.Helper()
+	got, want := e.list(q), e.want(q)
+	if !slices.Equal(got, want) {
+		e.errorf("List of %s gave %s, want %s", describe(q), names(got), names(want))
+	}
+}
+
+func describe(q dedupe.Query) string {
+	return fmt.Sprintf("scope %q, prefix %q, status %v, before given %v, limit %d", q.Scope, q.Prefix, q.Status, !q.Before.IsZero(), q.Limit)
+}
+
+func names(ks []dedupe.Key) string {
+	const most = 30
+	s := fmt.Sprintf("%q", ks[:min(len(ks), most)])
+	if len(ks) > most {
+		s += "…"
+	}
+	return fmt.Sprintf("%d: %s", len(ks), s)
+}
+
+// fill claims keys, in batches that the store allows.
+func (e *env) fill(ks []dedupe.Key) {
+	e.Helper()
+	for part := range slices.Chunk(slices.SortedFunc(slices.Values(ks), compareKeys), min(e.l.MaxBatch, 100)) {
+		qs := make([]dedupe.ClaimRequest, len(part))
+		for i, k := range part {
+			qs[i] = e.request(k)
+		}
+		for i, c := range e.claimAll(qs) {
+			e.won(part[i], &qs[i], &c)
+		}
+	}
+}
+
+func listInOrder(e *env) {
+	e.compareList(dedupe.Query{})
+	var ks []dedupe.Key
+	for _, scope := range []string{"b", "a", "B", "ab", "a b", "é", "z", "🚀"} {
+		for _, k := range []string{"b", "a", "B", "aa", "a-b", "a b", "10", "9", "é", "e\u0301", "z", "🚀", "\ufffd", "_", "-"} {
+			ks = append(ks, dedupe.Key{Scope: scope, Key: k})
+		}
+	}
+	// More than a page of any store.
+	for i := range 1200 {
+		ks = append(ks, dedupe.Key{Scope: "many", Key: fmt.Sprintf("k%d", i)})
+	}
+	e.fill(ks)
+	e.compareList(dedupe.Query{})
+	e.compareList(dedupe.Query{Scope: "a"})
+	e.compareList(dedupe.Query{Scope: "many"})
+	e.compareList(dedupe.Query{Scope: "none"})
+	e.compareList(dedupe.Query{Prefix: "a"})
+}
+
+// mix makes records of every status in two scopes, half of them two hours old.
+func (e *env) mix() {
+	e.Helper()
+	var old []dedupe.Key
+	for _, age := range []string{"old", "new"} {
+		for _, scope := range []string{"s1", "s2"} {
+			for _, to := range []dedupe.Status{dedupe.Claimed, dedupe.Released, dedupe.Done, dedupe.Failed, dedupe.Parked} {
+				k := dedupe.Key{Scope: scope, Key: fmt.Sprintf("%s-%v", age, to)}
+				q := e.request(k)
+				e.claim(q)
+				if to != dedupe.Claimed {
+					e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, Retain: retain})
+				}
+				if age == "old" {
+					old = append(old, k)
+				}
+			}
+		}
+		if age == "old" {
+			e.ageAll(old, 2*time.Hour)
+		}
+	}
+}
+
+// ageAll lets d go by once for all of ks.
+func (e *env) ageAll(ks []dedupe.Key, d time.Duration) {
+	e.Helper()
+	if e.h.Virtual {
+		ks = ks[:1]
+	}
+	for _, k := range ks {
+		e.age(k, d)
+	}
+}
+
+func listFilters(e *env) {
+	e.mix()
+	hourAgo := time.Now().Add(-time.Hour)
+	for _, scope := range []string{"", "s1", "s", "s2"} {
+		for _, prefix := range []string{"", "old", "new-d", "x"} {
+			for s := dedupe.Status(0); s <= dedupe.Parked; s++ {
+				for _, before := range []time.Time{{}, hourAgo, time.Now().Add(24 * time.Hour)} {
+					e.compareList(dedupe.Query{Scope: scope, Prefix: prefix, Status: s, Before: before})
+				}
+			}
+		}
+	}
+	e.compareList(dedupe.Query{Scope: "s1", Prefix: "old", Before: hourAgo, Limit: 2})
+	e.compareList(dedupe.Query{Status: dedupe.Done, Limit: 3})
+}
+
+func listPrefix(e *env) {
+	texts := []string{
+		"a", "A", "ab", "aB", "%", "%a", "_", "_a", "*", "*a", "?", "a%", "a_b", "axb", "a*", `\`, `\%`, `a\b`, "'", `"`, "[a]", "a[", "~", "^a",
+		"é", "e", "e\u0301", "🚀", "🚀a", "\U0010ffff", "\U0010ffffa", "a\U0010ffff", "a\U0010ffffb", "\x7f", "a\x7f", " ", " a",
+	}
+	var ks []dedupe.Key
+	for _, s := range texts {
+		ks = append(ks, dedupe.Key{Scope: "p", Key: s}, dedupe.Key{Scope: "P", Key: s})
+	}
+	e.fill(ks)
+	for _, s := range texts {
+		e.compareList(dedupe.Query{Scope: "p", Prefix: s})
+	}
+	e.compareList(dedupe.Query{Prefix: "%"})
+	e.compareList(dedupe.Query{Scope: "%"})
+	e.compareList(dedupe.Query{Scope: "_"})
+}
+
+func listLimit(e *env) {
+	e.mix()
+	for _, limit := range []int{1, 2, 19, 20, 21, 1000} {
+		e.compareList(dedupe.Query{Limit: limit})
+	}
+	// Were something held after a break, a store with few connections would run out of them.
+	for range 30 {
+		for _, err := range e.s.List(e.ctx, dedupe.Query{}) {
+			e.ok(err, "List")
+			break
+		}
+	}
+	seq := e.s.List(e.ctx, dedupe.Query{Scope: "s1"})
+	for range 2 {
+		n := 0
+		for _, err := range seq {
+			e.ok(err, "List")
+			n++
+		}
+		if n != 10 {
+			e.errorf("the same sequence, gone through twice, gave %d records, want 10 each time", n)
+		}
+	}
+	k := key("after")
+	q := e.request(k)
+	e.claim(q)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+}
+
+func listAndChange(e *env) {
+	e.mix()
+	want := e.want(dedupe.Query{})
+	seen := make(map[dedupe.Key]int)
+	for r, err := range e.s.List(e.ctx, dedupe.Query{}) {
+		e.ok(err, "List")
+		seen[r.Key]++
+		e.forget(dedupe.Forgotten{Key: r.Key, Fence: r.Fence, Force: true})
+		// Behind the place where the list is, and not what it looks for.
+		e.claim(e.request(dedupe.Key{Scope: "s0", Key: r.Key.Scope + r.Key.Key}))
+	}
+	for _, k := range want {
+		if seen[k] != 1 {
+			e.errorf("%s was seen %d times, want once", k, seen[k])
+		}
+	}
+	if n := len(e.list(dedupe.Query{Scope: "s1"})); n != 0 {
+		e.errorf("%d records are left", n)
+	}
+}
+
+func listCancelled(e *env) {
+	e.mix()
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	errs := 0
+	for r, err := range e.s.List(ctx, dedupe.Query{}) {
+		switch {
+		case errs > 0:
+			e.fatalf("List went on after its error with %s, %v", brief(r), err)
+		case err != nil:
+			errs++
+		}
+	}
+	if errs == 0 {
+		e.errorf("List with a context that had ended gave no error")
+	}
+	e.compareList(dedupe.Query{})
+}

@@ -1,0 +1,308 @@
+package dedupetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+func outcomeCases() []testCase {
+	return []testCase{
+		{
+			name: "settle-again",
+			rule: "repeating a settlement is success and changes nothing, even when the repeat asks for something else",
+			run:  settleAgain,
+		},
+		{
+			name: "late-packet",
+			rule: "a claim request that arrives after its claim was released is stale: it must not bring the claim back",
+			run:  latePacket,
+		},
+		{
+			name: "joined-never-writes-done",
+			rule: "a joined settlement never turns claimed or parked into done; it tells whether a transaction has",
+			run:  joinedNeverDone,
+		},
+		{
+			name: "uncounted-gives-the-attempt-back",
+			rule: "an uncounted release gives the attempt back, once for each claim, and never goes below 0",
+			run:  uncountedAttempts,
+		},
+		{
+			name: "first-and-last-error",
+			rule: "the record keeps the first error of a job and the last one, with its class; done and a reopening clear them",
+			run:  firstAndLast,
+		},
+		{
+			name: "fingerprints",
+			rule: "fingerprints are compared where both are given, before anything else, and not when the claim reopens; an empty one counts as given",
+			run:  fingerprints,
+		},
+		{
+			name: "retention",
+			rule: "done, failed and released records count as absent once their Retain is over, and not before",
+			run:  retention,
+		},
+		{
+			name: "default-retention",
+			rule: fmt.Sprintf("a record without Retain is kept for DefaultRetention, %v", dedupe.DefaultRetention),
+			run:  defaultRetention,
+		},
+		{
+			name: "claimed-and-parked-never-expire",
+			rule: "claimed and parked records have no expiry",
+			run:  neverExpire,
+		},
+		{
+			name: "forget",
+			rule: "Forget removes a record whose fence is named, refuses a live claim unless forced, and is content where there is nothing",
+			run:  forgetRules,
+		},
+	}
+}
+
+func settleAgain(e *env) {
+	statuses := []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked}
+	for _, to := range statuses {
+		for _, then := range statuses {
+			if to == dedupe.Parked && then != dedupe.Parked {
+				continue // that is a late word
+			}
+			e.doing = fmt.Sprintf("%v, then %v", to, then)
+			k := key(e.doing)
+			q := e.request(k)
+			e.claim(q)
+			first := dedupe.Settlement{Key: k, Token: q.Token, To: to, Result: []byte("first"), ErrClass: "a", ErrText: "first", Uncounted: true, Retain: retain}
+			e.settle(first)
+			repeat := first
+			repeat.To, repeat.Result, repeat.ErrText, repeat.Retain = then, []byte("second"), "second", 9*retain
+			for range 2 {
+				if a := e.settle(repeat); a.Err != nil || a.Status != to {
+					e.errorf("the repeat was answered %v, %v; want %v", a.Status, a.Err, to)
+				}
+			}
+		}
+	}
+}
+
+func latePacket(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released})
+	for range 2 {
+		if c := e.claim(q); c.Outcome != dedupe.Stale {
+			e.errorf("the late packet was answered %v, want stale", c.Outcome)
+		}
+	}
+	q = e.request(k)
+	if c := e.claim(q); c.Outcome != dedupe.Won {
+		e.errorf("a claim with a new token was answered %v, want won", c.Outcome)
+	}
+}
+
+func joinedNeverDone(e *env) {
+	k := key("k")
+	q := e.request(k)
+	q.Policy = dedupe.Park
+	e.claim(q)
+	joined := dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: []byte("x"), Joined: true}
+	if a := e.settle(joined); a.Status != dedupe.Claimed || a.Err != nil {
+		e.errorf("it was answered %v, %v; want claimed", a.Status, a.Err)
+	}
+	e.age(k, 2*ttl)
+	e.settle(joined)
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, Started: true})
+	e.age(k, 2*ttl)
+	e.claim(e.request(k)) // parks it
+	if a := e.settle(joined); a.Status != dedupe.Parked || a.Err != nil {
+		e.errorf("on a parked record it was answered %v, %v; want parked", a.Status, a.Err)
+	}
+	joined.To, joined.ErrClass = dedupe.Released, "tx-not-committed"
+	if a := e.settle(joined); a.Status != dedupe.Released {
+		e.errorf("a joined release was answered %v, %v; want released", a.Status, a.Err)
+	}
+}
+
+func uncountedAttempts(e *env) {
+	k := key("k")
+	for round := range 3 {
+		q := e.request(k)
+		if c := e.claim(q); c.Lease.Attempt != 1 {
+			e.errorf("claim %d has attempt %d, want 1", round+1, c.Lease.Attempt)
+		}
+		release := dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released, Uncounted: true}
+		e.settle(release)
+		e.settle(release)
+		if r := e.get(k); r.Attempt != 0 {
+			e.errorf("after uncounted release %d, repeated, the attempt is %d, want 0", round+1, r.Attempt)
+		}
+	}
+}
+
+func firstAndLast(e *env) {
+	k := key("k")
+	fail := func(to dedupe.Status, class, text string, reopen uint64) {
+		e.Helper()
+		q := e.request(k)
+		q.Reopen = reopen
+		e.claim(q)
+		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, ErrClass: class, ErrText: text})
+	}
+	fail(dedupe.Released, "", "", 0)
+	fail(dedupe.Released, "timeout", "first ' \" \\ % text\n", 0)
+	fail(dedupe.Released, "", "", 0)
+	fail(dedupe.Failed, "panic", "second", 0)
+	if r := e.get(k); r.FirstErr != "first ' \" \\ % text\n" || r.LastErr != "second" || r.ErrClass != "panic" {
+		e.errorf("first %q, last %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
+	}
+	fail(dedupe.Failed, "timeout", "third", e.at(k).Fence)
+	if r := e.get(k); r.FirstErr != "third" {
+		e.errorf("after a reopening the first error is %q", r.FirstErr)
+	}
+	fail(dedupe.Done, "", "", e.at(k).Fence)
+	if r := e.get(k); r.FirstErr != "" || r.LastErr != "" || r.ErrClass != "" {
+		e.errorf("a done record has errors %q, %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
+	}
+}
+
+func fingerprints(e *env) {
+	k := key("k")
+	claim := func(print []byte, reopen uint64, want dedupe.Outcome) dedupe.Token {
+		e.Helper()
+		q := e.request(k)
+		q.Fingerprint, q.Reopen = print, reopen
+		if c := e.claim(q); c.Outcome != want {
+			e.errorf("a claim with fingerprint %s on %s was answered %v, want %v", show(print), brief(e.at(k)), c.Outcome, want)
+		}
+		return q.Token
+	}
+	a, b := []byte("A\x00\xff"), []byte("B")
+	t := claim(a, 0, dedupe.Won)
+	claim(b, 0, dedupe.Mismatch)
+	claim([]byte{}, 0, dedupe.Mismatch)
+	claim(a, 0, dedupe.InProgress)
+	claim(nil, 0, dedupe.InProgress)
+	own := e.request(k)
+	own.Token, own.Fingerprint = t, b
+	if c := e.claim(own); c.Outcome != dedupe.Mismatch {
+		e.errorf("the claim's own token with another fingerprint was answered %v", c.Outcome)
+	}
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released})
+	t = claim(nil, 0, dedupe.Won)
+	claim(b, 0, dedupe.Mismatch) // the claim without one has not removed it
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Failed})
+	claim(b, 0, dedupe.Mismatch)
+	claim(b, e.at(k).Fence+1, dedupe.AlreadyFailed)
+	t = claim(b, e.at(k).Fence, dedupe.Won)
+	claim(a, 0, dedupe.Mismatch)
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Parked})
+	t = claim(nil, e.at(k).Fence, dedupe.Won)
+	claim(a, 0, dedupe.InProgress) // the reopening had none, so there is none
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})
+	claim(a, 0, dedupe.AlreadyDone)
+
+	k = key("empty")
+	claim([]byte{}, 0, dedupe.Won)
+	claim(a, 0, dedupe.Mismatch)
+	claim([]byte{}, 0, dedupe.InProgress)
+}
+
+func retention(e *env) {
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
+		e.doing = to.String()
+		k := key(to.String())
+		q := e.request(k)
+		e.claim(q)
+		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, ErrClass: "a", ErrText: "b", Retain: retain})
+		e.age(k, retain-10*time.Minute)
+		if e.get(k) == nil {
+			e.errorf("10 minutes before the end it was gone")
+		}
+		e.age(k, 20*time.Minute)
+		e.stored(k)
+		for r, err := range e.s.List(e.ctx, dedupe.Query{Scope: k.Scope, Prefix: k.Key}) {
+			e.ok(err, "List")
+			e.errorf("10 minutes after the end List shows %s", brief(r))
+		}
+		q = e.request(k)
+		q.Fingerprint = []byte("new")
+		if c := e.claim(q); c.Outcome != dedupe.Won || !c.Fresh || c.Lease.Attempt != 1 || c.FirstErr != "" {
+			e.errorf("a claim after the end was answered %v, fresh %v, attempt %d", c.Outcome, c.Fresh, c.Lease.Attempt)
+		}
+	}
+}
+
+func defaultRetention(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+	r := e.get(k)
+	e.near("Expires after Finished", r.Expires.Sub(r.Finished), dedupe.DefaultRetention)
+	e.age(k, dedupe.DefaultRetention-time.Hour)
+	e.claim(e.request(k))
+	e.age(k, 2*time.Hour)
+	e.claim(e.request(k))
+}
+
+func neverExpire(e *env) {
+	claimed, parked := key("claimed"), key("parked")
+	e.claim(e.request(claimed))
+	q := e.request(parked)
+	e.claim(q)
+	e.settle(dedupe.Settlement{Key: parked, Token: q.Token, To: dedupe.Parked, Retain: time.Minute})
+	const years = 20 * 365 * 24 * time.Hour
+	e.age(claimed, years)
+	if !e.h.Virtual {
+		e.age(parked, years)
+	}
+	for _, k := range []dedupe.Key{claimed, parked} {
+		e.doing = k.Key
+		if e.get(k) == nil {
+			e.errorf("20 years later it was gone")
+		}
+		if c := e.claim(e.request(k)); c.Fresh {
+			e.errorf("20 years later a claim found nothing")
+		}
+	}
+}
+
+func forgetRules(e *env) {
+	k := key("k")
+	want := func(f dedupe.Forgotten, gone bool) {
+		e.Helper()
+		e.forget(f)
+		if r := e.get(k); (r == nil) != gone {
+			e.errorf("Forget with fence %d (force %v) left %s", f.Fence, f.Force, brief(r))
+		}
+	}
+	want(dedupe.Forgotten{Key: k, Fence: 1}, true)
+	for _, to := range []dedupe.Status{dedupe.Claimed, dedupe.Released, dedupe.Done, dedupe.Failed, dedupe.Parked} {
+		e.doing = to.String()
+		q := e.request(k)
+		e.claim(q)
+		f := e.at(k).Fence
+		want(dedupe.Forgotten{Key: k, Fence: f - 1, Force: true}, false)
+		want(dedupe.Forgotten{Key: k, Force: true}, false)
+		want(dedupe.Forgotten{Key: k, Fence: f}, false) // the claim is live
+		if to != dedupe.Claimed {
+			e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to})
+		} else {
+			e.age(k, 2*ttl)
+		}
+		want(dedupe.Forgotten{Key: k, Fence: f}, true)
+		want(dedupe.Forgotten{Key: k, Fence: f}, true)
+		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
+	}
+	e.doing = "by force"
+	q := e.request(k)
+	e.claim(q)
+	want(dedupe.Forgotten{Key: k, Fence: e.at(k).Fence, Force: true}, true)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+	if c := e.claim(e.request(k)); !c.Fresh {
+		e.errorf("the next claim is not fresh")
+	}
+}
