@@ -143,10 +143,11 @@ func batchNackByPosition(e *env) {
 func batchExtendByPosition(e *env) {
 	rs, good := mixed(e)
 	e.pause(e.v / 4)
-	asked := time.Now()
+	from := time.Now().Add(e.hold)
 	byPosition(e, "Extend", e.b.Extend(e.ctx, holds(rs, e.hold)))
-	e.quiet(asked.Add(e.hold), "an extended message")
-	e.ack(e.take(len(good))...)
+	by := time.Now().Add(e.hold + e.h.Slack)
+	e.ack(e.between(from, by, "an extended message"))
+	e.ack(e.take(len(good) - 1)...)
 	e.gone("after the ack of all")
 }
 
@@ -224,21 +225,20 @@ func receiveMax(e *env) {
 		e.sendBodies("a")
 	}
 	seen := map[string]bool{}
-	for _, most := range []int{1, min(2, e.l.ReceiveBatch), e.l.ReceiveBatch} {
-		ms := e.poll(e.b, most, time.Now().Add(e.prompt)) // it checks the number itself
+	most := 1
+	for until := time.Now().Add(e.prompt); len(seen) < n; {
+		ms := e.poll(e.b, most, until) // it checks the number itself
+		if len(ms) == 0 {
+			e.fatalf("%d of %d messages came within %v", len(seen), n, e.prompt)
+		}
 		for _, m := range ms {
+			if seen[m.ID] {
+				e.errorf("message %s came twice", m.ID)
+			}
 			seen[m.ID] = true
 		}
 		e.ack(ms...)
-	}
-	for _, m := range e.take(n - len(seen)) {
-		if seen[m.ID] {
-			e.errorf("message %s came twice", m.ID)
-		}
-		seen[m.ID] = true
-	}
-	if len(seen) != n {
-		e.errorf("%d of %d messages came", len(seen), n)
+		most = min(2*most, e.l.ReceiveBatch)
 	}
 }
 

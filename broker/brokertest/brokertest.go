@@ -19,7 +19,8 @@
 // With [Harness].Virtual each case runs in its own testing/synctest bubble, where hours
 // cost nothing and times are checked exactly. That works when the driver, and what stands
 // for the service behind it, block on channels and timers only. Otherwise the cases use
-// real time and the shortest timeouts that the harness allows.
+// real time and the shortest timeouts that the harness allows, at the same time: go test's
+// -parallel flag, well above the number of cores, makes that a matter of seconds.
 package brokertest
 
 import (

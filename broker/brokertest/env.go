@@ -189,29 +189,30 @@ func (e *env) takeOne() *broker.Message {
 	return e.take(1)[0]
 }
 
-// comes brings one message that must come by then, and no later.
-func (e *env) comes(by time.Time, what string) *broker.Message {
+// between brings the message that is due: none may come before from, one must come by then.
+func (e *env) between(from, by time.Time, what string) *broker.Message {
 	e.Helper()
 	ms := e.poll(e.b, 1, by)
 	if len(ms) == 0 {
 		e.fatalf("%s did not come by %s", what, e.at(by))
 	}
-	if late := time.Since(by); late > e.h.Slack+e.prompt {
-		e.errorf("%s came %v late", what, late)
+	if early := time.Until(from); early > 0 {
+		e.fatalf("%s: %s came %v too early", what, bodies(ms), early)
 	}
 	return ms[0]
 }
 
-// quiet fails when a message comes before then.
+// comes brings one message that must come by then.
+func (e *env) comes(by time.Time, what string) *broker.Message {
+	e.Helper()
+	return e.between(time.Time{}, by, what)
+}
+
+// quiet fails when a message comes before then, at a time when none is due.
 func (e *env) quiet(until time.Time, what string) {
 	e.Helper()
-	// At the instant itself a message may come.
-	until = until.Add(-time.Millisecond)
-	if !time.Now().Before(until) {
-		return
-	}
 	if ms := e.poll(e.b, 1, until); len(ms) > 0 {
-		e.fatalf("%s: %s came %v too early", what, bodies(ms), time.Until(until).Round(time.Millisecond))
+		e.fatalf("%s: %s came, %v before it may", what, bodies(ms), time.Until(until))
 	}
 }
 
@@ -227,8 +228,7 @@ func (e *env) gone(what string) {
 // comes back, and brings it.
 func (e *env) heldAndBack(m *broker.Message, answered time.Time, what string) *broker.Message {
 	e.Helper()
-	e.quiet(m.Deadline, what)
-	again := e.comes(answered.Add(e.v+e.h.Slack), what)
+	again := e.between(m.Deadline, answered.Add(e.v+e.h.Slack), what)
 	e.same(again, m)
 	return again
 }

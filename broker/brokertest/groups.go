@@ -64,14 +64,14 @@ func failedHeadHoldsGroup(e *env) {
 	}
 	e.quiet(time.Now().Add(e.v/4), "a follower of a held head")
 	delay := min(e.v/4, e.l.MaxNack)
-	asked := time.Now()
+	from := time.Now().Add(delay)
 	e.nack(head, delay)
+	by := time.Now().Add(delay + e.h.Slack)
 	// Another group's message comes while this one waits.
 	e.send(e.inGroup("b", "b2"))
 	if delay > 0 {
 		e.ack(due(e, "b2"))
-		e.quiet(asked.Add(delay), "a message of a group whose head waits for its delay")
-		head = e.comes(asked.Add(delay+e.h.Slack+e.prompt), "the nacked head")
+		head = e.between(from, by, "the group of a head that waits for its delay")
 	} else {
 		head = e.takeOne()
 		if string(head.Body) == "b2" {

@@ -11,10 +11,10 @@ import (
 
 // fullMeta sets every member that a user may set.
 func fullMeta() *broker.Meta {
-	now := time.Now()
+	now := time.Now().Truncate(time.Second).Add(123456789)
 	return &broker.Meta{
 		ID: "j-1", Type: "order.charge", Key: "order-7 \x00😀", CorrelationID: "<req&9>",
-		Created: now.Add(-time.Hour), NotBefore: now.Add(123456 * time.Microsecond), Expires: now.Add(1000 * time.Hour),
+		Created: now.Add(-time.Hour), NotBefore: now.Add(time.Millisecond), Expires: now.Add(1000 * time.Hour),
 		MaxAttempts: -1, Priority: math.MinInt32, Timeout: 1500*time.Millisecond + 1,
 		Dead: &broker.Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",

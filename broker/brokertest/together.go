@@ -11,11 +11,26 @@ import (
 )
 
 func cancelledReceiveStrandsNothing(e *env) {
+	// bound is what the call in flight may still take.
 	const bound = 10 * time.Second
 	long := e.wait(max(e.v, 2*bound))
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
-	e.ended(e.b.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: long}))
+	for _, begun := range []time.Duration{0, e.prompt / 10} {
+		ctx, cancel := context.WithCancel(e.ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			e.pause(begun)
+			cancel()
+		})
+		if begun == 0 {
+			wg.Wait()
+		}
+		started := time.Now()
+		e.ended(e.b.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: long}))
+		if took := time.Since(started) - begun; took > bound {
+			e.errorf("a cancelled Receive ended after %v", took)
+		}
+		wg.Wait()
+	}
 	for round := range 30 {
 		ctx, cancel := context.WithCancel(e.ctx)
 		var wg sync.WaitGroup
