@@ -240,7 +240,7 @@ func (r *race) batch(s dedupe.Store, qs []dedupe.ClaimRequest) error {
 		return len(cs), func(i int) error { return cs[i].Err }, err
 	})
 	if err != nil {
-		return fmt.Errorf("Claim: %w", err)
+		return fmt.Errorf("the call Claim: %w", err)
 	}
 	var ss []dedupe.Settlement
 	for i := range cs {
@@ -254,13 +254,13 @@ func (r *race) batch(s dedupe.Store, qs []dedupe.ClaimRequest) error {
 		return len(as), func(i int) error { return as[i].Err }, err
 	})
 	if err != nil {
-		return fmt.Errorf("Settle: %w", err)
+		return fmt.Errorf("the call Settle: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range as {
 		if as[i].Status != dedupe.Done {
-			return fmt.Errorf("Settle of %s was answered %v", ss[i].Key, as[i].Status)
+			return fmt.Errorf("a settlement of %s was answered %v", ss[i].Key, as[i].Status)
 		}
 		r.done[ss[i].Key]++
 	}

@@ -41,7 +41,12 @@ func resultsKept(e *env) {
 		all[i] = byte(i)
 	}
 	results := [][]byte{
-		nil, {}, []byte("null"), []byte("false"), []byte("0"), []byte(`""`), []byte(" "), []byte("{}"), []byte("[]"), {0}, {0, 0}, all,
+		nil,
+		{},
+		[]byte("null"), []byte("false"), []byte("0"), []byte(`""`), []byte(" "), []byte("{}"), []byte("[]"),
+		{0},
+		{0, 0},
+		all,
 		bytes.Repeat(all, 64), []byte(strings.Repeat("x", 4096)),
 	}
 	for i, want := range results {
