@@ -4,6 +4,7 @@
 package batch
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -113,6 +114,14 @@ func (q *Queue[T]) run() {
 	defer q.mu.Unlock()
 	for {
 		n := q.take()
+		if 0 < n && n < q.o.Max {
+			// Who is ready to add an entry does so first: on a busy machine that fills the batch, and
+			// on an idle one it takes no time.
+			q.mu.Unlock()
+			runtime.Gosched()
+			q.mu.Lock()
+			n = q.take()
+		}
 		if n == 0 {
 			q.active--
 			if !q.park() {
