@@ -54,6 +54,10 @@ func TestEncodeMetaForm(t *testing.T) {
 			`{"v":1,"id":"\u0000\t\n\r\"\\\u001f\u007f\u0085\u009f` + "\u00a0\uFFFD" + `\ufffe\uffff😀</>&"}`,
 		},
 		{"not UTF-8", &Meta{ID: "a\xffb\xed\xa0\x80"}, "{\"v\":1,\"id\":\"a\uFFFDb\uFFFD\uFFFD\uFFFD\"}"},
+		{
+			"attributes not UTF-8", &Meta{Dead: &Dead{Attributes: map[string]string{"\xff": "1", "\xfe": "2"}}},
+			"{\"v\":1,\"dead\":{\"ua\":{\"\uFFFD\":\"2\",\"\uFFFD\":\"1\"}}}",
+		},
 		{"newer version", &Meta{ID: "x", Version: 3, Extra: `"zz":[1, 2]`}, `{"v":3,"id":"x","zz":[1, 2]}`},
 		{"older version", &Meta{Version: -3}, `{"v":1}`},
 		{"newer letter", &Meta{Dead: &Dead{Extra: `"x":{}`}}, `{"v":1,"dead":{"x":{}}}`},
@@ -63,6 +67,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{"extra: closes the object", &Meta{Extra: `"x":1},{"y":2`}, `{"v":1}`},
 		{"extra: ends in a comma", &Meta{Extra: `"x":1,`}, `{"v":1}`},
 		{"extra: known inside a letter only", &Meta{Extra: `"fe":1`}, `{"v":1,"fe":1}`},
+		{"letter's extra: known member", &Meta{Dead: &Dead{Extra: `"fe":"forged"`}}, `{"v":1,"dead":{}}`},
 		{"extra: not UTF-8", &Meta{Extra: "\"x\":\"\xff\""}, `{"v":1}`},
 		{"extra: not for XML", &Meta{Extra: "\"x\uFFFE\":\"\uFFFF\""}, `{"v":1,"x\ufffe":"\uffff"}`},
 	} {
@@ -96,12 +101,17 @@ func TestDecodeMeta(t *testing.T) {
 		{"spaces", " {\t\"v\" :\n1\r, \"id\" : \"x\" , \"dead\" : { } } \n", &Meta{ID: "x", Dead: &Dead{}}},
 		{"version last", `{"id":"x","v":1}`, &Meta{ID: "x"}},
 		{"nulls", `{"v":1,"id":null,"cr":null,"p":null,"to":null,"dead":null}`, &Meta{}},
-		{"nulls in a letter", `{"v":1,"dead":{"f":null,"fe":null,"a":null,"at":null}}`, &Meta{Dead: &Dead{}}},
+		{"nulls in a letter", `{"v":1,"dead":{"f":null,"fe":null,"a":null,"at":null,"ua":null}}`, &Meta{Dead: &Dead{}}},
 		{"escapes", `{"v":1,"id":"\"\\\/\b\f\n\r\t\u0041\u00e9\uD83D\ude00a"}`, &Meta{ID: "\"\\/\b\f\n\r\tAé😀a"}},
 		{
 			"half surrogates", `{"v":1,"id":"\ud800","k":"\udc00\ud83d","t":"\ud83d\ud83d\ude00","c":"\ud83d\u0041\ud83dx"}`,
 			&Meta{ID: "\uFFFD", Key: "\uFFFD\uFFFD", Type: "\uFFFD😀", CorrelationID: "\uFFFDA\uFFFDx"},
 		},
+		{
+			"a letter's attributes", `{"v":1,"dead":{"ua": { "a" : "1" , "\u0000":"" } }}`,
+			&Meta{Dead: &Dead{Attributes: map[string]string{"a": "1", "\x00": ""}}},
+		},
+		{"no attributes of a letter", `{"v":1,"dead":{"ua":{ },"c":null}}`, &Meta{Dead: &Dead{}}},
 		{"escaped name", `{"v":1,"\u0069d":"x"}`, &Meta{ID: "x"}},
 		{"minus zero", `{"v":1,"p":-0,"dead":{"f":-0}}`, &Meta{Dead: &Dead{}}},
 		{
@@ -159,7 +169,13 @@ func TestDecodeMetaRefuses(t *testing.T) {
 		{`{"v":1,"dead":[]}`, `member "dead" at byte 14: want an object, have '['`},
 		{`{"v":1,"dead":{"f":-1}}`, `member "dead.f" at byte 19: want a number from 0 to 18446744073709551615`},
 		{`{"v":1,"dead":{"f":18446744073709551616}}`, `want a number from 0 to`},
+		{`{"v":1,"dead":{"f":"1"}}`, `member "dead.f" at byte 19: want a number, have`},
 		{`{"v":1,"dead":{"a":-1}}`, `member "dead.a" at byte 19: want a number from 0`},
+		{`{"v":1,"dead":{"ua":[]}}`, `member "dead.ua" at byte 20: want an object, have '['`},
+		{`{"v":1,"dead":{"ua":{"a":1}}}`, `member "dead.ua" at byte 25: want a string, have '1'`},
+		{`{"v":1,"dead":{"ua":{"a"}}}`, `member "dead.ua" at byte 24: want a colon, have '}'`},
+		{`{"v":1,"dead":{"ua":{"a":"b",}}}`, `member "dead.ua" at byte 29: want a string, have '}'`},
+		{`{"v":1,"dead":{"ua":{"a":"b" "c":"d"}}}`, `want a comma or the end of the object`},
 		{`{"v":1,"dead":{"x":`, `member "dead.x" at byte 19: want a value, have the end of the text`},
 		{`{"v":1,"id":7}`, `member "id" at byte 12: want a string, have '7'`},
 		{`{"v":1,"id":"x}`, `member "id" at byte 15: a string without an end`},
@@ -217,7 +233,7 @@ func TestMetaClone(t *testing.T) {
 	if !reflect.DeepEqual(m, c) {
 		t.Errorf("clone %+v of %+v", c, m)
 	}
-	c.ID, c.Dead.Class = "other", "other"
+	c.ID, c.Dead.Class, c.Dead.Attributes["a"] = "other", "other", "other"
 	if !reflect.DeepEqual(m, fullMeta()) {
 		t.Error("a change of the clone shows in the original")
 	}
@@ -253,7 +269,7 @@ func TestMetaAllocations(t *testing.T) {
 func FuzzDecodeMeta(f *testing.F) {
 	for _, s := range []string{
 		EncodeMeta(fullMeta()), ``, `{}`, `{"v":1}`, `{"v":2,"x":[{"y":"\ud83d\ude00"}],"id":"a","z":1}`,
-		`{"v":1,"dead":{"f":1,"n":{}},"to":5,"cr":-1}`, "{\"v\":1,\"x\":\"\uFFFE\"}", `{"v":1,"id":"\u0000"}`,
+		`{"v":1,"dead":{"f":1,"n":{},"ua":{"a":"1","":"\u0000"}},"to":5,"cr":-1}`, "{\"v\":1,\"x\":\"\uFFFE\"}", `{"v":1,"id":"\u0000"}`,
 		` { "v" : 1 , "p" : -0 , "q" : -0.1e+9 } `,
 	} {
 		f.Add(s)
