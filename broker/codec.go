@@ -181,7 +181,7 @@ func appendText(dst []byte, s string) []byte {
 		r, n := rune(c), 1
 		if c >= utf8.RuneSelf {
 			r, n = utf8.DecodeRuneInString(s[i:])
-			if r > 0x9f && r < 0xfffd || r > 0xffff || r == utf8.RuneError && n > 1 {
+			if r > 0x9f && r < 0xfffd || r > 0xffff {
 				i += n
 				continue
 			}
