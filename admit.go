@@ -3,6 +3,7 @@ package onceq
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -43,13 +44,13 @@ func (p *Processor) admit(r *run) *refusal {
 
 func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 	d := &p.c.Defaults
-	o := jobOptions{most: d.MaxAttempts, timeout: d.Timeout, policy: d.Interrupted, backoff: d.Backoff}
+	o := jobOptions{most: bounded(d.MaxAttempts), timeout: d.Timeout, policy: d.Interrupted, backoff: d.Backoff}
 	scope := cmp.Or(d.Scope, p.c.Scope)
 	if m.Meta == nil {
 		return o, scope
 	}
 	if t := p.types[m.Meta.Type]; t != nil {
-		o.most = cmp.Or(t.options.MaxAttempts, o.most)
+		o.most = cmp.Or(bounded(t.options.MaxAttempts), o.most)
 		o.timeout = cmp.Or(t.options.Timeout, o.timeout)
 		o.policy = max(t.options.Interrupted, o.policy)
 		if t.options.Backoff != nil {
@@ -57,12 +58,15 @@ func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 		}
 		scope = t.scope
 	}
-	o.most = cmp.Or(m.Meta.MaxAttempts, o.most)
+	o.most = cmp.Or(bounded(m.Meta.MaxAttempts), o.most)
 	if m.Meta.Timeout > 0 {
 		o.timeout = m.Meta.Timeout
 	}
 	return o, scope
 }
+
+// bounded makes any MaxAttempts fit; beyond two thousand million there is no difference.
+func bounded(attempts int) int32 { return int32(max(-1, min(attempts, math.MaxInt32))) }
 
 // keyOf never keys on the broker's message id: a producer's retry and a redrive change it.
 func (p *Processor) keyOf(m *broker.Message) (k dedupe.Key, err error) {

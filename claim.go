@@ -86,7 +86,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
-	begin := rs[:0]
+	begin, now := rs[:0], time.Now()
 	for i, r := range rs {
 		if err != nil {
 			p.unanswered(r, err)
@@ -96,7 +96,7 @@ func (p *Processor) claimBatch(batch []*run) {
 		if c.Err == nil {
 			c.Err = sane(c, r)
 		}
-		if p.answered(r, c) {
+		if p.answered(r, c, now) {
 			begin = append(begin, r)
 		}
 	}
@@ -156,7 +156,7 @@ func sane(c *dedupe.Claim, r *run) error {
 }
 
 // answered acts on the answer to a claim. It is true when the handler is to run.
-func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
+func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
 	if c.Err != nil {
 		p.unanswered(r, c.Err)
 		return false
@@ -167,12 +167,12 @@ func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
 	}
 	switch c.Outcome {
 	case dedupe.Won:
-		return p.won(r, c)
+		return p.won(r, c, now)
 	case dedupe.InProgress:
 		p.inProgress(r, c)
 	case dedupe.AlreadyDone:
 		if c.Record != nil {
-			r.result = c.Record.Result
+			r.more().result = c.Record.Result
 		}
 		p.finish(r, Disposition{Action: Ack}, "already-done")
 	case dedupe.AlreadyFailed, dedupe.IsParked:
@@ -193,7 +193,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim) bool {
 	return false
 }
 
-func (p *Processor) won(r *run, c *dedupe.Claim) bool {
+func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	r.fence = c.Lease.Fence
 	if c.FirstErr != "" {
 		r.more().firstErr = c.FirstErr
@@ -212,11 +212,11 @@ func (p *Processor) won(r *run, c *dedupe.Claim) bool {
 		r.mu.Unlock()
 		p.holdClaim(r, c.Lease.Deadline)
 	}
-	if no := p.tooOld(r.job.Message, c.Fresh, time.Now()); no != nil {
+	if no := p.tooOld(r.job.Message, c.Fresh, now); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}
-	if r.opts.most > 0 && r.job.Attempt > r.opts.most {
+	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
 		p.end(r, verdict{
 			to: dedupe.Failed, class: ClassAttempts,
 			text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
@@ -244,7 +244,7 @@ func (p *Processor) giveBack(r *run) {
 		return
 	}
 	r.verdict = verdict{to: dedupe.Released, uncounted: true}
-	r.settleBy = time.Now().Add(p.c.SettleTimeout)
+	r.ended = time.Now()
 	p.settles.Add(r)
 }
 

@@ -10,7 +10,8 @@ func (p *Processor) finish(r *run, d Disposition, outcome string) {
 	if !r.advance(over) {
 		return
 	}
-	r.action, r.delay, r.ending = d.Action, min(d.Delay, p.longestNack()), outcome
+	r.action, r.ending = d.Action, outcome
+	r.verdict.delay = min(d.Delay, p.longestNack())
 	r.tries = 0
 	p.observeEnd(r)
 	r.f.disposed(r)

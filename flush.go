@@ -27,7 +27,7 @@ func (w *Worker) nack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		holds := make([]broker.Hold, len(rs))
 		for i, r := range rs {
-			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.delay}
+			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.verdict.delay}
 		}
 		return w.c.Broker.Nack(ctx, holds)
 	}, w.nacks.Add)
@@ -50,7 +50,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	}
 	for i, r := range rs {
 		e := broker.ErrAt(err, i)
-		if e != nil && w.repeats(r, e) {
+		if e != nil && w.retries(r, e) {
 			time.AfterFunc(backoffStep(int(r.tries)), func() { again(r) })
 			continue
 		}
@@ -58,15 +58,12 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	}
 }
 
-// repeats tells whether a failed ack or nack is worth another try, and holds the message for it.
-func (w *Worker) repeats(r *run, err error) bool {
+// retries tells whether a failed ack or nack is worth another try, and holds the message for it.
+func (w *Worker) retries(r *run, err error) bool {
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
 		return false
 	}
-	if r.tries++; r.tries == 1 {
-		r.settleBy = time.Now().Add(w.c.SettleTimeout)
-	}
-	if !time.Now().Before(r.settleBy) || errors.Is(err, broker.ErrUnsupported) {
+	if errors.Is(err, broker.ErrUnsupported) || !r.repeats(w.c.SettleTimeout) {
 		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		return false

@@ -88,6 +88,6 @@ func (j *Job) SetResult(b []byte) error {
 	if most := j.r.p.c.Store.Limits().MaxResult; most > 0 && len(b) > most {
 		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)
 	}
-	j.r.result = b
+	j.r.more().result = b
 	return nil
 }

@@ -80,15 +80,11 @@ func (p *Processor) put(r *run, err error) {
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")
 	case r.isOver():
-	case r.f.isStopped() && r.tries > 0 && !time.Now().Before(r.settleBy):
+	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
 	default:
-		r.tries++
-		switch r.tries {
-		case 1:
-			r.settleBy = time.Now().Add(p.c.SettleTimeout)
-		case 3:
+		if r.tries == 3 {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 				slog.String("job", r.job.ID()), slog.Any("error", err))
 		}

@@ -96,12 +96,19 @@ func (p *Processor) observerPanicked(v any) {
 	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }
 
+func (r *run) processTime() time.Duration {
+	if r.began.IsZero() {
+		return 0
+	}
+	return max(0, r.ended.Sub(r.began))
+}
+
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
 	t := TimingRecord{
 		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.class, Err: r.verdict.text,
-		Process: r.took, Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
-		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result,
+		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
+		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
 	m := r.job.Message
 	if m == nil {

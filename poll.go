@@ -58,12 +58,12 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
 	}
-	rs := make([]*run, 0, len(ms))
+	rs, now := make([]*run, 0, len(ms)), time.Now()
 	for _, m := range ms {
 		if m == nil {
 			continue
 		}
-		r := w.p.newRun(f, m)
+		r := w.p.newRun(f, m, now)
 		r.held.Deadline = m.Deadline
 		if m.Deadline.IsZero() {
 			r.held.Deadline = r.received.Add(w.c.Visibility)

@@ -135,14 +135,14 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)
-			f(int(r.index), Disposition{Action: r.action, Delay: r.delay, Outcome: r.outcome, Record: p.timing(r)})
+			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.delay, Outcome: r.outcome, Record: p.timing(r)})
 			r.f.gone(r)
 		},
 	})
-	runs := make([]*run, len(ds))
+	runs, now := make([]*run, len(ds)), time.Now()
 	cut := time.Time{}
 	for i, d := range ds {
-		runs[i] = p.newRun(fl, d.Message)
+		runs[i] = p.newRun(fl, d.Message, now)
 		runs[i].index = int32(i)
 		if !d.Until.IsZero() {
 			runs[i].more().until = d.Until
@@ -167,8 +167,8 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 	}
 }
 
-func (p *Processor) newRun(f *flow, m *broker.Message) *run {
-	r := &run{p: p, f: f, received: time.Now()}
+func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {
+	r := &run{p: p, f: f, received: now}
 	r.job = Job{Message: m, r: r}
 	r.ctx.base = f.o.base
 	r.held.Lease = r

@@ -39,18 +39,15 @@ type run struct {
 	key      dedupe.Key
 	token    dedupe.Token
 	fence    uint64
-	result   []byte
 	verdict  verdict
 	rare     *rarely
 	received time.Time
 	began    time.Time
-	took     time.Duration
-	settleBy time.Time
-	tries    int32 // of the present step
-	index    int32 // of the delivery in its batch
+	ended    time.Time // when the handler returned, or was found not to start
+	tries    int32     // of the present step
+	index    int32     // of the delivery in its batch
 	outcome  dedupe.Outcome
 	action   Action
-	delay    time.Duration
 	ending   string // the outcome's name in the timing record
 
 	// The flow's, under its lock.
@@ -81,13 +78,15 @@ type rarely struct {
 	dead        broker.Dead
 	fit         dlq.Fit // how far the letter has been shrunk
 	stales      int
+	result      []byte
+	giveUp      time.Time // when the present step is no longer repeated
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
 type jobOptions struct {
-	most    int
-	timeout time.Duration
+	most    int32
 	policy  dedupe.Policy
+	timeout time.Duration
 	backoff func(int, error) time.Duration
 }
 
@@ -99,12 +98,22 @@ func (r *run) more() *rarely {
 	return r.rare
 }
 
-// less reads it.
-func (r *run) less() rarely {
+// result is what is to be kept with the key; nil = nothing.
+func (r *run) result() []byte {
 	if r.rare == nil {
-		return rarely{}
+		return nil
 	}
-	return *r.rare
+	return r.rare.result
+}
+
+// repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first
+// failure.
+func (r *run) repeats(d time.Duration) bool {
+	now := time.Now()
+	if r.tries++; r.tries == 1 {
+		r.more().giveUp = now.Add(d)
+	}
+	return now.Before(r.rare.giveUp)
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody

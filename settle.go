@@ -19,7 +19,7 @@ func (p *Processor) settleRun(r *run, v verdict, now time.Time) {
 			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
 	}
 	r.verdict = v
-	r.settleBy, r.tries = now.Add(p.c.SettleTimeout), 0
+	r.ended, r.tries = now, 0
 	p.settleQueue(r).Add(r)
 }
 
@@ -49,7 +49,7 @@ func (p *Processor) settleBatch(rs []*run) {
 		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
 		t.Joined = r.joined.Load()
 		if v.to == dedupe.Done {
-			t.Result = r.result
+			t.Result = r.result()
 		}
 	}
 	ctx := callContext(context.Background(), p.c.CallTimeout)
@@ -77,8 +77,8 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done:
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
-			slog.String("job", r.job.ID()), slog.Int("bytes", len(r.result)))
-		r.result = nil
+			slog.String("job", r.job.ID()), slog.Int("bytes", len(r.result())))
+		r.more().result = nil
 		p.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
@@ -121,7 +121,7 @@ func (p *Processor) unsettled(r *run, err error) {
 	}
 	r.tries++
 	pause := backoffStep(int(r.tries))
-	if time.Now().Add(pause).Before(r.settleBy) {
+	if time.Since(r.ended)+pause < p.c.SettleTimeout {
 		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
 		return
 	}

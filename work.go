@@ -31,7 +31,7 @@ func (p *Processor) work(r *run) {
 		r.ctx.setDeadline(at)
 		p.leases.SetTimeout(&r.held, at)
 	}
-	e := ending{parks: parks, attempt: r.job.Attempt, most: r.opts.most}
+	e := ending{parks: parks, attempt: r.job.Attempt, most: int(r.opts.most)}
 	returned := false
 	defer func() {
 		if !returned {
@@ -51,7 +51,6 @@ func (p *Processor) work(r *run) {
 // handled is told how the handler ended.
 func (p *Processor) handled(r *run, e *ending) {
 	now := time.Now()
-	r.took = now.Sub(r.began)
 	if r.opts.timeout > 0 {
 		p.leases.SetTimeout(&r.held, time.Time{})
 	}

@@ -14,11 +14,11 @@ type Held[L any] struct {
 	// read through Manager.Deadline.
 	Deadline time.Time
 
-	place    int    // in the heap, from 1; 0 = not held
 	due      int64  // when the heap must look at it: the earliest of the following
 	next     int64  // beat
 	timeout  int64  // the holder's own time; never = none
 	deadline moment // of the lease
+	place    int32  // in the heap, from 1; 0 = not held
 	tries    uint16 // beats that failed since the last answer
 	beating  bool   // a beat is queued or in flight
 	told     bool   // the holder knows that the answers have stopped
@@ -55,12 +55,12 @@ type heap[L any] []*Held[L]
 
 func (q *heap[L]) push(h *Held[L]) {
 	*q = append(*q, h)
-	h.place = len(*q)
-	q.up(h.place - 1)
+	h.place = int32(len(*q))
+	q.up(len(*q) - 1)
 }
 
 func (q *heap[L]) remove(h *Held[L]) {
-	i, last := h.place-1, len(*q)-1
+	i, last := int(h.place)-1, len(*q)-1
 	h.place = 0
 	moved := (*q)[last]
 	(*q)[last] = nil
@@ -69,12 +69,12 @@ func (q *heap[L]) remove(h *Held[L]) {
 		return
 	}
 	(*q)[i] = moved
-	moved.place = i + 1
+	moved.place = int32(i + 1)
 	q.fix(moved)
 }
 
 func (q *heap[L]) fix(h *Held[L]) {
-	if i := h.place - 1; !q.down(i) {
+	if i := int(h.place) - 1; !q.down(i) {
 		q.up(i)
 	}
 }
@@ -112,5 +112,5 @@ func (q *heap[L]) down(i int) (moved bool) {
 func (q *heap[L]) swap(i, j int) {
 	s := *q
 	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = i+1, j+1
+	s[i].place, s[j].place = int32(i+1), int32(j+1)
 }
