@@ -42,7 +42,7 @@ func batchFaults() []fault {
 			name: "receipts stay", preset: sqs, fails: "ids-are-stable",
 			spoil: func(w *wrapped) {
 				w.onMessage(func(m *broker.Message) { m.Receipt = broker.Receipt("receipt-" + m.ID) })
-				w.nack = func(context.Context, []broker.Hold) error { time.Sleep(30 * time.Second); return nil }
+				w.nack = func(context.Context, []broker.Hold) error { <-time.After(30 * time.Second); return nil }
 			},
 		},
 		{
@@ -145,7 +145,7 @@ func batchFaults() []fault {
 					if o.Wait < 0 {
 						o.Wait = 20 * time.Second
 					}
-					time.Sleep(o.Wait)
+					<-time.After(o.Wait)
 					o.Wait = 0
 					return w.Broker.Receive(ctx, o)
 				}

@@ -180,9 +180,9 @@ func lateExtensionHides(w *wrapped) {
 	w.receive = func(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 		if left := time.Until(hidden); left > 0 {
 			if o.Wait > 0 && o.Wait < left {
-				time.Sleep(o.Wait)
+				<-time.After(o.Wait)
 			} else if o.Wait > 0 {
-				time.Sleep(left)
+				<-time.After(left)
 			}
 			return nil, nil
 		}
