@@ -90,7 +90,7 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 		switch {
 		case g.IsZero() != w.IsZero():
 			diffs = append(diffs, fmt.Sprintf("%s is %v, want %v", field, orNone(g), orNone(w)))
-		case g.Sub(w).Abs() > e.slack:
+		case g.Sub(w).Abs() > e.tolerance():
 			diffs = append(diffs, fmt.Sprintf("%s is %v off", field, g.Sub(w)))
 		}
 	}
@@ -114,7 +114,7 @@ func orNone(t time.Time) string {
 
 func (e *env) near(what string, got, want time.Duration) {
 	e.Helper()
-	if (got - want).Abs() > e.slack {
+	if (got - want).Abs() > e.tolerance() {
 		e.errorf("%s is %v, want %v", what, got, want)
 	}
 }

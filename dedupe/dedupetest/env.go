@@ -27,7 +27,7 @@ type env struct {
 	s       dedupe.Store
 	l       dedupe.Limits
 	m       *model
-	// slack is how far a time may be from the model's.
+	// slack is how far a time may be from the model's, besides what the calls took.
 	slack time.Duration
 	// doing tells what is being tried, before each failure.
 	doing string
@@ -75,6 +75,9 @@ func (e *env) failure(format string, args []any) string {
 	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
 }
 
+// tolerance is how far a time may be from the model's: the model takes the time at which a call began.
+func (e *env) tolerance() time.Duration { return e.slack + e.m.drift }
+
 // ok ends the case when a call that must succeed did not.
 func (e *env) ok(err error, call string) {
 	e.Helper()
@@ -116,6 +119,7 @@ func (e *env) claim(q dedupe.ClaimRequest) dedupe.Claim {
 	start := time.Now()
 	cs, err := e.s.Claim(e.ctx, []dedupe.ClaimRequest{q})
 	end := time.Now()
+	e.m.drift += end.Sub(start)
 	e.ok(err, "Claim")
 	if len(cs) != 1 {
 		e.fatalf("Claim of 1 entry gave %d answers", len(cs))
@@ -188,7 +192,7 @@ func (e *env) deadline(call string, got time.Time, k dedupe.Key, from, until tim
 	switch {
 	case got.After(latest):
 		e.errorf("%s: Deadline is %v after the lease may be dead; an owner's view is early, never late", call, got.Sub(latest))
-	case time.Until(got) < time.Until(from)/2-e.slack:
+	case time.Until(got) < time.Until(from)/2-e.tolerance():
 		e.errorf("%s: Deadline is in %v, want about %v", call, time.Until(got), time.Until(from))
 	}
 }
@@ -199,6 +203,7 @@ func (e *env) renew(n dedupe.Renewal) error {
 	start := time.Now()
 	as, err := e.s.Renew(e.ctx, []dedupe.Renewal{n})
 	end := time.Now()
+	e.m.drift += end.Sub(start)
 	e.ok(err, "Renew")
 	if len(as) != 1 {
 		e.fatalf("Renew of 1 entry gave %d answers", len(as))
@@ -226,6 +231,7 @@ func (e *env) settle(s dedupe.Settlement) dedupe.Settled {
 	e.Helper()
 	start := time.Now()
 	as, err := e.s.Settle(e.ctx, []dedupe.Settlement{s})
+	e.m.drift += time.Since(start)
 	e.ok(err, "Settle")
 	if len(as) != 1 {
 		e.fatalf("Settle of 1 entry gave %d answers", len(as))

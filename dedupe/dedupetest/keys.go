@@ -44,7 +44,7 @@ func keysAnyText(e *env) {
 			e.errorf("its first claim was answered %v, fresh %v", c.Outcome, c.Fresh)
 		}
 		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
-		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: []byte(k.Key)})
+		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: fmt.Appendf(nil, "%.100s", k.Key)})
 	}
 	for _, s := range texts {
 		play(dedupe.Key{Scope: "texts", Key: s})

@@ -26,6 +26,8 @@ type model struct {
 	top    map[dedupe.Key]uint64
 	fences uint64
 	tokens uint64
+	// drift is how long the calls have taken that changed the records.
+	drift time.Duration
 }
 
 var _ player = (*model)(nil)

@@ -14,8 +14,7 @@ func rowCases() []testCase {
 	met := meetings()
 	var all []testCase
 	add := func(table, row, rule string) {
-		name := table + "-" + strings.NewReplacer(" ", "-", ",", "").Replace(row)
-		all = append(all, testCase{name: name, rule: rule, run: func(e *env) { e.playAll(met()[table+row]) }})
+		all = append(all, testCase{name: caseName(table, row), rule: rule, run: func(e *env) { e.playAll(met()[table+row]) }})
 	}
 	for i := range dedupe.ClaimTable {
 		r := &dedupe.ClaimTable[i]
@@ -34,6 +33,11 @@ func rowCases() []testCase {
 		add("settle", r.Name, fmt.Sprintf("a settlement that meets %q is answered %s; the record is %s", r.Name, what, effect(r.Change)))
 	}
 	return all
+}
+
+// caseName is the name of a row's case.
+func caseName(table, row string) string {
+	return table + "-" + strings.NewReplacer(" ", "-", ",", "").Replace(row)
 }
 
 func answer(err error) string {

@@ -13,17 +13,18 @@ import (
 
 func txCases() []testCase {
 	const i5 = "a business transaction commits exactly when its completion commits"
-	need1 := []need{transacts}
+	needs := []need{transacts}
 	return []testCase{
-		{name: "i5-commit", rule: i5 + ": both are there after Commit", needs: need1, run: txCommit},
-		{name: "i5-rollback", rule: i5 + ": neither is there after Rollback, and the claim is as before", needs: need1, run: txRollback},
-		{name: "i5-overtaken", rule: i5 + ": a claim that was overtaken cannot complete", needs: need1, run: txOvertaken},
-		{name: "i5-settled", rule: i5 + ": a claim that was settled cannot complete, so a transaction whose commit was in doubt can be tried again", needs: need1, run: txSettled},
-		{name: "i5-no-record", rule: i5 + ": a claim whose record is gone cannot complete", needs: need1, run: txNoRecord},
-		{name: "i5-dead-lease", rule: "a dead lease that nobody took still completes: the token decides, not the clock", needs: need1, run: txDeadLease},
-		{name: "i5-open-transaction", rule: i5 + ", whatever others try meanwhile; to them the open one is in progress or busy, never lost", needs: need1, run: txOpen},
-		{name: "joined-settlement-races", rule: "a joined settlement beside the transaction tells what became of it: done and committed, or released and rolled back", needs: need1, run: txRace},
-		{name: "completion-joins-first", rule: "the store calls Owned.Join before it touches the transaction, also when it then fails", needs: need1, run: txJoins},
+		{name: "i5-commit", rule: i5 + ": both are there after Commit", needs: needs, run: txCommit},
+		{name: "i5-rollback", rule: i5 + ": neither is there after Rollback, and the claim is as before", needs: needs, run: txRollback},
+		{name: "i5-overtaken", rule: i5 + ": a claim that was overtaken cannot complete", needs: needs, run: txOvertaken},
+		{name: "i5-settled", rule: i5 + ": a claim that was settled cannot complete, so a transaction whose commit was in doubt can be tried again", needs: needs, run: txSettled},
+		{name: "i5-no-record", rule: i5 + ": a claim whose record is gone cannot complete", needs: needs, run: txNoRecord},
+		{name: "i5-dead-lease", rule: "a dead lease that nobody took still completes: the token decides, not the clock", needs: needs, run: txDeadLease},
+		{name: "i5-parked", rule: i5 + ": a parked record accepts its own token's late completion", needs: needs, run: txParked},
+		{name: "i5-open-transaction", rule: i5 + ", whatever others try meanwhile; to them the open one is in progress or busy, never lost", needs: needs, run: txOpen},
+		{name: "joined-settlement-races", rule: "a joined settlement beside the transaction tells what became of it: done and committed, or released and rolled back", needs: needs, run: txRace},
+		{name: "completion-joins-first", rule: "the store calls Owned.Join before it touches the transaction, also when it then fails", needs: needs, run: txJoins},
 	}
 }
 
@@ -203,6 +204,23 @@ func txDeadLease(e *env) {
 	k := key("k")
 	o := e.job(k)
 	e.age(k, 2*ttl)
+	tx := e.begin("row")
+	e.ok(e.complete(tx, o), "Complete")
+	e.ok(tx.Commit(), "Commit")
+	e.committed(k, o.lease.Token)
+	e.rows("row")
+}
+
+func txParked(e *env) {
+	k := key("k")
+	o := e.job(k)
+	e.renew(dedupe.Renewal{Key: k, Token: o.lease.Token, TTL: ttl, Started: true})
+	e.age(k, 2*ttl)
+	q := e.request(k)
+	q.Policy = dedupe.Park
+	if c := e.claim(q); c.Outcome != dedupe.IsParked {
+		e.fatalf("the takeover was answered %v, want parked", c.Outcome)
+	}
 	tx := e.begin("row")
 	e.ok(e.complete(tx, o), "Complete")
 	e.ok(tx.Commit(), "Commit")

@@ -1,0 +1,553 @@
+package dedupetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// shop is a small correct store with a user's table and transactions that are checked at their commit. With
+// a fault, it breaks one rule.
+type shop struct {
+	fault string
+	lag   time.Duration // how late this handle's clock is
+	*data
+}
+
+// data is what all handles share.
+type data struct {
+	mu      sync.Mutex
+	records map[dedupe.Key]*dedupe.Record
+	fence   uint64
+	rows    []string
+	closed  bool
+	calls   int
+}
+
+var _ dedupe.Store = (*shop)(nil)
+
+const shopResult = 1000
+
+func openShop(fault string) Subject {
+	s := &shop{fault: fault, data: &data{records: make(map[dedupe.Key]*dedupe.Record)}}
+	return Subject{
+		Store: s,
+		Second: func(testing.TB) dedupe.Store {
+			other := &shop{fault: fault, data: s.data}
+			if fault == "second clock late" {
+				other.lag = 20 * time.Minute
+			}
+			return other
+		},
+		Begin: s.begin,
+		Rows: func(testing.TB) []string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return slices.Clone(s.rows)
+		},
+		Close: func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.closed = true
+			return nil
+		},
+	}
+}
+
+func (s *shop) is(fault string) bool { return s.fault == fault }
+
+func (s *shop) now() time.Time { return time.Now().Add(-s.lag) }
+
+func (s *shop) Limits() dedupe.Limits {
+	l := dedupe.Limits{MaxResult: shopResult, MaxBatch: 50, Durable: true}
+	if s.is("limits change") {
+		s.calls++
+		l.MaxBatch += s.calls
+	}
+	return l
+}
+
+// enter begins a call.
+func (s *shop) enter(ctx context.Context) error {
+	if ctx.Err() != nil && !s.is("cancellation ignored") {
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	if s.closed && !s.is("close ignored") {
+		s.mu.Unlock()
+		return dedupe.ErrClosed
+	}
+	return nil
+}
+
+// under is the key under which k is kept.
+func (s *shop) under(k dedupe.Key) dedupe.Key {
+	switch s.fault {
+	case "keys joined":
+		return dedupe.Key{Key: k.Scope + ":" + k.Key}
+	case "keys folded":
+		return dedupe.Key{Scope: k.Scope, Key: strings.ToLower(k.Key)}
+	case "keys trimmed":
+		return dedupe.Key{Scope: k.Scope, Key: strings.TrimSpace(k.Key)}
+	}
+	return k
+}
+
+func (s *shop) at(k dedupe.Key) *dedupe.Record {
+	r := s.records[s.under(k)]
+	if r == nil {
+		r = &dedupe.Record{}
+		s.records[s.under(k)] = r
+	}
+	return r
+}
+
+// validate lets a bad entry pass, or fail the whole call, where that is the fault.
+func (s *shop) validate(err error) (entry, call error) {
+	switch {
+	case err == nil:
+		return nil, nil
+	case s.is("bad entry fails the call"):
+		return nil, err
+	case s.is("bad request accepted") && errors.Is(err, dedupe.ErrBadRequest):
+		return nil, nil
+	}
+	return err, nil
+}
+
+func (s *shop) size(b []byte) error {
+	if len(b) > shopResult && !s.is("sizes not checked") || s.is("size limit one too low") && len(b) == shopResult {
+		return dedupe.ErrResultSize
+	}
+	return nil
+}
+
+func (s *shop) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]dedupe.Claim, len(rs))
+	for i := range rs {
+		entry, call := s.validate(rs[i].Validate())
+		if call != nil {
+			return nil, call
+		}
+		if entry != nil {
+			out[i].Err = entry
+			continue
+		}
+		out[i] = s.claimOne(rs[i])
+		if out[i].Outcome != dedupe.Won && s.is("a loser stops the batch") {
+			break
+		}
+	}
+	if s.is("answers reversed") {
+		slices.Reverse(out)
+	}
+	return out, nil
+}
+
+func (s *shop) claimOne(q dedupe.ClaimRequest) dedupe.Claim {
+	now := s.now()
+	r := s.at(q.Key)
+	row := claimRow(r, &q, now)
+	switch s.fault {
+	case "claim answers wrong: " + row:
+		if row == "live claim of another" {
+			return dedupe.Claim{Outcome: dedupe.Stale}
+		}
+		return dedupe.Claim{Outcome: dedupe.InProgress}
+	case "claim does not write: " + row:
+		r = r.Clone()
+	case "own token not recognised":
+		if row == "own claim again" && now.Before(r.LeaseUntil) {
+			return dedupe.Claim{Outcome: dedupe.InProgress, Left: r.LeaseUntil.Sub(now), Age: now.Sub(r.ClaimedAt)}
+		}
+	case "live claim taken over":
+		if row == "live claim of another" {
+			r.LeaseUntil = now
+		}
+	case "dead lease wins for all":
+		if row == "live claim of another" && r.Attempt > 1 {
+			r.LeaseUntil = now
+		}
+	case "late packet wins":
+		if row == "late packet" {
+			r.Token = dedupe.Token{}
+		}
+	case "done wins again":
+		if row == "done" {
+			r.Status, r.Token = dedupe.Released, dedupe.Token{}
+		}
+	case "any fence reopens":
+		if q.Reopen != 0 {
+			q.Reopen = r.Fence
+		}
+	case "fingerprints ignored":
+		q.Fingerprint = nil
+	case "empty fingerprint is none":
+		if len(q.Fingerprint) == 0 {
+			q.Fingerprint = nil
+		}
+	case "only the record parks":
+		if r.Status == dedupe.Claimed && !now.Before(r.LeaseUntil) && r.Policy == dedupe.Rerun {
+			q.Policy = dedupe.Rerun
+		}
+	case "retention ignored":
+		if r.Expired(now) {
+			r.Expires = now.Add(time.Hour)
+		}
+	}
+	was := r.Clone()
+	c, _ := dedupe.ApplyClaim(r, &q, now, func() uint64 { return s.next(was) })
+	switch s.fault {
+	case "freshness lost on a repeat":
+		c.Fresh = c.Fresh && row != "own claim again"
+	case "left counts from the claim":
+		if c.Outcome == dedupe.InProgress {
+			c.Left = r.LeaseUntil.Sub(r.ClaimedAt)
+		}
+	case "records shared":
+		if c.Record != nil {
+			c.Record = r
+		}
+	case "texts cut":
+		r.Owner = r.Owner[:min(len(r.Owner), 1000)]
+	}
+	if c.Outcome == dedupe.Won {
+		c.Lease.Deadline = now.Add(q.TTL)
+		if s.is("deadline late") {
+			c.Lease.Deadline = c.Lease.Deadline.Add(time.Second)
+		}
+	}
+	return c
+}
+
+func (s *shop) next(was *dedupe.Record) uint64 {
+	switch s.fault {
+	case "fence does not rise":
+		return max(1, was.Fence)
+	case "fence forgotten":
+		return was.Fence + 1
+	}
+	s.fence++
+	return s.fence
+}
+
+func (s *shop) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	now := s.now()
+	out := make([]dedupe.Renewed, len(rs))
+	for i, n := range rs {
+		entry, call := s.validate(n.Validate())
+		if call != nil {
+			return nil, call
+		}
+		if out[i].Err = cmpErr(entry, s.size(n.State)); out[i].Err != nil {
+			continue
+		}
+		r := s.at(n.Key)
+		until := r.LeaseUntil
+		row := renewRow(r, n.Token, now)
+		switch s.fault {
+		case "renew answers wrong: " + row:
+			out[i].Err = dedupe.ErrBusy
+			continue
+		case "renew does not write: " + row:
+			r = r.Clone()
+		case "stale renewal accepted":
+			n.Token = r.Token
+		case "dead lease not renewed":
+			if !now.Before(r.LeaseUntil) {
+				n.Token = dedupe.Token{}
+			}
+		case "empty state ignored":
+			if len(n.State) == 0 {
+				n.State = nil
+			}
+		case "a key once in a batch":
+			if slices.ContainsFunc(rs[:i], func(m dedupe.Renewal) bool { return m.Key == n.Key }) {
+				continue
+			}
+		}
+		out[i].Err = dedupe.ApplyRenew(r, &n, now)
+		out[i].Deadline = now.Add(n.TTL)
+		if s.is("renew shortens") && out[i].Err == nil && until.After(r.LeaseUntil.Add(-1)) {
+			r.LeaseUntil = now.Add(n.TTL)
+		}
+	}
+	return out, nil
+}
+
+func cmpErr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (s *shop) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]dedupe.Settled, len(ss))
+	for i := range ss {
+		entry, call := s.validate(ss[i].Validate())
+		if call != nil {
+			return nil, call
+		}
+		if out[i].Err = cmpErr(entry, s.size(ss[i].Result)); out[i].Err == nil {
+			out[i] = s.settleOne(ss[i])
+		}
+	}
+	return out, nil
+}
+
+func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
+	now := s.now()
+	r := s.at(t.Key)
+	row := settleRow(r, &t, now)
+	given := t.Result
+	switch s.fault {
+	case "settle answers wrong: " + row:
+		return dedupe.Settled{Err: dedupe.ErrBusy}
+	case "settle does not write: " + row:
+		r = r.Clone()
+	case "stale settlement accepted":
+		t.Token = r.Token
+	case "settled again":
+		if row == "settled before" {
+			r.Status = dedupe.Claimed
+		}
+	case "joined writes done":
+		t.Joined = false
+	case "below zero":
+		if t.Uncounted && row == "settled before" {
+			r.Attempt--
+		}
+	case "no result is an empty one":
+		if t.Result == nil {
+			t.Result = []byte{}
+		}
+	case "default retention of a day":
+		if t.Retain == 0 {
+			t.Retain = 24 * time.Hour
+		}
+	case "last error only":
+		if t.ErrText != "" && row == "own claim" {
+			r.FirstErr = ""
+		}
+	}
+	a, changed := dedupe.ApplySettle(r, &t, now)
+	if s.is("results shared") && changed && t.To == dedupe.Done {
+		r.Result = given
+	}
+	if s.is("parked expires") && r.Status == dedupe.Parked {
+		r.Expires = now.Add(time.Hour)
+	}
+	return a
+}
+
+func (s *shop) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]*dedupe.Record, len(ks))
+	for i, k := range ks {
+		out[i] = s.read(s.records[s.under(k)])
+	}
+	return out, nil
+}
+
+// read is r as others see it; nil where it is absent.
+func (s *shop) read(r *dedupe.Record) *dedupe.Record {
+	now := s.now()
+	switch {
+	case r == nil || r.Status == 0, r.Expired(now):
+		return nil
+	case s.is("parked expires") && r.Status == dedupe.Parked && !now.Before(r.Expires):
+		return nil
+	case s.is("records shared"):
+		return r
+	}
+	return r.Clone()
+}
+
+func (s *shop) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		if err := s.enter(ctx); err != nil {
+			yield(nil, err)
+			if s.is("list goes on after its error") {
+				yield(nil, err)
+			}
+			return
+		}
+		var rs []*dedupe.Record
+		for _, r := range s.records {
+			if r = s.read(r); r != nil && s.selects(&q, r) {
+				rs = append(rs, r)
+			}
+		}
+		s.mu.Unlock()
+		slices.SortFunc(rs, func(a, b *dedupe.Record) int {
+			if s.is("list ignores case in its order") {
+				return compareKeys(dedupe.Key{Scope: strings.ToLower(a.Key.Scope), Key: strings.ToLower(a.Key.Key)},
+					dedupe.Key{Scope: strings.ToLower(b.Key.Scope), Key: strings.ToLower(b.Key.Key)})
+			}
+			return compareKeys(a.Key, b.Key)
+		})
+		if s.is("list by pages of 1000") {
+			rs = rs[:min(len(rs), 1000)]
+		}
+		if s.is("list repeats") && len(rs) > 1 {
+			rs = append(rs, rs[0])
+		}
+		for i, r := range rs {
+			if q.Limit > 0 && i >= q.Limit && !s.is("limit ignored") || !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shop) selects(q *dedupe.Query, r *dedupe.Record) bool {
+	k, prefix := r.Key.Key, q.Prefix
+	if s.is("prefix as LIKE does") {
+		k, prefix = strings.ToLower(k), strings.TrimRight(strings.ToLower(prefix), "%")
+	}
+	return (q.Scope == "" || q.Scope == r.Key.Scope) && strings.HasPrefix(k, prefix) &&
+		(q.Status == 0 || q.Status == r.Status || s.is("status ignored")) &&
+		(q.Before.IsZero() || r.Updated.Before(q.Before) || s.is("before ignored"))
+}
+
+func (s *shop) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]error, len(fs))
+	for i, f := range fs {
+		entry, call := s.validate(f.Key.Validate())
+		if call != nil {
+			return nil, call
+		}
+		if out[i] = entry; entry != nil {
+			continue
+		}
+		r := s.at(f.Key)
+		switch s.fault {
+		case "forget ignores the fence":
+			f.Fence = r.Fence
+		case "forget takes live claims":
+			f.Force = true
+		}
+		var gone bool
+		if gone, out[i] = dedupe.ApplyForget(r, &f, s.now()); gone {
+			*r = dedupe.Record{}
+		}
+	}
+	return out, nil
+}
+
+// begin gathers a transaction, which is checked and applied at its commit.
+func (s *shop) begin(testing.TB) Tx {
+	var rows []string
+	var job dedupe.Owned
+	var result []byte
+	return Tx{
+		Insert: func(row string) error { rows = append(rows, row); return nil },
+		Complete: func(_ context.Context, o dedupe.Owned, b []byte) error {
+			if !s.is("not joined") {
+				o.Join()
+			}
+			job, result = o, b
+			return nil
+		},
+		Rollback: func() error {
+			if s.is("rollback completes") {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.completeTx(job, result)
+			}
+			return nil
+		},
+		Commit: func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if err := s.completeTx(job, result); err != nil && !s.is("rows without completion") {
+				return err
+			}
+			s.rows = append(s.rows, rows...)
+			return nil
+		},
+	}
+}
+
+func (s *shop) completeTx(o dedupe.Owned, result []byte) error {
+	l, now := o.Lease(), s.now()
+	r := s.at(l.Key)
+	ours := r.Token == l.Token && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked)
+	switch s.fault {
+	case "overtaken completes":
+		ours = ours || r.Status == dedupe.Claimed
+		l.Token = r.Token
+	case "completed twice":
+		ours = ours || r.Token == l.Token && r.Status == dedupe.Done
+	case "dead lease cannot complete":
+		ours = ours && now.Before(r.LeaseUntil)
+	case "gone record completes":
+		ours = ours || r.Status == 0
+	case "parked cannot complete":
+		ours = ours && r.Status == dedupe.Claimed
+	case "completion lost":
+		return nil
+	}
+	if !ours {
+		return fmt.Errorf("shop: %w", dedupe.ErrLeaseLost)
+	}
+	dedupe.ApplySettle(r, &dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: result, Retain: o.Retain()}, now)
+	return nil
+}
+
+// The rows that decide, by the tables.
+
+func claimRow(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) string {
+	s := dedupe.Meet(r, q, now)
+	i := slices.IndexFunc(dedupe.ClaimTable, func(row dedupe.ClaimRow) bool { return row.Matches(s) })
+	return dedupe.ClaimTable[i].Name
+}
+
+func found(r *dedupe.Record, t dedupe.Token, now time.Time) dedupe.Situation {
+	s := dedupe.Meet(r, &dedupe.ClaimRequest{}, now)
+	s.Own = r.Token == t
+	return s
+}
+
+func renewRow(r *dedupe.Record, t dedupe.Token, now time.Time) string {
+	s := found(r, t, now)
+	i := slices.IndexFunc(dedupe.RenewTable, func(row dedupe.RenewRow) bool { return row.Matches(s) })
+	return dedupe.RenewTable[i].Name
+}
+
+func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
+	s := found(r, t.Token, now)
+	i := slices.IndexFunc(dedupe.SettleTable, func(row dedupe.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
+	return dedupe.SettleTable[i].Name
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

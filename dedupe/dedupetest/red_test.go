@@ -1,0 +1,168 @@
+package dedupetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// faults are stores that break one rule, each with a case that must notice.
+func faults() map[string]string {
+	m := map[string]string{
+		"live claim taken over":          "i1-one-winner",
+		"fence does not rise":            "i2-fence-rises",
+		"fence forgotten":                "i2-fence-rises",
+		"dead lease wins for all":        "i1-one-takeover",
+		"settled again":                  "i3-done-never-changes",
+		"any fence reopens":              "i3-failed-and-parked-change-by-their-fence",
+		"stale renewal accepted":         "i4-stale-token-changes-nothing",
+		"stale settlement accepted":      "i4-stale-token-changes-nothing",
+		"own token not recognised":       "i8-lost-reply",
+		"freshness lost on a repeat":     "i8-lost-reply",
+		"keys joined":                    "i9-keys-never-meet",
+		"keys folded":                    "i9-keys-never-meet",
+		"keys trimmed":                   "keys-are-any-text",
+		"renew shortens":                 "renew-never-shortens",
+		"dead lease not renewed":         "renew-a-dead-lease",
+		"empty state ignored":            "started-and-state",
+		"only the record parks":          "park-by-record-or-claimer",
+		"left counts from the claim":     "left-and-age",
+		"second clock late":              "clock-of-the-second-handle",
+		"late packet wins":               "late-packet",
+		"joined writes done":             "joined-never-writes-done",
+		"below zero":                     "uncounted-gives-the-attempt-back",
+		"last error only":                "first-and-last-error",
+		"fingerprints ignored":           "fingerprints",
+		"empty fingerprint is none":      "fingerprints",
+		"retention ignored":              "retention",
+		"default retention of a day":     "default-retention",
+		"parked expires":                 "claimed-and-parked-never-expire",
+		"forget ignores the fence":       "forget",
+		"forget takes live claims":       "forget",
+		"no result is an empty one":      "results-are-kept",
+		"sizes not checked":              "result-limit",
+		"size limit one too low":         "result-limit",
+		"results shared":                 "answers-are-copies",
+		"records shared":                 "answers-are-copies",
+		"texts cut":                      "texts-are-kept",
+		"bad entry fails the call":       "bad-keys-fail-alone",
+		"bad request accepted":           "bad-requests-fail-alone",
+		"answers reversed":               "full-batches",
+		"a loser stops the batch":        "mixed-batch",
+		"a key once in a batch":          "a-key-twice-in-a-batch",
+		"list ignores case in its order": "list-in-order",
+		"list by pages of 1000":          "list-in-order",
+		"status ignored":                 "list-filters",
+		"before ignored":                 "list-filters",
+		"prefix as LIKE does":            "list-prefix-is-literal",
+		"limit ignored":                  "list-limit-and-break",
+		"list repeats":                   "list-and-change",
+		"list goes on after its error":   "list-cancelled",
+		"limits change":                  "limits",
+		"cancellation ignored":           "cancelled",
+		"close ignored":                  "closed",
+		"completion lost":                "i5-commit",
+		"rollback completes":             "i5-rollback",
+		"overtaken completes":            "i5-overtaken",
+		"completed twice":                "i5-settled",
+		"gone record completes":          "i5-no-record",
+		"dead lease cannot complete":     "i5-dead-lease",
+		"parked cannot complete":         "i5-parked",
+		"rows without completion":        "i5-open-transaction",
+		"not joined":                     "completion-joins-first",
+		"deadline late":                  "claim-no-record",
+	}
+	for i := range dedupe.ClaimTable {
+		r := &dedupe.ClaimTable[i]
+		m["claim answers wrong: "+r.Name] = caseName("claim", r.Name)
+		if r.Change != dedupe.Keep {
+			m["claim does not write: "+r.Name] = caseName("claim", r.Name)
+		}
+	}
+	for i := range dedupe.RenewTable {
+		r := &dedupe.RenewTable[i]
+		m["renew answers wrong: "+r.Name] = caseName("renew", r.Name)
+		if r.Change != dedupe.Keep {
+			m["renew does not write: "+r.Name] = caseName("renew", r.Name)
+		}
+	}
+	for i := range dedupe.SettleTable {
+		r := &dedupe.SettleTable[i]
+		m["settle answers wrong: "+r.Name] = caseName("settle", r.Name)
+		if r.Change != dedupe.Keep {
+			m["settle does not write: "+r.Name] = caseName("settle", r.Name)
+		}
+	}
+	return m
+}
+
+// alsoSeen are cases that share a fault with another one.
+var alsoSeen = map[string]string{
+	"i1-one-winner-on-two-handles":   "live claim taken over",
+	"random-walk":                    "stale renewal accepted",
+	"random-walk-on-two-handles":     "late packet wins",
+	"reopen-once":                    "any fence reopens",
+	"settle-again":                   "settled again",
+	"batches-at-once":                "done wins again",
+	"batches-at-once-on-two-handles": "done wins again",
+	"joined-settlement-races":        "completion lost",
+}
+
+func shopHarness(fault string) Harness {
+	return Harness{Virtual: true, Seed: 1, Open: func(testing.TB) Subject { return openShop(fault) }}
+}
+
+// TestSoundStore runs the suite on a store without a fault that has all hooks.
+func TestSoundStore(t *testing.T) {
+	Run(t, shopHarness(""))
+}
+
+// TestFaultyStores checks that each broken rule makes its case red.
+func TestFaultyStores(t *testing.T) {
+	m := faults()
+	for _, fault := range sortedNames(m) {
+		t.Run(fault, func(t *testing.T) { wantRed(t, fault, m[fault]) })
+	}
+	for _, name := range sortedNames(alsoSeen) {
+		t.Run(name, func(t *testing.T) { wantRed(t, alsoSeen[name], name) })
+	}
+}
+
+func wantRed(t *testing.T, fault, name string) {
+	t.Helper()
+	all := cases()
+	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("there is no case %q", name)
+	}
+	failures, ruledOut := record(t, shopHarness(fault), all[i])
+	switch {
+	case ruledOut != "":
+		t.Fatalf("the case was ruled out: %s", ruledOut)
+	case len(failures) == 0:
+		t.Fatalf("a store with the fault %q passes the case %q", fault, name)
+	}
+	for _, f := range failures {
+		if !strings.Contains(f, "rule: ") || !strings.Contains(f, "seen: ") {
+			t.Errorf("a failure does not explain the rule: %s", f)
+		}
+	}
+}
+
+// TestEveryCaseCanFail checks that there is a fault for each case.
+func TestEveryCaseCanFail(t *testing.T) {
+	red := make(map[string]bool)
+	for _, name := range faults() {
+		red[name] = true
+	}
+	for name := range alsoSeen {
+		red[name] = true
+	}
+	for _, c := range cases() {
+		if !red[c.name] {
+			t.Errorf("no faulty store shows that the case %q can fail", c.name)
+		}
+	}
+}
