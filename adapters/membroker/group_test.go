@@ -1,6 +1,7 @@
 package membroker_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,6 +174,22 @@ func TestDeduplication(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.get("d", "d", "e")
+	})
+	// Each id has a window of its own, however many have ended before it.
+	virtual(t, []membroker.Preset{membroker.SQSFIFO}, func(t *testing.T, q queue) {
+		for i := range 50 {
+			put(t, q, "first", fmt.Sprint(i))
+			time.Sleep(10 * time.Second)
+		}
+		for i := range 50 {
+			// At this moment the window of i ends; those of the later ones are open.
+			put(t, q, "second", fmt.Sprint(i))
+			if i < 49 {
+				put(t, q, "swallowed", fmt.Sprint(i+1))
+			}
+			time.Sleep(10 * time.Second)
+		}
+		q.depth(100, 0, 0)
 	})
 	virtual(t, []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.PubSub}, func(t *testing.T, q queue) {
 		put(t, q, "a", "x")

@@ -1,6 +1,7 @@
 package membroker_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -111,34 +112,44 @@ func TestReceiptHabits(t *testing.T) {
 	})
 }
 
+// Forged receipts, and those of another broker, are answered ErrReceiptExpired and change
+// nothing.
 func TestAlienReceipts(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		other := open(t, membroker.Options{})
 		other.send("x")
 		q.send("a")
 		foreign, own := other.one("x").Receipt, q.one("a").Receipt
-		last := "0"
-		if strings.HasSuffix(string(own), "0") {
-			last = "1"
-		}
-		for _, r := range []broker.Receipt{
-			"", "x", foreign, own[1:], own + "0", own[:len(own)-1] + "g", own[:len(own)-1] + "f",
-			own[:len(own)-1] + broker.Receipt(last), own[:8] + broker.Receipt(strings.Repeat("f", len(own)-8)),
-			own[:16] + broker.Receipt(strings.Repeat("0", 16)),
+		q.send("b")
+		q.one("b")
+		nonce, slot, serial := own[:8], own[8:16], own[16:]
+		for what, r := range map[string]broker.Receipt{
+			"empty": "", "short": "x", "another broker's": foreign, "cut": own[1:], "too long": own + "0",
+			"not hexadecimal":         own[:len(own)-1] + "g",
+			"a serial of another":     nonce + slot + "0000000000000004", // the delivery of b
+			"a serial not yet given":  nonce + slot + "00000000ffffffff",
+			"a slot not there":        nonce + "ffffffff" + "00000000ffffffff",
+			"the serial of no one":    nonce + slot + "0000000000000000",
+			"another nonce":           "00000000" + slot + serial,
+			"a slot that none uses":   nonce + "00000007" + "00000000ffffffff",
+			"a serial with the top b": nonce + slot + "8000000000000002",
 		} {
 			if r == own {
-				continue
+				t.Fatalf("%s: no forgery", what)
 			}
-			if err := q.Ack(t.Context(), []broker.Receipt{r}); broker.ErrAt(err, 0) != nil {
-				want(t, err, broker.ErrReceiptExpired)
+			for call, err := range map[string]error{
+				"ack":    q.Ack(t.Context(), []broker.Receipt{r}),
+				"nack":   q.Nack(t.Context(), []broker.Hold{{Receipt: r}}),
+				"extend": q.Extend(t.Context(), []broker.Hold{{Receipt: r, For: 10 * time.Minute}}),
+			} {
+				if !errors.Is(broker.ErrAt(err, 0), broker.ErrReceiptExpired) {
+					t.Errorf("%s, %s: %v", what, call, err)
+				}
 			}
-			if err := q.Nack(t.Context(), []broker.Hold{{Receipt: r}}); broker.ErrAt(err, 0) != nil {
-				want(t, err, broker.ErrReceiptExpired)
-			}
-			q.depth(0, 1, 0)
+			q.depth(0, 2, 0)
 		}
-		want(t, q.Ack(t.Context(), []broker.Receipt{foreign}), broker.ErrReceiptExpired)
-		want(t, q.Ack(t.Context(), []broker.Receipt{"x"}), broker.ErrReceiptExpired)
+		time.Sleep(visibility)
+		q.depth(2, 0, 0)
 	})
 }
 

@@ -115,6 +115,26 @@ func TestWaitersTakeTurns(t *testing.T) {
 	})
 }
 
+// A receive that comes at the very moment in which a message comes back, before the alarm
+// has rung, leaves it to the one that waits.
+func TestNobodyJumpsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := open(t, membroker.Options{})
+		q.send("a")
+		for range 100 {
+			q.one("a")
+			jumped := make(chan int, 1)
+			time.AfterFunc(visibility, func() { jumped <- len(q.receive(broker.ReceiveOptions{})) })
+			c := q.start(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
+			(<-c).want(t, visibility, "a")
+			if n := <-jumped; n != 0 {
+				t.Fatal("the message went to the later receive")
+			}
+			time.Sleep(visibility)
+		}
+	})
+}
+
 func TestCancelledReceiveStrandsNothing(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		ctx, cancel := context.WithCancelCause(t.Context())
