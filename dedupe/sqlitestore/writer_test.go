@@ -1,0 +1,405 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// hold begins a transaction that keeps the file's write lock until end is called.
+func hold(tb testing.TB, db *sql.DB) (end func()) {
+	tb.Helper()
+	tx, err := db.BeginTx(tb.Context(), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func() {
+		tb.Helper()
+		if err := tx.Rollback(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// TestOpenTransaction: while a user's transaction is open every write waits, bounded, and is told that it is
+// busy, not that its lease is lost.
+func TestOpenTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		l := claim(t, s, request("1"))
+		end := hold(t, db)
+		ctx := t.Context()
+		for _, c := range []struct {
+			name string
+			wait time.Duration
+			call func() error
+		}{
+			{"renewal", time.Second, func() error {
+				as, err := s.Renew(ctx, []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: 30 * time.Second}})
+				return errors.Join(err, as[0].Err)
+			}},
+			{"renewal of a short lease", 200 * time.Millisecond, func() error {
+				as, err := s.Renew(ctx, []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: 2 * time.Second}})
+				return errors.Join(err, as[0].Err)
+			}},
+			{"claim", time.Second, func() error {
+				as, err := s.Claim(ctx, []dedupe.ClaimRequest{request("2")})
+				return errors.Join(err, as[0].Err)
+			}},
+			{"claim of a short lease", 100 * time.Millisecond, func() error {
+				q := request("2")
+				q.TTL = time.Second
+				as, err := s.Claim(ctx, []dedupe.ClaimRequest{q})
+				return errors.Join(err, as[0].Err)
+			}},
+			{"settlement", time.Second, func() error {
+				as, err := s.Settle(ctx, []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done}})
+				return errors.Join(err, as[0].Err)
+			}},
+			{"forget", time.Second, func() error {
+				errs, err := s.Forget(ctx, []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence, Force: true}})
+				return errors.Join(err, errs[0])
+			}},
+			{"sweep", time.Second, func() error { _, err := s.Sweep(ctx, 0); return err }},
+			{"migration", migratePatience, func() error { return s.Migrate(ctx) }},
+		} {
+			start := time.Now()
+			if err := c.call(); !errors.Is(err, dedupe.ErrBusy) {
+				t.Errorf("%s: %v, want ErrBusy", c.name, err)
+			}
+			if took := time.Since(start); took != c.wait {
+				t.Errorf("%s: waited %v for the lock, want %v", c.name, took, c.wait)
+			}
+		}
+		end()
+		if r := get(t, s, l.Key); r.Status != dedupe.Claimed || r.Token != l.Token {
+			t.Errorf("after the transaction the record is %+v", r)
+		}
+		as, err := s.Renew(ctx, []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: 30 * time.Second}})
+		if err != nil || as[0].Err != nil {
+			t.Errorf("renewal after the transaction: %v, %v", as, err)
+		}
+	})
+}
+
+// TestInvalidEntryBesideBusyOnes: an entry that makes no sense says so, busy or not.
+func TestInvalidEntryBesideBusyOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		defer hold(t, db)()
+		bad := request("1")
+		bad.TTL = -1
+		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{bad, request("2")})
+		if err != nil || !errors.Is(cs[0].Err, dedupe.ErrBadRequest) || !errors.Is(cs[1].Err, dedupe.ErrBusy) {
+			t.Errorf("answers %+v, %v; want a bad request and busy", cs, err)
+		}
+	})
+}
+
+// TestOneTransactionForAll: who waits together is committed together, and a caller who gives up meanwhile
+// takes nobody along.
+func TestOneTransactionForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		end := hold(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		var (
+			wg       sync.WaitGroup
+			mu       sync.Mutex
+			seen     = map[*txn]int{}
+			count    = func(x *txn) error { mu.Lock(); seen[x]++; mu.Unlock(); return nil }
+			gaveUp   error
+			waitLong = time.Minute
+		)
+		for range 64 {
+			wg.Go(func() {
+				if err := s.w.do(t.Context(), waitLong, 1, count); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Go(func() {
+			_, gaveUp = s.Claim(ctx, []dedupe.ClaimRequest{request("given-up")})
+		})
+		time.Sleep(10 * time.Millisecond)
+		cancel()
+		synctest.Wait()
+		if !errors.Is(gaveUp, context.Canceled) || !strings.Contains(gaveUp.Error(), "nothing was written") {
+			t.Errorf("the caller whose context ended got %v", gaveUp)
+		}
+		end()
+		wg.Wait()
+		if len(seen) != 1 {
+			t.Errorf("64 calls that waited together took %d transactions, want 1", len(seen))
+		}
+		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: "orders", Key: "given-up"}})
+		if err != nil || rs[0] != nil {
+			t.Errorf("the claim that was given up left %+v, %v", rs, err)
+		}
+	})
+}
+
+// TestCancelInFlight: the context of one caller ends while the transaction is under way. It hears that the
+// outcome is unknown; the transaction goes on.
+func TestCancelInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		end := hold(t, db)
+		ctx, cancel := context.WithCancel(t.Context())
+		inside, goOn := make(chan struct{}), make(chan struct{})
+		var wg sync.WaitGroup
+		var impatient, patient error
+		q := request("1")
+		wg.Go(func() {
+			impatient = s.w.do(ctx, time.Minute, 1, func(x *txn) error {
+				close(inside)
+				<-goOn
+				r := dedupe.Record{}
+				dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+				return x.write(&r)
+			})
+		})
+		synctest.Wait()
+		wg.Go(func() { _, patient = s.Claim(t.Context(), []dedupe.ClaimRequest{request("2")}) })
+		synctest.Wait()
+		end()
+		<-inside
+		cancel()
+		synctest.Wait()
+		if !errors.Is(impatient, context.Canceled) || !strings.Contains(impatient.Error(), "unknown") {
+			t.Errorf("the caller whose context ended got %v", impatient)
+		}
+		close(goOn)
+		wg.Wait()
+		if patient != nil {
+			t.Errorf("its neighbour in the transaction got %v", patient)
+		}
+		get(t, s, q.Key)
+		get(t, s, dedupe.Key{Scope: "orders", Key: "2"})
+	})
+}
+
+// TestCallerReusesMemory: what a caller does with its slices after its context ended reaches nobody.
+func TestCallerReusesMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		l := claim(t, s, request("1"))
+		end := hold(t, db)
+		inside, goOn := make(chan struct{}), make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			s.w.do(t.Context(), time.Minute, 1, func(*txn) error { close(inside); <-goOn; return nil })
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		es := []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: []byte("good")}}
+		wg.Go(func() {
+			if _, err := s.Settle(ctx, es); err == nil {
+				t.Error("no error though the context ended")
+			}
+			es[0].Key.Key = "other"
+			copy(es[0].Result, "evil")
+			close(goOn)
+		})
+		synctest.Wait()
+		end()
+		<-inside
+		cancel()
+		wg.Wait()
+		// the next transaction comes after that one
+		claim(t, s, request("2"))
+		if r := get(t, s, l.Key); string(r.Result) != "good" {
+			t.Errorf("result %q", r.Result)
+		}
+	})
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	w := newWriter(nil, nil, 0)
+	for _, n := range []int{200, 56, 1, maxBatch + 5, 3} {
+		w.queue = append(w.queue, &call{entries: n})
+	}
+	for _, want := range []int{2, 1, 1, 1, 0} {
+		if got := len(w.take()); got != want {
+			t.Errorf("a batch of %d calls, want %d", got, want)
+		}
+	}
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		end := hold(t, db)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("1")}); !errors.Is(err, dedupe.ErrClosed) {
+				t.Errorf("the waiting claim got %v, want ErrClosed", err)
+			}
+		})
+		synctest.Wait()
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		wg.Wait()
+		end()
+		_, get := s.Get(t.Context(), []dedupe.Key{{Scope: "a", Key: "b"}})
+		_, renew := s.Renew(t.Context(), []dedupe.Renewal{{Key: dedupe.Key{Scope: "a", Key: "b"}, TTL: 1}})
+		for _, err := range []error{get, renew, s.Migrate(t.Context())} {
+			if !errors.Is(err, dedupe.ErrClosed) {
+				t.Errorf("after Close: %v, want ErrClosed", err)
+			}
+		}
+		for _, err := range s.List(t.Context(), dedupe.Query{}) {
+			if !errors.Is(err, dedupe.ErrClosed) {
+				t.Errorf("List after Close: %v, want ErrClosed", err)
+			}
+		}
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are still in use", n)
+		}
+	})
+}
+
+// TestFullPool: when the user's transactions have taken all connections before the store has its own, calls are busy, and
+// Close does not wait for ever.
+func TestFullPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := tempFile(t)
+		newStore(t, path, nil)
+		db := openFile(t, path)
+		db.SetMaxOpenConns(2)
+		s, err := New(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			c, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("1")})
+		if err != nil || !errors.Is(cs[0].Err, dedupe.ErrBusy) {
+			t.Errorf("claim: %+v, %v; want ErrBusy", cs, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPoolOfOne(t *testing.T) {
+	db := openFile(t, tempFile(t))
+	db.SetMaxOpenConns(1)
+	if _, err := New(db, nil); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
+		t.Errorf("New: %v", err)
+	}
+	db.SetMaxOpenConns(0)
+	s, err := New(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	db.SetMaxOpenConns(1)
+	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
+		t.Errorf("Migrate: %v", err)
+	}
+}
+
+// TestLostConnection: the writer's connection has gone bad while it was idle.
+func TestLostConnection(t *testing.T) {
+	s, _ := newStore(t, tempFile(t), nil)
+	claim(t, s, request("1"))
+	s.w.session.close()
+	claim(t, s, request("2"))
+}
+
+// TestClosedPool: the user has closed the pool before the store.
+func TestClosedPool(t *testing.T) {
+	s, db := newStore(t, tempFile(t), nil)
+	db.Close()
+	s.w.session.close()
+	if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("1")}); err == nil {
+		t.Error("a claim in a closed pool got no error")
+	}
+}
+
+// TestFailedTransaction: what a transaction wrote before it failed is gone, and so is its lock.
+func TestFailedTransaction(t *testing.T) {
+	s, db := newStore(t, tempFile(t), nil)
+	boom := errors.New("boom")
+	q := request("1")
+	err := s.w.do(t.Context(), time.Minute, 1, func(x *txn) error {
+		r := dedupe.Record{}
+		dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+		return errors.Join(x.write(&r), boom)
+	})
+	if !errors.Is(err, boom) {
+		t.Errorf("the call got %v", err)
+	}
+	hold(t, db)()
+	rs, err := s.Get(t.Context(), []dedupe.Key{q.Key})
+	if err != nil || rs[0] != nil {
+		t.Errorf("the failed transaction left %+v, %v", rs, err)
+	}
+	claim(t, s, q)
+}
+
+// TestReaderBlocksCommit: without the write-ahead log an open reader refuses the commit. It is waited for, and then
+// nothing was written.
+func TestReaderBlocksCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := tempFile(t)
+		db, err := sql.Open("sqlite", strings.Replace(DSN(path), "WAL", "DELETE", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s, err := New(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			claim(t, s, request(strconv.Itoa(i)))
+		}
+		rows, err := db.QueryContext(t.Context(), "SELECT key FROM onceq_dedupe")
+		if err != nil || !rows.Next() {
+			t.Fatal(err)
+		}
+		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("late")})
+		if err != nil || !errors.Is(cs[0].Err, dedupe.ErrBusy) {
+			t.Errorf("claim: %+v, %v; want ErrBusy", cs, err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("soon")})
+			if err != nil || cs[0].Outcome != dedupe.Won {
+				t.Errorf("the claim that the reader let through: %+v, %v", cs, err)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		if err := rows.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: "orders", Key: "late"}})
+		if err != nil || rs[0] != nil {
+			t.Errorf("the busy claim left %+v, %v", rs, err)
+		}
+	})
+}
