@@ -101,7 +101,7 @@ func (p *Processor) claimBatch(batch []*run) {
 		}
 	}
 	for _, r := range begin {
-		r.f.o.start(r)
+		r.f.launch(r)
 	}
 }
 

@@ -15,8 +15,11 @@ import (
 var (
 	// errGone is the beat's answer that a hold is lost for good.
 	errGone = errors.New("onceq: hold lost")
-	// errUnanswered is the cause of a handler's context whose lease was not confirmed in time.
-	errUnanswered = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
+	// The causes of a handler's context, each of them ErrLeaseLost. Only after the first is nothing settled: the
+	// store has said that the key is another's.
+	errClaimLost    = fmt.Errorf("%w: the key was claimed by another", ErrLeaseLost)
+	errUnanswered   = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
+	errDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
 )
 
 // extend is one beat: it renews the claims, then the deliveries of those whose claim is not lost. A lost
@@ -82,7 +85,7 @@ func (p *Processor) claimGone(r *run) error {
 		r.claimHeld = false
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errGone, ErrLeaseLost)
+	return fmt.Errorf("%w: %w", errGone, errClaimLost)
 }
 
 func (p *Processor) extendDeliveries(ctx context.Context, rs []*run, errs []error) {
@@ -92,7 +95,7 @@ func (p *Processor) extendDeliveries(ctx context.Context, rs []*run, errs []erro
 	now := time.Now()
 	var recv broker.Receiver
 	for i, r := range rs {
-		if errors.Is(errs[i], errGone) || !r.f.o.holds {
+		if errors.Is(errs[i], errGone) || !r.f.o.holds || !p.most.Extends {
 			continue
 		}
 		recv = r.f.o.recv
@@ -130,10 +133,10 @@ func (p *Processor) extended(r *run, receipt broker.Receipt, err error, until, a
 		r.deliveryEnds = until
 		return nil
 	}
-	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrUnsupported) || late {
+	if errors.Is(err, broker.ErrReceiptExpired) || late {
 		r.deliveryLost = true
-		if r.at() < settling && (!r.claimHeld || r.job.Message.Group != "") {
-			return fmt.Errorf("%w: the delivery of message %s is over", errGone, r.job.Message.ID)
+		if r.at() < settling && (!r.claimHeld || r.grouped()) {
+			return fmt.Errorf("%w: %w", errGone, errDeliveryLost)
 		}
 		return nil
 	}
@@ -175,13 +178,21 @@ func (r *run) deliveryEnd() time.Time {
 
 // lost is the visibility manager's word that a run's hold is lost, or was not confirmed in time.
 func (p *Processor) lost(r *run, err error) {
-	cause := ErrLeaseLost
-	if !errors.Is(err, errGone) {
-		cause = errUnanswered
-	}
-	r.ctx.end(cause)
-	if r.at() <= claiming && errors.Is(err, errGone) {
+	gone := errors.Is(err, errGone)
+	switch {
+	case r.at() >= claimed:
+		r.ctx.end(causeOf(err))
+	case gone:
 		// Nothing was claimed: the broker delivers it to somebody else.
 		r.f.drop(r)
 	}
+}
+
+func causeOf(err error) error {
+	for _, cause := range []error{errClaimLost, errDeliveryLost} {
+		if errors.Is(err, cause) {
+			return cause
+		}
+	}
+	return errUnanswered
 }

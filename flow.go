@@ -40,7 +40,8 @@ type flowOptions struct {
 	capacity int             // held at once, before their handlers have returned
 	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
 	ended    func(*run)      // acts on a disposition, and calls gone
-	holds    bool            // the manager extends the deliveries, through recv
+	ordered  bool            // deliveries of one group run one after the other
+	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
 }
@@ -103,7 +104,7 @@ func (f *flow) offer(rs []*run) {
 	for _, r := range rs {
 		f.link(r)
 		f.pending++
-		if r.job.Message != nil && r.job.Message.Group != "" && f.follows(r) {
+		if r.grouped() && f.follows(r) {
 			continue
 		}
 		f.queue = append(f.queue, r)
@@ -181,6 +182,15 @@ func (f *flow) handBack(rs []*run) {
 	}
 }
 
+// launch gives claimed runs to goroutines, unless the flow was abandoned meanwhile.
+func (f *flow) launch(r *run) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.o.start(r)
+	}
+}
+
 // returned is told that the handler has returned: its slot is free.
 func (f *flow) returned(r *run) {
 	f.mu.Lock()
@@ -223,12 +233,13 @@ func (f *flow) disposed(r *run) {
 	f.handBack(back)
 }
 
-// advance moves a group on: after an ack the next of it may start; after anything else the followers go
-// back, so that the broker keeps the order. Called with the lock held.
+// advance moves a group on: after an ack the next of it may start; after anything else, and when the next one's
+// delivery was lost while it waited, the followers go back, so that the broker keeps the order. Called with the
+// lock held.
 func (f *flow) advance(r *run) (back []*run) {
 	l := r.lane
 	r.lane = nil
-	if r.action == Ack && len(l.followers) > 0 {
+	if r.action == Ack && len(l.followers) > 0 && !l.followers[0].isOver() {
 		next := l.followers[0]
 		l.followers = l.followers[1:]
 		next.lane = l

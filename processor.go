@@ -132,6 +132,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		base:     context.WithoutCancel(ctx),
 		slots:    len(ds),
 		capacity: len(ds),
+		ordered:  true,
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)

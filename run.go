@@ -134,6 +134,11 @@ func (r *run) at() phase { return phase(r.phase.Load()) }
 
 func (r *run) isOver() bool { return r.at() == over }
 
+// grouped tells whether the run's place in its group matters.
+func (r *run) grouped() bool {
+	return r.f.o.ordered && r.job.Message != nil && r.job.Message.Group != ""
+}
+
 // currentReceipt is the newest delivery's: a redelivery hands its own over to the run.
 func (r *run) currentReceipt() broker.Receipt {
 	r.mu.Lock()

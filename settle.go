@@ -28,7 +28,7 @@ const longest = time.Duration(1<<63 - 1)
 
 // holdsBack tells whether what would be a dead letter stays in the queue instead.
 func (p *Processor) holdsBack(r *run) bool {
-	return p.keep || p.c.HoldGroup && r.job.Message.Group != ""
+	return p.keep || p.c.HoldGroup && r.grouped()
 }
 
 func (p *Processor) settleQueue(r *run) queueOfRuns {

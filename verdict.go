@@ -34,7 +34,7 @@ var errTxNotCommitted = classed(ClassTxNotCommitted, "onceq: CompleteTx was call
 // judge is the table of endings. The first rule that applies decides.
 func judge(e ending) verdict {
 	switch {
-	case errors.Is(e.cut, ErrLeaseLost) && !errors.Is(e.cut, errUnanswered):
+	case errors.Is(e.cut, errClaimLost):
 		// The store said that the key is somebody else's: nothing we write could be right.
 		return verdict{}
 	case e.err == nil && !e.joined:
@@ -72,7 +72,7 @@ func class(e ending) string {
 	case errors.As(e.err, &p):
 	case errors.Is(e.cut, ErrTimeout):
 		return ClassTimeout
-	case errors.Is(e.cut, errUnanswered):
+	case errors.Is(e.cut, ErrLeaseLost):
 		return ClassLease
 	}
 	return ClassOf(e.err)

@@ -14,7 +14,11 @@ import (
 // work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
 // It does not return when the handler ends its goroutine; the end is on its way all the same.
 func (p *Processor) work(r *run) {
-	if !r.f.starts() {
+	switch cut := r.ctx.endedBy(); {
+	case errors.Is(cut, errClaimLost):
+		p.loseClaim(r)
+		return
+	case cut != nil, !r.f.starts():
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return
 	}

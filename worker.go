@@ -59,6 +59,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		base:     context.WithoutCancel(ctx),
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
+		ordered:  w.l.OrderedGroups,
 		holds:    true,
 		recv:     w.c.Broker,
 		start:    func(r *run) { ready <- r },
