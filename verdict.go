@@ -64,6 +64,17 @@ func judge(e ending) verdict {
 	return v
 }
 
+// judged is judge, for an error of the user's whose methods may panic.
+func judged(e ending) (v verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.err = classed(ClassPanic, "the handler's error, of type %T, panicked when it was looked at: %v", e.err, p)
+			v = judge(e)
+		}
+	}()
+	return judge(e)
+}
+
 func class(e ending) string {
 	var p *permanentError
 	switch {

@@ -64,7 +64,7 @@ func (p *Processor) handled(r *run, e *ending) {
 	e.cut = r.ctx.endedBy()
 	r.ctx.close()
 	e.joined = r.joined.Load()
-	v := judge(*e)
+	v := judged(*e)
 	if v.backoff {
 		v.delay = p.backoff(r, e.err)
 	}

@@ -1,0 +1,286 @@
+package onceq_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// store is a memory store whose calls can be watched, and made to fail.
+type store struct {
+	dedupe.Store
+	claims, renews, settles atomic.Int64 // calls
+
+	mu       sync.Mutex
+	fault    func(c storeCall) storeFault
+	onClaim  func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
+	onRenew  func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
+	onSettle func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
+	limits   func(l dedupe.Limits) dedupe.Limits
+}
+
+type storeCall struct {
+	op string // claim, renew or settle
+	n  int64  // the op's calls are numbered from 1
+}
+
+type storeFault struct {
+	err     error
+	applied bool          // the call is applied, and its reply lost
+	delay   time.Duration // before the call is applied, or until its context ends
+	hang    bool          // until the call's context ends
+	panics  any
+}
+
+func (s *store) set(change func(s *store)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// fails makes every call of the op answer err, until heals.
+func (s *store) fails(err error, ops ...string) {
+	s.set(func(s *store) {
+		s.fault = func(c storeCall) (f storeFault) {
+			for _, op := range ops {
+				if c.op == op {
+					f.err = err
+				}
+			}
+			return f
+		}
+	})
+}
+
+func (s *store) heals() { s.set(func(s *store) { s.fault = nil }) }
+
+// faulted lives through the fault of one call around apply.
+func faulted[T any](ctx context.Context, s *store, op string, n int64, apply func() (T, error)) (v T, err error) {
+	s.mu.Lock()
+	ask := s.fault
+	s.mu.Unlock()
+	if ask == nil {
+		return apply()
+	}
+	f := ask(storeCall{op, n})
+	if f.panics != nil {
+		panic(f.panics)
+	}
+	if f.hang {
+		<-ctx.Done()
+		return v, ctx.Err()
+	}
+	if f.delay > 0 {
+		select {
+		case <-time.After(f.delay):
+		case <-ctx.Done():
+			return v, ctx.Err()
+		}
+	}
+	if f.err != nil && !f.applied {
+		return v, f.err
+	}
+	v, err = apply()
+	if f.err != nil {
+		var zero T
+		return zero, f.err
+	}
+	return v, err
+}
+
+func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	return faulted(ctx, s, "claim", s.claims.Add(1), func() ([]dedupe.Claim, error) {
+		cs, err := s.Store.Claim(ctx, rs)
+		s.mu.Lock()
+		change := s.onClaim
+		s.mu.Unlock()
+		if change != nil {
+			cs = change(rs, cs)
+		}
+		return cs, err
+	})
+}
+
+func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	return faulted(ctx, s, "renew", s.renews.Add(1), func() ([]dedupe.Renewed, error) {
+		as, err := s.Store.Renew(ctx, rs)
+		s.mu.Lock()
+		change := s.onRenew
+		s.mu.Unlock()
+		if change != nil {
+			as = change(rs, as)
+		}
+		return as, err
+	})
+}
+
+func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	return faulted(ctx, s, "settle", s.settles.Add(1), func() ([]dedupe.Settled, error) {
+		as, err := s.Store.Settle(ctx, ss)
+		s.mu.Lock()
+		change := s.onSettle
+		s.mu.Unlock()
+		if change != nil {
+			as = change(ss, as)
+		}
+		return as, err
+	})
+}
+
+func (s *store) Limits() dedupe.Limits {
+	l := s.Store.Limits()
+	if s.limits != nil {
+		l = s.limits(l)
+	}
+	return l
+}
+
+// steal ends a claim as an operator would who forces the key free, and takes it.
+func (s *store) steal(t *testing.T, k string) {
+	t.Helper()
+	rs, err := s.Store.Get(t.Context(), []dedupe.Key{key(k)})
+	if err != nil || rs[0] == nil {
+		t.Fatal("nothing to steal: ", err)
+	}
+	if _, err := s.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: key(k), Fence: rs[0].Fence, Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	s.occupy(t, k, time.Hour, dedupe.Rerun)
+}
+
+// occupy claims the key for somebody else.
+func (s *store) occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy) dedupe.ClaimRequest {
+	t.Helper()
+	q := dedupe.ClaimRequest{Key: key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another"}
+	cs, err := s.Store.Claim(t.Context(), []dedupe.ClaimRequest{q})
+	if err != nil || cs[0].Outcome != dedupe.Won {
+		t.Fatalf("occupy %q: %+v, %v", k, cs, err)
+	}
+	return q
+}
+
+// settle ends somebody else's claim.
+func (s *store) settle(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement) {
+	t.Helper()
+	to.Key, to.Token = q.Key, q.Token
+	as, err := s.Store.Settle(t.Context(), []dedupe.Settlement{to})
+	if err != nil || as[0].Err != nil {
+		t.Fatalf("settle: %+v, %v", as, err)
+	}
+}
+
+// queue is a memory queue whose deliveries are watched.
+type queue struct {
+	*membroker.Broker
+
+	mu        sync.Mutex
+	receipts  map[broker.Receipt]string // to the body
+	receives  map[string]int            // by body
+	nacks     map[string][]time.Duration
+	acks      map[string]int
+	extends   map[string]int
+	onReceive func(ms []*broker.Message) []*broker.Message
+	limits    func(l broker.Limits) broker.Limits
+}
+
+func newQueue(t *testing.T, o membroker.Options) *queue {
+	t.Helper()
+	return &queue{
+		Broker: newBroker(t, o), receipts: make(map[broker.Receipt]string), receives: make(map[string]int),
+		nacks: make(map[string][]time.Duration), acks: make(map[string]int), extends: make(map[string]int),
+	}
+}
+
+func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ms, err := q.Broker.Receive(ctx, o)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range ms {
+		q.receipts[m.Receipt] = string(m.Body)
+		q.receives[string(m.Body)]++
+	}
+	if q.onReceive != nil {
+		ms = q.onReceive(ms)
+	}
+	return ms, err
+}
+
+func (q *queue) Ack(ctx context.Context, rs []broker.Receipt) error {
+	q.mu.Lock()
+	for _, r := range rs {
+		q.acks[q.receipts[r]]++
+	}
+	q.mu.Unlock()
+	return q.Broker.Ack(ctx, rs)
+}
+
+func (q *queue) Nack(ctx context.Context, hs []broker.Hold) error {
+	q.mu.Lock()
+	for _, h := range hs {
+		b := q.receipts[h.Receipt]
+		q.nacks[b] = append(q.nacks[b], h.For)
+	}
+	q.mu.Unlock()
+	return q.Broker.Nack(ctx, hs)
+}
+
+func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
+	q.mu.Lock()
+	for _, h := range hs {
+		q.extends[q.receipts[h.Receipt]]++
+	}
+	q.mu.Unlock()
+	return q.Broker.Extend(ctx, hs)
+}
+
+func (q *queue) Limits() broker.Limits {
+	l := q.Broker.Limits()
+	if q.limits != nil {
+		l = q.limits(l)
+	}
+	return l
+}
+
+// received is how often the message with this body was delivered.
+func (q *queue) received(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.receives[body]
+}
+
+// delays are those of the message's nacks.
+func (q *queue) delays(body string) []time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append([]time.Duration(nil), q.nacks[body]...)
+}
+
+func (q *queue) acked(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.acks[body]
+}
+
+func (q *queue) extended(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.extends[body]
+}
+
+// expire ends the message's present delivery, as a timeout would that nobody extended.
+func (q *queue) expire(t *testing.T, body string) {
+	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for r, b := range q.receipts {
+		if b == body {
+			_ = q.Broker.Nack(t.Context(), []broker.Hold{{Receipt: r}})
+		}
+	}
+}
