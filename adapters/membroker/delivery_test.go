@@ -19,7 +19,7 @@ func TestAckedIsGone(t *testing.T) {
 		q.depth(0, 3, 0)
 		q.ack(ms...)
 		q.depth(0, 0, 0)
-		time.Sleep(13 * time.Hour)
+		pass(13 * time.Hour)
 		q.get()
 	})
 }
@@ -31,9 +31,9 @@ func TestExpiryRedelivers(t *testing.T) {
 		if got := time.Until(first.Deadline); got != visibility {
 			t.Fatalf("deadline in %v", got)
 		}
-		time.Sleep(visibility - 1)
+		pass(visibility - 1)
 		q.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		second := q.one("a")
 		if first.ID != id || second.ID != id || first.Receipt == second.Receipt {
 			t.Fatalf("ids %q, %q, %q; receipts %q, %q", id, first.ID, second.ID, first.Receipt, second.Receipt)
@@ -54,9 +54,9 @@ func TestVisibilityOfOneReceive(t *testing.T) {
 		if got := time.Until(m.Deadline); got != 45*time.Second {
 			t.Fatalf("deadline in %v", got)
 		}
-		time.Sleep(45*time.Second - 1)
+		pass(45*time.Second - 1)
 		q.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -66,16 +66,16 @@ func TestExtend(t *testing.T) {
 		q.send("a")
 		m := q.one("a")
 		for range 5 {
-			time.Sleep(20 * time.Second)
+			pass(20 * time.Second)
 			want(t, q.extend(m, visibility), nil)
 		}
-		time.Sleep(visibility - 1)
+		pass(visibility - 1)
 		q.get()
 		// An extension may also shorten.
 		want(t, q.extend(m, 10*time.Second), nil)
-		time.Sleep(10*time.Second - 1)
+		pass(10*time.Second - 1)
 		q.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -87,9 +87,9 @@ func TestNack(t *testing.T) {
 		want(t, q.nack(ms[0], 20*time.Second), nil)
 		want(t, q.nack(ms[1], 0), nil)
 		q.get("b")
-		time.Sleep(20*time.Second - 1)
+		pass(20*time.Second - 1)
 		q.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		q.get("a")
 	})
 }
@@ -100,7 +100,7 @@ func TestNackCountsAs(t *testing.T) {
 			q.send("a")
 			want(t, q.nack(q.one("a"), time.Minute), nil)
 			q.depth(0, inFlight, delayed)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			q.depth(1, 0, 0)
 		}
 	}
@@ -116,11 +116,11 @@ func TestSendDelay(t *testing.T) {
 		want(t, err, nil)
 		q.depth(1, 0, 2)
 		q.ack(q.one("now"))
-		time.Sleep(2*time.Minute - 1)
+		pass(2*time.Minute - 1)
 		q.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		q.one("late")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		q.get("late", "later") // "late" expired half a minute before
 	})
 	virtual(t, []membroker.Preset{membroker.SQSFIFO, membroker.PubSub}, func(t *testing.T, q queue) {
@@ -137,7 +137,7 @@ func TestOrder(t *testing.T) {
 		want(t, q.nack(ms[0], 0), nil)
 		// What came back stands behind what waited all the time.
 		q.get("c", "d", "a")
-		time.Sleep(visibility)
+		pass(visibility)
 		// A batch that expires together keeps its order.
 		q.get("b", "c", "d", "a")
 	})
@@ -153,7 +153,7 @@ func TestManyExpireInOrder(t *testing.T) {
 			q.receive(broker.ReceiveOptions{Max: 1, Visibility: time.Duration(1+i*37%100) * time.Minute})
 		}
 		for minute := range 100 {
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			i := slices.IndexFunc(texts, func(s string) bool { return slices.Index(texts, s)*37%100 == minute })
 			q.ack(q.get(texts[i])...)
 		}
@@ -205,7 +205,7 @@ func TestReceiverOwnsTheMessage(t *testing.T) {
 					t.Fatal("an append to one body reached another")
 				}
 			}
-			time.Sleep(visibility)
+			pass(visibility)
 		}
 	})
 }

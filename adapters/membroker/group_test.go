@@ -40,13 +40,13 @@ func TestExpiredHeadComesFirst(t *testing.T) {
 		q.send("g/1", "g/2", "g/3", "g/4")
 		ms := q.receive(broker.ReceiveOptions{Max: 3})
 		want(t, q.extend(ms[1], time.Minute), nil)
-		time.Sleep(visibility)
+		pass(visibility)
 		// 1 and 3 expired; 2 is in flight and holds 3 and 4, not 1.
 		one := q.one("1")
 		q.get()
 		q.ack(one)
 		q.get()
-		time.Sleep(visibility)
+		pass(visibility)
 		q.get("2", "3", "4")
 	})
 }
@@ -58,9 +58,9 @@ func TestNackedHeadHolds(t *testing.T) {
 		want(t, q.nack(ms[0], time.Minute), nil)
 		want(t, q.nack(ms[1], 0), nil)
 		q.get()
-		time.Sleep(visibility)
+		pass(visibility)
 		q.get("a")
-		time.Sleep(visibility)
+		pass(visibility)
 		q.get("1", "2", "a")
 	})
 }
@@ -84,7 +84,7 @@ func TestDelayedHeadHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.get()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		q.get("1", "2")
 	})
 }
@@ -107,7 +107,7 @@ func TestLateAckInAGroup(t *testing.T) {
 		q.send("g/1", "g/2", "g/3")
 		ms := q.get("1", "2", "3")
 		want(t, q.extend(ms[1], time.Minute), nil)
-		time.Sleep(visibility)
+		pass(visibility)
 		q.ack(ms[0])
 		q.get()
 		q.depth(1, 1, 0)
@@ -151,17 +151,17 @@ func TestDeduplication(t *testing.T) {
 	}
 	virtual(t, []membroker.Preset{membroker.SQSFIFO}, func(t *testing.T, q queue) {
 		first := put(t, q, "a", "x")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if again := put(t, q, "swallowed", "x"); again != first {
 			t.Fatalf("ids %q, %q", first, again)
 		}
 		q.ack(q.one("a"))
-		time.Sleep(4*time.Minute - 1)
+		pass(4*time.Minute - 1)
 		// Kept after the ack, and counted from the first send.
 		put(t, q, "swallowed", "x")
 		put(t, q, "b", "y")
 		q.ack(q.one("b"))
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		if again := put(t, q, "c", "x"); again == first {
 			t.Fatal("the window is over; the id is the old one")
 		}
@@ -179,7 +179,7 @@ func TestDeduplication(t *testing.T) {
 	virtual(t, []membroker.Preset{membroker.SQSFIFO}, func(t *testing.T, q queue) {
 		for i := range 50 {
 			put(t, q, "first", fmt.Sprint(i))
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 		}
 		for i := range 50 {
 			// At this moment the window of i ends; those of the later ones are open.
@@ -187,7 +187,7 @@ func TestDeduplication(t *testing.T) {
 			if i < 49 {
 				put(t, q, "swallowed", fmt.Sprint(i+1))
 			}
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 		}
 		q.depth(100, 0, 0)
 	})

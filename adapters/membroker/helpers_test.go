@@ -144,3 +144,6 @@ func numbered(n int) []string {
 	}
 	return s
 }
+
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.After(d) }

@@ -21,7 +21,7 @@ func TestReceiptHabits(t *testing.T) {
 		virtual(t, lenient, func(t *testing.T, q queue) {
 			q.send("a", "b")
 			ms := q.get("a", "b")
-			time.Sleep(visibility)
+			pass(visibility)
 			want(t, q.tryAck(ms[0]), nil)
 			q.depth(1, 0, 0)
 			q.get("b")
@@ -31,7 +31,7 @@ func TestReceiptHabits(t *testing.T) {
 		virtual(t, strict, func(t *testing.T, q queue) {
 			q.send("a")
 			m := q.one("a")
-			time.Sleep(visibility)
+			pass(visibility)
 			want(t, q.tryAck(m), broker.ErrReceiptExpired)
 			q.get("a")
 		})
@@ -42,7 +42,7 @@ func TestReceiptHabits(t *testing.T) {
 			virtual(t, *ps, func(t *testing.T, q queue) {
 				q.send("a")
 				m := q.one("a")
-				time.Sleep(visibility)
+				pass(visibility)
 				want(t, q.extend(m, time.Minute), answer)
 				want(t, q.nack(m, time.Minute), answer)
 				q.get("a")
@@ -54,13 +54,13 @@ func TestReceiptHabits(t *testing.T) {
 			virtual(t, *ps, func(t *testing.T, q queue) {
 				q.send("a")
 				old := q.one("a")
-				time.Sleep(visibility)
+				pass(visibility)
 				q.get("a")
 				want(t, q.tryAck(old), answer)
 				want(t, q.extend(old, 10*time.Minute), answer)
 				want(t, q.nack(old, 0), answer)
 				q.depth(0, 1, 0)
-				time.Sleep(visibility)
+				pass(visibility)
 				q.get("a")
 			})
 		}
@@ -148,7 +148,7 @@ func TestAlienReceipts(t *testing.T) {
 			}
 			q.depth(0, 2, 0)
 		}
-		time.Sleep(visibility)
+		pass(visibility)
 		q.depth(2, 0, 0)
 	})
 }
@@ -174,17 +174,17 @@ func TestTotalHold(t *testing.T) {
 	virtual(t, []membroker.Preset{membroker.SQSStandard, membroker.SQSFIFO}, func(t *testing.T, q queue) {
 		q.send("a")
 		m := q.one("a")
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		// Asking for more than is left changes nothing.
 		want(t, q.extend(m, 12*time.Hour), broker.ErrUnsupported)
 		want(t, q.nack(m, 12*time.Hour), broker.ErrUnsupported)
 		q.depth(0, 1, 0)
 		want(t, q.extend(m, 12*time.Hour-20*time.Second), nil)
-		time.Sleep(12*time.Hour - 21*time.Second)
+		pass(12*time.Hour - 21*time.Second)
 		want(t, q.extend(m, 2*time.Second), broker.ErrUnsupported)
 		want(t, q.extend(m, time.Second), nil)
 		q.get()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		// A new delivery can be held for the whole time again.
 		m = q.one("a")
 		want(t, q.extend(m, 12*time.Hour), nil)
@@ -194,7 +194,7 @@ func TestTotalHold(t *testing.T) {
 		m := q.one("a")
 		for range 100 {
 			want(t, q.extend(m, 10*time.Minute), nil)
-			time.Sleep(9 * time.Minute)
+			pass(9 * time.Minute)
 		}
 		q.ack(m)
 	})

@@ -38,7 +38,7 @@ func TestRedrive(t *testing.T) {
 				t.Fatalf("receive %d: %q, attempt %d", attempt, m.Body, m.Attempt)
 			}
 			if attempt%2 == 0 {
-				time.Sleep(visibility)
+				pass(visibility)
 			} else {
 				want(t, q.nack(m, 0), nil)
 			}
@@ -106,9 +106,9 @@ func TestRedriveAfterTheNacksDelay(t *testing.T) {
 		}
 		m := q.one("a")
 		want(t, q.nack(m, 5*time.Minute), nil)
-		time.Sleep(5*time.Minute - 1)
+		pass(5*time.Minute - 1)
 		dead.get()
-		time.Sleep(time.Nanosecond)
+		pass(time.Nanosecond)
 		synctest.Wait() // the alarm rings in a goroutine of its own
 		dead.get("a")
 		// The old receipt does not reach the letter.
@@ -124,7 +124,7 @@ func TestAckInTheLastDelivery(t *testing.T) {
 			want(t, q.nack(q.one("a"), 0), nil)
 		}
 		q.ack(q.one("a"))
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		q.depth(0, 0, 0)
 		dead.depth(0, 0, 0)
 	})

@@ -51,7 +51,7 @@ func TestWaitEndsEmpty(t *testing.T) {
 func TestSendWakes(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		c := q.start(t.Context(), broker.ReceiveOptions{Max: 10, Wait: -1})
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		q.send("a", "b")
 		(<-c).want(t, 3*time.Second, "a", "b")
 	})
@@ -85,7 +85,7 @@ func TestAckWakesForTheNextOfAGroup(t *testing.T) {
 		q.send("g/1", "g/2")
 		head := q.receive(broker.ReceiveOptions{Max: 1})[0]
 		c := q.start(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		q.ack(head)
 		(<-c).want(t, time.Second, "2")
 	})
@@ -100,7 +100,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 		for range 5 {
 			cs = append(cs, q.start(t.Context(), broker.ReceiveOptions{Max: 2, Wait: -1}))
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		q.send("a", "b", "c")
 		(<-cs[0]).want(t, time.Second, "a", "b")
 		(<-cs[1]).want(t, time.Second, "c")
@@ -108,7 +108,7 @@ func TestWaitersTakeTurns(t *testing.T) {
 		(<-cs[2]).want(t, time.Second, "d")
 		// The messages come back at once; a receive that does not wait takes nothing from
 		// those who do.
-		time.Sleep(visibility)
+		pass(visibility)
 		(<-cs[3]).want(t, visibility+time.Second, "a", "b")
 		(<-cs[4]).want(t, visibility+time.Second, "c", "d")
 		q.get()
@@ -130,7 +130,7 @@ func TestNobodyJumpsTheQueue(t *testing.T) {
 			if n := <-jumped; n != 0 {
 				t.Fatal("the message went to the later receive")
 			}
-			time.Sleep(visibility)
+			pass(visibility)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestCancelledReceiveStrandsNothing(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := q.start(ctx, broker.ReceiveOptions{Max: 1, Wait: -1})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		cancel(errors.New("drain"))
 		if g := <-c; !errors.Is(g.err, context.Canceled) || g.after != time.Second {
 			t.Fatalf("%+v", g)
@@ -186,7 +186,7 @@ func TestClose(t *testing.T) {
 		(<-c).want(t, 0, "a")
 		m := q.one("b")
 		c = q.start(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for range 2 {
 			want(t, q.Close(), nil)
 		}
@@ -280,7 +280,7 @@ func TestConcurrentUse(t *testing.T) {
 			return senders*each - len(acked)
 		}
 		for missing() > 0 {
-			time.Sleep(visibility)
+			pass(visibility)
 			synctest.Wait()
 		}
 		stop()
