@@ -166,6 +166,9 @@ func at(r *Record, now time.Time) At {
 		return AtFailed
 	case Parked:
 		return AtParked
+	case 0:
+		return AtNone
 	}
-	return AtNone
+	// No row matches it: what nobody understands must not pass for nothing.
+	return 0
 }
