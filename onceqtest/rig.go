@@ -1,0 +1,244 @@
+package onceqtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+// Rig runs a worker's configuration one delivery at a time, on queues and a store in memory. Each delivery has
+// a worker of its own, so that one can die and the next take over.
+type Rig struct {
+	// Queue and DeadLetters are the queues; Store keeps the keys.
+	Queue, DeadLetters *membroker.Broker
+	Store              dedupe.Store
+
+	t       testing.TB
+	c       onceq.Config
+	crash   *Point
+	mu      sync.Mutex
+	process *Process
+	last    *broker.Message
+}
+
+// Result is how a delivery went.
+type Result struct {
+	// Record is the worker's: outcome, attempt, fence, error class, times. Its Outcome is "crashed" when the
+	// worker died.
+	onceq.TimingRecord
+	// Action is what became of the delivery, and Delay the nack's; 0 when the worker died before.
+	Action onceq.Action
+	Delay  time.Duration
+	// Crashed tells whether the worker died.
+	Crashed bool
+	// Stored is what the store keeps now under the job's key; nil = nothing.
+	Stored *dedupe.Record
+	// Letters are the dead letters that this delivery put.
+	Letters []*broker.Message
+}
+
+// New sets up a rig. c needs a Handler; its Scope is "test" unless set, its Store a new memstore, and its queues
+// are the rig's. Mistakes in c end the test.
+func New(t testing.TB, c onceq.Config) *Rig {
+	t.Helper()
+	r := &Rig{t: t, c: c, Store: c.Store}
+	r.Queue, r.DeadLetters = r.queue("queue"), r.queue("dead letters")
+	if r.Store == nil {
+		s, err := memstore.New(nil)
+		if err != nil {
+			t.Fatalf("onceqtest: %v", err)
+		}
+		r.Store = s
+	}
+	r.c.Scope = cmp.Or(c.Scope, "test")
+	r.c.Concurrency, r.c.Prefetch, r.c.Pollers = 1, -1, 1
+	if _, err := onceq.New(r.config(new(Process), new(watch))); err != nil {
+		t.Fatalf("onceqtest: %v", err)
+	}
+	return r
+}
+
+func (r *Rig) queue(name string) *membroker.Broker {
+	r.t.Helper()
+	q, err := membroker.New(&membroker.Options{Name: name, Visibility: r.c.Visibility})
+	if err != nil {
+		r.t.Fatalf("onceqtest: %v", err)
+	}
+	return q
+}
+
+func (r *Rig) config(p *Process, w *watch) onceq.Config {
+	c := r.c
+	c.Store = p.Store(r.Store)
+	if c.DeadLetter == nil {
+		c.DeadLetter = p.Sender(r.DeadLetters)
+	}
+	c.Broker = p.Receiver(w)
+	w.Receiver = r.Queue
+	c.Observer = &observer{c.Observer, w}
+	return c
+}
+
+// Send puts messages into the queue, as onceq.Send does.
+func (r *Rig) Send(ms ...broker.Outgoing) {
+	r.t.Helper()
+	if err := onceq.Send(r.t.Context(), r.Queue, ms); err != nil {
+		r.t.Fatalf("onceqtest: Send: %v", err)
+	}
+}
+
+// CrashAt lets the worker of the next delivery die at the point.
+func (r *Rig) CrashAt(at Point) { r.crash = &at }
+
+// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's goroutine goes on,
+// as no real one would; it should return at once.
+func (r *Rig) Kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.process != nil {
+		r.process.Kill()
+	}
+}
+
+// Advance lets time pass: in a synctest bubble at once.
+func (r *Rig) Advance(d time.Duration) { <-time.After(d) }
+
+// Deliver lets a new worker receive the next message that is visible, and returns when the message is acked, given
+// back or left, or the worker is dead. It ends the test when none is visible.
+func (r *Rig) Deliver() Result {
+	r.t.Helper()
+	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
+	if err != nil || len(ms) != 1 {
+		r.t.Fatalf("onceqtest: Deliver: no message is visible (error: %v)", err)
+	}
+	return r.deliver(ms[0])
+}
+
+// Redeliver delivers the last message once more, as a queue may at any time, even after its ack.
+func (r *Rig) Redeliver() Result {
+	r.t.Helper()
+	if r.last == nil {
+		r.t.Fatalf("onceqtest: Redeliver: nothing has been delivered yet")
+	}
+	m := *r.last
+	m.Meta = m.Meta.Clone()
+	m.Attempt++
+	m.Deadline = time.Now().Add(cmp.Or(r.c.Visibility, onceq.DefaultVisibility))
+	return r.deliver(&m)
+}
+
+func (r *Rig) deliver(m *broker.Message) Result {
+	r.t.Helper()
+	copied := *m
+	copied.Meta = m.Meta.Clone()
+	r.last = &copied
+	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1)}
+	if r.crash != nil {
+		p.CrashAt(*r.crash)
+		r.crash = nil
+	}
+	r.mu.Lock()
+	r.process = p
+	r.mu.Unlock()
+	before := make(map[string]bool)
+	for _, l := range r.letters() {
+		before[l.ID] = true
+	}
+	worker, err := onceq.New(r.config(p, w))
+	if err != nil {
+		r.t.Fatalf("onceqtest: %v", err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	done := make(chan error, 1)
+	ended := make(chan struct{})
+	go func() { defer close(ended); done <- worker.Run(ctx) }()
+	// A dead worker goes on in vain for a while; a bubble must not end before it.
+	r.t.Cleanup(func() { <-ended })
+
+	var got Result
+	select {
+	case got.TimingRecord = <-w.ended:
+		stop()
+		select {
+		case err := <-done:
+			if err != nil && !isDead(p) {
+				r.t.Errorf("onceqtest: Worker.Run: %v", err)
+			}
+		case <-p.Dead():
+		}
+	case <-p.Dead():
+		stop()
+	}
+	if got.Crashed = isDead(p); got.Crashed {
+		got.Outcome = "crashed"
+	}
+	got.Action, got.Delay = w.disposed()
+	for _, l := range r.letters() {
+		if !before[l.ID] {
+			got.Letters = append(got.Letters, l)
+		}
+	}
+	got.Stored = r.stored(cmp.Or(got.Key, w.startedKey()), &copied)
+	return got
+}
+
+func isDead(p *Process) bool {
+	select {
+	case <-p.Dead():
+		return true
+	default:
+		return false
+	}
+}
+
+// letters looks at the dead letters and puts them back.
+func (r *Rig) letters() (ms []*broker.Message) {
+	r.t.Helper()
+	for {
+		batch, err := r.DeadLetters.Receive(r.t.Context(), broker.ReceiveOptions{Max: 100})
+		if err != nil {
+			r.t.Fatalf("onceqtest: dead letters: %v", err)
+		}
+		if len(batch) == 0 {
+			break
+		}
+		ms = append(ms, batch...)
+	}
+	for from := 0; from < len(ms); from += 100 {
+		var back []broker.Hold
+		for _, m := range ms[from:min(from+100, len(ms))] {
+			back = append(back, broker.Hold{Receipt: m.Receipt})
+		}
+		if err := r.DeadLetters.Nack(r.t.Context(), back); err != nil {
+			r.t.Fatalf("onceqtest: dead letters: %v", err)
+		}
+	}
+	return ms
+}
+
+func (r *Rig) stored(k dedupe.Key, m *broker.Message) *dedupe.Record {
+	r.t.Helper()
+	if k.Key == "" && m.Meta != nil {
+		k = dedupe.Key{Scope: r.c.Scope, Key: cmp.Or(m.Meta.Key, m.Meta.ID)}
+	}
+	if k.Validate() != nil {
+		return nil
+	}
+	rs, err := r.Store.Get(r.t.Context(), []dedupe.Key{k})
+	if errors.Is(err, onceq.ErrNoStore) {
+		return nil
+	}
+	if err != nil {
+		r.t.Fatalf("onceqtest: Store.Get: %v", err)
+	}
+	return rs[0]
+}

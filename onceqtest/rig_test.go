@@ -1,0 +1,162 @@
+package onceqtest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// counted is a configuration whose handler counts its runs and returns what f says.
+func counted(runs *int, f func(*onceq.Job) error) onceq.Config {
+	return onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+			*runs++
+			if f == nil {
+				return nil
+			}
+			return f(j)
+		}),
+	}}
+}
+
+func one(body string) broker.Outgoing { return broker.Outgoing{Body: []byte(body)} }
+
+func TestDeliverAndRedeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		rig := onceqtest.New(t, counted(&runs, func(j *onceq.Job) error { return j.SetResult([]byte("7")) }))
+		rig.Send(one("a"))
+		got := rig.Deliver()
+		if got.Outcome != "done" || got.Action != onceq.Ack || got.Attempt != 1 || runs != 1 {
+			t.Errorf("first delivery: %+v after %d runs", got, runs)
+		}
+		if got.Stored == nil || got.Stored.Status != dedupe.Done || string(got.Stored.Result) != "7" {
+			t.Errorf("stored: %+v", got.Stored)
+		}
+		again := rig.Redeliver()
+		if again.Outcome != "already-done" || again.Action != onceq.Ack || runs != 1 {
+			t.Errorf("second delivery: %+v after %d runs", again, runs)
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		fail := onceq.RetryAfter(time.Minute, errors.New("not yet"))
+		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return fail }))
+		rig.Send(one("a"))
+		got := rig.Deliver()
+		if got.Outcome != "retried" || got.Action != onceq.Nack || got.Delay != time.Minute || got.Err != "not yet" {
+			t.Errorf("retried: %+v", got)
+		}
+		rig.Advance(time.Minute)
+		fail = onceq.Permanent(errors.New("never"))
+		got = rig.Deliver()
+		if got.Outcome != "failed" || got.Action != onceq.Ack || got.Attempt != 2 {
+			t.Errorf("failed: %+v", got)
+		}
+		if len(got.Letters) != 1 || got.Letters[0].Meta.Dead.LastErr != "never" || got.Letters[0].Meta.Dead.FirstErr != "not yet" {
+			t.Errorf("letters: %+v", got.Letters)
+		}
+		if again := rig.Redeliver(); len(again.Letters) != 1 || again.Outcome != "already-failed" {
+			t.Errorf("a redelivery must put the letter again: %+v", again)
+		}
+	})
+}
+
+// TestCrashPoints lets a worker die at every point, another one take over, and looks at the number of runs.
+func TestCrashPoints(t *testing.T) {
+	permanent := func(*onceq.Job) error { return onceq.Permanent(errors.New("never")) }
+	for _, c := range []struct {
+		at      onceqtest.Point
+		handler func(*onceq.Job) error
+		park    dedupe.Policy
+		runs    int
+		outcome string // of the second delivery
+	}{
+		{at: onceqtest.BeforeClaim, runs: 1, outcome: "done"},
+		{at: onceqtest.AfterClaim, runs: 1, outcome: "done"},
+		{at: onceqtest.BeforeSettle, runs: 2, outcome: "done"},
+		{at: onceqtest.AfterSettle, runs: 1, outcome: "already-done"},
+		{at: onceqtest.BeforeAck, runs: 1, outcome: "already-done"},
+		{at: onceqtest.BeforeStart, park: dedupe.Park, runs: 1, outcome: "done"},
+		{at: onceqtest.AfterStart, park: dedupe.Park, runs: 0, outcome: "already-parked"},
+		{at: onceqtest.BeforeSettle, park: dedupe.Park, runs: 1, outcome: "already-parked"},
+		{at: onceqtest.BeforeLetter, handler: permanent, runs: 1, outcome: "already-failed"},
+		{at: onceqtest.AfterLetter, handler: permanent, runs: 1, outcome: "already-failed"},
+	} {
+		t.Run(c.at.String()+" under "+c.park.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var runs int
+				config := counted(&runs, c.handler)
+				config.Defaults.Interrupted = c.park
+				rig := onceqtest.New(t, config)
+				rig.CrashAt(c.at)
+				rig.Send(one("a"))
+				if got := rig.Deliver(); !got.Crashed || got.Outcome != "crashed" {
+					t.Fatalf("the worker did not crash: %+v", got)
+				}
+				rig.Advance(5 * time.Minute)
+				got := rig.Deliver()
+				if got.Crashed || got.Outcome != c.outcome || runs != c.runs {
+					t.Errorf("second delivery %q after %d runs, want %q after %d", got.Outcome, runs, c.outcome, c.runs)
+				}
+			})
+		})
+	}
+}
+
+func TestAfterAckNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		rig := onceqtest.New(t, counted(&runs, nil))
+		rig.CrashAt(onceqtest.AfterAck)
+		rig.Send(one("a"))
+		if got := rig.Deliver(); !got.Crashed || got.Action != 0 && got.Action != onceq.Ack {
+			t.Errorf("%+v", got)
+		}
+		if d, err := rig.Queue.Depth(t.Context()); err != nil || d != (broker.Depth{}) {
+			t.Errorf("the queue holds %+v, %v", d, err)
+		}
+	})
+}
+
+func TestKillInHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		var rig *onceqtest.Rig
+		rig = onceqtest.New(t, counted(&runs, func(*onceq.Job) error {
+			if runs == 1 {
+				rig.Kill()
+			}
+			return nil
+		}))
+		rig.Send(one("a"))
+		if got := rig.Deliver(); !got.Crashed || got.Stored == nil || got.Stored.Status != dedupe.Claimed {
+			t.Errorf("%+v, stored %+v", got, got.Stored)
+		}
+		rig.Advance(time.Minute)
+		if got := rig.Deliver(); got.Outcome != "done" || got.Attempt != 2 || runs != 2 {
+			t.Errorf("%+v after %d runs", got, runs)
+		}
+	})
+}
+
+func TestLongJobBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { <-time.After(5 * time.Minute); return nil }))
+		rig.Send(one("a"))
+		if got := rig.Deliver(); got.Outcome != "done" || got.Beats < 15 || got.Process != 5*time.Minute || runs != 1 {
+			t.Errorf("%+v after %d runs", got, runs)
+		}
+	})
+}
