@@ -20,8 +20,9 @@ func ApplyClaim(r *Record, q *ClaimRequest, now time.Time, fence func() uint64) 
 		}
 		c.Outcome = row.Outcome
 		r.change(row.Change, q, now, fence)
-		// The repeat of a claim that was fresh is fresh, too: the first answer may be lost.
-		c.Fresh = row.Outcome == Won && r.Attempt == 1 && r.Created.Equal(r.ClaimedAt)
+		// The repeat of a fresh claim is fresh, too: the first answer may be lost.
+		c.Fresh = row.Change == TakeFresh ||
+			row.Change == Prolong && r.Attempt == 1 && r.Created.Equal(r.ClaimedAt)
 		c.fill(r, now)
 		return c, row.Change != Keep
 	}

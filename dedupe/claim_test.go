@@ -232,6 +232,15 @@ func TestRepeatedClaimIsAsFresh(t *testing.T) {
 			t.Errorf("claim %d after a release is answered %+v", i, c)
 		}
 	}
+	// All at one instant: time does not tell the two claims apart, the attempt does.
+	r = fresh
+	dedupe.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Released}, now)
+	q.Token = theirs
+	for i := range 3 {
+		if c, _ := dedupe.ApplyClaim(&r, &q, now, next); c.Outcome != dedupe.Won || c.Fresh {
+			t.Errorf("claim %d after a release at once is answered %+v", i, c)
+		}
+	}
 }
 
 // The clock of a store may jump back.
