@@ -22,6 +22,9 @@ func (p *Processor) begin(rs []*run) {
 	now := time.Now()
 	send := rs[:0]
 	for _, r := range rs {
+		if !r.advance(claiming) {
+			continue // its delivery was lost just now
+		}
 		if r.job.Message == nil {
 			p.finish(r, Disposition{Action: Leave}, "no-message")
 			continue
@@ -34,9 +37,7 @@ func (p *Processor) begin(rs []*run) {
 			p.refuse(r, no)
 			continue
 		}
-		if r.advance(claiming) {
-			send = append(send, r)
-		}
+		send = append(send, r)
 	}
 	p.claims.Add(send...)
 }
@@ -161,6 +162,9 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
 		p.unanswered(r, c.Err)
 		return false
 	}
+	if r.tries > 0 {
+		r.f.answered(r)
+	}
 	r.outcome, r.tries = c.Outcome, 0
 	if c.Record != nil {
 		r.more().record = c.Record
@@ -203,14 +207,19 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.job.Attempt = max(1, r.job.Message.Attempt)
 	}
 	if !r.advance(claimed) {
-		p.giveBack(r)
 		return false
 	}
+	lost := false
 	if r.fence != 0 {
 		r.mu.Lock()
-		r.claimHeld = true
+		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
-		p.holdClaim(r, c.Lease.Deadline)
+		p.holdClaim(r, c.Lease.Deadline, lost)
+	}
+	if lost && r.grouped() {
+		// The message is delivered again, and the group's order goes by its deliveries.
+		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		return false
 	}
 	if no := p.tooOld(r.job.Message, c.Fresh, now); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
@@ -227,25 +236,22 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 }
 
 // holdClaim keeps the claim alive from now on, with the delivery where that is held too. A delivery that was
-// held already beats often enough for both; only an earlier deadline is news.
-func (p *Processor) holdClaim(r *run, deadline time.Time) {
+// held already beats often enough for both; only an earlier deadline is news. Where the delivery was lost
+// while the claim was under way, the claim alone is kept.
+func (p *Processor) holdClaim(r *run, deadline time.Time, lost bool) {
 	switch {
-	case !r.f.o.holds:
-		r.held.Deadline = deadline
-		p.leases.Hold(&r.held)
+	case !r.f.o.holds, lost:
+		p.keepClaim(r, deadline)
 	case deadline.Before(r.held.Deadline):
 		p.leases.Update(&r.held, deadline)
 	}
 }
 
-// giveBack releases a claim that was won for a delivery that has been lost meanwhile.
-func (p *Processor) giveBack(r *run) {
-	if r.f.abandoned() || r.fence == 0 {
-		return
-	}
-	r.verdict = verdict{to: dedupe.Released, uncounted: true}
-	r.ended = time.Now()
-	p.settles.Add(r)
+func (p *Processor) keepClaim(r *run, deadline time.Time) {
+	r.mu.Lock() // for lost may do the same
+	defer r.mu.Unlock()
+	r.held.Deadline = deadline
+	p.leases.Hold(&r.held)
 }
 
 // inProgress gives a message back while another of its job is worked on: for as long as that has taken,

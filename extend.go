@@ -27,7 +27,13 @@ var (
 // order depends on the delivery, or where nothing is claimed yet.
 func (p *Processor) extend(ctx context.Context, rs []*run) error {
 	errs := make([]error, len(rs))
-	p.renewClaims(ctx, rs, errs)
+	renewing, stop := ctx, context.CancelFunc(func() {})
+	if end, ok := ctx.Deadline(); ok {
+		// Half of the time is for the deliveries: a store that hangs must not make them lapse.
+		renewing, stop = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	p.renewClaims(renewing, rs, errs)
+	stop()
 	p.extendDeliveries(ctx, rs, errs)
 	return broker.Batch(errs)
 }
@@ -135,8 +141,12 @@ func (p *Processor) extended(r *run, receipt broker.Receipt, err error, until, a
 	}
 	if errors.Is(err, broker.ErrReceiptExpired) || late {
 		r.deliveryLost = true
-		if r.at() < settling && (!r.claimHeld || r.grouped()) {
+		switch {
+		case r.at() >= settling:
+		case !r.claimHeld:
 			return fmt.Errorf("%w: %w", errGone, errDeliveryLost)
+		case r.grouped():
+			r.ctx.end(errDeliveryLost) // and the claim is kept until the handler has returned
 		}
 		return nil
 	}
@@ -178,13 +188,17 @@ func (r *run) deliveryEnd() time.Time {
 
 // lost is the visibility manager's word that a run's hold is lost, or was not confirmed in time.
 func (p *Processor) lost(r *run, err error) {
-	gone := errors.Is(err, errGone)
 	switch {
-	case r.at() >= claimed:
+	case r.at() < claimed:
+		if errors.Is(err, errGone) {
+			// Nothing is claimed: the broker delivers it to somebody else.
+			p.drop(r)
+		}
+	case errors.Is(err, errDeliveryLost) && r.fence != 0 && !r.grouped():
+		// It was lost just before the claim was won, which goes on alone.
+		p.keepClaim(r, time.Now().Add(p.c.Lease))
+	default:
 		r.ctx.end(causeOf(err))
-	case gone:
-		// Nothing was claimed: the broker delivers it to somebody else.
-		r.f.drop(r)
 	}
 }
 

@@ -26,7 +26,7 @@ type flow struct {
 	pending   int  // here, and not in a slot
 	busy      int  // slots: from the claim to the handler's return
 	unsettled int  // from the handler's return to the disposition
-	troubled  int  // claims that the store could not answer, and which will be repeated
+	troubled  int  // claims that the store could not answer and has not yet
 	live      *run // list of all that are not gone
 	count     int  // of live
 	stopped   bool // drain: nothing new starts
@@ -223,6 +223,7 @@ func (f *flow) disposed(r *run) {
 	default:
 		f.pending--
 	}
+	f.leaveTrouble(r)
 	if r.lane != nil {
 		back = f.advance(r)
 	}
@@ -310,7 +311,6 @@ func (f *flow) halt(set func()) {
 	for r := f.live; r != nil; r = r.next {
 		if r.retry != nil && r.retry.Stop() {
 			r.retry = nil
-			f.troubled--
 			back = append(back, r)
 		}
 	}
@@ -356,11 +356,6 @@ func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 	return false
 }
 
-// drop ends a run that has not been claimed and whose delivery was lost.
-func (f *flow) drop(r *run) {
-	f.p.finish(r, Disposition{Action: Leave}, "lost-before-claim")
-}
-
 // cutOff stops the flow and ends the handlers' contexts.
 func (f *flow) cutOff() {
 	f.stop()
@@ -392,28 +387,42 @@ func (f *flow) abandon() (ids []string) {
 	return ids
 }
 
+// answered is told that the store has answered a claim that it could not answer before.
+func (f *flow) answered(r *run) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leaveTrouble(r)
+	f.tell()
+}
+
+func (f *flow) leaveTrouble(r *run) {
+	if r.troubled {
+		r.troubled = false
+		f.troubled--
+	}
+}
+
 func (f *flow) abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.closed
 }
 
-// later repeats a claim that the store could not answer. While one waits, nothing is received.
+// later repeats a claim that the store could not answer. Until it is answered, nothing is received.
 func (f *flow) later(r *run, d time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped || f.paused || f.closed {
 		return false
 	}
-	f.troubled++
+	if !r.troubled {
+		r.troubled = true
+		f.troubled++
+	}
 	r.retry = time.AfterFunc(d, func() {
 		f.mu.Lock()
 		mine := r.retry != nil
-		if mine {
-			r.retry = nil
-			f.troubled--
-			f.tell()
-		}
+		r.retry = nil
 		f.mu.Unlock()
 		if mine {
 			f.p.claims.Add(r)

@@ -57,7 +57,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*P
 	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
 		Timeout:     min(c.Lease, hold),
 		Margin:      min(c.CallTimeout, min(c.Lease, hold)/6),
-		CallTimeout: c.CallTimeout,
+		CallTimeout: 2 * c.CallTimeout, // for two calls, one after the other
 		MaxBatch:    p.extendBatch(),
 		IsLost:      func(err error) bool { return errors.Is(err, errGone) },
 		OnLost:      p.lost,

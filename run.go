@@ -56,6 +56,7 @@ type run struct {
 	retry      *time.Timer
 	inSlot     bool
 	unsettled  bool
+	troubled   bool // the store could not answer its claim
 
 	phase  atomic.Uint32
 	joined atomic.Bool
