@@ -87,7 +87,7 @@ func TestCompleteTxCommit(t *testing.T) {
 		q := request("1")
 		j := &job{lease: claim(b, b.s, q), retain: time.Hour}
 		b.exec("UPDATE onceq_dedupe SET error_class = 'a', first_error = 'b', last_error = 'c'")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		tx, err := b.charge(j, map[string]int{"row": 7})
 		if err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestCompleteTxCrash(t *testing.T) {
 func TestCompleteTxStale(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		late := &job{lease: claim(b, b.s, request("1"))}
-		time.Sleep(31 * time.Second)
+		<-time.After(31 * time.Second)
 		now := claim(b, b.s, request("1"))
 		tx, err := b.charge(late, "late")
 		if !errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) {
@@ -228,7 +228,7 @@ func TestCompleteTxParked(t *testing.T) {
 		if _, err := b.s.Renew(b.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: q.TTL, Started: true}}); err != nil {
 			b.Fatal(err)
 		}
-		time.Sleep(31 * time.Second)
+		<-time.After(31 * time.Second)
 		cs, err := b.s.Claim(b.Context(), []dedupe.ClaimRequest{request("1")})
 		if err != nil || cs[0].Outcome != dedupe.IsParked {
 			b.Fatalf("takeover: %+v, %v", cs, err)
