@@ -36,10 +36,10 @@ func checkTable(s string) error {
 
 // statements is the SQL of one table.
 type statements struct {
-	table, fenceTable                                     string
-	schema                                                []string
-	initFence, readFence, writeFence                      string
-	read, write, remove, sweep, complete, completed, list string
+	table, fenceTable                          string
+	schema                                     []string
+	initFence, readFence, writeFence           string
+	read, write, remove, sweep, complete, list string
 }
 
 func newStatements(table string) statements {
@@ -63,7 +63,6 @@ func newStatements(table string) statements {
 		remove:     fill(`DELETE FROM {table} WHERE scope = ? AND key = ?`),
 		sweep:      fill(sweepRows),
 		complete:   fill(completeRow),
-		completed:  fill(`SELECT status FROM {table} WHERE scope = ? AND key = ? AND token = ?`),
 		list:       fill(`SELECT {columns} FROM {table} WHERE `),
 	}
 }

@@ -11,12 +11,22 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// The pauses between two tries for a lock that another connection holds. They are Go's timers, not
-// SQLite's busy handler, which would block a thread and know nothing of virtual time.
 const (
+	// A process that is never idle keeps the lock but for some 20 µs between two transactions, in which nobody else
+	// would find it free. So it lets go after each stint, for longer than others wait between two tries.
+	stint    = 20 * time.Millisecond
+	breather = 300 * time.Microsecond
+
 	firstPause = 100 * time.Microsecond
 	lastPause  = 5 * time.Millisecond
 )
+
+// pauseAfter is how long to wait before the next try for a lock that another connection holds. It grows with
+// the time already waited. It is Go's timer, not SQLite's busy handler, which would block a thread and
+// know nothing of virtual time.
+func pauseAfter(waited time.Duration) <-chan time.Time {
+	return time.After(min(max(waited/200, firstPause), lastPause))
+}
 
 // call is the part of one caller in a transaction.
 type call struct {
@@ -32,6 +42,7 @@ type writer struct {
 	db     *sql.DB
 	sql    *statements
 	busy   time.Duration
+	most   int             // entries of one transaction
 	life   context.Context // ends with close: nobody else may end a wait for a connection
 	cancel context.CancelFunc
 
@@ -45,7 +56,7 @@ type writer struct {
 }
 
 func newWriter(db *sql.DB, st *statements, busy time.Duration) *writer {
-	w := &writer{db: db, sql: st, busy: busy}
+	w := &writer{db: db, sql: st, busy: busy, most: maxBatch}
 	w.life, w.cancel = context.WithCancel(context.Background())
 	w.idle = sync.NewCond(&w.mu)
 	return w
@@ -113,20 +124,24 @@ func (w *writer) withdraw(c *call) bool {
 // run serves the queue until it is empty. Who waits is taken after the lock was won: the longer the wait,
 // the larger the batch.
 func (w *writer) run() {
-	pause := firstPause
+	begun := time.Now()
+	since := begun
 	for w.waiting() {
 		err := w.begin()
 		if isBusy(err) {
-			<-time.After(pause)
-			pause = min(2*pause, lastPause)
+			<-pauseAfter(time.Since(since))
+			begun = time.Now()
 			continue
 		}
-		pause = firstPause
 		batch := w.take()
 		if err == nil {
 			err = w.transact(batch)
 		}
 		answer(batch, err)
+		if since = time.Now(); since.Sub(begun) > stint {
+			<-time.After(breather)
+			begun = time.Now()
+		}
 	}
 }
 
@@ -147,7 +162,7 @@ func (w *writer) take() []*call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, entries := 0, 0
-	for n < len(w.queue) && (n == 0 || entries+w.queue[n].entries <= maxBatch) {
+	for n < len(w.queue) && (n == 0 || entries+w.queue[n].entries <= w.most) {
 		entries += w.queue[n].entries
 		n++
 	}
@@ -213,13 +228,12 @@ func (w *writer) transact(batch []*call) error {
 // commit waits where readers are in the way, as they may be without the write-ahead log: a transaction
 // whose commit was refused as busy is still open.
 func (w *writer) commit() error {
-	end := time.Now().Add(w.busy)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for since := time.Now(); ; {
 		_, err := w.session.exec("COMMIT")
-		if !isBusy(err) || time.Now().After(end) {
+		if !isBusy(err) || time.Since(since) >= w.busy {
 			return err
 		}
-		<-time.After(pause)
+		<-pauseAfter(time.Since(since))
 	}
 }
 
