@@ -146,7 +146,7 @@ func TestInProgressDelayIsClamped(t *testing.T) {
 }
 
 func TestReceiptIsHandedOver(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { pass(5 * time.Minute); return nil }
+	h := func(context.Context, *onceq.Job) error { takes(5 * time.Minute); return nil }
 	bubble(t, h, func(r *rig) {
 		r.send("a")
 		r.start()
@@ -169,7 +169,7 @@ func TestReceiptIsHandedOver(t *testing.T) {
 }
 
 func TestReceiptIsHandedOverOnSQS(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { pass(5 * time.Minute); return nil }
+	h := func(context.Context, *onceq.Job) error { takes(5 * time.Minute); return nil }
 	bubble(t, h, func(r *rig) {
 		r.send("a")
 		r.start()
@@ -184,7 +184,7 @@ func TestReceiptIsHandedOverOnSQS(t *testing.T) {
 }
 
 func TestAnotherMessageWithTheKeyIsNoHandOver(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { pass(time.Minute); return nil }
+	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
 	bubble(t, h, func(r *rig) {
 		first, second := message("a"), message("a")
 		first.Body, second.Body = []byte("first"), []byte("second")

@@ -163,7 +163,7 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 	if p.most.MaxTotal == 0 {
 		return d
 	}
-	left := r.received.Add(p.most.MaxTotal).Sub(now) - time.Second
+	left := p.totalLeft(r, now)
 	if left < p.most.MaxTotal/12 {
 		r.mu.Lock()
 		warn := !r.totalWarned
@@ -178,6 +178,16 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 		return 0
 	}
 	return min(d, left)
+}
+
+// totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
+func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
+	if p.most.MaxTotal == 0 {
+		return longest
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.received.Add(p.most.MaxTotal).Sub(now) - time.Second
 }
 
 func (r *run) deliveryEnd() time.Time {

@@ -25,9 +25,9 @@ func (w *Worker) ack(rs []*run) {
 // nack gives messages back.
 func (w *Worker) nack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
-		holds := make([]broker.Hold, len(rs))
+		holds, now := make([]broker.Hold, len(rs)), time.Now()
 		for i, r := range rs {
-			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: r.verdict.delay}
+			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: max(0, min(r.verdict.delay, w.p.totalLeft(r, now)))}
 		}
 		return w.c.Broker.Nack(ctx, holds)
 	}, w.nacks.Add)
@@ -45,7 +45,14 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	_, err := guard2(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
 	ctx.close()
 	if err == nil {
-		rs[0].f.gone(rs...)
+		for len(rs) > 0 { // those of an earlier, abandoned Run may be among them
+			n := 1
+			for n < len(rs) && rs[n].f == rs[0].f {
+				n++
+			}
+			rs[0].f.gone(rs[:n]...)
+			rs = rs[n:]
+		}
 		return
 	}
 	for i, r := range rs {

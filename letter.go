@@ -57,25 +57,44 @@ func (p *Processor) putBatch(rs []*run) {
 	for i, r := range rs {
 		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
-			out[i].Group = cmp.Or(r.key.Key, "onceq")
+			// The key itself may be longer than a group's name.
+			out[i].Group = EffectKey(r.key, "letter")
 		}
 	}
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	_, err := guard2(func() ([]string, error) { return p.c.DeadLetter.Send(ctx, out) })
 	ctx.close()
+	if len(rs) > 1 && isTogether(err) {
+		for i := range rs {
+			p.putBatch(rs[i : i+1])
+		}
+		return
+	}
 	for i, r := range rs {
 		p.put(r, broker.ErrAt(err, i))
 	}
+}
+
+// isTogether tells whether a batch was refused as a whole, such as for its bytes in all, which says nothing about its
+// entries.
+func isTogether(err error) bool {
+	var b *broker.BatchError
+	return isUnfit(err) && !errors.As(err, &b)
+}
+
+// isUnfit tells whether a letter will never be taken as it is.
+func isUnfit(err error) bool {
+	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
 }
 
 func (p *Processor) put(r *run, err error) {
 	switch {
 	case err == nil:
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
-	case errors.Is(err, broker.ErrTooLarge) && r.rare.fit+1 < dlq.Fits:
+	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
 		r.rare.fit++
 		p.letters.Add(r)
-	case errors.Is(err, broker.ErrTooLarge):
+	case isUnfit(err):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")

@@ -191,7 +191,8 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 					t.Errorf("the drain took %v", took)
 				}
 				for _, k := range keys {
-					if got := r.q.delays(k); !slices.Equal(got, []time.Duration{0}) {
+					// Twice, where the receive that was under way took it up again.
+					if got := r.q.delays(k); len(got) == 0 || len(got) > 2 || slices.Max(got) > 0 {
 						t.Errorf("%q was nacked with %v, want 0s", k, got)
 					}
 				}
@@ -247,7 +248,7 @@ func TestLostClaimCancelsAndIsLeft(t *testing.T) {
 }
 
 func TestLostClaimFoundAtSettle(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { pass(11 * time.Second); return nil }
+	h := func(context.Context, *onceq.Job) error { takes(11 * time.Second); return nil }
 	stolen(t, h, func(r *rig) {
 		pass(2 * time.Second)
 		r.wantOutcomes("a", "lease-lost")

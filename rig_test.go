@@ -143,8 +143,11 @@ func (r *rig) run(d time.Duration) {
 	}
 }
 
-// pass lets virtual time go by.
+// pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
 func pass(d time.Duration) { <-time.After(d); synctest.Wait() }
+
+// takes is a handler's work.
+func takes(d time.Duration) { <-time.After(d) }
 
 // send puts a message per text, "group/key" or "key"; the body is the key.
 func (r *rig) send(texts ...string) {

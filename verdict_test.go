@@ -275,7 +275,7 @@ func TestDrainCutsOff(t *testing.T) {
 
 func TestErrorBeforeTheCutIsCounted(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error {
-		pass(10 * time.Second)
+		takes(10 * time.Second)
 		return errBoom
 	}
 	synctest.Test(t, func(t *testing.T) {

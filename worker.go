@@ -201,7 +201,10 @@ func (w *Worker) warnRedrive(ctx context.Context) {
 	}
 	call := callContext(ctx, w.c.CallTimeout)
 	defer call.close()
-	receives, _, _, err := rp.RedrivePolicy(call)
+	receives, err := guard2(func() (int, error) {
+		n, _, _, err := rp.RedrivePolicy(call)
+		return n, err
+	})
 	switch most := w.c.Defaults.MaxAttempts; {
 	case err != nil:
 	case w.p.keep && receives == 0:
