@@ -61,7 +61,7 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 func TestTakeoverParks(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		q := r.store.occupy(t, "a", time.Minute, dedupe.Park)
-		if _, err := r.store.Store.Renew(t.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
+		if _, err := r.store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
@@ -119,7 +119,7 @@ func TestReceivesAreFewHoweverLongAJob(t *testing.T) {
 		r.start()
 		for range int(length / (10 * time.Second)) { // the other worker's heartbeat
 			pass(10 * time.Second)
-			if _, err := r.store.Store.Renew(t.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: 30 * time.Second}}); err != nil {
+			if _, err := r.store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: 30 * time.Second}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -218,7 +218,7 @@ func TestSameKeyTwiceInAReceive(t *testing.T) {
 // refused are messages for which no claim is won: a letter with fence 0, which never reopens.
 func TestRefused(t *testing.T) {
 	raw := func(r *rig, attributes map[string]string) {
-		if err := r.q.SendRaw(t.Context(), []byte("a"), attributes); err != nil {
+		if err := r.q.SendRaw(r.Context(), []byte("a"), attributes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -283,7 +283,7 @@ func (r *rig) putRaw(ms ...broker.Outgoing) {
 func TestForeignMessagesWithAKey(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		for range 2 {
-			if err := r.q.SendRaw(t.Context(), []byte("a"), nil); err != nil {
+			if err := r.q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
 				t.Fatal(err)
 			}
 		}

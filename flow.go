@@ -278,9 +278,6 @@ func (f *flow) unlink(r *run) {
 func (f *flow) gone(rs ...*run) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return
-	}
 	for _, r := range rs {
 		f.unlink(r)
 	}
@@ -294,6 +291,15 @@ func (f *flow) wait() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.count > 0 && !f.closed {
+		f.idle.Wait()
+	}
+}
+
+// waitAll returns when no delivery is left, also where the flow was abandoned.
+func (f *flow) waitAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.count > 0 {
 		f.idle.Wait()
 	}
 }
@@ -366,25 +372,26 @@ func (f *flow) cutOff() {
 	}
 }
 
-// abandon gives up what is still running: nothing of it is settled, acked or released any more, and its
-// leases are left to run out. It answers the jobs' ids.
-func (f *flow) abandon() (ids []string) {
+// abandon gives up what has not ended: nothing of it is settled, acked or released any more, and its leases are left
+// to run out. It answers those that it has ended itself.
+func (f *flow) abandon() (cut []*run) {
 	f.mu.Lock()
-	var left []*run
-	if !f.closed {
-		f.closed = true
-		for r := f.live; r != nil; r = r.next {
-			left = append(left, r)
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	for r := f.live; r != nil; r = r.next {
+		if r.advance(over) {
+			cut = append(cut, r)
 		}
+		f.p.leases.Release(&r.held)
+	}
+	for _, r := range cut {
+		f.unlink(r)
 	}
 	f.idle.Broadcast()
-	f.mu.Unlock()
-	for _, r := range left {
-		r.advance(over)
-		f.p.leases.Release(&r.held)
-		ids = append(ids, r.job.ID())
-	}
-	return ids
+	return cut
 }
 
 // answered is told that the store has answered a claim that it could not answer before.

@@ -66,7 +66,7 @@ func TestKeepInQueueLeavesItToTheRedrive(t *testing.T) {
 
 func TestKeepInQueueOfWhatIsRefused(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
-		if err := r.q.SendRaw(t.Context(), []byte("a"), nil); err != nil {
+		if err := r.q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
 			t.Fatal(err)
 		}
 		r.run(time.Second)

@@ -294,7 +294,7 @@ func TestLettersOnFIFOAreNotSwallowed(t *testing.T) {
 		r.run(time.Second)
 		first := r.letter(onceq.ClassPermanent)
 		// The replay, within the window, fails again: another fence, another letter.
-		if _, err := r.q.Send(t.Context(), []broker.Outgoing{{Body: first.Body, Meta: first.Meta, Group: "g"}}); err != nil {
+		if _, err := r.q.Send(r.Context(), []broker.Outgoing{{Body: first.Body, Meta: first.Meta, Group: "g"}}); err != nil {
 			t.Fatal(err)
 		}
 		r.run(time.Second)

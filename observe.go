@@ -18,7 +18,7 @@ type TimingRecord struct {
 	Type  string
 	Key   dedupe.Key
 	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, lease-lost, store-unreachable, unsettled or stale; a message
+	// in-progress, handed-back, handed-over, early, lease-lost, store-unreachable, unsettled, abandoned or stale; a message
 	// that could not be claimed has the class of its dead letter.
 	Outcome string
 	// ErrClass and Err tell of the failure, if there was one.

@@ -118,8 +118,9 @@ type Disposition struct {
 }
 
 // Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
-// goroutines, but never two for one delivery. It returns when all have ended or, near their Until, been
-// handed back. When ctx ends, what has not begun is handed back, and the handlers' contexts end.
+// goroutines, but never two for one delivery. It returns when all have ended or, near the earliest Until, been
+// handed back; a handler that runs on even so is left, with the outcome "abandoned". When ctx ends, what has not
+// begun is handed back, and the handlers' contexts end.
 //
 // The batch is the caller's bound on concurrency. Deliveries of one group run one after the other, in
 // their order.
@@ -142,6 +143,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 	})
 	runs, now := make([]*run, len(ds)), time.Now()
 	cut := time.Time{}
+	left := make(chan []*run, 1)
 	for i, d := range ds {
 		runs[i] = p.newRun(fl, d.Message, now)
 		runs[i].index = int32(i)
@@ -158,14 +160,19 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		settle := min(p.c.SettleTimeout, max(0, time.Until(cut)/2))
 		end := time.AfterFunc(time.Until(cut)-settle, fl.cutOff)
 		defer end.Stop()
-		hard := time.AfterFunc(time.Until(cut)-settle/5, func() { fl.abandon() })
+		hard := time.AfterFunc(time.Until(cut)-settle/5, func() { left <- fl.abandon() })
 		defer hard.Stop()
 	}
 	fl.offer(runs)
 	fl.wait()
 	if !fl.abandoned() {
 		starts.Wait()
+		return
 	}
+	for _, r := range <-left {
+		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
+	}
+	fl.waitAll()
 }
 
 func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {

@@ -130,20 +130,22 @@ func (w *Worker) keep(on bool) {
 // before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.paused = true
-	if w.flow != nil {
-		w.flow.pause()
+	f := w.flow
+	w.mu.Unlock()
+	if f != nil { // without the lock: an Observer is told, and may call the Worker
+		f.pause()
 	}
 }
 
 // Resume ends a Pause.
 func (w *Worker) Resume() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.paused = false
-	if w.flow != nil {
-		w.flow.resume()
+	f := w.flow
+	w.mu.Unlock()
+	if f != nil {
+		f.resume()
 	}
 }
 
@@ -153,17 +155,35 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 	w.acks.SetLinger(0)
 	cut := time.AfterFunc(w.c.DrainTimeout, f.cutOff)
 	defer cut.Stop()
-	left := make(chan []string, 1)
+	left := make(chan []*run, 1)
 	hard := time.AfterFunc(w.c.DrainTimeout+w.c.SettleTimeout, func() { left <- f.abandon() })
-	pollers.Wait()
-	f.wait()
-	if hard.Stop() {
+	defer hard.Stop()
+	ended := make(chan struct{})
+	go func() {
+		pollers.Wait()
+		f.wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		if !f.abandoned() {
+			return nil
+		}
+	case rs := <-left: // also where a receive does not end: what it brings is handed back
+		return abandonedJobs(rs)
+	}
+	return abandonedJobs(<-left)
+}
+
+func abandonedJobs(rs []*run) error {
+	if len(rs) == 0 {
 		return nil
 	}
-	if ids := <-left; len(ids) > 0 {
-		return &DrainError{Jobs: ids}
+	e := &DrainError{Jobs: make([]string, len(rs))}
+	for i, r := range rs {
+		e.Jobs[i] = r.job.ID()
 	}
-	return nil
+	return e
 }
 
 // hand is one of the goroutines that run handlers. A handler that ends its goroutine is replaced.
