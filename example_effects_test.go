@@ -1,0 +1,133 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// payments stands for a payment API that takes an idempotency key, as most do: a key that it has seen gives the first
+// answer again.
+type payments struct{ seen map[string]string }
+
+func (p *payments) charge(key string, cents int) string {
+	if id, ok := p.seen[key]; ok {
+		return id
+	}
+	id := fmt.Sprintf("charge-%d", len(p.seen)+1)
+	fmt.Printf("%s: %d cents\n", id, cents)
+	p.seen[key] = id
+	return id
+}
+
+// EffectKey is equal over all attempts of a job, so that the API charges once, though the worker does not know after
+// a crash or an error whether it had.
+func ExampleJob_EffectKey() {
+	api := &payments{seen: make(map[string]string)}
+	queue, dead, store := inMemory()
+	send(queue, "order-7", "")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				id := api.charge(j.EffectKey("charge"), 995)
+				if j.Attempt == 1 {
+					return onceq.RetryAfter(0, errors.New("no answer"))
+				}
+				fmt.Println("attempt", j.Attempt, "has", id)
+				return nil
+			}),
+			Store: store, Scope: "payments", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 2) {
+		fmt.Println(r.Outcome)
+	}
+	// Output:
+	// charge-1: 995 cents
+	// attempt 2 has charge-1
+	// retried
+	// done
+}
+
+// The key of an effect can be found without the job, such as by a support tool that looks a charge up. It depends on
+// the step, so that a job can have several effects, and its value never changes.
+func ExampleEffectKey() {
+	k := dedupe.Key{Scope: "payments", Key: "order-7"}
+	fmt.Println(onceq.EffectKey(k, "charge"))
+	fmt.Println(onceq.EffectKey(k, "mail"))
+	// Output:
+	// bfcb27719bfae15e86d71f9bbd3be95a
+	// dd06b802a42137e15a1b17a3504fc664
+}
+
+// A fence rises with every claim of a key. Where the effect's own database can compare, a worker that was
+// overtaken, and does not know it, changes nothing.
+func ExampleJob_Fence() {
+	var row struct {
+		fence uint64
+		state string
+	}
+	// As UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2 would.
+	update := func(state string, fence uint64) {
+		if fence >= row.fence {
+			row.state, row.fence = state, fence
+		}
+	}
+	queue, dead, store := inMemory()
+	send(queue, "order-7", "")
+	var first uint64
+	work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				if j.Attempt == 1 {
+					first = j.Fence()
+					return onceq.RetryAfter(0, errors.New("interrupted"))
+				}
+				update("shipped", j.Fence())
+				update("packed", first) // a late write of the first attempt
+				return nil
+			}),
+			Store: store, Scope: "orders", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 2)
+	fmt.Println(row.state)
+	// Output:
+	// shipped
+}
+
+// A timeout ends the handler's context; its cause tells which end it was.
+func ExampleErrTimeout() {
+	queue, dead, store := inMemory()
+	send(queue, "report-7", "")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				<-ctx.Done() // a query that takes too long
+				switch cause := context.Cause(ctx); {
+				case errors.Is(cause, onceq.ErrTimeout):
+					fmt.Println("too slow")
+				case errors.Is(cause, onceq.ErrLeaseLost):
+					fmt.Println("somebody else may work on this job now")
+				case errors.Is(cause, onceq.ErrDraining):
+					fmt.Println("the worker stops")
+				}
+				return ctx.Err()
+			}),
+			Store: store, Scope: "reports", DeadLetter: dead,
+			Defaults: onceq.JobOptions{Timeout: 10 * time.Millisecond, MaxAttempts: 1},
+		},
+		Broker: queue,
+	}, 1) {
+		fmt.Println(r.Outcome, r.ErrClass)
+		fmt.Println(r.Err)
+	}
+	// Output:
+	// too slow
+	// failed timeout
+	// context canceled (cut off: onceq: job timeout)
+}

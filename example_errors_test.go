@@ -1,0 +1,121 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq"
+)
+
+// An error means that the job is tried again later: after a backoff that doubles, until MaxAttempts are used up.
+func ExampleJobOptions() {
+	queue, dead, store := inMemory()
+	send(queue, "mail-7", "")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				return errors.New("the mail server is down")
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+			Defaults: onceq.JobOptions{
+				MaxAttempts: 3,
+				Backoff:     func(attempt int, err error) time.Duration { return time.Duration(attempt) * time.Millisecond },
+			},
+		},
+		Broker: queue,
+	}, 3) {
+		fmt.Printf("attempt %d: %s: %s\n", r.Attempt, r.Outcome, r.Err)
+	}
+	fmt.Println("dead letters:", len(letters(dead)))
+	// Output:
+	// attempt 1: retried: the mail server is down
+	// attempt 2: retried: the mail server is down
+	// attempt 3: failed: the mail server is down
+	// dead letters: 1
+}
+
+// Permanent says that repeating cannot help: the message becomes a dead letter at once.
+func ExamplePermanent() {
+	queue, dead, store := inMemory()
+	send(queue, "mail-7", "nobody@example.com")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				return onceq.Permanent(fmt.Errorf("%s: no such mailbox", j.Message.Body))
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 1) {
+		fmt.Println(r.Outcome, r.ErrClass)
+	}
+	for _, m := range letters(dead) {
+		fmt.Println(m.Meta.Dead.LastErr)
+	}
+	// Output:
+	// failed permanent
+	// nobody@example.com: no such mailbox
+}
+
+// RetryAfter says when to try again, as an HTTP API does with its Retry-After header.
+func ExampleRetryAfter() {
+	queue, dead, store := inMemory()
+	send(queue, "order-7", "")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				if j.Attempt == 1 {
+					return onceq.RetryAfter(5*time.Millisecond, errors.New("429 Too Many Requests"))
+				}
+				return nil
+			}),
+			Store: store, Scope: "payments", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 2) {
+		fmt.Println("attempt", r.Attempt, r.Outcome, r.Err)
+	}
+	// Output:
+	// attempt 1 retried 429 Too Many Requests
+	// attempt 2 done
+}
+
+// declined is an error of the program's own. Its class goes into records, logs and dead letters, so that these can
+// be counted and searched by it.
+type declined struct{ reason string }
+
+func (e declined) Error() string      { return "card declined: " + e.reason }
+func (e declined) ErrorClass() string { return "declined" }
+
+// An error with a method ErrorClass brings a class of its own, also when it is wrapped.
+func ExampleClassOf() {
+	fmt.Println(onceq.ClassOf(errors.New("timeout")))
+	fmt.Println(onceq.ClassOf(onceq.Permanent(errors.New("no such account"))))
+	fmt.Println(onceq.ClassOf(onceq.Permanent(fmt.Errorf("order 7: %w", declined{"no funds"}))))
+	// Output:
+	// error
+	// permanent
+	// declined
+}
+
+// New names the field that cannot be, and the limit.
+func ExampleConfigError() {
+	queue, dead, store := inMemory()
+	_, err := onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+			Store:   store, Scope: "payments", DeadLetter: dead,
+			Lease: 24 * time.Hour,
+		},
+		Broker: queue,
+	})
+	if bad, ok := errors.AsType[*onceq.ConfigError](err); ok {
+		fmt.Println(bad.Field)
+	}
+	fmt.Println(err)
+	// Output:
+	// Config.Lease
+	// onceq: Config.Lease: 24h0m0s is not within 100ms and 12h0m0s
+}

@@ -1,0 +1,104 @@
+package onceq_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// A producer that does not know onceq sends no key. Config.Key finds it: in the body, or in an attribute. Never use
+// the message's id: the producer's retry has another.
+func ExampleProcessorConfig_key() {
+	ctx := context.Background()
+	queue, dead, store := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				fmt.Println("running", j.Key())
+				return nil
+			}),
+			Key: func(m *broker.Message) (dedupe.Key, error) {
+				var upload struct{ Object, Version string }
+				if err := json.Unmarshal(m.Body, &upload); err != nil {
+					return dedupe.Key{}, err
+				}
+				return dedupe.Key{Key: upload.Object + "@" + upload.Version}, nil
+			},
+			Store: store, Scope: "uploads", DeadLetter: dead,
+		},
+		Broker: queue,
+	}
+	for _, body := range []string{
+		`{"Object":"a.png","Version":"3"}`,
+		`{"Object":"a.png","Version":"3"}`, // the bucket tells it twice
+		`{"Object":"a.png","Version":"4"}`,
+		`hello`,
+	} {
+		if err := queue.SendRaw(ctx, []byte(body), nil); err != nil {
+			fmt.Println(err)
+		}
+		for _, r := range work(c, 1) {
+			fmt.Println(r.Outcome)
+		}
+	}
+	// Output:
+	// running uploads/a.png@3
+	// done
+	// already-done
+	// running uploads/a.png@4
+	// done
+	// no-key
+}
+
+// A fingerprint finds two jobs that share a key by mistake. The second is not taken for a duplicate, whose loss
+// nobody would see, but is a dead letter.
+func ExampleProcessorConfig_fingerprint() {
+	queue, dead, store := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+			Fingerprint: func(m *broker.Message) []byte {
+				sum := sha256.Sum256(m.Body)
+				return sum[:]
+			},
+			Store: store, Scope: "payments", DeadLetter: dead,
+		},
+		Broker: queue,
+	}
+	for _, body := range []string{"995 cents", "995 cents", "450 cents"} {
+		send(queue, "order-7", body)
+		for _, r := range work(c, 1) {
+			fmt.Println(body, r.Outcome)
+		}
+	}
+	// Output:
+	// 995 cents done
+	// 995 cents already-done
+	// 450 cents mismatch
+}
+
+// Scopes keep kinds of work apart in one store: the same key in two scopes is two jobs.
+func ExampleJob_Key() {
+	queue, dead, store := inMemory()
+	for _, scope := range []string{"payments", "mails"} {
+		send(queue, "order-7", "")
+		work(onceq.Config{
+			ProcessorConfig: onceq.ProcessorConfig{
+				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+					fmt.Println("running", j.Key())
+					return nil
+				}),
+				Store: store, Scope: scope, DeadLetter: dead,
+			},
+			Broker: queue,
+		}, 1)
+	}
+	// Output:
+	// running payments/order-7
+	// running mails/order-7
+}

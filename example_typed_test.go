@@ -1,0 +1,132 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// JSON decodes the body. One that does not decode is a dead letter at once: repeating would not change it.
+func ExampleJSON() {
+	type mail struct{ To string }
+	queue, dead, store := inMemory()
+	send(queue, "mail-7", `{"To":"ada@example.com"}`)
+	send(queue, "mail-8", `{"To":`)
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.JSON(func(ctx context.Context, j *onceq.Job, m mail) error {
+				fmt.Println("to", m.To)
+				return nil
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 2) {
+		fmt.Printf("%s: %s %q\n", r.Key.Key, r.Outcome, r.ErrClass)
+	}
+	// Output:
+	// to ada@example.com
+	// mail-7: done ""
+	// mail-8: failed "decode"
+}
+
+// JSONResult keeps what the handler returns with the key, for whoever asks later.
+func ExampleJSONResult() {
+	type order struct{ Cents int }
+	type receipt struct{ Number string }
+	queue, dead, store := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.JSONResult(func(ctx context.Context, j *onceq.Job, o order) (receipt, error) {
+				fmt.Println("charging", o.Cents)
+				return receipt{"R-1"}, nil
+			}),
+			Store: store, Scope: "payments", DeadLetter: dead,
+		},
+		Broker: queue,
+	}
+	for range 2 { // the second time, the producer tries again
+		send(queue, "order-7", `{"Cents":995}`)
+		for _, r := range work(c, 1) {
+			fmt.Printf("%s %s\n", r.Outcome, r.Result)
+		}
+	}
+	// Output:
+	// charging 995
+	// done {"Number":"R-1"}
+	// already-done {"Number":"R-1"}
+}
+
+// Result reads what became of a job: here, a web page that polls for its receipt.
+func ExampleResult() {
+	type receipt struct{ Number string }
+	ctx := context.Background()
+	queue, dead, store := inMemory()
+	key := dedupe.Key{Scope: "payments", Key: "order-7"}
+
+	_, status, err := onceq.Result[receipt](ctx, store, key)
+	fmt.Println(status, err)
+
+	send(queue, "order-7", `{}`)
+	work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.JSONResult(func(context.Context, *onceq.Job, struct{}) (receipt, error) {
+				return receipt{"R-1"}, nil
+			}),
+			Store: store, Scope: "payments", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 1)
+	r, status, err := onceq.Result[receipt](ctx, store, key)
+	fmt.Println(status, r.Number, err)
+	// Output:
+	// none <nil>
+	// done R-1 <nil>
+}
+
+// SetResult keeps any bytes with the key.
+func ExampleJob_SetResult() {
+	queue, dead, store := inMemory()
+	send(queue, "thumb-7", "")
+	for _, r := range work(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				return j.SetResult([]byte("s3://thumbs/7.png"))
+			}),
+			Store: store, Scope: "thumbs", DeadLetter: dead,
+		},
+		Broker: queue,
+	}, 1) {
+		fmt.Printf("%s %s\n", r.Outcome, r.Result)
+	}
+	// Output:
+	// done s3://thumbs/7.png
+}
+
+// NoStore says aloud that there is no store: each job runs at least once, and what needs a record fails.
+func ExampleNoStore() {
+	queue, dead, _ := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				fmt.Println("cache warmed, fence", j.Fence())
+				return nil
+			}),
+			Store: onceq.NoStore, Scope: "cache", DeadLetter: dead,
+		},
+		Broker: queue,
+	}
+	for range 2 {
+		send(queue, "page-7", "")
+		work(c, 1)
+	}
+	_, _, err := onceq.Result[string](context.Background(), onceq.NoStore, dedupe.Key{Scope: "cache", Key: "page-7"})
+	fmt.Println(errors.Is(err, onceq.ErrNoStore))
+	// Output:
+	// cache warmed, fence 0
+	// cache warmed, fence 0
+	// true
+}

@@ -1,0 +1,154 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+)
+
+// A producer that got no answer sends its job again. The second message is acked without a run.
+func ExampleWorker() {
+	queue, dead, store := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				fmt.Printf("mail about %s\n", j.Message.Body)
+				return nil
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+		},
+		Broker: queue,
+	}
+	for range 2 {
+		send(queue, "mail-7", "order 7")
+		for _, r := range work(c, 1) {
+			fmt.Println(r.Key.Key, r.Outcome)
+		}
+	}
+	// Output:
+	// mail about order 7
+	// mail-7 done
+	// mail-7 already-done
+}
+
+// When its context ends, Run receives nothing more and lets the running handlers end. What they have done is
+// settled and acked before it returns.
+func ExampleWorker_Run() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	queue, dead, store := inMemory()
+	worker := must(onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				stop() // such as SIGTERM, in the middle of a job
+				fmt.Println("goes on:", ctx.Err() == nil)
+				return nil
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+		},
+		Broker:       queue,
+		DrainTimeout: time.Minute,
+	}))
+	send(queue, "mail-7", "order 7")
+	fmt.Println("Run:", worker.Run(ctx))
+	depth := must(queue.Depth(context.Background()))
+	fmt.Println("left in the queue:", depth.Visible+depth.InFlight)
+	// Output:
+	// goes on: true
+	// Run: <nil>
+	// left in the queue: 0
+}
+
+// A handler that runs on after DrainTimeout is told by its context. What it has not done is handed back, and that does
+// not count as an attempt.
+func ExampleConfig_drainTimeout() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	queue, dead, store := inMemory()
+	worker := must(onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				stop()
+				<-ctx.Done()
+				fmt.Println(context.Cause(ctx))
+				return context.Cause(ctx)
+			}),
+			Store: store, Scope: "exports", DeadLetter: dead,
+		},
+		Broker:       queue,
+		DrainTimeout: -1, // no time at all
+	}))
+	send(queue, "export-1", "")
+	fmt.Println("Run:", worker.Run(ctx))
+	depth := must(queue.Depth(context.Background()))
+	fmt.Println("for the next worker:", depth.Visible)
+	// Output:
+	// onceq: worker is draining
+	// Run: <nil>
+	// for the next worker: 1
+}
+
+// A handler that does not listen to its context is abandoned at the hard end: Run names its job, which will be
+// delivered again when its leases have run out.
+func ExampleDrainError() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	queue, dead, store := inMemory()
+	forever := make(chan struct{})
+	defer close(forever)
+	worker := must(onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				stop()
+				<-forever
+				return nil
+			}),
+			Store: store, Scope: "exports", DeadLetter: dead,
+			SettleTimeout: 10 * time.Millisecond,
+		},
+		Broker: queue, DrainTimeout: -1,
+	}))
+	m := broker.Outgoing{Meta: &broker.Meta{ID: "export-1"}}
+	_ = onceq.SendOne(ctx, queue, &m)
+
+	err := worker.Run(ctx)
+	if late, ok := errors.AsType[*onceq.DrainError](err); ok {
+		fmt.Println("unfinished:", late.Jobs)
+	}
+	// Output:
+	// unfinished: [export-1]
+}
+
+// A pause lets running handlers go on, and nothing new start. What had been received goes back to the queue.
+func ExampleWorker_Pause() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	queue, dead, store := inMemory()
+	worker := must(onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				fmt.Println("done:", j.Key().Key)
+				stop()
+				return nil
+			}),
+			Store: store, Scope: "mails", DeadLetter: dead,
+		},
+		Broker: queue,
+	}))
+	worker.Pause() // such as while the mail server is down; Run may be under way
+	ended := make(chan error)
+	go func() { ended <- worker.Run(ctx) }()
+	send(queue, "mail-7", "order 7")
+	fmt.Println("paused, and in the queue:", must(queue.Depth(ctx)).Visible)
+
+	worker.Resume()
+	fmt.Println("Run:", <-ended)
+	// Output:
+	// paused, and in the queue: 1
+	// done: mail-7
+	// Run: <nil>
+}
