@@ -2,7 +2,9 @@ package onceq_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,9 +39,16 @@ func Example_longJob() {
 	// heartbeat: true
 }
 
-// inBubble runs f in virtual time. A test does that by synctest.Test alone; an example has no *testing.T.
+// inBubble runs f in virtual time. A test does that by synctest.Test alone; an example has no *testing.T. The flags -v,
+// -count and -cpu are for the tests themselves: here they would show in the example's output.
 func inBubble(f func()) {
+	verbose := flag.Lookup("test.v").Value
+	defer func(was string) { _ = verbose.Set(was) }(verbose.String())
+	_ = verbose.Set("false")
+	var once sync.Once
 	testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
-		Name: "example", F: func(t *testing.T) { synctest.Test(t, func(*testing.T) { f() }) },
+		Name: "example", F: func(t *testing.T) {
+			once.Do(func() { synctest.Test(t, func(*testing.T) { f() }) })
+		},
 	}})
 }

@@ -2,7 +2,9 @@ package onceqtest_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,9 +40,14 @@ func ExampleRig() {
 	// 2 runs, same key: true
 }
 
-// run is what a test function does by itself; an example has no *testing.T.
+// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count and -cpu are for the
+// tests themselves: here they would show in the example's output.
 func run(test func(t *testing.T)) {
+	verbose := flag.Lookup("test.v").Value
+	defer func(was string) { _ = verbose.Set(was) }(verbose.String())
+	_ = verbose.Set("false")
+	var once sync.Once
 	testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
-		Name: "example", F: func(t *testing.T) { synctest.Test(t, test) },
+		Name: "example", F: func(t *testing.T) { once.Do(func() { synctest.Test(t, test) }) },
 	}})
 }
