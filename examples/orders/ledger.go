@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// The ledger has no unique constraint: it would refuse the second charge, and hide what the workers do.
+const ledgerSchema = `
+CREATE TABLE IF NOT EXISTS charges (
+	order_id   TEXT    NOT NULL,
+	customer   TEXT    NOT NULL,
+	cents      INTEGER NOT NULL,
+	currency   TEXT    NOT NULL,
+	item_cents INTEGER NOT NULL,
+	worker     TEXT    NOT NULL,
+	at         TEXT    NOT NULL
+);
+CREATE INDEX IF NOT EXISTS charges_order ON charges (order_id);`
+
+// openLedger opens a pool on the ledger's file. Two connections are what a worker can use: one is the store's, the
+// other is for the handlers' transactions, which wait their turn for it in the pool rather than in SQLite.
+func openLedger(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(2)
+	return db, nil
+}
+
+// makeLedger makes the file and its tables where they are missing.
+func makeLedger(ctx context.Context, path string, fresh bool) error {
+	if fresh {
+		for _, f := range []string{path, path + "-wal", path + "-shm"} {
+			if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
+				return err
+			}
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	db, err := openLedger(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, ledgerSchema); err != nil {
+		return fmt.Errorf("making the ledger %s: %w", path, err)
+	}
+	store, err := sqlitestore.New(db, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Migrate(ctx)
+}
+
+// insertCharge is the effect that must happen once.
+func insertCharge(ctx context.Context, tx *sql.Tx, o order, worker string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO charges (order_id, customer, cents, currency, item_cents, worker, at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		o.ID, o.Customer, o.Cents, o.Currency, o.itemCents(), worker, time.Now().UTC().Format(time.RFC3339Nano))
+	return err
+}
+
+// The audit's questions, asked of the table of charges and of temporary ones: the CSV file's rows, and the keys in the
+// dead-letter queue. A good order is one that is not poison; a slow one is good too.
+const (
+	askCharges    = `SELECT count(*) FROM charges`
+	askMissing    = `SELECT count(*) FROM expected WHERE kind <> 'poison' AND id NOT IN (SELECT order_id FROM charges)`
+	askDoubled    = `SELECT count(*) FROM (SELECT order_id FROM charges GROUP BY order_id HAVING count(*) > 1)`
+	askSurplus    = `SELECT count(*) - count(DISTINCT order_id) FROM charges`
+	askMost       = `SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM charges GROUP BY order_id)`
+	askAmounts    = `SELECT count(*) FROM charges c JOIN expected e ON e.id = c.order_id WHERE c.cents <> e.cents OR c.currency <> e.currency`
+	askPoisonPaid = `SELECT count(*) FROM charges c JOIN expected e ON e.id = c.order_id WHERE e.kind = 'poison'`
+	askPoisonLost = `SELECT count(*) FROM expected WHERE kind = 'poison' AND id NOT IN (SELECT id FROM letters)`
+	askGoodDead   = `SELECT count(*) FROM expected WHERE kind <> 'poison' AND id IN (SELECT id FROM letters)`
+)
+
+// audit is what the ledger says.
+type audit struct {
+	good, poison int // in the file
+	charges      int // in the ledger
+	missing      int // good orders without a charge
+	doubled      int // orders with more than one
+	surplus      int // charges beyond the first of their order
+	most         int // charges of one order
+	amounts      int // charges that differ from their order
+	poisonPaid   int
+	poisonLost   int // poison orders that are not in the dead-letter queue
+	goodDead     int // good orders that are
+}
+
+// holds tells whether the promise was kept.
+func (a *audit) holds() bool {
+	return a.missing+a.doubled+a.amounts+a.poisonPaid+a.poisonLost+a.goodDead == 0
+}
+
+// auditLedger compares the ledger and the dead-letter queue with the file.
+func auditLedger(ctx context.Context, path string, rows []row, letters map[string]string) (*audit, error) {
+	db, err := openLedger(path)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx) // temporary tables belong to one connection
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing in it is worth keeping
+
+	_, err = tx.ExecContext(ctx, `CREATE TEMP TABLE expected (id TEXT PRIMARY KEY, cents TEXT, currency TEXT, kind TEXT);
+		CREATE TEMP TABLE letters (id TEXT PRIMARY KEY)`)
+	if err != nil {
+		return nil, err
+	}
+	a := &audit{}
+	for _, r := range rows {
+		if r.kind == poison {
+			a.poison++
+		} else {
+			a.good++
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO expected VALUES (?, ?, ?, ?)`, r.id, r.cents, r.currency, r.kind); err != nil {
+			return nil, err
+		}
+	}
+	for id := range letters {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO letters VALUES (?)`, id); err != nil {
+			return nil, err
+		}
+	}
+	for query, answer := range map[string]*int{
+		askCharges: &a.charges, askMissing: &a.missing, askDoubled: &a.doubled, askSurplus: &a.surplus, askMost: &a.most,
+		askAmounts: &a.amounts, askPoisonPaid: &a.poisonPaid, askPoisonLost: &a.poisonLost, askGoodDead: &a.goodDead,
+	} {
+		if err := tx.QueryRowContext(ctx, query).Scan(answer); err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.Join(strings.Fields(query), " "), err)
+		}
+	}
+	return a, nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is what came of a run.
+type result struct {
+	d             *demo
+	before, after *audit
+	classes       map[string]string // of the dead letters, by order
+	letters       int
+	took          time.Duration
+}
+
+func (r *result) newCharges() int { return r.after.charges - r.before.charges }
+
+func (r *result) print(w io.Writer) {
+	r.happened(w)
+	if r.d.o.naive {
+		r.naive(w)
+	} else {
+		r.proof(w)
+	}
+}
+
+// table aligns its lines: a name, a number, a remark.
+type table struct{ w io.Writer }
+
+func (t table) line(name string, n int, remark string, args ...any) {
+	remark = fmt.Sprintf(remark, args...)
+	fmt.Fprintln(t.w, strings.TrimRight(fmt.Sprintf("  %-26s %7s   %s", name, group(n), remark), " "))
+}
+
+func (t table) list(counted map[string]int) {
+	names := slices.SortedFunc(maps.Keys(counted), func(a, b string) int {
+		return cmp.Or(counted[b]-counted[a], strings.Compare(a, b))
+	})
+	for _, name := range names {
+		t.line("  "+name, counted[name], "")
+	}
+}
+
+func (r *result) happened(w io.Writer) {
+	d, c := r.d, &r.d.counts
+	sent, receives := int(c.sent.Load()), int(c.receives.Load())
+	fmt.Fprintf(w, "What happened in %.1f s\n\n", r.took.Seconds())
+	t := table{w}
+	t.line("messages sent", sent, "%s of them duplicates", group(sent-len(d.rows)))
+	t.line("receives", receives, "%s more than messages", group(receives-sent))
+	crashes := d.plan.crashes()
+	switch missed := d.o.crashes - len(crashes); {
+	case missed == 0:
+		t.line("crashes", len(crashes), "")
+	default:
+		t.line("crashes", len(crashes), "%d more were planned at points that no worker came to", missed)
+	}
+	t.list(tallied(crashes))
+	t.line("attempts", int(c.attempts.Load()), "runs of the handler")
+	if !d.o.naive {
+		t.line("heartbeats", int(c.beats.Load()), "times a message was kept hidden for longer")
+		t.line("found done already", int(c.alreadyDone.Load()), "deliveries acked without a run")
+		t.line("found in progress", int(c.inProgress.Load()), "deliveries put off while another ran")
+	}
+	t.line("dead letters", r.letters, "of %s orders", group(len(r.classes)))
+	if !d.o.naive {
+		t.list(tallied(slices.Collect(maps.Values(r.classes))))
+	}
+	t.line("charged before this run", r.before.charges, "")
+	t.line("new charges", r.newCharges(), "")
+	fmt.Fprintln(w)
+}
+
+func tallied[S ~string](all []S) map[string]int {
+	n := make(map[string]int)
+	for _, s := range all {
+		n[string(s)]++
+	}
+	return n
+}
+
+func (r *result) proof(w io.Writer) {
+	a := r.after
+	fmt.Fprintf(w, "The proof, asked of the ledger in SQL\n\n")
+	t := table{w}
+	check := func(name string, n int) {
+		verdict := "ok"
+		if n != 0 {
+			verdict = "FAILED"
+		}
+		t.line(name, n, "%s", verdict)
+	}
+	t.line("good orders", a.good, "")
+	check("not charged", a.missing)
+	check("charged more than once", a.doubled)
+	check("charged another amount", a.amounts)
+	check("among the dead letters", a.goodDead)
+	t.line("poison orders", a.poison, "")
+	check("charged", a.poisonPaid)
+	check("not in the dead letters", a.poisonLost)
+	fmt.Fprintln(w)
+	switch {
+	case !a.holds():
+		fmt.Fprintf(w, "The promise was broken. This is a bug: please report it with -seed %d.\n\n", r.d.o.seed)
+	case r.before.charges > 0 && r.newCharges() == 0:
+		fmt.Fprintf(w, "All %s orders had been charged before; nobody was charged again.\n\n", group(a.good))
+	default:
+		fmt.Fprint(w, "Each good order was charged exactly once, although messages came twice and workers died: the charge\n"+
+			"and the record of the order's key are one transaction, and the key is asked before every run.\n"+
+			"Next: run it again (no new charge), or with -no-onceq to see what a plain loop does.\n\n")
+	}
+}
+
+func (r *result) naive(w io.Writer) {
+	a := r.after
+	fmt.Fprintf(w, "What the ledger says\n\n")
+	t := table{w}
+	t.line("good orders", a.good, "")
+	t.line("not charged", a.missing, "")
+	t.line("charged more than once", a.doubled, "up to %d times", a.most)
+	t.line("charges too many", a.surplus, "")
+	t.line("among the dead letters", a.goodDead, "")
+	t.line("poison orders", a.poison, "")
+	t.line("charged", a.poisonPaid, "")
+	fmt.Fprintf(w, "\nA plain loop charges again whenever a message comes again: sent twice, still being worked on when its\n"+
+		"visibility timeout ends, or left behind by a crash. Poison comes back until the queue gives up after\n"+
+		"%d receives, and says nothing of why; slow orders are taken for poison, though they were charged.\n\n", naiveReceives)
+}
