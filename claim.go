@@ -215,6 +215,8 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
 		p.holdClaim(r, c.Lease.Deadline, lost)
+	} else if !r.f.o.holds && r.opts.timeout > 0 {
+		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
 	}
 	if lost && r.grouped() {
 		// The message is delivered again, and the group's order goes by its deliveries.

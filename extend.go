@@ -51,7 +51,9 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	var at []int
 	for i, r := range rs {
 		r.mu.Lock()
-		r.beats++
+		if r.claimHeld || r.f.o.holds {
+			r.beats++
+		}
 		if r.claimHeld {
 			batch = append(batch, dedupe.Renewal{Key: r.key, Token: r.token, TTL: p.leaseFor(r)})
 			at = append(at, i)
