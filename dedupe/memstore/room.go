@@ -26,12 +26,12 @@ func (s *Store) makeRoom(now time.Time) bool {
 	for !s.reserve() {
 		next, oldest := 0, 0
 		firstExpiry, firstDone := int64(never), int64(never)
-		for i := range s.shards {
-			sh := &s.shards[i]
-			if t := sh.nextExpiry.Load(); t < firstExpiry {
+		for i := range s.marks {
+			m := &s.marks[i]
+			if t := m.nextExpiry.Load(); t < firstExpiry {
 				next, firstExpiry = i, t
 			}
-			if t := sh.oldestDone.Load(); t < firstDone {
+			if t := m.oldestDone.Load(); t < firstDone {
 				oldest, firstDone = i, t
 			}
 		}

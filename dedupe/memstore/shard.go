@@ -28,6 +28,11 @@ type entry struct {
 	expiry int64   // rec.Expires by the shard's clock, while queued
 }
 
+// marks are what makeRoom sees of a shard without its mutex, by the shard's clock: when the next record expires and
+// when the oldest done one was finished; never = there is none. They lie together, so that looking at
+// all of them touches little memory.
+type marks struct{ nextExpiry, oldestDone atomic.Int64 }
+
 // shard is a part of the store with its own mutex. No two are ever locked at once.
 type shard struct {
 	mu    sync.Mutex
@@ -39,19 +44,17 @@ type shard struct {
 	queue queue   // every record that expires
 	done  list    // done records, the oldest first
 
-	// What makeRoom looks at without the mutex: when the next record expires and when the oldest
-	// done one was finished, by the shard's clock; never = there is none.
-	nextExpiry, oldestDone atomic.Int64
+	marks *marks
 
 	_ [64]byte // the neighbour's mutex is on another cache line
 }
 
-func (sh *shard) init(born time.Time) {
-	sh.born = born
+func (sh *shard) init(born time.Time, m *marks) {
+	sh.born, sh.marks = born, m
 	sh.done.which = inDone
 	sh.queue.inOrder.which = inQueue
-	sh.nextExpiry.Store(never)
-	sh.oldestDone.Store(never)
+	sh.marks.nextExpiry.Store(never)
+	sh.marks.oldestDone.Store(never)
 }
 
 // clock is t as a number. Counted from the store's birth it follows the monotonic clock and
@@ -121,11 +124,11 @@ func (sh *shard) publish() {
 		oldest = sh.clock(e.rec.Finished)
 	}
 	// A store is dearer than a load, and the first of a long queue seldom changes.
-	if sh.nextExpiry.Load() != next {
-		sh.nextExpiry.Store(next)
+	if sh.marks.nextExpiry.Load() != next {
+		sh.marks.nextExpiry.Store(next)
 	}
-	if sh.oldestDone.Load() != oldest {
-		sh.oldestDone.Store(oldest)
+	if sh.marks.oldestDone.Load() != oldest {
+		sh.marks.oldestDone.Store(oldest)
 	}
 }
 

@@ -55,6 +55,7 @@ func nextFence() uint64 { return fences.Add(1) }
 // Store is a [dedupe.Store] in memory. Make one with [New].
 type Store struct {
 	shards []shard
+	marks  []marks // of the shards
 	seed   maphash.Seed
 	born   time.Time // the origin of the shards' clock
 	limits dedupe.Limits
@@ -90,6 +91,7 @@ func New(o *Options) (*Store, error) {
 	raiseFences(uint64(max(1, now.UnixMicro())))
 	s := &Store{
 		shards: make([]shard, shardCount),
+		marks:  make([]marks, shardCount),
 		seed:   maphash.MakeSeed(),
 		born:   now,
 		limits: dedupe.Limits{MaxResult: result, MaxBatch: batch},
@@ -97,7 +99,7 @@ func New(o *Options) (*Store, error) {
 		logger: o.Logger,
 	}
 	for i := range s.shards {
-		s.shards[i].init(now)
+		s.shards[i].init(now, &s.marks[i])
 	}
 	return s, nil
 }

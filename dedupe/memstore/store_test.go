@@ -208,6 +208,20 @@ func TestNeverEvicted(t *testing.T) {
 	}
 }
 
+// An expired record that is claimed again is a claim like any other.
+func TestReclaimedIsNotEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTester(t, &Options{MaxRecords: 2})
+		s.put("a", dedupe.Done, retain)
+		time.Sleep(2 * retain)
+		s.put("a", dedupe.Claimed, 0)
+		s.put("b", dedupe.Done, retain)
+		s.put("c", dedupe.Done, retain)
+		s.wantKept("a", "c")
+		checkStructure(t, s.Store)
+	})
+}
+
 func (t *tester) fence(key string) uint64 {
 	t.Helper()
 	rs, err := t.Store.Get(t.Context(), []dedupe.Key{name(key)})
@@ -417,4 +431,68 @@ func TestListEndsWhenCancelled(t *testing.T) {
 	if seen != 3 || errs != 1 {
 		t.Errorf("after a cancellation at the third record there were %d records and %d errors", seen, errs)
 	}
+}
+
+// A record that changes while a list goes on must still be what was asked for when its turn comes.
+func TestListChecksAgain(t *testing.T) {
+	s := newTester(t, nil)
+	s.put("a", dedupe.Claimed, 0)
+	_, token := s.claimOne("b")
+	var got []string
+	for r, err := range s.List(t.Context(), dedupe.Query{Status: dedupe.Claimed}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r.Key.Key)
+		if _, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: name("b"), Token: token, To: dedupe.Done}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, []string{"a"}) {
+		t.Errorf("the list of claimed records gave %q, want a alone", got)
+	}
+}
+
+// While a claim makes room its shard is unlocked, and another may make the same record.
+func TestOneWinnerInAFullStore(t *testing.T) {
+	const most, workers = 4, 4
+	s := newTester(t, &Options{MaxRecords: most})
+	for i := range most {
+		s.put(fmt.Sprint("old", i), dedupe.Done, 0)
+	}
+	for round := range 2000 {
+		key := name(fmt.Sprint("new", round))
+		var won [workers]bool
+		var wg sync.WaitGroup
+		gate := make(chan struct{})
+		for w := range workers {
+			q := []dedupe.ClaimRequest{{Key: key, Token: dedupe.Token{2, byte(w)}, TTL: ttl}}
+			wg.Go(func() {
+				<-gate
+				cs, err := s.Claim(t.Context(), q)
+				if err != nil || cs[0].Err != nil {
+					t.Error(err, cs)
+					return
+				}
+				if won[w] = cs[0].Outcome == dedupe.Won; !won[w] {
+					return
+				}
+				if _, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: key, Token: q[0].Token, To: dedupe.Done}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(gate)
+		wg.Wait()
+		n := 0
+		for _, w := range won {
+			if w {
+				n++
+			}
+		}
+		if n != 1 || s.Len() > most {
+			t.Fatalf("round %d: %d callers have won, and there are %d records; want 1 and at most %d", round, n, s.Len(), most)
+		}
+	}
+	checkStructure(t, s.Store)
 }

@@ -1,0 +1,204 @@
+package dedupetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+func (s *shop) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]*dedupe.Record, len(ks))
+	for i, k := range ks {
+		out[i] = s.read(s.records[s.under(k)])
+	}
+	return out, nil
+}
+
+// read is r as others see it; nil where it is absent.
+func (s *shop) read(r *dedupe.Record) *dedupe.Record {
+	now := s.now()
+	switch {
+	case r == nil || r.Status == 0, r.Expired(now):
+		return nil
+	case s.is("parked expires") && r.Status == dedupe.Parked && !now.Before(r.Expires):
+		return nil
+	case s.is("records shared"):
+		return r
+	}
+	return r.Clone()
+}
+
+func (s *shop) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		if err := s.enter(ctx); err != nil {
+			yield(nil, err)
+			if s.is("list goes on after its error") {
+				yield(nil, err)
+			}
+			return
+		}
+		var rs []*dedupe.Record
+		for _, r := range s.records {
+			if r = s.read(r); r != nil && s.selects(&q, r) {
+				rs = append(rs, r)
+			}
+		}
+		s.mu.Unlock()
+		slices.SortFunc(rs, func(a, b *dedupe.Record) int {
+			if s.is("list ignores case in its order") {
+				return compareKeys(dedupe.Key{Scope: strings.ToLower(a.Key.Scope), Key: strings.ToLower(a.Key.Key)},
+					dedupe.Key{Scope: strings.ToLower(b.Key.Scope), Key: strings.ToLower(b.Key.Key)})
+			}
+			return compareKeys(a.Key, b.Key)
+		})
+		if s.is("list by pages of 1000") {
+			rs = rs[:min(len(rs), 1000)]
+		}
+		if s.is("list repeats") && len(rs) > 1 {
+			rs = append(rs, rs[0])
+		}
+		for i, r := range rs {
+			if q.Limit > 0 && i >= q.Limit && !s.is("limit ignored") || !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shop) selects(q *dedupe.Query, r *dedupe.Record) bool {
+	k, prefix := r.Key.Key, q.Prefix
+	if s.is("prefix as LIKE does") {
+		k, prefix = strings.ToLower(k), strings.TrimRight(strings.ToLower(prefix), "%")
+	}
+	return (q.Scope == "" || q.Scope == r.Key.Scope) && strings.HasPrefix(k, prefix) &&
+		(q.Status == 0 || q.Status == r.Status || s.is("status ignored")) &&
+		(q.Before.IsZero() || r.Updated.Before(q.Before) || s.is("before ignored"))
+}
+
+func (s *shop) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]error, len(fs))
+	for i, f := range fs {
+		entry, call := s.validate(f.Key.Validate())
+		if call != nil {
+			return nil, call
+		}
+		if out[i] = entry; entry != nil {
+			continue
+		}
+		r := s.at(f.Key)
+		switch s.fault {
+		case "forget ignores the fence":
+			f.Fence = r.Fence
+		case "forget takes live claims":
+			f.Force = true
+		}
+		var gone bool
+		if gone, out[i] = dedupe.ApplyForget(r, &f, s.now()); gone {
+			*r = dedupe.Record{}
+		}
+	}
+	return out, nil
+}
+
+// begin gathers a transaction, which is checked and applied at its commit.
+func (s *shop) begin(testing.TB) Tx {
+	var rows []string
+	var job dedupe.Owned
+	var result []byte
+	return Tx{
+		Insert: func(row string) error { rows = append(rows, row); return nil },
+		Complete: func(_ context.Context, o dedupe.Owned, b []byte) error {
+			if !s.is("not joined") {
+				o.Join()
+			}
+			job, result = o, b
+			return nil
+		},
+		Rollback: func() error {
+			if s.is("rollback completes") {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.completeTx(job, result)
+			}
+			return nil
+		},
+		Commit: func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if err := s.completeTx(job, result); err != nil && !s.is("rows without completion") {
+				return err
+			}
+			s.rows = append(s.rows, rows...)
+			return nil
+		},
+	}
+}
+
+func (s *shop) completeTx(o dedupe.Owned, result []byte) error {
+	l, now := o.Lease(), s.now()
+	r := s.at(l.Key)
+	ours := r.Token == l.Token && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked)
+	switch s.fault {
+	case "overtaken completes":
+		ours = ours || r.Status == dedupe.Claimed
+		l.Token = r.Token
+	case "completed twice":
+		ours = ours || r.Token == l.Token && r.Status == dedupe.Done
+	case "dead lease cannot complete":
+		ours = ours && now.Before(r.LeaseUntil)
+	case "gone record completes":
+		ours = ours || r.Status == 0
+	case "parked cannot complete":
+		ours = ours && r.Status == dedupe.Claimed
+	case "completion lost":
+		return nil
+	}
+	if !ours {
+		return fmt.Errorf("shop: %w", dedupe.ErrLeaseLost)
+	}
+	dedupe.ApplySettle(r, &dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: result, Retain: o.Retain()}, now)
+	return nil
+}
+
+// The rows that decide, by the tables.
+
+func claimRow(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) string {
+	s := dedupe.Meet(r, q, now)
+	i := slices.IndexFunc(dedupe.ClaimTable, func(row dedupe.ClaimRow) bool { return row.Matches(s) })
+	return dedupe.ClaimTable[i].Name
+}
+
+func found(r *dedupe.Record, t dedupe.Token, now time.Time) dedupe.Situation {
+	s := dedupe.Meet(r, &dedupe.ClaimRequest{}, now)
+	s.Own = r.Token == t
+	return s
+}
+
+func renewRow(r *dedupe.Record, t dedupe.Token, now time.Time) string {
+	s := found(r, t, now)
+	i := slices.IndexFunc(dedupe.RenewTable, func(row dedupe.RenewRow) bool { return row.Matches(s) })
+	return dedupe.RenewTable[i].Name
+}
+
+func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
+	s := found(r, t.Token, now)
+	i := slices.IndexFunc(dedupe.SettleTable, func(row dedupe.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
+	return dedupe.SettleTable[i].Name
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
