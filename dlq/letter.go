@@ -49,7 +49,7 @@ type Key struct{ Scope, Key string }
 func Letter(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	out := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group,
-		DedupID: dedupID(k, d.Fence, "letter", m.ID),
+		DedupID: dedupID(k, d.Fence, "letter", m.ID, f),
 	}
 	if m.MetaErr != nil {
 		out.Attributes = maps.Clone(m.Attributes)
@@ -68,19 +68,34 @@ func Letter(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	if f >= Trimmed {
 		d.FirstErr, d.LastErr = trim(d.FirstErr), trim(d.LastErr)
 	}
+	if meta.Dead != nil {
+		// The message is a letter that was moved back as it was: what is folded in it stays.
+		d.Attributes = meta.Dead.Attributes
+	}
 	if f >= Folded {
-		d.Attributes, out.Attributes = out.Attributes, nil
+		d.Attributes, out.Attributes = folded(d.Attributes, out.Attributes), nil
 	}
 	meta.Dead = &d
 	out.Meta = meta
 	return out
 }
 
+// folded puts the message's attributes beside those that were folded before; the message's own win.
+func folded(inside, outer map[string]string) map[string]string {
+	if len(inside) == 0 {
+		return outer
+	}
+	all := maps.Clone(inside)
+	maps.Copy(all, outer)
+	return all
+}
+
 // dedupID is derived and never the original's: within five minutes a FIFO queue would swallow it, and the
 // ack that follows would lose the job. Where no claim was won there is no fence, and the message's id
-// tells letters apart.
-func dedupID(k Key, fence uint64, direction, id string) string {
-	if fence != 0 {
+// tells letters apart; so it does for bare letters, for one that is moved back shows no fence, and becomes a letter
+// of the same failure once more.
+func dedupID(k Key, fence uint64, direction, id string, f Fit) string {
+	if fence != 0 && f < Bare {
 		id = ""
 	}
 	h := sha256.New()
