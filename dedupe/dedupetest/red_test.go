@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceq/onceq/dedupe"
 )
@@ -117,6 +118,22 @@ func shopHarness(fault string) Harness {
 // TestSoundStore runs the suite on a store without a fault that has all hooks.
 func TestSoundStore(t *testing.T) {
 	Run(t, shopHarness(""))
+}
+
+// TestRealTime runs the suite outside a bubble, where records age through the hook.
+func TestRealTime(t *testing.T) {
+	Run(t, Harness{Open: func(testing.TB) Subject {
+		s := openShop("")
+		shop := s.Store.(*shop)
+		s.Age = func(_ testing.TB, k dedupe.Key, d time.Duration) {
+			shop.mu.Lock()
+			defer shop.mu.Unlock()
+			// The model does to its record what an UPDATE does in a database.
+			m := &model{records: map[dedupe.Key]*dedupe.Record{k: shop.at(k)}}
+			m.age(k, d)
+		}
+		return s
+	}})
 }
 
 // TestFaultyStores checks that each broken rule makes its case red.
