@@ -74,6 +74,7 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig), options ...option
 				t.Errorf("Run: %v", err)
 			}
 		}
+		pass(time.Minute) // for a beat that is still in flight
 	})
 }
 

@@ -1,0 +1,354 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// until runs for d, or fails when its context ends first.
+func until(d time.Duration) onceq.HandlerFunc {
+	return func(ctx context.Context, _ *onceq.Job) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func noStore(r *rig) { r.cfg.Store = onceq.NoStore }
+
+func TestLongJobIsReceivedOnce(t *testing.T) {
+	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
+		for _, o := range []option{func(*rig) {}, noStore} {
+			t.Run(p.String(), func(t *testing.T) {
+				bubble(t, until(20*time.Minute), func(r *rig) {
+					r.send("g/a")
+					r.run(21 * time.Minute)
+					if n := r.q.received("a"); n != 1 {
+						t.Errorf("%d receives", n)
+					}
+					r.wantQueue(0)
+					rec := r.seen.of("a")[0]
+					if rec.Outcome != "done" || rec.Process != 20*time.Minute || rec.Beats < 115 || rec.Beats > 150 {
+						t.Errorf("the timing record is %+v, want about 120 beats", rec)
+					}
+				}, preset(p), o)
+			})
+		}
+	}
+}
+
+// A claim shorter than the visibility timeout, or longer, is kept all the same.
+func TestLeaseAndVisibilityDiffer(t *testing.T) {
+	for _, c := range []struct{ lease, visibility time.Duration }{
+		{10 * time.Second, 5 * time.Minute}, {5 * time.Minute, 10 * time.Second}, {time.Hour, time.Hour}, {100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		bubble(t, until(3*time.Minute), func(r *rig) {
+			r.send("a")
+			r.run(4 * time.Minute)
+			if n := r.q.received("a"); n != 1 || r.seen.started("a") != 1 {
+				t.Errorf("%+v: %d receives, %d starts", c, n, r.seen.started("a"))
+			}
+			r.wantStatus("a", dedupe.Done)
+		}, with(func(cfg *onceq.Config) { cfg.Lease, cfg.Visibility = c.lease, c.visibility }))
+	}
+}
+
+func TestWaitingMessagesAreHeld(t *testing.T) {
+	bubble(t, until(5*time.Minute), func(r *rig) {
+		keys := numbered("k", 11)
+		r.send(keys...)
+		r.run(56 * time.Minute)
+		for _, k := range keys {
+			if n := r.q.received(k); n != 1 {
+				t.Errorf("%q was received %d times", k, n)
+			}
+			r.wantStatus(k, dedupe.Done)
+		}
+	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+}
+
+func TestLostDeliveryDoesNotCancel(t *testing.T) {
+	bubble(t, until(5*time.Minute), func(r *rig) {
+		r.send("a")
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Extend {
+				return membroker.Fault{Err: broker.ErrReceiptExpired}
+			}
+			return membroker.Fault{}
+		})
+		r.run(20 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+		if n := r.seen.started("a"); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+		if got := r.seen.outcomes("a"); got[len(got)-1] != "done" && got[len(got)-1] != "already-done" {
+			t.Errorf("the deliveries ended as %q", got)
+		}
+	})
+}
+
+func TestLostDeliveryInAGroupCancels(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		var cause error
+		var runs atomic.Int64
+		h := func(ctx context.Context, j *onceq.Job) error {
+			if runs.Add(1) > 1 {
+				return nil
+			}
+			if !obeys {
+				takes(5 * time.Minute)
+				return nil
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil // its work was complete all the same
+		}
+		bubble(t, h, func(r *rig) {
+			r.send("g/a")
+			r.start()
+			pass(time.Second)
+			r.q.expire(r.T, "a")
+			pass(20 * time.Minute)
+			if obeys && (!errors.Is(cause, onceq.ErrLeaseLost)) {
+				t.Errorf("the cause is %v", cause)
+			}
+			// The claim was held all the time, so the done is recorded by its token, and the redelivery finds it.
+			r.wantStatus("a", dedupe.Done)
+			if n := runs.Load(); n != 1 {
+				t.Errorf("%d runs", n)
+			}
+			r.wantQueue(0)
+		})
+	}
+}
+
+// Without a store the delivery is all there is.
+func TestLostDeliveryWithoutAStoreCancels(t *testing.T) {
+	var runs atomic.Int64
+	cause := errors.New("none")
+	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+		if runs.Add(1) > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return cause
+	}, func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		r.q.expire(r.T, "a")
+		pass(10 * time.Minute)
+		if !errors.Is(cause, onceq.ErrLeaseLost) {
+			t.Errorf("the cause is %v", cause)
+		}
+		r.wantQueue(0)
+	}, noStore)
+}
+
+func TestExtensionErrorsInPassing(t *testing.T) {
+	for _, o := range []option{func(*rig) {}, noStore} {
+		bubble(t, until(10*time.Minute), func(r *rig) {
+			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				if c.Op == membroker.Extend && c.N%3 != 0 {
+					return membroker.Fault{Err: broker.ErrThrottled}
+				}
+				return membroker.Fault{}
+			})
+			r.send("a", "g/b")
+			r.run(11 * time.Minute)
+			for _, k := range []string{"a", "b"} {
+				if n := r.q.received(k); n != 1 || r.seen.started(k) != 1 {
+					t.Errorf("%q: %d receives, %d starts", k, n, r.seen.started(k))
+				}
+				r.wantOutcomes(k, "done")
+			}
+		}, o)
+	}
+}
+
+func TestRenewalErrorsInPassing(t *testing.T) {
+	bubble(t, until(10*time.Minute), func(r *rig) {
+		r.store.set(func(s *store) {
+			s.fault = func(c storeCall) storeFault {
+				if c.op == "renew" && c.n%3 != 0 {
+					return storeFault{err: errBoom, applied: c.n%2 == 0}
+				}
+				return storeFault{}
+			}
+		})
+		r.send("a")
+		r.run(11 * time.Minute)
+		r.wantOutcomes("a", "done")
+	})
+}
+
+func TestNonsenseAnswersToRenewals(t *testing.T) {
+	bubble(t, until(time.Minute), func(r *rig) {
+		n := 0
+		r.store.set(func(s *store) {
+			s.onRenew = func(_ []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+				switch n++; n % 3 {
+				case 0:
+					return append(as, as...)
+				case 1:
+					return nil
+				}
+				return as
+			}
+		})
+		r.send("a", "b")
+		r.run(2 * time.Minute)
+		r.wantOutcomes("a", "done")
+		r.wantOutcomes("b", "done")
+	})
+}
+
+// A job outlives the broker's limit on holding a message under its claim alone.
+func TestJobLongerThanTheBrokersLimit(t *testing.T) {
+	bubble(t, until(15*time.Hour), func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(30 * time.Hour)
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+		if n := r.seen.started("a"); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+		if n := r.q.received("a"); n < 2 || n > 4 {
+			t.Errorf("%d receives", n)
+		}
+		if n := r.log.count("nears the broker's limit"); n != 1 {
+			t.Errorf("%d warnings", n)
+		}
+	}, preset(membroker.SQSStandard))
+}
+
+func TestMessageWaitsLongerThanTheBrokersLimit(t *testing.T) {
+	bubble(t, until(time.Second), func(r *rig) {
+		r.store.fails(errBoom, "claim")
+		r.send("a")
+		r.start()
+		pass(20 * time.Hour)
+		r.store.heals()
+		pass(time.Hour)
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard))
+}
+
+func TestQueueThatCannotExtend(t *testing.T) {
+	for _, texts := range [][]string{{"a"}, {"g/a"}} {
+		bubble(t, until(5*time.Minute), func(r *rig) {
+			r.q.limits = func(l broker.Limits) broker.Limits { l.Extends = false; return l }
+			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				if c.Op == membroker.Extend {
+					t.Error("an extension was asked for")
+				}
+				return membroker.Fault{}
+			})
+			r.w = r.worker(nil)
+			r.send(texts...)
+			r.start()
+			pass(20 * time.Minute)
+			r.wantStatus("a", dedupe.Done)
+			r.wantQueue(0)
+			if n := r.seen.started("a"); n != 1 {
+				t.Errorf("%d runs", n)
+			}
+			if n := r.log.count("cannot extend"); n != 1 {
+				t.Errorf("%d warnings", n)
+			}
+		})
+	}
+}
+
+// While the broker does not answer, what waits is lost to others at worst; it must not be started in vain.
+func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		if err := ctx.Err(); err != nil {
+			t.Errorf("%q began with an ended context: %v", j.Message.Body, context.Cause(ctx))
+			return err
+		}
+		takes(2 * time.Minute)
+		return nil
+	}, func(r *rig) {
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Extend {
+				return membroker.Fault{Err: errBoom}
+			}
+			return membroker.Fault{}
+		})
+		keys := numbered("k", 5)
+		r.send(keys...)
+		r.start()
+		pass(30 * time.Minute)
+		for _, k := range keys {
+			if rec := r.record(k); rec.Status != dedupe.Done || rec.Attempt != 1 {
+				t.Errorf("%q: %v, attempt %d", k, rec.Status, rec.Attempt)
+			}
+		}
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+}
+
+// A beat that is in flight is awaited before a nack: coming after it, it would hide the message again.
+func TestBeatInFlightBeforeANack(t *testing.T) {
+	for _, applied := range []time.Duration{2 * time.Second, 0} {
+		h := func(context.Context, *onceq.Job) error { takes(10500 * time.Millisecond); return onceq.RetryAfter(0, errBoom) }
+		bubble(t, h, func(r *rig) {
+			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				if c.Op == membroker.Extend {
+					return membroker.Fault{Delay: 4 * time.Second, ReplyDelay: applied}
+				}
+				return membroker.Fault{}
+			})
+			r.send("a")
+			r.start()
+			pass(20 * time.Second)
+			if n := r.q.received("a"); n < 2 {
+				t.Errorf("%d receives: the beat has undone the nack", n)
+			}
+		})
+	}
+}
+
+func TestTimeoutWins(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("t", until(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
+	mux.On("u", until(time.Hour), nil)
+	synctestMux(t, mux, func(r *rig) {
+		for _, c := range []struct {
+			typ     string
+			timeout time.Duration
+			want    time.Duration
+		}{{"t", 5 * time.Second, 5 * time.Second}, {"t", 0, 20 * time.Second}, {"u", 0, 30 * time.Second}} {
+			m := message(c.typ + c.timeout.String())
+			m.Meta.Type, m.Meta.Timeout = c.typ, c.timeout
+			r.put(m)
+			r.run(45 * time.Second)
+			for _, rec := range r.seen.of(m.Meta.Key) {
+				if rec.Outcome != "handed-back" && (rec.Process != c.want || rec.ErrClass != onceq.ClassTimeout) {
+					t.Errorf("%+v ran for %v, class %q", c, rec.Process, rec.ErrClass)
+				}
+			}
+		}
+	}, most(1), with(func(c *onceq.Config) { c.Defaults.Timeout = 30 * time.Second }))
+}
+
+func synctestMux(t *testing.T, m *onceq.Mux, f func(r *rig), options ...option) {
+	t.Helper()
+	bubble(t, nil, f, append([]option{func(r *rig) { r.cfg.Handler = m }}, options...)...)
+}
