@@ -7,5 +7,6 @@
 //
 // A beat goes out at about a third of the timeout. A beat that fails is repeated until the deadline
 // comes near; then, and never after the deadline, the holder is told that its lease was not confirmed. The beats
-// go on even so, for a lease that nobody else took may still be renewed.
+// go on even so, for a lease that nobody else took may still be renewed. Where calls are scarce, the lease
+// with the nearest deadline goes first.
 package visibility

@@ -6,26 +6,29 @@ import (
 )
 
 // Held is a lease under a Manager's care. It is the holder's to allocate, inside its own job, so that holding
-// costs no allocation. It belongs to one Manager and must not be copied while it is held.
+// costs no allocation. It belongs to one Manager and must not be copied or changed while it is held.
 type Held[L any] struct {
 	// Lease is what the Extender gets.
 	Lease L
 	// Deadline is when the lease ends unless it is prolonged. The holder sets it before Hold; later ones are
-	// read through Manager.Deadline.
+	// read through Manager.Deadline. One that is over, or zero, is beaten and reported at once.
 	Deadline time.Time
 
-	due      int64  // when the heap must look at it: the earliest of the following
 	next     int64  // beat
 	timeout  int64  // the holder's own time; never = none
+	warn     int64  // when the holder is told that the answers have stopped; never = it has been
 	deadline moment // of the lease
-	place    int32  // in the heap, from 1; 0 = not held
-	tries    uint16 // beats that failed since the last answer
-	beating  bool   // a beat is queued or in flight
-	told     bool   // the holder knows that the answers have stopped
-	done     chan struct{}
+	place    [heaps]int32
+	tries    uint8 // beats that failed since the last answer
+	flying   bool  // a beat is in flight
+	stale    bool  // the beat in flight is of an earlier hold
 }
 
+// never is no time; every moment is before it.
 const never = math.MaxInt64
+
+// far is 73 years: beyond it times are cut, so that sums and differences of a few do not overflow.
+const far = math.MaxInt64 / 4
 
 // moment is a time by both clocks. A machine that was suspended finds its monotonic clock behind, and the
 // lease as dead as the wall clock says.
@@ -34,83 +37,34 @@ type moment struct{ mono, wall int64 }
 func (m moment) plus(d time.Duration) moment { return moment{m.mono + int64(d), m.wall + int64(d)} }
 
 // reached tells whether now is at m, or within d before it, by either clock.
-func (m moment) reached(now moment, d time.Duration) bool {
-	return now.mono >= m.mono-int64(d) || now.wall >= m.wall-int64(d)
+func (m moment) reached(now moment, d int64) bool {
+	return now.mono >= m.mono-d || now.wall >= m.wall-d
 }
 
-// schedule sets when the heap must look at h again.
-func (h *Held[L]) schedule(margin time.Duration) {
-	h.due = h.timeout
-	if !h.beating {
-		h.due = min(h.due, h.next)
+// left is the time from now to m, by the clock that says less.
+func (m moment) left(now moment) int64 { return min(m.mono-now.mono, m.wall-now.wall) }
+
+func (h *Held[L]) held() bool { return h.place[byDue] != 0 }
+
+// beating tells whether a beat is waiting for a call, or in flight.
+func (h *Held[L]) beating() bool { return h.flying || h.place[byUrgency] != 0 }
+
+func (h *Held[L]) told() bool { return h.warn == never }
+
+// unanswered tells whether the deadline is so near, or over, that the holder must be told.
+func (h *Held[L]) unanswered(now moment) bool {
+	return !h.told() && h.deadline.reached(now, h.deadline.mono-h.warn)
+}
+
+// until sets the deadline. A lease with little time left is given half of it before its holder is told: a
+// beat that goes out at once may well be answered.
+func (h *Held[L]) until(d, now moment, margin time.Duration) {
+	h.deadline = d
+	h.warn = d.mono - min(int64(margin), max(0, d.left(now)/2))
+}
+
+func (h *Held[L]) failed() {
+	if h.tries < math.MaxUint8 {
+		h.tries++
 	}
-	if !h.told {
-		h.due = min(h.due, h.deadline.mono-int64(margin))
-	}
-}
-
-// heap is a binary heap of leases by due. Leases that are held for the same time are appended in order, which
-// costs one comparison.
-type heap[L any] []*Held[L]
-
-func (q *heap[L]) push(h *Held[L]) {
-	*q = append(*q, h)
-	h.place = int32(len(*q))
-	q.up(len(*q) - 1)
-}
-
-func (q *heap[L]) remove(h *Held[L]) {
-	i, last := int(h.place)-1, len(*q)-1
-	h.place = 0
-	moved := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	if i == last {
-		return
-	}
-	(*q)[i] = moved
-	moved.place = int32(i + 1)
-	q.fix(moved)
-}
-
-func (q *heap[L]) fix(h *Held[L]) {
-	if i := int(h.place) - 1; !q.down(i) {
-		q.up(i)
-	}
-}
-
-func (q *heap[L]) up(i int) {
-	s := *q
-	for i > 0 {
-		parent := (i - 1) / 2
-		if s[parent].due <= s[i].due {
-			return
-		}
-		q.swap(i, parent)
-		i = parent
-	}
-}
-
-func (q *heap[L]) down(i int) (moved bool) {
-	s := *q
-	for {
-		least := 2*i + 1
-		if least >= len(s) {
-			return moved
-		}
-		if right := least + 1; right < len(s) && s[right].due < s[least].due {
-			least = right
-		}
-		if s[i].due <= s[least].due {
-			return moved
-		}
-		q.swap(i, least)
-		i, moved = least, true
-	}
-}
-
-func (q *heap[L]) swap(i, j int) {
-	s := *q
-	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = int32(i+1), int32(j+1)
 }

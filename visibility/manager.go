@@ -2,40 +2,54 @@ package visibility
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// Manager keeps leases alive. Its methods may be called from many goroutines. It needs no shutdown: when
-// nothing is held, it has neither goroutine nor timer.
+// Manager keeps leases alive. Its methods may be called from many goroutines, and from the callbacks. It needs no
+// shutdown: when nothing is held, it has neither goroutine nor timer.
 type Manager[L any] struct {
 	o Options[L]
 	x Extender[L]
 
-	base    time.Time // the origin of moments
+	base time.Time // the origin of moments
+	wall time.Time // the same without its monotonic clock
+
 	mu      sync.Mutex
-	leases  heap[L]
+	leases  heap[L] // by due
+	waiting heap[L] // by urgency
 	timer   *time.Timer
-	wakes   int64        // when the timer fires; never = it is not set
-	calls   int          // of the Extender, under way
-	waiting [][]*Held[L] // batches for which there is no call yet
+	wakes   int64         // when the timer fires; never = it is not set
+	skew    int64         // how far the wall clock was ahead of the monotonic one at the last tick
+	calls   int           // of the Extender, under way
+	landed  chan struct{} // closed when the next call ends; nil = nobody waits
 }
 
 // New validates the options, whose errors name the field and its limit.
 func New[L any](x Extender[L], o Options[L]) (*Manager[L], error) {
+	if x == nil {
+		return nil, errors.New("visibility: the Extender is nil")
+	}
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	return &Manager[L]{o: o, x: x, base: time.Now(), wakes: never}, nil
+	now := time.Now()
+	return &Manager[L]{
+		o: o, x: x, base: now, wall: now.Round(0), wakes: never,
+		leases: heap[L]{kind: byDue}, waiting: heap[L]{kind: byUrgency},
+	}, nil
 }
 
 func (m *Manager[L]) now() moment { return m.at(time.Now()) }
 
 func (m *Manager[L]) at(t time.Time) moment {
-	return moment{int64(t.Sub(m.base)), t.UnixNano()}
+	return moment{within(t.Sub(m.base)), within(t.Sub(m.wall))}
 }
+
+func within(d time.Duration) int64 { return max(-far, min(int64(d), far)) }
 
 // Hold begins to keep the leases, each from its Deadline. One that is held already is left as it is.
 func (m *Manager[L]) Hold(hs ...*Held[L]) {
@@ -44,20 +58,27 @@ func (m *Manager[L]) Hold(hs ...*Held[L]) {
 	now := m.now()
 	beat := m.jittered()
 	for _, h := range hs {
-		if h.place != 0 {
+		if h.held() {
 			continue
 		}
-		h.deadline = m.at(h.Deadline)
-		h.timeout, h.tries, h.told = never, 0, false
-		h.next = now.mono + m.soon(beat, h.deadline.mono-now.mono)
-		h.schedule(m.o.Margin)
-		m.leases.push(h)
+		h.until(m.at(h.Deadline), now, m.o.Margin)
+		h.timeout, h.tries = never, 0
+		// The answer to a beat that an earlier hold has left in flight says nothing of this one.
+		h.stale = h.flying
+		h.next = now.mono + m.soon(beat, h.deadline.left(now))
+		m.leases.push(h, m.due(h))
 	}
 	m.arm()
 }
 
-// soon is the time to a beat: a lease that came with less than the whole timeout left is prolonged sooner.
-func (m *Manager[L]) soon(beat, left int64) int64 { return max(0, min(beat, left/3)) }
+// soon is the time to a beat: a lease that came with less than the whole timeout left is prolonged sooner, and
+// one that is within the margin at once.
+func (m *Manager[L]) soon(beat, left int64) int64 {
+	if left <= int64(m.o.Margin) {
+		return 0
+	}
+	return min(beat, left/3)
+}
 
 // jittered is a beat's interval; leases that are held together beat together.
 func (m *Manager[L]) jittered() int64 {
@@ -65,18 +86,29 @@ func (m *Manager[L]) jittered() int64 {
 	return i - rand.Int64N(i/8+1)
 }
 
-// Update gives a held lease another deadline: its claim was won, or renewed, by other means.
+// due is when the heap must look at h.
+func (m *Manager[L]) due(h *Held[L]) int64 {
+	due := min(h.timeout, h.warn)
+	if !h.beating() {
+		due = min(due, h.next)
+	}
+	if h.told() && !m.o.Revives {
+		due = min(due, h.deadline.mono)
+	}
+	return due
+}
+
+// Update gives a held lease another deadline, earlier or later: its claim was won, or renewed, by other means.
 func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.place == 0 {
+	if !h.held() {
 		return
 	}
-	h.deadline = m.at(deadline)
-	h.told = false
-	if now := m.now(); !h.beating {
-		h.next = min(h.next, now.mono+m.soon(int64(m.o.Interval), h.deadline.mono-now.mono))
-	}
+	now := m.now()
+	h.until(m.at(deadline), now, m.o.Margin)
+	h.next = min(h.next, now.mono+m.soon(int64(m.o.Interval), h.deadline.left(now)))
+	m.waiting.fix(h, m.urgency(h, now))
 	m.changed(h)
 }
 
@@ -84,7 +116,7 @@ func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 func (m *Manager[L]) SetTimeout(h *Held[L], at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.place == 0 {
+	if !h.held() {
 		return
 	}
 	h.timeout = never
@@ -96,16 +128,16 @@ func (m *Manager[L]) SetTimeout(h *Held[L], at time.Time) {
 
 // changed puts h, whose times have changed, in its place; called with the lock held.
 func (m *Manager[L]) changed(h *Held[L]) {
-	h.schedule(m.o.Margin)
-	m.leases.fix(h)
+	m.leases.fix(h, m.due(h))
 	m.arm()
 }
 
-// Deadline is when the lease ends, as far as the answers tell.
+// Deadline is when a held lease ends, as far as the answers tell, and what Held.Deadline says of one that is not
+// held.
 func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h.place == 0 {
+	if !h.held() {
 		return h.Deadline
 	}
 	return m.base.Add(time.Duration(h.deadline.mono))
@@ -115,54 +147,64 @@ func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 func (m *Manager[L]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.leases)
+	return m.leases.len()
 }
 
-// Release ends the care for the leases. A beat that is in flight may still arrive.
+// Release ends the care for the leases. A beat that is in flight may still arrive, and a callback that is under
+// way still come.
 func (m *Manager[L]) Release(hs ...*Held[L]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.release(hs)
+}
+
+func (m *Manager[L]) release(hs []*Held[L]) {
 	for _, h := range hs {
-		if h.place != 0 {
-			m.leases.remove(h)
-		}
+		m.leases.remove(h)
+		m.waiting.remove(h)
 	}
 }
 
 // Quiesce is Release, and then waits until no beat of the leases is in flight: a beat that arrived after a
-// nack would undo it. It waits until ctx ends at the longest, and answers its error then.
+// nack would undo it. It waits until ctx ends at the longest, and answers its cause then.
 func (m *Manager[L]) Quiesce(ctx context.Context, hs ...*Held[L]) error {
-	var pending []chan struct{}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.release(hs)
 	for _, h := range hs {
-		if h.place != 0 {
-			m.leases.remove(h)
-		}
-		if h.beating {
-			if h.done == nil {
-				h.done = make(chan struct{})
+		for h.flying {
+			if err := m.wait(ctx); err != nil {
+				return err
 			}
-			pending = append(pending, h.done)
-		}
-	}
-	m.mu.Unlock()
-	for _, done := range pending {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 	return nil
 }
 
+// wait gives the lock up until a call has ended.
+func (m *Manager[L]) wait(ctx context.Context) error {
+	if m.landed == nil {
+		m.landed = make(chan struct{})
+	}
+	landed := m.landed
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	select {
+	case <-landed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // arm sets the timer for the first lease that is due, if it is not set for an earlier time; called with the
-// lock held.
+// lock held. A timer that has fired and whose tick waits for the lock is set once more: that tick, or
+// the other, finds nothing due.
 func (m *Manager[L]) arm() {
-	if len(m.leases) == 0 || m.leases[0].due >= m.wakes {
+	if m.leases.len() == 0 || m.leases.s[0].key >= m.wakes {
 		return
 	}
-	m.wakes = m.leases[0].due
+	m.wakes = m.leases.s[0].key
 	d := max(0, time.Duration(m.wakes-m.now().mono))
 	if m.timer == nil {
 		m.timer = time.AfterFunc(d, m.tick)

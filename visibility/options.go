@@ -19,46 +19,54 @@ var (
 )
 
 // Extender prolongs a batch of leases. It answers by position: nil = every lease has Options.Timeout more, counted from
-// before the call; a [*broker.BatchError] = each entry has its own answer; any other error = nothing is known of any.
+// before the call; a [*broker.BatchError] = each entry has its own answer, and nothing is known of those beyond its
+// end; any other error = that answer for every lease. It should return when its context ends: until it does, it
+// holds one of Options.MaxCalls. Its panic counts as an answer that tells nothing.
 type Extender[L any] func(ctx context.Context, ls []L) error
 
 // Options say how leases are kept.
 type Options[L any] struct {
-	// Timeout is what a beat gives. Required; at least 10 ms.
+	// Timeout is what a beat gives. Required; 10 ms to a year.
 	Timeout time.Duration
-	// Interval is the time between beats. Default a third of Timeout; at most Timeout less Margin.
+	// Interval is the longest time between beats; up to a quarter less is drawn at random, or saved by going along
+	// with others. Default a third of Timeout; 1 ms to half of Timeout less Margin, so that a beat
+	// that fails can be repeated.
 	Interval time.Duration
-	// Margin is how long before its deadline an unanswered lease is reported. Default a sixth of Timeout; at
-	// most half of it.
+	// Margin is how long before its deadline an unanswered lease is reported; one that comes with less than twice
+	// that left is reported at half of what is left. Default a sixth of Timeout; at most half of it.
 	Margin time.Duration
-	// CallTimeout bounds one call of the Extender. Default 5 s, and never more than Timeout.
+	// CallTimeout bounds one call of the Extender. Default 5 s; more than Timeout is cut to it.
 	CallTimeout time.Duration
 	// MaxBatch is the most leases of one call. Default 10.
 	MaxBatch int
 	// MaxCalls is the most calls at once. Default and most 16.
 	MaxCalls int
 	// IsLost tells which answers mean that a lease is lost for good; all others are repeated. Default:
-	// broker.ErrReceiptExpired.
+	// broker.ErrReceiptExpired. It must not block.
 	IsLost func(error) bool
-	// Revives says that an answer after the deadline counts, as a conditional write's does. Where it does not, as
-	// for an SQS message, such a lease is lost.
+	// Revives says that an answer after the deadline counts, as a conditional write's does: the lease is held, and
+	// beaten, until it is released. Where it does not, as for an SQS message, a lease is no longer held from its
+	// deadline on.
 	Revives bool
 	// OnLost tells a holder that its lease is lost: with the Extender's answer, and then it is no longer held;
-	// or with ErrUnanswered, once for each time that the answers stop, always before the deadline, and then it is
-	// still held if Revives. It is called outside the manager's lock and must not block.
+	// or with ErrUnanswered, once for each time that the answers stop, before the deadline, and then it is
+	// still held and may yet be prolonged. Only a machine that was suspended, or a lease that was over when it came,
+	// is reported after its deadline. It is called outside the manager's lock and must not block.
 	OnLost func(l L, err error)
 	// OnTimeout tells a holder that the time set by SetTimeout has come. As OnLost.
 	OnTimeout func(l L)
 }
 
 const (
-	mostCalls  = 16
-	minTimeout = 10 * time.Millisecond
+	mostCalls   = 16
+	minTimeout  = 10 * time.Millisecond
+	maxTimeout  = 365 * 24 * time.Hour
+	minInterval = time.Millisecond
 )
 
 func (o Options[L]) withDefaults() Options[L] {
-	o.Interval = cmp.Or(o.Interval, o.Timeout/3)
 	o.Margin = cmp.Or(o.Margin, o.Timeout/6)
+	o.Interval = cmp.Or(o.Interval, min(o.Timeout/3, (o.Timeout-o.Margin)/2))
 	o.CallTimeout = min(cmp.Or(o.CallTimeout, 5*time.Second), o.Timeout)
 	o.MaxBatch = cmp.Or(o.MaxBatch, 10)
 	o.MaxCalls = cmp.Or(o.MaxCalls, mostCalls)
@@ -76,12 +84,12 @@ func (o Options[L]) withDefaults() Options[L] {
 
 func (o *Options[L]) check() error {
 	switch {
-	case o.Timeout < minTimeout:
-		return fmt.Errorf("visibility: Options.Timeout: %v is below %v", o.Timeout, minTimeout)
+	case o.Timeout < minTimeout || o.Timeout > maxTimeout:
+		return fmt.Errorf("visibility: Options.Timeout: %v is not within %v and %v", o.Timeout, minTimeout, maxTimeout)
 	case o.Margin < 0 || o.Margin > o.Timeout/2:
 		return fmt.Errorf("visibility: Options.Margin: %v is not within 0 and half of Timeout, %v", o.Margin, o.Timeout/2)
-	case o.Interval < 0 || o.Interval > o.Timeout-o.Margin:
-		return fmt.Errorf("visibility: Options.Interval: %v is not within 0 and Timeout less Margin, %v", o.Interval, o.Timeout-o.Margin)
+	case o.Interval < minInterval || o.Interval > (o.Timeout-o.Margin)/2:
+		return fmt.Errorf("visibility: Options.Interval: %v is not within %v and half of Timeout less Margin, %v", o.Interval, minInterval, (o.Timeout-o.Margin)/2)
 	case o.CallTimeout < 0:
 		return fmt.Errorf("visibility: Options.CallTimeout: %v is negative", o.CallTimeout)
 	case o.MaxBatch < 1:

@@ -1,0 +1,176 @@
+package visibility
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// errNoAnswer is for a lease of which the Extender's answer says nothing.
+var errNoAnswer = errors.New("visibility: the Extender did not answer")
+
+// flight is the beats of one call.
+type flight[L any] struct {
+	hs   []*Held[L]
+	ls   []L
+	sent moment
+}
+
+// loss is the news that a lease is lost.
+type loss[L any] struct {
+	l   L
+	err error
+}
+
+// take is the most urgent beats that wait; called with the lock held.
+func (m *Manager[L]) take() flight[L] {
+	n := min(m.waiting.len(), m.o.MaxBatch)
+	if n == 0 {
+		return flight[L]{}
+	}
+	f := flight[L]{hs: make([]*Held[L], n), ls: make([]L, n), sent: m.now()}
+	for i := range n {
+		h := m.waiting.s[0].h
+		m.waiting.remove(h)
+		h.flying = true
+		f.hs[i], f.ls[i] = h, h.Lease
+	}
+	return f
+}
+
+// caller makes one call after another, as long as beats wait.
+func (m *Manager[L]) caller(f flight[L]) {
+	defer func() {
+		// An Extender that has ended its goroutine leaves a flight behind.
+		if len(f.hs) == 0 {
+			return
+		}
+		if f, _ = m.land(f, errNoAnswer); len(f.hs) > 0 {
+			go m.caller(f)
+		}
+	}()
+	for len(f.hs) > 0 {
+		err := m.extend(f.ls)
+		var losses []loss[L]
+		f, losses = m.land(f, err)
+		for _, l := range losses {
+			m.o.OnLost(l.l, l.err)
+		}
+	}
+}
+
+// extend calls the Extender. Its panic is an error: the leases of other jobs are in the same batch.
+func (m *Manager[L]) extend(ls []L) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.CallTimeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("visibility: the Extender panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return m.x(ctx, ls)
+}
+
+// land applies the answers to a flight, and returns the caller's next one, which is empty when nothing waits.
+func (m *Manager[L]) land(f flight[L], err error) (next flight[L], losses []loss[L]) {
+	answers := m.answers(err, len(f.hs))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, beat := m.now(), m.jittered()
+	for i, h := range f.hs {
+		stale := h.stale
+		h.flying, h.stale = false, false
+		if !h.held() {
+			continue
+		}
+		if !stale {
+			if lost, why := m.answer(h, answers[i], f.sent, now, beat); lost {
+				m.release(f.hs[i : i+1])
+				if why != nil {
+					losses = append(losses, loss[L]{h.Lease, why})
+				}
+				continue
+			}
+		}
+		m.leases.fix(h, m.due(h))
+	}
+	if m.landed != nil {
+		close(m.landed)
+		m.landed = nil
+	}
+	m.arm()
+	if next = m.take(); len(next.hs) == 0 {
+		m.calls--
+	}
+	return next, losses
+}
+
+// answer is what an Extender said of one lease.
+type answer struct {
+	err  error
+	lost bool
+}
+
+func (a answer) prolonged() bool { return a.err == nil || errors.Is(a.err, ErrAgain) }
+
+// answers takes an Extender's answer apart. One that is too short for an entry says nothing of it, whatever
+// it says of the others.
+func (m *Manager[L]) answers(err error, n int) []answer {
+	as := make([]answer, n)
+	if err == nil {
+		return as
+	}
+	for i := range as {
+		a := broker.ErrAt(err, i)
+		if _, short := errors.AsType[*broker.BatchError](a); short {
+			a = errNoAnswer
+		}
+		as[i] = answer{err: a}
+		as[i].lost = !as[i].prolonged() && m.o.IsLost(a)
+	}
+	return as
+}
+
+// answer applies the answer to one lease's beat. It tells whether the lease is lost, and what its holder is
+// to be told then, which is nothing where it has been told already.
+func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) (lost bool, why error) {
+	switch {
+	case a.lost:
+		return true, a.err
+	case !m.o.Revives && h.deadline.reached(now, 0):
+		if h.told() {
+			return true, nil
+		}
+		return true, fmt.Errorf("%w: the answer came after it", ErrUnanswered)
+	case a.prolonged():
+		m.prolong(h, sent.plus(m.o.Timeout), now)
+	}
+	if a.err != nil {
+		h.failed()
+		h.next = now.mono + m.backoff(h.tries)
+		return false, nil
+	}
+	h.tries = 0
+	h.next = sent.mono + beat
+	return false, nil
+}
+
+// prolong moves the deadline, never back. An answer that took so long that the new one is over as well ends no
+// outage.
+func (m *Manager[L]) prolong(h *Held[L], to, now moment) {
+	to = moment{max(to.mono, h.deadline.mono), max(to.wall, h.deadline.wall)}
+	if to.reached(now, 0) {
+		h.deadline = to
+		return
+	}
+	h.until(to, now, m.o.Margin)
+}
+
+// backoff is the pause after a beat that failed: an eighth of the interval, doubled up to a half of it.
+func (m *Manager[L]) backoff(tries uint8) int64 {
+	i := int64(m.o.Interval)
+	return min(i/2, i/8<<min(tries-1, 2))
+}
