@@ -153,9 +153,13 @@ func TestFitFor(t *testing.T) {
 		attributes, most int
 		want             dlq.Fit
 	}{
-		{0, 0, dlq.Whole}, {1000, 0, dlq.Whole}, // no limit
-		{0, 1, dlq.Whole}, {1, 1, dlq.Folded},
-		{9, 10, dlq.Whole}, {10, 10, dlq.Folded}, {11, 10, dlq.Folded},
+		{0, 0, dlq.Whole},
+		{1000, 0, dlq.Whole}, // no limit
+		{0, 1, dlq.Whole},
+		{1, 1, dlq.Folded},
+		{9, 10, dlq.Whole},
+		{10, 10, dlq.Folded},
+		{11, 10, dlq.Folded},
 	} {
 		m := &broker.Message{Attributes: make(map[string]string)}
 		for i := range c.attributes {
