@@ -307,7 +307,10 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 // A beat that is in flight is awaited before a nack: coming after it, it would hide the message again.
 func TestBeatInFlightBeforeANack(t *testing.T) {
 	for _, applied := range []time.Duration{2 * time.Second, 0} {
-		h := func(context.Context, *onceq.Job) error { takes(10500 * time.Millisecond); return onceq.RetryAfter(0, errBoom) }
+		h := func(context.Context, *onceq.Job) error {
+			takes(10500 * time.Millisecond)
+			return onceq.RetryAfter(0, errBoom)
+		}
 		bubble(t, h, func(r *rig) {
 			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
 				if c.Op == membroker.Extend {
