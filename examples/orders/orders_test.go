@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func demonstrate(t *testing.T, o options) (*result, string) {
 // run charges nobody.
 func TestEachOrderIsChargedOnce(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
-		t.Run("", func(t *testing.T) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			o := quick(t, seed)
 			r, out := demonstrate(t, o)
@@ -132,6 +133,7 @@ func TestTheAuditFindsWhatIsWrong(t *testing.T) {
 
 // The exit status says whether the proof held.
 func TestExitStatus(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	orders, ledger := filepath.Join(dir, "o.csv"), filepath.Join(dir, "l.db")
 	require.NoError(t, os.WriteFile(orders, []byte(strings.Join(columns, ",")+"\nA,x,100,EUR,1,2,good\nB,y,-1,EUR,1,1,poison\n"), 0o600))
