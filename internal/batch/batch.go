@@ -27,17 +27,22 @@ type Queue[T any] struct {
 	call func([]T)
 
 	mu      sync.Mutex
-	waiting []T
+	waiting []T // from head on
+	head    int
+	due     int // how many of what waits, from the head, need not be a full batch
+	timer   *time.Timer
+	ticking bool // the timer is set
+
 	kept    bool // goroutines without work park instead of ending
 	active  int  // goroutines at work
+	calling int  // those of them that are in a call, and have taken their batch
 	parked  int  // goroutines without work
 	wake    chan struct{}
-	due     bool        // what waits need not be a full batch
-	timer   *time.Timer // set while a linger is under way
 }
 
 // New returns a queue that hands batches to call. The slice belongs to the queue again when
-// call returns.
+// call returns. A panic of call is not caught: guarding is for who knows what the entries are
+// owed. A call that ends its goroutine has had its batch.
 func New[T any](o Options, call func([]T)) *Queue[T] {
 	o.Max, o.Flight = max(1, o.Max), max(1, o.Flight)
 	return &Queue[T]{o: o, call: call, wake: make(chan struct{}, o.Flight)}
@@ -54,15 +59,17 @@ func (q *Queue[T]) Keep(on bool) {
 	}
 }
 
-// Add puts entries into the queue. It never blocks on a call.
+// Add puts entries into the queue. It never blocks on a call, and may be used from within one.
 func (q *Queue[T]) Add(entries ...T) {
+	if len(entries) == 0 {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.makeRoom()
 	q.waiting = append(q.waiting, entries...)
-	if q.o.Linger > 0 && !q.due && len(q.waiting) < q.o.Max {
-		if q.timer == nil {
-			q.timer = time.AfterFunc(q.o.Linger, q.Flush)
-		}
+	if q.lingers() {
+		q.tick()
 		return
 	}
 	q.start()
@@ -72,33 +79,80 @@ func (q *Queue[T]) Add(entries ...T) {
 func (q *Queue[T]) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) > 0 {
-		q.due = true
-		q.start()
-	}
-	q.stopTimer()
+	q.flush()
 }
 
-// SetLinger changes Options.Linger; with 0 what waits goes at once.
+// SetLinger changes Options.Linger, also of what waits, counted from now; with 0 it goes at once.
 func (q *Queue[T]) SetLinger(d time.Duration) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.o.Linger = d
-	q.mu.Unlock()
-	if d == 0 {
-		q.Flush()
+	switch {
+	case d <= 0:
+		q.flush()
+	case q.ticking:
+		q.stopTimer()
+		q.tick()
+	}
+}
+
+func (q *Queue[T]) len() int { return len(q.waiting) - q.head }
+
+// makeRoom moves what waits to the front when at least as much before it is free, so that each entry is moved
+// once on average.
+func (q *Queue[T]) makeRoom() {
+	if q.head == 0 || q.head < q.len() {
+		return
+	}
+	n := copy(q.waiting, q.waiting[q.head:])
+	clear(q.waiting[n:])
+	q.waiting, q.head = q.waiting[:n], 0
+}
+
+// lingers tells whether what waits is held back.
+func (q *Queue[T]) lingers() bool {
+	return q.o.Linger > 0 && q.due == 0 && q.len() < q.o.Max
+}
+
+// tick starts the timer, unless it runs for an entry that came before.
+func (q *Queue[T]) tick() {
+	switch {
+	case q.ticking:
+		return
+	case q.timer == nil:
+		q.timer = time.AfterFunc(q.o.Linger, q.lingered)
+	default:
+		q.timer.Reset(q.o.Linger)
+	}
+	q.ticking = true
+}
+
+func (q *Queue[T]) lingered() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// A timer that was stopped as it fired says nothing.
+	if q.ticking {
+		q.flush()
 	}
 }
 
 func (q *Queue[T]) stopTimer() {
-	if q.timer != nil {
+	if q.ticking {
 		q.timer.Stop()
-		q.timer = nil
+		q.ticking = false
 	}
 }
 
-// start is called with the lock held.
+func (q *Queue[T]) flush() {
+	q.stopTimer()
+	if q.due = q.len(); q.due > 0 {
+		q.start()
+	}
+}
+
+// start is called with the lock held. The goroutines that are not in a call will each take a batch.
 func (q *Queue[T]) start() {
-	for q.active < q.o.Flight && (q.active == 0 || len(q.waiting) >= (q.active+1)*q.o.Max) {
+	for q.active < q.o.Flight && (q.active == 0 || q.len() >= (q.active-q.calling+1)*q.o.Max) {
 		if q.parked > 0 {
 			q.unpark()
 			continue
@@ -110,33 +164,51 @@ func (q *Queue[T]) start() {
 
 func (q *Queue[T]) run() {
 	var batch []T
+	inCall := false
+	defer func() {
+		if inCall {
+			q.replace()
+		}
+	}()
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	for {
-		n := q.take()
+		n := q.next()
 		if 0 < n && n < q.o.Max {
 			// Who is ready to add an entry does so first: on a busy machine that fills the batch, and
 			// on an idle one it takes no time.
 			q.mu.Unlock()
 			runtime.Gosched()
 			q.mu.Lock()
-			n = q.take()
+			n = q.next()
 		}
 		if n == 0 {
 			q.active--
 			if !q.park() {
-				return
+				break
 			}
 			continue
 		}
-		batch = append(batch[:0], q.waiting[:n]...)
-		rest := copy(q.waiting, q.waiting[n:])
-		clear(q.waiting[rest:])
-		q.waiting = q.waiting[:rest]
+		batch = q.take(batch[:0], n)
+		q.calling++
 		q.mu.Unlock()
+		inCall = true
 		q.call(batch)
+		inCall = false
 		clear(batch)
 		q.mu.Lock()
+		q.calling--
+	}
+	q.mu.Unlock()
+}
+
+// replace is for a goroutine that was ended from within its call.
+func (q *Queue[T]) replace() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calling--
+	q.active--
+	if q.len() > 0 && !q.lingers() {
+		q.start()
 	}
 }
 
@@ -159,23 +231,35 @@ func (q *Queue[T]) unpark() {
 	q.wake <- struct{}{}
 }
 
-// take says how many entries the next call of this goroutine takes; 0 = it ends.
-func (q *Queue[T]) take() int {
-	n := len(q.waiting)
+// next says how many entries the next call of this goroutine takes; 0 = none.
+func (q *Queue[T]) next() int {
+	n := q.len()
 	switch {
 	case n == 0:
-		q.due = false
 		return 0
 	case n >= q.o.Max:
 		return q.o.Max
-	case q.o.Linger > 0 && !q.due:
-		if q.timer == nil {
-			q.timer = time.AfterFunc(q.o.Linger, q.Flush)
-		}
+	case q.lingers():
+		q.tick()
 		return 0
 	case q.active > 1:
 		// Another call is in flight: what is left waits for it to return.
 		return 0
 	}
 	return n
+}
+
+// take moves n entries to batch. What is left lingers anew.
+func (q *Queue[T]) take(batch []T, n int) []T {
+	end := q.head + n
+	batch = append(batch, q.waiting[q.head:end]...)
+	clear(q.waiting[q.head:end])
+	q.due = max(0, q.due-n)
+	q.stopTimer()
+	if q.head = end; q.len() == 0 {
+		q.waiting, q.head = q.waiting[:0], 0
+	} else if q.lingers() {
+		q.tick()
+	}
+	return batch
 }
