@@ -52,7 +52,7 @@ func (p *Processor) settleBatch(rs []*run) {
 			t.Result = r.result()
 		}
 	}
-	ctx := callContext(context.Background(), p.c.CallTimeout)
+	ctx := callContext(context.Background(), p.settleCall(rs))
 	answers, err := guard2(func() ([]dedupe.Settled, error) { return p.c.Store.Settle(ctx, batch) })
 	ctx.close()
 	if err == nil && len(answers) != len(rs) {
@@ -65,6 +65,17 @@ func (p *Processor) settleBatch(rs []*run) {
 		}
 		p.settled(r, answers[i])
 	}
+}
+
+// settleCall bounds one call. The first one has half of the time, so that one lost packet leaves room for a repeat; a
+// joined one may have to wait for the user's transaction.
+func (p *Processor) settleCall(rs []*run) time.Duration {
+	for _, r := range rs {
+		if r.tries > 0 || r.joined.Load() {
+			return p.c.CallTimeout
+		}
+	}
+	return min(p.c.CallTimeout, p.c.SettleTimeout/2)
 }
 
 // settled acts on what is now stored under the run's token, which is what decides: a transaction's done

@@ -1,0 +1,171 @@
+package onceq_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// commit does what a store's CompleteTx does when the user's transaction commits.
+func commit(t *testing.T, r **rig, j *onceq.Job) {
+	t.Helper()
+	l := j.Lease()
+	as, err := (*r).store.Store.Settle(context.Background(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Retain: j.Retain(), Result: []byte("tx")}})
+	if err != nil || as[0].Err != nil || as[0].Status != dedupe.Done {
+		t.Errorf("commit: %+v, %v", as, err)
+	}
+}
+
+func TestJoined(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		err     error
+		panics  bool
+		commits bool
+		status  dedupe.Status
+		class   string
+		letter  bool
+	}{
+		{name: "nil, committed", commits: true, status: dedupe.Done},
+		{name: "nil, not committed", status: dedupe.Released, class: onceq.ClassTxNotCommitted},
+		{name: "error, committed", err: errBoom, commits: true, status: dedupe.Done},
+		{name: "error, not committed", err: errBoom, status: dedupe.Released, class: onceq.ClassError},
+		{name: "permanent, committed", err: onceq.Permanent(errBoom), commits: true, status: dedupe.Done},
+		{name: "permanent, not committed", err: onceq.Permanent(errBoom), status: dedupe.Failed, class: onceq.ClassPermanent, letter: true},
+		{name: "panic, committed", panics: true, commits: true, status: dedupe.Done},
+		{name: "panic, not committed", panics: true, status: dedupe.Released, class: onceq.ClassPanic},
+	} {
+		for _, park := range []bool{false, true} {
+			t.Run(c.name, func(t *testing.T) {
+				var r *rig
+				h := func(_ context.Context, j *onceq.Job) error {
+					j.Join()
+					if c.commits {
+						commit(t, &r, j)
+					}
+					if c.panics {
+						panic("boom")
+					}
+					return c.err
+				}
+				bubble(t, h, func(made *rig) {
+					r = made
+					if park {
+						r.cfg.Defaults.Interrupted = dedupe.Park
+						r.w = r.worker(nil)
+					}
+					r.send("a")
+					r.run(time.Second)
+					rec, status := r.record("a"), c.status
+					if park && c.panics && !c.commits {
+						status, c.class, c.letter = dedupe.Parked, onceq.ClassInterrupted, true
+					}
+					if rec.Status != status || rec.ErrClass != c.class {
+						t.Errorf("the record is %v, class %q, want %v, %q", rec.Status, rec.ErrClass, status, c.class)
+					}
+					if c.commits && (string(rec.Result) != "tx" || r.q.acked("a") != 1) {
+						t.Errorf("result %q, %d acks", rec.Result, r.q.acked("a"))
+					}
+					if c.letter {
+						r.letter(c.class)
+					}
+					r.noLetters()
+				}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
+			})
+		}
+	}
+}
+
+// The last attempt fails as any other does.
+func TestJoinedAtMaxAttempts(t *testing.T) {
+	bubble(t, func(_ context.Context, j *onceq.Job) error { j.Join(); return nil }, func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		r.letter(onceq.ClassTxNotCommitted)
+		r.wantStatus("a", dedupe.Failed)
+	}, most(1))
+}
+
+// The worker's settlement waits for the user's transaction, by itself: others are not held up.
+func TestJoinedWaitsAlone(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		if string(j.Message.Body) == "joined" {
+			j.Join()
+		}
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		var sizes []int
+		r.store.set(func(s *store) {
+			s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				if ss[0].Joined {
+					sizes = append(sizes, len(ss))
+					if ss[0].To == dedupe.Done {
+						t.Error("a joined job was settled done by the worker")
+					}
+					if len(sizes) <= 3 {
+						return []dedupe.Settled{{Err: dedupe.ErrBusy}}
+					}
+				}
+				return as
+			}
+		})
+		r.send("joined", "joined", "a", "b")
+		r.run(3 * time.Second)
+		if slices.ContainsFunc(sizes, func(n int) bool { return n != 1 }) || len(sizes) < 4 {
+			t.Errorf("the joined settlements went in batches of %v", sizes)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.wantStatus("b", dedupe.Done)
+	})
+}
+
+// busy answers every renewal as a store does whose record is locked by a transaction.
+func busy(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+	for i := range as {
+		as[i] = dedupe.Renewed{Err: dedupe.ErrBusy}
+	}
+	return as
+}
+
+func TestBusyRenewalsWhileJoined(t *testing.T) {
+	for _, joins := range []bool{true, false} {
+		var r *rig
+		var cause error
+		h := func(ctx context.Context, j *onceq.Job) error {
+			if joins {
+				j.Join()
+			}
+			select {
+			case <-ctx.Done():
+				cause = context.Cause(ctx)
+				return cause
+			case <-time.After(5 * time.Minute):
+			}
+			if joins {
+				commit(t, &r, j)
+			}
+			return nil
+		}
+		bubble(t, h, func(made *rig) {
+			r = made
+			r.store.set(func(s *store) { s.onRenew = busy })
+			r.send("a")
+			r.start()
+			pass(5*time.Minute + time.Second)
+			switch {
+			case joins && (cause != nil || r.record("a").Status != dedupe.Done):
+				t.Errorf("the row's lock is the lease, and yet the handler was cancelled: %v", cause)
+			case !joins && cause == nil:
+				t.Error("a claim that cannot be renewed did not cancel the handler")
+			}
+			if n := r.q.received("a"); joins && n != 1 {
+				t.Errorf("%d receives", n)
+			}
+		}, most(1))
+	}
+}

@@ -1,0 +1,244 @@
+package onceq_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// bads are the first n calls of the op, each with the fault.
+func bads(op string, n int64, f storeFault) func(storeCall) storeFault {
+	return func(c storeCall) storeFault {
+		if c.op == op && c.n <= n {
+			return f
+		}
+		return storeFault{}
+	}
+}
+
+func TestSettleIsRepeated(t *testing.T) {
+	for name, fault := range map[string]storeFault{
+		"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "busy": {err: dedupe.ErrBusy}, "panic": {panics: "store"},
+		"one hangs": {hang: true}, "full": {err: dedupe.ErrFull},
+	} {
+		for _, result := range []error{nil, errBoom, onceq.Permanent(errBoom)} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, returns(result), func(r *rig) {
+					tries := int64(5)
+					if fault.hang {
+						tries = 1
+					}
+					r.store.set(func(s *store) { s.fault = bads("settle", tries, fault) })
+					r.send("a")
+					r.run(20 * time.Second)
+					want := dedupe.Done
+					switch result {
+					case nil:
+						r.wantQueue(0)
+					case errBoom:
+						want = dedupe.Released
+						r.wantQueue(1)
+					default:
+						want = dedupe.Failed
+						r.letter(onceq.ClassPermanent)
+						r.wantQueue(0)
+					}
+					if rec := r.record("a"); rec.Status != want || rec.Attempt != 1 {
+						t.Errorf("the record is %v, attempt %d, want %v, 1", rec.Status, rec.Attempt, want)
+					}
+					if n := r.seen.started("a"); n != 1 {
+						t.Errorf("%d runs", n)
+					}
+				}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
+			})
+		}
+	}
+}
+
+// A store that is away for longer than SettleTimeout: the job is delivered again, and no earlier than its lease ends.
+func TestSettlePastSettleTimeout(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, "settle")
+		r.send("a")
+		r.start()
+		pass(10 * time.Second)
+		r.wantOutcomes("a", "unsettled")
+		if r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
+			t.Errorf("%d acks, nacks %v", r.q.acked("a"), r.q.delays("a"))
+		}
+		if n := r.log.count("could not be recorded"); n != 1 {
+			t.Errorf("%d log records", n)
+		}
+		r.store.heals()
+		pass(5 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+	})
+}
+
+// Settling goes on after the contexts of Run and of the handler have ended.
+func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
+	bubble(t, whenCut(nil), func(r *rig) {
+		r.store.set(func(s *store) { s.fault = bads("settle", 4, storeFault{err: errBoom}) })
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+	})
+}
+
+// The lease is kept while its settlement is repeated: nobody else may begin meanwhile.
+func TestLeaseIsKeptWhileSettling(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.set(func(s *store) { s.fault = bads("settle", 20, storeFault{err: errBoom}) })
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		if n := r.store.renews.Load(); n < 4 {
+			t.Errorf("%d renewals in a minute", n)
+		}
+		pass(2 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		if n := r.seen.started("a"); n != 1 || r.q.received("a") != 1 {
+			t.Errorf("%d runs, %d receives", n, r.q.received("a"))
+		}
+	}, with(func(c *onceq.Config) { c.SettleTimeout = 2 * time.Minute }))
+}
+
+func TestNonsenseAnswersToSettlements(t *testing.T) {
+	for name, nonsense := range map[string]func(as []dedupe.Settled) []dedupe.Settled{
+		"too few":        func(as []dedupe.Settled) []dedupe.Settled { return as[1:] },
+		"too many":       func(as []dedupe.Settled) []dedupe.Settled { return append(as, as...) },
+		"none":           func([]dedupe.Settled) []dedupe.Settled { return nil },
+		"zero":           func(as []dedupe.Settled) []dedupe.Settled { return make([]dedupe.Settled, len(as)) },
+		"claimed":        func(as []dedupe.Settled) []dedupe.Settled { as[0].Status = dedupe.Claimed; return as },
+		"unknown status": func(as []dedupe.Settled) []dedupe.Settled { as[0].Status = 99; return as },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.store.set(func(s *store) {
+					s.onSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled { return nonsense(slices.Clone(as)) }
+				})
+				r.send("a")
+				r.start()
+				pass(15 * time.Second)
+				if r.q.acked("a") != 0 {
+					t.Error("acked on an answer that says nothing")
+				}
+				r.store.set(func(s *store) { s.onSettle = nil })
+				pass(5 * time.Minute)
+				r.wantStatus("a", dedupe.Done)
+				r.wantQueue(0)
+			})
+		})
+	}
+}
+
+func TestResultTooLarge(t *testing.T) {
+	var set error
+	h := func(_ context.Context, j *onceq.Job) error {
+		set = j.SetResult(make([]byte, 2000))
+		return nil
+	}
+	small := func(r *rig) {
+		r.store.limits = func(l dedupe.Limits) dedupe.Limits { l.MaxResult = 1000; return l }
+	}
+	bubble(t, h, func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		if set == nil || r.record("a").Result != nil {
+			t.Errorf("SetResult answered %v; the record is %+v", set, r.record("a"))
+		}
+		r.wantStatus("a", dedupe.Done)
+	}, small)
+	// A store whose limit is not the one that it told: the effect has happened, and losing its result is better than
+	// repeating it.
+	bubble(t, h, func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				if len(ss[0].Result) > 0 {
+					return []dedupe.Settled{{Err: fmt.Errorf("wrapped: %w", dedupe.ErrResultSize)}}
+				}
+				return as
+			}
+		})
+		r.send("a")
+		r.run(time.Second)
+		if set != nil {
+			t.Errorf("SetResult answered %v", set)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+		if n := r.log.count("too large"); n != 1 {
+			t.Errorf("%d log records", n)
+		}
+	})
+}
+
+func TestUncountedReleasesGiveTheAttemptBack(t *testing.T) {
+	bubble(t, whenCut(errBoom), func(r *rig) {
+		r.send("a")
+		for i := range 5 {
+			r.start()
+			pass(time.Second)
+			if err := r.stop(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {
+				t.Fatalf("after drain %d the record is %v, attempt %d", i, rec.Status, rec.Attempt)
+			}
+		}
+		r.noLetters()
+	}, most(1))
+}
+
+func TestAttemptsAreCountedOverWorkers(t *testing.T) {
+	bubble(t, returns(errBoom), func(r *rig) {
+		r.send("a")
+		for range 5 {
+			r.run(1500 * time.Millisecond)
+		}
+		rec := r.record("a")
+		r.letter(onceq.ClassError)
+		if n := r.seen.started("a"); n != 4 || rec.Attempt != 4 || rec.Status != dedupe.Failed {
+			t.Errorf("%d runs, %+v", n, rec)
+		}
+	}, most(4), steady)
+}
+
+func TestMetaWinsOverTypeWinsOverDefaults(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("typed", returns(errBoom), &onceq.JobOptions{MaxAttempts: 3, Backoff: func(int, error) time.Duration { return time.Second }})
+	mux.On("plain", returns(errBoom), nil)
+	synctestMux(t, mux, func(r *rig) {
+		for _, c := range []struct {
+			typ  string
+			meta int
+			want int
+		}{{"typed", 0, 3}, {"typed", 1, 1}, {"typed", 4, 4}, {"plain", 0, 2}, {"plain", 5, 5}} {
+			m := message(fmt.Sprint(c.typ, c.meta))
+			m.Meta.Type, m.Meta.MaxAttempts = c.typ, c.meta
+			r.put(m)
+			r.run(time.Minute)
+			if n := r.seen.started(m.Meta.Key); n != c.want {
+				t.Errorf("%+v: %d runs", c, n)
+			}
+		}
+		m := message("unlimited")
+		m.Meta.Type, m.Meta.MaxAttempts = "typed", -1
+		r.put(m)
+		r.run(time.Minute)
+		if n := r.seen.started("unlimited"); n < 50 {
+			t.Errorf("%d runs, want one a second", n)
+		}
+	}, most(2), steady)
+}
