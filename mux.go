@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -122,10 +121,8 @@ func (m *Mux) check(scope string) error {
 		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ)); err != nil {
 			return err
 		}
-		if s := r.options.scopeOf(scope, typ); len(s) > maxScope {
-			return badConfig(fmt.Sprintf("Mux.On(%q)", typ), "its scope %q has %d bytes, the limit is %d", clip(s, 40)+"…", len(s), maxScope)
-		} else if strings.ContainsRune(s, 0) {
-			return badConfig(fmt.Sprintf("Mux.On(%q)", typ), "the type holds a NUL byte")
+		if err := checkScope(fmt.Sprintf("Mux.On(%q)", clip(typ, maxClass)), r.options.scopeOf(scope, typ)); err != nil {
+			return err
 		}
 	}
 	return nil
