@@ -49,6 +49,22 @@ func TestRowRoundTrip(t *testing.T) {
 	}
 }
 
+// TestTimesSort: as text they compare as they do as times, in any zone.
+func TestTimesSort(t *testing.T) {
+	whole := time.Date(2026, 1, 31, 9, 0, 0, 0, time.UTC)
+	last := ""
+	for _, at := range []time.Time{
+		whole.Add(-1), whole, whole.Add(1), whole.Add(100 * time.Millisecond), whole.Add(101 * time.Millisecond),
+		whole.Add(time.Minute).In(time.FixedZone("", -7200)), whole.Add(time.Hour).In(time.FixedZone("", 7200)),
+	} {
+		text := timeText(at).(string)
+		if text <= last {
+			t.Errorf("%s is written after %s", text, last)
+		}
+		last = text
+	}
+}
+
 // TestReadable: what a person with the sqlite3 shell sees.
 func TestReadable(t *testing.T) {
 	s, db := newStore(t, tempFile(t), nil)

@@ -191,33 +191,51 @@ func TestCancelInFlight(t *testing.T) {
 func TestCallerReusesMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
-		l := claim(t, s, request("1"))
+		l, l2 := claim(t, s, request("1")), claim(t, s, request("2"))
+		q := request("3")
+		q.Fingerprint = []byte("good")
+		qs := []dedupe.ClaimRequest{q}
+		ns := []dedupe.Renewal{{Key: l2.Key, Token: l2.Token, TTL: time.Minute, State: []byte("good")}}
+		es := []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: []byte("good")}}
 		end := hold(t, db)
 		inside, goOn := make(chan struct{}), make(chan struct{})
-		var wg sync.WaitGroup
-		wg.Go(func() {
+		var first, all sync.WaitGroup
+		first.Go(func() {
 			s.w.do(t.Context(), time.Minute, 1, func(*txn) error { close(inside); <-goOn; return nil })
 		})
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
-		es := []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: []byte("good")}}
-		wg.Go(func() {
-			if _, err := s.Settle(ctx, es); err == nil {
-				t.Error("no error though the context ended")
-			}
-			es[0].Key.Key = "other"
-			copy(es[0].Result, "evil")
-			close(goOn)
-		})
+		for _, call := range []func() error{
+			func() error { _, err := s.Claim(ctx, qs); return err },
+			func() error { _, err := s.Renew(ctx, ns); return err },
+			func() error { _, err := s.Settle(ctx, es); return err },
+		} {
+			all.Go(func() {
+				if err := call(); !errors.Is(err, context.Canceled) {
+					t.Errorf("a call whose context ended got %v", err)
+				}
+			})
+		}
 		synctest.Wait()
 		end()
 		<-inside
 		cancel()
-		wg.Wait()
-		// the next transaction comes after that one
-		claim(t, s, request("2"))
+		all.Wait()
+		qs[0].Owner, ns[0].Key.Key, es[0].Key.Key = "evil", "evil", "evil"
+		for _, b := range [][]byte{qs[0].Fingerprint, ns[0].State, es[0].Result} {
+			copy(b, "evil")
+		}
+		close(goOn)
+		first.Wait()
+		claim(t, s, request("next transaction"))
 		if r := get(t, s, l.Key); string(r.Result) != "good" {
 			t.Errorf("result %q", r.Result)
+		}
+		if r := get(t, s, l2.Key); string(r.State) != "good" {
+			t.Errorf("state %q", r.State)
+		}
+		if r := get(t, s, q.Key); string(r.Fingerprint) != "good" || r.Owner != q.Owner {
+			t.Errorf("claim %+v", r)
 		}
 	})
 }
