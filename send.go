@@ -17,7 +17,8 @@ const sendTries = 5
 
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are missing it
 // fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself: a caller that sends ms again after an
-// error sends the same jobs, which run once.
+// error sends the same jobs, which run once. A Meta that it has to fill in is replaced by a copy, so that messages may
+// be made from one.
 //
 // The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which case
 // nothing was sent. Throttled entries are offered again a few times; nothing else is repeated.
@@ -51,7 +52,13 @@ func SendOne(ctx context.Context, s broker.Sender, m *broker.Outgoing) error {
 // sendBatch sends one batch and repeats what was throttled of it.
 func sendBatch(ctx context.Context, s broker.Sender, ms []broker.Outgoing, errs []error) {
 	err := sendOnce(ctx, s, ms)
-	if err == nil {
+	switch {
+	case err == nil:
+		return
+	case len(ms) > 1 && isTogether(err):
+		half := len(ms) / 2
+		sendBatch(ctx, s, ms[:half], errs[:half])
+		sendBatch(ctx, s, ms[half:], errs[half:])
 		return
 	}
 	for i := range ms {
@@ -90,6 +97,9 @@ func fill(ms []broker.Outgoing) error {
 		m := &ms[i]
 		if m.Meta == nil {
 			m.Meta = new(broker.Meta)
+		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() {
+			// Another message may share it, and with one id the two would be one job.
+			m.Meta = m.Meta.Clone()
 		}
 		meta := m.Meta
 		if meta.ID == "" {

@@ -1,0 +1,288 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+)
+
+// mailbox is a Sender that notes its calls.
+type mailbox struct {
+	l     broker.Limits
+	calls [][]broker.Outgoing
+	send  func(call int, ms []broker.Outgoing) error
+}
+
+func (b *mailbox) Limits() broker.Limits { return b.l }
+
+func (b *mailbox) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) {
+	b.calls = append(b.calls, slices.Clone(ms))
+	if b.send == nil {
+		return make([]string, len(ms)), nil
+	}
+	return make([]string, len(ms)), b.send(len(b.calls), ms)
+}
+
+func outgoing(n int) []broker.Outgoing {
+	ms := make([]broker.Outgoing, n)
+	for i := range ms {
+		ms[i].Body = []byte(fmt.Sprint(i))
+	}
+	return ms
+}
+
+func TestSendFillsInWhatIsMissing(t *testing.T) {
+	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	before := time.Now()
+	ms := outgoing(300)
+	ms[1].Meta = &broker.Meta{Key: "mine"}
+	ms[2].Meta = &broker.Meta{ID: "id"}
+	ms[3].Meta = &broker.Meta{Created: before.Add(-time.Hour), Type: "typed"}
+	if err := onceq.Send(t.Context(), &mailbox{l: broker.Limits{SendBatch: 10}}, ms); err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[string]bool)
+	for i, m := range ms {
+		if ids[m.Meta.ID] = true; !uuid.MatchString(m.Meta.ID) && i != 2 {
+			t.Errorf("the id of message %d is %q", i, m.Meta.ID)
+		}
+		if m.Meta.Key != m.Meta.ID && i != 1 {
+			t.Errorf("the key of message %d is %q, its id %q", i, m.Meta.Key, m.Meta.ID)
+		}
+		if i != 3 && (m.Meta.Created.Before(before) || time.Since(m.Meta.Created) < 0) {
+			t.Errorf("message %d was created %v", i, m.Meta.Created)
+		}
+	}
+	if len(ids) != len(ms) || ms[1].Meta.Key != "mine" || ms[2].Meta.Key != "id" || !ms[3].Meta.Created.Equal(before.Add(-time.Hour)) || ms[3].Meta.Type != "typed" {
+		t.Errorf("%d ids; %+v", len(ids), ms[:4])
+	}
+}
+
+// Two messages made from one Meta are two jobs: sharing an id would make the second a duplicate of the first.
+func TestSendWithASharedMeta(t *testing.T) {
+	shared := &broker.Meta{Type: "mail"}
+	ms := outgoing(3)
+	for i := range ms {
+		ms[i].Meta = shared
+	}
+	if err := onceq.Send(t.Context(), &mailbox{}, ms); err != nil {
+		t.Fatal(err)
+	}
+	if ms[0].Meta.ID == ms[1].Meta.ID || ms[1].Meta.ID == ms[2].Meta.ID || ms[2].Meta.Type != "mail" {
+		t.Errorf("the ids are %q, %q, %q", ms[0].Meta.ID, ms[1].Meta.ID, ms[2].Meta.ID)
+	}
+	one := broker.Outgoing{Meta: shared}
+	two := broker.Outgoing{Meta: shared}
+	if err := errors.Join(onceq.SendOne(t.Context(), &mailbox{}, &one), onceq.SendOne(t.Context(), &mailbox{}, &two)); err != nil {
+		t.Fatal(err)
+	}
+	if one.Meta.ID == two.Meta.ID {
+		t.Error("two sends of one Meta are one job")
+	}
+}
+
+func TestSendAgainIsTheSameJob(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		ms := outgoing(25)
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Send && c.N <= 2 {
+				return membroker.Fault{Err: errBoom, Applied: c.N == 2}
+			}
+			return membroker.Fault{}
+		})
+		for range 2 {
+			if err := onceq.Send(r.Context(), r.q.Broker, ms); err == nil {
+				t.Fatal("the send's error was swallowed")
+			}
+		}
+		if err := onceq.Send(r.Context(), r.q.Broker, ms); err != nil {
+			t.Fatal(err)
+		}
+		r.wantQueue(50)
+		r.run(time.Minute)
+		r.wantQueue(0)
+		for _, m := range ms {
+			if n := r.seen.started(m.Meta.Key); n != 1 {
+				t.Errorf("job %s ran %d times", m.Meta.ID, n)
+			}
+		}
+		one := broker.Outgoing{Body: []byte("one")}
+		for range 2 {
+			if err := onceq.SendOne(r.Context(), r.q.Broker, &one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.run(time.Minute)
+		if n := r.seen.started(one.Meta.Key); n != 1 {
+			t.Errorf("the job ran %d times", n)
+		}
+	})
+}
+
+func TestSendInBatches(t *testing.T) {
+	b := &mailbox{l: broker.Limits{SendBatch: 10}}
+	if err := onceq.Send(t.Context(), b, outgoing(25)); err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{}
+	for _, c := range b.calls {
+		sizes = append(sizes, len(c))
+	}
+	if !slices.Equal(sizes, []int{10, 10, 5}) {
+		t.Errorf("the batches are %v", sizes)
+	}
+	b.calls = nil
+	if err := onceq.Send(t.Context(), b, nil); err != nil || len(b.calls) != 0 {
+		t.Errorf("sending nothing: %v, %d calls", err, len(b.calls))
+	}
+}
+
+func TestSendAnswersByPosition(t *testing.T) {
+	b := &mailbox{l: broker.Limits{SendBatch: 10}, send: func(call int, ms []broker.Outgoing) error {
+		switch call {
+		case 1:
+			errs := make([]error, len(ms))
+			errs[3] = broker.ErrTooLarge
+			return broker.Batch(errs)
+		case 2:
+			return errBoom
+		}
+		return nil
+	}}
+	err := onceq.Send(t.Context(), b, outgoing(25))
+	if _, ok := errors.AsType[*broker.BatchError](err); !ok {
+		t.Fatalf("Send answered %v", err)
+	}
+	for i := range 25 {
+		var want error
+		switch {
+		case i == 3:
+			want = broker.ErrTooLarge
+		case i >= 10 && i < 20:
+			want = errBoom
+		}
+		if got := broker.ErrAt(err, i); !errors.Is(got, want) || (want == nil) != (got == nil) {
+			t.Errorf("entry %d: %v, want %v", i, got, want)
+		}
+	}
+	if len(b.calls) != 3 {
+		t.Errorf("%d calls: nothing but throttling is repeated", len(b.calls))
+	}
+}
+
+func TestSendRepeatsWhatIsThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &mailbox{send: func(call int, ms []broker.Outgoing) error {
+			if call == 1 {
+				return broker.ErrThrottled // as a whole
+			}
+			errs := make([]error, len(ms))
+			for i := range ms[1:] {
+				errs[i+1] = fmt.Errorf("wrapped: %w", broker.ErrThrottled) // the first goes through
+			}
+			return broker.Batch(errs)
+		}}
+		b.l.SendBatch = 10
+		err := onceq.Send(t.Context(), b, outgoing(6))
+		var got []string
+		for _, c := range b.calls {
+			s := ""
+			for _, m := range c {
+				s += string(m.Body)
+			}
+			got = append(got, s)
+		}
+		if want := []string{"012345", "012345", "12345", "2345", "345"}; !slices.Equal(got, want) {
+			t.Errorf("the calls sent %q, want %q", got, want)
+		}
+		for i := range 6 {
+			if e := broker.ErrAt(err, i); (i < 4) != (e == nil) {
+				t.Errorf("entry %d: %v", i, e)
+			}
+		}
+	})
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &mailbox{send: func(int, []broker.Outgoing) error { return broker.ErrThrottled }}
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		if err := onceq.Send(ctx, b, outgoing(1)); !errors.Is(err, broker.ErrThrottled) {
+			t.Errorf("Send answered %v", err)
+		}
+		if took := time.Since(begin); took > 60*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// Each of these messages fits, but not all of them into one request.
+func TestSendOfMuchTogether(t *testing.T) {
+	q := newBroker(t, membroker.Options{Preset: membroker.SQSStandard})
+	ms := outgoing(20)
+	for i := range ms {
+		ms[i].Body = make([]byte, 300_000)
+	}
+	ms[7].Body = make([]byte, 2<<20)
+	err := onceq.Send(t.Context(), q, ms)
+	for i := range ms {
+		if e := broker.ErrAt(err, i); (i == 7) != errors.Is(e, broker.ErrTooLarge) || i != 7 && e != nil {
+			t.Errorf("entry %d: %v", i, e)
+		}
+	}
+	if n := depth(t, q); n != 19 {
+		t.Errorf("%d messages are in the queue, want 19", n)
+	}
+}
+
+func TestSendRefusesMistakes(t *testing.T) {
+	now := time.Now()
+	for want, m := range map[string]broker.Outgoing{
+		"Meta.Key":       {Meta: &broker.Meta{Key: strings.Repeat("k", 1025)}},
+		"NUL":            {Meta: &broker.Meta{Key: "\x00"}},
+		"UTF-8":          {Meta: &broker.Meta{Key: "\xff"}},
+		"Delay":          {Delay: -1},
+		"Meta.Timeout":   {Meta: &broker.Meta{Timeout: -1}},
+		"Meta.NotBefore": {Meta: &broker.Meta{NotBefore: now, Expires: now}},
+		"Attributes":     {Attributes: map[string]string{broker.MetaAttribute: "x"}},
+	} {
+		b := &mailbox{l: broker.Limits{SendBatch: 1}}
+		err := onceq.Send(t.Context(), b, []broker.Outgoing{{}, m})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "message 1") || len(b.calls) != 0 {
+			t.Errorf("Send answered %v after %d calls, want an error of message 1 with %q, and nothing sent", err, len(b.calls), want)
+		}
+		if err := onceq.SendOne(t.Context(), b, &m); err == nil || len(b.calls) != 0 {
+			t.Errorf("SendOne answered %v", err)
+		}
+	}
+	if onceq.Send(t.Context(), nil, outgoing(1)) == nil || onceq.Send(t.Context(), (*membroker.Broker)(nil), outgoing(1)) == nil || onceq.SendOne(t.Context(), &mailbox{}, nil) == nil {
+		t.Error("nil was taken")
+	}
+}
+
+func TestSendOneAnswersTheEntrysError(t *testing.T) {
+	b := &mailbox{send: func(int, []broker.Outgoing) error { return broker.Batch([]error{broker.ErrTooLarge}) }}
+	err := onceq.SendOne(t.Context(), b, &broker.Outgoing{})
+	if _, batch := errors.AsType[*broker.BatchError](err); !errors.Is(err, broker.ErrTooLarge) || batch {
+		t.Errorf("SendOne answered %T %v", err, err)
+	}
+}
+
+func TestSendToABrokerThatPanics(t *testing.T) {
+	b := &mailbox{send: func(int, []broker.Outgoing) error { panic("broker") }}
+	if err := onceq.Send(t.Context(), b, outgoing(2)); err == nil || !strings.Contains(err.Error(), "panic") {
+		t.Errorf("Send answered %v", err)
+	}
+}
