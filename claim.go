@@ -69,7 +69,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	slices.SortFunc(rs, func(a, b *run) int {
 		return cmp.Or(strings.Compare(a.key.Scope, b.key.Scope), strings.Compare(a.key.Key, b.key.Key))
 	})
-	rs = p.each(rs)
+	rs, others := p.each(rs)
 	draw(rs)
 	reqs := make([]dedupe.ClaimRequest, len(rs))
 	for i, r := range rs {
@@ -104,19 +104,23 @@ func (p *Processor) claimBatch(batch []*run) {
 	for _, r := range begin {
 		r.f.launch(r)
 	}
+	if len(others) > 0 {
+		p.claims.Add(others...)
+	}
 }
 
-// each answers the second and later of equal keys in progress; rs is sorted by key.
-func (p *Processor) each(rs []*run) []*run {
-	once := rs[:1]
+// each takes the first of equal keys; the others go with the next batch, where the store knows what became of it. rs is sorted by
+// key.
+func (p *Processor) each(rs []*run) (once, others []*run) {
+	once = rs[:1]
 	for _, r := range rs[1:] {
 		if r.key == once[len(once)-1].key {
-			p.inProgress(r, &dedupe.Claim{Outcome: dedupe.InProgress, Left: p.c.Lease})
+			others = append(others, r)
 			continue
 		}
 		once = append(once, r)
 	}
-	return once
+	return once, others
 }
 
 func draw(rs []*run) {

@@ -134,8 +134,8 @@ type Config struct {
 	Broker broker.Receiver
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
-	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch;
-	// < 0 = none.
+	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
+	// and at most Concurrency; < 0 = none.
 	Prefetch int
 	// Pollers is how many receives wait at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64.
@@ -220,7 +220,7 @@ func (c Config) withDefaults() Config {
 	}
 	l := c.Broker.Limits()
 	if c.Prefetch == 0 {
-		c.Prefetch = l.ReceiveBatch
+		c.Prefetch = min(l.ReceiveBatch, c.Concurrency)
 	}
 	if c.Pollers == 0 {
 		c.Pollers = min(16, max(1, c.Concurrency/(2*max(1, l.ReceiveBatch))))

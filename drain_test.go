@@ -31,7 +31,7 @@ func (r *rig) ends(least, most time.Duration) error {
 func TestDrainLetsHandlersFinish(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(15 * time.Second); return nil }
 	bubble(t, h, func(r *rig) {
-		keys := numbered("k", 30)
+		keys := numbered("k", 2*onceq.DefaultConcurrency) // as many are held unclaimed as are run
 		r.send(keys...)
 		r.start()
 		pass(time.Second)
@@ -52,8 +52,8 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 		if back := len(r.seen.of("")); done != onceq.DefaultConcurrency || never != back {
 			t.Errorf("%d jobs are done, want %d; %d were never started, and %d handed back", done, onceq.DefaultConcurrency, never, back)
 		}
-		if d, err := r.q.Depth(r.Context()); err != nil || d.Visible != 20 {
-			t.Errorf("the queue is %+v, %v; want 20 visible at once", d, err)
+		if d, err := r.q.Depth(r.Context()); err != nil || d.Visible != onceq.DefaultConcurrency {
+			t.Errorf("the queue is %+v, %v; want %d visible at once", d, err, onceq.DefaultConcurrency)
 		}
 	})
 }

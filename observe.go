@@ -133,10 +133,12 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
 		slog.String("job", t.JobID), slog.String("outcome", t.Outcome),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
-		slog.Int("attempt", t.Attempt), slog.Uint64("fence", t.Fence),
-		slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process),
-		slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats),
 	}
+	if t.Attempt > 0 {
+		as = append(as, slog.Int("attempt", t.Attempt), slog.Uint64("fence", t.Fence),
+			slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process))
+	}
+	as = append(as, slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats))
 	if t.Type != "" {
 		as = append(as, slog.String("type", t.Type))
 	}
