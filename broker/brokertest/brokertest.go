@@ -26,15 +26,11 @@ package brokertest
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // Harness tells the suite how to make queues and what to expect of them. Open is required.
@@ -92,39 +88,20 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("brokertest: Harness.Open is nil")
 	}
 	h = h.withDefaults()
-	all := cases()
-	for name := range h.Known {
-		if !slices.ContainsFunc(all, func(c testCase) bool { return c.name == name }) {
-			t.Errorf("brokertest: Harness.Known names %q, which is no case", name)
-		}
+	suite.Run(t, suite.Options{Name: "brokertest", Virtual: h.Virtual, Known: h.Known}, h.suite())
+}
+
+// suite are the cases, on h.
+func (h Harness) suite() []suite.Case {
+	var all []suite.Case
+	for _, c := range cases() {
+		all = append(all, c.on(h))
 	}
-	var sum summary
-	// Cases in real time run in parallel, so they end after this function.
-	t.Cleanup(func() { t.Log(sum.String()) })
-	for _, c := range all {
-		t.Run(c.name, func(t *testing.T) {
-			if !h.Virtual {
-				t.Parallel()
-			}
-			var ruledOut string
-			defer func() { sum.add(c.name, ruledOut) }()
-			reason, known := h.Known[c.name]
-			if !known {
-				inTime(t, h, func(t *testing.T) { ruledOut = c.check(t, h) })
-				return
-			}
-			var failures []string
-			failures, ruledOut = record(t, h, c)
-			switch {
-			case ruledOut != "":
-				t.Errorf("brokertest: Harness.Known names a case that is not applicable; remove it there: %s", ruledOut)
-			case len(failures) == 0:
-				t.Errorf("brokertest: the known difference is gone; remove it from Harness.Known: %s", reason)
-			default:
-				t.Logf("known difference: %s\n%s", reason, strings.Join(failures, "\n"))
-			}
-		})
-	}
+	return all
+}
+
+func (c testCase) on(h Harness) suite.Case {
+	return suite.Case{Name: c.name, Check: func(t testing.TB) string { return c.check(t, h) }}
 }
 
 func (h Harness) withDefaults() Harness {
@@ -155,28 +132,6 @@ type need struct {
 	why string
 }
 
-// record runs c without letting it fail t, and returns what failed.
-func record(t *testing.T, h Harness, c testCase) (failures []string, ruledOut string) {
-	inTime(t, h, func(t *testing.T) {
-		r := &recorder{TB: t}
-		var wg sync.WaitGroup
-		// FailNow ends its goroutine, so the case needs one of its own.
-		wg.Go(func() { ruledOut = c.check(r, h) })
-		wg.Wait()
-		failures = r.all()
-	})
-	return failures, ruledOut
-}
-
-// inTime runs f, in a bubble where h wants it.
-func inTime(t *testing.T, h Harness, f func(*testing.T)) {
-	if h.Virtual {
-		synctest.Test(t, f)
-		return
-	}
-	f(t)
-}
-
 // check runs c. Its answer is why the case was ruled out, empty when it ran.
 func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
 	t.Helper()
@@ -189,31 +144,4 @@ func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
 	}
 	c.run(e)
 	return ""
-}
-
-// summary gathers how many cases ran and which did not.
-type summary struct {
-	mu       sync.Mutex
-	run      int
-	ruledOut []string
-}
-
-func (s *summary) add(name, ruledOut string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ruledOut == "" {
-		s.run++
-		return
-	}
-	s.ruledOut = append(s.ruledOut, name+": "+ruledOut)
-}
-
-func (s *summary) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.ruledOut) == 0 {
-		return fmt.Sprintf("brokertest: %d cases run, none ruled out", s.run)
-	}
-	slices.Sort(s.ruledOut)
-	return fmt.Sprintf("brokertest: %d cases run, %d ruled out (%s)", s.run, len(s.ruledOut), strings.Join(s.ruledOut, "; "))
 }

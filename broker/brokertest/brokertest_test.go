@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 const fifoWindow = 5 * time.Minute
@@ -39,7 +40,7 @@ func TestFaultsAreFound(t *testing.T) {
 				if f.harness != nil {
 					f.harness(&h)
 				}
-				failures, ruledOut := record(t, h, c)
+				failures, ruledOut := suite.Record(t, h.Virtual, c.on(h))
 				if ruledOut != "" {
 					t.Fatalf("the case was ruled out: %s", ruledOut)
 				}
@@ -76,18 +77,4 @@ func TestKnownDifference(t *testing.T) {
 	})
 	h.Known = map[string]string{"attempts-rise": "the emulator counts no receives"}
 	Run(t, h)
-}
-
-func TestSummary(t *testing.T) {
-	var s summary
-	s.add("a", "")
-	if got := s.String(); got != "brokertest: 1 cases run, none ruled out" {
-		t.Error(got)
-	}
-	s.add("z", "Queue.Close is nil")
-	s.add("groups-in-order", "Limits.OrderedGroups is false")
-	const want = "brokertest: 1 cases run, 2 ruled out (groups-in-order: Limits.OrderedGroups is false; z: Queue.Close is nil)"
-	if got := s.String(); got != want {
-		t.Error(got)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // faults are stores that break one rule, each with a case that must notice.
@@ -154,7 +155,7 @@ func wantRed(t *testing.T, fault, name string) {
 	if i < 0 {
 		t.Fatalf("there is no case %q", name)
 	}
-	failures, ruledOut := record(t, shopHarness(fault), all[i])
+	failures, ruledOut := suite.Record(t, shopHarness(fault).Virtual, all[i].on(shopHarness(fault)))
 	switch {
 	case ruledOut != "":
 		t.Fatalf("the case was ruled out: %s", ruledOut)

@@ -1,4 +1,4 @@
-package dedupetest
+package suite
 
 import (
 	"fmt"
