@@ -97,3 +97,6 @@ func settle(tb testing.TB, s *Store, l dedupe.Lease, to dedupe.Status) {
 		tb.Fatalf("settle %v to %v: %+v, %v", l.Key, to, as, err)
 	}
 }
+
+// pass lets time go by in a bubble.
+func pass(d time.Duration) { <-time.After(d) }

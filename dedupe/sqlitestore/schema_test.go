@@ -139,7 +139,7 @@ func TestFence(t *testing.T) {
 		if err != nil || cs[0].Lease.Fence != l.Fence+1 || cs[1].Lease.Fence != l.Fence+2 {
 			t.Errorf("claims %+v, %v; want the fences %d and %d", cs, err, l.Fence+1, l.Fence+2)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		fresh, _ := newStore(t, tempFile(t), nil)
 		if f := claim(t, fresh, request("1")).Fence; f <= l.Fence+2 {
 			t.Errorf("a new file begins at %d, the old one was at %d", f, l.Fence+2)
@@ -195,7 +195,7 @@ func TestSweep(t *testing.T) {
 			}
 		}
 		sweep(0, 0, "claimed", "done-1h", "done-3h", "done-9h", "failed-2h", "mended", "parked", "released-2h")
-		time.Sleep(3 * time.Hour)
+		pass(3 * time.Hour)
 		sweep(1, 1, "claimed", "done-3h", "done-9h", "failed-2h", "mended", "parked", "released-2h")
 		sweep(-1, 3, "claimed", "done-9h", "mended", "parked")
 	})

@@ -57,7 +57,7 @@ func TestDeadline(t *testing.T) {
 			var wg sync.WaitGroup
 			var deadline time.Time
 			wg.Go(func() { deadline = call() })
-			time.Sleep(500 * time.Millisecond)
+			pass(500 * time.Millisecond)
 			end()
 			wg.Wait()
 			if !deadline.Equal(sent.Add(30 * time.Second)) {
