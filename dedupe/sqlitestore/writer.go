@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// A process that is never idle keeps the lock but for some 20 µs between two transactions, in which nobody else
+	// A process that is never idle keeps the lock but for an instant between two transactions, in which nobody else
 	// would find it free. So it lets go after each stint, for longer than others wait between two tries.
 	stint    = 20 * time.Millisecond
 	breather = 300 * time.Microsecond
