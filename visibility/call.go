@@ -145,8 +145,9 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 			return true, nil
 		}
 		return true, fmt.Errorf("%w: the answer came after it", ErrUnanswered)
-	case a.prolonged():
-		m.prolong(h, sent.plus(m.o.Timeout), now)
+	case a.prolonged() && !m.prolong(h, sent.plus(m.o.Timeout), now):
+		h.next = now.mono
+		return false, nil
 	}
 	if a.err != nil {
 		h.failed()
@@ -158,15 +159,16 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 	return false, nil
 }
 
-// prolong moves the deadline, never back. An answer that took so long that the new one is over as well ends no
-// outage.
-func (m *Manager[L]) prolong(h *Held[L], to, now moment) {
+// prolong moves the deadline, never back, and tells whether it lies ahead. An answer that took so long that the new
+// deadline is over as well ends no outage.
+func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 	to = moment{max(to.mono, h.deadline.mono), max(to.wall, h.deadline.wall)}
 	if to.reached(now, 0) {
 		h.deadline = to
-		return
+		return false
 	}
 	h.until(to, now, m.o.Margin)
+	return true
 }
 
 // backoff is the pause after a beat that failed: an eighth of the interval, doubled up to a half of it.

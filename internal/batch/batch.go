@@ -20,8 +20,8 @@ type Options struct {
 	Linger time.Duration
 }
 
-// Queue gathers entries and hands them to its call in batches, in the order they came. Unless it is kept, it has no
-// goroutine while it is empty, and needs no shutdown.
+// Queue gathers entries and hands them to its call in batches, in the order they came; calls that are in flight at
+// once may overtake each other. Unless it is kept, it has no goroutine while it is empty, and needs no shutdown.
 type Queue[T any] struct {
 	o    Options
 	call func([]T)
