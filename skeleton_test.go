@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
@@ -22,12 +21,12 @@ type skeletonJob struct {
 	held  visibility.Held[*skeletonJob]
 }
 
-// BenchmarkSkeleton is the loop that a careful programmer would write for one program: the same calls in the
+// runSkeleton is the loop that a careful programmer would write for one program: the same calls in the
 // same batches (hold, claim, handle, settle, ack), through channels to 64 goroutines, and nothing else: no
 // retries, no outcomes but won and done, no drain, no groups, no timing, no limits.
-func BenchmarkSkeleton(b *testing.B) {
-	q, _ := membroker.New(nil)
-	st, _ := memstore.New(&memstore.Options{MaxRecords: 100_000})
+func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
+	tb.Helper()
+	q := benchQueue(tb)
 	leases, err := visibility.New(func(ctx context.Context, js []*skeletonJob) error {
 		rs := make([]dedupe.Renewal, len(js))
 		hs := make([]broker.Hold, len(js))
@@ -41,18 +40,16 @@ func BenchmarkSkeleton(b *testing.B) {
 		return q.Extend(ctx, hs)
 	}, visibility.Options[*skeletonJob]{Timeout: 30 * time.Second})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	const workers, batch = 64, 100
-	ctx, cancel := context.WithCancel(b.Context())
+	const workers, batch = benchHandlers, 100
+	ctx, cancel := context.WithCancel(tb.Context())
 	ready := make(chan *skeletonJob, workers)
 	ended := make(chan *skeletonJob, workers)
 	settled := make(chan []*skeletonJob, 16)
 	var left atomic.Int64
-	left.Store(int64(b.N))
+	left.Store(int64(n))
 	done := make(chan struct{})
-	b.ReportAllocs()
-	b.ResetTimer()
 	var run sync.WaitGroup
 	run.Go(func() { // receive, hold, claim
 		defer close(ready)
@@ -132,7 +129,7 @@ func BenchmarkSkeleton(b *testing.B) {
 			_ = q.Ack(context.Background(), rs)
 		}
 	})
-	sendAll(b, ctx, q)
+	sendAll(ctx, tb, q, n)
 	<-done
 	cancel()
 	run.Wait()

@@ -1,0 +1,74 @@
+package onceq_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+)
+
+// TestIdle: a worker that has nothing to do waits in its long polls, and does nothing else.
+func TestIdle(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		preset  membroker.Preset
+		pollers int
+	}{
+		{"one poller", membroker.SQSStandard, 1},
+		{"three pollers", membroker.SQSStandard, 3},
+		{"ordered groups", membroker.SQSFIFO, 1},
+		{"another wait", membroker.PubSub, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.start()
+				r.send("g1/a", "g2/b", "g1/c", "g3/d") // what a job leaves behind must be gone as well
+				pass(30 * time.Second)
+				r.wantQueue(0)
+
+				var calls [5]atomic.Int64
+				r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+					calls[c.Op].Add(1)
+					return membroker.Fault{}
+				})
+				store := r.storeCalls()
+				wait := r.q.Limits().MaxWait
+				pass(time.Hour)
+				want := int64(time.Hour/wait) * int64(c.pollers)
+				if n := calls[membroker.Receive].Load(); n != want {
+					t.Errorf("%d receives in an hour, want %d: one every %v from each of %d pollers", n, want, wait, c.pollers)
+				}
+				for _, op := range []membroker.Op{membroker.Ack, membroker.Nack, membroker.Extend, membroker.Send} {
+					if n := calls[op].Load(); n != 0 {
+						t.Errorf("%d calls of %v", n, op)
+					}
+				}
+				if now := r.storeCalls(); !slices.Equal(now, store) {
+					t.Errorf("claims, renewals and settlements: %v, and %v an hour before", now, store)
+				}
+				r.noLetters()
+			}, preset(c.preset), with(func(cfg *onceq.Config) { cfg.Pollers, cfg.Concurrency = c.pollers, 2000 }))
+		})
+	}
+}
+
+func (r *rig) storeCalls() []int64 {
+	return []int64{r.store.claims.Load(), r.store.renews.Load(), r.store.settles.Load()}
+}
+
+// TestAllocations keeps a job, from send to ack with the heartbeat on, within its number of allocations.
+func TestAllocations(t *testing.T) {
+	const jobs, most = 20_000, 10
+	best := 1e9
+	for range 3 { // what another goroutine of the process allocates meanwhile is not the worker's
+		if best = min(best, measured(t, benchStore(t), jobs, runWorker).allocs); best <= most {
+			t.Logf("%.2f allocations for each job", best)
+			return
+		}
+	}
+	t.Errorf("%.2f allocations for each job, want at most %d", best, most)
+}
