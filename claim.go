@@ -136,7 +136,8 @@ func draw(rs []*run) {
 // leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
 // with a little grace for the end to be written.
 func (p *Processor) leaseFor(r *run) time.Duration {
-	if r.rare == nil || r.rare.until.IsZero() {
+	// Only then may rare be looked at: a beat asks, while the handler may make rare for its result.
+	if !r.f.o.bounded || r.rare.until.IsZero() {
 		return p.c.Lease
 	}
 	return min(p.c.Lease, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))

@@ -18,6 +18,7 @@ type lazyContext struct {
 	cause    error
 	deadline time.Time // zero = none
 	alarmed  bool      // the deadline ends it; a handler's is ended by the visibility manager
+	closed   bool      // who had it has returned
 }
 
 // callContext bounds one call. It is detached from the end of ctx.
@@ -48,7 +49,7 @@ func (c *lazyContext) Err() error {
 	switch {
 	case c.real != nil:
 		return c.real.Err()
-	case c.cause != nil:
+	case c.cause != nil, c.closed:
 		return context.Canceled
 	case c.alarmed && time.Until(c.deadline) <= 0:
 		return context.DeadlineExceeded
@@ -71,8 +72,11 @@ func (c *lazyContext) get() context.Context {
 	} else {
 		c.real, c.cancel = context.WithCancelCause(c.base)
 	}
-	if c.cause != nil {
+	switch {
+	case c.cause != nil:
 		c.cancel(c.cause)
+	case c.closed: // it was left behind with a goroutine, which must not wait for ever
+		c.cancel(context.Canceled)
 	}
 	return c.real
 }
@@ -102,6 +106,7 @@ func (c *lazyContext) endedBy() error {
 func (c *lazyContext) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closed = true
 	if c.cancel != nil {
 		c.cancel(context.Canceled)
 	}

@@ -41,6 +41,7 @@ type flowOptions struct {
 	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
 	ended    func(*run)      // acts on a disposition, and calls gone
 	ordered  bool            // deliveries of one group run one after the other
+	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
 	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way

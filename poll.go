@@ -15,20 +15,29 @@ import (
 // ends with an error where receiving can never succeed.
 func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
-	failed := 0
+	failed, hasty := 0, 0
 	for ctx.Err() == nil {
 		n := f.reserve(few, w.l.ReceiveBatch)
 		if n == 0 {
 			return nil
 		}
+		asked := time.Now()
 		ms, err := w.receive(ctx, n)
-		f.arrived(n, w.taken(f, ms))
+		rs := w.taken(f, ms)
+		f.arrived(n, rs)
 		switch {
 		case err == nil:
 			once.Store(true)
 			failed = 0
-			if len(ms) < n && w.c.PollPause > 0 {
-				rest(ctx, w.c.PollPause)
+			pause := w.c.PollPause
+			if len(rs) == 0 && time.Since(asked) < noWait {
+				hasty++
+				pause = max(pause, min(time.Second, backoffStep(hasty)))
+			} else {
+				hasty = 0
+			}
+			if len(rs) < n && pause > 0 {
+				rest(ctx, pause)
 			}
 			continue
 		case ctx.Err() != nil:
@@ -43,6 +52,10 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 	}
 	return nil
 }
+
+// noWait is what an empty receive takes at least if it has waited for a message at all. Some brokers do not, and must not
+// be asked without a pause.
+const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
 	defer func() {

@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		slots:    len(ds),
 		capacity: len(ds),
 		ordered:  true,
+		bounded:  slices.ContainsFunc(ds, func(d Delivery) bool { return !d.Until.IsZero() }),
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)
@@ -147,7 +149,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 	for i, d := range ds {
 		runs[i] = p.newRun(fl, d.Message, now)
 		runs[i].index = int32(i)
-		if !d.Until.IsZero() {
+		if fl.o.bounded {
 			runs[i].more().until = d.Until
 		}
 		if !d.Until.IsZero() && (cut.IsZero() || d.Until.Before(cut)) {

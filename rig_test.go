@@ -252,6 +252,14 @@ func (r *rig) letter(class string) *broker.Message {
 	return m
 }
 
+// replay sends a letter back as it is.
+func (r *rig) replay(m *broker.Message) {
+	r.Helper()
+	if _, err := r.q.Send(r.Context(), []broker.Outgoing{{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta, Group: m.Group}}); err != nil {
+		r.Fatal(err)
+	}
+}
+
 func (r *rig) noLetters() {
 	r.Helper()
 	if ms := r.letters(); len(ms) > 0 {

@@ -3,65 +3,261 @@ package onceq_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dedupe"
 )
 
-func TestSmoke(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, err := membroker.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, _ := membroker.New(nil)
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var n atomic.Int64
-		w, err := onceq.New(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-					n.Add(1)
-					if string(j.Message.Body) == "7" {
-						return onceq.Permanent(fmt.Errorf("seven"))
-					}
-					if string(j.Message.Body) == "8" {
-						<-time.After(5 * time.Minute)
-					}
-					return nil
-				}),
-				Store: st, Scope: "test", DeadLetter: d,
-			},
-			Broker: q,
+func TestWorkerRunsAQueueEmpty(t *testing.T) {
+	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
+		t.Run(p.String(), func(t *testing.T) {
+			var ran atomic.Int64
+			bubble(t, func(context.Context, *onceq.Job) error { ran.Add(1); return nil }, func(r *rig) {
+				for i := range 30 {
+					r.send(grouped(10, 1)...) // the same ten keys, again and again
+					r.send(numbered(fmt.Sprintf("g/%d-", i), 10)...)
+				}
+				r.run(5 * time.Minute)
+				r.wantQueue(0)
+				r.noLetters()
+				if n := ran.Load(); n != 310 {
+					t.Errorf("%d runs, want 310", n)
+				}
+			}, preset(p))
 		})
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// No more handlers than Concurrency, and no more messages held than these and one batch.
+func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
+	for _, c := range []struct{ concurrency, prefetch, most int }{{1, 0, 11}, {7, -1, 7}, {10, 3, 13}, {1, -1, 1}} {
+		var now, peak atomic.Int64
+		h := func(context.Context, *onceq.Job) error {
+			peak.Store(max(peak.Load(), now.Add(1)))
+			takes(time.Second)
+			now.Add(-1)
+			return nil
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- w.Run(ctx) }()
-		var ms []broker.Outgoing
-		for i := range 100 {
-			ms = append(ms, broker.Outgoing{Body: fmt.Appendf(nil, "%d", i)})
+		bubble(t, h, func(r *rig) {
+			r.send(numbered("k", 100)...)
+			r.start()
+			for range 20 {
+				pass(500 * time.Millisecond)
+				d, err := r.q.Depth(r.Context())
+				if err != nil || d.InFlight > int64(c.most) {
+					t.Errorf("%+v: %d messages in flight, %v", c, d.InFlight, err)
+				}
+			}
+			if n := peak.Load(); n != int64(c.concurrency) {
+				t.Errorf("%+v: %d handlers at once", c, n)
+			}
+			pass(2 * time.Minute)
+			r.wantQueue(0)
+		}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) {
+			cfg.Concurrency, cfg.Prefetch, cfg.AckLinger = c.concurrency, c.prefetch, -1
+		}))
+	}
+}
+
+func TestManyPollers(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.send(numbered("k", 500)...)
+		r.run(time.Minute)
+		r.wantQueue(0)
+		for _, k := range numbered("k", 500) {
+			if r.seen.started(k) != 1 {
+				t.Errorf("%q ran %d times", k, r.seen.started(k))
+			}
 		}
-		if err := onceq.Send(t.Context(), q, ms); err != nil {
-			t.Fatal(err)
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Pollers, c.Concurrency = 8, 50 }))
+}
+
+func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		takes(time.Duration(len(j.Message.Body)) * 10 * time.Millisecond)
+		return nil
+	}
+	for linger, want := range map[time.Duration]int64{0: 1, -1: 5} {
+		var calls atomic.Int64
+		bubble(t, h, func(r *rig) {
+			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				if c.Op == membroker.Ack {
+					calls.Add(1)
+				}
+				return membroker.Fault{}
+			})
+			for i := range 5 {
+				r.send(strings.Repeat("k", i+1))
+			}
+			r.start()
+			pass(3 * time.Second)
+			r.wantQueue(0)
+			if n := calls.Load(); n != want {
+				t.Errorf("AckLinger %v: %d ack requests, want %d", linger, n, want)
+			}
+		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = linger }))
+	}
+}
+
+func TestPollPause(t *testing.T) {
+	var calls atomic.Int64
+	bubble(t, returns(nil), func(r *rig) {
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Receive {
+				calls.Add(1)
+			}
+			return membroker.Fault{}
+		})
+		r.start()
+		for i := range 60 {
+			r.send(fmt.Sprint(i))
+			pass(time.Second)
 		}
-		<-time.After(6 * time.Minute)
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
+		if n := calls.Load(); n < 5 || n > 8 {
+			t.Errorf("%d receives in a minute, want one each ten seconds", n)
 		}
-		fmt.Println(n.Load())
-		fmt.Println(q.Depth(t.Context()))
-		fmt.Println(d.Depth(t.Context()))
+	}, with(func(c *onceq.Config) { c.PollPause = 10 * time.Second }))
+}
+
+// A broker whose empty receives return at once must not be asked without a pause.
+func TestReceivesThatDoNotWait(t *testing.T) {
+	var calls atomic.Int64
+	for name, nothing := range map[string][]*broker.Message{"empty": nil, "nil messages": {nil, nil}} {
+		t.Run(name, func(t *testing.T) {
+			calls.Store(0)
+			bubble(t, returns(nil), func(r *rig) {
+				r.cfg.Broker = hasty{r.q, &calls, nothing}
+				r.w = r.worker(nil)
+				r.start()
+				pass(time.Minute)
+				if n := calls.Load(); n > 1000 {
+					t.Errorf("%d receives in a minute", n)
+				}
+				r.send("a")
+				pass(10 * time.Second)
+				r.wantStatus("a", dedupe.Done)
+			})
+		})
+	}
+}
+
+// hasty is a queue that does not wait.
+type hasty struct {
+	*queue
+	calls   *atomic.Int64
+	nothing []*broker.Message
+}
+
+func (h hasty) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	if h.calls.Add(1) > 1_000_000 {
+		<-ctx.Done() // enough is known
+	}
+	o.Wait = 0
+	ms, err := h.queue.Receive(ctx, o)
+	if len(ms) == 0 && err == nil {
+		ms = h.nothing
+	}
+	return ms, err
+}
+
+func TestNonsenseFromTheBroker(t *testing.T) {
+	for name, change := range map[string]func(ms []*broker.Message) []*broker.Message{
+		"nil among them": func(ms []*broker.Message) []*broker.Message {
+			return append([]*broker.Message{nil}, append(ms, nil)...)
+		},
+		"twice in a call": func(ms []*broker.Message) []*broker.Message { return append(ms, ms...) },
+		"no deadline": func(ms []*broker.Message) []*broker.Message {
+			for _, m := range ms {
+				m.Deadline = time.Time{}
+			}
+			return ms
+		},
+		"a deadline long past": func(ms []*broker.Message) []*broker.Message {
+			for _, m := range ms {
+				m.Deadline = time.Unix(1, 0)
+			}
+			return ms
+		},
+		"a deadline far ahead": func(ms []*broker.Message) []*broker.Message {
+			for _, m := range ms {
+				m.Deadline = m.Deadline.AddDate(500, 0, 0)
+			}
+			return ms
+		},
+		"no ids": func(ms []*broker.Message) []*broker.Message {
+			for _, m := range ms {
+				m.ID, m.Attempt = "", -7
+			}
+			return ms
+		},
+		"panic": func(ms []*broker.Message) []*broker.Message {
+			if len(ms) > 0 && ms[0].Attempt == 1 {
+				panic("broker")
+			}
+			return ms
+		},
+		"more than asked for": func(ms []*broker.Message) []*broker.Message {
+			for i := range 500 {
+				if len(ms) > 0 {
+					m := *ms[0]
+					m.ID, m.Receipt = fmt.Sprint("more", i), broker.Receipt(fmt.Sprint(i))
+					meta := *m.Meta
+					meta.Key = fmt.Sprint("more", i)
+					m.Meta = &meta
+					ms = append(ms, &m)
+				}
+			}
+			return ms
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := func(context.Context, *onceq.Job) error { takes(45 * time.Second); return nil }
+			bubble(t, h, func(r *rig) {
+				r.q.onReceive = change
+				keys := numbered("k", 30)
+				r.send(keys...)
+				r.start()
+				pass(3 * time.Hour)
+				for _, k := range keys {
+					if r.wantStatus(k, dedupe.Done); r.seen.started(k) != 1 {
+						t.Errorf("%q ran %d times", k, r.seen.started(k))
+					}
+				}
+				r.wantQueue(0)
+			})
+		})
+	}
+}
+
+func TestBrokerThatPanics(t *testing.T) {
+	bubble(t, func(_ context.Context, j *onceq.Job) error {
+		takes(45 * time.Second)
+		if j.Attempt == 1 {
+			return errBoom
+		}
+		return nil
+	}, func(r *rig) {
+		keys := numbered("k", 30)
+		r.send(keys...)
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.N%3 == 1 {
+				panic("broker: " + c.Op.String())
+			}
+			return membroker.Fault{}
+		})
+		r.start()
+		pass(time.Hour)
+		r.q.SetFault(nil)
+		pass(time.Hour)
+		for _, k := range keys {
+			r.wantStatus(k, dedupe.Done)
+		}
+		r.wantQueue(0)
 	})
 }
