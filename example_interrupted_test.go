@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/onceq/onceq"
@@ -44,7 +45,7 @@ func ExampleJobOptions_interruptedRetry() {
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Attempt == 1 {
-					return onceq.RetryAfter(0, fmt.Errorf("no dial tone"))
+					return onceq.RetryAfter(0, errors.New("no dial tone"))
 				}
 				fmt.Println("telex: wire", string(j.Message.Body))
 				return nil

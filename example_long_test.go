@@ -48,6 +48,7 @@ func inBubble(f func()) {
 	var once sync.Once
 	testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
 		Name: "example", F: func(t *testing.T) {
+			t.Helper()
 			once.Do(func() { synctest.Test(t, func(*testing.T) { f() }) })
 		},
 	}})

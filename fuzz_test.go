@@ -114,6 +114,7 @@ type fuzzed struct {
 }
 
 func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
+	t.Helper()
 	o := membroker.Options{}
 	if bits&fuzzSQS != 0 {
 		o.Preset = membroker.SQSStandard

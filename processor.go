@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -29,8 +28,6 @@ type Processor struct {
 	settles *batch.Queue[*run]
 	joins   *batch.Queue[*run]
 	letters *batch.Queue[*run]
-
-	warned atomic.Bool // of a hold that nears the broker's limit
 }
 
 // Batches in flight at once. More would not fill the batches.

@@ -126,18 +126,18 @@ func fill(ms []broker.Outgoing) error {
 func checkOutgoing(m *broker.Outgoing) error {
 	meta := m.Meta
 	if err := (dedupe.Key{Scope: "s", Key: meta.Key}).Validate(); err != nil {
-		return fmt.Errorf("Meta.Key: %w", err)
+		return fmt.Errorf("the field Meta.Key: %w", err)
 	}
 	switch {
 	case m.Delay < 0:
-		return fmt.Errorf("Delay is %v, want 0 or more", m.Delay)
+		return fmt.Errorf("the field Delay is %v, want 0 or more", m.Delay)
 	case meta.Timeout < 0:
-		return fmt.Errorf("Meta.Timeout is %v, want 0 or more", meta.Timeout)
+		return fmt.Errorf("the field Meta.Timeout is %v, want 0 or more", meta.Timeout)
 	case !meta.Expires.IsZero() && !meta.NotBefore.IsZero() && !meta.NotBefore.Before(meta.Expires):
-		return fmt.Errorf("Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
+		return fmt.Errorf("the field Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
 	}
 	if _, taken := m.Attributes[broker.MetaAttribute]; taken {
-		return fmt.Errorf("Attributes holds %q, the name of our own", broker.MetaAttribute)
+		return fmt.Errorf("the field Attributes holds %q, the name of our own", broker.MetaAttribute)
 	}
 	return nil
 }

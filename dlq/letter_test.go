@@ -2,9 +2,9 @@ package dlq_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +163,7 @@ func TestFitFor(t *testing.T) {
 	} {
 		m := &broker.Message{Attributes: make(map[string]string)}
 		for i := range c.attributes {
-			m.Attributes[fmt.Sprint(i)] = ""
+			m.Attributes[strconv.Itoa(i)] = ""
 		}
 		got := dlq.FitFor(m, broker.Limits{MaxAttributes: c.most})
 		if got != c.want {
