@@ -14,16 +14,11 @@ import (
 // work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
 // It does not return when the handler ends its goroutine; the end is on its way all the same.
 func (p *Processor) work(r *run) {
-	switch cut := r.ctx.endedBy(); {
-	case errors.Is(cut, errClaimLost):
-		p.loseClaim(r)
-		return
-	case cut != nil, !r.f.starts():
-		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+	if !p.mayStart(r) {
 		return
 	}
 	parks := r.opts.policy == dedupe.Park && r.fence != 0
-	if parks && !p.confirmStart(r) {
+	if parks && (!p.confirmStart(r) || !p.mayStart(r)) { // the confirmation may have taken long
 		return
 	}
 	if !r.advance(running) {
@@ -50,6 +45,19 @@ func (p *Processor) work(r *run) {
 	}()
 	e.err = p.c.Handler.Handle(p.observeStart(r), &r.job)
 	returned = true
+}
+
+// mayStart ends a run whose handler must not begin any more.
+func (p *Processor) mayStart(r *run) bool {
+	switch cut := r.ctx.endedBy(); {
+	case errors.Is(cut, errClaimLost):
+		p.loseClaim(r)
+	case cut != nil, !r.f.starts():
+		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+	default:
+		return true
+	}
+	return false
 }
 
 // handled is told how the handler ended.

@@ -1,0 +1,102 @@
+package onceq_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Under Park the handler does not begin before the store has confirmed that it will.
+func TestParkConfirmsTheStart(t *testing.T) {
+	for name, fault := range map[string]storeFault{
+		"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "panic": {panics: "store"}, "busy": {err: dedupe.ErrBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.store.set(func(s *store) { s.fault = bads("renew", 4, fault) })
+				r.send("a")
+				r.start()
+				pass(20 * time.Millisecond)
+				if n := r.seen.started("a"); n != 0 {
+					t.Errorf("%d starts before the confirmation", n)
+				}
+				pass(10 * time.Second)
+				if rec := r.record("a"); rec.Status != dedupe.Done || rec.Attempt != 1 || r.seen.started("a") != 1 {
+					t.Errorf("%d starts, %+v", r.seen.started("a"), rec)
+				}
+			}, parks)
+		})
+	}
+}
+
+func TestParkWhenTheStartIsNotConfirmed(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.store.fails(errBoom, "renew")
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		if got := r.seen.outcomes("a"); len(got) == 0 || slices.Contains(got, "parked") {
+			t.Errorf("the deliveries ended as %q", got)
+		}
+		if rec := r.record("a"); rec.Status == dedupe.Parked || rec.Attempt > 1 {
+			t.Errorf("the record is %+v", rec)
+		}
+		r.noLetters()
+	}, parks, most(1))
+}
+
+func TestParkWhenTheClaimIsLostBeforeTheStart(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+				if rs[0].Started {
+					return []dedupe.Renewed{{Err: dedupe.ErrLeaseLost}}
+				}
+				return as
+			}
+		})
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		r.wantOutcomes("a", "lease-lost")
+		if n := r.store.settles.Load(); n != 0 || r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
+			t.Errorf("%d settlements, %d acks, nacks %v", n, r.q.acked("a"), r.q.delays("a"))
+		}
+	}, parks)
+}
+
+// A drain that begins, or cuts off, while the start is being confirmed finds the handler not begun.
+func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
+	for _, drain := range []time.Duration{-1, 20 * time.Second} {
+		bubble(t, never(t), func(r *rig) {
+			r.store.set(func(s *store) { s.fault = bads("renew", 1, storeFault{delay: 3 * time.Second}) })
+			r.send("a")
+			r.start()
+			pass(time.Second)
+			if err := r.stop(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
+				t.Errorf("the record is %+v", rec)
+			}
+			if got := r.q.delays("a"); !slices.Equal(got, []time.Duration{0}) {
+				t.Errorf("nacked with %v", got)
+			}
+			r.noLetters()
+		}, parks, most(1), with(func(c *onceq.Config) { c.DrainTimeout = drain }))
+	}
+}
+
+// Without Park nothing is written before the handler begins.
+func TestRerunWritesNothingBeforeTheStart(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		if n := r.store.renews.Load(); n != 0 {
+			t.Errorf("%d renewals of a job of no time", n)
+		}
+	})
+}
