@@ -1,0 +1,133 @@
+package model
+
+import "github.com/onceq/onceq/dedupe"
+
+// nobody is who makes the steps of the world around the workers.
+const nobody = -1
+
+// environment makes the steps that no worker makes.
+func (m *model) environment(s *state) {
+	m.time(s)
+	m.database(s)
+	m.network(s)
+	m.queue(s)
+	m.operator(s)
+}
+
+func (m *model) time(s *state) {
+	if s.rec.status == dedupe.Claimed && !s.rec.dead {
+		n := m.from(s)
+		n.rec.dead = true
+		switch owned := s.rec.token != nobodys && s.rec.token != packets; {
+		case !owned:
+			m.step(nobody, "the lease of a dead worker runs out", n)
+		case !m.c.Calm:
+			m.fault(nobody, "the lease of a live worker runs out", n)
+		}
+	}
+	if m.c.Retention && (s.rec.status == dedupe.Done || s.rec.status == dedupe.Failed || s.rec.status == dedupe.Released) && !s.rec.expired && !s.rec.reborn {
+		n := m.from(s)
+		n.rec.expired = true
+		for k := range n.items {
+			n.items[k].old = n.items[k].place != nowhere
+		}
+		for k := range n.w {
+			n.w[k].old = n.w[k].pc == claiming || n.w[k].pc == lettering
+		}
+		m.fault(nobody, "the record's retention ends, and the messages are older than it", n)
+	}
+}
+
+// database ends the transactions that no handler waits for.
+func (m *model) database(s *state) {
+	if s.tx.phase == txInFlight {
+		n := m.from(s)
+		m.commit(&n, txInFlight)
+		m.step(nobody, "the COMMIT in flight takes effect", n)
+	}
+	if s.tx.phase == txInFlight || s.tx.phase == txOrphan {
+		n := m.from(s)
+		n.tx = tx{}
+		m.step(nobody, "a transaction without a client is rolled back", n)
+	}
+}
+
+func (m *model) network(s *state) {
+	if s.late.kind == noPacket {
+		return
+	}
+	n := m.from(s)
+	p := n.late
+	locked := s.tx.phase != noTx
+	switch {
+	case p.kind == claimPacket:
+		m.claim(&n, claimCall{token: p.token, reopens: p.fence, payload: p.payload, policy: p.policy})
+	case p.kind == startPacket && !locked:
+		_ = m.renew(&n, p.token, true)
+	case p.kind == settlePacket && !locked:
+		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, joined: p.joined})
+	case p.kind == letterPacket:
+		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload}) {
+			m.pruned++
+			return
+		}
+	}
+	// A claim may have given the packet's token to the record.
+	n.dropPacket()
+	m.step(nobody, "the late packet arrives", n)
+}
+
+func (m *model) queue(s *state) {
+	for k, it := range s.items {
+		if k > 0 && s.items[k-1] == it {
+			continue
+		}
+		n := m.from(s)
+		switch {
+		case it.place == unsent:
+			n.items[k].place = inQueue
+			m.step(nobody, "the producer sends the job again", n)
+		case it.place == inQueue && m.c.Redrive:
+			n.items[k].place, n.items[k].hands = inDLQ, 0
+			m.fault(nobody, "the queue dead-letters a message by itself", n)
+		}
+	}
+}
+
+// operator replays letters, twice if his program crashes between sending one and removing it, and
+// forgets records.
+func (m *model) operator(s *state) {
+	for k, it := range s.items {
+		if it.place != inDLQ || k > 0 && s.items[k-1] == it {
+			continue
+		}
+		n := m.from(s)
+		again := item{place: inQueue, fence: it.fence, payload: it.payload, old: it.old}
+		switch {
+		case m.without(ReplaySendsFirst):
+			n.items[k] = item{}
+			m.fault(nobody, "a replay removes the letter, and crashes", n)
+			n.add(again)
+			m.step(nobody, "a replay removes the letter, and sends it", n)
+		case s.mayReplay(m.c.Items) && n.add(again):
+			n.items[k].sent = true
+			m.step(nobody, "a replay sends the letter", n)
+		default:
+			m.pruned++
+		}
+		if it.sent {
+			n = m.from(s)
+			n.items[k] = item{}
+			m.step(nobody, "the replay removes the letter that it has sent", n)
+		}
+	}
+	live := s.rec.status == dedupe.Claimed && !s.rec.dead
+	if m.c.Forgets && s.rec.status != 0 && s.rec.status != dedupe.Done && !live && s.tx.phase == noTx {
+		n := m.from(s)
+		n.rec, n.ghost.forgotten = record{}, true
+		if !m.without(FenceOutlivesRecord) {
+			n.age()
+		}
+		m.fault(nobody, "the operator forgets the record", n)
+	}
+}

@@ -1,0 +1,118 @@
+package model
+
+import "github.com/onceq/onceq/dedupe"
+
+// running makes the steps of worker i's handler. It knows nothing of leases: that its claim was taken over
+// does not keep it from acting.
+func (m *model) running(s *state, i int) {
+	w := &s.w[i]
+	if m.c.External && !w.acted {
+		n := m.from(s)
+		m.act(&n, i)
+		m.step(i, "handler: has its effect", n)
+	}
+	if m.c.Tx {
+		m.transaction(s, i)
+	}
+	if s.tx.owner != ownOwner(i) { // no handler leaves its transaction open
+		m.ends(s, i)
+	}
+	if !m.c.Calm && s.rec.dead && s.rec.token == ownToken(i) && s.tx.phase == noTx {
+		n := m.from(s)
+		if m.renew(&n, ownToken(i), false) == nil {
+			m.step(i, "renews its lease", n)
+		}
+	}
+	if m.without(ReleaseAfterReturn) && s.tx.phase == noTx {
+		n := m.from(s)
+		m.settle(&n, settleCall{token: ownToken(i), to: dedupe.Released, uncounted: true})
+		m.step(i, "releases the claim while the handler runs", n)
+	}
+}
+
+// act counts an external effect where its number was promised.
+func (m *model) act(s *state, i int) {
+	w := &s.w[i]
+	w.acted, s.ghost.acted = true, true
+	count := &s.ghost.effects
+	if w.overtaken {
+		count = &w.effects
+	}
+	if *count > 0 {
+		if m.c.Calm {
+			m.breaks(OneCalmEffect)
+		} else {
+			m.breaks(OneParkedEffect)
+		}
+	}
+	if m.c.Calm || m.parks(i) {
+		*count = 1
+	}
+}
+
+// transaction makes the steps of a handler that completes its job in a transaction of the store's database.
+func (m *model) transaction(s *state, i int) {
+	w := &s.w[i]
+	switch {
+	case s.tx.phase == noTx:
+		n := m.from(s)
+		n.w[i].joined = true
+		if n.tx.phase = m.completes(&n, ownToken(i)); n.tx.phase != noTx {
+			n.tx.owner = ownOwner(i)
+			m.step(i, "handler: completes the job in a transaction", n)
+		} else if !w.joined {
+			m.step(i, "handler: CompleteTx refuses, and the transaction is rolled back", n)
+		}
+	case s.tx.owner == ownOwner(i):
+		n := m.from(s)
+		m.commit(&n, n.tx.phase)
+		m.step(i, "handler: commits", n)
+		if s.tx.phase == txOpen {
+			n = m.from(s)
+			n.tx = tx{phase: txInFlight}
+			m.fault(i, "handler: sends COMMIT and gets no answer", n)
+		}
+		n = m.from(s)
+		n.tx = tx{}
+		m.step(i, "handler: rolls back", n)
+	}
+}
+
+// ends lets the handler return, in every way that an honest one may: nil when it believes its effect
+// to have happened; under Park an error only when it knows that it has not.
+func (m *model) ends(s *state, i int) {
+	w := &s.w[i]
+	park := m.parks(i)
+	mayFail := !w.acted || !park && !m.c.Calm
+	if (!m.c.External || w.acted) && (!m.c.Tx || w.joined) {
+		m.end(s, i, "handler: returns nil", Ending{Returned: Nil})
+		if m.c.Drains && m.without(SettleOutlivesHandler) {
+			n := m.from(s)
+			n.leave(i)
+			m.step(i, "handler: returns nil, and the settlement is dropped, for the drain has ended its context", n)
+		}
+	}
+	if m.c.Drains && (mayFail || park) {
+		m.end(s, i, "handler: is cut off by a drain", Ending{Returned: Error, Cut: true, Draining: true})
+	}
+	if m.c.HandlersSucceed {
+		return
+	}
+	if mayFail {
+		m.end(s, i, "handler: returns an error", Ending{Returned: Error})
+		m.end(s, i, "handler: returns a permanent error", Ending{Returned: Permanent})
+	}
+	if mayFail || park {
+		m.end(s, i, "handler: panics", Ending{Returned: Panic})
+	}
+}
+
+func (m *model) end(s *state, i int, text string, e Ending) {
+	n := m.from(s)
+	w := &n.w[i]
+	e.Parks = m.parks(i) && !(m.without(InterruptedParks) && e.Returned != Nil) && !(m.without(UncommittedParks) && e.Returned == Nil)
+	e.Joined = w.joined && !m.without(JoinedNeverDone)
+	e.LastTry = w.attempt >= m.c.MaxAttempts
+	m.verdict(w, Judge(e))
+	m.step(i, text, n)
+}

@@ -1,0 +1,111 @@
+package model
+
+import "github.com/onceq/onceq/dedupe"
+
+// Property is something that must always hold.
+type Property uint8
+
+// The properties.
+const (
+	OneLiveClaim Property = iota
+	FenceRises
+	FinishedStays
+	StaleChangesNothing
+	TxIsDone
+	AckHasReason
+	NotBlockedByOneself
+	EveryCallAnswered
+	OneTxEffect
+	OneParkedEffect
+	OneCalmEffect
+	NobodysFailure
+	DoneMeansEffect
+	NothingLost
+	LetterIsTrue
+	DoneReachable
+
+	propertyCount
+)
+
+var propertyNames = [propertyCount]string{
+	OneLiveClaim:        "I1: at most one live claim of a key, and one fence for a token",
+	FenceRises:          "I2: the fence only rises",
+	FinishedStays:       "I3: done never changes; failed and parked only by their own letter, or the parked claim's own word",
+	StaleChangesNothing: "I4: a stale token changes nothing",
+	TxIsDone:            "I5: a transaction commits exactly when its completion commits",
+	AckHasReason:        "I6: ack only after done was observed or the letter is stored",
+	NotBlockedByOneself: "I8: a lost reply never blocks its own live caller: the repeated call is answered",
+	EveryCallAnswered:   "every claim finds a row that answers it",
+	OneTxEffect:         "no transactional effect twice",
+	OneParkedEffect:     "under Park at most one effect, until an operator reopens the job",
+	OneCalmEffect:       "where nothing crashes and no lease dies, one effect",
+	NobodysFailure:      "a job whose handler never fails does not fail",
+	DoneMeansEffect:     "done means that the effect has happened",
+	NothingLost:         "nothing lost: until a job is done, there is a message or a letter of it",
+	LetterIsTrue:        "a letter that names a failure is put only when that failure is recorded",
+	DoneReachable:       "done is reachable without a further fault",
+}
+
+// String is the property in a sentence.
+func (p Property) String() string { return propertyNames[p] }
+
+type propertySet uint32
+
+func (s propertySet) has(p Property) bool { return s>>p&1 != 0 }
+
+func watching(ps ...Property) (s propertySet) {
+	for _, p := range ps {
+		s |= 1 << p
+	}
+	return s
+}
+
+const everything propertySet = 1<<propertyCount - 1
+
+// breaks notes that the present step breaks p.
+func (m *model) breaks(p Property) { m.broken |= 1 << p }
+
+// check looks at a state as such; what a step may do is checked where it is done.
+func (m *model) check(s *state) (broken propertySet) {
+	done := s.rec.status == dedupe.Done && !s.rec.expired
+	if done && !s.ghost.acted {
+		broken |= watching(DoneMeansEffect)
+	}
+	if m.c.Tx && !m.c.Retention {
+		if done != (s.ghost.txEffects == 1) {
+			broken |= watching(TxIsDone)
+		}
+		if s.ghost.txEffects > 1 {
+			broken |= watching(OneTxEffect)
+		}
+	}
+	for payload := range m.payloads() {
+		if !s.remains(payload) && !(s.ghost.done>>payload&1 != 0 && s.ghost.acted) {
+			broken |= watching(NothingLost)
+		}
+	}
+	if m.c.HandlersSucceed && s.rec.status == dedupe.Failed {
+		broken |= watching(NobodysFailure)
+	}
+	return broken
+}
+
+// compare checks I3 on a record that a step has changed. reopens tells that the step was the claim
+// of a letter that carries the record's fence; own, that it was the word of the record's own token.
+func (m *model) compare(before, after *record, reopens, own bool) {
+	if *before == *after || before.expired {
+		return
+	}
+	switch before.status {
+	case dedupe.Done:
+		m.breaks(FinishedStays)
+	case dedupe.Failed:
+		if !reopens {
+			m.breaks(FinishedStays)
+		}
+	case dedupe.Parked:
+		if !reopens && !own {
+			m.breaks(FinishedStays)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package model
+
+// Rule is one rule of the protocol. A Config may leave some out, to see what they are good for.
+type Rule uint8
+
+// The rules, each with the one that a careless implementation would follow instead.
+const (
+	SettleBeforeLetter Rule = iota
+	LetterBeforeAck
+	SettleUntilKnown
+	LetterUntilKnown
+	RepeatNeverRead
+	SettleOutlivesHandler
+	LostLeaseLeaves
+	AckOnlyDone
+	LetterAgain
+	LetterOfRecord
+	ClaimBeforeEffect
+	ReleaseAfterReturn
+	StartBeforeHandler
+	InterruptedParks
+	UncommittedParks
+	DrainUncounted
+
+	OwnClaimAgain
+	LatePacketStale
+	SettleByToken
+	CompleteByToken
+	CompleteOnce
+	JoinedNeverDone
+	ReopenOwnFence
+	ReopenStartsAnew
+	ParkByRecord
+	ParkByClaimer
+	DeadLeaseRenewed
+	SeenAfterEffect
+	MismatchFirst
+	MismatchNeverReopens
+	FenceOutlivesRecord
+	UnprovenFails
+	UnprovenSticks
+
+	ReplaySendsFirst
+
+	ruleCount
+)
+
+// Rules lists all rules.
+func Rules() []Rule {
+	rs := make([]Rule, ruleCount)
+	for i := range rs {
+		rs[i] = Rule(i)
+	}
+	return rs
+}
+
+var ruleNames = [ruleCount]string{
+	SettleBeforeLetter:    "the failure is recorded before its letter is put (else: after it)",
+	LetterBeforeAck:       "the letter is stored before the ack (else: after it)",
+	SettleUntilKnown:      "a settlement is repeated until its outcome is known (else: sent once)",
+	LetterUntilKnown:      "a letter is put until it is known to be stored (else: sent once)",
+	RepeatNeverRead:       "a doubtful settlement is repeated (else: the record is read)",
+	SettleOutlivesHandler: "settling goes on when the handler's context has ended (else: not)",
+	LostLeaseLeaves:       "a lost lease leaves the message alone (else: acks it)",
+	AckOnlyDone:           "a duplicate is acked when done was seen (else: also in progress)",
+	LetterAgain:           "who finds a failure recorded puts its letter again (else: acks)",
+	LetterOfRecord:        "a letter put again carries the record's fence (else: the message's own)",
+	ClaimBeforeEffect:     "no handler runs without a claim (else: it does when the store is away)",
+	ReleaseAfterReturn:    "a claim is released when its handler has returned (else: at the drain)",
+	StartBeforeHandler:    "under Park the start is confirmed before the handler runs (else: not recorded)",
+	InterruptedParks:      "under Park a panic or a cut run is parked (else: retried)",
+	UncommittedParks:      "under Park nil without its transaction is parked (else: retried)",
+	DrainUncounted:        "a drained run gives its attempt back (else: it counts)",
+
+	OwnClaimAgain:        "a claim repeated with its own token is won (else: in progress)",
+	LatePacketStale:      "a claim with the token that was released is stale (else: won)",
+	SettleByToken:        "a settlement needs the record's token (else: the key is enough)",
+	CompleteByToken:      "CompleteTx needs the record's token (else: the key is enough)",
+	CompleteOnce:         "CompleteTx refuses a job that is done already (else: lets the transaction commit)",
+	JoinedNeverDone:      "after CompleteTx the worker never writes done (else: it does on nil)",
+	ReopenOwnFence:       "a letter reopens the failure with its fence (else: any)",
+	ReopenStartsAnew:     "a reopened job counts attempts anew (else: goes on)",
+	ParkByRecord:         "a started claim that said Park is parked (else: if the claimer says so)",
+	ParkByClaimer:        "a started claim is parked if the claimer says Park (else: if the record does)",
+	DeadLeaseRenewed:     "a dead lease that nobody took is renewed (else: lost)",
+	SeenAfterEffect:      "done is written after the effect (else: with the claim)",
+	MismatchFirst:        "another payload is told before done (else: after)",
+	MismatchNeverReopens: "a mismatch's letter has fence 0 (else: the record's)",
+	FenceOutlivesRecord:  "fences go on rising after Forget (else: start again)",
+	UnprovenFails:        "a message older than the retention fails if there is no record (else: runs)",
+	UnprovenSticks:       "... also when the first who found that out has died (else: runs)",
+
+	ReplaySendsFirst: "a replay sends the letter, then removes it (else: the other way round)",
+}
+
+// String is the rule in a sentence.
+func (r Rule) String() string { return ruleNames[r] }
+
+// ruleSet is a set of rules.
+type ruleSet uint64
+
+func (s ruleSet) has(r Rule) bool { return s>>r&1 != 0 }
+
+func setOf(rs ...Rule) (s ruleSet) {
+	for _, r := range rs {
+		s |= 1 << r
+	}
+	return s
+}
