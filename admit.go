@@ -57,6 +57,9 @@ func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 			o.backoff = t.options.Backoff
 		}
 		scope = t.scope
+	} else if p.types != nil {
+		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
+		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
 	o.most = cmp.Or(bounded(m.Meta.MaxAttempts), o.most)
 	if m.Meta.Timeout > 0 {

@@ -137,7 +137,7 @@ func runWorker(tb testing.TB, st *memstore.Store, n int) {
 				}
 				return nil
 			}),
-			Store: st, Scope: "bench", DeadLetter: q,
+			Store: st, Scope: "bench", DeadLetter: onceq.KeepInQueue,
 		},
 		Broker: q, Concurrency: benchHandlers,
 	})

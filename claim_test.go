@@ -82,7 +82,7 @@ func TestDeadLeaseCounts(t *testing.T) {
 		r.send("a")
 		r.run(time.Second)
 		r.wantStatus("a", dedupe.Failed)
-		if d := r.letter(onceq.ClassAttempts).Meta.Dead; d.Fence != r.record("a").Fence || d.Attempts != 2 {
+		if d := r.letter(onceq.ClassAttempts).Meta.Dead; d.Fence != r.record("a").Fence || d.Attempts != 1 { // the attempt that was never started does not count
 			t.Errorf("the letter is %+v", d)
 		}
 		r.wantQueue(0)
@@ -296,6 +296,19 @@ func TestForeignMessagesWithAKey(t *testing.T) {
 	}, with(func(c *onceq.Config) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 	}))
+}
+
+// A producer's retry makes another message of the same job; only the job's id may be the key.
+func TestKeyIsTheJobsID(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		m := broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: "job", Created: time.Now()}}
+		r.putRaw(m, m)
+		r.run(5 * time.Minute)
+		r.wantStatus("job", dedupe.Done)
+		if n := r.seen.started("job"); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+	})
 }
 
 func TestMismatch(t *testing.T) {

@@ -31,6 +31,7 @@ const (
 const (
 	minLease       = 100 * time.Millisecond
 	maxLease       = 12 * time.Hour
+	minJobTimeout  = time.Millisecond
 	maxConcurrency = 100_000
 	maxScope       = dedupe.MaxScope
 	maxPollers     = 64
@@ -42,12 +43,13 @@ type JobOptions struct {
 	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
 	// unlimited.
 	MaxAttempts int
-	// Timeout bounds one run of the handler; 0 = none. At its end the handler's context is cancelled with
-	// the cause ErrTimeout.
+	// Timeout bounds one run of the handler; 0 = none, else at least 1 ms. At its end the handler's context is
+	// cancelled with the cause ErrTimeout. A handler that ignores its context runs on, with its leases kept.
 	Timeout time.Duration
 	// Interrupted says what becomes of a job whose worker died, or was cut off, after the handler had
-	// begun: dedupe.Rerun (the default) or dedupe.Park. Park wins: where the Defaults say Park, a
-	// type cannot undo it.
+	// begun: dedupe.Rerun (the default) or dedupe.Park. Under Park a panic, and any error after the handler's
+	// context has ended, park the job too, for whether its effect happened is not known. Park wins: where the Defaults
+	// say Park, a type cannot undo it. It needs a Store.
 	Interrupted dedupe.Policy
 	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s doubled
 	// with each attempt up to 15 min, of which a random part is taken (full jitter).
@@ -61,6 +63,8 @@ func (o *JobOptions) check(field string) error {
 	switch {
 	case o.Timeout < 0:
 		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
+	case o.Timeout > 0 && o.Timeout < minJobTimeout:
+		return badConfig(field+".Timeout", "%v is below %v; is its unit missing?", o.Timeout, minJobTimeout)
 	case o.Interrupted > dedupe.Park:
 		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	case strings.Contains(o.Scope, ":"):
@@ -204,8 +208,11 @@ func (c *ProcessorConfig) check() error {
 	if l := c.Store.Limits(); l.MaxBatch < 1 {
 		return badConfig("Config.Store", "its Limits().MaxBatch is %d, want 1 or more", l.MaxBatch)
 	}
+	if c.Store == NoStore && c.Defaults.Interrupted == dedupe.Park {
+		return badConfig("Config.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
+	}
 	if m, ok := c.Handler.(*Mux); ok {
-		return m.check(c.Scope)
+		return m.check(c.Scope, c.Store == NoStore)
 	}
 	return nil
 }
@@ -247,6 +254,12 @@ func (c *Config) check() error {
 		return badConfig("Config.Concurrency", "%d is not within 1 and %d", c.Concurrency, maxConcurrency)
 	case c.Pollers < 1 || c.Pollers > maxPollers:
 		return badConfig("Config.Pollers", "%d is not within 1 and %d", c.Pollers, maxPollers)
+	case c.Prefetch > maxConcurrency:
+		return badConfig("Config.Prefetch", "%d is above %d", c.Prefetch, maxConcurrency)
+	case sameValue(c.DeadLetter, c.Broker):
+		return badConfig("Config.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
+	case c.HoldGroup && !l.OrderedGroups:
+		return badConfig("Config.HoldGroup", "the broker does not order groups")
 	case c.PollPause < 0:
 		return badConfig("Config.PollPause", "%v is negative", c.PollPause)
 	case c.Visibility < minLease:
@@ -268,6 +281,11 @@ func defaultBackoff(attempt int, _ error) time.Duration {
 		d = min(d, DefaultBackoffMin<<shift)
 	}
 	return rand.N(d + 1)
+}
+
+// sameValue tells whether two interfaces hold the same thing.
+func sameValue(a, b any) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
 // isNil also sees a nil pointer in an interface.

@@ -26,6 +26,7 @@ const (
 	ClassDecode         = "decode"           // the body does not decode
 	ClassResult         = "result"           // the result cannot be encoded or stored
 	ClassNoHandler      = "no-handler"       // no handler for the message's type
+	ClassConfig         = "config"           // the worker is set up in a way that only a job could show
 	ClassTxNotCommitted = "tx-not-committed" // CompleteTx was called and the transaction did not commit
 )
 

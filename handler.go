@@ -23,9 +23,13 @@ func (f HandlerFunc) Handle(ctx context.Context, j *Job) error { return f(ctx, j
 // Middleware wraps a Handler: for logging, metrics, a transaction, a limit.
 type Middleware func(Handler) Handler
 
-// Chain wraps h in mw; the first is the outermost.
+// Chain wraps h in mw; the first is the outermost. It is nil, which New refuses, when one of them is. Do not wrap a [Mux]: it has
+// Use.
 func Chain(h Handler, mw ...Middleware) Handler {
 	for i := len(mw) - 1; i >= 0; i-- {
+		if mw[i] == nil {
+			return nil
+		}
 		h = mw[i](h)
 	}
 	return h

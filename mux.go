@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/onceq/onceq/dedupe"
 )
 
 // Mux picks a handler by [broker.Meta].Type. The zero Mux is ready to use.
@@ -13,6 +15,11 @@ import (
 // Each type has its own scope of keys, so that two types with one key never meet. A message of a
 // type without a handler is not failed at once but tried again, class "no-handler": during a
 // rolling deploy another worker may know the type.
+//
+// Give a worker the Mux itself: one that is wrapped, by [Chain] or within another Mux, would lose the scopes and options of
+// its types, and refuses every job; [Mux.Use] is the place for middleware. Moving a queue from a single handler to a Mux changes the scope of
+// its keys, so that a duplicate from before would run again: give the type that takes the handler's place
+// JobOptions{Scope: "the old scope"}.
 type Mux struct {
 	mu    sync.RWMutex
 	types map[string]*route
@@ -50,6 +57,8 @@ func (m *Mux) refuse(typ string, h Handler) error {
 		return badConfig("Mux.On", "the type is empty")
 	case isNil(h):
 		return badConfig("Mux.On", "the handler of type %q is nil", typ)
+	case isMux(h):
+		return badConfig("Mux.On", "the handler of type %q is a Mux, whose scopes and options would be lost", typ)
 	case m.types[typ] != nil:
 		return badConfig("Mux.On", "the type %q has a handler already", typ)
 	}
@@ -61,6 +70,10 @@ func (m *Mux) refuse(typ string, h Handler) error {
 func (m *Mux) Use(mw ...Middleware) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if slices.ContainsFunc(mw, func(f Middleware) bool { return f == nil }) {
+		m.err = cmp.Or(m.err, badConfig("Mux.Use", "a middleware is nil"))
+		return
+	}
 	m.mw = append(m.mw, mw...)
 	for _, r := range m.types {
 		r.wrapped = Chain(r.bare, m.mw...)
@@ -72,7 +85,10 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RLock()
 	r := m.types[j.Type()]
 	m.mu.RUnlock()
-	if r == nil {
+	if j.r.p.c.Handler != Handler(m) {
+		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; give it the Mux, and middleware to Mux.Use")
+	}
+	if r == nil || j.r.p.types[j.Type()] == nil { // or its type came after the worker
 		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
 	}
 	return r.wrapped.Handle(ctx, j)
@@ -108,7 +124,7 @@ func (m *Mux) snapshot(scope string) map[string]*jobType {
 }
 
 // check validates the types' options against the scope they will live in.
-func (m *Mux) check(scope string) error {
+func (m *Mux) check(scope string, storeless bool) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.err != nil {
@@ -118,12 +134,23 @@ func (m *Mux) check(scope string) error {
 		return badConfig("Config.Handler", "the Mux has no handlers; call Mux.On first")
 	}
 	for typ, r := range m.types {
+		if isNil(r.wrapped) {
+			return badConfig("Mux.Use", "a middleware made the handler of type %q nil", typ)
+		}
 		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ)); err != nil {
 			return err
+		}
+		if storeless && r.options.Interrupted == dedupe.Park {
+			return badConfig(fmt.Sprintf("Mux.On(%q) options.Interrupted", typ), "Park needs a Store: without one, nobody knows that a job was interrupted")
 		}
 		if err := checkScope(fmt.Sprintf("Mux.On(%q)", clip(typ, maxClass)), r.options.scopeOf(scope, typ)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func isMux(h Handler) bool {
+	_, ok := h.(*Mux)
+	return ok
 }

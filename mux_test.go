@@ -62,10 +62,14 @@ func TestUnknownTypeIsRetriedAndFoundLater(t *testing.T) {
 	synctestMux(t, mux, func(r *rig) {
 		r.put(typed("new", "a"))
 		r.run(2500 * time.Millisecond)
-		if got := r.at(scope, "a"); got != dedupe.Released {
-			t.Errorf("under Config.Scope the record is %v, want released", got)
+		if got := r.at("test:new", "a"); got != dedupe.Released {
+			t.Errorf("under the type's scope the record is %v, want released", got)
 		}
-		if rec := r.record("a"); rec.ErrClass != onceq.ClassNoHandler || !strings.Contains(rec.LastErr, `"new"`) {
+		recs, err := r.store.Get(t.Context(), []dedupe.Key{{Scope: "test:new", Key: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec := recs[0]; rec.ErrClass != onceq.ClassNoHandler || !strings.Contains(rec.LastErr, `"new"`) {
 			t.Errorf("the record is %+v", rec)
 		}
 		r.noLetters()

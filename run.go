@@ -99,6 +99,14 @@ func (r *run) more() *rarely {
 	return r.rare
 }
 
+// starts is how often the job's handler has been started.
+func (r *run) starts() int {
+	if r.began.IsZero() {
+		return r.job.Attempt - 1
+	}
+	return r.job.Attempt
+}
+
 // result is what is to be kept with the key; nil = nothing.
 func (r *run) result() []byte {
 	if r.rare == nil {

@@ -48,6 +48,9 @@ func (p *Processor) settleBatch(rs []*run) {
 		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.to, p.c.Retention
 		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
 		t.Joined = r.joined.Load()
+		if v.to == dedupe.Released {
+			t.Retain += min(v.delay, p.longestNack()) // the record must be there when the message comes again
+		}
 		if v.to == dedupe.Done {
 			t.Result = r.result()
 		}
@@ -106,12 +109,14 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	}
 	switch a.Status {
 	case dedupe.Done:
-		r.verdict.class, r.verdict.text = "", ""
+		if r.verdict.class == ClassTxNotCommitted {
+			r.verdict.class, r.verdict.text = "", "" // it has
+		}
 		p.finish(r, Disposition{Action: Ack}, "done")
 	case dedupe.Released:
 		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(&r.verdict))
 	case dedupe.Failed, dedupe.Parked:
-		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.job.Attempt, time.Now())
+		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.starts(), time.Now())
 	default:
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
 	}

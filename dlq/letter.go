@@ -63,7 +63,7 @@ func Letter(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	}
 	meta := m.Meta.Clone()
 	if meta == nil {
-		meta = &broker.Meta{ID: m.ID, Key: k.Key, Created: m.Published}
+		meta = foreign(m, k)
 	}
 	if f >= Trimmed {
 		d.FirstErr, d.LastErr = trim(d.FirstErr), trim(d.LastErr)
@@ -88,6 +88,16 @@ func folded(inside, outer map[string]string) map[string]string {
 	all := maps.Clone(inside)
 	maps.Copy(all, outer)
 	return all
+}
+
+// foreign is the metadata of a message that came without. Where no key was found it has no id either: a replay would take
+// the broker's message id, which a redrive changes, for the key.
+func foreign(m *broker.Message, k Key) *broker.Meta {
+	meta := &broker.Meta{Key: k.Key, Created: m.Published}
+	if k.Key != "" {
+		meta.ID = m.ID
+	}
+	return meta
 }
 
 // dedupID is derived and never the original's: within five minutes a FIFO queue would swallow it, and the

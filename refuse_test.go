@@ -1,0 +1,134 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+// TestRefusedSetups: what would lose or repeat jobs in silence is answered when the worker is made.
+func TestRefusedSetups(t *testing.T) {
+	q, err := membroker.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := func(set func(m *onceq.Mux)) *onceq.Mux {
+		m := new(onceq.Mux)
+		m.On("a", returns(nil), nil)
+		set(m)
+		return m
+	}
+	for _, c := range []struct {
+		name, field string
+		set         func(c *onceq.Config)
+	}{
+		{"the queue as its own dead-letter queue", "Config.DeadLetter", func(c *onceq.Config) { c.DeadLetter = q }},
+		{"Park without a store", "Config.Defaults.Interrupted", func(c *onceq.Config) {
+			c.Store, c.Defaults.Interrupted = onceq.NoStore, dedupe.Park
+		}},
+		{"Park without a store, by type", "Mux.On", func(c *onceq.Config) {
+			c.Store = onceq.NoStore
+			c.Handler = mux(func(m *onceq.Mux) { m.On("b", returns(nil), &onceq.JobOptions{Interrupted: dedupe.Park}) })
+		}},
+		{"a Mux in a Mux", "Mux.On", func(c *onceq.Config) { c.Handler = mux(func(m *onceq.Mux) { m.On("b", new(onceq.Mux), nil) }) }},
+		{"a nil middleware", "Mux.Use", func(c *onceq.Config) { c.Handler = mux(func(m *onceq.Mux) { m.Use(nil) }) }},
+		{"a middleware that makes nil", "Mux.Use", func(c *onceq.Config) {
+			c.Handler = mux(func(m *onceq.Mux) { m.Use(func(onceq.Handler) onceq.Handler { return nil }) })
+		}},
+		{"a nil middleware in a chain", "Config.Handler", func(c *onceq.Config) { c.Handler = onceq.Chain(returns(nil), nil) }},
+		{"a timeout without a unit", "Config.Defaults.Timeout", func(c *onceq.Config) { c.Defaults.Timeout = 5 }},
+		{"holding groups that the broker does not order", "Config.HoldGroup", func(c *onceq.Config) {
+			c.HoldGroup = true
+			c.Broker, _ = membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
+		}},
+		{"an absurd prefetch", "Config.Prefetch", func(c *onceq.Config) { c.Prefetch = 1e9 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := onceq.Config{
+				ProcessorConfig: onceq.ProcessorConfig{Handler: returns(nil), Store: st, Scope: "test", DeadLetter: onceq.KeepInQueue},
+				Broker:          q,
+			}
+			c.set(&config)
+			_, err := onceq.New(config)
+			var bad *onceq.ConfigError
+			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Field, c.field) {
+				t.Errorf("New: %v, want a ConfigError of %s", err, c.field)
+			}
+		})
+	}
+}
+
+// TestWrappedMuxRefusesJobs: a Mux that is wrapped does not know under which scope its jobs were claimed. Two types with one
+// key would meet, and one of the jobs be lost.
+func TestWrappedMuxRefusesJobs(t *testing.T) {
+	ran := 0
+	mux := new(onceq.Mux)
+	mux.On("a", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran++; return nil }), nil)
+	wrapped := onceq.HandlerFunc(mux.Handle)
+	bubble(t, wrapped, func(r *rig) {
+		r.put(typed("a", "k"))
+		r.run(time.Second)
+		if rec := r.record("k"); ran != 0 || rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassConfig {
+			t.Errorf("%d runs; the record is %+v", ran, rec)
+		}
+		r.wantQueue(1)
+	})
+}
+
+// TestLateTypeIsUnknown: a type that is set after the worker was made has no scope and no options there.
+func TestLateTypeIsUnknown(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("a", returns(nil), nil)
+	synctestMux(t, mux, func(r *rig) {
+		mux.On("late", never(t), nil)
+		r.put(typed("late", "k"))
+		r.run(time.Second)
+		if got := r.at("test:late", "k"); got != dedupe.Released {
+			t.Errorf("the record is %v, want released", got)
+		}
+	})
+}
+
+// TestUnknownTypesDoNotMeet: two types that nobody knows keep their keys apart.
+func TestUnknownTypesDoNotMeet(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("a", returns(nil), nil)
+	synctestMux(t, mux, func(r *rig) {
+		r.put(typed("new", "k"), typed("newer", "k"))
+		r.run(time.Second)
+		for _, s := range []string{"test:new", "test:newer"} {
+			if got := r.at(s, "k"); got != dedupe.Released {
+				t.Errorf("in scope %q the record is %v, want released", s, got)
+			}
+		}
+	})
+}
+
+// TestRetryAfterOutlivesRetention: the record of a job that comes again after longer than Retention must still be there, or
+// the job would be taken for one whose record is gone.
+func TestRetryAfterOutlivesRetention(t *testing.T) {
+	runs := 0
+	h := func(context.Context, *onceq.Job) error {
+		if runs++; runs == 1 {
+			return onceq.RetryAfter(3*time.Minute, errors.New("later"))
+		}
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		r.send("k")
+		r.run(5 * time.Minute)
+		r.wantOutcomes("k", "retried", "done")
+		r.noLetters()
+	}, with(func(c *onceq.Config) { c.Retention = time.Minute }))
+}
