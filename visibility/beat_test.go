@@ -84,6 +84,22 @@ func TestFailedBeatsAreRepeated(t *testing.T) {
 	}
 }
 
+// How often the earlier hold's beats failed is not the next one's concern.
+func TestFailuresAreForgottenWithTheHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{Revives: true}, fails)
+		h := r.hold(1, timeout)
+		wait(timeout)
+		r.Release(h)
+		h.Lease, h.Deadline = 2, time.Now().Add(timeout)
+		r.Hold(h)
+		wait(timeout)
+		if got := gaps(r.beatsOf(2)); got[1] != interval/8 {
+			t.Errorf("pauses of %v", got[1:])
+		}
+	})
+}
+
 func TestLostLeaseIsDroppedAndReported(t *testing.T) {
 	custom := errors.New("gone")
 	for _, c := range []struct {

@@ -150,7 +150,7 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 		return false, nil
 	}
 	if a.err != nil {
-		h.failed()
+		h.tries = min(h.tries+1, 3)
 		h.next = now.mono + m.backoff(h.tries)
 		return false, nil
 	}
@@ -159,12 +159,11 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 	return false, nil
 }
 
-// prolong moves the deadline, never back, and tells whether it lies ahead. An answer that took so long that the new
-// deadline is over as well ends no outage.
+// prolong moves the deadline, never back. It is false where the answer took so long that the new deadline is
+// over as well: that ends no outage.
 func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 	to = moment{max(to.mono, h.deadline.mono), max(to.wall, h.deadline.wall)}
 	if to.reached(now, 0) {
-		h.deadline = to
 		return false
 	}
 	h.until(to, now, m.o.Margin)
@@ -173,6 +172,5 @@ func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 
 // backoff is the pause after a beat that failed: an eighth of the interval, doubled up to a half of it.
 func (m *Manager[L]) backoff(tries uint8) int64 {
-	i := int64(m.o.Interval)
-	return min(i/2, i/8<<min(tries-1, 2))
+	return int64(m.o.Interval/8) << (tries - 1)
 }

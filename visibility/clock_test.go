@@ -55,6 +55,12 @@ func TestSuspendedMachine(t *testing.T) {
 			if got := slices.Equal(r.beatsOf(1), []time.Duration{2 * time.Second}); got != revives {
 				t.Errorf("revives %v: beats at %v", revives, r.beatsOf(1))
 			}
+			r.mu.Lock()
+			skew := time.Duration(r.skew)
+			r.mu.Unlock()
+			if skew != time.Minute {
+				t.Errorf("every tick looks at every lease from now on: skew %v", skew)
+			}
 			wait(5 * time.Minute)
 			r.silent(t) // the answers count, by both clocks
 		})
@@ -106,6 +112,46 @@ func TestSuspendedDuringACall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer that comes before the deadline by the monotonic clock alone is late: where that does not count, the
+// lease is dropped, and its holder told, unless it has been.
+func TestLateByTheWallClock(t *testing.T) {
+	for _, c := range []struct {
+		takes time.Duration
+		told  time.Duration
+	}{
+		{time.Second, 5 * time.Second},             // by the answer
+		{5 * time.Second, 12*time.Second - margin}, // by a tick before
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, Options[int]{}, takes(c.takes, nil))
+			r.hold(1, 12*time.Second) // beaten at 4 s
+			wait(4*time.Second + c.takes - 1)
+			r.suspend(10 * time.Second)
+			wait(1)
+			if r.Len() != 0 {
+				t.Error("the answer counts")
+			}
+			r.wants(t, word{1, c.told, ErrUnanswered})
+			wait(time.Minute)
+			r.silent(t)
+		})
+	}
+}
+
+// A wall clock that was set back makes no lease live longer, and no far deadline near.
+func TestWallClockSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{Revives: true}, fails)
+		r.hold(1, timeout)
+		r.suspend(-time.Hour)
+		h := &Held[int]{Lease: 2, Deadline: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
+		r.Hold(h)
+		wait(time.Minute)
+		r.wants(t, word{1, timeout - margin, ErrUnanswered})
+		between(t, "first beat", r.beatsOf(2)[0], interval*7/8, interval)
+	})
 }
 
 // A deadline that was reckoned before a suspension is as near as the wall clock says.

@@ -19,7 +19,7 @@ type Held[L any] struct {
 	warn     int64  // when the holder is told that the answers have stopped; never = it has been
 	deadline moment // of the lease
 	place    [heaps]int32
-	tries    uint8 // beats that failed since the last answer
+	tries    uint8 // beats that failed since the last answer; 3 stands for more
 	flying   bool  // a beat is in flight
 	stale    bool  // the beat in flight is of an earlier hold
 }
@@ -61,10 +61,4 @@ func (h *Held[L]) unanswered(now moment) bool {
 func (h *Held[L]) until(d, now moment, margin time.Duration) {
 	h.deadline = d
 	h.warn = d.mono - min(int64(margin), max(0, d.left(now)/2))
-}
-
-func (h *Held[L]) failed() {
-	if h.tries < math.MaxUint8 {
-		h.tries++
-	}
 }

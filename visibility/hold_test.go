@@ -121,6 +121,9 @@ func TestAnswerNeverShortensALease(t *testing.T) {
 		if got := r.deadline(h); got != time.Hour {
 			t.Errorf("deadline %v", got)
 		}
+		r.answer(fails)
+		wait(time.Hour)
+		r.wants(t, word{1, time.Hour - margin, ErrUnanswered})
 	})
 }
 

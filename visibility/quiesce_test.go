@@ -41,6 +41,38 @@ func TestQuiesceWaitsForTheBeatInFlight(t *testing.T) {
 	})
 }
 
+// The end of another call is not the end of the lease's own.
+func TestQuiesceWaitsForItsOwnCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{MaxBatch: 1}, func(_ context.Context, ls []int) error {
+			<-time.After(time.Duration(ls[0]) * time.Second)
+			return nil
+		})
+		r.hold(1, margin)
+		r.hold(2, margin)
+		h := r.hold(4, margin)
+		wait(1)
+		if err := r.Quiesce(t.Context(), h); err != nil || r.since() != 4*time.Second {
+			t.Errorf("back at %v: %v", r.since(), err)
+		}
+	})
+}
+
+// What a beat is answered after its lease was released is nobody's business.
+func TestAnswerAfterTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{}, takes(4*time.Second, broker.ErrReceiptExpired))
+		h := r.hold(1, timeout)
+		wait(interval)
+		r.Release(h)
+		wait(time.Minute)
+		r.silent(t)
+		if n := len(r.beatsOf(1)); n != 1 || r.Len() != 0 {
+			t.Errorf("%d beats, %d held", n, r.Len())
+		}
+	})
+}
+
 func TestQuiesceIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(time.Minute, nil))

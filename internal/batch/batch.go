@@ -207,7 +207,7 @@ func (q *Queue[T]) replace() {
 	defer q.mu.Unlock()
 	q.calling--
 	q.active--
-	if q.len() > 0 && !q.lingers() {
+	if q.len() > 0 {
 		q.start()
 	}
 }

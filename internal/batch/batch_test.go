@@ -48,6 +48,20 @@ func TestFullBatchGoesAtOnce(t *testing.T) {
 	})
 }
 
+// What does not fill a batch waits while any call is in flight, and not only for the one before it.
+func TestPartBatchWaitsForTheLastCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := record(3 * time.Second)
+		q := batch.New(batch.Options{Max: 2, Flight: 2}, c.call)
+		q.Add(1)
+		synctest.Wait()
+		c.lasts = time.Second
+		q.Add(2, 3, 4)
+		wait(time.Minute)
+		c.want(t, "[[1] [2 3] [4]]", 0, 0, 3*time.Second)
+	})
+}
+
 func TestFlightBoundsTheCalls(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -105,9 +119,10 @@ func TestAddOfNothing(t *testing.T) {
 		q.Add()
 		wait(time.Second / 2)
 		q.Add(1)
+		wait(time.Minute)
+		c.want(t, "[[1]]", 3*time.Second/2)
+		q.Add()
 		q.Flush()
-		q.Flush() // nothing waits
-		c.want(t, "[[1]]", time.Second/2)
 		wait(time.Minute)
 		c.want(t, "[[1]]")
 	})

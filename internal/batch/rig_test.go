@@ -31,9 +31,10 @@ func (c *calls) call(b []int) {
 	c.at = append(c.at, time.Since(c.start))
 	c.now++
 	c.most = max(c.most, c.now)
+	lasts := c.lasts
 	c.mu.Unlock()
-	if c.lasts > 0 {
-		<-time.After(c.lasts)
+	if lasts > 0 {
+		<-time.After(lasts)
 	}
 	c.mu.Lock()
 	c.now--
