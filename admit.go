@@ -115,13 +115,12 @@ func reopens(m *broker.Message) uint64 {
 	return m.Meta.Dead.Fence
 }
 
-// tooOld tells why a job whose claim was won must not start.
-func (p *Processor) tooOld(m *broker.Message, fresh bool, now time.Time) *refusal {
+// tooOld tells why a job whose claim was won must not start: it expired, or its message was older than Retention when
+// its record was made, so that an earlier record may have said done and be gone. It looks at the record's beginning, not at
+// whether this claim made it: the first who found the message too old may have died before that was settled.
+func (p *Processor) tooOld(m *broker.Message, created, now time.Time) *refusal {
 	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
 		return &refusal{ClassExpired, fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
-	}
-	if !fresh {
-		return nil
 	}
 	made := m.Published
 	if m.Meta != nil {
@@ -133,8 +132,11 @@ func (p *Processor) tooOld(m *broker.Message, fresh bool, now time.Time) *refusa
 			made = m.Published
 		}
 	}
-	if age := now.Sub(made); !made.IsZero() && age > p.c.Retention {
-		return &refusal{ClassUnproven, fmt.Errorf("onceq: the job is %v old and has no record: its record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
+	if made.IsZero() || created.IsZero() {
+		return nil
+	}
+	if age := created.Sub(made); age > p.c.Retention {
+		return &refusal{ClassUnproven, fmt.Errorf("onceq: the job was %v old when its record was made: an earlier record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
 	}
 	return nil
 }

@@ -102,6 +102,20 @@ func TestUnproven(t *testing.T) {
 }
 
 // A foreign message's age is counted from its publishing; one that is being retried has its record to prove it.
+// TestUnprovenSticks: the first who found the message too old died before that was settled. Whoever takes the claim over
+// must find it too old as well, although there is a record now.
+func TestUnprovenSticks(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.put(message("a"))
+		pass(25 * time.Hour)
+		r.store.occupy(t, "a", time.Second, dedupe.Rerun)
+		pass(time.Minute)
+		r.run(time.Second)
+		r.wantStatus("a", dedupe.Failed)
+		r.letter(onceq.ClassUnproven)
+	}, with(func(c *onceq.Config) { c.Retention = 24 * time.Hour }))
+}
+
 func TestUnprovenForeignAndRetried(t *testing.T) {
 	day := with(func(c *onceq.Config) {
 		c.Retention = 24 * time.Hour

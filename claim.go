@@ -228,7 +228,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return false
 	}
-	if no := p.tooOld(r.job.Message, c.Fresh, now); no != nil {
+	if no := p.tooOld(r.job.Message, c.Created, now); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}

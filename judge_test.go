@@ -81,7 +81,7 @@ func FuzzVerdict(f *testing.F) {
 		broken := kind&1 != 0 && e.err != nil // its methods panic, and it counts as an error of class panic
 		is("nothing is settled", v == verdict{}, lost)
 		is("done", v.to == dedupe.Done, !lost && e.err == nil && !joined)
-		is("parked", v.to == dedupe.Parked, !lost && e.err != nil && parks && (panicked || e.cut != nil))
+		is("parked", v.to == dedupe.Parked, !lost && parks && (e.err == nil && joined || e.err != nil && (panicked || e.cut != nil)))
 		only("uncounted, and no drain", v.uncounted, cutBy(ErrDraining) && v.to == dedupe.Released)
 		only("released, and no attempt is left", v.to == dedupe.Released && !v.uncounted, most <= 0 || attempt < most)
 		only("failed, and neither permanent nor out of attempts", v.to == dedupe.Failed, permanent || most > 0 && attempt >= most)
@@ -98,7 +98,7 @@ func FuzzVerdict(f *testing.F) {
 			only("a text that no column holds", len(s.text) > s.most || !utf8.ValidString(s.text) || strings.Contains(s.text, "\x00"), false)
 		}
 		if v.to != dedupe.Done && !lost && e.err == nil {
-			is("the transaction's class", v.class == ClassTxNotCommitted, e.cut == nil || cutBy(ErrDraining))
+			is("the transaction's class", v.class == ClassTxNotCommitted, e.cut == nil || parks || cutBy(ErrDraining))
 		}
 	})
 }

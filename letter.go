@@ -120,7 +120,7 @@ func (p *Processor) deadAs(r *run) string {
 		return "already-parked"
 	case r.outcome != dedupe.Won:
 		return r.verdict.class
-	case r.verdict.class == ClassInterrupted:
+	case r.verdict.to == dedupe.Parked:
 		return "parked"
 	}
 	return "failed"

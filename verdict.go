@@ -39,6 +39,10 @@ func judge(e ending) verdict {
 		return verdict{}
 	case e.err == nil && !e.joined:
 		return verdict{to: dedupe.Done}
+	case e.err == nil && e.parks:
+		// The handler says that all has happened, and the transaction did not commit: what of it was elsewhere must not
+		// happen again.
+		return verdict{to: dedupe.Parked, class: ClassTxNotCommitted, text: errTxNotCommitted.Error()}
 	case e.err != nil && e.parks && (e.panicked || e.cut != nil):
 		// Nobody knows whether the effect happened, and the owner chose not to risk a second one.
 		return verdict{to: dedupe.Parked, class: ClassInterrupted, text: text(e)}

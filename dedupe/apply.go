@@ -75,7 +75,7 @@ func (c *Claim) fill(r *Record, now time.Time) {
 	switch c.Outcome {
 	case Won:
 		c.Lease = Lease{Key: r.Key, Token: r.Token, Fence: r.Fence, Attempt: r.Attempt}
-		c.FirstErr = r.FirstErr
+		c.Created, c.FirstErr = r.Created, r.FirstErr
 		c.State = bytes.Clone(r.State)
 	case InProgress:
 		c.Left = max(0, r.LeaseUntil.Sub(now))

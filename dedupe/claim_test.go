@@ -179,7 +179,7 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 	case dedupe.Won:
 		want.Lease = dedupe.Lease{Key: after.Key, Token: mine, Fence: after.Fence, Attempt: after.Attempt}
 		want.Fresh = after.Created.Equal(now)
-		want.FirstErr, want.State = after.FirstErr, after.State
+		want.Created, want.FirstErr, want.State = after.Created, after.FirstErr, after.State
 	case dedupe.InProgress:
 		want.Left, want.Age = after.LeaseUntil.Sub(now), now.Sub(after.ClaimedAt)
 	case dedupe.AlreadyDone, dedupe.AlreadyFailed, dedupe.IsParked, dedupe.Mismatch:

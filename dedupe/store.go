@@ -124,6 +124,7 @@ type Claim struct {
 	Outcome  Outcome       // zero when Err is set
 	Lease    Lease         // Won
 	Fresh    bool          // Won: there was no record, or an expired one
+	Created  time.Time     // Won: when the record was made; a message much older may have had another
 	FirstErr string        // Won: the text of the first failure of an earlier attempt
 	State    []byte        // Won: what earlier attempts saved
 	Left     time.Duration // InProgress: until the lease is dead
