@@ -50,17 +50,20 @@ func (e *BatchError) Error() string {
 func (e *BatchError) Unwrap() []error { return e.Errs }
 
 // ErrAt is the answer for entry i of a batch call that returned err. It is nil where the
-// entry was applied. A BatchError too short to have an entry i is itself the answer:
-// nothing is known of that entry.
+// entry was applied. Where a BatchError is too short to have an entry i, nothing is known of that entry.
 func ErrAt(err error, i int) error {
 	if err == nil {
 		return nil
 	}
 	var b *BatchError
-	if errors.As(err, &b) && i < len(b.Errs) {
+	switch {
+	case !errors.As(err, &b):
+		return err
+	case i < len(b.Errs):
 		return b.Errs[i]
 	}
-	return err
+	// It must not unwrap: what was answered for other entries says nothing of this one.
+	return fmt.Errorf("broker: no answer for entry %d: %v", i, err)
 }
 
 // Batch returns errs as the error of a batch call: nil when every entry is nil, else a
