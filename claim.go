@@ -101,9 +101,7 @@ func (p *Processor) claimBatch(batch []*run) {
 			begin = append(begin, r)
 		}
 	}
-	for _, r := range begin {
-		r.f.launch(r)
-	}
+	launch(begin)
 	if len(others) > 0 {
 		p.claims.Add(others...)
 	}

@@ -183,12 +183,22 @@ func (f *flow) handBack(rs []*run) {
 	}
 }
 
-// launch gives claimed runs to goroutines, unless the flow was abandoned meanwhile.
-func (f *flow) launch(r *run) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.closed {
-		f.o.start(r)
+// launch gives claimed runs to goroutines, except those whose flow was abandoned meanwhile.
+func launch(rs []*run) {
+	for len(rs) > 0 {
+		f := rs[0].f
+		n := 1
+		for n < len(rs) && rs[n].f == f {
+			n++
+		}
+		f.mu.Lock()
+		for _, r := range rs[:n] {
+			if !f.closed {
+				f.o.start(r)
+			}
+		}
+		f.mu.Unlock()
+		rs = rs[n:]
 	}
 }
 
