@@ -12,30 +12,53 @@ import (
 type lazyContext struct {
 	base context.Context // for values; its own end is watched by whoever made this one
 
-	mu       sync.Mutex
-	real     context.Context
+	mu     sync.Mutex
+	cause  error
+	real   *realContext
+	closed bool // who had it has returned
+}
+
+// realContext is what most contexts do without.
+type realContext struct {
+	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	cause    error
 	deadline time.Time // zero = none
 	alarmed  bool      // the deadline ends it; a handler's is ended by the visibility manager
-	closed   bool      // who had it has returned
 }
 
 // callContext bounds one call. It is detached from the end of ctx.
 func callContext(ctx context.Context, timeout time.Duration) *lazyContext {
-	return &lazyContext{base: context.WithoutCancel(ctx), deadline: time.Now().Add(timeout), alarmed: true}
+	c := &struct {
+		lazyContext
+		real realContext
+	}{}
+	c.base = context.WithoutCancel(ctx)
+	c.lazyContext.real = &c.real
+	c.real = realContext{deadline: time.Now().Add(timeout), alarmed: true}
+	return &c.lazyContext
+}
+
+// more makes room for the real context; called with the lock held.
+func (c *lazyContext) more() *realContext {
+	if c.real == nil {
+		c.real = new(realContext)
+	}
+	return c.real
 }
 
 // Deadline is when the context will end at the latest.
 func (c *lazyContext) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.deadline, !c.deadline.IsZero()
+	if c.real == nil {
+		return time.Time{}, false
+	}
+	return c.real.deadline, !c.real.deadline.IsZero()
 }
 
 func (c *lazyContext) setDeadline(t time.Time) {
 	c.mu.Lock()
-	c.deadline = t
+	c.more().deadline = t
 	c.mu.Unlock()
 }
 
@@ -47,11 +70,11 @@ func (c *lazyContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.real != nil:
-		return c.real.Err()
+	case c.real != nil && c.real.ctx != nil:
+		return c.real.ctx.Err()
 	case c.cause != nil, c.closed:
 		return context.Canceled
-	case c.alarmed && time.Until(c.deadline) <= 0:
+	case c.real != nil && c.real.alarmed && time.Until(c.real.deadline) <= 0:
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -63,22 +86,30 @@ func (c *lazyContext) Value(key any) any { return c.get().Value(key) }
 func (c *lazyContext) get() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.real != nil {
-		return c.real
+	r := c.more()
+	if r.ctx != nil {
+		return r.ctx
 	}
-	if c.alarmed {
-		real, stop := context.WithDeadline(c.base, c.deadline)
-		c.real, c.cancel = real, func(error) { stop() }
+	if r.alarmed {
+		ctx, stop := context.WithDeadline(c.base, r.deadline)
+		r.ctx, r.cancel = ctx, func(error) { stop() }
 	} else {
-		c.real, c.cancel = context.WithCancelCause(c.base)
+		r.ctx, r.cancel = context.WithCancelCause(c.base)
 	}
 	switch {
 	case c.cause != nil:
-		c.cancel(c.cause)
+		r.cancel(c.cause)
 	case c.closed: // it was left behind with a goroutine, which must not wait for ever
-		c.cancel(context.Canceled)
+		r.cancel(context.Canceled)
 	}
-	return c.real
+	return r.ctx
+}
+
+// cut ends the real context, if there is one; called with the lock held.
+func (c *lazyContext) cut(cause error) {
+	if c.real != nil && c.real.cancel != nil {
+		c.real.cancel(cause)
+	}
 }
 
 // end cancels the context with the cause, and tells whether this was the first cause.
@@ -89,9 +120,7 @@ func (c *lazyContext) end(cause error) bool {
 		return false
 	}
 	c.cause = cause
-	if c.cancel != nil {
-		c.cancel(cause)
-	}
+	c.cut(cause)
 	return true
 }
 
@@ -102,12 +131,11 @@ func (c *lazyContext) endedBy() error {
 	return c.cause
 }
 
-// close frees what the context holds. Its cause stays what it was.
-func (c *lazyContext) close() {
+// close frees what the context holds, and answers what endedBy does.
+func (c *lazyContext) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.cancel != nil {
-		c.cancel(context.Canceled)
-	}
+	c.cut(context.Canceled)
+	return c.cause
 }

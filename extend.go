@@ -74,6 +74,8 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 		}
 		switch {
 		case e == nil:
+			// Known now: the deliveries' part of the beat may hang, and must not make the handler be cut off.
+			p.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
 		case errors.Is(e, dedupe.ErrBusy) && r.joined.Load():
@@ -189,7 +191,7 @@ func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.received.Add(p.most.MaxTotal).Sub(now) - time.Second
+	return r.received + p.most.MaxTotal - now.Sub(r.f.epoch) - time.Second
 }
 
 func (r *run) deliveryEnd() time.Time {

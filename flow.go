@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -11,8 +12,11 @@ import (
 // flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots: which
 // may be claimed now, which wait, and which hold their group.
 type flow struct {
-	p *Processor
-	o flowOptions
+	p     *Processor
+	o     flowOptions
+	epoch time.Time // from which its runs count their times
+
+	shut atomic.Bool // stopped or paused, to be asked without the lock
 
 	mu        sync.Mutex
 	room      sync.Cond // reserve waits for it
@@ -54,7 +58,7 @@ type lane struct {
 }
 
 func newFlow(p *Processor, o flowOptions) *flow {
-	f := &flow{p: p, o: o}
+	f := &flow{p: p, o: o, epoch: time.Now()}
 	f.room.L, f.idle.L = &f.mu, &f.mu
 	return f
 }
@@ -324,6 +328,7 @@ func (f *flow) pause() { f.halt(func() { f.paused = true }) }
 func (f *flow) halt(set func()) {
 	f.mu.Lock()
 	set()
+	f.shut.Store(true)
 	back := f.unstarted()
 	for r := f.live; r != nil; r = r.next {
 		if r.retry != nil && r.retry.Stop() {
@@ -339,15 +344,14 @@ func (f *flow) halt(set func()) {
 func (f *flow) resume() {
 	f.mu.Lock()
 	f.paused = false
+	f.shut.Store(f.stopped)
 	f.tell()
 	f.mu.Unlock()
 }
 
 // starts tells whether a run that has not begun may still do so.
 func (f *flow) starts() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.stopped && !f.paused
+	return !f.shut.Load()
 }
 
 func (f *flow) isStopped() bool {

@@ -97,10 +97,10 @@ func (p *Processor) observerPanicked(v any) {
 }
 
 func (r *run) processTime() time.Duration {
-	if r.began.IsZero() {
+	if !r.ran {
 		return 0
 	}
-	return max(0, r.ended.Sub(r.began))
+	return max(0, r.ended-r.began)
 }
 
 // timing is made only when somebody asks: most runs have no observer.
@@ -122,8 +122,8 @@ func (p *Processor) timing(r *run) TimingRecord {
 	if m.Meta != nil {
 		from = latest(from, m.Meta.NotBefore)
 	}
-	if !r.began.IsZero() && !from.IsZero() {
-		t.QueueWait = max(0, r.began.Sub(from))
+	if r.ran && !from.IsZero() {
+		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))
 	}
 	return t
 }

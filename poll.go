@@ -79,7 +79,7 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		r := w.p.newRun(f, m, now)
 		r.held.Deadline = m.Deadline
 		if m.Deadline.IsZero() {
-			r.held.Deadline = r.received.Add(w.c.Visibility)
+			r.held.Deadline = now.Add(w.c.Visibility)
 			r.deliveryEnds = r.held.Deadline
 		}
 		rs = append(rs, r)

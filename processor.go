@@ -175,7 +175,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 }
 
 func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {
-	r := &run{p: p, f: f, received: now}
+	r := &run{p: p, f: f, received: now.Sub(f.epoch)}
 	r.job = Job{Message: m, r: r}
 	r.ctx.base = f.o.base
 	r.held.Lease = r

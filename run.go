@@ -34,21 +34,21 @@ type run struct {
 	f   *flow
 	ctx lazyContext
 
-	held     visibility.Held[*run]
-	opts     jobOptions
-	key      dedupe.Key
-	token    dedupe.Token
-	fence    uint64
-	verdict  verdict
-	rare     *rarely
-	received time.Time
-	began    time.Time
-	ended    time.Time // when the handler returned, or was found not to start
-	tries    int32     // of the present step
-	index    int32     // of the delivery in its batch
-	outcome  dedupe.Outcome
-	action   Action
-	ending   string // the outcome's name in the timing record
+	held    visibility.Held[*run]
+	opts    jobOptions
+	key     dedupe.Key
+	token   dedupe.Token
+	fence   uint64
+	verdict verdict
+	rare    *rarely
+	began   time.Duration // when the handler began, since the flow's epoch
+	ended   time.Duration // when it returned, or was found not to start
+	ran     bool          // it began
+	tries   int32         // of the present step
+	index   int32         // of the delivery in its batch
+	outcome dedupe.Outcome
+	action  Action
+	ending  string // the outcome's name in the timing record
 
 	// The flow's, under its lock.
 	prev, next *run
@@ -63,7 +63,8 @@ type run struct {
 
 	mu           sync.Mutex
 	receipt      broker.Receipt
-	deliveryEnds time.Time // when the broker will deliver it again
+	received     time.Duration // since the flow's epoch
+	deliveryEnds time.Time     // when the broker will deliver it again
 	deliveryLost bool
 	totalWarned  bool
 	claimHeld    bool // the claim is to be renewed
@@ -101,7 +102,7 @@ func (r *run) more() *rarely {
 
 // starts is how often the job's handler has been started.
 func (r *run) starts() int {
-	if r.began.IsZero() {
+	if !r.ran {
 		return r.job.Attempt - 1
 	}
 	return r.job.Attempt

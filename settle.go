@@ -19,7 +19,7 @@ func (p *Processor) settleRun(r *run, v verdict, now time.Time) {
 			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
 	}
 	r.verdict = v
-	r.ended, r.tries = now, 0
+	r.ended, r.tries = now.Sub(r.f.epoch), 0
 	p.settleQueue(r).Add(r)
 }
 
@@ -137,7 +137,7 @@ func (p *Processor) unsettled(r *run, err error) {
 	}
 	r.tries++
 	pause := backoffStep(int(r.tries))
-	if time.Since(r.ended)+pause < p.c.SettleTimeout {
+	if time.Since(r.f.epoch)-r.ended+pause < p.c.SettleTimeout {
 		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
 		return
 	}

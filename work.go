@@ -24,9 +24,10 @@ func (p *Processor) work(r *run) {
 	if !r.advance(running) {
 		return
 	}
-	r.began = time.Now()
+	now := time.Now()
+	r.ran, r.began = true, now.Sub(r.f.epoch)
 	if r.opts.timeout > 0 {
-		at := r.began.Add(r.opts.timeout)
+		at := now.Add(r.opts.timeout)
 		r.ctx.setDeadline(at)
 		p.leases.SetTimeout(&r.held, at)
 	}
@@ -69,8 +70,7 @@ func (p *Processor) handled(r *run, e *ending) {
 	if !r.advance(settling) {
 		return // abandoned: Run has ended
 	}
-	e.cut = r.ctx.endedBy()
-	r.ctx.close()
+	e.cut = r.ctx.close()
 	e.joined = r.joined.Load()
 	v := judged(*e)
 	if v.backoff {

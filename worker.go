@@ -108,6 +108,7 @@ func (w *Worker) enter(f *flow) error {
 	}
 	w.flow = f
 	f.paused = w.paused
+	f.shut.Store(w.paused)
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
 	return nil
