@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
@@ -27,7 +28,7 @@ func charge(ctx context.Context, j *onceq.Job, o order) error {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
