@@ -36,7 +36,7 @@ func (b *mailbox) Send(_ context.Context, ms []broker.Outgoing) ([]string, error
 func outgoing(n int) []broker.Outgoing {
 	ms := make([]broker.Outgoing, n)
 	for i := range ms {
-		ms[i].Body = []byte(fmt.Sprint(i))
+		ms[i].Body = fmt.Append(nil, i)
 	}
 	return ms
 }
@@ -196,11 +196,11 @@ func TestSendRepeatsWhatIsThrottled(t *testing.T) {
 		err := onceq.Send(t.Context(), b, outgoing(6))
 		var got []string
 		for _, c := range b.calls {
-			s := ""
+			var s strings.Builder
 			for _, m := range c {
-				s += string(m.Body)
+				s.WriteString(string(m.Body))
 			}
-			got = append(got, s)
+			got = append(got, s.String())
 		}
 		if want := []string{"012345", "012345", "12345", "2345", "345"}; !slices.Equal(got, want) {
 			t.Errorf("the calls sent %q, want %q", got, want)
