@@ -233,6 +233,9 @@ func TestJobLongerThanTheBrokersLimit(t *testing.T) {
 		if n := r.log.count("nears the broker's limit"); n != 1 {
 			t.Errorf("%d warnings", n)
 		}
+		if n := r.q.refused(); n != 0 {
+			t.Errorf("%d extensions were refused: the limit is known", n)
+		}
 	}, preset(membroker.SQSStandard))
 }
 
@@ -304,28 +307,76 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
 }
 
-// A beat that is in flight is awaited before a nack: coming after it, it would hide the message again.
+// A beat that is in flight is awaited before a nack: coming after it, it would hide the message for longer.
 func TestBeatInFlightBeforeANack(t *testing.T) {
-	for _, applied := range []time.Duration{2 * time.Second, 0} {
-		h := func(context.Context, *onceq.Job) error {
-			takes(10500 * time.Millisecond)
-			return onceq.RetryAfter(0, errBoom)
-		}
+	h := func(context.Context, *onceq.Job) error {
+		takes(10500 * time.Millisecond)
+		return onceq.RetryAfter(5*time.Second, errBoom)
+	}
+	for _, reply := range []time.Duration{2 * time.Second, 0} {
 		bubble(t, h, func(r *rig) {
 			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
 				if c.Op == membroker.Extend {
-					return membroker.Fault{Delay: 4 * time.Second, ReplyDelay: applied}
+					return membroker.Fault{Delay: 4 * time.Second, ReplyDelay: reply}
 				}
 				return membroker.Fault{}
 			})
 			r.send("a")
 			r.start()
-			pass(20 * time.Second)
-			if n := r.q.received("a"); n < 2 {
+			pass(25 * time.Second)
+			if n := r.q.received("a"); n != 2 {
 				t.Errorf("%d receives: the beat has undone the nack", n)
 			}
-		})
+		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = -1 }))
 	}
+}
+
+// On a standard SQS queue an extension that comes too late is answered OK, and has done nothing.
+func TestLateExtensionIsNone(t *testing.T) {
+	bubble(t, until(2*time.Minute), func(r *rig) {
+		begin := time.Now()
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			switch at := time.Since(begin); {
+			case c.Op != membroker.Extend || at > 31*time.Second:
+			case at < 25*time.Second:
+				return membroker.Fault{Err: broker.ErrThrottled}
+			default:
+				return membroker.Fault{Delay: 32*time.Second - at}
+			}
+			return membroker.Fault{}
+		})
+		r.send("a", "b")
+		r.start()
+		pass(40 * time.Second)
+		if got := r.seen.of(""); len(got) == 0 || got[0].Outcome != "lost-before-claim" {
+			t.Errorf("what waited, and is delivered again, ended as %+v", got)
+		}
+		pass(20 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantStatus("b", dedupe.Done)
+		r.wantQueue(0)
+		if r.seen.started("a") != 1 || r.seen.started("b") != 1 {
+			t.Errorf("%d and %d runs", r.seen.started("a"), r.seen.started("b"))
+		}
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 1 }))
+}
+
+// The new receipt is kept alive, though the old one's delivery was lost.
+func TestHandOverAfterALostDelivery(t *testing.T) {
+	bubble(t, until(10*time.Minute), func(r *rig) {
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Extend && c.N == 1 {
+				return membroker.Fault{Err: broker.ErrReceiptExpired}
+			}
+			return membroker.Fault{}
+		})
+		r.send("a")
+		r.run(11 * time.Minute)
+		r.wantOutcomes("a", "handed-over", "done")
+		if n := r.q.received("a"); n != 2 {
+			t.Errorf("%d receives", n)
+		}
+	})
 }
 
 func TestTimeoutWins(t *testing.T) {

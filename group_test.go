@@ -195,6 +195,21 @@ func TestHoldGroup(t *testing.T) {
 	}, preset(membroker.SQSFIFO), with(func(c *onceq.Config) { c.HoldGroup = true }))
 }
 
+// What cannot even be claimed holds its group as well.
+func TestHoldGroupOfWhatIsRefused(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		bad := message("\xff")
+		bad.Group = "g"
+		r.putRaw(bad)
+		r.send("g/next")
+		r.start()
+		pass(time.Hour)
+		r.noLetters()
+		r.wantStatus("next", 0)
+		r.wantQueue(2)
+	}, with(func(c *onceq.Config) { c.HoldGroup = true }))
+}
+
 func TestHoldGroupWithoutAGroup(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		r.send("a")

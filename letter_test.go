@@ -108,6 +108,9 @@ func TestDeadLetterQueueAway(t *testing.T) {
 				pass(10 * time.Minute)
 				r.wantStatus("a", dedupe.Failed)
 				r.wantQueue(1)
+				if n := r.store.renews.Load(); n != 0 {
+					t.Errorf("%d renewals of a claim that has ended", n)
+				}
 				if n := r.q.received("a"); n != 1 {
 					t.Errorf("%d receives: the message was not held", n)
 				}

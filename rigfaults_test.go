@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -185,6 +186,7 @@ type queue struct {
 	nacks     map[string][]time.Duration
 	acks      map[string]int
 	extends   map[string]int
+	unable    int
 	onReceive func(ms []*broker.Message) []*broker.Message
 	limits    func(l broker.Limits) broker.Limits
 }
@@ -236,7 +238,20 @@ func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
 		q.extends[q.receipts[h.Receipt]]++
 	}
 	q.mu.Unlock()
-	return q.Broker.Extend(ctx, hs)
+	err := q.Broker.Extend(ctx, hs)
+	if errors.Is(err, broker.ErrUnsupported) {
+		q.mu.Lock()
+		q.unable++
+		q.mu.Unlock()
+	}
+	return err
+}
+
+// refused is how many extensions the broker could not do.
+func (q *queue) refused() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.unable
 }
 
 func (q *queue) Limits() broker.Limits {

@@ -96,6 +96,61 @@ func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 	})
 }
 
+// The settlement is applied, and nobody is told so for a minute: a beat that finds the claim ended meanwhile is no loss.
+func TestSettledWithoutAnAnswer(t *testing.T) {
+	bubble(t, failing, func(r *rig) {
+		r.store.set(func(s *store) { s.fault = bads("settle", 20, storeFault{err: errBoom, applied: true}) })
+		r.send("a")
+		r.start()
+		pass(3 * time.Minute)
+		r.wantOutcomes("a", "failed")
+		r.letter(onceq.ClassPermanent)
+		r.wantQueue(0)
+		if n := r.q.received("a"); n != 1 {
+			t.Errorf("%d receives: the delivery was not held to the end", n)
+		}
+	}, with(func(c *onceq.Config) { c.SettleTimeout = 2 * time.Minute }))
+}
+
+// While ends cannot be recorded, nothing new begins: its end could not be recorded either.
+func TestUnsettledJobsAreBounded(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.set(func(s *store) { s.fault = bads("settle", 1<<62, storeFault{err: errBoom}) })
+		keys := numbered("k", 100)
+		r.send(keys...)
+		r.start()
+		pass(30 * time.Second)
+		started := 0
+		for _, k := range keys {
+			started += r.seen.started(k)
+		}
+		if started > 2*5 {
+			t.Errorf("%d jobs were started, and none of them recorded", started)
+		}
+		r.store.heals()
+		pass(10 * time.Minute)
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.Concurrency, c.SettleTimeout = 5, 2*time.Minute }))
+}
+
+func TestWhatIsRecorded(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		rec := r.record("a")
+		if got := rec.Expires.Sub(rec.Finished); got != 48*time.Hour || rec.Owner != "me" || rec.MessageID == "" {
+			t.Errorf("kept for %v, owner %q, message %q", got, rec.Owner, rec.MessageID)
+		}
+	}, with(func(c *onceq.Config) { c.Retention, c.Owner = 48*time.Hour, "me" }))
+	bubble(t, returns(nil), func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		if rec := r.record("a"); rec.Owner == "" || rec.Expires.Sub(rec.Finished) != onceq.DefaultRetention {
+			t.Errorf("the record is %+v", rec)
+		}
+	})
+}
+
 // The lease is kept while its settlement is repeated: nobody else may begin meanwhile.
 func TestLeaseIsKeptWhileSettling(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
