@@ -352,7 +352,7 @@ func newStore(t *testing.T) *store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store{Store: st}
+	return &store{Store: st, t: t}
 }
 
 func numbered(prefix string, n int) []string {

@@ -16,6 +16,7 @@ import (
 // store is a memory store whose calls can be watched, and made to fail.
 type store struct {
 	dedupe.Store
+	t                       *testing.T
 	claims, renews, settles atomic.Int64 // calls
 
 	mu       sync.Mutex
@@ -95,7 +96,25 @@ func faulted[T any](ctx context.Context, s *store, op string, n int64, apply fun
 	return v, err
 }
 
+// ordered checks what a batch of claims must be, or two of them might wait for each other.
+func (s *store) ordered(rs []dedupe.ClaimRequest) {
+	for i := 1; i < len(rs); i++ {
+		a, b := rs[i-1].Key, rs[i].Key
+		if a.Scope > b.Scope || a.Scope == b.Scope && a.Key >= b.Key {
+			s.t.Errorf("a batch of claims has %v before %v: it must be sorted, each key once", a, b)
+		}
+	}
+	s.bounded(len(rs))
+}
+
+func (s *store) bounded(n int) {
+	if most := s.Limits().MaxBatch; n == 0 || n > most {
+		s.t.Errorf("a batch of %d entries, the limit is %d", n, most)
+	}
+}
+
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	s.ordered(rs)
 	return faulted(ctx, s, "claim", s.claims.Add(1), func() ([]dedupe.Claim, error) {
 		cs, err := s.Store.Claim(ctx, rs)
 		s.mu.Lock()
@@ -109,6 +128,7 @@ func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 }
 
 func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	s.bounded(len(rs))
 	return faulted(ctx, s, "renew", s.renews.Add(1), func() ([]dedupe.Renewed, error) {
 		as, err := s.Store.Renew(ctx, rs)
 		s.mu.Lock()
@@ -122,6 +142,7 @@ func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 }
 
 func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	s.bounded(len(ss))
 	return faulted(ctx, s, "settle", s.settles.Add(1), func() ([]dedupe.Settled, error) {
 		as, err := s.Store.Settle(ctx, ss)
 		s.mu.Lock()

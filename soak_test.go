@@ -237,7 +237,7 @@ func (m *machine) Extend(ctx context.Context, hs []broker.Hold) error {
 
 // machine makes one, whose store is the one that all share.
 func (s *soak) machine() *machine {
-	m := &machine{q: s.q, store: &store{Store: s.st.Store}}
+	m := &machine{q: s.q, store: &store{Store: s.st.Store, t: s.t}}
 	m.store.fault = func(c storeCall) storeFault {
 		if m.dead.Load() {
 			return storeFault{hang: true}

@@ -65,6 +65,30 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
+// However many jobs there are, no call is larger than the store and the queues take.
+func TestBatchesKeepToTheLimits(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		takes(15 * time.Second) // and so a beat
+		if strings.HasSuffix(string(j.Message.Body), "7") {
+			return onceq.Permanent(errBoom)
+		}
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		r.store.limits = func(l dedupe.Limits) dedupe.Limits { l.MaxBatch = 3; return l }
+		r.w = r.worker(nil)
+		r.send(numbered("k", 100)...)
+		r.run(2 * time.Minute)
+		r.wantQueue(0)
+		if n := len(r.letters()); n != 10 {
+			t.Errorf("%d letters", n)
+		}
+		if n := r.q.refused(); n != 0 {
+			t.Errorf("%d extensions were refused", n)
+		}
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 50 }))
+}
+
 func TestManyPollers(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.send(numbered("k", 500)...)
@@ -102,6 +126,72 @@ func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
 				t.Errorf("AckLinger %v: %d ack requests, want %d", linger, n, want)
 			}
 		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = linger }))
+	}
+}
+
+// A receive costs money, or at least time: none is made for a few free places.
+func TestReceivesAskForMany(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		takes(time.Second + time.Duration(len(j.Message.Body))*100*time.Millisecond)
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		for i := range 100 {
+			r.send(strings.Repeat("k", i%20) + fmt.Sprint(i))
+		}
+		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Receive && c.Entries < 5 {
+				t.Errorf("a receive asked for %d messages", c.Entries)
+			}
+			return membroker.Fault{}
+		})
+		r.run(5 * time.Minute)
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Prefetch = -1 }))
+}
+
+// The settled jobs' acks go at once in a drain, whatever they would have waited for.
+func TestNoLingerInADrain(t *testing.T) {
+	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
+	bubble(t, h, func(r *rig) {
+		r.send("before", "a")
+		r.start()
+		pass(500 * time.Millisecond)
+		r.send("b")
+		pass(600 * time.Millisecond)
+		if err := r.ends(400*time.Millisecond, 400*time.Millisecond); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = 10 * time.Second }))
+}
+
+// Acks that an abandoned Run has left behind share their batches with those of the next Run.
+func TestAcksOfAnAbandonedRun(t *testing.T) {
+	for n := 36; n <= 60; n += 3 {
+		bubble(t, returns(nil), func(r *rig) {
+			r.send(numbered("a", n)...)
+			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				if c.Op == membroker.Ack && c.N <= 8 {
+					return membroker.Fault{Delay: 30 * time.Second}
+				}
+				return membroker.Fault{}
+			})
+			r.start()
+			pass(time.Second)
+			if err := r.stop(); err != nil {
+				t.Errorf("all jobs are done, and Run answered %v", err)
+			}
+			r.start()
+			r.send(numbered("b", 5)...)
+			pass(2 * time.Minute)
+			if err := r.ends(0, 0); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			r.wantQueue(0)
+		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) {
+			c.Concurrency, c.DrainTimeout, c.CallTimeout, c.AckLinger = 60, -1, time.Minute, -1
+		}))
 	}
 }
 
