@@ -239,3 +239,31 @@ func TestJobsOfAType(t *testing.T) {
 		}
 	}, steady)
 }
+
+func TestTimeoutWins(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("t", until(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
+	mux.On("u", until(time.Hour), nil)
+	synctestMux(t, mux, func(r *rig) {
+		for _, c := range []struct {
+			typ     string
+			timeout time.Duration
+			want    time.Duration
+		}{{"t", 5 * time.Second, 5 * time.Second}, {"t", 0, 20 * time.Second}, {"u", 0, 30 * time.Second}} {
+			m := message(c.typ + c.timeout.String())
+			m.Meta.Type, m.Meta.Timeout = c.typ, c.timeout
+			r.put(m)
+			r.run(45 * time.Second)
+			for _, rec := range r.seen.of(m.Meta.Key) {
+				if rec.Outcome != "handed-back" && (rec.Process != c.want || rec.ErrClass != onceq.ClassTimeout) {
+					t.Errorf("%+v ran for %v, class %q", c, rec.Process, rec.ErrClass)
+				}
+			}
+		}
+	}, most(1), with(func(c *onceq.Config) { c.Defaults.Timeout = 30 * time.Second }))
+}
+
+func synctestMux(t *testing.T, m *onceq.Mux, f func(r *rig), options ...option) {
+	t.Helper()
+	bubble(t, nil, f, append([]option{func(r *rig) { r.cfg.Handler = m }}, options...)...)
+}
