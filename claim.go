@@ -257,6 +257,9 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 	defer r.mu.Unlock()
 	r.held.Deadline = deadline
 	p.leases.Hold(&r.held)
+	if r.isOver() { // it ended just now, and nobody would release it
+		p.leases.Release(&r.held)
+	}
 }
 
 // inProgress gives a message back while another of its job is worked on: for as long as that has taken,

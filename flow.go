@@ -42,6 +42,7 @@ type flowOptions struct {
 	base     context.Context // the handlers' values
 	slots    int             // handlers at once
 	capacity int             // held at once, before their handlers have returned
+	live     int             // held at once, those included that wait for their ack or nack; with more nothing is received
 	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
 	ended    func(*run)      // acts on a disposition, and calls gone
 	ordered  bool            // deliveries of one group run one after the other
@@ -85,7 +86,7 @@ func (f *flow) reserve(few, many int) int {
 func (f *flow) free() int { return f.o.capacity - f.reserved - f.pending - f.busy }
 
 func (f *flow) hasRoom() bool {
-	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.free() >= f.few
+	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.count < f.o.live && f.free() >= f.few
 }
 
 // tell wakes a poller if there is something for it to do; called with the lock held.
@@ -95,17 +96,14 @@ func (f *flow) tell() {
 	}
 }
 
-// arrived ends a reserve: of the n messages asked for, rs came.
-func (f *flow) arrived(n int, rs []*run) {
+// offer takes deliveries in; n is what was reserved for them. They are held under the lock: the manager may find
+// one lost at once, and its end must come after its beginning.
+func (f *flow) offer(n int, rs []*run) {
 	f.mu.Lock()
 	f.reserved -= n
-	f.mu.Unlock()
-	f.offer(rs)
-}
-
-// offer takes deliveries in.
-func (f *flow) offer(rs []*run) {
-	f.mu.Lock()
+	if f.o.holds {
+		f.p.leases.Hold(heldOf(rs)...)
+	}
 	for _, r := range rs {
 		f.link(r)
 		f.pending++
@@ -152,8 +150,10 @@ func (f *flow) pump(out []*run) []*run {
 		r.inSlot = true
 		out = append(out, r)
 	}
-	if f.first == len(f.queue) {
-		f.queue, f.first = f.queue[:0], 0
+	if f.first >= len(f.queue)-f.first { // a queue that is never empty must not grow; so each is moved once on average
+		n := copy(f.queue, f.queue[f.first:])
+		clear(f.queue[n:])
+		f.queue, f.first = f.queue[:n], 0
 	}
 	return out
 }
@@ -299,6 +299,7 @@ func (f *flow) gone(rs ...*run) {
 	if f.count == 0 {
 		f.idle.Broadcast()
 	}
+	f.tell()
 }
 
 // wait returns when no delivery is left, or the flow was abandoned.
@@ -366,10 +367,8 @@ func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 	defer f.mu.Unlock()
 	m := again.job.Message
 	for r := f.live; r != nil; r = r.next {
-		if r == again || r.job.Message.ID != m.ID || r.key != again.key {
-			continue
-		}
-		if at := r.at(); at >= claimed && at < settling {
+		at := r.at() // before its key is read, which is written until it is claimed
+		if at >= claimed && at < settling && r.job.Message.ID == m.ID && r.key == again.key {
 			set(r, m)
 			return true
 		}

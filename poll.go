@@ -24,7 +24,7 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 		asked := time.Now()
 		ms, err := w.receive(ctx, n)
 		rs := w.taken(f, ms)
-		f.arrived(n, rs)
+		f.offer(n, rs)
 		switch {
 		case err == nil:
 			once.Store(true)
@@ -66,7 +66,7 @@ func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err 
 	return w.c.Broker.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
 }
 
-// taken holds what was received, from now until its ack or nack is through.
+// taken makes the runs of what was received; offer holds them, until their ack or nack is through.
 func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
@@ -84,7 +84,6 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		}
 		rs = append(rs, r)
 	}
-	w.p.leases.Hold(heldOf(rs)...)
 	return rs
 }
 

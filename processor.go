@@ -162,7 +162,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 		hard := time.AfterFunc(time.Until(cut)-settle/5, func() { left <- fl.abandon() })
 		defer hard.Stop()
 	}
-	fl.offer(runs)
+	fl.offer(0, runs)
 	fl.wait()
 	if !fl.abandoned() {
 		starts.Wait()

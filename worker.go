@@ -31,6 +31,10 @@ type Worker struct {
 // ackFlight is how many acks, and how many nacks, are in flight at once.
 const ackFlight = 4
 
+// unflushed is how many full batches may wait for their ack or nack: enough to keep the calls busy, and an end to what
+// a queue that is slow to take them piles up.
+const unflushed = 8 * ackFlight
+
 // New validates the configuration; it does no I/O.
 func New(c Config) (*Worker, error) {
 	c = c.withDefaults()
@@ -59,6 +63,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		base:     context.WithoutCancel(ctx),
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
+		live:     2*w.c.Concurrency + w.c.Prefetch + unflushed*w.l.SettleBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
 		recv:     w.c.Broker,
@@ -252,8 +257,9 @@ func (w *Worker) ended(r *run) {
 // takeover gives the receipt of a redelivery to the job that runs for the same message.
 func (w *Worker) takeover(again *run) bool {
 	return again.f.handOver(again, func(r *run, m *broker.Message) {
+		ends := again.deliveryEnd() // it may have been extended while it waited
 		r.mu.Lock()
-		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, m.Deadline, false, again.received
+		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
 		r.mu.Unlock()
 	})
 }

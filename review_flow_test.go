@@ -1,0 +1,137 @@
+package onceq
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+// inside runs f in virtual time, beside a worker whose queue holds n jobs.
+func inside(t *testing.T, n int, change func(c *Config), f func(w *Worker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		q, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Config{Broker: q, ProcessorConfig: ProcessorConfig{Store: st, DeadLetter: KeepInQueue, Scope: "test"}}
+		change(&c)
+		w, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Send(t.Context(), q, make([]broker.Outgoing, n)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		f(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		<-time.After(time.Minute)
+		if n := w.p.leases.Len(); n != 0 {
+			t.Errorf("%d leases are held after the end", n)
+		}
+	})
+}
+
+// A worker that always has something waiting does not keep the places of all that it has done.
+func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
+	inside(t, 2000, func(c *Config) {
+		c.Concurrency = 4
+		c.Handler = HandlerFunc(func(_ context.Context, j *Job) error {
+			<-time.After(time.Second + time.Duration(j.Fence()%97)*time.Millisecond*7)
+			return nil
+		})
+	}, func(w *Worker) {
+		<-time.After(5 * time.Minute)
+		w.flow.mu.Lock()
+		defer w.flow.mu.Unlock()
+		if w.flow.pending == 0 {
+			t.Error("nothing waits")
+		}
+		if n := cap(w.flow.queue); n > 100 {
+			t.Errorf("the queue has %d places for %d that wait", n, w.flow.pending)
+		}
+	})
+}
+
+// Nobody looks after a lease that is held again after its run has ended.
+func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
+	ended := make(map[string]int)
+	inside(t, 2, func(c *Config) {
+		c.Concurrency = 1
+		c.CallTimeout = time.Minute
+		c.Broker = losing{c.Broker.(*membroker.Broker)}
+		c.Store = slowClaims{c.Store}
+		c.Handler = HandlerFunc(func(context.Context, *Job) error { return nil })
+		c.Observer = slowEnd{ended}
+	}, func(*Worker) { <-time.After(5 * time.Minute) })
+	if ended["lost-before-claim"] == 0 || ended["done"] == 0 {
+		t.Errorf("the runs ended as %v", ended)
+	}
+}
+
+// A delivery that is held before the flow has it could be found lost, and be over, before it has begun: the list of
+// the runs would break, and Run not return.
+func TestNothingIsHeldThatTheFlowDoesNotHave(t *testing.T) {
+	inside(t, 0, func(c *Config) {
+		c.Handler = HandlerFunc(func(context.Context, *Job) error { <-time.After(time.Second); return nil })
+	}, func(w *Worker) {
+		synctest.Wait()
+		rs := w.taken(w.flow, []*broker.Message{{ID: "1", Meta: &broker.Meta{Key: "k"}}})
+		if n := w.p.leases.Len(); n != 0 {
+			t.Errorf("%d leases are held too early", n)
+		}
+		w.flow.offer(0, rs)
+		if n := w.p.leases.Len(); n != 1 {
+			t.Errorf("%d leases are held, want 1", n)
+		}
+	})
+}
+
+// losing loses every delivery at its first extension, the youngest first.
+type losing struct{ *membroker.Broker }
+
+func (q losing) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ms, err := q.Broker.Receive(ctx, o)
+	for i, m := range ms {
+		m.Deadline = m.Deadline.Add(-time.Duration(i) * time.Second)
+	}
+	return ms, err
+}
+
+func (q losing) Extend(context.Context, []broker.Hold) error { return broker.ErrReceiptExpired }
+
+// slowClaims are answered after the first beat.
+type slowClaims struct{ dedupe.Store }
+
+func (s slowClaims) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	<-time.After(20 * time.Second)
+	return s.Store.Claim(ctx, rs)
+}
+
+// slowEnd takes its time over a delivery that was lost.
+type slowEnd struct{ ended map[string]int }
+
+func (slowEnd) JobStarted(ctx context.Context, _ *Job) context.Context { return ctx }
+
+func (s slowEnd) JobEnded(_ context.Context, r *TimingRecord) {
+	if r.Outcome == "lost-before-claim" {
+		<-time.After(30 * time.Second)
+	}
+	s.ended[r.Outcome]++
+}

@@ -1,0 +1,95 @@
+package onceq_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// A redelivery that waited for a slot was extended meanwhile; the job that gets its receipt must know.
+func TestHandOverAfterAWait(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		if string(j.Message.Body) == "a" {
+			takes(10 * time.Minute)
+		} else {
+			takes(2 * time.Minute)
+		}
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		r.send("a", "b")
+		r.start()
+		pass(time.Second)
+		r.q.expire(t, "a")
+		pass(11 * time.Minute)
+		r.wantQueue(0)
+		r.wantOutcomes("a", "handed-over", "done")
+		if n := r.q.received("a"); n != 2 {
+			t.Errorf("%d receives, want 2", n)
+		}
+	}, with(func(c *onceq.Config) { c.Concurrency = 2 }), preset(membroker.SQSStandard))
+}
+
+// While one redelivery looks for the job that runs, the key of another is still being found. The race detector tells.
+func TestHandOverBesideAnAdmission(t *testing.T) {
+	admitted := 0
+	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
+	bubble(t, h, func(r *rig) {
+		r.store.set(func(s *store) {
+			s.fault = func(c storeCall) (f storeFault) {
+				if c.op == "claim" && c.n == 2 {
+					f.delay = 2 * time.Second
+				}
+				return f
+			}
+		})
+		r.send("a")
+		r.start()
+		for range 2 {
+			pass(time.Second)
+			r.q.expire(t, "a")
+		}
+		pass(2 * time.Minute)
+		r.wantOutcomes("a", "handed-over", "handed-over", "done")
+	}, with(func(c *onceq.Config) {
+		c.Concurrency = 3
+		c.Key = func(m *broker.Message) (dedupe.Key, error) {
+			if admitted++; admitted == 3 {
+				takes(2 * time.Second)
+			}
+			return dedupe.Key{Key: m.Meta.Key}, nil
+		}
+	}))
+}
+
+// Jobs that are done pile up neither in memory nor in the manager when the queue is slow to take their acks.
+func TestSlowAcksHoldReceivingBack(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+			if c.Op == membroker.Ack {
+				f.Delay = time.Second
+			}
+			return f
+		})
+		for range 20 {
+			r.send(numbered("k"+time.Now().Format("150405.000")+"-", 100)...)
+			pass(time.Millisecond)
+		}
+		r.start()
+		pass(1500 * time.Millisecond)
+		d, err := r.q.Depth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.InFlight > 600 {
+			t.Errorf("%d messages are held", d.InFlight)
+		}
+		pass(time.Minute)
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 10 }))
+}
