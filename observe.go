@@ -18,8 +18,8 @@ type TimingRecord struct {
 	Type  string
 	Key   dedupe.Key
 	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, lease-lost, store-unreachable, unsettled, abandoned or stale; a message
-	// that could not be claimed has the class of its dead letter.
+	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, unsettled,
+	// abandoned, no-message or stale; a message that could not be claimed has the class of its dead letter.
 	Outcome string
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
@@ -47,7 +47,8 @@ type TimingRecord struct {
 type Observer interface {
 	// JobStarted is called before the handler; the handler gets the context that it returns.
 	JobStarted(ctx context.Context, j *Job) context.Context
-	// JobEnded is called once for every delivery, also for one whose handler never started.
+	// JobEnded is called once for every delivery, also for one whose handler never started, but not for one that was
+	// abandoned: a [DrainError], or Process, tells of it.
 	JobEnded(ctx context.Context, r *TimingRecord)
 }
 
