@@ -11,7 +11,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
+// Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run. A [*sql.DB] is
+// refused, although it has the method: it would commit each statement by itself. So would a conn without its BEGIN, which cannot be
+// told.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -26,7 +28,8 @@ type Execer interface {
 // nobody else writes to the file, renewals included: keep it shorter than a third of the lease.
 //
 // result is stored as it is when it is a []byte, else as JSON; nil stores none. On any error roll
-// back. [dedupe.ErrLeaseLost]: another claim has taken the key, or the job was settled otherwise.
+// back. [dedupe.ErrLeaseLost]: another claim has taken the key, the job was settled otherwise, or the worker
+// claims in another store than this one.
 // [dedupe.ErrResultSize]: nothing was written.
 //
 // A transaction whose commit was in doubt may be tried again as a whole: when the first had committed, the second
@@ -41,8 +44,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: the job was not claimed in a store", dedupe.ErrBadRequest)
 	}
 	job.Join()
-	if isNil(tx) {
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
+	if err := checkTx(tx); err != nil {
+		return err
 	}
 	stored, err := encode(result)
 	if err != nil {
@@ -60,22 +63,30 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 		return explainTx(err)
 	}
 	if n == 0 {
-		return fmt.Errorf("sqlitestore: CompleteTx: roll back; the key was claimed anew, or this claim is settled already: %w", dedupe.ErrLeaseLost)
+		return fmt.Errorf("sqlitestore: CompleteTx: roll back; the key was claimed anew, this claim is settled already, "+
+			"or this is not the worker's store: %w", dedupe.ErrLeaseLost)
 	}
 	return nil
 }
 
-// isNil finds the nil pointers too that hide in the interface: their methods panic.
-func isNil(tx Execer) bool {
+// checkTx finds what is no transaction. The nil pointers that hide in the interface are among it: their methods panic.
+func checkTx(tx Execer) error {
+	isNil := false
 	switch tx := tx.(type) {
 	case nil:
-		return true
+		isNil = true
 	case *sql.Tx:
-		return tx == nil
+		isNil = tx == nil
 	case *sql.Conn:
-		return tx == nil
+		isNil = tx == nil
+	case *sql.DB:
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is a *sql.DB, which commits each statement by itself; "+
+			"give it the *sql.Tx that the job's effects are in", dedupe.ErrBadRequest)
 	}
-	return false
+	if isNil {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
+	}
+	return nil
 }
 
 func encode(result any) ([]byte, error) {

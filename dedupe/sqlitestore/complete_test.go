@@ -195,8 +195,21 @@ func TestCompleteTxStale(t *testing.T) {
 	})
 }
 
-// TestCompleteTxRepeated: the reply to a commit was lost, and the user repeats the whole transaction. It must not
-// be committed a second time.
+// TestCompleteTxOtherStore: a job that was claimed elsewhere is unknown here, and the error says that as well.
+func TestCompleteTxOtherStore(t *testing.T) {
+	inBusiness(t, func(b *business) {
+		other, _ := newStore(b, tempFile(b), nil)
+		tx, err := b.charge(&job{lease: claim(b, other, request("1"))}, nil)
+		if !errors.Is(err, dedupe.ErrLeaseLost) || !strings.Contains(err.Error(), "not the worker's store") {
+			b.Errorf("CompleteTx: %v, want ErrLeaseLost with a word on the store", err)
+		}
+		tx.Rollback()
+		if n := len(ledger(b, b.db)); n != 0 {
+			b.Errorf("%d lines in the ledger", n)
+		}
+	})
+}
+
 // TestCompleteTxRepeated: a transaction that is tried again after a commit in doubt must not commit its effects
 // twice.
 func TestCompleteTxRepeated(t *testing.T) {
@@ -345,6 +358,7 @@ func TestCompleteTxRefuses(t *testing.T) {
 			{"no transaction", nil, &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
 			{"nil *sql.Tx", (*sql.Tx)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
 			{"nil *sql.Conn", (*sql.Conn)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
+			{"a pool", b.db, &job{lease: l}, nil, dedupe.ErrBadRequest, "*sql.DB", true},
 			{"no store", nothing{}, &job{lease: dedupe.Lease{Key: l.Key}}, nil, dedupe.ErrBadRequest, "not claimed", false},
 			{"bytes too large", nothing{}, &job{lease: l}, make([]byte, maxResult+1), dedupe.ErrResultSize, "1048577", true},
 			{"json too large", nothing{}, &job{lease: l}, strings.Repeat("a", maxResult), dedupe.ErrResultSize, "1048578", true},
@@ -361,6 +375,7 @@ func TestCompleteTxRefuses(t *testing.T) {
 		if err := b.s.CompleteTx(ctx, nothing{}, nil, nil); !errors.Is(err, dedupe.ErrBadRequest) {
 			b.Errorf("nil job: %v", err)
 		}
+		b.want(l.Key, dedupe.Claimed, 0)
 		tx, err := b.charge(&job{lease: l}, make([]byte, maxResult))
 		if err := errors.Join(err, tx.Commit()); err != nil {
 			b.Errorf("a result of just the limit: %v", err)

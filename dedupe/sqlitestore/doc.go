@@ -12,7 +12,7 @@
 // connection of the pool for its own writes, and the calls of all goroutines that wait together go out in
 // one BEGIN IMMEDIATE transaction: a batch forms while the one before it is in flight. Other processes
 // on the same file take turns with it. The pool needs two connections or more, so that reads and the user's
-// transactions have one too; a database in memory (":memory:") is another one on every connection and cannot be used.
+// transactions have one too; a database in memory (":memory:") is another one on every connection, and [Store.Migrate] refuses it.
 //
 // Where the file is locked for longer than [Options].BusyTimeout, the entries of the call answer
 // [dedupe.ErrBusy]: nothing was written and nothing is lost, since nobody else can take

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -125,9 +126,13 @@ const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
 
 // Migrate makes the tables where they are missing. It may run at every start, and by several starters at once.
-// It waits up to 10 s for the file's write lock, then answers [dedupe.ErrBusy].
+// It waits up to 10 s for the file's write lock, then answers [dedupe.ErrBusy]. A database without a file, as
+// ":memory:" is one, is refused.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.w.do(ctx, migratePatience, 1, func(t *txn) error {
+		if err := t.checkFile(); err != nil {
+			return err
+		}
 		for _, q := range s.sql.schema {
 			if _, err := t.session.exec(q); err != nil {
 				return err
@@ -136,6 +141,25 @@ func (s *Store) Migrate(ctx context.Context) error {
 		_, err := t.session.exec(s.sql.initFence, t.now.UnixMicro())
 		return err
 	})
+}
+
+// checkFile finds the database that no other connection shares: there the tables would be made where only the
+// writer sees them, and all that other connections do, CompleteTx first, would fail with a word that misleads. A shared one
+// in memory would be seen, and be gone with its last connection.
+func (t *txn) checkFile() error {
+	var (
+		number     int
+		name, file string
+	)
+	if err := t.session.scan("PRAGMA database_list", nil, &number, &name, &file); err != nil {
+		return fmt.Errorf("reading the database's file name: %w", err)
+	}
+	if file == "" {
+		return errors.New("the database has no file (\":memory:\" or an empty name): each connection of the pool has one of " +
+			"its own, in which your transactions would not find the store's tables (a shared one is gone with its last connection); " +
+			"name a file, in tests one in t.TempDir()")
+	}
+	return nil
 }
 
 // Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or less: all), and

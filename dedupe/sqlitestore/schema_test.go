@@ -54,6 +54,26 @@ func TestNoTables(t *testing.T) {
 	}
 }
 
+// TestNoFile: a database that each connection has for itself is refused before anything is made in it.
+func TestNoFile(t *testing.T) {
+	for _, dsn := range []string{":memory:", "", "file::memory:", "file::memory:?cache=shared", "file:a?mode=memory", DSN(":memory:"), DSN("")} {
+		db, err := sql.Open("sqlite", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s, err := New(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		err = s.Migrate(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no file") || !strings.Contains(err.Error(), "each connection") {
+			t.Errorf("Migrate of %q: %v, want the reason", dsn, err)
+		}
+	}
+}
+
 // TestLostFence: without the fence's row no claim is won, for its number might repeat.
 func TestLostFence(t *testing.T) {
 	s, db := newStore(t, tempFile(t), nil)
