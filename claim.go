@@ -90,7 +90,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	begin, now := rs[:0], time.Now()
 	for i, r := range rs {
 		if err != nil {
-			p.unanswered(r, err)
+			p.unanswered(r, err) // whatever it wraps, it says nothing of this entry
 			continue
 		}
 		c := &answers[i]
@@ -161,12 +161,17 @@ func sane(c *dedupe.Claim, r *run) error {
 
 // answered acts on the answer to a claim. It is true when the handler is to run.
 func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
-	if c.Err != nil {
+	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
+	if c.Err != nil && !never {
 		p.unanswered(r, c.Err)
 		return false
 	}
 	if r.tries > 0 {
 		r.f.answered(r)
+	}
+	if never {
+		p.refuse(r, &refusal{ClassBadKey, c.Err})
+		return false
 	}
 	r.outcome, r.tries = c.Outcome, 0
 	if c.Record != nil {
@@ -275,12 +280,8 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 }
 
 // unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
-// answer was lost is recognised. Only a request that cannot ever be right is given up.
+// answer was lost is recognised.
 func (p *Processor) unanswered(r *run, err error) {
-	if errors.Is(err, dedupe.ErrBadKey) || errors.Is(err, dedupe.ErrBadRequest) {
-		p.refuse(r, &refusal{ClassBadKey, err})
-		return
-	}
 	if r.tries++; r.tries == 2 {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))

@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,4 +93,22 @@ func TestSlowAcksHoldReceivingBack(t *testing.T) {
 		pass(time.Minute)
 		r.wantQueue(0)
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 10 }))
+}
+
+// TestWholeCallErrorRefusesNobody: an error of the whole call says nothing of any entry, whatever it wraps. One bad entry must not
+// dead-letter its neighbours.
+func TestWholeCallErrorRefusesNobody(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fault = func(c storeCall) storeFault {
+			if c.op == "claim" && c.n == 1 {
+				return storeFault{err: fmt.Errorf("the statement failed: %w", dedupe.ErrBadKey)}
+			}
+			return storeFault{}
+		}
+		r.send("a", "b")
+		r.run(time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantStatus("b", dedupe.Done)
+		r.noLetters()
+	})
 }
