@@ -296,6 +296,7 @@ func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice, reflect.Interface:
 		return r.IsNil()
+	default: // of the other kinds no value is nil
+		return false
 	}
-	return false
 }

@@ -112,16 +112,15 @@ func (c *lazyContext) cut(cause error) {
 	}
 }
 
-// end cancels the context with the cause, and tells whether this was the first cause.
-func (c *lazyContext) end(cause error) bool {
+// end cancels the context with the cause; the first cause stays.
+func (c *lazyContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
-		return false
+		return
 	}
 	c.cause = cause
 	c.cut(cause)
-	return true
 }
 
 // endedBy is the cause with which the context was cancelled, or nil.

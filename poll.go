@@ -41,7 +41,7 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 			}
 			continue
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // a poll that the drain cut short is no failure
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !once.Load():
 			return err
 		}

@@ -177,7 +177,7 @@ func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d 
 func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {
 	r := &run{p: p, f: f, received: now.Sub(f.epoch)}
 	r.job = Job{Message: m, r: r}
-	r.ctx.base = f.o.base
+	r.ctx.base = f.o.base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {
 		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline

@@ -24,7 +24,7 @@ func DecodeMeta(s string) (*Meta, error) {
 	extra, err := r.object("", func(name string) (seen uint32, err error) {
 		switch name {
 		case "v":
-			version, err = r.integer(1, maxInt)
+			version, err = r.integer(1)
 			return 1 << 0, err
 		case "id":
 			m.ID, err = r.text()
@@ -48,10 +48,10 @@ func DecodeMeta(s string) (*Meta, error) {
 			m.Expires, err = r.time()
 			return 1 << 7, err
 		case "ma":
-			m.MaxAttempts, err = r.integer(minInt, maxInt)
+			m.MaxAttempts, err = r.integer(minInt)
 			return 1 << 8, err
 		case "p":
-			m.Priority, err = r.integer(minInt, maxInt)
+			m.Priority, err = r.integer(minInt)
 			return 1 << 9, err
 		case "to":
 			var ms int64
@@ -104,7 +104,7 @@ func (r *metaReader) dead() (*Dead, error) {
 			d.LastErr, err = r.text()
 			return 1 << 3, err
 		case "a":
-			d.Attempts, err = r.integer(0, maxInt)
+			d.Attempts, err = r.integer(0)
 			return 1 << 4, err
 		case "s":
 			d.Source, err = r.text()

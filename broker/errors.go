@@ -63,7 +63,7 @@ func ErrAt(err error, i int) error {
 		return b.Errs[i]
 	}
 	// It must not unwrap: what was answered for other entries says nothing of this one.
-	return fmt.Errorf("broker: no answer for entry %d: %v", i, err)
+	return fmt.Errorf("broker: no answer for entry %d: %v", i, err) //nolint:errorlint // see above
 }
 
 // Batch returns errs as the error of a batch call: nil when every entry is nil, else a

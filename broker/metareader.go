@@ -195,8 +195,8 @@ func (r *metaReader) time() (time.Time, error) {
 	return time.UnixMilli(ms).UTC(), nil
 }
 
-func (r *metaReader) integer(lowest, highest int64) (int, error) {
-	n, err := r.int64(lowest, highest)
+func (r *metaReader) integer(lowest int64) (int, error) {
+	n, err := r.int64(lowest, maxInt)
 	return int(n), err
 }
 

@@ -33,6 +33,7 @@ func (r *Record) change(ch Change, q *ClaimRequest, now time.Time, fence func() 
 	switch ch {
 	case Keep:
 		return
+	case Write: // it stands in SettleTable only
 	case Prolong:
 		r.prolong(now.Add(q.TTL))
 		r.Updated = now
@@ -82,6 +83,7 @@ func (c *Claim) fill(r *Record, now time.Time) {
 		c.Age = max(0, now.Sub(r.ClaimedAt))
 	case AlreadyDone, AlreadyFailed, IsParked, Mismatch:
 		c.Record = r.Clone()
+	case Stale: // the record is not its business
 	}
 }
 
@@ -147,6 +149,8 @@ func (r *Record) settle(t *Settlement, now time.Time) {
 		if t.Uncounted {
 			r.Attempt = max(0, r.Attempt-1)
 		}
+	case Failed, Parked: // the error below is all they add
+	case Claimed: // no settlement goes there
 	}
 	if t.ErrClass != "" || t.ErrText != "" {
 		r.ErrClass, r.LastErr = t.ErrClass, t.ErrText

@@ -146,6 +146,7 @@ func (r *Record) Expired(now time.Time) bool {
 	switch r.Status {
 	case Done, Failed, Released:
 		return !now.Before(r.Expires)
+	case Claimed, Parked: // their retention has not begun
 	}
 	return false
 }

@@ -35,8 +35,9 @@ func (o Op) String() string {
 		return "extend"
 	case Send:
 		return "send"
+	default:
+		return fmt.Sprintf("Op(%d)", uint8(o))
 	}
-	return fmt.Sprintf("Op(%d)", uint8(o))
 }
 
 // Call is one call, as a [FaultFunc] sees it.

@@ -2,6 +2,7 @@ package membroker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -186,7 +187,7 @@ func (o Options) complete() (Options, preset, error) {
 	o.Redrive = &r
 	switch {
 	case r.To == nil:
-		return o, p, fmt.Errorf("membroker: Options.Redrive.To: nil; it names the queue that takes the dead letters")
+		return o, p, errors.New("membroker: Options.Redrive.To: nil; it names the queue that takes the dead letters")
 	case r.To.preset != o.Preset:
 		return o, p, fmt.Errorf("membroker: Options.Redrive.To: preset %v; it must be that of the source, %v", r.To.preset, o.Preset)
 	case r.MaxReceives < p.minReceives || r.MaxReceives > p.maxReceives:

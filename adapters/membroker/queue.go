@@ -224,6 +224,7 @@ func (q *queue) remove(e *entry) {
 		}
 	case inFlight, delayed:
 		q.unhide(e)
+	case free: // it is in no list
 	}
 	q.drop(e)
 }

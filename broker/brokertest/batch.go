@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -155,7 +156,7 @@ func fullBatches(e *env) {
 	n := min(max(e.l.SendBatch, e.l.ReceiveBatch, e.l.SettleBatch), 1000)
 	os := make([]broker.Outgoing, n)
 	for i := range os {
-		os[i] = e.out(fmt.Sprint(i))
+		os[i] = e.out(strconv.Itoa(i))
 	}
 	e.send(os...)
 	ms := e.take(n)

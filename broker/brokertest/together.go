@@ -3,7 +3,7 @@ package brokertest
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,7 +37,7 @@ func cancelledReceiveStrandsNothing(e *env) {
 		var ms []*broker.Message
 		var err error
 		wg.Go(func() { ms, err = e.b.Receive(ctx, broker.ReceiveOptions{Max: e.l.ReceiveBatch, Wait: long}) })
-		o := e.out(fmt.Sprint(round))
+		o := e.out(strconv.Itoa(round))
 		var sendErr error
 		send := func() { _, sendErr = e.b.Send(e.ctx, []broker.Outgoing{o}) }
 		var cancelled time.Time
@@ -98,8 +98,8 @@ func concurrentUse(e *env) {
 	l := ledger{held: map[string]time.Time{}, nacked: map[string]bool{}, acked: map[string]bool{}}
 	outs := make([]broker.Outgoing, senders*each)
 	for i := range outs {
-		outs[i] = e.out(fmt.Sprint(i))
-		outs[i].Meta = &broker.Meta{ID: fmt.Sprint(i)}
+		outs[i] = e.out(strconv.Itoa(i))
+		outs[i].Meta = &broker.Meta{ID: strconv.Itoa(i)}
 	}
 	until := time.Now().Add(3*e.v + 10*time.Second)
 	var wg sync.WaitGroup
@@ -203,7 +203,7 @@ func closed(e *env) {
 		}
 	case <-timer.C:
 		e.errorf("a Receive that waited did not end within %v of Close", e.prompt)
-		<-waited
+		<-waited //nolint:errcheck // late is wrong, whatever the answer
 	}
 	_, receiveErr := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1})
 	_, sendErr := e.b.Send(e.ctx, []broker.Outgoing{e.out("b")})

@@ -61,6 +61,7 @@ func effect(c dedupe.Change) string {
 		return "parked"
 	case dedupe.Write:
 		return "settled"
+	case dedupe.Keep:
 	}
 	return "not changed"
 }

@@ -134,6 +134,7 @@ func (s *situation) play(p player, k dedupe.Key) {
 			q.Reopen = r.Fence
 		case wrongReopen:
 			q.Reopen = r.Fence + 1
+		case noReopen:
 		}
 		p.claim(q)
 	case s.renew != nil:
@@ -192,6 +193,7 @@ func claimSituations(s situation) []situation {
 					s.call += " that reopens this fence"
 				case wrongReopen:
 					s.call += " that reopens another fence"
+				case noReopen:
 				}
 				all = append(all, s)
 			}

@@ -62,20 +62,20 @@ func nameRow(table string, k dedupe.Key, err error) error {
 }
 
 // text is a value that should be text; drivers differ in how they hand it over.
-func text(v any) (string, bool) {
+func text(v any) string {
 	switch v := v.(type) {
 	case string:
-		return v, true
+		return v
 	case []byte:
-		return string(v), true
+		return string(v)
 	}
-	return "", false
+	return ""
 }
 
 type statusColumn dedupe.Status
 
 func (c *statusColumn) Scan(v any) error {
-	s, _ := text(v)
+	s := text(v)
 	st, err := dedupe.ParseStatus(s)
 	if err != nil {
 		return badContent("unknown status %q", s)
@@ -87,7 +87,7 @@ func (c *statusColumn) Scan(v any) error {
 type policyColumn dedupe.Policy
 
 func (c *policyColumn) Scan(v any) error {
-	s, _ := text(v)
+	s := text(v)
 	for p := dedupe.Rerun; p <= dedupe.Park; p++ {
 		if p.String() == s {
 			*c = policyColumn(p)
@@ -126,7 +126,7 @@ func (c *timeColumn) Scan(v any) error {
 		*c = timeColumn{}
 		return nil
 	}
-	s, _ := text(v)
+	s := text(v)
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		return badContent("time %q is not like %s", s, timeLayout)

@@ -58,7 +58,7 @@ func (s *session) prepare(query string) (*sql.Stmt, error) {
 }
 
 func (s *session) exec(query string, args ...any) (sql.Result, error) {
-	st, err := s.prepare(query)
+	st, err := s.prepare(query) //nolint:sqlclosecheck // it is kept; session.close closes it
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *session) exec(query string, args ...any) (sql.Result, error) {
 }
 
 func (s *session) scan(query string, args []any, dest ...any) error {
-	st, err := s.prepare(query)
+	st, err := s.prepare(query) //nolint:sqlclosecheck // it is kept; session.close closes it
 	if err != nil {
 		return err
 	}

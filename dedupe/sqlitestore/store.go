@@ -134,7 +134,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 				return dedupe.Renewed{}, err
 			}
 			if err := dedupe.ApplyRenew(&r, n, t.now); err != nil {
-				return dedupe.Renewed{Err: err}, nil
+				return dedupe.Renewed{Err: err}, nil //nolint:nilerr // this entry's answer; the others go on
 			}
 			return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
 		},

@@ -158,7 +158,7 @@ func (d *demo) seat(ctx context.Context, n int, bodies *sync.WaitGroup) error {
 			}
 		case <-p.life.Done():
 		}
-		rest(ctx, d.o.restart)
+		_ = rest(ctx, d.o.restart) // the loop asks ctx itself
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ func (r *result) happened(w io.Writer) {
 	t.line("messages sent", sent, "%s of them duplicates", group(sent-len(d.rows)))
 	t.line("receives", receives, "%s more than messages", group(receives-sent))
 	crashes := d.plan.crashes()
-	switch missed := d.o.crashes - len(crashes); {
-	case missed == 0:
+	switch missed := d.o.crashes - len(crashes); missed {
+	case 0:
 		t.line("crashes", len(crashes), "")
 	default:
 		t.line("crashes", len(crashes), "%d more were planned at points that no worker came to", missed)

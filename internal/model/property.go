@@ -107,5 +107,6 @@ func (m *model) compare(before, after *record, reopens, own bool) {
 		if !reopens && !own {
 			m.breaks(FinishedStays)
 		}
+	case dedupe.Claimed, dedupe.Released: // not finished
 	}
 }

@@ -247,6 +247,7 @@ func (s *state) age() {
 			*f = oldFence
 		case newFence:
 			*f = curFence
+		case noFence, oldFence: // they stay what they are
 		}
 	}
 	for i := range s.items {

@@ -38,6 +38,7 @@ func (r *record) real(payloads bool) dedupe.Record {
 		if r.expired {
 			d.Expires = now.Add(-ttl)
 		}
+	case dedupe.Parked: // it has neither a lease nor an end
 	}
 	d.Fence = uint64(curFence)
 	if r.fresh {
