@@ -12,14 +12,14 @@ import (
 
 // settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
 // effect has happened, and only its record keeps it from happening again.
-func (p *Processor) settleRun(r *run, v verdict, now time.Time) {
+func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
 	if p.holdsBack(r) && v.to == dedupe.Failed {
 		v.to, v.delay, v.backoff = dedupe.Released, longest, false
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
 	}
 	r.verdict = v
-	r.ended, r.tries = now.Sub(r.f.epoch), 0
+	r.ended, r.tries = ended, 0
 	p.settleQueue(r).Add(r)
 }
 

@@ -24,10 +24,9 @@ func (p *Processor) work(r *run) {
 	if !r.advance(running) {
 		return
 	}
-	now := time.Now()
-	r.ran, r.began = true, now.Sub(r.f.epoch)
+	r.ran, r.began = true, time.Since(r.f.epoch)
 	if r.opts.timeout > 0 {
-		at := now.Add(r.opts.timeout)
+		at := time.Now().Add(r.opts.timeout)
 		r.ctx.setDeadline(at)
 		p.leases.SetTimeout(&r.held, at)
 	}
@@ -63,7 +62,7 @@ func (p *Processor) mayStart(r *run) bool {
 
 // handled is told how the handler ended.
 func (p *Processor) handled(r *run, e *ending) {
-	now := time.Now()
+	ended := time.Since(r.f.epoch)
 	if r.opts.timeout > 0 {
 		p.leases.SetTimeout(&r.held, time.Time{})
 	}
@@ -81,7 +80,7 @@ func (p *Processor) handled(r *run, e *ending) {
 		p.finish(r, Disposition{Action: Leave}, "lease-lost")
 		return
 	}
-	p.settleRun(r, v, now)
+	p.settleRun(r, v, ended)
 }
 
 // end settles a claimed job whose handler has not run.
@@ -90,7 +89,7 @@ func (p *Processor) end(r *run, v verdict) {
 		return
 	}
 	r.f.returned(r)
-	p.settleRun(r, v, time.Now())
+	p.settleRun(r, v, time.Since(r.f.epoch))
 }
 
 // confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
