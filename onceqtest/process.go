@@ -60,23 +60,31 @@ func (p Point) String() string {
 }
 
 // Process stands for a worker's process: what it wraps can die, all at once, as kill -9 lets it. From then on
-// nothing it does has any effect outside of it. The zero Process is alive.
+// no call that it begins is applied, and none is answered. The zero Process is alive.
+//
+// Two things go on that no real death would let go on: a call that is under way, which is applied although its answer is never
+// seen, and the handler with all that is not wrapped, first of all its own database: a transaction that it still commits goes
+// through. A handler that dies before its commit returns at once, without it; or close the pool together with the process.
 type Process struct {
-	mu    sync.Mutex
-	died  chan struct{}
-	dead  bool
-	where *Point
-	calls map[Op]int
+	mu      sync.Mutex
+	died    chan struct{}
+	dead    bool
+	where   *Point
+	reached bool // it died there
+	calls   map[Op]int
+	claimed dedupe.Key // of its last claim
+	lastErr error
 }
 
 // CrashAt lets the process die at the point, when it next comes by.
 func (p *Process) CrashAt(at Point) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.where = &at
+	p.where, p.reached = &at, false
 }
 
-// Kill lets the process die now. A handler calls it to die in the middle of its work.
+// Kill lets the process die now. A handler calls it to die in the middle of its work, and then returns at once: what
+// it still does to its own database is done (see [Process]).
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,9 +129,7 @@ func call[T any](p *Process, op Op, do func() (T, error)) (T, error) {
 		}
 		p.calls[op]++
 	}
-	if p.where != nil && *p.where == (Point{Op: op}) {
-		p.kill()
-	}
+	p.pass(Point{Op: op})
 	dead := p.dead
 	p.mu.Unlock()
 	if dead {
@@ -132,13 +138,49 @@ func call[T any](p *Process, op Op, do func() (T, error)) (T, error) {
 	v, err := do()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.where != nil && *p.where == (Point{Op: op, After: true}) {
-		p.kill()
+	if err != nil {
+		p.lastErr = fmt.Errorf("%s: %w", op, err)
 	}
+	p.pass(Point{Op: op, After: true})
 	if p.dead {
 		return none, ErrDead
 	}
 	return v, err
+}
+
+// pass lets the process die if this is the point.
+func (p *Process) pass(here Point) {
+	if p.where != nil && *p.where == here && !p.dead {
+		p.reached = true
+		p.kill()
+	}
+}
+
+// entry remembers the error of one entry of a call that itself has none.
+func (p *Process) entry(op Op, err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastErr = fmt.Errorf("%s: %w", op, err)
+}
+
+// claims remembers which key is claimed.
+func (p *Process) claims(rs []dedupe.ClaimRequest) {
+	if len(rs) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claimed = rs[len(rs)-1].Key
+}
+
+// seen is what the process has gone through so far.
+func (p *Process) seen() (reached bool, claimed dedupe.Key, lastErr error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reached, p.claimed, p.lastErr
 }
 
 func try(p *Process, op Op, do func() error) error {
@@ -155,7 +197,12 @@ type store struct {
 }
 
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	return call(s.p, Claim, func() ([]dedupe.Claim, error) { return s.Store.Claim(ctx, rs) })
+	s.p.claims(rs)
+	cs, err := call(s.p, Claim, func() ([]dedupe.Claim, error) { return s.Store.Claim(ctx, rs) })
+	for i := range cs {
+		s.p.entry(Claim, cs[i].Err)
+	}
+	return cs, err
 }
 
 func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
@@ -165,11 +212,19 @@ func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 			op = Start
 		}
 	}
-	return call(s.p, op, func() ([]dedupe.Renewed, error) { return s.Store.Renew(ctx, rs) })
+	as, err := call(s.p, op, func() ([]dedupe.Renewed, error) { return s.Store.Renew(ctx, rs) })
+	for i := range as {
+		s.p.entry(op, as[i].Err)
+	}
+	return as, err
 }
 
 func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	return call(s.p, Settle, func() ([]dedupe.Settled, error) { return s.Store.Settle(ctx, ss) })
+	as, err := call(s.p, Settle, func() ([]dedupe.Settled, error) { return s.Store.Settle(ctx, ss) })
+	for i := range as {
+		s.p.entry(Settle, as[i].Err)
+	}
+	return as, err
 }
 
 func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {

@@ -15,6 +15,10 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
+// patience is how long a delivery may take. No queue hides a message for longer than half of it, so a job that has
+// not ended by then never will.
+const patience = 24 * time.Hour
+
 // Rig runs a worker's configuration one delivery at a time, on queues and a store in memory. Each delivery has
 // a worker of its own, so that one can die and the next take over.
 type Rig struct {
@@ -32,8 +36,8 @@ type Rig struct {
 
 // Result is how a delivery went.
 type Result struct {
-	// Record is the worker's: outcome, attempt, fence, error class, times. Its Outcome is "crashed" when the
-	// worker died.
+	// Record is the worker's: outcome, attempt, fence, error class, times. When the worker died, its Outcome is
+	// "crashed", and the Key that of its claim.
 	onceq.TimingRecord
 	// Action is what became of the delivery, and Delay the nack's; 0 when the worker died before.
 	Action onceq.Action
@@ -61,7 +65,9 @@ func New(t testing.TB, c onceq.Config) *Rig {
 	}
 	r.c.Scope = cmp.Or(c.Scope, "test")
 	r.c.Concurrency, r.c.Prefetch, r.c.Pollers = 1, -1, 1
-	if _, err := onceq.New(r.config(new(Process), new(watch))); err != nil {
+	check := r.config(new(Process), new(watch))
+	check.Store = r.Store // NoStore is known by its value
+	if _, err := onceq.New(check); err != nil {
 		t.Fatalf("onceqtest: %v", err)
 	}
 	return r
@@ -96,11 +102,12 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 	}
 }
 
-// CrashAt lets the worker of the next delivery die at the point.
+// CrashAt lets the worker of the next delivery die at the point. A delivery that does not come by it fails the test.
 func (r *Rig) CrashAt(at Point) { r.crash = &at }
 
 // Kill lets the worker die now: called from a handler, in the middle of its work. The handler's goroutine goes on,
-// as no real one would; it should return at once.
+// as no real one would, and so does a call that is under way. The user's own database is no part of the rig either: a
+// transaction that the handler still commits goes through. Return at once and roll back, or close the database's pool.
 func (r *Rig) Kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +120,9 @@ func (r *Rig) Kill() {
 func (r *Rig) Advance(d time.Duration) { <-time.After(d) }
 
 // Deliver lets a new worker receive the next message that is visible, and returns when the message is acked, given
-// back or left, or the worker is dead. It ends the test when none is visible.
+// back or left, or the worker is dead. It ends the test when none is visible, and when the delivery has not ended after
+// 24 h, with the last error that the store or the broker gave: a worker repeats for ever what they do not answer. Outside a
+// synctest bubble those hours are real ones, and the test's own timeout comes first.
 func (r *Rig) Deliver() Result {
 	r.t.Helper()
 	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
@@ -123,7 +132,7 @@ func (r *Rig) Deliver() Result {
 	return r.deliver(ms[0])
 }
 
-// Redeliver delivers the last message once more, as a queue may at any time, even after its ack.
+// Redeliver delivers the last message once more, as a queue may at any time, even after its ack. It waits as Deliver does.
 func (r *Rig) Redeliver() Result {
 	r.t.Helper()
 	if r.last == nil {
@@ -142,9 +151,9 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	copied.Meta = m.Meta.Clone()
 	r.last = &copied
 	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1)}
-	if r.crash != nil {
-		p.CrashAt(*r.crash)
-		r.crash = nil
+	crash := r.crash
+	if r.crash = nil; crash != nil {
+		p.CrashAt(*crash)
 	}
 	r.mu.Lock()
 	r.process = p
@@ -177,6 +186,9 @@ func (r *Rig) deliver(m *broker.Message) Result {
 		}
 	case <-p.Dead():
 		stop()
+	case <-time.After(patience):
+		stop()
+		r.t.Fatalf("onceqtest: the delivery has not ended after %v; %s", patience, lastWord(p))
 	}
 	if got.Crashed = isDead(p); got.Crashed {
 		got.Outcome = "crashed"
@@ -187,8 +199,29 @@ func (r *Rig) deliver(m *broker.Message) Result {
 			got.Letters = append(got.Letters, l)
 		}
 	}
-	got.Stored = r.stored(cmp.Or(got.Key, w.startedKey()), &copied)
+	reached, claimed, _ := p.seen()
+	if crash != nil && !reached {
+		r.t.Errorf("onceqtest: the worker did not come by %q%s", *crash, when(*crash))
+	}
+	got.Key = cmp.Or(got.Key, claimed)
+	got.Stored = r.stored(got.Key, &copied)
 	return got
+}
+
+// lastWord says what may be the matter.
+func lastWord(p *Process) string {
+	if _, _, err := p.seen(); err != nil {
+		return "the last error was of " + err.Error()
+	}
+	return "no call of the store or the broker has failed: is it the handler?"
+}
+
+// when says which deliveries come by a point that others do not know.
+func when(at Point) string {
+	if at.Op == Start {
+		return ": it occurs under Park only"
+	}
+	return ""
 }
 
 func isDead(p *Process) bool {

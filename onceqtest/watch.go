@@ -7,7 +7,6 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
 )
 
 // watch is a queue that holds one message, and sees what becomes of it.
@@ -19,7 +18,6 @@ type watch struct {
 	next   *broker.Message
 	action onceq.Action
 	delay  time.Duration
-	key    dedupe.Key
 }
 
 func (w *watch) Receive(ctx context.Context, _ broker.ReceiveOptions) ([]*broker.Message, error) {
@@ -56,13 +54,6 @@ func (w *watch) disposed() (onceq.Action, time.Duration) {
 	return w.action, w.delay
 }
 
-// startedKey is the key of the job whose handler was started.
-func (w *watch) startedKey() dedupe.Key {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.key
-}
-
 // observer passes on to the user's, and tells the rig that the delivery has ended.
 type observer struct {
 	user onceq.Observer
@@ -70,9 +61,6 @@ type observer struct {
 }
 
 func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
-	o.w.mu.Lock()
-	o.w.key = j.Key()
-	o.w.mu.Unlock()
 	if o.user != nil {
 		return o.user.JobStarted(ctx, j)
 	}

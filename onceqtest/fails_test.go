@@ -1,0 +1,207 @@
+package onceqtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// failing is a test that may fail: it keeps what was said against it.
+type failing struct {
+	testing.TB
+	mu   sync.Mutex
+	said []string
+}
+
+func (f *failing) Errorf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, fmt.Sprintf(format, args...))
+}
+
+func (f *failing) Fatalf(format string, args ...any) {
+	f.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// verdict runs a test within t and returns what it said; "" = it passed.
+func verdict(t *testing.T, test func(testing.TB)) string {
+	t.Helper()
+	f := &failing{TB: t}
+	var wg sync.WaitGroup
+	wg.Go(func() { test(f) })
+	wg.Wait()
+	return strings.Join(f.said, "\n")
+}
+
+// broken is a store of which one call fails: as a whole, or entry by entry.
+type broken struct {
+	dedupe.Store
+	op      onceqtest.Op
+	entries bool
+}
+
+var errBroken = errors.New("no such table: jobs")
+
+func (s *broken) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	switch {
+	case s.op != onceqtest.Claim:
+		return s.Store.Claim(ctx, rs)
+	case s.entries:
+		return []dedupe.Claim{{Err: errBroken}}, nil
+	}
+	return nil, errBroken
+}
+
+func (s *broken) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if s.op == onceqtest.Renew {
+		return []dedupe.Renewed{{Err: errBroken}}, nil
+	}
+	return s.Store.Renew(ctx, rs)
+}
+
+// TestStoreNeverAnswers: the worker would repeat its claim for ever, and virtual time would run on for ever.
+func TestStoreNeverAnswers(t *testing.T) {
+	for _, entries := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, err := memstore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var runs int
+			config := counted(&runs, nil)
+			config.Store = &broken{inner, onceqtest.Claim, entries}
+			begun := time.Now()
+			said := verdict(t, func(tb testing.TB) {
+				rig := onceqtest.New(tb, config)
+				rig.Send(one("a"))
+				rig.Deliver()
+			})
+			if !strings.Contains(said, "24h") || !strings.Contains(said, "claim: "+errBroken.Error()) || runs != 0 {
+				t.Errorf("entry by entry %v: the test said %q after %d runs", entries, said, runs)
+			}
+			if took := time.Since(begun); took != 24*time.Hour {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestHandlerNeverReturns: no call has failed, and the rig says so.
+func TestHandlerNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := verdict(t, func(tb testing.TB) {
+			rig := onceqtest.New(tb, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+				Handler: onceq.HandlerFunc(func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return ctx.Err() }),
+			}})
+			rig.Send(one("a"))
+			rig.Deliver()
+		})
+		if !strings.Contains(said, "24h") || !strings.Contains(said, "handler") {
+			t.Errorf("the test said %q", said)
+		}
+	})
+}
+
+// TestRenewalFails: an error within an answer counts as the store's last error, too.
+func TestRenewalFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		said := verdict(t, func(tb testing.TB) {
+			defer close(release)
+			rig := onceqtest.New(tb, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+				Store:   &broken{inner, onceqtest.Renew, true},
+				Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { <-release; return nil }),
+			}})
+			rig.Send(one("a"))
+			rig.Deliver()
+		})
+		if !strings.Contains(said, "renew: "+errBroken.Error()) {
+			t.Errorf("the test said %q", said)
+		}
+	})
+}
+
+// TestPointNotReached: a crash that never came must not pass for one that was survived.
+func TestPointNotReached(t *testing.T) {
+	for _, c := range []struct {
+		at    onceqtest.Point
+		kills bool
+		want  string
+	}{
+		{onceqtest.BeforeLetter, false, `did not come by "before letter"`},
+		{onceqtest.AfterNack, false, `did not come by "after nack"`},
+		{onceqtest.BeforeStart, false, `did not come by "before start": it occurs under Park only`},
+		{onceqtest.AfterStart, false, `did not come by "after start": it occurs under Park only`},
+		{onceqtest.BeforeSettle, true, `did not come by "before settle"`},
+		{onceqtest.AfterSettle, true, `did not come by "after settle"`},
+		{onceqtest.BeforeSettle, false, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			said := verdict(t, func(tb testing.TB) {
+				var runs int
+				var rig *onceqtest.Rig
+				rig = onceqtest.New(tb, counted(&runs, func(*onceq.Job) error {
+					if c.kills {
+						rig.Kill()
+					}
+					return nil
+				}))
+				rig.CrashAt(c.at)
+				rig.Send(one("a"))
+				rig.Deliver()
+				rig.Redeliver() // for which no point is set
+			})
+			if (said == "") != (c.want == "") || !strings.HasSuffix(said, c.want) || strings.Contains(said, "\n") {
+				t.Errorf("%v: the test said %q, want %q", c.at, said, c.want)
+			}
+		})
+	}
+}
+
+// TestCrashUnderMux: the scope is the type's, and the rig finds the record all the same.
+func TestCrashUnderMux(t *testing.T) {
+	want := dedupe.Key{Scope: "test:pay", Key: "order-1"}
+	for _, at := range []onceqtest.Point{onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterAck} {
+		synctest.Test(t, func(t *testing.T) {
+			mux := new(onceq.Mux)
+			mux.On("pay", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
+			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: mux}})
+			rig.CrashAt(at)
+			rig.Send(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{Type: "pay", Key: "order-1"}})
+			got := rig.Deliver()
+			if !got.Crashed || got.Key != want {
+				t.Errorf("%v: %+v, want key %v", at, got, want)
+			}
+			if stored := at != onceqtest.BeforeClaim; stored != (got.Stored != nil) || stored && got.Stored.Key != want {
+				t.Errorf("%v: stored %+v", at, got.Stored)
+			}
+		})
+	}
+}
+
+// TestConfigIsRefused: what onceq.New refuses the rig refuses, also where it knows a store by its value.
+func TestConfigIsRefused(t *testing.T) {
+	var runs int
+	config := counted(&runs, nil)
+	config.Store, config.Defaults.Interrupted = onceq.NoStore, dedupe.Park
+	if said := verdict(t, func(tb testing.TB) { onceqtest.New(tb, config) }); !strings.Contains(said, "Interrupted") {
+		t.Errorf("Park without a store: the test said %q", said)
+	}
+}
