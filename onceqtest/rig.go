@@ -15,9 +15,13 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// patience is how long a delivery may take. No queue hides a message for longer than half of it, so a job that has
-// not ended by then never will.
-const patience = 24 * time.Hour
+// How long a delivery may take until its handler starts, and from then on. No queue hides a message for longer than half
+// a day, so what has not ended after a whole one never will. An hour of a store that does not answer is a thousand claims, which
+// must not take a test's time.
+const (
+	startPatience = time.Hour
+	patience      = 24 * time.Hour
+)
 
 // Rig runs a worker's configuration one delivery at a time, on queues and a store in memory. Each delivery has
 // a worker of its own, so that one can die and the next take over.
@@ -120,9 +124,10 @@ func (r *Rig) Kill() {
 func (r *Rig) Advance(d time.Duration) { <-time.After(d) }
 
 // Deliver lets a new worker receive the next message that is visible, and returns when the message is acked, given
-// back or left, or the worker is dead. It ends the test when none is visible, and when the delivery has not ended after
-// 24 h, with the last error that the store or the broker gave: a worker repeats for ever what they do not answer. Outside a
-// synctest bubble those hours are real ones, and the test's own timeout comes first.
+// back or left, or the worker is dead. It ends the test when none is visible, and when the handler has not been
+// started after an hour or the delivery has not ended 24 h later, with the last error that the store or the broker gave: a
+// worker repeats for ever what they do not answer. Outside a synctest bubble those hours are real ones, and the test's own
+// timeout comes first.
 func (r *Rig) Deliver() Result {
 	r.t.Helper()
 	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
@@ -150,7 +155,9 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	copied := *m
 	copied.Meta = m.Meta.Clone()
 	r.last = &copied
-	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1)}
+	begun, overdue := time.Now(), time.NewTimer(startPatience)
+	defer overdue.Stop()
+	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1), overdue: overdue}
 	crash := r.crash
 	if r.crash = nil; crash != nil {
 		p.CrashAt(*crash)
@@ -186,9 +193,9 @@ func (r *Rig) deliver(m *broker.Message) Result {
 		}
 	case <-p.Dead():
 		stop()
-	case <-time.After(patience):
+	case <-overdue.C:
 		stop()
-		r.t.Fatalf("onceqtest: the delivery has not ended after %v; %s", patience, lastWord(p))
+		r.t.Fatalf("onceqtest: the delivery has not ended after %v; %s", time.Since(begun).Round(time.Second), lastWord(p))
 	}
 	if got.Crashed = isDead(p); got.Crashed {
 		got.Outcome = "crashed"

@@ -12,7 +12,8 @@ import (
 // watch is a queue that holds one message, and sees what becomes of it.
 type watch struct {
 	broker.Receiver
-	ended chan onceq.TimingRecord
+	ended   chan onceq.TimingRecord
+	overdue *time.Timer
 
 	mu     sync.Mutex
 	next   *broker.Message
@@ -54,13 +55,14 @@ func (w *watch) disposed() (onceq.Action, time.Duration) {
 	return w.action, w.delay
 }
 
-// observer passes on to the user's, and tells the rig that the delivery has ended.
+// observer passes on to the user's, and tells the rig that the handler starts, and that the delivery has ended.
 type observer struct {
 	user onceq.Observer
 	w    *watch
 }
 
 func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	o.w.overdue.Reset(patience)
 	if o.user != nil {
 		return o.user.JobStarted(ctx, j)
 	}
