@@ -1,0 +1,110 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// TestWorkerDies runs a whole worker on a file: wherever it dies around the commit, the charge is there once.
+func TestWorkerDies(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		at      *onceqtest.Point
+		kill    bool // before the commit
+		charges int  // after the first delivery
+		status  dedupe.Status
+		outcome string // of the second
+		runs    int
+	}{
+		{"before the commit", nil, true, 0, dedupe.Claimed, "done", 2},
+		{"before the settlement", &onceqtest.BeforeSettle, false, 1, dedupe.Done, "already-done", 1},
+		{"before the ack", &onceqtest.BeforeAck, false, 1, dedupe.Done, "already-done", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, store := open(t)
+				var rig *onceqtest.Rig
+				runs := 0
+				rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+					Store: store,
+					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+						if runs++; runs == 1 && c.kill {
+							return dieBeforeCommit(ctx, db, store, j, rig)
+						}
+						return charge(ctx, db, store, j)
+					}),
+				}})
+				if c.at != nil {
+					rig.CrashAt(*c.at)
+				}
+				rig.Send(broker.Outgoing{Body: []byte("order-1")})
+				got := rig.Deliver()
+				if !got.Crashed || got.Stored == nil || got.Stored.Status != c.status || charges(t, db) != c.charges {
+					t.Errorf("first delivery: %+v with %d charges; stored %+v", got, charges(t, db), got.Stored)
+				}
+				rig.Advance(time.Minute)
+				got = rig.Deliver()
+				if got.Outcome != c.outcome || runs != c.runs || charges(t, db) != 1 {
+					t.Errorf("second delivery: %q after %d runs with %d charges, want %q after %d with 1",
+						got.Outcome, runs, charges(t, db), c.outcome, c.runs)
+				}
+			})
+		})
+	}
+}
+
+func dieBeforeCommit(ctx context.Context, db *sql.DB, store *sqlitestore.Store, j *onceq.Job, rig *onceqtest.Rig) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES ('order-1', 995)"); err != nil {
+		return err
+	}
+	if err := store.CompleteTx(ctx, tx, j, nil); err != nil {
+		return err
+	}
+	rig.Kill()
+	return nil
+}
+
+// open opens a file with the store's tables and one of the user's.
+func open(t *testing.T) (*sql.DB, *sqlitestore.Store) {
+	t.Helper()
+	db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "orders.db")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	store, err := sqlitestore.New(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE charges (order_id TEXT, cents INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	return db, store
+}
+
+func charges(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM charges").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
