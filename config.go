@@ -294,7 +294,7 @@ func isNil(v any) bool {
 		return true
 	}
 	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice, reflect.Interface:
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
 		return r.IsNil()
 	default: // of the other kinds no value is nil
 		return false

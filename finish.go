@@ -1,9 +1,6 @@
 package onceq
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // finish gives a run its disposition. Only the first one counts.
 func (p *Processor) finish(r *run, d Disposition, outcome string) {
@@ -33,7 +30,7 @@ func (p *Processor) dispose(r *run, d Disposition, outcome string) {
 // the longest that any can: SQS's 12 h.
 func (p *Processor) longestNack() time.Duration {
 	if p.most.ReceiveBatch == 0 {
-		return cmp.Or(p.most.MaxNack, 12*time.Hour)
+		return 12 * time.Hour
 	}
 	return p.most.MaxNack
 }
