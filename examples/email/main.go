@@ -1,0 +1,125 @@
+// Command email sends mails that must not be sent twice.
+//
+// The trap: SMTP knows no idempotency key. When the server has taken the mail and its answer never comes, or the
+// worker dies before its own record, nobody in the program knows whether it was sent; a redelivery sends it again.
+//
+// The answer: Interrupted: dedupe.Park. A job that was cut off is not run again; it becomes a dead letter of class
+// "interrupted", and an operator who looks into the mail server's log decides. Its Message-ID is the job's EffectKey, so
+// that it can be found there. Where the provider takes an idempotency key, nobody needs to decide: see the last scene.
+//
+//	go run ./examples/email
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+type mail struct{ To, Subject string }
+
+// mails are what is sent; the first one twice, as a producer does that saw no answer.
+var mails = []mail{
+	{"ann@example.com", "welcome"},
+	{"bob@example.com", "invoice"},  // its connection dies after the server took it
+	{"cem@example.com", "reminder"}, // its connection dies before
+	{"ann@example.com", "welcome"},
+}
+
+// sender is the handler: the whole of the program's own work.
+func sender(s *server) onceq.Handler {
+	return onceq.JSON(func(ctx context.Context, j *onceq.Job, m mail) error {
+		return s.send(ctx, j.EffectKey("mail"), m)
+	})
+}
+
+// cutOff is how long a mail server may take. What it did until then is unknown: under Park the job is parked. An
+// error that the server answers is another thing: nothing was sent, and the job is tried again.
+const cutOff = 50 * time.Millisecond
+
+// scene sends the mails, and lets the operator decide what is left.
+func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) {
+	queue, dead, store := must(membroker.New(nil)), must(membroker.New(nil)), must(memstore.New(nil))
+	for _, m := range mails {
+		body := must(json.Marshal(m))
+		check(onceq.SendOne(ctx, queue, &broker.Outgoing{Body: body, Meta: &broker.Meta{Key: m.Subject + " " + m.To}}))
+	}
+	work := func(ends int) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		check(must(onceq.New(onceq.Config{
+			ProcessorConfig: onceq.ProcessorConfig{
+				Handler: sender(s), Store: store, Scope: "mails", DeadLetter: dead,
+				Defaults: onceq.JobOptions{
+					Timeout:     cutOff,
+					Interrupted: policy,
+					Backoff:     func(int, error) time.Duration { return cutOff },
+				},
+				Observer: &screen{out: out, left: ends, last: stop},
+			},
+			Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
+		})).Run(ctx))
+	}
+	work(len(mails))
+	if again := operator(ctx, out, queue, dead, store, s); again > 0 {
+		work(again)
+	}
+	s.report(out)
+}
+
+// operator decides about each dead letter by the mail server's log, and tells how many it sends back.
+func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker, store dedupe.Store, s *server) (again int) {
+	for _, letter := range must(dead.Receive(ctx, broker.ReceiveOptions{Max: 10})) {
+		key := dedupe.Key{Scope: "mails", Key: letter.Meta.Key}
+		fmt.Fprintf(out, "  operator: %-24s %s; ", letter.Meta.Key, letter.Meta.Dead.Class)
+		if s.sent(onceq.EffectKey(key, "mail")) {
+			// Leave it: the record says done from now on, by the token of the claim that was cut off.
+			fmt.Fprintln(out, "the log has it: mark it done")
+			record := must(store.Get(ctx, []dedupe.Key{key}))[0]
+			done := must(store.Settle(ctx, []dedupe.Settlement{{Key: key, Token: record.Token, To: dedupe.Done}}))[0]
+			check(done.Err)
+		} else {
+			// Replay it: the letter goes back as it is. It carries the permission to reopen this failure, once.
+			fmt.Fprintln(out, "the log has nothing: replay it")
+			must(queue.Send(ctx, []broker.Outgoing{{Body: letter.Body, Meta: letter.Meta}}))
+			again++
+		}
+		check(dead.Ack(ctx, []broker.Receipt{letter.Receipt}))
+	}
+	return again
+}
+
+// run shows the three ways, and gives the servers for the test to ask.
+func run(ctx context.Context, out io.Writer) (rerun, park, keyed *server) {
+	rerun, park, keyed = newServer(false), newServer(false), newServer(true)
+	fmt.Fprintln(out, "SMTP, at least once (Rerun, the default): what was cut off is run again")
+	scene(ctx, out, rerun, dedupe.Rerun)
+	fmt.Fprintln(out, "\nSMTP, at most once (Park): what was cut off waits for an operator")
+	scene(ctx, out, park, dedupe.Park)
+	fmt.Fprintln(out, "\na provider that takes an idempotency key (Rerun): nobody has to decide")
+	scene(ctx, out, keyed, dedupe.Rerun)
+	return rerun, park, keyed
+}
+
+func main() { run(context.Background(), os.Stdout) }
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/onceq/onceq"
+)
+
+// server is a mail server in memory. It sends what it is handed as often as it is handed over, unless it takes
+// idempotency keys.
+type server struct {
+	keyed bool
+
+	mu     sync.Mutex
+	log    []entry           // what it has sent
+	faults map[string]string // by subject, for the first try
+}
+
+type entry struct{ id, subject string }
+
+func newServer(keyed bool) *server {
+	return &server{keyed: keyed, faults: map[string]string{"invoice": "after", "reminder": "before"}}
+}
+
+// send hands a mail over. Where the connection dies nothing comes until ctx ends: the caller cannot tell whether
+// before or after.
+func (s *server) send(ctx context.Context, id string, m mail) error {
+	s.mu.Lock()
+	fault := s.faults[m.Subject]
+	delete(s.faults, m.Subject)
+	known := s.keyed && slices.ContainsFunc(s.log, func(e entry) bool { return e.id == id })
+	if fault != "before" && !known {
+		s.log = append(s.log, entry{id, m.Subject})
+	}
+	s.mu.Unlock()
+	if fault != "" {
+		<-ctx.Done()
+		return fmt.Errorf("no answer from the mail server: %w", ctx.Err())
+	}
+	return nil
+}
+
+// sent looks into the server's log.
+func (s *server) sent(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.log, func(e entry) bool { return e.id == id })
+}
+
+// count is how often the mail with the subject was sent.
+func (s *server) count(subject string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.log {
+		if e.subject == subject {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *server) report(out io.Writer) {
+	var counts []string
+	for _, subject := range []string{"welcome", "invoice", "reminder"} {
+		c := fmt.Sprintf("%s %d", subject, s.count(subject))
+		if s.count(subject) > 1 {
+			c += " (TWICE!)"
+		}
+		counts = append(counts, c)
+	}
+	fmt.Fprintln(out, "  sent:", strings.Join(counts, ", "))
+}
+
+// screen prints how each delivery ended, and stops the worker when so many have ended for good.
+type screen struct {
+	out  io.Writer
+	last func()
+
+	mu   sync.Mutex
+	left int
+}
+
+// JobStarted adds nothing to the context.
+func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
+
+// JobEnded prints a line.
+func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", r.Key.Key, strings.TrimSpace(r.Outcome+" "+r.ErrClass))
+	if s.left--; r.Outcome == "retried" {
+		s.left++
+	}
+	if s.left == 0 {
+		s.last()
+	}
+}
