@@ -1,0 +1,2 @@
+// Package localstack finds or starts the real back ends that tests need.
+package localstack

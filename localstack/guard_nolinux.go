@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package localstack
+
+import "syscall"
+
+func endWithParent(*syscall.SysProcAttr, syscall.Signal) {}

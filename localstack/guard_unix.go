@@ -1,0 +1,178 @@
+//go:build unix
+
+package localstack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/onceq/onceq/localstack/internal/rundir"
+)
+
+// guardEnv makes a test binary a guard. What starts a back end is a second process of the same binary, in a session of its
+// own, that waits for the end of a pipe: so the back end outlives the test process that asked for it first, and
+// never the run, even when that is killed.
+const guardEnv = "ONCEQ_LOCALSTACK_GUARD"
+
+// How long a back end may take.
+const (
+	// startLimit bounds the start, in whatever way, pulling an image included.
+	startLimit = 4 * time.Minute
+	stopLimit  = 20 * time.Second
+)
+
+// order is what a guard is to do.
+type order struct {
+	Backend string
+	Variant string
+	Dir     string // the folder's folder
+}
+
+// The guard is the test binary before anything of it has run. It has to be an init: there is no other way into a
+// binary whose main is not ours.
+func init() {
+	if text := os.Getenv(guardEnv); text != "" {
+		os.Exit(guard(text))
+	}
+}
+
+// guard starts a back end, tells its address, and ends it when standard input ends.
+func guard(text string) int {
+	answer := os.NewFile(3, "answer")
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return 2
+	}
+	// its children are no guards
+	os.Unsetenv(guardEnv)
+	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer end()
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		end()
+	}()
+	e, stop := o.run(ctx)
+	json.NewEncoder(answer).Encode(e)
+	answer.Close()
+	if e.Err == "" {
+		<-ctx.Done()
+	}
+	if err := stop(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// run starts the back end in a folder of its own. What it returns ends it and removes the folder.
+func (o order) run(ctx context.Context) (rundir.Endpoint, func() error) {
+	dir, err := os.MkdirTemp(o.Dir, "onceq-"+o.Backend+"-")
+	if err != nil {
+		return rundir.Endpoint{Err: err.Error()}, func() error { return nil }
+	}
+	s := &site{dir: dir, variant: o.Variant}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	e := backends[o.Backend].start(ctx, s)
+	return e, func() error {
+		s.close()
+		return os.RemoveAll(dir)
+	}
+}
+
+// startGuard starts a back end in a process that watches the file it is given, and returns what that says.
+func startGuard(o order, watch *os.File) (rundir.Endpoint, error) {
+	var e rundir.Endpoint
+	text, err := json.Marshal(o)
+	if err != nil {
+		return e, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return e, err
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return e, err
+	}
+	defer reader.Close()
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), guardEnv+"="+string(text))
+	cmd.Dir = "/"
+	cmd.Stdin = watch
+	// Not our output: the go command waits until nobody has it open any more.
+	cmd.Stdout, cmd.Stderr = nil, nil
+	cmd.ExtraFiles = []*os.File{writer}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	writer.Close()
+	if err != nil {
+		return e, err
+	}
+	go cmd.Wait()
+	if err := reader.SetReadDeadline(time.Now().Add(startLimit + stopLimit)); err != nil {
+		return e, err
+	}
+	if err := json.NewDecoder(reader).Decode(&e); err != nil {
+		return e, fmt.Errorf("the process that starts it gave no answer: %w", err)
+	}
+	return e, nil
+}
+
+// process starts a program of the back end; the site's end ends it, with the signal sig. The program's output goes to a file,
+// the end of which Err tells.
+type process struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{}
+}
+
+func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
+	log, err := os.CreateTemp(s.dir, "log-")
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	endWithParent(cmd.SysProcAttr, sig.(syscall.Signal))
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		cmd.Wait()
+	}()
+	s.onClose(func() {
+		cmd.Process.Signal(sig)
+		select {
+		case <-p.done:
+		case <-time.After(stopLimit / 2):
+			cmd.Process.Kill()
+			<-p.done
+		}
+		log.Close()
+	})
+	return p, nil
+}
+
+// err tells what the program said at its end.
+func (p *process) err() error {
+	text, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(bytes.TrimSpace(text)), "\n")
+	return fmt.Errorf("%s ended (%s): %s", p.cmd.Path, p.cmd.ProcessState, lines[len(lines)-1])
+}
