@@ -16,5 +16,9 @@
 // Inside testing/synctest time costs nothing; outside, Advance waits.
 //
 // [Process] is what the rig is made of: wrappers of a store and of brokers that can die together, as a worker's
-// process does. They serve a test of a whole Worker too.
+// process does, and of which each call can fail, lose its reply, be cancelled, come late or hang, as a [Fault] says. They serve a test
+// of a whole Worker too, inside a bubble and outside, with any driver.
+//
+//	p := new(onceqtest.Process)
+//	p.At(onceqtest.Fault{Op: onceqtest.Settle, N: 2, Kind: onceqtest.LoseReply})
 package onceqtest

@@ -2,10 +2,14 @@ package onceqtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"iter"
+	"net"
+	"slices"
 	"sync"
+	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
@@ -13,7 +17,7 @@ import (
 // ErrDead answers every call of a process that is dead. The call was not applied, except for the one in which it died After.
 var ErrDead = fmt.Errorf("onceqtest: the process is dead: %w", broker.ErrClosed)
 
-// Op is a call that a worker's process makes.
+// Op is a call that a worker's process makes. Those of the user's own have names of the user's own: see [Process.Call].
 type Op string
 
 // The calls. Start is the renewal that records, under Park, that the handler is about to run.
@@ -22,11 +26,17 @@ const (
 	Start   Op = "start"
 	Renew   Op = "renew"
 	Settle  Op = "settle"
+	Get     Op = "get"
+	List    Op = "list"
+	Forget  Op = "forget"
 	Receive Op = "receive"
 	Extend  Op = "extend"
 	Ack     Op = "ack"
 	Nack    Op = "nack"
-	Letter  Op = "letter"
+	Letter  Op = "letter"  // a send through [Process.Sender]
+	Send    Op = "send"    // a send through [Process.Producer]
+	Depth   Op = "depth"   // of a broker that has a [broker.Depther]
+	Redrive Op = "redrive" // of a broker that has a [broker.RedrivePolicy]
 )
 
 // Point is a place at which a process can die.
@@ -59,46 +69,100 @@ func (p Point) String() string {
 	return "before " + string(p.Op)
 }
 
-// Process stands for a worker's process: what it wraps can die, all at once, as kill -9 lets it. From then on
-// no call that it begins is applied, and none is answered. The zero Process is alive.
+// Process stands for a worker's process: what it wraps can fail, call by call, as a [Fault] says, and can die, all at once, as
+// kill -9 lets it. From its death on no call that it begins is applied, and none is answered. The zero Process is alive and well.
+//
+// Store, Receiver, Sender and Producer wrap what a worker calls; Call makes any other call one of the process's, such as the
+// commit of the user's transaction. Three things end with the process, so that its death is that of a real one: the contexts that
+// Context and Handler give, and so the transactions of database/sql that were begun with them; the connections that Dial has made, in
+// which a database server sees that its client is gone; and what OnDeath is told to end.
 //
 // Two things go on that no real death would let go on: a call that is under way, which is applied although its answer is never
-// seen, and the handler with all that is not wrapped, first of all its own database: a transaction that it still commits goes
-// through. A handler that dies before its commit returns at once, without it; or close the pool together with the process.
+// seen, and the handler with all that is not named above. A handler that dies before its commit returns at once, without it.
 type Process struct {
 	mu      sync.Mutex
 	died    chan struct{}
 	dead    bool
-	where   *Point
-	reached bool // it died there
+	hooks   []*hook
+	faults  []*planned
 	calls   map[Op]int
+	trace   []*Call
+	still   time.Time  // it stands still until then
 	claimed dedupe.Key // of its last claim
 	lastErr error
 }
 
-// CrashAt lets the process die at the point, when it next comes by.
+// hook is something that ends with the process.
+type hook struct{ f func() }
+
+// CrashAt lets the process die at the point, when it next comes by. A point set before is forgotten.
 func (p *Process) CrashAt(at Point) {
+	f := Fault{Op: at.Op, Kind: CrashBefore}
+	if at.After {
+		f.Kind = CrashAfter
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.where, p.reached = &at, false
+	p.faults = slices.DeleteFunc(p.faults, func(f *planned) bool { return f.point })
+	p.mu.Unlock()
+	p.plan(f, true)
 }
 
-// Kill lets the process die now. A handler calls it to die in the middle of its work, and then returns at once: what
-// it still does to its own database is done (see [Process]).
-func (p *Process) Kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.kill()
-}
-
-func (p *Process) kill() {
-	if !p.dead {
-		p.dead = true
-		close(p.signal())
+// At lets calls go wrong, each as its Fault says. Of several faults of one call the one that was set first befalls it.
+func (p *Process) At(fs ...Fault) {
+	for _, f := range fs {
+		p.plan(f, false)
 	}
 }
 
-// Dead is closed when the process dies.
+func (p *Process) plan(f Fault, point bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.N <= 0 {
+		f.N = p.calls[f.Op] + 1
+		if f.Op == "" {
+			f.N = len(p.trace) + 1
+		}
+	}
+	p.faults = append(p.faults, &planned{Fault: f, point: point})
+}
+
+// Missed are the faults that no call has come by yet.
+func (p *Process) Missed() (fs []Fault) {
+	for _, f := range p.missed() {
+		fs = append(fs, f.Fault)
+	}
+	return fs
+}
+
+func (p *Process) missed() (fs []planned) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.faults {
+		if !f.hit {
+			fs = append(fs, *f)
+		}
+	}
+	return fs
+}
+
+// Kill lets the process die now. A handler calls it to die in the middle of its work, and then returns at once (see [Process]).
+func (p *Process) Kill() {
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return
+	}
+	p.dead = true
+	hooks, died := p.hooks, p.signal()
+	p.hooks = nil
+	p.mu.Unlock()
+	for _, h := range hooks {
+		h.f()
+	}
+	close(died)
+}
+
+// Dead is closed when the process is dead, and what OnDeath was told is done.
 func (p *Process) Dead() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,6 +176,80 @@ func (p *Process) signal() chan struct{} {
 	return p.died
 }
 
+// OnDeath lets f be called when the process dies, at once if it is dead: to close what the system closes for a killed process, such
+// as a connection pool. It is called in the goroutine that the process dies in, a handler's perhaps, in the order of the OnDeath
+// calls; so it must not wait for that one, as a pool does that waits for connections in use: begin that in a goroutine. The
+// returned function takes it back.
+func (p *Process) OnDeath(f func()) (forget func()) {
+	h := &hook{f}
+	p.mu.Lock()
+	dead := p.dead
+	if !dead {
+		p.hooks = append(p.hooks, h)
+	}
+	p.mu.Unlock()
+	if dead {
+		f()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.hooks = slices.DeleteFunc(p.hooks, func(o *hook) bool { return o == h })
+	}
+}
+
+// Context is ctx as this process has it: it ends with the cause [ErrDead] when the process dies.
+func (p *Process) Context(ctx context.Context) context.Context {
+	mine, end := context.WithCancelCause(ctx)
+	forget := p.OnDeath(func() { end(ErrDead) })
+	context.AfterFunc(mine, forget)
+	return mine
+}
+
+// Handler is h as this process runs it: its context ends when the process dies. It is an [onceq.Middleware], for a Mux.
+func (p *Process) Handler(h onceq.Handler) onceq.Handler {
+	return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return h.Handle(p.Context(ctx), j) })
+}
+
+// DialFunc makes a connection, as a [net.Dialer]'s DialContext does. It is what clients of databases and services let one set, such
+// as an http.Transport's DialContext and the DialFunc of pgx's configuration.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial is dial as this process sees it: the connections that it makes are cut when the process dies. nil = that of a zero
+// [net.Dialer].
+func (p *Process) Dial(dial DialFunc) DialFunc {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &connection{Conn: c, forget: p.OnDeath(func() { _ = c.Close() })}, nil
+	}
+}
+
+// connection is one that ends with the process.
+type connection struct {
+	net.Conn
+	forget func()
+}
+
+func (c *connection) Close() error {
+	c.forget()
+	return c.Conn.Close()
+}
+
+// Call makes do a call of this process, under a name of its own: faults befall it, and it does not happen in a dead process.
+//
+//	err := p.Call(ctx, "commit", tx.Commit)
+func (p *Process) Call(ctx context.Context, op Op, do func(context.Context) error) error {
+	r := request[struct{}]{p: p, op: op, do: func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) }}
+	_, err := r.run(ctx)
+	return err
+}
+
 // Calls is how often the process made the call, those after its death not counted.
 func (p *Process) Calls(op Op) int {
 	p.mu.Lock()
@@ -119,51 +257,91 @@ func (p *Process) Calls(op Op) int {
 	return p.calls[op]
 }
 
-// call lets the process make a call: do is what it does.
-func call[T any](p *Process, op Op, do func() (T, error)) (T, error) {
-	var none T
-	p.mu.Lock()
-	if !p.dead {
-		if p.calls == nil {
-			p.calls = make(map[Op]int)
-		}
-		p.calls[op]++
-	}
-	p.pass(Point{Op: op})
-	dead := p.dead
-	p.mu.Unlock()
-	if dead {
-		return none, ErrDead
-	}
-	v, err := do()
+// Trace is what the process has called, in the order in which the calls began.
+func (p *Process) Trace() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
-		p.lastErr = fmt.Errorf("%s: %w", op, err)
+	cs := make([]Call, len(p.trace))
+	for i, c := range p.trace {
+		cs[i] = *c
 	}
-	p.pass(Point{Op: op, After: true})
+	return cs
+}
+
+// begin counts a call and finds what is to go wrong with it. There is no call where the process is dead.
+func (p *Process) begin(op Op, entries int) (*Call, Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.dead {
-		return none, ErrDead
+		return nil, Fault{}
 	}
-	return v, err
+	if p.calls == nil {
+		p.calls = make(map[Op]int)
+	}
+	p.calls[op]++
+	c := &Call{Op: op, N: p.calls[op], Entries: entries, Begun: time.Now()}
+	p.trace = append(p.trace, c)
+	for _, f := range p.faults {
+		if !f.befalls(op, c.N, len(p.trace)) {
+			continue
+		}
+		f.hit, c.Fault = true, f.Kind
+		if f.Kind == Stall {
+			p.still = c.Begun.Add(f.Delay)
+		}
+		found := f.Fault
+		found.Op, found.N = op, c.N // as an error tells it
+		return c, found
+	}
+	return c, Fault{}
 }
 
-// pass lets the process die if this is the point.
-func (p *Process) pass(here Point) {
-	if p.where != nil && *p.where == here && !p.dead {
-		p.reached = true
-		p.kill()
+// wait returns when the process does not stand still any more. It is false when it is dead.
+func (p *Process) wait() bool {
+	for {
+		p.mu.Lock()
+		left, dead, died := time.Until(p.still), p.dead, p.signal()
+		if p.still.IsZero() {
+			left = 0
+		}
+		p.mu.Unlock()
+		if dead || left <= 0 {
+			return !dead
+		}
+		select {
+		case <-time.After(left):
+		case <-died:
+		}
 	}
 }
 
-// entry remembers the error of one entry of a call that itself has none.
-func (p *Process) entry(op Op, err error) {
-	if err == nil {
-		return
+// pause is an error when the context or the process has ended meanwhile.
+func (p *Process) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.Dead():
+		return ErrDead
 	}
+}
+
+// end is told a call's answer. It is false where the process has died meanwhile.
+func (p *Process) end(c *Call, entries int, answer error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lastErr = fmt.Errorf("%s: %w", op, err)
+	if answer != nil {
+		p.lastErr = fmt.Errorf("%s: %w", c.Op, answer)
+	}
+	c.Took = time.Since(c.Begun)
+	if p.dead {
+		return false
+	}
+	c.Ended, c.Entries, c.Err = true, entries, answer
+	return true
 }
 
 // claims remembers which key is claimed.
@@ -177,104 +355,17 @@ func (p *Process) claims(rs []dedupe.ClaimRequest) {
 }
 
 // seen is what the process has gone through so far.
-func (p *Process) seen() (reached bool, claimed dedupe.Key, lastErr error) {
+func (p *Process) seen() (claimed dedupe.Key, lastErr error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.reached, p.claimed, p.lastErr
+	return p.claimed, p.lastErr
 }
 
-func try(p *Process, op Op, do func() error) error {
-	_, err := call(p, op, func() (struct{}, error) { return struct{}{}, do() })
-	return err
-}
-
-// Store is s as this process sees it.
-func (p *Process) Store(s dedupe.Store) dedupe.Store { return &store{s, p} }
-
-type store struct {
-	dedupe.Store
-	p *Process
-}
-
-func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	s.p.claims(rs)
-	cs, err := call(s.p, Claim, func() ([]dedupe.Claim, error) { return s.Store.Claim(ctx, rs) })
-	for i := range cs {
-		s.p.entry(Claim, cs[i].Err)
+// joined is the errors among those of entries; nil = there is none.
+func joined[A any](as []A, err func(A) error) error {
+	var errs []error
+	for _, a := range as {
+		errs = append(errs, err(a))
 	}
-	return cs, err
-}
-
-func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	op := Renew
-	for _, r := range rs {
-		if r.Started {
-			op = Start
-		}
-	}
-	as, err := call(s.p, op, func() ([]dedupe.Renewed, error) { return s.Store.Renew(ctx, rs) })
-	for i := range as {
-		s.p.entry(op, as[i].Err)
-	}
-	return as, err
-}
-
-func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	as, err := call(s.p, Settle, func() ([]dedupe.Settled, error) { return s.Store.Settle(ctx, ss) })
-	for i := range as {
-		s.p.entry(Settle, as[i].Err)
-	}
-	return as, err
-}
-
-func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	return call(s.p, "get", func() ([]*dedupe.Record, error) { return s.Store.Get(ctx, ks) })
-}
-
-func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
-	records, err := call(s.p, "list", func() (iter.Seq2[*dedupe.Record, error], error) { return s.Store.List(ctx, q), nil })
-	if err != nil {
-		return func(yield func(*dedupe.Record, error) bool) { yield(nil, err) }
-	}
-	return records
-}
-
-func (s *store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
-	return call(s.p, "forget", func() ([]error, error) { return s.Store.Forget(ctx, fs) })
-}
-
-// Receiver is r as this process sees it.
-func (p *Process) Receiver(r broker.Receiver) broker.Receiver { return &receiver{r, p} }
-
-type receiver struct {
-	broker.Receiver
-	p *Process
-}
-
-func (r *receiver) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
-	return call(r.p, Receive, func() ([]*broker.Message, error) { return r.Receiver.Receive(ctx, o) })
-}
-
-func (r *receiver) Ack(ctx context.Context, rs []broker.Receipt) error {
-	return try(r.p, Ack, func() error { return r.Receiver.Ack(ctx, rs) })
-}
-
-func (r *receiver) Nack(ctx context.Context, hs []broker.Hold) error {
-	return try(r.p, Nack, func() error { return r.Receiver.Nack(ctx, hs) })
-}
-
-func (r *receiver) Extend(ctx context.Context, hs []broker.Hold) error {
-	return try(r.p, Extend, func() error { return r.Receiver.Extend(ctx, hs) })
-}
-
-// Sender is s as this process sees it; its calls are Letter.
-func (p *Process) Sender(s broker.Sender) broker.Sender { return &sender{s, p} }
-
-type sender struct {
-	broker.Sender
-	p *Process
-}
-
-func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	return call(s.p, Letter, func() ([]string, error) { return s.Sender.Send(ctx, ms) })
+	return errors.Join(errs...)
 }

@@ -33,6 +33,7 @@ type Rig struct {
 	t       testing.TB
 	c       onceq.Config
 	crash   *Point
+	faults  []Fault
 	mu      sync.Mutex
 	process *Process
 	last    *broker.Message
@@ -94,7 +95,7 @@ func (r *Rig) config(p *Process, w *watch) onceq.Config {
 	}
 	c.Broker = p.Receiver(w)
 	w.Receiver = r.Queue
-	c.Observer = &observer{c.Observer, w}
+	c.Observer = &observer{c.Observer, w, p}
 	return c
 }
 
@@ -109,15 +110,27 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 // CrashAt lets the worker of the next delivery die at the point. A delivery that does not come by it fails the test.
 func (r *Rig) CrashAt(at Point) { r.crash = &at }
 
-// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's goroutine goes on,
-// as no real one would, and so does a call that is under way. The user's own database is no part of the rig either: a
-// transaction that the handler still commits goes through. Return at once and roll back, or close the database's pool.
+// At lets calls of the next delivery's worker go wrong, as the Faults say; their calls are counted from its beginning. A fault
+// that no call of that delivery comes by fails the test.
+func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
+
+// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's context ends, and with it a
+// transaction of database/sql that was begun with it. The handler's goroutine goes on, as no real one would, and so does a call that is
+// under way. Any other database of the user's is no part of the rig: a transaction that the handler still commits there goes
+// through. Return at once and roll back, or let the database's connections end with the process: [Process.OnDeath], which
+// [Rig.Process] leads to.
 func (r *Rig) Kill() {
+	if p := r.Process(); p != nil {
+		p.Kill()
+	}
+}
+
+// Process is the process of the present delivery's worker, or of the last one's: nil before the first. A handler finds there what
+// it is to end with, and makes its own calls the process's.
+func (r *Rig) Process() *Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.process != nil {
-		r.process.Kill()
-	}
+	return r.process
 }
 
 // Advance lets time pass: in a synctest bubble at once.
@@ -158,10 +171,11 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	begun, overdue := time.Now(), time.NewTimer(startPatience)
 	defer overdue.Stop()
 	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1), overdue: overdue}
-	crash := r.crash
-	if r.crash = nil; crash != nil {
-		p.CrashAt(*crash)
+	if r.crash != nil {
+		p.CrashAt(*r.crash)
 	}
+	p.At(r.faults...)
+	r.crash, r.faults = nil, nil
 	r.mu.Lock()
 	r.process = p
 	r.mu.Unlock()
@@ -206,10 +220,10 @@ func (r *Rig) deliver(m *broker.Message) Result {
 			got.Letters = append(got.Letters, l)
 		}
 	}
-	reached, claimed, _ := p.seen()
-	if crash != nil && !reached {
-		r.t.Errorf("onceqtest: the worker did not come by %q%s", *crash, when(*crash))
+	for _, f := range p.missed() {
+		r.t.Errorf("onceqtest: the worker did not come by %q%s", f.name(), when(f.Op))
 	}
+	claimed, _ := p.seen()
 	got.Key = cmp.Or(got.Key, claimed)
 	got.Stored = r.stored(got.Key, &copied)
 	return got
@@ -217,15 +231,15 @@ func (r *Rig) deliver(m *broker.Message) Result {
 
 // lastWord says what may be the matter.
 func lastWord(p *Process) string {
-	if _, _, err := p.seen(); err != nil {
+	if _, err := p.seen(); err != nil {
 		return "the last error was of " + err.Error()
 	}
 	return "no call of the store or the broker has failed: is it the handler?"
 }
 
 // when says which deliveries come by a point that others do not know.
-func when(at Point) string {
-	if at.Op == Start {
+func when(op Op) string {
+	if op == Start {
 		return ": it occurs under Park only"
 	}
 	return ""

@@ -55,14 +55,17 @@ func (w *watch) disposed() (onceq.Action, time.Duration) {
 	return w.action, w.delay
 }
 
-// observer passes on to the user's, and tells the rig that the handler starts, and that the delivery has ended.
+// observer passes on to the user's, and tells the rig that the handler starts, and that the delivery has ended. It makes the
+// handler's context end with the process.
 type observer struct {
 	user onceq.Observer
 	w    *watch
+	p    *Process
 }
 
 func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	o.w.overdue.Reset(patience)
+	ctx = o.p.Context(ctx)
 	if o.user != nil {
 		return o.user.JobStarted(ctx, j)
 	}

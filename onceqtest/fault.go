@@ -1,0 +1,267 @@
+package onceqtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrFault answers a call that was made to fail, unless the [Fault] names another error.
+var ErrFault = errors.New("onceqtest: fault")
+
+// Kind is what goes wrong with a call.
+type Kind uint8
+
+// The kinds of faults. Each says whether the call is applied, for that is what its caller cannot know.
+const (
+	// CrashBefore: the process dies, and the call is not applied.
+	CrashBefore Kind = iota + 1
+	// CrashAfter: the call is applied, and the process dies before the answer.
+	CrashAfter
+	// Fail: the call is not applied, and its answer is an error.
+	Fail
+	// LoseReply: the call is applied, and its answer is an error. What a receive brought is in flight, and nobody has it.
+	LoseReply
+	// Cancel: the call's context ends, at once or after Delay. What was called decides what it makes of that: a context that
+	// has ended before the call is mostly refused, one that ends while the call is under way leaves all open.
+	Cancel
+	// Slow: the call is applied after Delay, unless its context or the process ends before.
+	Slow
+	// Late: the call's request is under way for Delay and is applied then, whatever has become of its caller, whose wait ends
+	// with its context, and even when the process is dead.
+	Late
+	// Stall: the process stands still for Delay. This call and all that are begun meanwhile go on only then, with what is left
+	// of their contexts: a process that was paused for longer than its leases and does not know it.
+	Stall
+)
+
+// String is the kind in lower case with hyphens.
+func (k Kind) String() string {
+	names := [...]string{"none", "crash-before", "crash-after", "fail", "lose-reply", "cancel", "slow", "late", "stall"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Fault is what goes wrong with one call of a [Process], or with some calls in a row.
+type Fault struct {
+	// Op is the call; "" = any.
+	Op Op
+	// N says which: the N-th call of Op that the process makes, from 1. 0 = the next one.
+	N int
+	// Times is how many calls of Op it befalls, from the N-th on. 0 = 1; < 0 = all.
+	Times int
+	// Kind is what goes wrong.
+	Kind Kind
+	// First lets Fail and LoseReply befall only the first entry of a batch: the others are applied, and answered as they
+	// are. A call without entries, or whose entries have no answers of their own (a receive, a get, a list), fails as a whole.
+	First bool
+	// Err is the answer of Fail and LoseReply. Default [ErrFault].
+	Err error
+	// Delay is how long Slow, Late and Stall take, and after what time a Cancel comes.
+	Delay time.Duration
+}
+
+// String is such as "lose-reply of claim 2".
+func (f Fault) String() string {
+	var b strings.Builder
+	b.WriteString(f.Kind.String())
+	if f.First {
+		b.WriteString(" of the first entry")
+	}
+	if f.Op == "" {
+		b.WriteString(" of call")
+	} else {
+		b.WriteString(" of " + string(f.Op))
+	}
+	if f.N > 0 {
+		fmt.Fprintf(&b, " %d", f.N)
+	}
+	switch {
+	case f.Times < 0:
+		b.WriteString(" and all after it")
+	case f.Times > 1:
+		fmt.Fprintf(&b, " and the %d after it", f.Times-1)
+	}
+	return b.String()
+}
+
+// Call is one call that a process has made.
+type Call struct {
+	Op Op
+	// N numbers the calls of this Op from 1.
+	N int
+	// Entries is the number of the batch's entries; of a receive, of the messages that came.
+	Entries int
+	// Fault is what went wrong with it because a [Fault] said so; 0 = nothing did.
+	Fault Kind
+	// Begun is when it began, and Took how long it took.
+	Begun time.Time
+	Took  time.Duration
+	// Ended tells whether its answer was seen; it was not where the process died before.
+	Ended bool
+	// Err is the answer: the call's error, or those of its entries.
+	Err error
+}
+
+// String is such as "claim 1, 1 entry: lose-reply: onceqtest: fault".
+func (c Call) String() string {
+	s := fmt.Sprintf("%s %d", c.Op, c.N)
+	switch c.Entries {
+	case 0:
+	case 1:
+		s += ", 1 entry"
+	default:
+		s += fmt.Sprintf(", %d entries", c.Entries)
+	}
+	if c.Fault != 0 {
+		s += ": " + c.Fault.String()
+	}
+	switch {
+	case !c.Ended:
+		return s + ": no answer"
+	case c.Err != nil:
+		return s + ": " + c.Err.Error()
+	}
+	return s + ": ok"
+}
+
+// planned is a fault that a process waits for.
+type planned struct {
+	Fault
+	hit   bool
+	point bool // CrashAt set it
+}
+
+// name is the fault as who set it knows it.
+func (f *planned) name() string {
+	if f.point {
+		return Point{Op: f.Op, After: f.Kind == CrashAfter}.String()
+	}
+	return f.String()
+}
+
+// befalls tells whether the fault is for the call: the n-th of op, and the total-th of all.
+func (f *planned) befalls(op Op, n, total int) bool {
+	switch {
+	case f.Op == "":
+		n = total
+	case f.Op != op:
+		return false
+	}
+	return n >= f.N && (f.Times < 0 || n < f.N+max(1, f.Times))
+}
+
+// request is one call on its way. T is its answer.
+type request[T any] struct {
+	p  *Process
+	op Op
+	n  int // entries
+	do func(context.Context) (T, error)
+
+	// Of a batch whose entries have answers of their own; else nil. rest does all entries but the first, which is answered
+	// err; spoil does all, and answers err for the first.
+	rest, spoil func(ctx context.Context, err error) (T, error)
+	// seen finds the errors of the entries, and count the number of what came, if there is something to count.
+	seen  func(T) error
+	count func(T) int
+}
+
+// run makes the call.
+func (r *request[T]) run(ctx context.Context) (T, error) {
+	var none T
+	p := r.p
+	c, f := p.begin(r.op, r.n)
+	if c == nil {
+		return none, ErrDead
+	}
+	if f.Kind == CrashBefore {
+		p.Kill()
+		return none, ErrDead
+	}
+	if !p.wait() {
+		return none, ErrDead
+	}
+	v, err := r.apply(ctx, &f)
+	entries := r.n
+	if r.count != nil && err == nil {
+		entries = r.count(v)
+	}
+	answer := err
+	if r.seen != nil && err == nil {
+		answer = r.seen(v)
+	}
+	if f.Kind == CrashAfter {
+		p.Kill()
+	}
+	if !p.end(c, entries, answer) {
+		return none, ErrDead
+	}
+	return v, err
+}
+
+// apply does what the fault leaves of the call.
+func (r *request[T]) apply(ctx context.Context, f *Fault) (T, error) {
+	var none T
+	answer := f.Err
+	if answer == nil {
+		answer = fmt.Errorf("%w: %v", ErrFault, f)
+	}
+	switch f.Kind {
+	case Fail:
+		if f.First && r.rest != nil {
+			return r.rest(ctx, answer)
+		}
+		return none, answer
+	case LoseReply:
+		if f.First && r.spoil != nil {
+			return r.spoil(ctx, answer)
+		}
+		_, _ = r.do(ctx) // whatever it said
+		return none, answer
+	case Cancel:
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if f.Delay <= 0 {
+			cancel()
+		} else {
+			defer time.AfterFunc(f.Delay, cancel).Stop()
+		}
+		return r.do(ctx)
+	case Slow:
+		if err := r.p.pause(ctx, f.Delay); err != nil {
+			return none, err
+		}
+	case Late:
+		return r.late(ctx, f.Delay)
+	case CrashBefore, CrashAfter, Stall: // what they do is not done to the call
+	}
+	return r.do(ctx)
+}
+
+// late lets the request travel alone.
+func (r *request[T]) late(ctx context.Context, d time.Duration) (T, error) {
+	type reply struct {
+		v   T
+		err error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		<-time.After(d)
+		v, err := r.do(context.WithoutCancel(ctx))
+		replies <- reply{v, err}
+	}()
+	select {
+	case a := <-replies:
+		return a.v, a.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	case <-r.p.Dead():
+		var none T
+		return none, ErrDead
+	}
+}

@@ -1,0 +1,219 @@
+package onceqtest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// batch makes a call whose entries have answers of their own. do gets entries that are its own to keep.
+func batch[Q, A any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) ([]A, error), failed func(error) A, of func(A) error) ([]A, error) {
+	qs = slices.Clone(qs) // a late request outlives its caller
+	r := request[[]A]{
+		p: p, op: op, n: len(qs),
+		do:   func(ctx context.Context) ([]A, error) { return do(ctx, qs) },
+		seen: func(as []A) error { return joined(as, of) },
+	}
+	if len(qs) > 0 {
+		r.rest = func(ctx context.Context, err error) ([]A, error) {
+			as := []A{failed(err)}
+			if len(qs) == 1 {
+				return as, nil
+			}
+			others, whole := do(ctx, qs[1:])
+			return append(as, others...), whole
+		}
+		r.spoil = func(ctx context.Context, err error) ([]A, error) {
+			as, whole := do(ctx, qs)
+			if len(as) > 0 {
+				as[0] = failed(err)
+			}
+			return as, whole
+		}
+	}
+	return r.run(ctx)
+}
+
+// Store is s as this process sees it.
+func (p *Process) Store(s dedupe.Store) dedupe.Store { return &store{s, p} }
+
+type store struct {
+	dedupe.Store
+	p *Process
+}
+
+func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	s.p.claims(rs)
+	return batch(ctx, s.p, Claim, rs, s.Store.Claim,
+		func(err error) dedupe.Claim { return dedupe.Claim{Err: err} }, func(c dedupe.Claim) error { return c.Err })
+}
+
+func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	op := Renew
+	if slices.ContainsFunc(rs, func(r dedupe.Renewal) bool { return r.Started }) {
+		op = Start
+	}
+	return batch(ctx, s.p, op, rs, s.Store.Renew,
+		func(err error) dedupe.Renewed { return dedupe.Renewed{Err: err} }, func(a dedupe.Renewed) error { return a.Err })
+}
+
+func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	return batch(ctx, s.p, Settle, ss, s.Store.Settle,
+		func(err error) dedupe.Settled { return dedupe.Settled{Err: err} }, func(a dedupe.Settled) error { return a.Err })
+}
+
+func (s *store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	same := func(err error) error { return err }
+	return batch(ctx, s.p, Forget, fs, s.Store.Forget, same, same)
+}
+
+func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	ks = slices.Clone(ks)
+	r := request[[]*dedupe.Record]{p: s.p, op: Get, n: len(ks), do: func(ctx context.Context) ([]*dedupe.Record, error) { return s.Store.Get(ctx, ks) }}
+	return r.run(ctx)
+}
+
+// List is one call: what goes wrong goes wrong before the first record.
+func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	r := request[iter.Seq2[*dedupe.Record, error]]{
+		p: s.p, op: List,
+		do: func(call context.Context) (iter.Seq2[*dedupe.Record, error], error) {
+			// The records are read when the call has ended, and with it its context.
+			return s.Store.List(ctx, q), call.Err()
+		},
+	}
+	return func(yield func(*dedupe.Record, error) bool) {
+		records, err := r.run(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for rec, err := range records {
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
+}
+
+// Receiver is r as this process sees it. It has the powers of a [broker.Depther] and of a [broker.RedrivePolicy], and answers
+// [broker.ErrUnsupported] where r has not.
+func (p *Process) Receiver(r broker.Receiver) broker.Receiver { return &receiver{r, p} }
+
+type receiver struct {
+	broker.Receiver
+	p *Process
+}
+
+var (
+	_ broker.Depther       = (*receiver)(nil)
+	_ broker.RedrivePolicy = (*receiver)(nil)
+)
+
+func (r *receiver) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	q := request[[]*broker.Message]{
+		p: r.p, op: Receive,
+		do:    func(ctx context.Context) ([]*broker.Message, error) { return r.Receiver.Receive(ctx, o) },
+		count: func(ms []*broker.Message) int { return len(ms) },
+	}
+	return q.run(ctx)
+}
+
+func (r *receiver) Ack(ctx context.Context, rs []broker.Receipt) error {
+	return settling(ctx, r.p, Ack, rs, r.Receiver.Ack)
+}
+
+func (r *receiver) Nack(ctx context.Context, hs []broker.Hold) error {
+	return settling(ctx, r.p, Nack, hs, r.Receiver.Nack)
+}
+
+func (r *receiver) Extend(ctx context.Context, hs []broker.Hold) error {
+	return settling(ctx, r.p, Extend, hs, r.Receiver.Extend)
+}
+
+func (r *receiver) Depth(ctx context.Context) (broker.Depth, error) {
+	d, ok := r.Receiver.(broker.Depther)
+	if !ok {
+		return broker.Depth{}, fmt.Errorf("onceqtest: %T tells no depth: %w", r.Receiver, broker.ErrUnsupported)
+	}
+	q := request[broker.Depth]{p: r.p, op: Depth, do: d.Depth}
+	return q.run(ctx)
+}
+
+func (r *receiver) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+	rp, ok := r.Receiver.(broker.RedrivePolicy)
+	if !ok {
+		return 0, "", 0, fmt.Errorf("onceqtest: %T tells no redrive policy: %w", r.Receiver, broker.ErrUnsupported)
+	}
+	err = r.p.Call(ctx, Redrive, func(ctx context.Context) error {
+		var err error
+		maxReceives, target, retention, err = rp.RedrivePolicy(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, "", 0, err
+	}
+	return maxReceives, target, retention, nil
+}
+
+// settling makes a call whose one error speaks for its entries.
+func settling[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) error) error {
+	_, err := answered(ctx, p, op, qs, func(ctx context.Context, qs []Q) ([]string, error) { return nil, do(ctx, qs) })
+	return err
+}
+
+// answered is settling with an id for each entry.
+func answered[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) ([]string, error)) ([]string, error) {
+	qs = slices.Clone(qs)
+	errs := func(err error, n int) []error {
+		es := make([]error, n)
+		for i := range es {
+			es[i] = broker.ErrAt(err, i)
+		}
+		return es
+	}
+	r := request[[]string]{p: p, op: op, n: len(qs), do: func(ctx context.Context) ([]string, error) { return do(ctx, qs) }}
+	if len(qs) > 0 {
+		r.rest = func(ctx context.Context, err error) ([]string, error) {
+			if len(qs) == 1 {
+				return nil, broker.Batch([]error{err})
+			}
+			ids, others := do(ctx, qs[1:])
+			if ids != nil {
+				ids = append([]string{""}, ids...)
+			}
+			return ids, broker.Batch(append([]error{err}, errs(others, len(qs)-1)...))
+		}
+		r.spoil = func(ctx context.Context, err error) ([]string, error) {
+			ids, whole := do(ctx, qs)
+			if len(ids) > 0 {
+				ids[0] = ""
+			}
+			es := errs(whole, len(qs))
+			es[0] = err
+			return ids, broker.Batch(es)
+		}
+	}
+	return r.run(ctx)
+}
+
+// Sender is s as this process sees it; its calls are Letter.
+func (p *Process) Sender(s broker.Sender) broker.Sender { return &sender{s, p, Letter} }
+
+// Producer is s as this process sees it, for one that sends jobs; its calls are Send.
+func (p *Process) Producer(s broker.Sender) broker.Sender { return &sender{s, p, Send} }
+
+type sender struct {
+	broker.Sender
+	p  *Process
+	op Op
+}
+
+func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	return answered(ctx, s.p, s.op, ms, s.Sender.Send)
+}
