@@ -1,0 +1,140 @@
+// Command invoice writes invoices, one for each order, numbered without a gap.
+//
+// The trap: an idempotency key protects from the same job twice, not from two jobs that want the same invoice: the
+// webhook says "order 7 is paid", and so does the night's catch-up, under another key. A check before the INSERT
+// ("is there one?") is no protection, for two workers ask at the same time.
+//
+// The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same transaction. INSERT … ON CONFLICT DO
+// NOTHING tells by its row count who was first; the second finds the invoice, and completes its job with that number. An
+// INSERT that fails instead would, in PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is
+// aborted" (25P02), whatever the program does with the error. postgres_test.go shows it.
+//
+//	go run ./examples/invoice
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+	_ "modernc.org/sqlite"
+)
+
+const schema = `CREATE TABLE IF NOT EXISTS invoices (
+	number   INTEGER PRIMARY KEY,
+	order_id TEXT NOT NULL UNIQUE,
+	cents    INTEGER NOT NULL
+)`
+
+type paid struct {
+	Order string
+	Cents int
+}
+
+type invoice struct{ Number int }
+
+// office is the program's own work.
+type office struct {
+	db       *sql.DB
+	complete func(context.Context, *sql.Tx, *onceq.Job, any) error // the store's CompleteTx
+}
+
+// write writes the order's invoice, or finds the one that there is, and completes the job, in one transaction. It is
+// short: no mail, no PDF in here.
+func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
+	tx, err := o.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
+	res, err := tx.ExecContext(ctx, `INSERT INTO invoices (number, order_id, cents)
+		SELECT coalesce(max(number), 0) + 1, $1, CAST($2 AS INTEGER) FROM invoices WHERE true
+		ON CONFLICT (order_id) DO NOTHING`, p.Order, p.Cents)
+	if err != nil {
+		return err
+	}
+	written, err := res.RowsAffected()
+	if err != nil {
+		return err
+	}
+	var inv invoice
+	var cents int
+	err = tx.QueryRowContext(ctx, `SELECT number, cents FROM invoices WHERE order_id = $1`, p.Order).Scan(&inv.Number, &cents)
+	switch {
+	case err != nil:
+		return err
+	case written == 0 && cents != p.Cents:
+		// Two sources disagree: no invoice is changed by a program. The job is not done, nor can repeating help.
+		return onceq.Permanent(fmt.Errorf("invoice %d for order %s says %d cents, not %d", inv.Number, p.Order, cents, p.Cents))
+	}
+	if err := o.complete(ctx, tx, j, inv); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// news are what the queue brings: each from the webhook, some from the night's catch-up too.
+var news = []struct {
+	key string
+	paid
+}{
+	{"webhook/a", paid{"order-1", 1250}},
+	{"webhook/a", paid{"order-1", 1250}}, // the queue's duplicate
+	{"webhook/b", paid{"order-2", 800}},
+	{"catch-up/order-1", paid{"order-1", 1250}}, // another job, the same order
+	{"catch-up/order-2", paid{"order-2", 880}},  // and one that disagrees
+	{"catch-up/order-3", paid{"order-3", 500}},  // its webhook was lost
+}
+
+// run lets a worker do the news, and prints the books.
+func run(ctx context.Context, out io.Writer, db *sql.DB) {
+	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
+	store := must(sqlitestore.New(db, nil))
+	defer store.Close()
+	check(store.Migrate(ctx))
+	must(db.ExecContext(ctx, schema))
+	o := &office{db, func(ctx context.Context, tx *sql.Tx, j *onceq.Job, result any) error {
+		return store.CompleteTx(ctx, tx, j, result)
+	}}
+	for _, n := range news {
+		check(onceq.SendOne(ctx, queue, &broker.Outgoing{Body: must(json.Marshal(n.paid)), Meta: &broker.Meta{Key: n.key}}))
+	}
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	check(must(onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.JSON(o.write), Store: store, Scope: "invoices", DeadLetter: dead,
+			Observer: &screen{out: out, store: store, left: len(news), last: stop},
+		},
+		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
+	})).Run(work))
+	report(ctx, out, db)
+}
+
+func main() {
+	dir := must(os.MkdirTemp("", "invoice"))
+	defer os.RemoveAll(dir)
+	db := must(sql.Open("sqlite", sqlitestore.DSN(filepath.Join(dir, "office.db"))))
+	defer db.Close()
+	run(context.Background(), os.Stdout, db)
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
