@@ -17,6 +17,8 @@ FUZZFLAGS ?= -fuzzminimizetime 1s
 
 TOOL := $(GO) tool -modfile=internal/tools/go.mod
 LINT := $(GO) tool -modfile=internal/tools/lint/go.mod
+# Runs go test so that all packages share one instance of each back end, and tells what they were.
+TESTRUN := $(GO) run ./localstack/internal/testrun
 # Where the import path and folder of each package are wanted, "path folder" a line.
 PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
@@ -32,13 +34,13 @@ demo: ## crash workers on 2,000 orders and count the charges (ARGS=-no-onceq: wi
 
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is
 # found, and where the C library's headers are missing.
-test: ## run all tests in random order, with the race detector where cgo and a C compiler are found
+test: ## run all tests in random order, against the back ends that are found, with the race detector where cgo and a C compiler are
 	@race=-race; \
 	if ! why=$$($(GO) build -race runtime/cgo 2>&1); then \
 		race=; \
 		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
 	fi; \
-	set -x; $(GO) test $$race -shuffle=on $(TESTFLAGS) $(PKGS)
+	set -x; $(TESTRUN) $(GO) test $$race -shuffle=on $(TESTFLAGS) $(PKGS)
 
 check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
 

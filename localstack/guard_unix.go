@@ -35,7 +35,7 @@ const (
 type order struct {
 	Backend string
 	Variant string
-	Dir     string // the folder's folder
+	Dir     string // the run's folder; without a run the system's for temporary files
 }
 
 // The guard is the test binary before anything of it has run. It has to be an init: there is no other way into a
@@ -80,6 +80,10 @@ func (o order) run(ctx context.Context) (rundir.Endpoint, func() error) {
 		return rundir.Endpoint{Err: err.Error()}, func() error { return nil }
 	}
 	s := &site{dir: dir, variant: o.Variant}
+	// a server that runs as another user passes through
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return rundir.Endpoint{Err: err.Error()}, func() error { return os.RemoveAll(dir) }
+	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	e := backends[o.Backend].start(ctx, s)
@@ -128,14 +132,27 @@ func startGuard(o order, watch *os.File) (rundir.Endpoint, error) {
 	return e, nil
 }
 
-// process starts a program of the back end; the site's end ends it, with the signal sig. The program's output goes to a file,
-// the end of which Err tells.
+// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it to spare.
+func (s *site) scratch(memory uint64) (string, error) {
+	in := memoryDir(memory)
+	if memory == 0 || in == "" {
+		in = s.dir
+	}
+	dir, err := os.MkdirTemp(in, "onceq-")
+	if err == nil {
+		s.onClose(func() { os.RemoveAll(dir) })
+	}
+	return dir, err
+}
+
+// A process is a program of a back end.
 type process struct {
 	cmd  *exec.Cmd
 	log  *os.File
 	done chan struct{}
 }
 
+// run starts a program, which the site's end ends with the signal sig. Its output goes to a file, of which err tells the end.
 func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {

@@ -43,7 +43,16 @@ func startPostgres(ctx context.Context, s *site) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := cluster{bin: bin, dir: s.dir, password: rand.Text()}
+	// Making a database writes 300 files: 20 ms in memory, 300 ms on a slow disk.
+	var memory uint64 = 1 << 30
+	if s.variant == durable {
+		memory = 0
+	}
+	dir, err := s.scratch(memory)
+	if err != nil {
+		return "", err
+	}
+	c := cluster{bin: bin, dir: dir, password: rand.Text()}
 	if err := c.asWhom(); err != nil {
 		return "", err
 	}
@@ -56,7 +65,6 @@ func startPostgres(ctx context.Context, s *site) (string, error) {
 		if err == nil || try == 3 || ctx.Err() != nil {
 			return addr, err
 		}
-		s.close()
 	}
 }
 
@@ -180,7 +188,7 @@ func (c *cluster) serve(ctx context.Context, s *site) (string, error) {
 	}
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=",
-		"max_connections=300", "max_prepared_transactions=20", "jit=off",
+		"max_connections=300", "max_prepared_transactions=20", "jit=off", "max_wal_size=128MB", "min_wal_size=32MB",
 		// nothing outside the folder that a killed server could leave behind
 		"dynamic_shared_memory_type=mmap",
 	}
