@@ -1,0 +1,357 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT alone would wait for a row that an
+// open transaction has updated, such as a job that is just being completed. It still waits for another claim of the same
+// key that is being committed, and then leaves the row to it.
+const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
+	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
+SELECT g.scope, g.key, 'claimed', nextval('{fence}'), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
+	g.at + g.ttl * interval '1 microsecond', g.fingerprint, '', '', '', g.at, g.at, g.at
+FROM (SELECT u.*, clock_timestamp() AS at
+	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::text[], $7::text[], $8::bytea[])
+	WITH ORDINALITY AS u (scope, key, token, ttl, park, owner, message_id, fingerprint, ord)) g
+WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope = g.scope AND h.key = g.key)
+ORDER BY g.ord
+ON CONFLICT (scope, key) DO NOTHING
+RETURNING t.scope, t.key, t.fence, t.created`
+
+// readGiven reads the records under keys, but for those that the transaction itself has just written.
+const readGiven = `SELECT g.ord, clock_timestamp(), {columns}
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
+JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
+
+// changeRead writes records that were read before, where they are still the same and nobody holds their rows. A time is
+// given as microseconds from now; NULL leaves it, and one below 0 clears it.
+var changeRead = `WITH given AS MATERIALIZED (
+	SELECT u.*, clock_timestamp() AS at
+	FROM unnest($1::text[], $2::text[], $3::bigint[], $4::uuid[], $5::text[], $6::timestamptz[], $7::timestamptz[],
+		$8::text[], $9::boolean[], $10::uuid[], $11::integer[], $12::boolean[], $13::boolean[], $14::text[], $15::text[], $16::bytea[],
+		$17::boolean[], $18::text[], $19::text[], $20::text[],
+		$21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[])
+	WITH ORDINALITY AS u (scope, key, was_fence, was_token, was_status, was_updated, was_lease,
+		status, rises, token, attempt, started, park, owner, message_id, fingerprint,
+		anew, error_class, first_error, last_error,
+		lease_until, created, claimed_at, finished, expires, ord)
+), locked AS MATERIALIZED (
+	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+	WHERE t.fence = g.was_fence AND t.token = g.was_token AND t.status = g.was_status
+		AND t.updated = g.was_updated AND t.lease_until IS NOT DISTINCT FROM g.was_lease
+	FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, started = g.started IS TRUE,
+	fence = CASE WHEN g.rises THEN greatest(nextval('{fence}'), t.fence + 1) ELSE t.fence END,
+	policy = CASE WHEN g.park THEN 'park' ELSE 'rerun' END, owner = g.owner, message_id = g.message_id, fingerprint = g.fingerprint,
+	result = CASE WHEN g.anew THEN NULL ELSE t.result END, state = CASE WHEN g.anew THEN NULL ELSE t.state END,
+	error_class = g.error_class, first_error = g.first_error, last_error = g.last_error,
+	updated = g.at, ` +
+	fromNow("lease_until") + `, ` + fromNow("created") + `, ` + fromNow("claimed_at") + `, ` + fromNow("finished") + `, ` + fromNow("expires") + `
+FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+RETURNING g.ord, t.fence, g.at`
+
+func fromNow(column string) string {
+	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s >= 0 THEN g.at + g.%[1]s * interval '1 microsecond' END`, column)
+}
+
+// claimRounds bounds how often a claim looks again at a record that others change.
+const claimRounds = 4
+
+// claim is an entry of a claim on its way.
+type claim struct {
+	i   int // its place in the call
+	n   int // its place in the round
+	req *dedupe.ClaimRequest
+	// absent: there was no record, so the next round inserts one.
+	absent bool
+	// What was read, when, and what the table makes of it, to be written in the next round.
+	before, after dedupe.Record
+	now           time.Time
+	answer        dedupe.Claim
+}
+
+// Claim tries to win each key. Keys without a record are won, and records that stay as they are are answered, in
+// one round trip; records that the claim changes take another.
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	if err := s.ready(ctx, len(rs)); err != nil {
+		return nil, err
+	}
+	cs := make([]dedupe.Claim, len(rs))
+	valid := make([]int, 0, len(rs))
+	for i := range rs {
+		if err := rs[i].Validate(); err != nil {
+			cs[i].Err = fmt.Errorf("pgstore: %w", err)
+			continue
+		}
+		valid = append(valid, i)
+	}
+	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
+		pending := make([]*claim, len(part))
+		claims := make([]claim, len(part))
+		for n, i := range part {
+			claims[n] = claim{i: i, req: &rs[i], absent: true}
+			pending[n] = &claims[n]
+		}
+		if err := s.claim(ctx, pending, cs); err != nil {
+			return nil, err
+		}
+	}
+	return cs, nil
+}
+
+// claim answers claims of different keys.
+func (s *Store) claim(ctx context.Context, pending []*claim, cs []dedupe.Claim) error {
+	for round := 0; len(pending) > 0; round++ {
+		if round == claimRounds {
+			for _, c := range pending {
+				cs[c.i] = c.locked()
+			}
+			return nil
+		}
+		next, err := s.claimRound(ctx, pending, cs)
+		if err = s.explain(ctx, "Claim", err); errors.Is(err, dedupe.ErrBusy) {
+			for _, c := range pending {
+				cs[c.i] = dedupe.Claim{Err: err}
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		pending = next
+	}
+	return nil
+}
+
+// claimRound sends one round trip and answers what it decides; the rest goes into the next one.
+func (s *Store) claimRound(ctx context.Context, pending []*claim, cs []dedupe.Claim) ([]*claim, error) {
+	sent := time.Now()
+	var fresh, changed []*claim
+	for n, c := range pending {
+		c.n = n
+		if c.absent {
+			fresh = append(fresh, c)
+		} else {
+			changed = append(changed, c)
+		}
+	}
+	won, seen := make([]bool, len(pending)), make([]bool, len(pending))
+	scopes, keys := claimKeys(pending)
+	p := newPipeline()
+	if len(fresh) > 0 {
+		n := -1
+		s.insert(p, fresh, scopes, keys, len(fresh) == len(pending), func(scope, key string, fence int64, created time.Time) error {
+			for n++; n < len(fresh); n++ {
+				if q := fresh[n].req; q.Key.Key == key && q.Key.Scope == scope {
+					fresh[n].inserted(fence, created)
+					won[fresh[n].n] = true
+					return nil
+				}
+			}
+			return fmt.Errorf("the database inserted scope %q, key %q, which was not asked for", scope, key)
+		})
+	}
+	if len(changed) > 0 {
+		s.change(p, changed, func(n int, fence int64, now time.Time) {
+			changed[n].written(fence, now)
+			won[changed[n].n] = true
+		})
+	}
+	s.readRows(p, scopes, keys, func(n int, w *row) {
+		seen[n] = true
+		pending[n].read(w)
+	})
+	if err := p.run(ctx, s.db); err != nil {
+		return nil, err
+	}
+	next := pending[:0]
+	for n, c := range pending {
+		switch {
+		case won[n]:
+			if c.answer.Outcome == dedupe.Won {
+				c.answer.Lease.Deadline = sent.Add(c.req.TTL)
+			}
+			cs[c.i] = c.answer
+		case !seen[n]: // removed since the insertion looked
+			c.absent = true
+			next = append(next, c)
+		case c.answer.Err != nil || c.after.Status == 0:
+			cs[c.i] = c.answer
+		default:
+			next = append(next, c)
+		}
+	}
+	return next, nil
+}
+
+func claimKeys(cs []*claim) (scopes, keys any) {
+	var s, k array
+	for _, c := range cs {
+		s.text(c.req.Key.Scope)
+		k.text(c.req.Key.Key)
+	}
+	return s.arg(), k.arg()
+}
+
+// insert adds the insertion of fresh claims.
+func (s *Store) insert(p *pipeline, fresh []*claim, scopes, keys any, all bool, won func(scope, key string, fence int64, created time.Time) error) {
+	if !all {
+		scopes, keys = claimKeys(fresh)
+	}
+	var token, ttl, park, owner, message, print array
+	for _, c := range fresh {
+		token.token(&c.req.Token)
+		ttl.int(micros(c.req.TTL))
+		park.bool(c.req.Policy == dedupe.Park)
+		owner.text(clean(c.req.Owner))
+		message.text(clean(c.req.MessageID))
+		print.blob(c.req.Fingerprint)
+	}
+	var (
+		scope, key string
+		fence      int64
+		created    time.Time
+	)
+	targets := []any{&scope, &key, &fence, &created}
+	args := []any{scopes, keys, token.arg(), ttl.arg(), park.arg(), owner.arg(), message.arg(), print.arg()}
+	p.query(s.sql.insert, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		return won(scope, key, fence, created.UTC())
+	})
+}
+
+// inserted is the answer to a claim that has made the record.
+func (c *claim) inserted(fence int64, created time.Time) {
+	var r dedupe.Record
+	c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
+}
+
+// read asks the table what the record under the key means to the claim.
+func (c *claim) read(w *row) {
+	r, err := w.record(c.req.Key)
+	if err != nil {
+		c.answer = dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", err)}
+		return
+	}
+	c.absent, c.now = false, w.now
+	c.before, c.after = r, r
+	var changed bool
+	c.answer, changed = dedupe.ApplyClaim(&c.after, c.req, c.now, func() uint64 { return r.Fence + 1 })
+	if !changed {
+		c.after = dedupe.Record{}
+	}
+}
+
+// change adds the writing of what the table made of records that were read.
+func (s *Store) change(p *pipeline, changed []*claim, written func(n int, fence int64, now time.Time)) {
+	const columns = 25
+	a := make([]array, columns)
+	for _, c := range changed {
+		b, r := &c.before, &c.after
+		a[0].text(b.Key.Scope)
+		a[1].text(b.Key.Key)
+		a[2].int(int64(b.Fence))
+		a[3].token(&b.Token)
+		a[4].text(b.Status.String())
+		a[5].time(b.Updated)
+		a[6].time(b.LeaseUntil)
+		a[7].text(r.Status.String())
+		a[8].bool(r.Fence != b.Fence)
+		a[9].token(&r.Token)
+		a[10].int(int64(r.Attempt))
+		a[11].bool(r.Started)
+		a[12].bool(r.Policy == dedupe.Park)
+		a[13].text(clean(r.Owner))
+		a[14].text(clean(r.MessageID))
+		a[15].blob(r.Fingerprint)
+		// No claim writes a result or a state: it leaves both or, where it begins anew, drops both.
+		a[16].bool(r.Result == nil && b.Result != nil || r.State == nil && b.State != nil)
+		a[17].text(r.ErrClass)
+		a[18].text(r.FirstErr)
+		a[19].text(r.LastErr)
+		for n, t := range c.times() {
+			t.shift(&a[20+n], c.now)
+		}
+	}
+	args := make([]any, columns)
+	for i := range a {
+		args[i] = a[i].arg()
+	}
+	var (
+		ord, fence int64
+		now        time.Time
+	)
+	targets := []any{&ord, &fence, &now}
+	p.query(s.sql.change, args, func(rows pgx.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		written(int(ord)-1, fence, now.UTC())
+		return nil
+	})
+}
+
+// moment is a time of a record before and after a change.
+type moment struct{ before, after *time.Time }
+
+// times are those that changeRead takes, in its order.
+func (c *claim) times() [5]moment {
+	b, a := &c.before, &c.after
+	return [5]moment{
+		{&b.LeaseUntil, &a.LeaseUntil},
+		{&b.Created, &a.Created},
+		{&b.ClaimedAt, &a.ClaimedAt},
+		{&b.Finished, &a.Finished},
+		{&b.Expires, &a.Expires},
+	}
+}
+
+// shift tells the change as seen from now: the database counts it from when it writes.
+func (m moment) shift(a *array, now time.Time) {
+	switch {
+	case m.after.Equal(*m.before):
+		a.null()
+	case m.after.IsZero():
+		a.int(-1)
+	default:
+		a.int(micros(m.after.Sub(now)))
+	}
+}
+
+// written completes the answer with what the database has set.
+func (c *claim) written(fence int64, now time.Time) {
+	r := &c.after
+	for _, m := range c.times() {
+		if !m.after.Equal(*m.before) && !m.after.IsZero() {
+			*m.after = now.Add(m.after.Sub(c.now))
+		}
+	}
+	r.Fence, r.Updated = uint64(fence), now
+	if c.answer.Outcome == dedupe.Won {
+		c.answer.Lease.Fence, c.answer.Created = r.Fence, r.Created
+	}
+	if c.answer.Record != nil {
+		c.answer.Record = r.Clone()
+	}
+}
+
+// locked is the answer where a record was locked or changed in every round. A claimed one that stays locked is being
+// completed or taken over by somebody who lives; for all others, and for the caller's own claim, repeating is right.
+func (c *claim) locked() dedupe.Claim {
+	if r := &c.before; !c.absent && r.Status == dedupe.Claimed && r.Token != c.req.Token {
+		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt))}
+	}
+	return dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", dedupe.ErrBusy)}
+}

@@ -1,0 +1,189 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to done. It does not
+// know a job that is done already: a transaction tried again after a commit in doubt would have its effect twice.
+const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::bytea, error_class = '', first_error = '', last_error = '',
+	lease_until = NULL, updated = c.at, finished = c.at, expires = c.at + $2::bigint * interval '1 microsecond'
+FROM (SELECT clock_timestamp() AS at) c
+WHERE t.scope = $3::text AND t.key = $4::text AND t.token = $5::text::uuid AND t.status IN ('claimed', 'parked')`
+
+// Execer is the user's transaction, a [pgx.Tx]. A pool is refused, although it has the method: it would
+// commit each statement by itself; and so is a [*pgx.Conn] that is in no transaction.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN was run. A
+// [*sql.DB] is refused, although it has the method, and so is a conn of pgx/v5/stdlib without its BEGIN.
+type SQLExecer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are committed
+// together or not at all: exactly one effect, whatever crashes. tx must be in the store's own database. From
+// then on the worker never writes done itself; what it finds after the handler decides. A completion in a savepoint that
+// is rolled back is undone with it.
+//
+// From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy, which harms nobody: the lock is
+// the lease. Calls for other jobs never wait for it.
+//
+// Under REPEATABLE READ or SERIALIZABLE call it before anything else in tx: the worker's renewals change the row,
+// and a snapshot from before the last one makes PostgreSQL refuse (SQLSTATE 40001). The error says so.
+//
+// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 1 MiB is
+// [dedupe.ErrResultSize]. On any error roll back. [dedupe.ErrLeaseLost]: another claim has taken the key, this one is settled
+// already, or the worker claims in another store than this one. [dedupe.ErrBusy]: the server gave up waiting, because
+// of its lock_timeout or a deadlock, say; the transaction may be tried again.
+//
+// A transaction whose commit was in doubt may be tried again as a whole: when the first had committed, the second
+// CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
+// that error; the worker finds the job done.
+func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
+	return s.complete(ctx, "CompleteTx", job, result, func() error { return checkTx(tx) }, func(args []any) (int64, error) {
+		tag, err := tx.Exec(ctx, s.sql.finish, args...)
+		return tag.RowsAffected(), err
+	})
+}
+
+// CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for PostgreSQL.
+func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned, result any) error {
+	return s.complete(ctx, "CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(args []any) (int64, error) {
+		res, err := tx.ExecContext(ctx, s.sql.finish, args...)
+		if err != nil {
+			return 0, err
+		}
+		return res.RowsAffected()
+	})
+}
+
+func (s *Store) complete(ctx context.Context, call string, job dedupe.Owned, result any, check func() error, exec func(args []any) (int64, error)) error {
+	if job == nil {
+		return fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
+	}
+	lease := job.Lease()
+	if lease.Fence == 0 {
+		return fmt.Errorf("pgstore: %s: %w: the job was not claimed in a store", call, dedupe.ErrBadRequest)
+	}
+	job.Join()
+	if err := check(); err != nil {
+		return fmt.Errorf("pgstore: %s: %w", call, err)
+	}
+	if err := lease.Key.Validate(); err != nil {
+		return fmt.Errorf("pgstore: %s: %w", call, err)
+	}
+	stored, err := encode(result)
+	if err != nil {
+		return fmt.Errorf("pgstore: %s: %w", call, err)
+	}
+	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
+	n, err := exec([]any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.String()})
+	switch {
+	case err != nil:
+		return s.explainTx(call, err)
+	case n == 0:
+		return fmt.Errorf("pgstore: %s: roll back; the key was claimed anew, this claim is settled already, "+
+			"or this is not the worker's store: %w", call, dedupe.ErrLeaseLost)
+	}
+	return nil
+}
+
+// checkTx finds what is no transaction.
+func checkTx(tx Execer) error {
+	switch {
+	case tx == nil || isNil(tx):
+		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
+	case isPool(tx):
+		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
+			dedupe.ErrBadRequest, tx)
+	}
+	conn, _ := tx.(*pgx.Conn)
+	if c, ok := tx.(interface{ Conn() *pgx.Conn }); ok {
+		conn = c.Conn()
+	}
+	return checkConn(conn)
+}
+
+// isPool knows a *pgxpool.Pool, and what has it embedded, by a method that no transaction has.
+func isPool(tx any) bool {
+	_, ok := tx.(interface{ Reset() })
+	return ok
+}
+
+// checkConn finds the connection on which no transaction was begun, or on which it has ended.
+func checkConn(conn *pgx.Conn) error {
+	if conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		return fmt.Errorf("%w: tx is in no transaction, so that its statements are committed one by one; BEGIN first", dedupe.ErrBadRequest)
+	}
+	return nil
+}
+
+func checkSQL(tx SQLExecer) error {
+	switch tx := tx.(type) {
+	case nil:
+		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
+	case *sql.DB:
+		return fmt.Errorf("%w: tx is a *sql.DB, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
+			dedupe.ErrBadRequest)
+	case *sql.Conn:
+		if tx == nil {
+			break
+		}
+		var err error
+		_ = tx.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
+			if c, ok := driver.(interface{ Conn() *pgx.Conn }); ok {
+				err = checkConn(c.Conn())
+			}
+			return nil
+		})
+		return err
+	}
+	if isNil(tx) {
+		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
+	}
+	return nil
+}
+
+func encode(result any) ([]byte, error) {
+	var b []byte
+	switch r := result.(type) {
+	case nil:
+	case []byte:
+		b = r
+	default:
+		var err error
+		if b, err = json.Marshal(r); err != nil {
+			return nil, fmt.Errorf("the result cannot be written as JSON: %w", err)
+		}
+	}
+	return b, checkSize("the result", b)
+}
+
+// explainTx says what to do about an error within the user's transaction.
+func (s *Store) explainTx(call string, err error) error {
+	switch sqlState(err) {
+	case serializationFailure:
+		return fmt.Errorf("pgstore: %s: roll back; under REPEATABLE READ and SERIALIZABLE it must be the first statement of the "+
+			"transaction, for the worker's renewals change the row that it completes: %w: %w", call, dedupe.ErrBusy, err)
+	case deadlockDetected, lockNotAvailable, queryCanceled:
+		return fmt.Errorf("pgstore: %s: roll back, then try the transaction again: %w: %w", call, dedupe.ErrBusy, err)
+	case failedTransaction:
+		return fmt.Errorf("pgstore: %s: roll back; a statement before it has failed: %w", call, err)
+	case undefinedTable:
+		return fmt.Errorf("pgstore: %s: roll back: %w (is the transaction in the store's database, with its search_path, and has "+
+			"Migrate been run on table %s?)", call, err, s.sql.name)
+	}
+	return fmt.Errorf("pgstore: %s: roll back: %w", call, err)
+}

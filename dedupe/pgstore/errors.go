@@ -1,0 +1,68 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+type pgconnTag = pgconn.CommandTag
+
+// SQLSTATEs that have a meaning of their own here.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014" // statement_timeout, or an operator's pg_cancel_backend
+	undefinedTable       = "42P01"
+	readOnly             = "25006"
+	failedTransaction    = "25P02"
+)
+
+func sqlState(err error) string {
+	if pe := (*pgconn.PgError)(nil); errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
+}
+
+// isBusy tells whether the server has refused and rolled back because of others, so that repeating is right.
+func isBusy(err error) bool {
+	switch sqlState(err) {
+	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled:
+		return true
+	}
+	return false
+}
+
+// explain says what was being done, in a form that errors.Is and errors.As see through.
+func (s *Store) explain(ctx context.Context, what string, err error) error {
+	var bad *contentError
+	switch state := sqlState(err); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		// pgx does not always name it.
+		return fmt.Errorf("pgstore: %s: the outcome is unknown: %w: %w", what, ctx.Err(), err)
+	case isBusy(err):
+		return fmt.Errorf("pgstore: %s: nothing was written: %w: %w", what, dedupe.ErrBusy, err)
+	case state == undefinedTable:
+		return fmt.Errorf("pgstore: %s: %w (has Migrate been run on table %s?)", what, err, s.sql.name)
+	case state == readOnly:
+		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica?)", what, err)
+	case errors.As(err, &bad):
+		return fmt.Errorf("pgstore: %s: %w", what, err)
+	}
+	return fmt.Errorf("pgstore: %s: %w", what, err)
+}
+
+// isNil finds the nil pointer that hides in an interface: its methods panic.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}

@@ -1,0 +1,66 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	commitTx = `COMMIT`
+)
+
+// steady holds for the transaction. The statements look up each key in the primary key's index and nowhere else:
+// while the table is small and without statistics the planner likes to read it whole, and a prepared statement
+// would go on doing so as the table grows, for a minute or more.
+const steady = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), ` +
+	`set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true), ` +
+	`set_config('plan_cache_mode', 'force_generic_plan', true)`
+
+// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED, whatever the
+// role's or the database's default is: each of its statements must see what others have committed before it.
+type pipeline struct {
+	b pgx.Batch
+	// uncommitted is cleared when COMMIT was answered.
+	uncommitted bool
+}
+
+func newPipeline() *pipeline {
+	p := &pipeline{uncommitted: true}
+	p.b.Queue(beginTx)
+	p.b.Queue(steady)
+	return p
+}
+
+func (p *pipeline) exec(sql string, args ...any) { p.b.Queue(sql, args...) }
+
+// query adds a statement whose rows go to read, one call each. What read keeps holds only when run has succeeded.
+func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
+	p.b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := read(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// run sends the pipeline and reads the answers. An error of the statements means that nothing was written; any other
+// leaves that open.
+func (p *pipeline) run(ctx context.Context, db DB) error {
+	p.b.Queue(commitTx).Exec(func(tag pgconnTag) error {
+		if tag.String() != commitTx {
+			return fmt.Errorf("the transaction was rolled back: COMMIT was answered %s", tag)
+		}
+		p.uncommitted = false
+		return nil
+	})
+	err := db.SendBatch(ctx, &p.b).Close()
+	if err == nil && p.uncommitted {
+		err = fmt.Errorf("COMMIT was not answered")
+	}
+	return err
+}

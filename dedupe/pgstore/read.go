@@ -1,0 +1,262 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// listPage is how many rows List reads at a time, each page in a transaction of its own.
+const listPage = 500
+
+// Get reads records, in one round trip.
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.ready(ctx, len(ks)); err != nil {
+		return nil, err
+	}
+	found := make([]*dedupe.Record, len(ks))
+	at := make([]int, 0, len(ks))
+	for i := range ks {
+		if ks[i].Validate() == nil { // no other is there
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return found, nil
+	}
+	scopes, keys := keyArgs(at, func(i int) *dedupe.Key { return &ks[i] })
+	var bad error
+	p := newPipeline()
+	s.readRows(p, scopes, keys, func(n int, w *row) {
+		r, err := w.record(ks[at[n]])
+		switch {
+		case err != nil:
+			bad = errors.Join(bad, err)
+		case !r.Expired(w.now):
+			found[at[n]] = &r
+		}
+	})
+	if err := errors.Join(p.run(ctx, s.db), bad); err != nil {
+		return nil, s.explain(ctx, "Get", err)
+	}
+	return found, nil
+}
+
+// List goes through records in the order of scope, then key, byte by byte, a page at a time. Expired ones
+// are left out.
+func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		left := q.Limit
+		var last dedupe.Key
+		for {
+			n := listPage
+			if q.Limit > 0 {
+				n = min(n, left)
+			}
+			page, err := s.page(ctx, &q, last, n)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			left -= len(page)
+			if len(page) < n || q.Limit > 0 && left == 0 {
+				return
+			}
+			last = page[len(page)-1].Key
+		}
+	}
+}
+
+// page reads the n records after the key last.
+func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n int) ([]*dedupe.Record, error) {
+	if err := s.ready(ctx, 0); err != nil {
+		return nil, err
+	}
+	if q.Scope != "" && (dedupe.Key{Scope: q.Scope, Key: "any"}).Validate() != nil {
+		return nil, nil // no key has such a scope
+	}
+	var where strings.Builder
+	var args []any
+	add := func(cond string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			cond = strings.Replace(cond, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		where.WriteString(" AND " + cond)
+	}
+	where.WriteString("(t.expires IS NULL OR t.expires > clock_timestamp())")
+	if last != (dedupe.Key{}) {
+		add("(t.scope, t.key) > (?::text, ?::text)", last.Scope, last.Key)
+	}
+	if q.Scope != "" {
+		add("t.scope = ?::text", q.Scope)
+	}
+	if q.Prefix != "" {
+		addPrefix(add, q.Prefix)
+	}
+	if q.Status != 0 {
+		add("t.status = ?::text", q.Status.String())
+	}
+	if !q.Before.IsZero() {
+		add("t.updated < ?::timestamptz", q.Before)
+	}
+	add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
+	var page []*dedupe.Record
+	var bad error
+	w := new(row)
+	targets := w.listed()
+	p := newPipeline()
+	p.query("SELECT t.scope, t.key, "+columns+" FROM "+s.sql.table+" t WHERE "+where.String(), args, func(rows pgx.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		r, err := w.record(w.key)
+		bad = errors.Join(bad, err)
+		page = append(page, &r)
+		return nil
+	})
+	if err := errors.Join(p.run(ctx, s.db), bad); err != nil {
+		return nil, s.explain(ctx, "List", err)
+	}
+	return page, nil
+}
+
+// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared as bytes; the rest
+// narrows what is searched in the index.
+func addPrefix(add func(string, ...any), prefix string) {
+	text := prefix
+	for i, r := range prefix {
+		if _, size := utf8.DecodeRuneInString(prefix[i:]); r == 0 || r == utf8.RuneError && size == 1 {
+			text = prefix[:i]
+			break
+		}
+	}
+	if text != prefix {
+		add("substr(convert_to(t.key, 'UTF8'), 1, ?::integer) = ?::bytea", len(prefix), []byte(prefix))
+	}
+	if text == "" {
+		return
+	}
+	add("t.key >= ?::text", text)
+	if end := follower(text); end != "" {
+		add("t.key < ?::text", end)
+	}
+}
+
+// follower is the least text above all that begin with s; empty where there is none.
+func follower(s string) string {
+	for s != "" {
+		r, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+		switch {
+		case r == utf8.MaxRune:
+			continue
+		case r == 0xd7ff: // the surrogates behind it are no characters
+			r = 0xe000
+		default:
+			r++
+		}
+		return s + string(r)
+	}
+	return ""
+}
+
+// removeRead deletes records that were read before, where they are still the same and nobody holds their rows.
+const removeRead = `WITH locked AS MATERIALIZED (
+	SELECT g.ord, t.scope, t.key FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::timestamptz[])
+		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
+	JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+	WHERE t.fence = g.fence AND t.status = g.status AND t.updated = g.updated
+	FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM {table} t USING locked g WHERE t.scope = g.scope AND t.key = g.key
+RETURNING g.ord`
+
+// Forget removes records; the fence survives them. It waits for no row: where a transaction holds one, or somebody
+// changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
+func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	if err := s.ready(ctx, len(fs)); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(fs))
+	valid := make([]int, 0, len(fs))
+	for i := range fs {
+		if err := fs[i].Key.Validate(); err != nil {
+			errs[i] = fmt.Errorf("pgstore: %w", err)
+			continue
+		}
+		valid = append(valid, i)
+	}
+	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &fs[i].Key }, func(int) int { return 0 }) {
+		err := s.explain(ctx, "Forget", s.forget(ctx, part, fs, errs))
+		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
+			return nil, err
+		}
+		for _, i := range part {
+			if err != nil {
+				errs[i] = err
+			}
+		}
+	}
+	return errs, nil
+}
+
+// forget reads the records of the entries at, of different keys, and removes those that it may.
+func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, errs []error) error {
+	scopes, keys := keyArgs(at, func(i int) *dedupe.Key { return &fs[i].Key })
+	var gone []int
+	var scope, key, fence, status, updated array
+	answers := make([]error, len(at))
+	p := newPipeline()
+	s.readRows(p, scopes, keys, func(n int, w *row) {
+		f := &fs[at[n]]
+		r, err := w.record(f.Key)
+		remove := false
+		if err == nil {
+			remove, err = dedupe.ApplyForget(&r, f, w.now)
+		}
+		if err != nil {
+			answers[n] = fmt.Errorf("pgstore: Forget: %w", err)
+		}
+		if remove {
+			gone = append(gone, n)
+			scope.text(f.Key.Scope)
+			key.text(f.Key.Key)
+			fence.int(int64(r.Fence))
+			status.text(r.Status.String())
+			updated.time(r.Updated)
+		}
+	})
+	if err := p.run(ctx, s.db); err != nil {
+		return err
+	}
+	if len(gone) > 0 {
+		done := make([]bool, len(gone))
+		p = newPipeline()
+		p.query(s.sql.remove, []any{scope.arg(), key.arg(), fence.arg(), status.arg(), updated.arg()}, mark1(done))
+		if err := p.run(ctx, s.db); err != nil {
+			return err
+		}
+		for m, n := range gone {
+			if !done[m] {
+				answers[n] = fmt.Errorf("pgstore: Forget: %w", dedupe.ErrBusy)
+			}
+		}
+	}
+	for n, i := range at {
+		errs[i] = answers[n]
+	}
+	return nil
+}

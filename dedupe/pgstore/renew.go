@@ -1,0 +1,142 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
+// [dedupe.RenewTable] tell.
+const renewOwn = `WITH given AS MATERIALIZED (
+	SELECT u.*, clock_timestamp() AS at
+	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::bytea[])
+	WITH ORDINALITY AS u (scope, key, token, ttl, started, state, ord)
+), locked AS MATERIALIZED (
+	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+	WHERE t.token = g.token AND t.status = 'claimed'
+	FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at + g.ttl * interval '1 microsecond'), updated = g.at,
+	started = t.started OR g.started IS TRUE, state = coalesce(g.state, t.state)
+FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+RETURNING g.ord`
+
+// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the answer is
+// [dedupe.ErrBusy].
+func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if err := s.ready(ctx, len(ns)); err != nil {
+		return nil, err
+	}
+	as := make([]dedupe.Renewed, len(ns))
+	valid := make([]int, 0, len(ns))
+	for i := range ns {
+		if err := cmp.Or(ns[i].Validate(), checkSize("Renewal.State", ns[i].State)); err != nil {
+			as[i].Err = fmt.Errorf("pgstore: %w", err)
+			continue
+		}
+		valid = append(valid, i)
+	}
+	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &ns[i].Key }, func(i int) int { return len(ns[i].State) }) {
+		err := s.explain(ctx, "Renew", s.renew(ctx, part, ns, as))
+		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
+			return nil, err
+		}
+		for _, i := range part {
+			if err != nil {
+				as[i] = dedupe.Renewed{Err: err}
+			}
+		}
+	}
+	return as, nil
+}
+
+// renew sends the renewals at, of different keys.
+func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []dedupe.Renewed) error {
+	sent := time.Now()
+	key := func(i int) *dedupe.Key { return &ns[i].Key }
+	scopes, keys := keyArgs(at, key)
+	var token, ttl, started, state array
+	for _, i := range at {
+		token.token(&ns[i].Token)
+		ttl.int(micros(ns[i].TTL))
+		started.bool(ns[i].Started)
+		state.blob(ns[i].State)
+	}
+	done, errs := make([]bool, len(at)), make([]error, len(at))
+	p := newPipeline()
+	args := []any{scopes, keys, token.arg(), ttl.arg(), started.arg(), state.arg()}
+	p.query(s.sql.renew, args, mark1(done))
+	s.readTokens(p, scopes, keys, at, key, func(n int, r dedupe.Record, err error) {
+		if err == nil {
+			// What may be renewed, and was not, is locked, or was when the update came by.
+			if err = dedupe.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
+				err = dedupe.ErrBusy
+			}
+		}
+		errs[n] = fmt.Errorf("pgstore: Renew: %w", err)
+	})
+	if err := p.run(ctx, s.db); err != nil {
+		return err
+	}
+	for n, i := range at {
+		switch {
+		case done[n]:
+			as[i] = dedupe.Renewed{Deadline: sent.Add(ns[i].TTL)}
+		case errs[n] != nil:
+			as[i] = dedupe.Renewed{Err: errs[n]}
+		default: // no record
+			as[i] = dedupe.Renewed{Err: fmt.Errorf("pgstore: Renew: %w", dedupe.ErrLeaseLost)}
+		}
+	}
+	return nil
+}
+
+// mark1 marks the entries whose numbers, from 1, are read.
+func mark1(done []bool) func(pgx.Rows) error {
+	var ord int64
+	targets := []any{&ord}
+	return func(rows pgx.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		done[ord-1] = true
+		return nil
+	}
+}
+
+// readState reads what decides a renewal or a settlement, but for the rows that the transaction has just written.
+const readState = `SELECT g.ord, t.token, t.status
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
+JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
+
+// readTokens adds the reading of token and status under the keys of the entries at. read is given each with its place
+// in at.
+func (s *Store) readTokens(p *pipeline, scopes, keys any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
+	var (
+		ord    int64
+		r      dedupe.Record
+		status string
+	)
+	targets := []any{&ord, (*[16]byte)(&r.Token), &status}
+	p.query(s.sql.readState, []any{scopes, keys}, func(rows pgx.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		n := int(ord) - 1
+		r.Key = *key(at[n])
+		var err error
+		if r.Status, err = dedupe.ParseStatus(status); err != nil {
+			err = &contentError{r.Key, fmt.Sprintf("unknown status %q", status)}
+		}
+		read(n, r, err)
+		return nil
+	})
+}

@@ -1,0 +1,157 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
+// caller has a late word. The others are decided by what is read after it.
+const settleOwn = `WITH given AS MATERIALIZED (
+	SELECT u.*, clock_timestamp() AS at
+	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bytea[], $7::text[], $8::text[], $9::boolean[])
+	WITH ORDINALITY AS u (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
+), locked AS MATERIALIZED (
+	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+	WHERE t.token = g.token AND (t.status = 'claimed' OR t.status = 'parked' AND g.status <> 'parked')
+	FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
+	finished = CASE WHEN g.status <> 'released' THEN g.at END,
+	expires = CASE WHEN g.status <> 'parked' THEN g.at + g.retain * interval '1 microsecond' END,
+	result = CASE WHEN g.status = 'done' THEN g.result ELSE t.result END,
+	started = t.started AND g.status <> 'released',
+	attempt = CASE WHEN g.status = 'released' AND g.uncounted THEN greatest(0, t.attempt - 1) ELSE t.attempt END,
+	error_class = CASE WHEN g.status = 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
+	last_error = CASE WHEN g.status = 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
+	first_error = CASE WHEN g.status = 'done' THEN '' WHEN t.first_error = '' THEN coalesce(g.error_text, '') ELSE t.first_error END
+FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+RETURNING g.ord`
+
+// lockRow waits for the row, and so for the transaction that holds it.
+const lockRow = `SELECT FROM {table} t WHERE t.scope = $1 AND t.key = $2 FOR UPDATE OF t`
+
+// patience bounds the wait on the server, so that it is not the client that gives up: that would cost the connection.
+const patience = `SELECT set_config('lock_timeout', $1, true)`
+
+// Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the answer is
+// [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each waits for its row
+// until ctx's deadline: only the end of the user's transaction tells what became of the job.
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if err := s.ready(ctx, len(ss)); err != nil {
+		return nil, err
+	}
+	as := make([]dedupe.Settled, len(ss))
+	plain := make([]int, 0, len(ss))
+	var joined []int
+	for i := range ss {
+		err := cmp.Or(ss[i].Validate(), checkSize("Settlement.Result", ss[i].Result))
+		switch {
+		case err != nil:
+			as[i].Err = fmt.Errorf("pgstore: %w", err)
+		case ss[i].Joined:
+			joined = append(joined, i)
+		default:
+			plain = append(plain, i)
+		}
+	}
+	parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
+	for _, i := range joined {
+		parts = append(parts, []int{i})
+	}
+	for _, part := range parts {
+		err := s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
+		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
+			return nil, err
+		}
+		for _, i := range part {
+			if err != nil {
+				as[i] = dedupe.Settled{Err: err}
+			}
+		}
+	}
+	return as, nil
+}
+
+// settle sends the settlements at: of different keys, or one that is joined.
+func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as []dedupe.Settled) error {
+	key := func(i int) *dedupe.Key { return &ss[i].Key }
+	scopes, keys := keyArgs(at, key)
+	done, answers := make([]bool, len(at)), make([]dedupe.Settled, len(at))
+	p := newPipeline()
+	first := &ss[at[0]]
+	if first.Joined {
+		if limit := lockTimeout(ctx); limit != "" {
+			p.exec(patience, limit)
+		}
+		p.exec(s.sql.lock, first.Key.Scope, first.Key.Key)
+	}
+	if !first.Joined || first.To != dedupe.Done {
+		p.query(s.sql.settle, settleArgs(scopes, keys, at, ss), mark1(done))
+	}
+	s.readTokens(p, scopes, keys, at, key, func(n int, r dedupe.Record, err error) {
+		a, changed := dedupe.ApplySettle(&r, &ss[at[n]], time.Time{})
+		switch {
+		case err != nil:
+			a = dedupe.Settled{Err: err}
+		case changed: // it could have been written, and was not: the row is locked, or was
+			a = dedupe.Settled{Err: dedupe.ErrBusy}
+		}
+		if a.Err != nil {
+			a.Err = fmt.Errorf("pgstore: Settle: %w", a.Err)
+		}
+		answers[n] = a
+	})
+	if err := p.run(ctx, s.db); err != nil {
+		return err
+	}
+	for n, i := range at {
+		switch {
+		case done[n]:
+			as[i] = dedupe.Settled{Status: ss[i].To}
+		case answers[n] != dedupe.Settled{}:
+			as[i] = answers[n]
+		default: // no record
+			as[i] = dedupe.Settled{Err: fmt.Errorf("pgstore: Settle: %w", dedupe.ErrLeaseLost)}
+		}
+	}
+	return nil
+}
+
+func settleArgs(scopes, keys any, at []int, ss []dedupe.Settlement) []any {
+	var token, status, retain, result, class, text, uncounted array
+	for _, i := range at {
+		t := &ss[i]
+		token.token(&t.Token)
+		status.text(t.To.String())
+		retain.int(micros(cmp.Or(t.Retain, dedupe.DefaultRetention)))
+		result.blob(t.Result)
+		if t.ErrClass == "" && t.ErrText == "" {
+			class.null() // leaves both as they are
+			text.null()
+		} else {
+			class.text(clean(t.ErrClass))
+			text.text(clean(t.ErrText))
+		}
+		uncounted.bool(t.Uncounted)
+	}
+	return []any{
+		scopes, keys, token.arg(), status.arg(), retain.arg(), result.arg(), class.arg(), text.arg(), uncounted.arg(),
+	}
+}
+
+// lockTimeout is the time until ctx ends, less what the answer needs; empty where it does not end.
+func lockTimeout(ctx context.Context) string {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ""
+	}
+	left := time.Until(end)
+	left -= min(left/5, 250*time.Millisecond)
+	return fmt.Sprintf("%dms", max(1, left.Milliseconds()))
+}

@@ -1,0 +1,160 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	// maxBatch keeps one statement short enough for its neighbours on the server.
+	maxBatch = 500
+	// maxResult is far below what PostgreSQL holds; a result is read with each duplicate.
+	maxResult = 1 << 20
+	// maxBytes of results or states go out in one statement.
+	maxBytes = 8 << 20
+)
+
+// DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called from many
+// goroutines.
+//
+// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
+type DB interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Options tune a [Store]. The zero value and nil are usable.
+type Options struct {
+	// Table is the name of the table of records, alone or with its schema ("jobs.records"); the index and the
+	// sequence of fences beside it are named after it. Each part has letters, digits and underscores, no digit
+	// first, and at most 48 bytes; case counts. Without a schema the connection's search_path decides, so that all
+	// connections, those of [Store.CompleteTx] too, must have the same. Default "onceq_dedupe".
+	Table string
+}
+
+// Store keeps records in a PostgreSQL table. Make one with [New].
+type Store struct {
+	db     DB
+	sql    statements
+	closed atomic.Bool
+}
+
+var _ dedupe.Store = (*Store)(nil)
+
+// New returns a store in the database of db, a pool. It does no I/O: call [Store.Migrate] before the first use.
+func New(db DB, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	if err := checkPool(db); err != nil {
+		return nil, err
+	}
+	schema, table, err := splitTable(cmp.Or(o.Table, defaultTable))
+	if err != nil {
+		return nil, err
+	}
+	return &Store{db: db, sql: newStatements(schema, table)}, nil
+}
+
+// checkPool finds what only one goroutine at a time may use.
+func checkPool(db DB) error {
+	switch db.(type) {
+	case nil:
+		return fmt.Errorf("pgstore: New: %w: db is nil", dedupe.ErrBadRequest)
+	case *pgx.Conn, interface{ Conn() *pgx.Conn }:
+		return fmt.Errorf("pgstore: New: %w: db is a %T, one connection, which calls from many goroutines cannot share; "+
+			"give it a *pgxpool.Pool", dedupe.ErrBadRequest, db)
+	}
+	if isNil(db) {
+		return fmt.Errorf("pgstore: New: %w: db is a nil %T", dedupe.ErrBadRequest, db)
+	}
+	return nil
+}
+
+// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on, and the pool stays open,
+// for it is the user's. It may be called more than once.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// Limits says what the store can hold.
+func (s *Store) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true}
+}
+
+// ready tells why a call of n entries cannot begin.
+func (s *Store) ready(ctx context.Context, n int) error {
+	if s.closed.Load() {
+		return fmt.Errorf("pgstore: %w", dedupe.ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("pgstore: nothing was written: %w", err)
+	}
+	if n > maxBatch {
+		return fmt.Errorf("pgstore: %w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, maxBatch)
+	}
+	return nil
+}
+
+func checkSize(field string, b []byte) error {
+	if len(b) > maxResult {
+		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), maxResult)
+	}
+	return nil
+}
+
+// arrange divides the entries at, by position, into statements. In each one a key stands once, in the order of
+// the keys, so that no two statements wait for each other in opposite orders, and the blobs are of a size that the
+// server takes. Where a key comes again, its entries keep their order.
+func arrange(at []int, key func(i int) *dedupe.Key, size func(i int) int) [][]int {
+	compare := func(a, b int) int { return compareKeys(key(a), key(b)) }
+	if !slices.IsSortedFunc(at, compare) {
+		slices.SortStableFunc(at, compare)
+	}
+	var parts [][]int
+	for len(at) > 0 {
+		part, again := at[:0:0], []int(nil)
+		bytes := 0
+		for n, i := range at {
+			if n > 0 && *key(at[n-1]) == *key(i) {
+				again = append(again, i)
+				continue
+			}
+			if bytes += size(i); bytes > maxBytes && len(part) > 0 {
+				parts, part, bytes = append(parts, part), nil, size(i)
+			}
+			if part == nil {
+				part = make([]int, 0, len(at)-n)
+			}
+			part = append(part, i)
+		}
+		parts, at = append(parts, part), again
+	}
+	return parts
+}
+
+func compareKeys(a, b *dedupe.Key) int {
+	if a.Scope != b.Scope {
+		return strings.Compare(a.Scope, b.Scope)
+	}
+	return strings.Compare(a.Key, b.Key)
+}
+
+// micros is a duration as the statements take it, rounded up: what was granted is never cut.
+func micros(d time.Duration) int64 {
+	n := d / time.Microsecond
+	if d%time.Microsecond > 0 {
+		n++
+	}
+	return int64(n)
+}
