@@ -29,6 +29,14 @@ func (p *Processor) begin(rs []*run) {
 			p.finish(r, Disposition{Action: Leave}, "no-message")
 			continue
 		}
+		if r.f.o.do != nil { // a Do knows its key
+			send = append(send, r)
+			continue
+		}
+		if p.doOnly {
+			p.refuseDelivery(r)
+			continue
+		}
 		if left := early(r.job.Message, now); left > 0 {
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
@@ -271,6 +279,9 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 // so that the receives stay few however long it takes. It is nobody's failure.
 func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 	r.outcome = dedupe.InProgress
+	if t := r.f.o.do; t != nil {
+		t.inWait, t.age = c.Left, c.Age
+	}
 	if r.f.o.takeover != nil && r.f.o.takeover(r) {
 		p.finish(r, Disposition{Action: Leave}, "handed-over")
 		return
@@ -282,6 +293,9 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 // unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
 // answer was lost is recognised.
 func (p *Processor) unanswered(r *run, err error) {
+	if t := r.f.o.do; t != nil {
+		t.unanswered(err)
+	}
 	if r.tries++; r.tries == 2 {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))

@@ -91,14 +91,14 @@ func checkScope(field, s string) error {
 
 // ProcessorConfig is everything that does not depend on how messages arrive.
 type ProcessorConfig struct {
-	// Handler is a *Mux, or one handler for all messages. Required.
+	// Handler is a *Mux, or one handler for all messages. Required, except in a Processor that is for Do only.
 	Handler Handler
 	// Store records the idempotency keys. Required; NoStore says aloud that there is none.
 	Store dedupe.Store
 	// Scope separates the keys of this kind of work from all others in the store. Required; at most
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
-	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own redrive.
+	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the queue's own redrive.
 	DeadLetter broker.Sender
 	// Key finds a message's idempotency key. Default: Meta.Key, else Meta.ID; a message of a foreign
 	// producer has neither and needs this function. An empty Scope in its answer means the default. An

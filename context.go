@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -16,6 +17,8 @@ type lazyContext struct {
 	cause  error
 	real   *realContext
 	closed bool // who had it has returned
+
+	foreign bool // the cause came from outside, and means nothing to the core
 }
 
 // realContext is what most contexts do without.
@@ -56,10 +59,13 @@ func (c *lazyContext) Deadline() (time.Time, bool) {
 	return c.real.deadline, !c.real.deadline.IsZero()
 }
 
+// setDeadline says when the context will end. The earliest of several counts.
 func (c *lazyContext) setDeadline(t time.Time) {
 	c.mu.Lock()
-	c.more().deadline = t
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if r := c.more(); r.deadline.IsZero() || t.Before(r.deadline) {
+		r.deadline = t
+	}
 }
 
 // Done makes the real context.
@@ -123,10 +129,36 @@ func (c *lazyContext) end(cause error) {
 	c.cut(cause)
 }
 
-// endedBy is the cause with which the context was cancelled, or nil.
+// endForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
+// job: a handler that calls Do passes on what ended it.
+func (c *lazyContext) endForeign(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return
+	}
+	c.cause, c.foreign = cause, true
+	c.cut(cause)
+}
+
+// because is the cause as it was given, for the user to see.
+func (c *lazyContext) because() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// endedBy is the cause with which the context was cancelled, or nil. One from outside has its text only.
 func (c *lazyContext) endedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.known()
+}
+
+func (c *lazyContext) known() error {
+	if c.foreign {
+		return errors.New(safeText(c.cause))
+	}
 	return c.cause
 }
 
@@ -136,5 +168,5 @@ func (c *lazyContext) close() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	c.cut(context.Canceled)
-	return c.cause
+	return c.known()
 }

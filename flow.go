@@ -49,6 +49,7 @@ type flowOptions struct {
 	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
 	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
+	do       *try            // the one run is a Do's; nil = deliveries
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
 }
 

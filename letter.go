@@ -27,6 +27,10 @@ func (keepInQueue) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
 // acks the message only then.
 func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
 	r.verdict.class, r.verdict.text = class, text
+	if r.f.o.do != nil { // its caller is told
+		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
+		return
+	}
 	if p.holdsBack(r) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", class), slog.String("error", text))

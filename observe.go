@@ -19,7 +19,7 @@ type TimingRecord struct {
 	Key   dedupe.Key
 	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
 	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, unsettled,
-	// abandoned, no-message or stale; a message that could not be claimed has the class of its dead letter.
+	// abandoned, no-message, no-handler or stale; a message that could not be claimed has the class of its dead letter.
 	Outcome string
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
@@ -69,6 +69,9 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 }
 
 func (p *Processor) observeEnd(r *run) {
+	if t := r.f.o.do; t != nil && r.outcome == dedupe.InProgress && t.c.waits(time.Now()) {
+		return // it asks again: one record for a call
+	}
 	level := slog.LevelInfo
 	if r.verdict.class != "" {
 		level = slog.LevelWarn

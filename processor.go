@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type Processor struct {
 	visibility time.Duration       // of the deliveries that the manager extends
 	most       broker.Limits       // of the queue whose deliveries the manager extends
 	keep       bool                // DeadLetter is KeepInQueue
+	doOnly     bool                // there is no Handler
+	misused    sync.Once           // it was given deliveries all the same
+	flights    flights             // of Do
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]
@@ -37,13 +41,37 @@ const (
 	letterFlight = 2
 )
 
-// NewProcessor validates the configuration; it does no I/O.
+// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs neither Handler nor
+// DeadLetter; given deliveries, it hands them back and logs an error, once.
 func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	c = c.withDefaults()
+	doOnly := isNil(c.Handler) && isNil(c.DeadLetter)
+	if doOnly {
+		c.Handler, c.DeadLetter = noHandler{}, KeepInQueue
+	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return newProcessor(c, c.Lease, broker.Limits{})
+	p, err := newProcessor(c, c.Lease, broker.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	p.doOnly = doOnly
+	return p, nil
+}
+
+type noHandler struct{}
+
+func (noHandler) Handle(context.Context, *Job) error {
+	return classed(ClassNoHandler, "onceq: the Processor has no Handler")
+}
+
+// refuseDelivery hands back what was delivered to a Processor that is for Do only.
+func (p *Processor) refuseDelivery(r *run) {
+	p.misused.Do(func() {
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
+	})
+	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, ClassNoHandler)
 }
 
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*Processor, error) {

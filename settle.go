@@ -28,7 +28,7 @@ const longest = time.Duration(1<<63 - 1)
 
 // holdsBack tells whether what would be a dead letter stays in the queue instead.
 func (p *Processor) holdsBack(r *run) bool {
-	return p.keep || p.c.HoldGroup && r.grouped()
+	return r.f.o.do == nil && (p.keep || p.c.HoldGroup && r.grouped())
 }
 
 func (p *Processor) settleQueue(r *run) queueOfRuns {
@@ -134,6 +134,9 @@ func releasedAs(v *verdict) string {
 func (p *Processor) unsettled(r *run, err error) {
 	if r.isOver() {
 		return
+	}
+	if t := r.f.o.do; t != nil {
+		t.unanswered(err)
 	}
 	r.tries++
 	pause := backoffStep(int(r.tries))

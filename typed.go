@@ -39,15 +39,30 @@ func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) H
 		if err != nil {
 			return err
 		}
-		b, err := json.Marshal(result)
-		if err != nil {
-			return Permanent(classed(ClassResult, "onceq: the result does not encode: %w", err))
-		}
-		if err := j.SetResult(b); err != nil {
-			return Permanent(&classError{ClassResult, err})
-		}
-		return nil
+		return keep(j, result)
 	})
+}
+
+// keep stores v with the key. Its failure is for good: the effect has happened.
+func keep(j *Job, v any) error {
+	b, err := guard2(func() ([]byte, error) { return json.Marshal(v) })
+	if err != nil {
+		return Permanent(classed(ClassResult, "onceq: the result does not encode: %w", err))
+	}
+	if err := j.SetResult(b); err != nil {
+		return Permanent(&classError{ClassResult, err})
+	}
+	return nil
+}
+
+func decodeResult[R any](k dedupe.Key, b []byte) (v R, err error) {
+	if b == nil {
+		return v, nil
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return v, classed(ClassResult, "onceq: the result of %v does not decode into %T: %w", k, v, err)
+	}
+	return v, nil
 }
 
 func decode[T any](j *Job) (v T, err error) {
@@ -74,10 +89,8 @@ func Result[R any](ctx context.Context, s dedupe.Store, k dedupe.Key) (v R, st d
 		return v, 0, nil
 	}
 	r := rs[0]
-	if r.Status == dedupe.Done && r.Result != nil {
-		if err := json.Unmarshal(r.Result, &v); err != nil {
-			return v, r.Status, fmt.Errorf("onceq: the result of %v does not decode into %T: %w", k, v, err)
-		}
+	if r.Status == dedupe.Done {
+		v, err = decodeResult[R](k, r.Result)
 	}
-	return v, r.Status, nil
+	return v, r.Status, err
 }

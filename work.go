@@ -33,18 +33,32 @@ func (p *Processor) work(r *run) {
 	e := ending{parks: parks, attempt: r.job.Attempt, most: int(r.opts.most)}
 	returned := false
 	defer func() {
+		var v any
 		if !returned {
 			e.panicked = true
-			if v := recover(); v != nil {
+			if v = recover(); v != nil {
 				e.err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
 			} else {
 				e.err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
 			}
 		}
 		p.handled(r, &e)
+		if t := r.f.o.do; t != nil && !returned {
+			<-t.ended
+			if v != nil {
+				panic(v) // it is the caller's of Do, and its stack is still there
+			}
+		}
 	}()
-	e.err = p.c.Handler.Handle(p.observeStart(r), &r.job)
+	e.err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
 	returned = true
+}
+
+func (p *Processor) handlerOf(r *run) Handler {
+	if t := r.f.o.do; t != nil {
+		return t
+	}
+	return p.c.Handler
 }
 
 // mayStart ends a run whose handler must not begin any more.

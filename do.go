@@ -1,0 +1,223 @@
+package onceq
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// DoOptions say how one call of [Do] goes. The zero value and nil are usable.
+type DoOptions struct {
+	// Fingerprint is a digest of the request. A call whose key is known with another one gets a
+	// *[MismatchError]. nil = not compared.
+	Fingerprint []byte
+	// Wait is how long the call waits for another run of its key to end, to take its result. 0 = not at all: it
+	// gets an *[InProgressError] at once. Runs through the same Processor are waited for without asking the store;
+	// those of other processes by asking it seldom, every 2 s or so for a long one.
+	Wait time.Duration
+	// Timeout bounds the run of f; 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its end f's context is
+	// cancelled with the cause ErrTimeout.
+	Timeout time.Duration
+	// Interrupted says what becomes of the key when the process dies, or the run is cut off, after f has begun:
+	// dedupe.Rerun (the default), the next call runs f again; or dedupe.Park, later calls get a *[ParkedError].
+	// Park wins: where the Processor's Defaults say Park, this cannot undo it.
+	Interrupted dedupe.Policy
+	// Reopen tries a failed or parked key again: it is the Fence of the *[FailedError] or *[ParkedError] that a
+	// call got, and wins exactly that failure, once. On any other state of the key it changes nothing. It is an
+	// operator's word that the cause is mended, or that a parked effect has not happened; never set it blindly. 0 = none.
+	Reopen uint64
+}
+
+func (o *DoOptions) check() error {
+	switch {
+	case o.Wait < 0:
+		return badConfig("DoOptions.Wait", "%v is negative", o.Wait)
+	case o.Timeout < 0:
+		return badConfig("DoOptions.Timeout", "%v is negative", o.Timeout)
+	case o.Timeout > 0 && o.Timeout < minJobTimeout:
+		return badConfig("DoOptions.Timeout", "%v is below %v; is its unit missing?", o.Timeout, minJobTimeout)
+	case o.Interrupted > dedupe.Park:
+		return badConfig("DoOptions.Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
+	}
+	return nil
+}
+
+// Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. What f returns is recorded with
+// the key, as JSON, and later calls get it without a run; concurrent calls of one key, in any process, get one run.
+// An empty k.Scope means that of the Processor, which needs neither Handler nor DeadLetter for Do.
+//
+// f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its cause, and ends with
+// the cause [ErrLeaseLost] when the key is lost to another. The claim is renewed while f runs. How f ended is
+// recorded even when ctx has ended, for up to SettleTimeout:
+//
+//   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
+//   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
+//     The caller gets f's own error.
+//   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See DoOptions.Reopen. So fails, class "result", a
+//     result that does not encode, or is larger than the store takes: its effect has happened and is not repeated. This one
+//     caller gets the result, with the error.
+//   - a panic, or runtime.Goexit: as an error, class "panic"; then it goes on to the caller.
+//   - under Park, cut off by ctx, Timeout or a panic: parked. The caller and later calls get a *[ParkedError].
+//
+// A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the result that f returns.
+//
+// The errors of Do's own say what is known. f has not run in this call after an *[InProgressError], *[MismatchError],
+// *[NotRunError], and, where another call found out, a *[FailedError] or *[ParkedError]. After an *[UnsettledError] it has, and
+// that is not recorded. Without a store it answers [ErrNoStore].
+func Do[R any](ctx context.Context, p *Processor, k dedupe.Key, o *DoOptions, f func(ctx context.Context, j *Job) (R, error)) (R, error) {
+	var v R
+	if f == nil {
+		return v, badConfig("Do", "f is nil")
+	}
+	c, err := newCall(p, k, o)
+	if err != nil {
+		return v, err
+	}
+	c.f = func(ctx context.Context, j *Job) error {
+		var err error
+		if v, err = f(ctx, j); err != nil {
+			return err
+		}
+		return keep(j, v)
+	}
+	a := c.do(ctx)
+	if a.stored {
+		return decodeResult[R](c.key, a.result)
+	}
+	return v, a.err
+}
+
+// call is one call of Do.
+type call struct {
+	p     *Processor
+	key   dedupe.Key
+	o     DoOptions
+	opts  jobOptions
+	f     func(context.Context, *Job) error
+	until time.Time // how long another run is waited for
+}
+
+func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
+	c := &call{p: p, key: k}
+	if o != nil {
+		c.o = *o
+	}
+	if p == nil {
+		return nil, badConfig("Do", "the Processor is nil")
+	}
+	if p.c.Store == NoStore {
+		return nil, ErrNoStore
+	}
+	d := &p.c.Defaults
+	c.key.Scope = cmp.Or(k.Scope, d.Scope, p.c.Scope)
+	if err := c.key.Validate(); err != nil {
+		return nil, err
+	}
+	if err := c.o.check(); err != nil {
+		return nil, err
+	}
+	c.opts = jobOptions{
+		most: -1, policy: max(c.o.Interrupted, d.Interrupted), timeout: cmp.Or(c.o.Timeout, d.Timeout),
+		backoff: func(int, error) time.Duration { return 0 }, // the next call need not wait
+	}
+	c.until = time.Now().Add(c.o.Wait)
+	return c, nil
+}
+
+// answer is what a call gets.
+type answer struct {
+	err    error
+	stored bool   // result is what the store keeps
+	result []byte // of JSON; nil = none is kept
+	again  time.Time
+	own    bool // it is for the call alone that found it
+}
+
+// do goes on until it has an answer: the one of a run of its own, or of another call's in this process, or of the
+// store's record.
+func (c *call) do(ctx context.Context) answer {
+	for {
+		if ctx.Err() != nil {
+			return answer{err: c.notRun(context.Cause(ctx), nil)}
+		}
+		fl, leads := c.p.flights.join(c)
+		var a answer
+		if fl == nil || leads {
+			a = c.try(ctx, fl)
+		} else if told := c.follow(ctx, fl, &a); !told {
+			continue
+		}
+		if a.again.IsZero() || !c.waits(time.Now()) {
+			return a
+		}
+		pause := time.NewTimer(time.Until(earlier(a.again, c.until)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done(): // and the loop says so
+			pause.Stop()
+		}
+	}
+}
+
+// waits tells whether the call waits for another run yet.
+func (c *call) waits(now time.Time) bool { return now.Before(c.until) }
+
+// follow waits for what another call of this process finds out. It is false when that was not for this one.
+func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
+	select {
+	case <-fl.runs:
+	case <-fl.done:
+	case <-ctx.Done():
+		return false
+	}
+	left := time.Until(c.until)
+	if left > 0 {
+		// A run whose lease is lost may go on for long: so the registry is looked at again now and then.
+		pause := time.NewTimer(min(left, c.p.c.Lease))
+		defer pause.Stop()
+		select {
+		case <-fl.done:
+		case <-pause.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	select {
+	case <-fl.done:
+		*a = fl.answer
+		return a.suits(c)
+	default:
+	}
+	*a = c.inProgress(c.p.c.Lease, time.Since(fl.began))
+	a.again = time.Time{}
+	return true
+}
+
+// message stands for the delivery that a Do does not have.
+func (c *call) message() *broker.Message {
+	m := &broker.Message{Meta: &broker.Meta{ID: c.key.Key, Key: c.key.Key}}
+	if c.o.Reopen != 0 {
+		m.Meta.Dead = &broker.Dead{Fence: c.o.Reopen}
+	}
+	return m
+}
+
+// inProgress is the answer of a key that another run holds. Who asks again when as much time has gone by once more asks
+// seldom enough however long the run takes; and when the lease has run out the key may be free.
+func (c *call) inProgress(left, age time.Duration) answer {
+	return answer{
+		err:   &InProgressError{Key: c.key, RetryAfter: max(time.Second, min(age, left)), Age: age},
+		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, left+10*time.Millisecond)),
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,134 @@
+package onceq
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// InProgressError answers a [Do] whose key another run holds. Repeating is safe, and is what to do.
+type InProgressError struct {
+	Key dedupe.Key
+	// RetryAfter is when to ask again: 1 s or more, longer for a run that has taken long.
+	RetryAfter time.Duration
+	// Age is how long that run has held the key.
+	Age time.Duration
+}
+
+// Error says how long it has been in progress.
+func (e *InProgressError) Error() string {
+	return fmt.Sprintf("onceq: %v is in progress since %v; ask again in %v", e.Key, e.Age, e.RetryAfter)
+}
+
+// MismatchError answers a [Do] whose key is known with another fingerprint: the caller has used the key for another request
+// before. Nothing has run or changed, and repeating gives the same answer.
+type MismatchError struct{ Key dedupe.Key }
+
+// Error names the key.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("onceq: %v is taken by a request with another payload", e.Key)
+}
+
+// ErrorClass is [ClassMismatch].
+func (e *MismatchError) ErrorClass() string { return ClassMismatch }
+
+// FailedError answers a [Do] whose key has failed for good. Repeating gives the same answer until the record's retention
+// ends; DoOptions.Reopen with its Fence tries again.
+type FailedError struct {
+	Key   dedupe.Key
+	Fence uint64    // names this failure, for DoOptions.Reopen
+	Class string    // of the error, as [ClassOf] tells
+	Text  string    // of the error
+	At    time.Time // of the failure
+}
+
+// Error is the failure's text.
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("onceq: %v has failed (%s): %s", e.Key, e.Class, e.Text)
+}
+
+// ErrorClass is the failure's.
+func (e *FailedError) ErrorClass() string { return e.Class }
+
+// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and whether its effect has happened is
+// not known. Repeating gives the same answer until somebody decides: with DoOptions.Reopen and its Fence f runs
+// again.
+type ParkedError struct {
+	Key   dedupe.Key
+	Fence uint64    // names this interruption, for DoOptions.Reopen
+	Class string    // "interrupted" in most cases
+	Text  string    // what the interrupted run returned; empty where its process died
+	At    time.Time // when it was parked
+	Err   error     // what f returned, where it ran in this call; else nil
+}
+
+// Error says that an operator is needed.
+func (e *ParkedError) Error() string {
+	s := fmt.Sprintf("onceq: %v is parked (%s), for its effect may have happened", e.Key, e.Class)
+	if e.Text != "" {
+		s += ": " + e.Text
+	}
+	return s
+}
+
+// Unwrap is what f returned in this call.
+func (e *ParkedError) Unwrap() error { return e.Err }
+
+// ErrorClass is that of the record.
+func (e *ParkedError) ErrorClass() string { return e.Class }
+
+// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not answered for 2 CallTimeouts. f
+// has not run and will not run, and repeating is safe.
+type NotRunError struct {
+	Key dedupe.Key
+	Err error // the context's cause, the store's error, or both
+}
+
+// Error says that nothing ran, and why.
+func (e *NotRunError) Error() string {
+	return fmt.Sprintf("onceq: nothing has run for %v, repeating is safe: %v", e.Key, e.Err)
+}
+
+// Unwrap is why.
+func (e *NotRunError) Unwrap() error { return e.Err }
+
+// notRun is the error of a call that ended before f began: for the cause, and with what the store said last.
+func (c *call) notRun(cause, store error) error {
+	switch {
+	case cause == nil && store == nil:
+		cause = errNoAnswer
+	case cause == nil:
+		cause = store
+	case store != nil:
+		cause = fmt.Errorf("%w (the store: %w)", cause, store)
+	}
+	return &NotRunError{Key: c.key, Err: cause}
+}
+
+// UnsettledError answers a [Do] in which f has run, and how it ended is not known to be recorded: the store did not answer for
+// SettleTimeout, or another has taken the key (Err is [ErrLeaseLost] then). f's effect may have happened, and Do returns f's
+// result beside this error. Other calls are told that the key is in progress until its lease ends; then they find it done
+// if that was recorded, and else f runs again, or the key is parked under Park.
+type UnsettledError struct {
+	Key    dedupe.Key
+	Err    error // why it is not recorded
+	RunErr error // what f returned; nil = it succeeded
+}
+
+// Error says what f returned, and why that is not recorded.
+func (e *UnsettledError) Error() string {
+	ran := "has run"
+	if e.RunErr != nil {
+		ran = fmt.Sprintf("has run and failed (%s)", safeText(e.RunErr))
+	}
+	return fmt.Sprintf("onceq: %v %s, which is not recorded; it may run again: %v", e.Key, ran, e.Err)
+}
+
+// Unwrap is both errors.
+func (e *UnsettledError) Unwrap() []error {
+	if e.RunErr == nil {
+		return []error{e.Err}
+	}
+	return []error{e.Err, e.RunErr}
+}

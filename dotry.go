@@ -1,0 +1,330 @@
+package onceq
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
+// one slot; where that asks, it says what is different: nothing is looked up in a message, no letter is put, f is run
+// in place of the Handler, and by the caller's goroutine.
+type try struct {
+	c      *call
+	fl     *flight // nil = none of the registry's
+	f      *flow
+	r      *run
+	ready  chan *run     // the claim is won
+	ended  chan struct{} // all is recorded, and the fields below are for the caller to read
+	mine   answer        // what the caller gets
+	err    error         // that f returned
+	inWait time.Duration // left, of the run that holds the key
+	age    time.Duration
+
+	mu       sync.Mutex
+	storeErr error // the last one
+	asking   bool  // that one was the answer to a claim: whether it is won is not known
+	left     bool  // the caller waits no longer for the claim
+	outage   bool  // because the store did not answer
+}
+
+// claimTime is how long a store that does not answer is asked for a claim: a lost packet leaves room for a repeat.
+func (p *Processor) claimTime() time.Duration { return 2 * p.c.CallTimeout }
+
+// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
+// at once; a claim that is still on its way is then given back when it comes.
+func (c *call) try(ctx context.Context, fl *flight) answer {
+	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
+	t.f = newFlow(c.p, flowOptions{
+		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
+		start: t.start, ended: t.end, do: t,
+	})
+	r := c.p.newRun(t.f, c.message(), time.Now())
+	t.r, r.key, r.opts = r, c.key, c.opts
+	r.more().fingerprint = c.o.Fingerprint
+	if d, ok := ctx.Deadline(); ok {
+		r.ctx.setDeadline(d)
+	}
+	stop := context.AfterFunc(ctx, func() { r.ctx.endForeign(context.Cause(ctx)) })
+	defer stop()
+	bound := time.NewTimer(c.p.claimTime())
+	defer bound.Stop()
+	t.f.offer(0, []*run{r})
+	select {
+	case <-t.ended:
+		return t.mine
+	case <-t.ready:
+	case <-ctx.Done():
+		r.ctx.endForeign(context.Cause(ctx)) // now, so that nothing starts
+		if !t.leave(false) {
+			return answer{err: c.notRun(context.Cause(ctx), t.lastErr())}
+		}
+	case <-bound.C:
+		if !t.leave(true) {
+			return answer{err: c.notRun(nil, t.lastErr())}
+		}
+	}
+	c.p.work(r)
+	<-t.ended
+	return t.mine
+}
+
+// start gives a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
+// held.
+func (t *try) start(r *run) {
+	if t.fl != nil {
+		t.fl.won(r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.left {
+		go t.c.p.work(r) // which does not start it
+		return
+	}
+	t.ready <- r
+}
+
+// leave lets nothing start any more, unless the claim was won just now.
+func (t *try) leave(outage bool) (won bool) {
+	t.mu.Lock()
+	select {
+	case <-t.ready:
+		won = true
+	default:
+		t.left, t.outage = true, outage
+	}
+	t.mu.Unlock()
+	if !won {
+		t.f.stop()
+	}
+	return won
+}
+
+// Handle runs f.
+func (t *try) Handle(ctx context.Context, j *Job) error {
+	t.err = t.c.f(ctx, j)
+	return t.err
+}
+
+// unanswered is told of each call of the store that failed.
+func (t *try) unanswered(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.storeErr, t.asking = err, t.r.at() < claimed
+}
+
+func (t *try) lastErr() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.storeErr
+}
+
+// end is told that the run has its disposition.
+func (t *try) end(r *run) {
+	p := t.c.p
+	p.leases.Release(&r.held)
+	mine, others := t.answers()
+	t.mine = mine
+	if t.fl != nil {
+		p.flights.end(t.c.key, t.fl, others)
+	}
+	t.mu.Lock()
+	doubtful := t.asking && r.outcome == 0
+	t.mu.Unlock()
+	if doubtful {
+		go p.forgo(r.key, r.token)
+	}
+	r.f.gone(r)
+	close(t.ended)
+}
+
+// answers are what the caller gets, and what calls get that have waited for it.
+func (t *try) answers() (mine, others answer) {
+	a := t.found()
+	if t.r.outcome != dedupe.Won || !t.r.ran {
+		return a, a
+	}
+	// f has run, so the caller knows more than the record tells others.
+	r, c := t.r, t.c
+	switch r.ending {
+	case "done":
+		if t.err != nil {
+			return c.read(r.f.o.base, t.err), a
+		}
+		return answer{}, a
+	case "failed":
+		return answer{err: t.err}, a
+	case "parked":
+		var parked *ParkedError
+		if errors.As(a.err, &parked) {
+			mine := *parked
+			mine.Err = t.err
+			return answer{err: &mine}, a
+		}
+	case "retried", "handed-back":
+		return answer{err: cmp.Or(t.err, errTxNotCommitted)}, a
+	case "lease-lost":
+		return answer{err: &UnsettledError{Key: c.key, Err: ErrLeaseLost, RunErr: t.err}}, a
+	}
+	return answer{err: &UnsettledError{Key: c.key, Err: cmp.Or(t.lastErr(), errNoAnswer), RunErr: t.err}}, a
+}
+
+// found is the answer of the record, as far as it is known.
+func (t *try) found() answer {
+	r, c := t.r, t.c
+	rec := r.rare.record
+	v := &r.verdict
+	switch r.outcome {
+	case dedupe.InProgress:
+		return c.inProgress(t.inWait, t.age)
+	case dedupe.AlreadyDone:
+		if rec != nil {
+			return answer{stored: true, result: rec.Result}
+		}
+	case dedupe.AlreadyFailed:
+		return answer{err: &FailedError{Key: c.key, Fence: rec.Fence, Class: rec.ErrClass, Text: rec.LastErr, At: rec.Finished}}
+	case dedupe.IsParked:
+		return answer{err: &ParkedError{Key: c.key, Fence: rec.Fence, Class: rec.ErrClass, Text: rec.LastErr, At: rec.Finished}}
+	case dedupe.Mismatch:
+		return answer{err: &MismatchError{Key: c.key}}
+	case dedupe.Won:
+		switch {
+		case r.ending == "done":
+			// What a transaction has stored is not known here.
+			return answer{stored: true, result: r.result(), own: r.joined.Load()}
+		case r.ending == "failed":
+			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
+		case r.ending == "parked":
+			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
+		}
+	case dedupe.Stale:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cause, why := r.ctx.because(), t.storeErr
+	if cause == nil && why == nil {
+		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.ending, v.text)
+	}
+	return answer{err: c.notRun(cause, why), own: !t.outage || r.outcome != 0}
+}
+
+var errNoAnswer = errors.New("onceq: the store gave no answer that counts")
+
+// read answers a call whose transaction has committed although f returned an error: what is stored wins.
+func (c *call) read(base context.Context, ran error) answer {
+	ctx := callContext(base, c.p.c.CallTimeout)
+	defer ctx.close()
+	rs, err := guard2(func() ([]*dedupe.Record, error) { return c.p.c.Store.Get(ctx, []dedupe.Key{c.key}) })
+	if err == nil && (len(rs) != 1 || rs[0] == nil || rs[0].Status != dedupe.Done) {
+		err = errNoAnswer
+	}
+	if err != nil {
+		return answer{err: fmt.Errorf("onceq: %v is done, and its result could not be read: %w; the run said: %w", c.key, err, ran)}
+	}
+	return answer{stored: true, result: rs[0].Result}
+}
+
+// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait for a lease to run out. It
+// is tried for SettleTimeout, and nothing depends on it.
+func (p *Processor) forgo(k dedupe.Key, token dedupe.Token) {
+	begin := time.Now()
+	for n := 1; ; n++ {
+		ctx := callContext(context.Background(), p.c.CallTimeout)
+		as, err := guard2(func() ([]dedupe.Settled, error) {
+			return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
+		})
+		ctx.close()
+		if err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost)) {
+			return
+		}
+		pause := backoffStep(n)
+		if time.Since(begin)+pause >= p.c.SettleTimeout {
+			return
+		}
+		<-time.After(pause)
+	}
+}
+
+// flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
+// questions: whether a key is free is the store's to say.
+type flights struct {
+	mu sync.Mutex
+	of map[dedupe.Key]*flight
+}
+
+// flight is what the first call of a key shares with those that come while it is under way.
+type flight struct {
+	fingerprint []byte
+	runs        chan struct{} // closed when its claim is won
+	done        chan struct{} // closed at its end; answer is there then
+	began       time.Time
+	r           *run
+	answer      answer
+}
+
+// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets none, and asks the
+// store by itself: with another fingerprint, or one that the first had not, and when the run has lost its claim.
+func (fs *flights) join(c *call) (fl *flight, leads bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fl = fs.of[c.key]
+	switch {
+	case fl == nil:
+		fl = &flight{fingerprint: c.o.Fingerprint, runs: make(chan struct{}), done: make(chan struct{})}
+		if fs.of == nil {
+			fs.of = make(map[dedupe.Key]*flight)
+		}
+		fs.of[c.key] = fl
+		return fl, true
+	case c.o.Fingerprint != nil && !bytes.Equal(c.o.Fingerprint, fl.fingerprint), fl.isLost():
+		return nil, false
+	}
+	return fl, false
+}
+
+func (fs *flights) end(k dedupe.Key, fl *flight, a answer) {
+	fs.mu.Lock()
+	delete(fs.of, k)
+	fs.mu.Unlock()
+	fl.answer = a
+	close(fl.done)
+}
+
+func (fl *flight) won(r *run) {
+	fl.began, fl.r = time.Now(), r
+	close(fl.runs)
+}
+
+// isLost tells whether the run goes on without its claim.
+func (fl *flight) isLost() bool {
+	select {
+	case <-fl.runs:
+		return errors.Is(fl.r.ctx.endedBy(), ErrLeaseLost)
+	default:
+		return false
+	}
+}
+
+// suits tells whether what another call of the key was answered is the answer to this one.
+func (a *answer) suits(c *call) bool {
+	var failed *FailedError
+	var parked *ParkedError
+	var mismatch *MismatchError
+	switch {
+	case a.own:
+		return false
+	case errors.As(a.err, &failed):
+		return c.o.Reopen != failed.Fence
+	case errors.As(a.err, &parked):
+		return c.o.Reopen != parked.Fence
+	case errors.As(a.err, &mismatch):
+		return c.o.Fingerprint != nil && c.o.Reopen == 0
+	}
+	return true
+}
