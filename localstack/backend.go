@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -184,4 +186,12 @@ func (b *backend) search(variant, dir string) (rundir.Endpoint, error) {
 	defer watch.Close()
 	found.held = append(found.held, hold)
 	return startGuard(o, watch)
+}
+
+var numbers = regexp.MustCompile(`\d+`)
+
+// majorIn returns the first number in a text, a path such as /usr/lib/postgresql/15/bin or an image's tag; 0 when there is none.
+func majorIn(text string) int {
+	n, _ := strconv.Atoi(numbers.FindString(text))
+	return n
 }

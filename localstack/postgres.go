@@ -17,7 +17,7 @@ import (
 var postgres = backend{
 	name:    "postgres",
 	env:     "ONCEQ_POSTGRES_URL",
-	ways:    []way{{"host process", startPostgres}},
+	ways:    []way{{"host process", startPostgres}, {"Docker", runPostgres}},
 	version: postgresVersion,
 }
 

@@ -9,18 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // postgresBinEnv names the folder of the programs to use; then no other is looked into.
@@ -104,14 +100,6 @@ func postgresBin() (string, error) {
 	return slices.MaxFunc(dirs, func(a, b string) int { return cmp.Compare(majorIn(a), majorIn(b)) }), nil
 }
 
-var numbers = regexp.MustCompile(`\d+`)
-
-// majorIn returns the version in a path such as /usr/lib/postgresql/15/bin, 0 when there is none.
-func majorIn(text string) int {
-	n, _ := strconv.Atoi(numbers.FindString(text))
-	return n
-}
-
 // A cluster is a throwaway data directory and what is needed to run a server on it.
 type cluster struct {
 	bin, dir, password string
@@ -186,15 +174,7 @@ func (c *cluster) serve(ctx context.Context, s *site) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	settings := []string{
-		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=",
-		"max_connections=300", "max_prepared_transactions=20", "jit=off", "max_wal_size=128MB", "min_wal_size=32MB",
-		// nothing outside the folder that a killed server could leave behind
-		"dynamic_shared_memory_type=mmap",
-	}
-	if s.variant != durable {
-		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off")
-	}
+	settings := append(postgresSettings(s.variant), "listen_addresses=127.0.0.1", "port="+port, "unix_socket_directories=")
 	args := []string{"-D", c.data()}
 	for _, set := range settings {
 		args = append(args, "-c", set)
@@ -204,23 +184,16 @@ func (c *cluster) serve(ctx context.Context, s *site) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	addr := url.URL{
-		Scheme: "postgres", User: url.UserPassword("postgres", c.password),
-		Host: "127.0.0.1:" + port, Path: "/postgres", RawQuery: "sslmode=disable",
-	}
-	for {
-		conn, err := pgx.Connect(ctx, addr.String())
-		if err == nil {
-			return addr.String(), conn.Close(ctx)
-		}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
 		select {
 		case <-p.done:
-			return "", p.err()
+			cancel(p.err())
 		case <-ctx.Done():
-			return "", fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
-		case <-time.After(20 * time.Millisecond):
 		}
-	}
+	}()
+	return answering(ctx, []string{postgresURL(c.password, "127.0.0.1:"+port)}, time.Minute)
 }
 
 // freePort returns a port that nobody listens on now.

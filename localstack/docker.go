@@ -1,0 +1,151 @@
+package localstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
+)
+
+const (
+	// answerLimit bounds what a Docker that is there does at once.
+	answerLimit = 15 * time.Second
+	// pullLimit bounds the pull of an image.
+	pullLimit = 2 * time.Minute
+)
+
+// docker returns a connection to a Docker that answers.
+func docker(ctx context.Context) (p *testcontainers.DockerProvider, err error) {
+	// it panics over settings that it does not understand
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("testcontainers: %v", v)
+		}
+	}()
+	// Its reaper is one more image to pull, and ends containers between two packages of a run. The guard ends them.
+	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+		return nil, err
+	}
+	p, err = testcontainers.NewDockerProvider(testcontainers.Generic2DockerOptions(testcontainers.WithLogger(quiet{}))...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if _, err := p.Client().Ping(ctx, client.PingOptions{}); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// quiet takes what testcontainers logs.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+var _ log.Logger = quiet{}
+
+// image returns the image to run: the one that the variable env names, else the newest of the repository that is here,
+// else fallback, pulled.
+func image(ctx context.Context, p *testcontainers.DockerProvider, env, repository, fallback string) (string, error) {
+	name := os.Getenv(env)
+	here, err := tags(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if name == "" {
+		if name = newest(here, repository); name != "" {
+			return name, nil
+		}
+		name = fallback
+	}
+	if slices.Contains(here, name) {
+		return name, nil
+	}
+	// Not by testcontainers: it repeats a pull that cannot succeed, until its time is up.
+	ctx, cancel := context.WithTimeout(ctx, pullLimit)
+	defer cancel()
+	pull, err := p.Client().ImagePull(ctx, name, client.ImagePullOptions{})
+	if err != nil {
+		return "", fmt.Errorf("pulling %s: %w", name, err)
+	}
+	defer pull.Close()
+	if err := pull.Wait(ctx); err != nil {
+		return "", fmt.Errorf("pulling %s: %w", name, err)
+	}
+	return name, nil
+}
+
+// tags lists the images that are here.
+func tags(ctx context.Context, p *testcontainers.DockerProvider) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	list, err := p.Client().ImageList(ctx, client.ImageListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, i := range list.Items {
+		names = append(names, i.RepoTags...)
+	}
+	return names, nil
+}
+
+// newest returns the image of the repository whose tag has the highest number, empty when there is none.
+func newest(names []string, repository string) (best string) {
+	for _, name := range names {
+		repo, tag, _ := strings.Cut(name, ":")
+		if repo == repository && majorIn(tag) > 0 && (best == "" || majorIn(tag) > majorIn(strings.TrimPrefix(best, repository))) {
+			best = name
+		}
+	}
+	return best
+}
+
+// container starts one with a port of its own on the loopback address, and returns the addresses where that may be.
+func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, req testcontainers.ContainerRequest, port string) ([]string, error) {
+	req.ExposedPorts = []string{port + "/tcp"}
+	req.Labels = map[string]string{"onceq.localstack": s.dir}
+	modify := req.HostConfigModifier
+	req.HostConfigModifier = func(h *container.HostConfig) {
+		h.AutoRemove = true
+		if modify != nil {
+			modify(h)
+		}
+	}
+	c, err := p.CreateContainer(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+		defer cancel()
+		p.Client().ContainerRemove(ctx, c.GetContainerID(), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		p.Close()
+	})
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	mapped, err := c.MappedPort(ctx, port+"/tcp")
+	if err != nil {
+		return nil, err
+	}
+	// Inside a container testcontainers takes Docker to be outside, behind the gateway; it may be beside us.
+	hosts := []string{"127.0.0.1"}
+	if host, err := c.Host(ctx); err == nil && host != "localhost" {
+		hosts = append(hosts, host)
+	}
+	for i, host := range hosts {
+		hosts[i] = net.JoinHostPort(host, mapped.Port())
+	}
+	return hosts, nil
+}
