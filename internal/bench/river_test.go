@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+type riverArgs struct {
+	Order int `json:"order"`
+}
+
+func (riverArgs) Kind() string { return "bench" }
+
+type riverWorker struct {
+	river.WorkerDefaults[riverArgs]
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (w *riverWorker) Work(context.Context, *river.Job[riverArgs]) error {
+	if w.left.Add(-1) == 0 {
+		close(w.done)
+	}
+	return nil
+}
+
+// openRiver makes River's tables and returns the variant that runs its jobs.
+func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb testing.TB, n int) func() {
+	tb.Helper()
+	driver := riverpgxv5.New(pool)
+	m, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := m.Migrate(tb.Context(), rivermigrate.DirectionUp, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return func(ctx context.Context, tb testing.TB, n int) func() {
+		tb.Helper()
+		w := &riverWorker{done: make(chan struct{})}
+		w.left.Store(int64(n))
+		ws := river.NewWorkers()
+		river.AddWorker(ws, w)
+		c, err := river.NewClient(driver, &river.Config{
+			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 500}}, Workers: ws,
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		ms := make([]river.InsertManyParams, n)
+		for i := range ms {
+			ms[i].Args = riverArgs{i}
+		}
+		for len(ms) > 0 {
+			k := min(len(ms), 5000)
+			if _, err := c.InsertManyFast(ctx, ms[:k]); err != nil {
+				tb.Fatal(err)
+			}
+			ms = ms[k:]
+		}
+		return func() {
+			if err := c.Start(ctx); err != nil {
+				tb.Fatal(err)
+			}
+			<-w.done
+			if err := c.Stop(ctx); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
