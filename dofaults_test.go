@@ -1,0 +1,340 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// The store does not answer: the call ends, says that nothing ran, and that is so.
+func TestDoWithoutAStore(t *testing.T) {
+	for name, fault := range outages {
+		t.Run(name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				d.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return fault } })
+				begin := time.Now()
+				_, err := d.do("a", nil, d.mustNot)
+				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				if took := time.Since(begin); took != 2*onceq.DefaultCallTimeout {
+					t.Errorf("it took %v", took)
+				}
+				if fault.err != nil && !errors.Is(err, fault.err) || !strings.Contains(err.Error(), "repeating is safe") {
+					t.Errorf("the error is %v", err)
+				}
+				pass(time.Minute)
+				d.store.heals()
+				v, err := d.do("a", nil, gives(1, nil))
+				d.wants("after the outage", v, err, 1, nil)
+			})
+		})
+	}
+}
+
+// All calls of one key end with the first one's word on the outage, not one after the other.
+func TestDoWithoutAStoreTogether(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		d.store.fails(errBoom, "claim")
+		var all sync.WaitGroup
+		begin := time.Now()
+		for range 20 {
+			all.Go(func() {
+				_, err := d.do("a", nil, d.mustNot)
+				d.wants("a call", 0, err, 0, &onceq.NotRunError{})
+			})
+		}
+		all.Wait()
+		if took := time.Since(begin); took > 2*onceq.DefaultCallTimeout {
+			t.Errorf("they took %v", took)
+		}
+	})
+}
+
+// The caller does not wait for a claim that is on its way when its context ends. The claim is given back when it comes.
+func TestDoCallerGoesDuringTheClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault  storeFault
+		status dedupe.Status
+	}{
+		"slow":       {storeFault{delay: 3 * time.Second}, dedupe.Released},
+		"reply lost": {storeFault{err: errBoom, applied: true}, dedupe.Released},
+		"slow, lost": {storeFault{err: errBoom, applied: true, delay: 3 * time.Second}, dedupe.Released},
+		"hangs":      {storeFault{hang: true}, 0},
+		"error":      {storeFault{err: errBoom}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				d.store.set(func(s *store) { s.fault = bads("claim", 1000, c.fault) })
+				gone := errors.New("the client is gone")
+				ctx, cancel := context.WithTimeoutCause(d.Context(), time.Second, gone)
+				defer cancel()
+				begin := time.Now()
+				_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, d.mustNot)
+				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				if took := time.Since(begin); took != time.Second || !errors.Is(err, gone) {
+					t.Errorf("it took %v: %v", took, err)
+				}
+				if name == "error" && !errors.Is(err, errBoom) {
+					t.Errorf("the store's word is not in %v", err)
+				}
+				pass(10 * time.Second)
+				d.store.heals()
+				if rec := d.record("a"); rec.Status != c.status || rec.Attempt != 0 {
+					t.Errorf("the record is %+v", rec)
+				}
+				v, err := d.do("a", nil, gives(1, nil))
+				d.wants("the next", v, err, 1, nil)
+			})
+		})
+	}
+}
+
+func TestDoContextOverBefore(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		ctx, cancel := context.WithCancel(d.Context())
+		cancel()
+		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, d.mustNot)
+		d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+		if !errors.Is(err, context.Canceled) || d.store.claims.Load() != 0 {
+			t.Errorf("%v after %d claims", err, d.store.claims.Load())
+		}
+	})
+}
+
+// One call that fails, whichever it is and however, changes nothing for the caller.
+func TestDoOneFault(t *testing.T) {
+	for _, op := range []string{"claim", "renew", "settle"} {
+		for name, fault := range map[string]storeFault{
+			"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "busy": {err: dedupe.ErrBusy},
+			"panic": {panics: "store"}, "hangs": {hang: true}, "full": {err: dedupe.ErrFull},
+		} {
+			for _, park := range []bool{false, true} {
+				t.Run(fmt.Sprint(op, name, park), func(t *testing.T) {
+					var options []option
+					if park {
+						options = append(options, parks)
+					}
+					bubbleDo(t, func(d *doer) {
+						for i, says := range []error{nil, errBoom, onceq.Permanent(errBoom)} {
+							k := fmt.Sprint("a", i)
+							d.store.set(func(s *store) {
+								s.claims.Store(0)
+								s.renews.Store(0)
+								s.settles.Store(0)
+								s.fault = bads(op, 1, fault)
+							})
+							v, err := d.do(k, nil, func(context.Context, *onceq.Job) (int, error) { takes(15 * time.Second); return 1, says })
+							var want error
+							if says != nil {
+								want = errBoom
+							}
+							d.wants("the call", v, err, 1, want)
+							status := []dedupe.Status{dedupe.Done, dedupe.Released, dedupe.Failed}[i]
+							if rec := d.record(k); rec.Status != status || rec.Attempt != 1 || d.seen.started(k) != 1 {
+								t.Errorf("%v: %d starts, the record is %+v", says, d.seen.started(k), rec)
+							}
+						}
+					}, options...)
+				})
+			}
+		}
+	}
+}
+
+// The end cannot be recorded: the caller has the result and knows, and others wait for the lease.
+func TestDoUnsettled(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		applied bool
+		says    error
+		park    bool
+		then    error // of a call when the lease has run out
+	}{
+		{name: "done"},
+		{name: "done, reply lost", applied: true},
+		{name: "failed", says: errBoom},
+		{name: "park", park: true, then: &onceq.ParkedError{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				if c.park {
+					d.cfg.Defaults.Interrupted = dedupe.Park
+					d.p = d.process(d.store)
+				}
+				d.store.set(func(s *store) { s.fault = bads("settle", 1000, storeFault{err: errBoom, applied: c.applied}) })
+				begin := time.Now()
+				v, err := d.do("a", nil, gives(8, c.says))
+				d.wants("the call", v, err, 8, &onceq.UnsettledError{})
+				if took := time.Since(begin); took > onceq.DefaultSettleTimeout || took < time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "not recorded") {
+					t.Errorf("the error is %v", err)
+				}
+				d.store.heals()
+				if !c.applied {
+					if _, err = d.do("a", nil, d.mustNot); !isInProgress(err) {
+						t.Errorf("while the lease lives: %v", err)
+					}
+				}
+				pass(onceq.DefaultLease)
+				switch {
+				case c.applied:
+					v, err = d.do("a", nil, d.mustNot)
+					d.wants("after the lease", v, err, 8, nil)
+				case c.then != nil:
+					v, err = d.do("a", nil, d.mustNot)
+					d.wants("after the lease", v, err, 0, c.then)
+				default:
+					v, err = d.do("a", nil, gives(9, nil))
+					d.wants("after the lease", v, err, 9, nil)
+				}
+			})
+		})
+	}
+}
+
+// A process dies at each of its calls. The next one finds the result, runs f again, or is told that nobody knows.
+func TestDoCrash(t *testing.T) {
+	before := func(op onceqtest.Op) onceqtest.Point { return onceqtest.Point{Op: op} }
+	after := func(op onceqtest.Op) onceqtest.Point { return onceqtest.Point{Op: op, After: true} }
+	for _, c := range []struct {
+		at       onceqtest.Point
+		park     bool
+		effects  int  // in the end
+		parked   bool // the second process is told so
+		attempts int
+	}{
+		{before(onceqtest.Claim), false, 1, false, 1},
+		{after(onceqtest.Claim), false, 1, false, 2},
+		{before(onceqtest.Renew), false, 2, false, 2},
+		{after(onceqtest.Renew), false, 2, false, 2},
+		{before(onceqtest.Settle), false, 2, false, 2},
+		{after(onceqtest.Settle), false, 1, false, 1},
+		{before(onceqtest.Claim), true, 1, false, 1},
+		{after(onceqtest.Claim), true, 1, false, 2},
+		{before(onceqtest.Start), true, 1, false, 2},
+		{after(onceqtest.Start), true, 0, true, 1},
+		{before(onceqtest.Renew), true, 1, true, 1},
+		{after(onceqtest.Renew), true, 1, true, 1},
+		{before(onceqtest.Settle), true, 1, true, 1},
+		{after(onceqtest.Settle), true, 1, false, 1},
+	} {
+		t.Run(fmt.Sprint(c.at, " park=", c.park), func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				effects := 0
+				f := func(_ context.Context, j *onceq.Job) (int, error) {
+					effects++
+					takes(15 * time.Second)
+					return j.Attempt, nil
+				}
+				if c.park {
+					d.cfg.Defaults.Interrupted = dedupe.Park
+				}
+				var process onceqtest.Process
+				process.CrashAt(c.at)
+				first := d.process(process.Store(d.store.Store))
+				go onceq.Do(d.Context(), first, dedupe.Key{Key: "a"}, nil, f)
+				<-process.Dead()
+				second := d.process(d.store)
+				var parked *onceq.ParkedError
+				v, err := onceq.Do(d.Context(), second, dedupe.Key{Key: "a"}, &onceq.DoOptions{Wait: 2 * onceq.DefaultLease}, f)
+				switch {
+				case c.parked:
+					if !errors.As(err, &parked) || parked.Class != onceq.ClassInterrupted || parked.Fence == 0 {
+						t.Fatalf("answered %v, %v", v, err)
+					}
+				case err != nil || v != c.attempts:
+					t.Errorf("answered %v, %v, want %v", v, err, c.attempts)
+				}
+				pass(time.Minute)
+				if effects != c.effects {
+					t.Errorf("%d effects, want %d", effects, c.effects)
+				}
+				if c.parked {
+					v, err = onceq.Do(d.Context(), second, dedupe.Key{Key: "a"}, &onceq.DoOptions{Reopen: parked.Fence}, f)
+					d.wants("reopened", v, err, 1, nil)
+				}
+			})
+		})
+	}
+}
+
+// What f completes in a transaction is decided by that.
+func TestDoJoined(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		says    error
+		commits bool
+		park    bool
+		v       int
+		class   string // of the error
+		status  dedupe.Status
+	}{
+		{name: "committed", commits: true, v: 1, status: dedupe.Done},
+		{name: "committed, and an error", commits: true, says: errBoom, v: 77, status: dedupe.Done},
+		{name: "not committed", v: 1, class: onceq.ClassTxNotCommitted, status: dedupe.Released},
+		{name: "not committed, and an error", says: errBoom, v: 1, class: onceq.ClassError, status: dedupe.Released},
+		{name: "not committed, park", park: true, v: 1, class: onceq.ClassTxNotCommitted, status: dedupe.Parked},
+		{name: "not committed, permanent", says: onceq.Permanent(errBoom), v: 1, class: onceq.ClassPermanent, status: dedupe.Failed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				o := &onceq.DoOptions{Wait: time.Minute}
+				if c.park {
+					o.Interrupted = dedupe.Park
+				}
+				var all sync.WaitGroup
+				if c.commits {
+					all.Go(func() { // who waits gets what is stored
+						takes(time.Second)
+						v, err := d.do("a", o, d.mustNot)
+						d.wants("a waiting call", v, err, 77, nil)
+					})
+				}
+				v, err := d.do("a", o, func(_ context.Context, j *onceq.Job) (int, error) {
+					takes(2 * time.Second)
+					j.Join()
+					if l := j.Lease(); c.commits {
+						d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
+					}
+					return 1, c.says
+				})
+				if v != c.v || onceq.ClassOf(err) != c.class {
+					t.Errorf("answered %v, %v", v, err)
+				}
+				d.wantStatus("a", c.status)
+				all.Wait()
+			})
+		})
+	}
+}
+
+// The transaction has committed, f has said otherwise, and then the store cannot be read: the error says so.
+func TestDoJoinedUnreadable(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		p := d.process(unreadable{d.store})
+		_, err := onceq.Do(d.Context(), p, dedupe.Key{Key: "a"}, nil, func(_ context.Context, j *onceq.Job) (int, error) {
+			j.Join()
+			l := j.Lease()
+			d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
+			return 0, errBoom
+		})
+		if err == nil || !strings.Contains(err.Error(), "is done") || !errors.Is(err, errBoom) || !errors.Is(err, errUnread) {
+			t.Errorf("answered %v", err)
+		}
+	})
+}
+
+var errUnread = errors.New("unreadable")
+
+type unreadable struct{ dedupe.Store }
+
+func (unreadable) Get(context.Context, []dedupe.Key) ([]*dedupe.Record, error) { return nil, errUnread }

@@ -1,0 +1,304 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+func wait(d time.Duration) *onceq.DoOptions { return &onceq.DoOptions{Wait: d} }
+
+// Who waits in the same process is woken when the run ends, and does not ask the store.
+func TestDoWaitersAreWoken(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		var all sync.WaitGroup
+		all.Go(func() { d.do("a", nil, slow(3, 10*time.Second)) })
+		pass(time.Second)
+		before := d.store.claims.Load()
+		for range 100 {
+			all.Go(func() {
+				begin := time.Now()
+				v, err := d.do("a", wait(time.Minute), d.mustNot)
+				d.wants("a waiting call", v, err, 3, nil)
+				if took := time.Since(begin); took != 9*time.Second {
+					t.Errorf("it waited %v", took)
+				}
+			})
+		}
+		all.Wait()
+		if n := d.store.claims.Load() - before; n != 0 {
+			t.Errorf("%d claims of those that waited", n)
+		}
+	})
+}
+
+// Calls that come while the first one's claim is on its way share its answer.
+func TestDoCallsShareAClaim(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		d.do("done", nil, gives(3, nil))
+		d.do("failed", nil, gives(3, onceq.Permanent(errBoom)))
+		go d.do("busy", nil, slow(3, time.Minute))
+		pass(time.Second)
+		d.p = d.process(d.store) // which knows nothing yet
+		d.store.set(func(s *store) { s.fault = bads("claim", 1000, storeFault{delay: time.Second}) })
+		before := d.store.claims.Load()
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				v, err := d.do("done", nil, d.mustNot)
+				d.wants("done", v, err, 3, nil)
+			})
+			all.Go(func() {
+				_, err := d.do("failed", nil, d.mustNot)
+				d.wants("failed", 0, err, 0, &onceq.FailedError{})
+			})
+			all.Go(func() {
+				_, err := d.do("busy", nil, d.mustNot)
+				d.wants("busy", 0, err, 0, &onceq.InProgressError{})
+			})
+			all.Go(func() {
+				if _, err := d.do("new", nil, slow(1, time.Second)); err != nil && !isInProgress(err) {
+					t.Errorf("new: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if n := d.store.claims.Load() - before; n > 4 || d.seen.started("new") != 1 {
+			t.Errorf("%d claim calls for four keys, %d runs", n, d.seen.started("new"))
+		}
+	})
+}
+
+// A run in another process is asked after seldom, and the wait ends when it should.
+func TestDoWaitsForAnotherProcess(t *testing.T) {
+	for _, c := range []struct {
+		run, wait, took time.Duration // took is what the call may take, at most
+		asks            int64
+	}{
+		{500 * time.Millisecond, time.Minute, 800 * time.Millisecond, 7},
+		{10 * time.Second, time.Minute, 12 * time.Second, 15},
+		{5 * time.Minute, 10 * time.Minute, 302 * time.Second, 165},
+		{5 * time.Minute, 3 * time.Second, 3 * time.Second, 10},
+	} {
+		bubbleDo(t, func(d *doer) {
+			const trip = time.Millisecond
+			d.store.set(func(s *store) { s.fault = bads("claim", 10_000, storeFault{delay: trip}) })
+			go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "a"}, nil, slow(3, c.run))
+			pass(2 * trip)
+			before := d.store.claims.Load()
+			begin := time.Now()
+			var all sync.WaitGroup
+			for range 30 { // together they ask as often as one
+				all.Go(func() {
+					v, err := d.do("a", wait(c.wait), d.mustNot)
+					if c.wait < c.run {
+						d.wants("the call", v, err, 0, &onceq.InProgressError{})
+					} else {
+						d.wants("the call", v, err, 3, nil)
+					}
+					if took := time.Since(begin); took > c.took+trip || c.wait < c.run && took < c.wait {
+						t.Errorf("%+v: it took %v", c, took)
+					}
+				})
+			}
+			all.Wait()
+			if n := d.store.claims.Load() - before; n > c.asks {
+				t.Errorf("%+v: %d claims", c, n)
+			}
+			pass(c.run)
+			if n := len(d.seen.of("a")); n > 1+30 {
+				t.Errorf("%d records for 31 calls", n)
+			}
+		})
+	}
+}
+
+// One record for a call, however often it asks.
+func TestDoWaitIsOneRecord(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "a"}, nil, slow(3, 20*time.Second))
+		pass(time.Second)
+		d.do("a", wait(10*time.Second), d.mustNot)
+		d.wantOutcomes("a", "in-progress")
+		d.do("a", wait(time.Minute), d.mustNot)
+		d.wantOutcomes("a", "in-progress", "done", "already-done")
+	})
+}
+
+// The run that is waited for ends without a result: those who waited run it themselves, one after the other, until one
+// succeeds.
+func TestDoWaitersTakeOver(t *testing.T) {
+	for _, where := range []string{"here", "elsewhere", "cut off", "panic"} {
+		t.Run(where, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				var runs, at atomic.Int64
+				f := func(ctx context.Context, _ *onceq.Job) (int, error) {
+					if at.Add(1) != 1 {
+						t.Error("two runs at once")
+					}
+					defer at.Add(-1)
+					n := int(runs.Add(1))
+					select {
+					case <-time.After(2 * time.Second):
+					case <-ctx.Done():
+						return 0, ctx.Err()
+					}
+					if where == "panic" && n == 1 {
+						panic("boom")
+					}
+					if n < 4 {
+						return 0, errBoom
+					}
+					return n, nil
+				}
+				ctx, cancel := context.WithCancel(d.Context())
+				defer cancel()
+				p := d.p
+				if where == "elsewhere" {
+					p = d.process(d.store)
+				}
+				go func() {
+					defer func() { recover() }()
+					onceq.Do(ctx, p, dedupe.Key{Key: "a"}, nil, f)
+				}()
+				pass(time.Second)
+				if where == "cut off" {
+					time.AfterFunc(500*time.Millisecond, cancel)
+				}
+				var all sync.WaitGroup
+				var failed, succeeded atomic.Int64
+				for range 20 {
+					all.Go(func() {
+						v, err := d.do("a", wait(time.Hour), f)
+						switch {
+						case err == nil && v == 4:
+							succeeded.Add(1)
+						case errors.Is(err, errBoom):
+							failed.Add(1)
+						default:
+							t.Errorf("answered %v, %v", v, err)
+						}
+					})
+				}
+				all.Wait()
+				if runs.Load() != 4 || failed.Load() != 2 || succeeded.Load() != 18 {
+					t.Errorf("%d runs, %d calls failed, %d succeeded", runs.Load(), failed.Load(), succeeded.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestDoWaitersAreToldOfAFailure(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		go d.do("a", nil, func(context.Context, *onceq.Job) (int, error) {
+			takes(5 * time.Second)
+			return 0, onceq.Permanent(errBoom)
+		})
+		pass(time.Second)
+		_, err := d.do("a", wait(time.Minute), d.mustNot)
+		d.wants("a waiting call", 0, err, 0, &onceq.FailedError{})
+		var failed *onceq.FailedError
+		errors.As(err, &failed)
+		if rec := d.record("a"); failed.Fence != rec.Fence || failed.Class != onceq.ClassPermanent || failed.Text != "boom" {
+			t.Errorf("told %+v of %+v", failed, rec)
+		}
+	})
+}
+
+// Who comes to reopen a failure while another call finds it does not take that one's answer.
+func TestDoReopenIsNotShared(t *testing.T) {
+	for name, o := range map[string]onceq.DoOptions{"failed": {}, "parked": {Interrupted: dedupe.Park}} {
+		bubbleDo(t, func(d *doer) {
+			ctx, cancel := context.WithCancel(d.Context())
+			onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, &o, func(context.Context, *onceq.Job) (int, error) {
+				if name == "failed" {
+					return 0, onceq.Permanent(errBoom)
+				}
+				cancel()
+				takes(time.Second)
+				return 0, errBoom
+			})
+			cancel()
+			fence := d.record("a").Fence
+			d.store.set(func(s *store) { s.fault = bads("claim", 1000, storeFault{delay: time.Second}) })
+			go d.do("a", nil, d.mustNot)
+			pass(100 * time.Millisecond)
+			v, err := d.do("a", &onceq.DoOptions{Reopen: fence}, gives(6, nil))
+			d.wants(name, v, err, 6, nil)
+		})
+	}
+}
+
+func TestDoWaitEndsWithTheContext(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		go d.do("here", nil, slow(1, time.Minute))
+		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Minute))
+		pass(time.Second)
+		for _, k := range []string{"here", "elsewhere"} {
+			ctx, cancel := context.WithTimeout(d.Context(), 5*time.Second)
+			begin := time.Now()
+			_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: k}, wait(time.Hour), d.mustNot)
+			d.wants(k, 0, err, 0, &onceq.NotRunError{})
+			if took := time.Since(begin); took != 5*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v after %v", k, err, took)
+			}
+			cancel()
+		}
+	})
+}
+
+// A key that a dead process holds is free when its lease has run out; who waits takes it then.
+func TestDoWaitsForADeadProcess(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		d.store.occupy(t, "a", 20*time.Second, dedupe.Rerun)
+		begin := time.Now()
+		v, err := d.do("a", wait(time.Minute), gives(2, nil))
+		d.wants("the call", v, err, 2, nil)
+		if took := time.Since(begin); took < 20*time.Second || took > 20*time.Second+50*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestDoRetryAfter(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		go d.do("here", nil, slow(1, time.Hour))
+		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Hour))
+		begin := time.Now()
+		for _, at := range []time.Duration{time.Millisecond, 4 * time.Second, 50 * time.Minute} {
+			pass(time.Until(begin.Add(at)))
+			for _, k := range []string{"here", "elsewhere"} {
+				_, err := d.do(k, nil, d.mustNot)
+				var busy *onceq.InProgressError
+				if !errors.As(err, &busy) || busy.Age != at || busy.Key != key(k) {
+					t.Fatalf("%s after %v: %v", k, at, err)
+				}
+				if want := max(time.Second, min(at, onceq.DefaultLease)); busy.RetryAfter > want || busy.RetryAfter < want/2 {
+					t.Errorf("%s after %v: ask again in %v, want %v", k, at, busy.RetryAfter, want)
+				}
+			}
+		}
+		pass(time.Hour)
+	})
+}
+
+// f may call Do for its own key: it is told that the key is in progress, and nothing hangs.
+func TestDoWithinItself(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		v, err := d.do("a", nil, func(context.Context, *onceq.Job) (int, error) {
+			for _, o := range []*onceq.DoOptions{nil, wait(5 * time.Second)} {
+				_, err := d.do("a", o, d.mustNot)
+				d.wants("inside", 0, err, 0, &onceq.InProgressError{})
+			}
+			return 1, nil
+		})
+		d.wants("outside", v, err, 1, nil)
+	})
+}
