@@ -87,6 +87,7 @@ func TestLateWriteOfADeadWorker(t *testing.T) {
 				s.pieces, s.onLook = 5, func() { s.Kill() }
 				s.send(t, count{"bolt", 1})
 				require.True(t, s.Deliver().Crashed)
+				synctest.Wait() // until the dead worker's update is on its way
 				s.Advance(time.Minute)
 				s.pieces, s.onLook = 3, func() {}
 				require.Equal(t, "done", s.Deliver().Outcome)
@@ -108,6 +109,7 @@ func TestLateWriteOfAnEarlierCount(t *testing.T) {
 				s.pieces, s.onLook = 5, func() { s.Kill() }
 				s.send(t, count{"bolt", 1})
 				require.True(t, s.Deliver().Crashed)
+				synctest.Wait() // until the dead worker's update is on its way
 				s.pieces, s.onLook = 3, func() {}
 				s.send(t, count{"bolt", 2})
 				require.Equal(t, "done", s.Deliver().Outcome)
