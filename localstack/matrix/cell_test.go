@@ -1,0 +1,297 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// wrong is one way in which a call can go wrong.
+type wrong struct {
+	name  string
+	fault onceqtest.Fault
+}
+
+// wrongs are all of them.
+func (b *backend) wrongs() []wrong {
+	return []wrong{
+		{"crash-before", onceqtest.Fault{Kind: onceqtest.CrashBefore}},
+		{"crash-after", onceqtest.Fault{Kind: onceqtest.CrashAfter}},
+		{"fail", onceqtest.Fault{Kind: onceqtest.Fail}},
+		{"lose-reply", onceqtest.Fault{Kind: onceqtest.LoseReply}},
+		{"first-fails", onceqtest.Fault{Kind: onceqtest.Fail, First: true}},
+		{"first-loses-reply", onceqtest.Fault{Kind: onceqtest.LoseReply, First: true}},
+		{"cancelled-before", onceqtest.Fault{Kind: onceqtest.Cancel}},
+		{"cancelled-after", onceqtest.Fault{Kind: onceqtest.LoseReply, Err: context.Canceled}},
+		{"late", onceqtest.Fault{Kind: onceqtest.Late, Delay: b.late}},
+		{"stall", onceqtest.Fault{Kind: onceqtest.Stall, Delay: b.stall}},
+	}
+}
+
+// cannot is why a call cannot go wrong this way; "" = it can.
+func (w wrong) cannot(op onceqtest.Op, m mode) string {
+	switch op {
+	case effect, complete, commit, onceqtest.Receive, onceqtest.Redrive:
+		if w.fault.First {
+			return "the call has no entries"
+		}
+	}
+	switch {
+	case w.fault.Kind == onceqtest.Late && (op == complete || op == commit || op == effect && m == completeTx):
+		return "a statement does not arrive after its transaction"
+	case w.fault.Kind == onceqtest.Late && op == onceqtest.Receive:
+		return "what a late receive brings, it brings to nobody: lose-reply"
+	}
+	return ""
+}
+
+// absent is why a scenario has no such call; "" = nobody knows.
+func absent(b *backend, m mode, s scenario, op onceqtest.Op) string {
+	switch op {
+	case onceqtest.Start:
+		if m != park {
+			return "the start is recorded under Park only"
+		}
+	case complete, commit:
+		if m != completeTx {
+			return "there is no transaction of the user's"
+		}
+		if s.permanent {
+			return "the job fails before its effect"
+		}
+	case effect:
+		if s.permanent {
+			return "the job fails before its effect"
+		}
+	case onceqtest.Letter:
+		if !s.permanent {
+			return "the job does not fail for good"
+		}
+	case onceqtest.Nack:
+		if !s.retried {
+			return "nothing is given back"
+		}
+	case onceqtest.Renew, onceqtest.Extend:
+		if !s.long {
+			return "the job is shorter than a beat"
+		}
+	}
+	return ""
+}
+
+// each is which of a call's numbers have cells: the beats are all alike.
+func each(op onceqtest.Op) int {
+	switch op {
+	case onceqtest.Renew, onceqtest.Extend, onceqtest.Receive:
+		return 2
+	}
+	return 100
+}
+
+// in runs f in the backend's time.
+func (b *backend) in(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if b.virtual {
+		synctest.Test(t, f)
+		return
+	}
+	f(t)
+}
+
+// outcome is how a cell went.
+type outcome struct {
+	calls []onceqtest.Call // of the first worker
+	took  time.Duration    // until the queue was empty
+}
+
+// play is one cell, or the run without a fault, which took plain.
+func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, plain time.Duration) (o outcome) {
+	w := newWorld(t, b, m, s)
+	var faults []onceqtest.Fault
+	stalls := false
+	if fault != nil {
+		faults, stalls = append(faults, *fault), fault.Kind == onceqtest.Stall
+	}
+	first := w.start("A", faults...)
+	var second *worker
+	for !w.isEmpty() && time.Since(w.begun) < b.patience {
+		if second == nil && (first.isDead() || stalls && first.faulted()) {
+			w.timePasses()
+			second = w.start("B")
+		}
+		<-time.After(b.second / 10)
+	}
+	o.took = time.Since(w.begun)
+	if fault != nil && fault.Delay > 0 {
+		<-time.After(fault.Delay + b.second) // what is late, or stands still, is yet to come
+	}
+	crashed := first.isDead()
+	first.end()
+	if second != nil {
+		second.end()
+	}
+	<-time.After(b.second) // for a packet of the dead
+	o.calls = first.Trace()
+
+	letters := w.dead()
+	if !w.isEmpty() {
+		t.Errorf("the queue is not empty after %v", o.took)
+	}
+	if missed := first.Missed(); len(missed) > 0 {
+		t.Errorf("no call came by %v", missed)
+	}
+	for _, k := range w.all {
+		if k.err != nil && !k.isDead() {
+			t.Errorf("worker %s: Run: %v", k.name, k.err)
+		}
+	}
+	w.checkPromise(letters)
+	w.audit.check(t, w.record())
+	w.checkStale()
+	if fault != nil && !crashed && !stalls && o.took > plain+b.lease/2 {
+		t.Errorf("the live worker took %v, %v without the fault: it has waited for itself (the lease is %v)", o.took, plain, b.lease)
+	}
+	if t.Failed() {
+		t.Logf("%v under %v, %v:\n%s", fault, m, s.name, w.tell(letters))
+	}
+	return o
+}
+
+// checkPromise is the promise's table, and that nothing is lost.
+func (w *world) checkPromise(letters []*broker.Message) {
+	w.Helper()
+	rec := w.record()
+	if rec == nil {
+		w.Errorf("the job is lost: there is no record")
+		return
+	}
+	done := rec.Status == dedupe.Done
+	if !done && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
+		w.Errorf("the job is lost: its queue is empty, and it is %v", rec.Status)
+	}
+	if !done && len(letters) == 0 {
+		w.Errorf("the job is lost: it is %v, and there is no letter", rec.Status)
+	}
+	for _, m := range letters {
+		if m.Meta == nil || m.Meta.Dead == nil || m.Meta.Dead.Fence != rec.Fence || m.Meta.Key != rec.Key.Key || string(m.Body) != "order 1" {
+			w.Errorf("a letter is not that of fence %d: %+v", rec.Fence, m)
+		}
+	}
+
+	w.mu.Lock()
+	n, keys, tokens := len(w.calls), make(map[string]bool), make(map[dedupe.Token]int)
+	for _, c := range w.calls {
+		keys[c.key] = true
+		tokens[c.token]++
+	}
+	w.mu.Unlock()
+	for _, times := range tokens {
+		if times > 1 {
+			w.Errorf("one claim had %d effects", times)
+		}
+	}
+	if w.mode == completeTx {
+		var err error
+		if n, err = w.db.rows(); err != nil {
+			w.Fatal(err)
+		}
+	}
+	switch {
+	case w.scenario.permanent:
+		switch {
+		case n != 0:
+			w.Errorf("%d effects of a job that failed before its effect", n)
+		case rec.Status == dedupe.Parked && w.mode == park && w.audit.started(): // a takeover does not know that it failed
+		case rec.Status != dedupe.Failed || rec.ErrClass != onceq.ClassPermanent:
+			w.Errorf("the job is %v of class %q, want failed, permanent", rec.Status, rec.ErrClass)
+		}
+	case w.mode == park:
+		switch {
+		case n > 1:
+			w.Errorf("%d effects under Park, want at most one", n)
+		case done && n != 1:
+			w.Errorf("the job is done, with %d effects", n)
+		case !done && !w.audit.started():
+			w.Errorf("the job is %v though it was never started", rec.Status)
+		}
+	case !done:
+		w.Errorf("the job is %v (%s: %s), want done", rec.Status, rec.ErrClass, rec.LastErr)
+	case len(letters) != 0:
+		w.Errorf("%d letters of a job that is done", len(letters))
+	case w.mode == completeTx && n != 1:
+		w.Errorf("%d effects are committed with their completion, want one", n)
+	case w.mode == completeTx && string(rec.Result) != `"paid"`:
+		w.Errorf("the result is %q", rec.Result)
+	case w.mode == effectKey && len(keys) != 1:
+		w.Errorf("the API saw %d keys, want one", len(keys))
+	case w.mode == rerun && n < 1:
+		w.Errorf("the job is done, and its effect has not happened")
+	}
+}
+
+// checkStale lets the packets of all claims that were won come once more: none of them may change anything.
+func (w *world) checkStale() {
+	w.Helper()
+	rec := w.record()
+	if rec == nil {
+		return
+	}
+	before := told(rec)
+	for _, token := range w.audit.tokens() {
+		present := token == rec.Token
+		if present && rec.Status != dedupe.Done {
+			continue // the owner's word counts yet
+		}
+		as, err := w.watch.store.Renew(w.Context(), []dedupe.Renewal{{Key: rec.Key, Token: token, TTL: time.Hour, Started: true, State: []byte("stale")}})
+		if err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) {
+			w.Errorf("a renewal of an ended claim was answered %v, %v", as, err)
+		}
+		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
+			ss, err := w.watch.store.Settle(w.Context(), []dedupe.Settlement{{Key: rec.Key, Token: token, To: to, Result: []byte("stale"), ErrText: "stale"}})
+			switch {
+			case err != nil:
+				w.Error(err)
+			case present && (ss[0].Err != nil || ss[0].Status != dedupe.Done):
+				w.Errorf("a repeated settlement was answered %+v, want done", ss[0])
+			case !present && !errors.Is(ss[0].Err, dedupe.ErrLeaseLost):
+				w.Errorf("a settlement of a stale claim was answered %+v", ss[0])
+			}
+		}
+	}
+	if after := told(w.record()); after != before {
+		w.Errorf("a stale packet has changed the record:\n%s\nwas\n%s", after, before)
+	}
+}
+
+func told(r *dedupe.Record) string { return fmt.Sprintf("%+v", r) }
+
+// calls are the calls that have cells, in the order in which they were made.
+func (o *outcome) cells() (cs []onceqtest.Call) {
+	for _, c := range o.calls {
+		if c.N <= each(c.Op) {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// ops are the calls that were made.
+func (o *outcome) ops() (ops []onceqtest.Op) {
+	for _, c := range o.calls {
+		if !slices.Contains(ops, c.Op) {
+			ops = append(ops, c.Op)
+		}
+	}
+	slices.SortFunc(ops, func(a, b onceqtest.Op) int { return strings.Compare(string(a), string(b)) })
+	return ops
+}

@@ -1,0 +1,173 @@
+package matrix
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onceq/onceq/onceqtest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	for _, s := range sums {
+		fmt.Println("matrix:", s)
+	}
+	os.Exit(code)
+}
+
+// TestMatrix is the crash matrix: see the package's comment.
+func TestMatrix(t *testing.T) {
+	for _, b := range []*backend{memory(), sqlite()} {
+		t.Run(b.name, func(t *testing.T) { b.matrix(t) })
+	}
+}
+
+// matrix runs all cells of a store.
+func (b *backend) matrix(t *testing.T) {
+	sum := &sum{name: b.name, absent: make(map[string]int)}
+	t.Cleanup(func() { sum.end(t, b) })
+	for _, m := range modes {
+		t.Run(string(m), func(t *testing.T) {
+			if m == completeTx && !b.transactions {
+				t.Logf("no cells: %s", noTransactions)
+				return
+			}
+			for _, s := range scenarios {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					b.scenario(t, m, s, sum)
+				})
+			}
+		})
+	}
+}
+
+const noTransactions = "the store has no transaction that the user could join"
+
+// scenario finds the calls of a scenario and lets each go wrong.
+func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
+	var plain outcome
+	b.in(t, func(t *testing.T) { plain = play(t, b, m, s, nil, 0) })
+	if t.Failed() {
+		return
+	}
+	sum.found(m, s, plain.ops())
+	for _, c := range plain.cells() {
+		t.Run(fmt.Sprintf("%s-%d", c.Op, c.N), func(t *testing.T) {
+			for _, w := range b.wrongs() {
+				if why := w.cannot(c.Op, m); why != "" {
+					sum.no(why)
+					continue
+				}
+				t.Run(w.name, func(t *testing.T) {
+					t.Parallel()
+					defer func() { sum.cell(t.Failed()) }()
+					fault := w.fault
+					fault.Op, fault.N = c.Op, c.N
+					b.in(t, func(t *testing.T) { play(t, b, m, s, &fault, plain.took) })
+				})
+			}
+		})
+	}
+}
+
+var sums []string
+
+// sum counts the cells of a store.
+type sum struct {
+	name string
+
+	mu           sync.Mutex
+	held, failed int
+	absent       map[string]int // that do not exist, by reason
+	ops          map[mode]map[string][]onceqtest.Op
+}
+
+func (s *sum) cell(failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failed {
+		s.failed++
+		return
+	}
+	s.held++
+}
+
+func (s *sum) no(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.absent[why]++
+}
+
+func (s *sum) found(m mode, sc scenario, ops []onceqtest.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ops == nil {
+		s.ops = make(map[mode]map[string][]onceqtest.Op)
+	}
+	if s.ops[m] == nil {
+		s.ops[m] = make(map[string][]onceqtest.Op)
+	}
+	s.ops[m][sc.name] = ops
+}
+
+// end accounts for the cells that do not exist: of every call that any scenario makes, for every scenario that does not make it.
+func (s *sum) end(t *testing.T, b *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []onceqtest.Op
+	for _, byScenario := range s.ops {
+		for _, ops := range byScenario {
+			for _, op := range ops {
+				if !slices.Contains(all, op) {
+					all = append(all, op)
+				}
+			}
+		}
+	}
+	for _, m := range modes {
+		for _, sc := range scenarios {
+			ops, ran := s.ops[m][sc.name]
+			if m == completeTx && !b.transactions {
+				for _, op := range all {
+					if absent(b, m, sc, op) == "" {
+						s.absent[noTransactions] += len(b.wrongs())
+					}
+				}
+				continue
+			}
+			for _, op := range all {
+				if !ran || slices.Contains(ops, op) {
+					continue // -run has left it out, or it has its cells
+				}
+				why := absent(b, m, sc, op)
+				if why == "" {
+					t.Errorf("%s under %s makes no call %q, and nobody knows why", sc.name, m, op)
+				}
+				s.absent[why] += len(b.wrongs())
+			}
+		}
+	}
+	sums = append(sums, s.String())
+	t.Log(s.String())
+}
+
+func (s *sum) String() string {
+	var b strings.Builder
+	n := 0
+	for _, k := range s.absent {
+		n += k
+	}
+	fmt.Fprintf(&b, "%s: %d cells held, %d failed, %d do not exist", s.name, s.held, s.failed, n)
+	for _, why := range slices.Sorted(maps.Keys(s.absent)) {
+		fmt.Fprintf(&b, "\n    %4d: %s", s.absent[why], why)
+	}
+	return b.String()
+}

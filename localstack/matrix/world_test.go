@@ -1,0 +1,294 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// The calls that a handler makes, beside the worker's.
+const (
+	effect   onceqtest.Op = "effect"   // a row in the user's table, or a call of an API
+	complete onceqtest.Op = "complete" // CompleteTx
+	commit   onceqtest.Op = "commit"   // the user's COMMIT
+)
+
+const scope = "matrix"
+
+// mode is where the effect happens and what the owner has chosen: a row of the promise's table.
+type mode string
+
+const (
+	completeTx mode = "complete-tx"
+	effectKey  mode = "effect-key"
+	rerun      mode = "rerun"
+	park       mode = "park"
+)
+
+var modes = []mode{completeTx, effectKey, rerun, park}
+
+// scenario is what there is to do.
+type scenario struct {
+	name      string
+	copies    int // messages with the one key; the second comes while the first is worked on, where time is virtual
+	long      bool
+	retried   bool // the first run ends in an error
+	permanent bool
+}
+
+var scenarios = []scenario{
+	{name: "success", copies: 1},
+	{name: "retry", copies: 1, retried: true},
+	{name: "permanent", copies: 1, permanent: true},
+	{name: "duplicate", copies: 2},
+	{name: "long", copies: 1, long: true},
+}
+
+// world is what outlives the processes: the queues, the database, the API.
+type world struct {
+	testing.TB
+	b        *backend
+	mode     mode
+	scenario scenario
+
+	queue, letters *membroker.Broker
+	db             database
+	watch          *conn // of nobody's process
+	audit          audit
+
+	mu    sync.Mutex
+	runs  int
+	calls []apiCall
+	all   []*worker
+	begun time.Time
+}
+
+// apiCall is one effect at an API.
+type apiCall struct {
+	key   string // its idempotency key
+	token dedupe.Token
+}
+
+// newWorld opens the database and puts the messages into the queue.
+func newWorld(t testing.TB, b *backend, m mode, s scenario) *world {
+	t.Helper()
+	w := &world{TB: t, b: b, mode: m, scenario: s, begun: time.Now()}
+	for _, q := range []**membroker.Broker{&w.queue, &w.letters} {
+		var err error
+		if *q, err = membroker.New(&membroker.Options{Visibility: b.visibility}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.db = b.open(t)
+	var err error
+	if w.watch, err = w.db.connect(new(onceqtest.Process)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.watch.close)
+	for n := range s.copies {
+		m := broker.Outgoing{Body: []byte("order 1"), Meta: &broker.Meta{Key: "order-1"}, Delay: time.Duration(n) * b.second}
+		if err := onceq.SendOne(t.Context(), w.queue, &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *world) key() dedupe.Key { return dedupe.Key{Scope: w.db.scope(), Key: "order-1"} }
+
+// worker is one process with its pool and its onceq.Worker.
+type worker struct {
+	*onceqtest.Process
+	name string
+	w    *world
+	conn *conn
+	stop context.CancelFunc
+	done chan struct{}
+	err  error // of Run, when done
+}
+
+// start lets a new process work.
+func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
+	w.Helper()
+	k := &worker{Process: new(onceqtest.Process), name: name, w: w, done: make(chan struct{})}
+	k.At(faults...)
+	var err error
+	if k.conn, err = w.db.connect(k.Process); err != nil {
+		w.Fatalf("worker %s: %v", name, err)
+	}
+	policy := dedupe.Rerun
+	if w.mode == park {
+		policy = dedupe.Park
+	}
+	run, err := onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
+			Store: k.Store(w.audit.store(k.conn.store, name)), DeadLetter: k.Sender(w.letters),
+			Defaults: onceq.JobOptions{
+				MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
+			},
+			Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
+		},
+		Broker: k.Receiver(w.queue), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
+	})
+	if err != nil {
+		w.Fatalf("worker %s: %v", name, err)
+	}
+	ctx, stop := context.WithCancel(k.Context(context.WithoutCancel(w.Context())))
+	k.stop = stop
+	go func() {
+		defer close(k.done)
+		k.err = run.Run(ctx)
+	}()
+	w.mu.Lock()
+	w.all = append(w.all, k)
+	w.mu.Unlock()
+	return k
+}
+
+// end stops the worker, dead or alive, waits for it and closes what it has open.
+func (k *worker) end() {
+	k.stop()
+	<-k.done
+	k.conn.close()
+}
+
+func (k *worker) isDead() bool {
+	select {
+	case <-k.Dead():
+		return true
+	default:
+		return false
+	}
+}
+
+// faulted tells whether a fault has befallen a call.
+func (k *worker) faulted() bool { return len(k.Missed()) == 0 }
+
+var errNotYet = errors.New("not yet")
+
+// handle is the user's: it works a while, and has its effect.
+func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
+	w := k.w
+	w.mu.Lock()
+	w.runs++
+	first := w.runs == 1
+	w.mu.Unlock()
+	if d := w.takes(); d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	switch {
+	case w.scenario.permanent:
+		return onceq.Permanent(errors.New("no such customer"))
+	case w.scenario.retried && first:
+		return errNotYet
+	case w.mode == completeTx:
+		return k.conn.complete(ctx, k.Process, j)
+	}
+	err := k.Call(ctx, effect, func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calls = append(w.calls, apiCall{j.EffectKey("pay"), j.Lease().Token})
+		return nil
+	})
+	if err != nil && w.mode == park {
+		// A plain error would be the handler's word that nothing has happened.
+		return onceq.Permanent(fmt.Errorf("in doubt: %w", err))
+	}
+	return err
+}
+
+// takes is how long the job's work is.
+func (w *world) takes() time.Duration {
+	switch {
+	case w.scenario.long:
+		return w.b.long
+	case w.scenario.copies > 1 && w.b.virtual:
+		return 2 * w.b.second
+	}
+	return 0
+}
+
+// isEmpty tells whether nothing is left in the queue.
+func (w *world) isEmpty() bool {
+	d, err := w.queue.Depth(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return d == broker.Depth{}
+}
+
+// timePasses is what a bubble does by itself: the leases of a worker that has gone run out, of its claims and of its deliveries.
+func (w *world) timePasses() {
+	if w.b.virtual {
+		return
+	}
+	if err := w.db.age(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// record is the job's; nil = there is none.
+func (w *world) record() *dedupe.Record {
+	rs, err := w.watch.store.Get(w.Context(), []dedupe.Key{w.key()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return rs[0]
+}
+
+// dead takes the letters out of their queue.
+func (w *world) dead() (ms []*broker.Message) {
+	for {
+		got, err := w.letters.Receive(w.Context(), broker.ReceiveOptions{Max: 100})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if len(got) == 0 {
+			return ms
+		}
+		ms = append(ms, got...)
+	}
+}
+
+// tell is what has happened, for whoever must understand a failure.
+func (w *world) tell(letters []*broker.Message) string {
+	var s strings.Builder
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.all {
+		fmt.Fprintf(&s, "worker %s (Run: %v):\n", k.name, k.err)
+		for _, c := range k.Trace() {
+			fmt.Fprintf(&s, "  %9v %v, took %v\n", c.Begun.Sub(w.begun).Round(time.Millisecond), c, c.Took.Round(time.Millisecond))
+		}
+	}
+	fmt.Fprintf(&s, "%d runs, %d effects at the API: %v\n", w.runs, len(w.calls), w.calls)
+	for _, m := range letters {
+		if m.Meta == nil || m.Meta.Dead == nil {
+			fmt.Fprintf(&s, "letter without its reason: %q\n", m.Body)
+			continue
+		}
+		fmt.Fprintf(&s, "letter %+v\n", *m.Meta.Dead)
+	}
+	fmt.Fprintf(&s, "record %+v\n", w.record())
+	return s.String() + w.audit.tell(w.begun)
+}
