@@ -1,0 +1,175 @@
+package dlq
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Entry is a letter as it was found.
+type Entry struct {
+	// Message is the letter; why it is one says Message.Meta.Dead, if anything does. Its Receipt is spent.
+	Message *broker.Message
+	// Copies is how many more letters of the same failure there are, as far as they were seen. A worker that dies
+	// between a letter and its ack leaves one, and so does a message that was sent twice.
+	Copies int
+}
+
+// Class is the failure's class, [Unexplained] where the letter does not say.
+func (e Entry) Class() string { return classOf(e.Message) }
+
+// At is when the job failed; where the letter does not say, when the broker took it.
+func (e Entry) At() time.Time { return failedAt(e.Message) }
+
+// Ref is the letter's name.
+func (e Entry) Ref() Ref { return refOf(e.Message) }
+
+// String is the letter in a line: when, which, and its last error.
+func (e Entry) String() string {
+	s := fmt.Sprintf("%s  %s", stamp(e.At()), e.Ref())
+	if d := deadOf(e.Message.Meta); d != nil && d.LastErr != "" {
+		s += ": " + line(d.LastErr)
+	}
+	if e.Copies > 0 {
+		s += fmt.Sprintf(" (and %d more of it)", e.Copies)
+	}
+	return s
+}
+
+// Show writes all that is known of the letter, a line each, for people.
+func (e Entry) Show(w io.Writer) error {
+	m := e.Message
+	var b strings.Builder
+	row := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "%-12s %s\n", name, strings.ReplaceAll(text, "\n", "\n             "))
+		}
+	}
+	row("key", keyOf(m.Meta))
+	row("type", typeOf(m.Meta))
+	row("class", e.Class())
+	if d := deadOf(m.Meta); d != nil {
+		row("failed", stamp(d.At))
+		row("attempts", fmt.Sprint(d.Attempts))
+		if d.FirstErr != d.LastErr {
+			row("first error", d.FirstErr)
+		}
+		row("last error", d.LastErr)
+		row("source", d.Source)
+		row("fence", fmt.Sprint(d.Fence))
+		for _, k := range slices.Sorted(maps.Keys(d.Attributes)) {
+			row("attribute", k+" = "+d.Attributes[k])
+		}
+	}
+	if m.MetaErr != nil {
+		row("metadata", m.MetaErr.Error())
+	}
+	if m.Meta != nil {
+		row("job", m.Meta.ID)
+		row("correlation", m.Meta.CorrelationID)
+		row("created", stamp(m.Meta.Created))
+		row("expires", stamp(m.Meta.Expires))
+	}
+	row("group", m.Group)
+	for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
+		row("attribute", k+" = "+m.Attributes[k])
+	}
+	row("message", m.ID)
+	if e.Copies > 0 {
+		row("copies", fmt.Sprintf("%d more", e.Copies))
+	}
+	if utf8.Valid(m.Body) {
+		row("body", string(m.Body))
+	} else {
+		row("body", fmt.Sprintf("%d bytes, not text", len(m.Body)))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Ref names a letter, for people.
+type Ref struct {
+	MessageID                string
+	Source, Type, Key, Class string
+	Fence                    uint64 // 0 = nothing that a replay could reopen
+}
+
+// String is the name in a few words.
+func (r Ref) String() string {
+	s := cmp.Or(r.Key, "message "+r.MessageID)
+	if r.Type != "" {
+		s = r.Type + " " + s
+	}
+	return s + " [" + r.Class + "]"
+}
+
+func refOf(m *broker.Message) Ref {
+	return Ref{
+		MessageID: m.ID, Source: sourceOf(m.Meta), Type: typeOf(m.Meta), Key: keyOf(m.Meta),
+		Class: classOf(m), Fence: fenceOf(m.Meta),
+	}
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// line is the first line of a text, and not too much of it.
+func line(s string) string {
+	s, _, more := strings.Cut(s, "\n")
+	if len(s) > TrimmedText {
+		return trim(s)
+	}
+	if more {
+		s += " …"
+	}
+	return s
+}
+
+// identity tells failures apart: letters with one identity are copies of each other.
+type identity [16]byte
+
+// identityOf is made of the job and the fence of its failure, and of the body: a worker's Config.Key may take its key from
+// there, and then jobs with one Meta.Key may differ, and on some stores have equal fences. A copy too many is answered by the
+// claim; a job that is taken for a copy would be lost. Without a fence the job's id decides: it had better be the producer's
+// own, so without one each message stands for itself.
+func identityOf(m *broker.Message) identity {
+	d := deadOf(m.Meta)
+	switch {
+	case d == nil || d.Fence == 0 && m.Meta.ID == "":
+		return digest("message", 0, m.ID)
+	case d.Fence == 0:
+		return digest("refused", 0, d.Source, m.Meta.Type, m.Meta.Key, m.Meta.ID, string(m.Body))
+	}
+	return digest("failure", d.Fence, d.Source, m.Meta.Type, keyOf(m.Meta), string(m.Body))
+}
+
+// digest is a hash of its parts, in which no two lists of parts are one.
+func digest(what string, n uint64, parts ...string) (id identity) {
+	h := sha256.New()
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], n)
+	h.Write(b[:])
+	for _, p := range append([]string{what}, parts...) {
+		binary.BigEndian.PutUint64(b[:], uint64(len(p)))
+		h.Write(b[:])
+		io.WriteString(h, p)
+	}
+	copy(id[:], h.Sum(nil))
+	return id
+}
+
+func (id identity) String() string { return hex.EncodeToString(id[:]) }

@@ -1,0 +1,67 @@
+package dlq
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// exported is a line of ExportJSON.
+type exported struct {
+	Message    string            `json:"message"`
+	Published  *time.Time        `json:"published,omitempty"`
+	Group      string            `json:"group,omitempty"`
+	Body       *string           `json:"body,omitempty"`
+	Base64     []byte            `json:"body_base64,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Meta       json.RawMessage   `json:"onceq,omitempty"`
+	Unreadable string            `json:"error,omitempty"`
+}
+
+// ExportJSON returns an Export for [PurgeOptions] that writes each letter as a line of JSON: message, published, group,
+// attributes, body (or body_base64, where it is not text), and under onceq all metadata, as [broker.EncodeMeta] writes it.
+// A line is one Write, and where w is a regular file it is synced, so that a letter is stored when it is removed. A writer
+// with a buffer of its own defeats that.
+func ExportJSON(w io.Writer) func(Entry) error {
+	f, _ := w.(*os.File)
+	if f != nil {
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			f = nil // a terminal cannot be synced
+		}
+	}
+	return func(e Entry) error {
+		m := e.Message
+		x := exported{Message: m.ID, Group: m.Group, Attributes: m.Attributes}
+		if !m.Published.IsZero() {
+			at := m.Published.UTC()
+			x.Published = &at
+		}
+		if utf8.Valid(m.Body) {
+			body := string(m.Body)
+			x.Body = &body
+		} else {
+			x.Base64 = m.Body
+		}
+		if m.Meta != nil {
+			x.Meta = json.RawMessage(broker.EncodeMeta(m.Meta))
+		}
+		if m.MetaErr != nil {
+			x.Unreadable = m.MetaErr.Error()
+		}
+		b, err := json.Marshal(&x)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(b, '\n')); err != nil {
+			return err
+		}
+		if f != nil {
+			return f.Sync()
+		}
+		return nil
+	}
+}

@@ -1,0 +1,130 @@
+package dlq
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Reasons for which a letter is not sent.
+var (
+	errNoFence   = errors.New("no claim was won for it (fence 0), so it would be refused again: give it another key with Edit")
+	errNoMeta    = errors.New("Edit took its metadata away")
+	errNoKey     = errors.New("Edit left it neither Key nor ID")
+	errSameJob   = errors.New("this replay has sent the job already, and it failed again, or had failed before: run it again")
+	errCopyStays = errors.New("a copy of a letter that was not sent")
+)
+
+// replayOf is what a replay sends for the letter m: the message as the worker met it, with the reason and the fence of
+// its failure. An error is the reason why it is not to be sent.
+func replayOf(m *broker.Message, l broker.Limits, edit func(*broker.Outgoing) error) (broker.Outgoing, error) {
+	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
+	unfold(&out, l)
+	restore(&out)
+	dead, key, typ := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta)
+	had := out.Meta != nil
+	if edit != nil {
+		out.Body = bytes.Clone(m.Body) // the letter itself stays as it is
+		shown := out
+		if shown.Attributes == nil {
+			shown.Attributes = make(map[string]string)
+		}
+		shown.Meta = out.Meta.Clone()
+		if err := edit(&shown); err != nil {
+			return out, err
+		}
+		out = shown
+		switch {
+		case had && out.Meta == nil:
+			return out, errNoMeta
+		case had && keyOf(out.Meta) == "" && key != "":
+			return out, errNoKey
+		case out.Meta != nil:
+			out.Meta = out.Meta.Clone() // Edit may have given one to several letters
+			out.Meta.Dead = dead
+			// What was unreadable has been replaced.
+			delete(out.Attributes, broker.MetaAttribute)
+		}
+	}
+	if dead != nil && dead.Fence == 0 && dead.Attempts == 0 && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
+		return out, errNoFence
+	}
+	if l.RequireGroup && out.Group == "" {
+		out.Group = digest("group", 0, keyOf(out.Meta), m.ID).String()
+	}
+	out.DedupID = replayID(m, &out, edit != nil)
+	return out, nil
+}
+
+// unfold gives the user's attributes their places back, if there is room for all of them beside ours.
+func unfold(out *broker.Outgoing, l broker.Limits) {
+	dead := deadOf(out.Meta)
+	if dead == nil || len(dead.Attributes) == 0 {
+		return
+	}
+	all := folded(dead.Attributes, out.Attributes)
+	if l.MaxAttributes > 0 && len(all)+1 > l.MaxAttributes && all[UnreadableAttribute] == "" {
+		return
+	}
+	out.Attributes, dead.Attributes = all, nil
+}
+
+// restore makes a message whose metadata could not be read what it was: the worker that put the letter may have been too
+// old for it.
+func restore(out *broker.Outgoing) {
+	raw, ok := out.Attributes[UnreadableAttribute]
+	if !ok {
+		return
+	}
+	delete(out.Attributes, UnreadableAttribute)
+	out.Attributes[broker.MetaAttribute] = raw
+	out.Meta = nil
+}
+
+// replayID is the broker-level deduplication id of a replay. It is not the letter's, which a FIFO queue would swallow.
+// Within its five minutes the queue takes a replay that is sent once more, after a crash between send and ack, for the first
+// one, and its ack is right: the first one was taken, and a message is acked only for a done job or a stored letter. So the
+// id holds all that makes two replays differ: the failure, the content, and where there is no fence the letter itself.
+func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
+	parts := []string{sourceOf(m.Meta), typeOf(out.Meta), keyOf(out.Meta), string(out.Body)}
+	if fenceOf(m.Meta) == 0 {
+		parts = append(parts, m.ID)
+	}
+	if edited {
+		parts = append(parts, broker.EncodeMeta(out.Meta), out.Group)
+		for _, k := range slices.Sorted(maps.Keys(out.Attributes)) {
+			parts = append(parts, k, out.Attributes[k])
+		}
+	}
+	return digest("replay", fenceOf(m.Meta), parts...).String()
+}
+
+// cut makes an outgoing letter smaller, as far as f says. It is false when that changes nothing more.
+func cut(out *broker.Outgoing, f Fit) bool {
+	dead := deadOf(out.Meta)
+	if dead == nil || f >= Bare {
+		return false
+	}
+	dead.FirstErr, dead.LastErr = trim(dead.FirstErr), trim(dead.LastErr)
+	if f >= Folded {
+		dead.Attributes, out.Attributes = folded(dead.Attributes, out.Attributes), nil
+	}
+	return true
+}
+
+// isUnfit tells whether a message will never be taken as it is.
+func isUnfit(err error) bool {
+	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
+}
+
+// jobName tells jobs apart, as far as metadata does; empty where there is none.
+func jobName(m *broker.Meta) string {
+	if key := keyOf(m); key != "" {
+		return cmp.Or(m.Type, "-") + "\x00" + key
+	}
+	return ""
+}

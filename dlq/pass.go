@@ -1,0 +1,114 @@
+package dlq
+
+import (
+	"context"
+	"time"
+)
+
+// pass is what a replay and a purge share: one way through the queue, in which letters are taken out of it.
+type pass struct {
+	q       *Queue
+	w       *walk
+	f       *Filter
+	each    func(Step)
+	start   time.Time
+	most    int // how many letters to receive at once
+	unacked map[string]bool
+	report  Report
+
+	meet   func(*letter)                   // is shown each letter; may be nil
+	choose func(*letter) error             // takes a letter of the set; an error ends the pass
+	flush  func(ctx context.Context) error // does what choose has gathered
+	full   func() bool                     // tells that nothing more is to be taken
+}
+
+func newPass(ctx context.Context, q *Queue, f *Filter, each func(Step)) pass {
+	return pass{
+		q: q, w: q.walk(ctx), f: f, each: each, start: time.Now(), most: q.l.ReceiveBatch,
+		unacked: make(map[string]bool),
+	}
+}
+
+// through goes until the queue is drained, or full.
+func (p *pass) through(ctx context.Context) error {
+	for !p.full() {
+		drained, err := p.step(ctx, p.q.o.Wait)
+		if e := p.flush(ctx); err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+		if drained {
+			p.report.Elsewhere, err = p.w.rest(ctx)
+			return err
+		}
+	}
+	return nil
+}
+
+// step receives once, and looks at what came.
+func (p *pass) step(ctx context.Context, wait time.Duration) (drained bool, err error) {
+	fresh, again, drained, err := p.w.next(ctx, p.most, wait)
+	if err != nil {
+		return false, err
+	}
+	var ids []string
+	for _, l := range again {
+		if l.fate.takes() {
+			ids = append(ids, l.name) // it had been acked, in vain
+		}
+	}
+	p.ack(ctx, ids)
+	for _, l := range fresh {
+		if err := p.look(l); err != nil {
+			return false, err
+		}
+	}
+	return drained, nil
+}
+
+func (p *pass) look(l *letter) error {
+	p.report.Seen++
+	if p.meet != nil {
+		p.meet(l)
+	}
+	switch {
+	case !p.f.chooses(l.m):
+		p.tell(l, Unchosen, nil)
+	case !failedAt(l.m).Before(p.start):
+		p.tell(l, Newer, nil)
+	default:
+		return p.choose(l)
+	}
+	return nil
+}
+
+// tell decides on a letter.
+func (p *pass) tell(l *letter, f Fate, reason error) {
+	l.fate = f
+	s := Step{Entry: entryOf(l), Fate: f}
+	s.Entry.Copies = len(l.copies)
+	if reason != nil {
+		s.Reason = reason.Error()
+	}
+	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil // others may be held for long
+	p.report.add(&s)
+	if p.each != nil {
+		p.each(s)
+	}
+}
+
+// ack takes letters that may go out of the queue.
+func (p *pass) ack(ctx context.Context, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	for _, id := range ids {
+		delete(p.unacked, id)
+	}
+	for _, id := range p.w.k.ack(ctx, ids) {
+		p.unacked[id] = true
+	}
+	p.report.Unacked = len(p.unacked)
+}

@@ -1,0 +1,93 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+)
+
+// PurgeOptions say what a purge removes, and where it is kept.
+type PurgeOptions struct {
+	// Filter chooses the letters. Max is how many are removed at most, copies counted.
+	Filter
+	// All says that every letter is meant. It is needed where the Filter chooses all, and refused where it does not.
+	All bool
+	// Export is given each letter before it is removed; one that it answers with an error stays, and ends the purge. It must
+	// have stored the letter when it returns: see [ExportJSON]. Required, unless NoExport says that nothing is to be kept.
+	Export func(Entry) error
+	// NoExport says that the letters are to be lost.
+	NoExport bool
+	// DryRun exports and removes nothing; the report says what would be.
+	DryRun bool
+	// Each, when set, is told of each letter that was looked at, when its fate is known.
+	Each func(Step)
+}
+
+func (o *PurgeOptions) check() error {
+	if err := o.Filter.check("PurgeOptions"); err != nil {
+		return err
+	}
+	switch {
+	case o.All && !o.isZero():
+		return bad("PurgeOptions.All", "is set, and so is a filter; which of the two is meant?")
+	case !o.All && o.isZero():
+		return bad("PurgeOptions.Filter", "is empty; to remove every letter, set PurgeOptions.All")
+	case o.Export == nil && !o.NoExport:
+		return bad("PurgeOptions.Export", "is nil; to lose the letters, set PurgeOptions.NoExport")
+	case o.Export != nil && o.NoExport:
+		return bad("PurgeOptions.NoExport", "is set, and so is PurgeOptions.Export")
+	}
+	return nil
+}
+
+// Purge removes letters for good. Each is exported first, and acked only after Export has returned nil. A purge that dies
+// may be run again: a letter that was exported and not removed is then exported twice, with one message id. Copies are
+// letters of their own here. The set is frozen, and what is not chosen is held and handed back, as in [Queue.Replay].
+//
+// An error is Export's, the context's cause, [ErrIncomplete], or the broker's after Options.Patience.
+func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
+	if err := o.check(); err != nil {
+		return Report{}, err
+	}
+	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each), o: &o}
+	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
+	defer p.w.k.handBack()
+	err := p.through(ctx)
+	return p.report, err
+}
+
+type purge struct {
+	pass
+	o        *PurgeOptions
+	exported []*letter
+}
+
+func (p *purge) full() bool { return p.o.Max > 0 && p.report.Purged >= p.o.Max }
+
+func (p *purge) choose(l *letter) error {
+	if p.o.Max > 0 && p.report.Purged+len(p.exported) >= p.o.Max {
+		p.tell(l, Unchosen, nil)
+		return nil
+	}
+	if p.o.Export != nil && !p.o.DryRun {
+		if err := p.o.Export(entryOf(l)); err != nil {
+			ref := refOf(l.m)
+			p.tell(l, Failed, err)
+			return fmt.Errorf("dlq: exporting the letter of %s: %w", ref, err)
+		}
+	}
+	p.exported = append(p.exported, l)
+	return nil
+}
+
+// flush removes what was exported.
+func (p *purge) flush(ctx context.Context) error {
+	ls := p.exported
+	p.exported = nil
+	if !p.o.DryRun {
+		p.ack(ctx, names(ls))
+	}
+	for _, l := range ls {
+		p.tell(l, Purged, nil)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// The defaults of [Options] and [Filter].
+const (
+	DefaultVisibility  = time.Minute
+	DefaultWait        = 3 * time.Second
+	DefaultMaxHeld     = 10_000
+	DefaultCallTimeout = 5 * time.Second
+	DefaultPatience    = time.Minute
+	DefaultCanaryWait  = time.Minute
+	DefaultMaxListed   = 1000
+)
+
+// Errors that tell why a call could not see or find what it was asked for.
+var (
+	// ErrIncomplete: there are letters that were not looked at. The message says why, and what to do.
+	ErrIncomplete = errors.New("dlq: not every letter was looked at")
+	// ErrNoLetter: no letter has that key or id.
+	ErrNoLetter = errors.New("dlq: no such letter")
+)
+
+// Options set up a [Queue]. The zero value, and nil, mean the defaults.
+type Options struct {
+	// Visibility is how long a letter stays hidden when the program that reads it dies; while it lives it extends
+	// that, and hands back what it does not take. Default 1 min, brought within the broker's limits; at least 1 s. A
+	// driver that cannot choose a receive's visibility uses the queue's own.
+	Visibility time.Duration
+	// Wait is how long nothing may come until the queue counts as empty. Default 3 s; more than 0. With a real
+	// service it must be long enough for a long poll, 1 s at least.
+	Wait time.Duration
+	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not take. Default
+	// 10,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
+	MaxHeld int
+	// CallTimeout bounds one call of the broker. Default 5 s.
+	CallTimeout time.Duration
+	// Patience is how long a broker's call that fails is repeated before its error is returned, if the context does not
+	// end earlier. Default 1 min; < 0 = nothing is repeated.
+	Patience time.Duration
+}
+
+// Queue is a dead-letter queue to look into, to replay from, and to purge. It needs nothing but a broker that
+// receives and settles. Its methods may be called from many goroutines, and by many programs at once: they share
+// the letters between them, for what one holds no other sees.
+type Queue struct {
+	b broker.Receiver
+	l broker.Limits
+	o Options
+}
+
+// New returns a Queue over the broker of a dead-letter queue; nil options mean the defaults. An error names the field
+// and the limit that it does not keep. New does no I/O, and there is nothing to close.
+func New(b broker.Receiver, o *Options) (*Queue, error) {
+	if isNil(b) {
+		return nil, errors.New("dlq: New: the broker is nil")
+	}
+	q := &Queue{b: b, l: b.Limits()}
+	if o != nil {
+		q.o = *o
+	}
+	l := &q.l
+	if l.ReceiveBatch < 1 || l.SettleBatch < 1 {
+		return nil, fmt.Errorf("dlq: New: the broker's Limits() have ReceiveBatch %d and SettleBatch %d, want 1 or more", l.ReceiveBatch, l.SettleBatch)
+	}
+	if v := q.o.Visibility; v != 0 {
+		switch {
+		case v < time.Second:
+			return nil, bad("Options.Visibility", "%v is below 1s", v)
+		case l.MinHold > 0 && v < l.MinHold:
+			return nil, bad("Options.Visibility", "%v is below the broker's shortest extension, %v", v, l.MinHold)
+		case l.MaxHold > 0 && v > l.MaxHold:
+			return nil, bad("Options.Visibility", "%v is above the broker's longest extension, %v", v, l.MaxHold)
+		}
+	}
+	switch {
+	case q.o.Wait < 0:
+		return nil, bad("Options.Wait", "%v is negative", q.o.Wait)
+	case q.o.MaxHeld < 0:
+		return nil, bad("Options.MaxHeld", "%d is negative", q.o.MaxHeld)
+	case q.o.CallTimeout < 0:
+		return nil, bad("Options.CallTimeout", "%v is negative", q.o.CallTimeout)
+	}
+	q.o.Visibility = cmp.Or(q.o.Visibility, max(l.MinHold, DefaultVisibility))
+	if l.MaxHold > 0 {
+		q.o.Visibility = min(q.o.Visibility, l.MaxHold)
+	}
+	q.o.Wait = cmp.Or(q.o.Wait, DefaultWait)
+	q.o.MaxHeld = cmp.Or(q.o.MaxHeld, DefaultMaxHeld)
+	q.o.CallTimeout = cmp.Or(q.o.CallTimeout, DefaultCallTimeout)
+	q.o.Patience = cmp.Or(q.o.Patience, DefaultPatience)
+	return q, nil
+}
+
+// bad is a mistake of the caller's.
+func bad(field, format string, args ...any) error {
+	return fmt.Errorf("dlq: %s: %s", field, fmt.Sprintf(format, args...))
+}
+
+// ctx is the context of one call that settles or sends. The end of the caller's does not cut it off: that would leave
+// in doubt what the call has done.
+func (q *Queue) ctx(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), q.o.CallTimeout)
+}
+
+// tries counts the repetitions of a call that fails.
+type tries struct {
+	n     int
+	until time.Time
+}
+
+// again waits before the next repetition. It is false when there is to be none: ctx has ended, or patience has.
+func (t *tries) again(ctx context.Context, patience time.Duration) bool {
+	now := time.Now()
+	if t.n++; t.n == 1 {
+		t.until = now.Add(patience)
+	}
+	if now.After(t.until) || patience < 0 {
+		return false
+	}
+	return rest(ctx, min(backoff(t.n), max(t.until.Sub(now), time.Millisecond)))
+}
+
+// backoff is the pause before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
+func backoff(n int) time.Duration {
+	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
+	return d/2 + rand.N(d/2+1)
+}
+
+// rest waits, and tells whether ctx goes on.
+func rest(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isFinal tells of errors that no repetition mends.
+func isFinal(err error) bool {
+	return errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound)
+}
+
+// isNil also sees a nil pointer in an interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
+		return r.IsNil()
+	default: // of the other kinds no value is nil
+		return false
+	}
+}
+
+// isSame tells whether two interfaces hold the same thing.
+func isSame(a, b any) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}

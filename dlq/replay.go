@@ -1,0 +1,374 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// ReplayOptions say what a replay sends, where to, and how fast.
+type ReplayOptions struct {
+	// Filter chooses the letters; the zero Filter chooses all. Max is how many are sent at most.
+	Filter
+	// To is the queue that the jobs' workers read. Required. Where several sources share a dead-letter queue, choose one
+	// with Filter.Source.
+	To broker.Sender
+	// PerSecond is how many letters are sent a second, evenly; 0 = as fast as it goes. A fraction is allowed: 0.1 is one
+	// in ten seconds.
+	PerSecond float64
+	// Canary, when above 0, is how many letters are sent at first. The replay then watches the dead-letter queue for
+	// CanaryWait, and goes on only if none of them came back. The others are held meanwhile: a queue with more than
+	// Options.MaxHeld letters ends it with ErrIncomplete, since a canary could come back unseen.
+	Canary int
+	// CanaryWait is how long the canaries are watched. Default 1 min. A job whose error is retried comes back after its
+	// last attempt only; the window must be longer than that takes.
+	CanaryWait time.Duration
+	// DryRun sends and removes nothing. The report says what would be, as far as Edit tells.
+	DryRun bool
+	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. An error leaves the letter
+	// where it is and becomes the reason. Meta.Dead is kept, whatever Edit does to it: its fence is the permission to run
+	// the job again. The same letter may be edited twice, when a replay died and is run again, so Edit must not depend on
+	// anything but the letter; a key drawn at random would run the job twice.
+	Edit func(*broker.Outgoing) error
+	// Each, when set, is told of each letter that was looked at, when its fate is known.
+	Each func(Step)
+}
+
+func (o *ReplayOptions) check(q *Queue) error {
+	if err := o.Filter.check("ReplayOptions"); err != nil {
+		return err
+	}
+	switch {
+	case isNil(o.To):
+		return bad("ReplayOptions.To", "is nil; name the queue that the jobs' workers read")
+	case isSame(o.To, q.b):
+		return bad("ReplayOptions.To", "is the dead-letter queue itself")
+	case o.To.Limits().SendBatch < 1:
+		return bad("ReplayOptions.To", "its Limits() have SendBatch %d, want 1 or more", o.To.Limits().SendBatch)
+	case o.PerSecond < 0 || math.IsNaN(o.PerSecond) || math.IsInf(o.PerSecond, 0):
+		return bad("ReplayOptions.PerSecond", "%v is not a rate; 0 = no limit", o.PerSecond)
+	case o.PerSecond > 0 && o.PerSecond < minRate:
+		return bad("ReplayOptions.PerSecond", "%v is below %v, one an hour", o.PerSecond, minRate)
+	case o.Canary < 0:
+		return bad("ReplayOptions.Canary", "%d is negative", o.Canary)
+	case o.CanaryWait < 0:
+		return bad("ReplayOptions.CanaryWait", "%v is negative", o.CanaryWait)
+	case o.CanaryWait > 0 && o.Canary == 0:
+		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0", o.CanaryWait)
+	case o.Canary > 0 && o.Max > 0 && o.Canary >= o.Max:
+		return bad("ReplayOptions.Canary", "%d leaves nothing to go on with: ReplayOptions.Max is %d", o.Canary, o.Max)
+	}
+	return nil
+}
+
+const minRate = 1.0 / 3600
+
+// Replay sends letters back to their queue and removes them from this one. Each is sent as it is, with its Dead, whose
+// fence lets its claim reopen exactly the failure that it is the letter of: once, however often it is sent. That holds
+// for a parked job too (class "interrupted"): its replay is the operator's word that it may run again.
+//
+// A letter is acked only after it is known to have been sent. So a replay that ends early, by an error, by its context, or
+// because its program died, has lost nothing: run it again. A letter that was sent and not acked is then sent twice, and
+// the second finds the job done, in progress, or failed anew; two replays at once are the same case.
+//
+// The set is frozen: a letter whose job failed after the replay had begun stays, and so does one of a job that this replay
+// has sent already. Of each failure one letter is sent; its copies are removed after that. What is not chosen, or cannot be
+// sent, is held until the end, so that it is met once, and handed back with delay 0.
+//
+//   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is sent without: its claim is an
+//     ordinary one, and finds a failure that is recorded, if any. It then becomes a letter that can be replayed.
+//   - A letter with fence 0, for which no claim was won, would be refused again: without another key or type from Edit it is
+//     skipped. Where the handler had been started, under onceq.NoStore, it is sent.
+//   - One whose metadata the worker could not read is sent as it had come.
+//   - Where the store has forgotten the key, the claim is an ordinary one.
+//
+// An error is the context's cause, [*CanaryError], [ErrIncomplete], or the broker's after Options.Patience; the report says
+// in each case what was done.
+func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
+	if err := o.check(q); err != nil {
+		return Report{}, err
+	}
+	if o.CanaryWait == 0 {
+		o.CanaryWait = DefaultCanaryWait
+	}
+	if o.DryRun {
+		o.Canary, o.PerSecond = 0, 0
+	}
+	r := &replay{
+		pass: newPass(ctx, q, &o.Filter, o.Each), o: &o, limits: o.To.Limits(),
+		seen: make(map[identity]*letter), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
+	}
+	r.pass.choose, r.pass.flush, r.pass.full = r.choose, r.flush, r.full
+	if o.Canary > 0 {
+		r.meet = r.suspect
+	}
+	if o.PerSecond > 0 {
+		// No more than is sent within a part of the visibility: the rest is better left to others.
+		r.most = min(r.most, max(1, int(o.PerSecond*q.o.Visibility.Seconds()/4)))
+	}
+	defer r.w.k.handBack()
+	err := r.through(ctx)
+	return r.report, err
+}
+
+// replay is one call of Replay.
+type replay struct {
+	pass
+	o      *ReplayOptions
+	limits broker.Limits // of where it sends
+
+	seen    map[identity]*letter // the first letter of each failure
+	pending []*letter            // to be sent, in order
+	copied  []*letter            // copies of what was sent, to be removed
+	sent    map[string]uint64    // by job: the fence of the letter that was sent
+	next    time.Time            // when the rate allows the next letter
+
+	bodies, nameless map[identity]bool // of all that was sent, and of what has no name
+	watched          bool              // the canaries have been
+	back             []Ref             // canaries that came back
+}
+
+// full tells whether Max letters have been sent.
+func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Max }
+
+// choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before it is a copy, and goes
+// the way of its twin.
+func (r *replay) choose(l *letter) error {
+	twin := r.seen[l.id]
+	switch {
+	case twin == nil:
+	case twin.fate == 0:
+		twin.copies = append(twin.copies, l)
+		return nil
+	case twin.fate == Replayed:
+		r.copied = append(r.copied, l)
+		return nil
+	case twin.fate == Unchosen:
+		r.tell(l, Unchosen, nil)
+		return nil
+	default:
+		r.tell(l, Skipped, errCopyStays)
+		return nil
+	}
+	r.seen[l.id] = l
+	if r.o.Max > 0 && r.report.Replayed+len(r.pending) >= r.o.Max {
+		r.tell(l, Unchosen, nil)
+		return nil
+	}
+	out, err := replayOf(l.m, r.limits, r.o.Edit)
+	if err != nil {
+		r.tell(l, Skipped, err)
+		return nil
+	}
+	if fence := r.sent[jobName(out.Meta)]; fence != 0 && fenceOf(l.m.Meta) > fence {
+		// Times alone do not tell: the worker's clock may be behind ours.
+		r.tell(l, Skipped, errSameJob)
+		return nil
+	}
+	l.out = out
+	r.pending = append(r.pending, l)
+	return nil
+}
+
+// flush sends what is pending, and removes copies of what was sent.
+func (r *replay) flush(ctx context.Context) error {
+	r.drop(ctx)
+	for len(r.pending) > 0 && !r.full() {
+		if r.o.DryRun {
+			l := r.pending[0]
+			r.pending = r.pending[1:]
+			r.done(ctx, []*letter{l})
+			continue
+		}
+		if err := r.sendSome(ctx); err != nil {
+			return err
+		}
+		if r.o.Canary > 0 && !r.watched && r.report.Replayed >= r.o.Canary {
+			if err := r.watch(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drop removes the copies of letters that were sent.
+func (r *replay) drop(ctx context.Context) {
+	ls := r.copied
+	r.copied = nil
+	if !r.o.DryRun {
+		r.ack(ctx, names(ls))
+	}
+	for _, l := range ls {
+		r.tell(l, Copied, nil)
+	}
+}
+
+// sendSome sends a batch, as large as the rate and the canaries allow, and acks what was sent.
+func (r *replay) sendSome(ctx context.Context) error {
+	n := r.limits.SendBatch
+	if r.o.PerSecond > 0 {
+		n = min(n, max(1, int(r.o.PerSecond/10)))
+	}
+	if r.o.Max > 0 {
+		n = min(n, r.o.Max-r.report.Replayed)
+	}
+	if r.o.Canary > 0 && !r.watched {
+		n = min(n, r.o.Canary-r.report.Replayed)
+	}
+	if r.o.PerSecond > 0 {
+		now := time.Now()
+		if r.next.After(now) && !rest(ctx, r.next.Sub(now)) {
+			return context.Cause(ctx)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	batch := r.take(n)
+	if r.o.PerSecond > 0 {
+		r.next = time.Now().Add(time.Duration(float64(len(batch)) / r.o.PerSecond * float64(time.Second)))
+	}
+	return r.send(ctx, batch)
+}
+
+// take takes up to n letters off what is pending, one of each group where groups are ordered: of a batch, a later entry may
+// be sent though an earlier one was not.
+func (r *replay) take(n int) (batch []*letter) {
+	var groups map[string]bool
+	rest := r.pending[:0]
+	for _, l := range r.pending {
+		g := l.out.Group
+		ordered := r.limits.OrderedGroups && g != ""
+		if len(batch) == n || ordered && groups[g] {
+			rest = append(rest, l)
+			continue
+		}
+		if ordered {
+			if groups == nil {
+				groups = make(map[string]bool)
+			}
+			groups[g] = true
+		}
+		batch = append(batch, l)
+	}
+	clear(r.pending[len(rest):])
+	r.pending = rest
+	return batch
+}
+
+// send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt is not acked; sent once
+// more it is harmless.
+func (r *replay) send(ctx context.Context, batch []*letter) error {
+	through := 0
+	for t := (tries{}); ; {
+		var done, doubt []*letter
+		var last, final error
+		refit := false
+		errs := r.sendOnce(ctx, batch)
+		for i, l := range batch {
+			switch err := errs[i]; {
+			case err == nil:
+				done = append(done, l)
+			case isUnfit(err) && l.cut+1 < Fits && cut(&l.out, l.cut+1):
+				l.cut++
+				refit = true
+				doubt, last = append(doubt, l), err
+			case isUnfit(err):
+				r.failed(l, err)
+				through++
+			default:
+				doubt, last = append(doubt, l), err
+				if isFinal(err) {
+					final = err
+				}
+			}
+		}
+		through += len(done)
+		r.done(ctx, done)
+		batch = doubt
+		switch {
+		case len(batch) == 0:
+			return nil
+		case refit && final == nil && ctx.Err() == nil:
+			continue // it is another message now, and need not wait
+		case final == nil && t.again(ctx, r.q.o.Patience):
+			continue
+		}
+		for _, l := range batch {
+			r.failed(l, fmt.Errorf("it may have been sent, or not: %w", last))
+		}
+		switch {
+		case final != nil:
+			return final
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case through == 0:
+			return last // nothing is taken there; the other letters would fare no better
+		}
+		return nil
+	}
+}
+
+// sendOnce sends the letters in one call, or in two where they are too large together, and answers by position.
+func (r *replay) sendOnce(ctx context.Context, ls []*letter) []error {
+	out := make([]broker.Outgoing, len(ls))
+	for i, l := range ls {
+		out[i] = l.out
+	}
+	one, cancel := r.q.ctx(ctx)
+	_, err := r.o.To.Send(one, out)
+	cancel()
+	var b *broker.BatchError
+	if len(ls) > 1 && isUnfit(err) && !errors.As(err, &b) {
+		half := len(ls) / 2
+		return append(r.sendOnce(ctx, ls[:half]), r.sendOnce(ctx, ls[half:])...)
+	}
+	errs := make([]error, len(ls))
+	for i := range errs {
+		errs[i] = broker.ErrAt(err, i)
+	}
+	return errs
+}
+
+// done removes letters that were sent, and their copies.
+func (r *replay) done(ctx context.Context, ls []*letter) {
+	for _, l := range ls {
+		body := digest("body", 0, string(l.out.Body))
+		r.bodies[body] = true
+		if name := jobName(l.out.Meta); name != "" {
+			r.sent[name] = max(r.sent[name], fenceOf(l.out.Meta))
+		} else {
+			r.nameless[body] = true
+		}
+		r.copied = append(r.copied, l.copies...)
+	}
+	if !r.o.DryRun {
+		r.ack(ctx, names(ls))
+	}
+	for _, l := range ls {
+		r.tell(l, Replayed, nil)
+	}
+	r.drop(ctx)
+}
+
+// failed leaves a letter where it is, and its copies.
+func (r *replay) failed(l *letter, err error) {
+	copies := l.copies
+	r.tell(l, Failed, err)
+	for _, c := range copies {
+		r.tell(c, Skipped, errCopyStays)
+	}
+}
+
+func names(ls []*letter) []string {
+	ids := make([]string, len(ls))
+	for i, l := range ls {
+		ids[i] = l.name
+	}
+	return ids
+}

@@ -1,0 +1,136 @@
+package dlq
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Fate is what became of a letter in a replay or a purge.
+type Fate uint8
+
+// The fates.
+const (
+	Replayed Fate = iota + 1 // it was sent; under DryRun: it would be
+	Purged                   // it was exported; under DryRun: it would be
+	Copied                   // a copy of one that was sent: removed without being sent
+	Skipped                  // it stays, for the reason that is given
+	Failed                   // it could not be sent, or that is not known; it stays
+	Unchosen                 // the filter does not choose it; it stays
+	Newer                    // its job failed after the call had begun; it stays
+)
+
+// String is the fate in a word.
+func (f Fate) String() string {
+	switch f {
+	case Replayed:
+		return "replayed"
+	case Purged:
+		return "purged"
+	case Copied:
+		return "copy"
+	case Skipped:
+		return "skipped"
+	case Failed:
+		return "failed"
+	case Unchosen:
+		return "unchosen"
+	case Newer:
+		return "newer"
+	}
+	return fmt.Sprintf("Fate(%d)", uint8(f))
+}
+
+// takes tells whether a letter of this fate may be acked.
+func (f Fate) takes() bool { return f == Replayed || f == Purged || f == Copied }
+
+// Step is what a replay or a purge did with one letter.
+type Step struct {
+	Entry  Entry
+	Fate   Fate
+	Reason string // why it was skipped or failed
+}
+
+// Left is a letter that stays in the queue, and why.
+type Left struct {
+	Ref    Ref
+	Reason string
+}
+
+// Report counts what became of the letters. A call that ends early leaves the others as they were: it may be run
+// again.
+type Report struct {
+	// Seen is how many letters were looked at, copies among them.
+	Seen int
+	// Replayed is how many were sent, and Purged how many were exported; under DryRun, how many would be.
+	Replayed, Purged int
+	// Copies is how many copies were removed because their twin was sent.
+	Copies int
+	// Unchosen is how many the filter did not choose, Newer how many were put after the call had begun.
+	Unchosen, Newer int
+	// Unacked is how many of those that were sent or exported are not known to have left the dead-letter queue. Where one
+	// has not, the next run sends it again, and the claim answers it.
+	Unacked int
+	// Skipped are the letters that were not to be sent, Failed those that could not be sent, or of which that is not
+	// known.
+	Skipped, Failed []Left
+	// Elsewhere is about how many letters others hold, such as another replay, or one that died: those come back when their
+	// visibility ends. 0 where the broker does not tell.
+	Elsewhere int
+}
+
+// String is the report for people: a line of numbers, and one for each reason.
+func (r Report) String() string {
+	var b strings.Builder
+	part := func(n int, what string) {
+		if n > 0 {
+			fmt.Fprintf(&b, ", %d %s", n, what)
+		}
+	}
+	fmt.Fprintf(&b, "%d seen", r.Seen)
+	part(r.Replayed, "replayed")
+	part(r.Purged, "purged")
+	part(r.Copies, "copies dropped")
+	part(len(r.Skipped), "skipped")
+	part(len(r.Failed), "failed")
+	part(r.Unchosen, "not chosen")
+	part(r.Newer, "newer")
+	part(r.Unacked, "perhaps still there")
+	part(r.Elsewhere, "in other hands")
+	list := func(what string, ls []Left) {
+		n := make(map[string]int)
+		for _, l := range ls {
+			n[l.Reason]++
+		}
+		for _, reason := range slices.SortedFunc(maps.Keys(n), func(a, b string) int {
+			return cmp.Or(n[b]-n[a], strings.Compare(a, b))
+		}) {
+			fmt.Fprintf(&b, "\n%d %s: %s", n[reason], what, reason)
+		}
+	}
+	list("skipped", r.Skipped)
+	list("failed", r.Failed)
+	return b.String()
+}
+
+// add counts a step.
+func (r *Report) add(s *Step) {
+	switch s.Fate {
+	case Replayed:
+		r.Replayed++
+	case Purged:
+		r.Purged++
+	case Copied:
+		r.Copies++
+	case Skipped:
+		r.Skipped = append(r.Skipped, Left{s.Entry.Ref(), s.Reason})
+	case Failed:
+		r.Failed = append(r.Failed, Left{s.Entry.Ref(), s.Reason})
+	case Unchosen:
+		r.Unchosen++
+	case Newer:
+		r.Newer++
+	}
+}

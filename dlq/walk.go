@@ -1,0 +1,141 @@
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// letter is one message of the dead-letter queue, on its way through a call.
+type letter struct {
+	m    *broker.Message // nil once nobody needs it
+	name string          // its message id
+	id   identity
+	fate Fate // 0 = not decided
+
+	out    broker.Outgoing // what a replay sends
+	cut    Fit             // how far that was cut down
+	copies []*letter       // to be acked with it
+}
+
+// staleReceives is after how many receives in a row that brought nothing new a walk ends.
+const staleReceives = 5
+
+// walk goes through the queue once. It holds what it has met, so that each receive brings something else.
+type walk struct {
+	q     *Queue
+	k     *keeper
+	known map[string]*letter // by message id
+	quiet time.Time          // since when we ask and nothing new comes; zero = something did
+	stale int                // how many receives in a row have brought nothing but what was known
+	idle  int                // how many have come back empty without waiting
+	heads map[string]string  // by group: the last letter of a receive that was full, behind which there may be more
+}
+
+func (q *Queue) walk(ctx context.Context) *walk {
+	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*letter), heads: make(map[string]string)}
+}
+
+// next receives once and gives the letters that are new, and those that came again though they were held, or acked. It
+// is drained when nothing came for long enough.
+func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*letter, drained bool, err error) {
+	room := w.q.o.MaxHeld - w.k.len()
+	if room <= 0 {
+		return nil, nil, false, fmt.Errorf("%w: %d letters are held, which is Options.MaxHeld; raise it, or take letters out of the queue", ErrIncomplete, w.q.o.MaxHeld)
+	}
+	if ctx.Err() != nil {
+		return nil, nil, false, context.Cause(ctx)
+	}
+	asked := time.Now()
+	if w.quiet.IsZero() {
+		w.quiet = asked
+	}
+	most = min(room, max(1, most), w.q.l.ReceiveBatch)
+	ms, err := w.receive(ctx, most, wait)
+	for i, m := range ms {
+		if m == nil {
+			continue
+		}
+		name := cmp.Or(m.ID, string(m.Receipt))
+		w.k.keep(name, m, asked)
+		if w.q.l.OrderedGroups && m.Group != "" && i+1 >= most {
+			w.heads[m.Group] = name
+		}
+		if l := w.known[name]; l != nil {
+			again = append(again, l)
+			continue
+		}
+		l := &letter{m: m, name: name, id: identityOf(m)}
+		w.known[name] = l
+		fresh = append(fresh, l)
+	}
+	if err != nil {
+		return fresh, again, false, err
+	}
+	now := time.Now()
+	switch {
+	case len(fresh) > 0:
+		w.quiet, w.stale, w.idle = time.Time{}, 0, 0
+	case len(again) > 0:
+		if w.stale++; w.stale == staleReceives {
+			return nil, again, false, fmt.Errorf("%w: letters come again faster than the others are reached, for the queue does not let them be held long enough", ErrIncomplete)
+		}
+	case now.Sub(w.quiet) >= w.q.o.Wait:
+		return nil, nil, true, nil
+	case now.Sub(asked) < wait/2:
+		// The broker does not wait, and must not be asked without a pause.
+		w.idle++
+		rest(ctx, min(backoff(w.idle), w.q.o.Wait-now.Sub(w.quiet)))
+	}
+	return fresh, again, false, nil
+}
+
+// receive repeats a receive that fails.
+func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broker.Message, error) {
+	if l := w.q.l.MaxWait; l > 0 {
+		wait = min(wait, l)
+	}
+	for t := (tries{}); ; {
+		one, cancel := context.WithTimeout(ctx, wait+w.q.o.CallTimeout)
+		ms, err := w.q.b.Receive(one, broker.ReceiveOptions{Max: n, Wait: wait, Visibility: w.q.o.Visibility})
+		cancel()
+		switch {
+		case err == nil:
+			return ms, nil
+		case ctx.Err() != nil:
+			return ms, context.Cause(ctx)
+		case isFinal(err) || len(ms) > 0:
+			return ms, err
+		case !t.again(ctx, w.q.o.Patience):
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, err
+		}
+	}
+}
+
+// rest tells how much of the queue a walk that is drained has not seen: letters behind others of their group that are
+// held, and about how many are in other hands.
+func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
+	d, ok := w.q.b.(broker.Depther)
+	if !ok {
+		return 0, nil
+	}
+	one, cancel := w.q.ctx(ctx)
+	defer cancel()
+	depth, err := d.Depth(one)
+	if err != nil {
+		return 0, nil //nolint:nilerr // a number that only helps is not worth an error
+	}
+	elsewhere = max(0, int(depth.InFlight+depth.Delayed)-w.k.len())
+	for _, name := range w.heads {
+		if depth.Visible > 0 && w.k.has(name) {
+			return elsewhere, fmt.Errorf("%w: the queue tells of %d more, which wait behind letters of their groups that were not taken", ErrIncomplete, depth.Visible)
+		}
+	}
+	return elsewhere, nil
+}
