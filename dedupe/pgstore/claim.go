@@ -64,8 +64,10 @@ func fromNow(column string) string {
 	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s >= 0 THEN g.at + g.%[1]s * interval '1 microsecond' END`, column)
 }
 
-// claimRounds bounds how often a claim looks again at a record that others change.
-const claimRounds = 4
+// pauses are those before each round of a claim. The first looks, the second writes; the others are for a record that
+// somebody else was writing: most such transactions end at once, and then there is a clear answer. The caller's own
+// earlier try, whose reply was lost, may be one of them.
+var pauses = [...]time.Duration{0, 0, 2 * time.Millisecond, 10 * time.Millisecond}
 
 // claim is an entry of a claim on its way.
 type claim struct {
@@ -74,8 +76,8 @@ type claim struct {
 	req *dedupe.ClaimRequest
 	// absent: there was no record, so the next round inserts one.
 	absent bool
-	// What was read, when, and what the table makes of it, to be written in the next round.
-	before, after dedupe.Record
+	// What was read, when, and what the table makes of it, to be written in the next round; nil where nothing is.
+	before, after *dedupe.Record
 	now           time.Time
 	answer        dedupe.Claim
 }
@@ -112,11 +114,17 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 // claim answers claims of different keys.
 func (s *Store) claim(ctx context.Context, pending []*claim, cs []dedupe.Claim) error {
 	for round := 0; len(pending) > 0; round++ {
-		if round == claimRounds {
+		if round == len(pauses) {
 			for _, c := range pending {
 				cs[c.i] = c.locked()
 			}
 			return nil
+		}
+		if pauses[round] > 0 {
+			select {
+			case <-time.After(pauses[round]):
+			case <-ctx.Done():
+			}
 		}
 		next, err := s.claimRound(ctx, pending, cs)
 		if err = s.explain(ctx, "Claim", err); errors.Is(err, dedupe.ErrBusy) {
@@ -185,7 +193,7 @@ func (s *Store) claimRound(ctx context.Context, pending []*claim, cs []dedupe.Cl
 		case !seen[n]: // removed since the insertion looked
 			c.absent = true
 			next = append(next, c)
-		case c.answer.Err != nil || c.after.Status == 0:
+		case c.after == nil:
 			cs[c.i] = c.answer
 		default:
 			next = append(next, c)
@@ -240,17 +248,17 @@ func (c *claim) inserted(fence int64, created time.Time) {
 
 // read asks the table what the record under the key means to the claim.
 func (c *claim) read(w *row) {
+	c.after = nil
 	r, err := w.record(c.req.Key)
 	if err != nil {
 		c.answer = dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", err)}
 		return
 	}
-	c.absent, c.now = false, w.now
-	c.before, c.after = r, r
+	after := r
 	var changed bool
-	c.answer, changed = dedupe.ApplyClaim(&c.after, c.req, c.now, func() uint64 { return r.Fence + 1 })
-	if !changed {
-		c.after = dedupe.Record{}
+	c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
+	if changed {
+		c.absent, c.now, c.before, c.after = false, w.now, &r, &after
 	}
 }
 
@@ -259,7 +267,7 @@ func (s *Store) change(p *pipeline, changed []*claim, written func(n int, fence 
 	const columns = 25
 	a := make([]array, columns)
 	for _, c := range changed {
-		b, r := &c.before, &c.after
+		b, r := c.before, c.after
 		a[0].text(b.Key.Scope)
 		a[1].text(b.Key.Key)
 		a[2].int(int64(b.Fence))
@@ -308,7 +316,7 @@ type moment struct{ before, after *time.Time }
 
 // times are those that changeRead takes, in its order.
 func (c *claim) times() [5]moment {
-	b, a := &c.before, &c.after
+	b, a := c.before, c.after
 	return [5]moment{
 		{&b.LeaseUntil, &a.LeaseUntil},
 		{&b.Created, &a.Created},
@@ -332,7 +340,7 @@ func (m moment) shift(a *array, now time.Time) {
 
 // written completes the answer with what the database has set.
 func (c *claim) written(fence int64, now time.Time) {
-	r := &c.after
+	r := c.after
 	for _, m := range c.times() {
 		if !m.after.Equal(*m.before) && !m.after.IsZero() {
 			*m.after = now.Add(m.after.Sub(c.now))
@@ -347,10 +355,11 @@ func (c *claim) written(fence int64, now time.Time) {
 	}
 }
 
-// locked is the answer where a record was locked or changed in every round. A claimed one that stays locked is being
-// completed or taken over by somebody who lives; for all others, and for the caller's own claim, repeating is right.
+// locked is the answer where a record was locked or changed in every round. A claimed or parked one that stays locked is
+// being completed by somebody's transaction, however long that takes; for all others, and for the caller's own
+// claim, repeating is right.
 func (c *claim) locked() dedupe.Claim {
-	if r := &c.before; !c.absent && r.Status == dedupe.Claimed && r.Token != c.req.Token {
+	if r := c.before; !c.absent && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) && r.Token != c.req.Token {
 		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt))}
 	}
 	return dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", dedupe.ErrBusy)}
