@@ -1,2 +1,46 @@
-// Package localstack finds or starts the real back ends that tests need.
+// Package localstack finds or starts the real back ends that tests run against.
+//
+//	func TestOrders(t *testing.T) {
+//		db := localstack.Postgres(t) // an empty database of this test's own
+//		pool, err := pgxpool.New(t.Context(), db.URL)
+//		…
+//	}
+//
+// A back end is looked for in this order, and the first that works is taken:
+//
+//  1. An address in the environment: ONCEQ_POSTGRES_URL, postgres://user:password@host:port/name of a user who may
+//     create databases. One that does not work fails the tests.
+//  2. The programs installed on this machine: initdb and postgres in the folder that ONCEQ_POSTGRES_BIN names, else in
+//     PATH, else where packages put them, the newest first. The server is a throwaway one, on a free port of the loopback
+//     address, with a password, as the user postgres where we are root. It does not wait for the disk, and its data is in memory
+//     where /dev/shm has 1 GB free; [PostgresOptions] asks for one that does wait.
+//  3. Docker, through testcontainers-go: the image that ONCEQ_POSTGRES_IMAGE names, else the newest "postgres" that is here, else
+//     a pull of postgres:17-alpine, given up after two minutes.
+//
+// Where none works, the test is skipped with all the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names
+// have commas between them: "postgres"), it fails.
+//
+// # One instance for a run
+//
+// make test runs go test through a small program, internal/testrun, which names a folder in the environment (ONCEQ_RUN). The
+// first test that asks for a back end starts it, all packages of the run share it, each test in a database of its own. At the end
+// stands one line per back end, and nothing is skipped in silence:
+//
+//	backend postgres: PostgreSQL 15.18 (host process), 57 tests
+//	backend postgres: none (host process: no initdb and postgres …; Docker: …), 0 of 57 tests
+//
+// Without that program each test process has an instance of its own, and go test shows why a test was skipped with -v alone. Its
+// cache does not see what is installed: after that has changed, use -count=1.
+//
+// # Nothing is left behind
+//
+// What was started ends with the run, also when that is interrupted or killed: a second process of the test binary, in a session
+// of its own, is the server's parent. It sees a pipe close when the run's first process is gone, ends the server or removes the
+// container, and deletes the folder. On a server from the environment the databases of a killed process are dropped by the
+// next one that uses it.
+//
+// # Another back end
+//
+// It is one file with a variable of type backend (see postgres.go): its name, the variable for its address, the ways to start it, and
+// how to ask for its version; and a line in the tables backends and rundir.Names.
 package localstack

@@ -3,15 +3,18 @@ package localstack
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var postgres = backend{
@@ -108,13 +111,22 @@ func postgresVersion(ctx context.Context, addr, variant string) (string, error) 
 	return "PostgreSQL " + version, nil
 }
 
-// admins are this process's connections to create and drop databases with, one per server.
+// admins are this process's connections to create and drop databases with, one per server. A connection holds an advisory
+// lock on the process's number as long as the process lives: databases that have the number of nobody are a killed
+// process's. Such locks are a database's, not the server's, so names begin with the database that the connection is to.
 type admins struct {
 	sync.Mutex
 	byURL map[string]*pgx.Conn
 }
 
 var admin admins
+
+// processNumber is part of the names of this process's databases.
+var processNumber = sync.OnceValue(func() int64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return int64(binary.BigEndian.Uint64(b[:]) >> 1)
+})
 
 // do runs f with the server's connection, which is made anew when it has broken.
 func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) error {
@@ -126,6 +138,12 @@ func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) e
 		if conn, err = pgx.Connect(ctx, addr); err != nil {
 			return err
 		}
+		if _, err = conn.Exec(ctx, "select pg_advisory_lock_shared($1)", processNumber()); err == nil && a.byURL[addr] == nil {
+			err = sweep(ctx, conn)
+		}
+		if err != nil {
+			return errors.Join(err, conn.Close(ctx))
+		}
 		if a.byURL == nil {
 			a.byURL = map[string]*pgx.Conn{}
 		}
@@ -134,10 +152,61 @@ func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) e
 	return f(conn)
 }
 
-func (a *admins) create(ctx context.Context, addr, test string) (string, error) {
-	name := databaseName(test)
+// databasePrefix begins the names of all databases that are made over the connection.
+func databasePrefix(ctx context.Context, conn *pgx.Conn) (prefix string, err error) {
+	var oid uint32
+	err = conn.QueryRow(ctx, "select oid from pg_database where datname = current_database()").Scan(&oid)
+	return fmt.Sprintf("onceq_%08x_", oid), err
+}
+
+// sweep drops the databases of processes that are gone.
+func sweep(ctx context.Context, conn *pgx.Conn) error {
+	prefix, err := databasePrefix(ctx, conn)
+	if err != nil {
+		return err
+	}
+	rows, err := conn.Query(ctx, "select datname from pg_database where datname ~ $1", "^"+prefix+"[0-9a-f]{16}_[a-z0-9_]*$")
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		number, err := strconv.ParseInt(name[len(prefix):][:16], 16, 64)
+		if err != nil || number == processNumber() {
+			continue
+		}
+		var dead bool
+		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", number).Scan(&dead); err != nil {
+			return err
+		}
+		if !dead {
+			continue
+		}
+		// Not with force: somebody may be looking at it.
+		_, err = conn.Exec(ctx, "drop database if exists "+name)
+		if state := (*pgconn.PgError)(nil); errors.As(err, &state) && state.Code == objectInUse {
+			err = nil
+		}
+		if _, unlockErr := conn.Exec(ctx, "select pg_advisory_unlock($1)", number); err != nil || unlockErr != nil {
+			return fmt.Errorf("dropping what a killed process has left: %w", errors.Join(err, unlockErr))
+		}
+	}
+	return nil
+}
+
+const objectInUse = "55006"
+
+func (a *admins) create(ctx context.Context, addr, test string) (name string, err error) {
 	return name, a.do(ctx, addr, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "create database "+name+" template template0")
+		prefix, err := databasePrefix(ctx, conn)
+		if err != nil {
+			return err
+		}
+		name = prefix + databaseName(test)
+		_, err = conn.Exec(ctx, "create database "+name+" template template0")
 		return err
 	})
 }
@@ -152,7 +221,8 @@ func (a *admins) drop(addr, name string) error {
 	})
 }
 
-// databaseName returns a new name that tells whose the database is: it needs no quotes, and is at most 63 bytes long.
+// databaseName returns a new name, without its prefix, that tells whose the database is: with it it is at most 63 bytes long,
+// and needs no quotes.
 func databaseName(test string) string {
 	word := strings.Map(func(r rune) rune {
 		switch {
@@ -163,5 +233,5 @@ func databaseName(test string) string {
 		}
 		return '_'
 	}, test)
-	return fmt.Sprintf("onceq_%s_%.30s", strings.ToLower(rand.Text())[:12], word)
+	return fmt.Sprintf("%016x_%s_%.22s", processNumber(), strings.ToLower(rand.Text())[:8], word)
 }
