@@ -49,7 +49,8 @@ type office struct {
 }
 
 // write writes the order's invoice, or finds the one that there is, and completes the job, in one transaction. It is
-// short: no mail, no PDF in here.
+// short: no mail, no PDF in here. In PostgreSQL two orders at once may want the same number: the second INSERT fails on
+// it, all is rolled back, and that job is tried again.
 func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
