@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/onceqtest"
+	"github.com/stretchr/testify/require"
+)
+
+// world is what outlives a process: the file of the records, and the bank.
+type world struct {
+	*testing.T
+	file  string
+	bank  *bank
+	calls atomic.Int64 // of the bank
+	takes time.Duration
+	err   error
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{T: t, file: filepath.Join(t.TempDir(), "payments.db"), bank: &bank{}}
+}
+
+func (w *world) charge(ctx context.Context, key string, cents int) (string, error) {
+	w.calls.Add(1)
+	if w.takes > 0 {
+		<-time.After(w.takes)
+	}
+	if w.err != nil {
+		return "", w.err
+	}
+	return w.bank.charge(ctx, key, cents)
+}
+
+// start starts a process of the service; wrap lets it die.
+func (w *world) start(wrap func(dedupe.Store) dedupe.Store) (h http.Handler, stop func()) {
+	db, err := sql.Open("sqlite", sqlitestore.DSN(w.file))
+	require.NoError(w, err)
+	store, err := sqlitestore.New(db, nil)
+	require.NoError(w, err)
+	require.NoError(w, store.Migrate(context.Background()))
+	var s dedupe.Store = store
+	if wrap != nil {
+		s = wrap(store)
+	}
+	h, err = service(s, w, slog.New(slog.DiscardHandler))
+	require.NoError(w, err)
+	return h, func() {
+		require.NoError(w, store.Close())
+		require.NoError(w, db.Close())
+	}
+}
+
+func post(h http.Handler, key, body string) *http.Response {
+	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body))
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func (w *world) wants(r *http.Response, status int, replayed bool, body string) {
+	w.Helper()
+	defer r.Body.Close()
+	got, err := io.ReadAll(r.Body)
+	require.NoError(w, err)
+	require.Equal(w, status, r.StatusCode, "%s", got)
+	require.Contains(w, string(got), body)
+	require.Equal(w, replayed, r.Header.Get("Idempotency-Replayed") == "true")
+	kind := "application/problem+json"
+	if status == http.StatusCreated {
+		kind = "application/json"
+	}
+	require.Equal(w, kind, r.Header.Get("Content-Type"))
+}
+
+const (
+	order = `{"cents": 1250}`
+	first = `{"id": "charge-1", "cents": 1250}`
+)
+
+func TestAnswersOnce(t *testing.T) {
+	w := newWorld(t)
+	h, stop := w.start(nil)
+	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.wants(post(h, `"k-1"`, order), http.StatusCreated, true, first) // as the draft quotes it
+	stop()
+
+	h, stop = w.start(nil) // the answer outlives the process
+	defer stop()
+	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.wants(post(h, "k-2", order), http.StatusCreated, false, "charge-2")
+	require.EqualValues(t, 2, w.calls.Load())
+}
+
+func TestRefuses(t *testing.T) {
+	w := newWorld(t)
+	h, stop := w.start(nil)
+	defer stop()
+	w.wants(post(h, "", order), http.StatusBadRequest, false, "Idempotency-Key")
+	w.wants(post(h, strings.Repeat("k", 256), order), http.StatusBadRequest, false, "255")
+	w.wants(post(h, "k-1", strings.Repeat("x", 1<<20+1)), http.StatusBadRequest, false, "too large")
+	require.Zero(t, w.calls.Load())
+
+	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.wants(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
+	require.EqualValues(t, 1, w.calls.Load())
+
+	// The handler's own refusal is an answer like any other.
+	w.wants(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, false, "positive")
+	w.wants(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, true, "positive")
+}
+
+// A 5xx decides nothing: the client asks again under the same key, and the handler runs again.
+func TestServerErrorIsNotKept(t *testing.T) {
+	w := newWorld(t)
+	h, stop := w.start(nil)
+	defer stop()
+	w.err = errors.New("the bank is closed")
+	w.wants(post(h, "k-1", order), http.StatusBadGateway, false, "closed")
+	w.err = nil
+	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+}
+
+// Clients that press twice, over a real connection, to two processes: one charge; the others are told to wait.
+func TestConcurrentRequests(t *testing.T) {
+	w := newWorld(t)
+	w.takes = 200 * time.Millisecond
+	var urls []string
+	for range 2 {
+		h, stop := w.start(nil)
+		defer stop()
+		s := httptest.NewServer(h)
+		defer s.Close()
+		urls = append(urls, s.URL)
+	}
+	var all sync.WaitGroup
+	var created, fresh atomic.Int64
+	for i := range 20 {
+		all.Go(func() {
+			for {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, urls[i%2]+"/payments", strings.NewReader(order))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("Idempotency-Key", "k-1")
+				a, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, _ := io.ReadAll(a.Body)
+				a.Body.Close()
+				if a.StatusCode == http.StatusConflict && a.Header.Get("Retry-After") == "1" {
+					<-time.After(50 * time.Millisecond) // impatient
+					continue
+				}
+				if a.StatusCode != http.StatusCreated || string(body) != first {
+					t.Errorf("answered %d: %s", a.StatusCode, body)
+				}
+				created.Add(1)
+				if a.Header.Get("Idempotency-Replayed") == "" {
+					fresh.Add(1)
+				}
+				return
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 20, created.Load())
+	require.EqualValues(t, 1, fresh.Load())
+	require.EqualValues(t, 1, w.calls.Load())
+}
+
+func TestInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.takes = time.Hour
+		h, stop := w.start(nil)
+		defer stop()
+		go post(h, "k-1", order)
+		<-time.After(5 * time.Second)
+		a := post(h, "k-1", order)
+		w.wants(a, http.StatusConflict, false, "in progress")
+		require.Equal(t, "5", a.Header.Get("Retry-After"))
+		w.wants(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
+		<-time.After(time.Hour)
+		w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+		<-time.After(time.Minute) // for a beat that is still in flight
+	})
+}
+
+// The process dies at each of its calls, after the charge and before its record among them. The client asks the next process
+// until it has its answer: there is one charge, whatever happened.
+func TestCrash(t *testing.T) {
+	for _, at := range []onceqtest.Point{
+		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle,
+	} {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var process onceqtest.Process
+				process.CrashAt(at)
+				h, stop := w.start(process.Store)
+				go post(h, "k-1", order) // nobody sees its answer
+				<-process.Dead()
+				<-time.After(20 * time.Second) // until the dead process's goroutines have given up
+				stop()
+
+				h, stop = w.start(nil)
+				defer stop()
+				a := post(h, "k-1", order)
+				for tries := 0; a.StatusCode == http.StatusConflict && tries < 60; tries++ {
+					<-time.After(time.Second)
+					a = post(h, "k-1", order)
+				}
+				w.wants(a, http.StatusCreated, at == onceqtest.AfterSettle, first)
+				require.Len(t, w.bank.charges, 1)
+				<-time.After(time.Minute)
+			})
+		})
+	}
+}
+
+// The records cannot be reached: the client is told that nothing was done.
+func TestNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		h, stop := w.start(nil)
+		stop()
+		a := post(h, "k-1", order)
+		w.wants(a, http.StatusServiceUnavailable, false, "nothing was done")
+		require.Equal(t, "1", a.Header.Get("Retry-After"))
+		<-time.After(time.Minute)
+	})
+}
+
+// The program is told to end while a request is worked on: the client has its answer, and it is recorded.
+func TestServeDrains(t *testing.T) {
+	w := newWorld(t)
+	w.takes = 300 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "localhost:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, l, w.file, w) }()
+
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/payments", strings.NewReader(order))
+	require.NoError(t, err)
+	r.Header.Set("Idempotency-Key", "k-1")
+	go func() {
+		for w.calls.Load() == 0 {
+			<-time.After(time.Millisecond)
+		}
+		stop()
+	}()
+	a, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	w.wants(a, http.StatusCreated, false, first)
+	require.NoError(t, <-ended)
+
+	h, stopped := w.start(nil)
+	defer stopped()
+	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+}
