@@ -1,0 +1,151 @@
+package awssqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of its own.
+type Broker struct {
+	url, name string
+	fifo      bool
+	limits    broker.Limits
+	o         Options
+
+	// Each has a client of its own: a client's connections and the tokens of its retryer are shared by its calls,
+	// and polls that wait or fail must not hold up a renewal or an ack.
+	receives *sqs.Client
+	leases   *sqs.Client
+	rest     *sqs.Client // sends and administration; retries as the user's client does
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	counts  counts
+
+	mu         sync.Mutex
+	visibility time.Duration // of receives that name none; 0 = not asked for yet
+	arn        string        // empty = not asked for yet
+	attempts   []attempt     // FIFO: receives without an answer
+}
+
+var (
+	_ broker.Broker        = (*Broker)(nil)
+	_ broker.Depther       = (*Broker)(nil)
+	_ broker.RedrivePolicy = (*Broker)(nil)
+)
+
+// New makes the driver of the queue with that URL; it does no I/O. A name that ends in ".fifo" is a FIFO
+// queue, as SQS has it. nil options mean the defaults. Find gives the URL of a name.
+//
+// The client is copied, not kept: its region, credentials, endpoint and middleware hold. Receives and lease calls (acks,
+// nacks, extensions) get a copy each, with connections of their own where the HTTP client is the SDK's own or an
+// http.Client on an http.Transport, and without retries, for the core repeats them itself.
+func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
+	if client == nil {
+		return nil, errors.New("awssqs: New: the client is nil")
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	c, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	name, err := checkURL(queueURL, client.Options())
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, visibility: c.Visibility}
+	b.limits = limits(b.fifo, c.LongPoll)
+	b.receives, b.leases, b.rest = b.clients(client)
+	b.closing, b.close = context.WithCancel(context.Background())
+	return b, nil
+}
+
+// checkURL gives the queue's name. A queue of another region than the client's would be looked for where it is not: the SDK sends
+// to its own endpoint, whatever the URL says.
+func checkURL(queueURL string, o sqs.Options) (name string, err error) {
+	u, err := url.Parse(queueURL)
+	if err != nil {
+		return "", fmt.Errorf("awssqs: the queue URL: %w", err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return "", fmt.Errorf("awssqs: the queue URL %q is not of the form https://sqs.REGION.amazonaws.com/ACCOUNT/NAME; for a name, see Find", queueURL)
+	}
+	name = path.Base(u.Path)
+	if name == "." || name == "/" {
+		return "", fmt.Errorf("awssqs: the queue URL %q ends without a queue's name", queueURL)
+	}
+	const service, domain = "sqs.", ".amazonaws.com"
+	if region, ok := strings.CutPrefix(u.Host, service); ok && o.BaseEndpoint == nil && o.Region != "" {
+		if region, ok = strings.CutSuffix(region, domain); ok && region != o.Region {
+			return "", fmt.Errorf("awssqs: the queue URL %q is of region %s, and the client of %s", queueURL, region, o.Region)
+		}
+	}
+	return name, nil
+}
+
+func limits(fifo bool, wait time.Duration) broker.Limits {
+	l := broker.Limits{
+		ReceiveBatch: maxBatch, SettleBatch: maxBatch, SendBatch: maxBatch,
+		MinHold: second, MaxHold: maxVisibility, MaxTotal: maxVisibility,
+		MaxNack: maxVisibility, MaxDelay: maxDelay, MaxWait: wait,
+		MaxBody: maxBytes, MaxAttributes: maxAttributes,
+		Attempts: true, Extends: true, PerRequestCost: true, Durable: true,
+	}
+	if fifo {
+		l.MaxDelay = 0
+		l.OrderedGroups, l.RequireGroup = true, true
+	}
+	return l
+}
+
+// Limits are those of SQS for the kind of queue. A queue may be set to take smaller messages; what it
+// refuses is answered ErrTooLarge.
+func (b *Broker) Limits() broker.Limits { return b.limits }
+
+// URL is the queue's.
+func (b *Broker) URL() string { return b.url }
+
+// Name is the last part of the queue's URL.
+func (b *Broker) Name() string { return b.name }
+
+// Close ends the driver: polls that wait are cut off, and they and all later calls are answered ErrClosed. The
+// queue stays as it is. It never fails, and is needed only to end polls at once: idle connections close by themselves.
+func (b *Broker) Close() error {
+	b.close()
+	return nil
+}
+
+func (b *Broker) closed() bool { return b.closing.Err() != nil }
+
+// call bounds one call other than a receive, and ends it with Close.
+func (b *Broker) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, b.o.CallTimeout)
+	stop := context.AfterFunc(b.closing, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// seconds rounds up: what SQS is asked for is never shorter than what was promised.
+func seconds(d time.Duration) int32 { return int32((d + second - 1) / second) }
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", broker.ErrUnsupported, fmt.Sprintf(format, args...))
+}
+
+func (b *Broker) checkBatch(call string, n int) error {
+	if n > maxBatch {
+		return b.wrap(call, unsupported("%d entries; a batch has at most %d", n, maxBatch))
+	}
+	return nil
+}

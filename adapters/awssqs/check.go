@@ -1,0 +1,103 @@
+package awssqs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// CheckOptions say what the queue is used for. A zero field is not checked against.
+type CheckOptions struct {
+	// MaxAttempts is the workers' Config.Defaults.MaxAttempts; < 0 = unlimited.
+	MaxAttempts int
+	// KeepInQueue says that the workers leave dead letters to the queue's own redrive.
+	KeepInQueue bool
+	// Retention is the workers' Config.Retention.
+	Retention time.Duration
+	// MaxMessage is the largest message that will be sent, in bytes, attributes and metadata included.
+	MaxMessage int
+}
+
+// Setup is what a queue is set to.
+type Setup struct {
+	Visibility, Retention, Delay, Wait time.Duration
+	MaxMessage                         int
+	// MaxReceives is after how many receives SQS moves a message to DeadLetter, the ARN of a queue that keeps it
+	// for DeadLetterRetention; 0 = never. The last is 0 where it may not be asked for.
+	MaxReceives         int
+	DeadLetter          string
+	DeadLetterRetention time.Duration
+}
+
+// Check reads the queue's attributes and tells, in sentences, what does not fit the way that it is used: it is for a
+// start-up log or an operator's command. It needs sqs:GetQueueAttributes, and for the dead-letter queue's retention the same and
+// sqs:GetQueueUrl there.
+func (b *Broker) Check(ctx context.Context, o CheckOptions) (Setup, []string, error) {
+	const call = "check"
+	as, err := b.ask(ctx, call, types.QueueAttributeNameAll)
+	if err != nil {
+		return Setup{}, nil, err
+	}
+	p, err := policy(as)
+	if err != nil {
+		return Setup{}, nil, b.wrap(call, err)
+	}
+	inSeconds := func(name types.QueueAttributeName) time.Duration { return time.Duration(integer(as, name)) * second }
+	s := Setup{
+		Visibility: inSeconds(types.QueueAttributeNameVisibilityTimeout), Retention: retentionOf(as),
+		Delay: inSeconds(types.QueueAttributeNameDelaySeconds), Wait: inSeconds(types.QueueAttributeNameReceiveMessageWaitTimeSeconds),
+		MaxMessage:  int(integer(as, types.QueueAttributeNameMaximumMessageSize)),
+		MaxReceives: p.receives, DeadLetter: p.target,
+	}
+	if p.target != "" {
+		s.DeadLetterRetention = b.retentionAt(ctx, p.target)
+	}
+	return s, s.problems(b.fifo, o), nil
+}
+
+// retentionAt asks the dead-letter queue; 0 where that is not possible.
+func (b *Broker) retentionAt(ctx context.Context, target string) time.Duration {
+	call, cancel := b.call(ctx)
+	defer cancel()
+	url, err := Find(call, b.rest, target)
+	if err != nil {
+		return 0
+	}
+	as, err := b.attributesOf(ctx, url, types.QueueAttributeNameMessageRetentionPeriod)
+	if err != nil {
+		return 0
+	}
+	return retentionOf(as)
+}
+
+func (s *Setup) problems(fifo bool, o CheckOptions) []string {
+	var ps []string
+	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
+	name := s.DeadLetter[strings.LastIndexByte(s.DeadLetter, ':')+1:]
+	switch {
+	case o.KeepInQueue && s.MaxReceives == 0:
+		say("dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back until the queue drops it after %v", s.Retention)
+	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts < 0:
+		say("the queue moves a message to %s after %d receives, and attempts are unlimited", name, s.MaxReceives)
+	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts > 0 && s.MaxReceives < 2*o.MaxAttempts:
+		say("the queue moves a message to %s after %d receives; with MaxAttempts %d set maxReceiveCount to %d or more, "+
+			"for a receive that never starts a handler counts too", name, s.MaxReceives, o.MaxAttempts, 2*o.MaxAttempts)
+	}
+	if !fifo && s.DeadLetterRetention > 0 && s.DeadLetterRetention <= s.Retention {
+		say("%s keeps messages for %v, counted from their first send, and the queue for %v: a letter may be gone as soon as it is there; set the first well above the second",
+			name, s.DeadLetterRetention, s.Retention)
+	}
+	if in := s.Retention + s.DeadLetterRetention; o.Retention > 0 && o.Retention < in {
+		say("the workers keep their records for %v, and a message may spend %v in the queue and its dead-letter queue: a late replay would be unproven", o.Retention, in)
+	}
+	if o.MaxMessage > 0 && s.MaxMessage > 0 && s.MaxMessage < o.MaxMessage {
+		say("the queue takes messages of %d bytes, and up to %d are to be sent", s.MaxMessage, o.MaxMessage)
+	}
+	if s.Delay > 0 {
+		say("the queue delays each message by %v", s.Delay)
+	}
+	return ps
+}

@@ -1,0 +1,91 @@
+package awssqs_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/broker/brokertest"
+)
+
+// TestConformanceEndpoint checks the driver on the server at ONCEQ_SQS_URL.
+func TestConformanceEndpoint(t *testing.T) {
+	endpoint := os.Getenv("ONCEQ_SQS_URL")
+	if endpoint == "" {
+		t.Skip("ONCEQ_SQS_URL names no endpoint")
+	}
+	kinds(t, func(fifo bool) brokertest.Harness {
+		h := harness(fifo, func(testing.TB) *sqs.Client { return newClient(endpoint) })
+		h.Visibility = 4 * time.Second
+		return h
+	})
+}
+
+func kinds(t *testing.T, h func(fifo bool) brokertest.Harness) {
+	for _, fifo := range []bool{false, true} {
+		name := "standard"
+		if fifo {
+			name = "fifo"
+		}
+		t.Run(name, func(t *testing.T) { brokertest.Run(t, h(fifo)) })
+	}
+}
+
+func harness(fifo bool, client func(testing.TB) *sqs.Client) brokertest.Harness {
+	h := brokertest.Harness{
+		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
+			return openQueue(t, client(t), fifo, o)
+		},
+		Missing: func(t testing.TB) broker.Broker {
+			c := client(t)
+			url := makeQueue(t, c, fifo, nil)
+			if _, err := c.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: &url}); err != nil {
+				t.Fatal(err)
+			}
+			// A visibility, for the first call to be the receive itself.
+			return makeBroker(t, c, url, &awssqs.Options{Visibility: time.Second})
+		},
+	}
+	if fifo {
+		h.DedupWindow = 5 * time.Minute
+	}
+	return h
+}
+
+func openQueue(t testing.TB, c *sqs.Client, fifo bool, o brokertest.QueueOptions) brokertest.Queue {
+	as := map[string]string{string(types.QueueAttributeNameVisibilityTimeout): inSeconds(o.Visibility)}
+	var q brokertest.Queue
+	if o.MaxReceives > 0 {
+		url := makeQueue(t, c, fifo, as)
+		q.DeadLetters = makeBroker(t, c, url, nil)
+		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
+	}
+	url := makeQueue(t, c, fifo, as)
+	b := makeBroker(t, c, url, nil)
+	q.Broker, q.Close = b, b.Close
+	n := 0
+	q.SendRaw = func(ctx context.Context, body []byte, attributes map[string]string) error {
+		in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: new(string(body)), MessageAttributes: map[string]types.MessageAttributeValue{}}
+		for name, v := range attributes {
+			in.MessageAttributes[name] = types.MessageAttributeValue{DataType: new("String"), StringValue: &v}
+		}
+		if fifo {
+			n++
+			in.MessageGroupId, in.MessageDeduplicationId = new("raw"), new(fmt.Sprint("raw-", n))
+		}
+		_, err := c.SendMessage(ctx, in)
+		return err
+	}
+	return q
+}

@@ -1,0 +1,62 @@
+package awssqs_test
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/adapters/awssqs"
+)
+
+const region = "us-east-1"
+
+// newClient is a client of an endpoint that does not check signatures.
+func newClient(endpoint string, fns ...func(*sqs.Options)) *sqs.Client {
+	return sqs.New(sqs.Options{
+		Region: region, BaseEndpoint: &endpoint,
+		Credentials: aws.CredentialsProviderFunc(credentials),
+	}, fns...)
+}
+
+// queue is a queue of a test's own.
+func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]string) (url string) {
+	t.Helper()
+	name := "q-" + strings.ToLower(rand.Text())
+	if fifo {
+		name += ".fifo"
+	}
+	as := map[string]string{}
+	for k, v := range attributes {
+		as[k] = v
+	}
+	if fifo {
+		as[string(types.QueueAttributeNameFifoQueue)] = "true"
+	}
+	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: as})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *out.QueueUrl
+}
+
+func makeBroker(t testing.TB, c *sqs.Client, url string, o *awssqs.Options) *awssqs.Broker {
+	t.Helper()
+	b, err := awssqs.New(c, url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+func credentials(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+}

@@ -1,0 +1,84 @@
+package awssqs
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// What SQS itself allows; see the package comment for the sources.
+const (
+	maxBatch       = 10               // entries of one request
+	maxBytes       = 1 << 20          // bytes of one message, and of one request
+	maxAttributes  = 10               // message attributes
+	maxVisibility  = 12 * time.Hour   // one timeout, and a delivery's whole hold
+	maxDelay       = 15 * time.Minute // of a send, standard queues only
+	maxWait        = 20 * time.Second // of a long poll
+	maxName        = 256              // bytes of an attribute's name
+	maxGroup       = 128              // bytes of a group, and of a deduplication id
+	receiveSlack   = 10 * time.Second // what a poll may take beyond its wait
+	defaultTimeout = 30 * time.Second // SQS's default visibility timeout
+	second         = time.Second      // all of SQS's times are whole seconds
+	attemptTTL     = 5 * time.Minute  // how long a ReceiveRequestAttemptId is good
+	maxGrace       = maxWait + second // of Options.ReceiveGrace
+	maxCallTimeout = 5 * time.Minute  // of Options.CallTimeout
+	badBodyDelay   = 1 * time.Second  // until a damaged message is delivered again
+	poolPerHost    = 64               // idle connections of each client copy
+	poolIdle       = 2 * poolPerHost  // in all
+	billedChunk    = 64 << 10         // bytes; each one begun is billed as a request
+)
+
+// Options set up a Broker. The zero value, and nil, mean the defaults.
+type Options struct {
+	// Visibility is how long a received message stays hidden when the receive does not say (a
+	// [github.com/onceq/onceq.Worker] always does). Whole seconds, 1 s to 12 h. Default 0: the queue's
+	// own setting, which is asked for once, with sqs:GetQueueAttributes; 30 s where that is not allowed.
+	Visibility time.Duration
+	// LongPoll is the longest wait of one receive, and Limits.MaxWait. Whole seconds, 1 s to 20 s. Default 8 s: a
+	// longer one is cheaper while the queue is empty (20 s: 0.05 $ a month and poller; 8 s: 0.13 $), and a worker that stops
+	// has to wait for its end; see ReceiveGrace.
+	LongPoll time.Duration
+	// ReceiveGrace is how long the poll in flight may go on after its context has ended, before it is cut off. SQS goes on with a
+	// poll whose caller is gone: a message that comes meanwhile is delivered to nobody, counts as received, and stays hidden for the
+	// whole visibility timeout. Default LongPoll plus 1 s, so that every poll ends by itself and nothing is
+	// stranded; at most 21 s; < 0 = none, where stopping at once is worth that.
+	ReceiveGrace time.Duration
+	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter ones itself.
+	// Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.
+	CallTimeout time.Duration
+	// Unwrap names the envelopes of AWS services that a received body is taken out of, or read for its id and type.
+	// Default 0: none, bodies come as they are.
+	Unwrap Envelope
+}
+
+const (
+	defaultLongPoll    = 8 * time.Second
+	defaultCallTimeout = 10 * time.Second
+)
+
+// complete fills in the defaults and checks the rest.
+func (o Options) complete() (Options, error) {
+	o.LongPoll = cmp.Or(o.LongPoll, defaultLongPoll)
+	o.ReceiveGrace = cmp.Or(o.ReceiveGrace, o.LongPoll+second)
+	o.CallTimeout = cmp.Or(o.CallTimeout, defaultCallTimeout)
+	switch {
+	case o.Visibility != 0 && (o.Visibility < second || o.Visibility > maxVisibility):
+		return o, fmt.Errorf("awssqs: Options.Visibility: %v is not within %v and %v", o.Visibility, second, maxVisibility)
+	case o.Visibility%second != 0:
+		return o, fmt.Errorf("awssqs: Options.Visibility: %v is not in whole seconds", o.Visibility)
+	case o.LongPoll < second || o.LongPoll > maxWait:
+		return o, fmt.Errorf("awssqs: Options.LongPoll: %v is not within %v and %v", o.LongPoll, second, maxWait)
+	case o.LongPoll%second != 0:
+		return o, fmt.Errorf("awssqs: Options.LongPoll: %v is not in whole seconds", o.LongPoll)
+	case o.ReceiveGrace > maxGrace:
+		return o, fmt.Errorf("awssqs: Options.ReceiveGrace: %v is above %v", o.ReceiveGrace, maxGrace)
+	case o.CallTimeout < 0:
+		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is negative", o.CallTimeout)
+	case o.CallTimeout > maxCallTimeout:
+		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is above %v", o.CallTimeout, maxCallTimeout)
+	case o.Unwrap&^AllEnvelopes != 0:
+		return o, fmt.Errorf("awssqs: Options.Unwrap: %#x holds bits that name no envelope", uint8(o.Unwrap))
+	}
+	o.ReceiveGrace = max(0, o.ReceiveGrace)
+	return o, nil
+}

@@ -1,0 +1,149 @@
+package awssqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing queue is broker.ErrNotFound. It
+// needs sqs:GetQueueUrl.
+func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {
+	in := &sqs.GetQueueUrlInput{QueueName: &name}
+	if strings.HasPrefix(name, "arn:") {
+		a, err := parseARN(name)
+		if err != nil {
+			return "", fmt.Errorf("awssqs: find: %w", err)
+		}
+		in.QueueName, in.QueueOwnerAWSAccountId = &a.name, &a.account
+	}
+	out, err := client.GetQueueUrl(ctx, in)
+	if err != nil {
+		return "", fmt.Errorf("awssqs: find %s: %w", name, classify(err))
+	}
+	return deref(out.QueueUrl), nil
+}
+
+// arn is arn:aws:sqs:REGION:ACCOUNT:NAME.
+type arn struct{ region, account, name string }
+
+func parseARN(s string) (arn, error) {
+	p := strings.Split(s, ":")
+	if len(p) != 6 || p[0] != "arn" || p[2] != "sqs" || p[5] == "" {
+		return arn{}, fmt.Errorf("%q is not of the form arn:aws:sqs:REGION:ACCOUNT:NAME", s)
+	}
+	return arn{region: p[3], account: p[4], name: p[5]}, nil
+}
+
+// Depth counts the messages, approximately: SQS may need a minute after the last send to be exact. A nacked message counts as in
+// flight until its delay has passed, a follower of a held group as visible.
+func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
+	as, err := b.ask(ctx, "depth", types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
+	if err != nil {
+		return broker.Depth{}, err
+	}
+	return broker.Depth{
+		Visible:  integer(as, types.QueueAttributeNameApproximateNumberOfMessages),
+		InFlight: integer(as, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible),
+		Delayed:  integer(as, types.QueueAttributeNameApproximateNumberOfMessagesDelayed),
+	}, nil
+}
+
+// RedrivePolicy tells after how many receives SQS moves a message to which dead-letter queue (its ARN), and how
+// long this queue keeps messages.
+func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+	const call = "redrive policy"
+	as, err := b.ask(ctx, call, types.QueueAttributeNameRedrivePolicy, types.QueueAttributeNameMessageRetentionPeriod)
+	if err != nil {
+		return 0, "", 0, err
+	}
+	p, err := policy(as)
+	if err != nil {
+		return 0, "", 0, b.wrap(call, err)
+	}
+	return p.receives, p.target, retentionOf(as), nil
+}
+
+func retentionOf(as attributes) time.Duration {
+	return time.Duration(integer(as, types.QueueAttributeNameMessageRetentionPeriod)) * second
+}
+
+type redrivePolicy struct {
+	target   string
+	receives int
+}
+
+// policy reads the attribute, where the number may be a text.
+func policy(as attributes) (redrivePolicy, error) {
+	text := as[string(types.QueueAttributeNameRedrivePolicy)]
+	if text == "" {
+		return redrivePolicy{}, nil
+	}
+	var p struct {
+		Target   string          `json:"deadLetterTargetArn"`
+		Receives json.RawMessage `json:"maxReceiveCount"`
+	}
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return redrivePolicy{}, fmt.Errorf("the attribute RedrivePolicy: %w", err)
+	}
+	n, err := strconv.Atoi(strings.Trim(string(p.Receives), `"`))
+	if err != nil {
+		return redrivePolicy{}, fmt.Errorf("the attribute RedrivePolicy: maxReceiveCount: %w", err)
+	}
+	return redrivePolicy{target: p.Target, receives: n}, nil
+}
+
+// attributes are a queue's.
+type attributes map[string]string
+
+func integer(as attributes, name types.QueueAttributeName) int64 {
+	n, _ := strconv.ParseInt(as[string(name)], 10, 64)
+	return n
+}
+
+// ask is attributes as a call of its own.
+func (b *Broker) ask(ctx context.Context, call string, names ...types.QueueAttributeName) (attributes, error) {
+	if b.closed() {
+		return nil, b.wrap(call, broker.ErrClosed)
+	}
+	as, err := b.attributes(ctx, names...)
+	if err != nil {
+		return nil, b.failed(ctx, call, err)
+	}
+	return as, nil
+}
+
+func (b *Broker) attributes(ctx context.Context, names ...types.QueueAttributeName) (attributes, error) {
+	return b.attributesOf(ctx, b.url, names...)
+}
+
+func (b *Broker) attributesOf(ctx context.Context, url string, names ...types.QueueAttributeName) (attributes, error) {
+	ctx, cancel := b.call(ctx)
+	defer cancel()
+	out, err := b.rest.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: names})
+	if err != nil {
+		return nil, err
+	}
+	return out.Attributes, nil
+}
+
+// isDenied tells that the caller may not ask, which repeating does not change.
+func isDenied(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	code := codeOf(api)
+	return code == "AccessDenied" || code == "UnauthorizedOperation"
+}

@@ -1,0 +1,142 @@
+package awssqs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the client as it was given
+// to New, retries included.
+//
+// On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes another one of its
+// group; they have its error. There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
+// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based deduplication, which
+// looks at bodies alone, is never used.
+//
+// An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and ErrUnsupported with an attribute's name, a
+// Group, a DedupID or a Delay that SQS does not take. On a standard queue Group is the tenant of a fair queue, and
+// DedupID is ignored.
+func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	const call = "send"
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	if err := b.checkBatch(call, len(ms)); err != nil {
+		return nil, err
+	}
+	if b.closed() {
+		return nil, b.wrap(call, broker.ErrClosed)
+	}
+	s := sending{
+		answers: b.answers(call, len(ms), func(err error) error { return err }),
+		ids:     make([]string, len(ms)), entries: make([]types.SendMessageBatchRequestEntry, 0, len(ms)),
+	}
+	for i := range ms {
+		e, size, err := b.pack(&ms[i])
+		if err != nil {
+			s.set(i, b.wrap(call, err))
+			continue
+		}
+		if s.bytes+size > maxBytes {
+			s.flush(ctx)
+		}
+		e.Id = entryIDs[i]
+		s.entries, s.bytes = append(s.entries, e), s.bytes+size
+	}
+	s.flush(ctx)
+	if s.whole != nil && s.requests == 1 && s.asked == len(ms) {
+		return nil, s.whole
+	}
+	return s.ids, s.err()
+}
+
+// sending is one Send: its entries are gathered until a request is full.
+type sending struct {
+	*answers
+	ids      []string
+	entries  []types.SendMessageBatchRequestEntry
+	bytes    int
+	requests int
+	asked    int   // entries in the requests so far
+	whole    error // what the last request that failed as a whole was answered
+	stopped  error // why nothing more is sent
+}
+
+func (s *sending) flush(ctx context.Context) {
+	entries := s.entries
+	s.entries, s.bytes = s.entries[len(entries):], 0
+	if len(entries) == 0 {
+		return
+	}
+	if s.stopped != nil {
+		s.answer(entries, s.stopped)
+		return
+	}
+	s.requests++
+	s.asked += len(entries)
+	err := s.request(ctx, entries)
+	if err != nil && s.b.fifo {
+		s.stopped = fmt.Errorf("not sent, for an earlier part of the batch failed: %w", err)
+	}
+}
+
+// request sends one request. Its error is the first of its entries'.
+func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) error {
+	ctx, cancel, err := s.b.begin(ctx, s.call)
+	if err == nil {
+		defer cancel()
+		var out *sqs.SendMessageBatchOutput
+		out, err = s.b.rest.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
+		if err == nil {
+			return s.read(entries, out)
+		}
+		err = s.b.failed(ctx, s.call, err)
+	}
+	s.whole = err
+	s.answer(entries, err)
+	return err
+}
+
+func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.SendMessageBatchOutput) error {
+	for _, e := range out.Successful {
+		i := s.applied(e.Id)
+		if i < 0 {
+			continue
+		}
+		s.ids[i] = deref(e.MessageId)
+		for j := range entries {
+			if entries[j].Id == entryIDs[i] && e.MD5OfMessageBody != nil && !matches(*entries[j].MessageBody, *e.MD5OfMessageBody) {
+				s.ids[i] = ""
+				s.set(i, s.b.wrap(s.call, ErrChecksum))
+			}
+		}
+		if s.ids[i] != "" {
+			s.b.counts.sent.Add(1)
+		}
+	}
+	for _, e := range out.Failed {
+		s.failed(e)
+	}
+	var first error
+	for _, e := range entries {
+		i := s.at(e.Id)
+		if !s.told[i] {
+			s.set(i, s.b.unanswered(s.call))
+		}
+		if s.errs != nil && first == nil {
+			first = s.errs[i]
+		}
+	}
+	return first
+}
+
+func (s *sending) answer(entries []types.SendMessageBatchRequestEntry, err error) {
+	for _, e := range entries {
+		s.set(s.at(e.Id), err)
+	}
+}
