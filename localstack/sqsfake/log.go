@@ -1,0 +1,77 @@
+package sqsfake
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// Request is one call as the server saw it.
+type Request struct {
+	// Action is the API's name, such as "SendMessageBatch"; "" if the request had none.
+	Action string
+	// Queue is the name of the queue, "" where the action has none.
+	Queue string
+	// At is when it came, Took how long the answer took; a long poll's wait is part of it.
+	At   time.Time
+	Took time.Duration
+	// Entries is the number of a batch's entries; 1 for a call about one message, 0 else.
+	Entries int
+	// Messages is how many messages a receive brought.
+	Messages int
+	// Code is the error's, "" for a call that succeeded. The failed entries of a batch do
+	// not make it fail.
+	Code string
+	// Faulty tells that a Fault was at work.
+	Faulty bool
+}
+
+// requestLog keeps the last requests and counts all.
+type requestLog struct {
+	mu     sync.Mutex
+	size   int
+	kept   ring[Request]
+	counts map[string]int
+}
+
+func (l *requestLog) begin(action string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[action]++
+}
+
+func (l *requestLog) end(r *Request) {
+	r.Took = time.Since(r.At)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size <= 0 {
+		return
+	}
+	if len(l.kept.items)-l.kept.head >= l.size {
+		l.kept.pop()
+	}
+	l.kept.push(*r)
+}
+
+// Counts tells how many requests came, by action; those that failed count too, and those
+// that still wait. The requests of one message can be told from the difference of two.
+func (s *Server) Counts() map[string]int {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return maps.Clone(s.log.counts)
+}
+
+// Requests are the last requests that were answered, in the order of the answers: at most
+// [Options.LogSize].
+func (s *Server) Requests() []Request {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return append([]Request(nil), s.log.kept.items[s.log.kept.head:]...)
+}
+
+// ResetLog forgets the requests and sets the counts to zero.
+func (s *Server) ResetLog() {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.kept, s.log.counts = ring[Request]{}, map[string]int{}
+}

@@ -1,0 +1,96 @@
+package sqsfake
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+)
+
+type state uint8
+
+const (
+	ready   state = iota // may be received, in a FIFO queue when its group allows it
+	flying               // received, and hidden until its timeout ends
+	delayed              // sent, and hidden until its delay ends
+	gone                 // deleted, expired or moved away
+)
+
+// content is what never changes of a message; it is read without the lock.
+type content struct {
+	id         string
+	body       string
+	bodyMD5    string
+	attributes []attribute // by name
+	attrsMD5   string
+	trace      string // the AWSTraceHeader
+	group      string
+	dedupID    string
+	sequence   string
+	size       int64
+	// source is the queue from which a redrive policy moved the message here.
+	source string
+}
+
+// message is a content in a queue. All of it belongs to the server's lock.
+type message struct {
+	*content
+	num   uint64 // of this queue: the order of arrival
+	state state
+	// serial counts the receives in this queue; a receipt handle holds the one it is of.
+	serial uint32
+	// changes counts what a caller did to the visibility, for receive attempt ids.
+	changes  uint32
+	receives int   // as ApproximateReceiveCount tells it: over all queues
+	sent     int64 // when it was enqueued; times are nanoseconds since the server's start
+	first    int64 // its first receive
+	received int64 // its last receive: 12 hours are counted from here
+	due      int64 // when a hidden one becomes visible
+
+	places     [heaps]int
+	prev, next *message // in its list: the ready ones, or all of a group
+	fifo       *group
+}
+
+// list is a list of messages that go in and out at any place.
+type list struct{ first, last *message }
+
+func (l *list) append(m *message) {
+	m.prev, m.next = l.last, nil
+	if l.last == nil {
+		l.first = m
+	} else {
+		l.last.next = m
+	}
+	l.last = m
+}
+
+func (l *list) remove(m *message) {
+	if m.prev == nil {
+		l.first = m.next
+	} else {
+		m.prev.next = m.next
+	}
+	if m.next == nil {
+		l.last = m.prev
+	} else {
+		m.next.prev = m.prev
+	}
+	m.prev, m.next = nil, nil
+}
+
+// newUUID is a random version 4 UUID. It names messages and requests; nothing is secret here.
+func newUUID() string {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	var s [36]byte
+	hex.Encode(s[:8], b[:4])
+	hex.Encode(s[9:13], b[4:6])
+	hex.Encode(s[14:18], b[6:8])
+	hex.Encode(s[19:23], b[8:10])
+	hex.Encode(s[24:], b[10:])
+	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
+	return string(s[:])
+}

@@ -1,0 +1,217 @@
+package sqsfake
+
+import "time"
+
+// queue is one queue. Everything in it belongs to the server's lock. A stretch of work
+// under the lock starts with begin and closes with end.
+type queue struct {
+	s    *Server
+	name string
+	arn  string
+	fifo bool
+	// nonce is in every receipt handle, so that one of a deleted queue of the same name is
+	// not taken for ours.
+	nonce    uint64
+	settings *settings
+	tags     map[string]string
+	created  time.Time
+	modified time.Time
+	purged   time.Time // the last PurgeQueue
+	deleted  bool
+
+	messages map[uint64]*message
+	last     uint64 // the number given last
+	hidden   timeHeap
+	ages     timeHeap
+	ready    list // of a standard queue
+	counts   [gone]int
+	order    order // of a FIFO queue
+	waiters  waiters
+	alarm    alarm
+	tasks    []*moveTask // started with this queue as the source, the oldest first
+}
+
+func newQueue(s *Server, name string, fifo bool, set *settings) *queue {
+	now := time.Now()
+	q := &queue{
+		s: s, name: name, arn: s.arn(name), fifo: fifo, nonce: s.nonces.Uint64(), settings: set,
+		tags: map[string]string{}, created: now, modified: now, messages: map[uint64]*message{},
+		hidden: timeHeap{which: byDue}, ages: timeHeap{which: byAge},
+	}
+	q.order.reset()
+	return q
+}
+
+// lock takes the server's lock for work on q.
+func (q *queue) lock() (now int64) {
+	q.s.mu.Lock()
+	now = q.s.now()
+	q.begin(now)
+	return now
+}
+
+// unlock ends the work on q, and on the queues that q's messages went to.
+func (q *queue) unlock(now int64) {
+	q.end(now)
+	q.s.settle(now)
+	q.s.mu.Unlock()
+}
+
+// begin brings the queue up to now: what is too old is dropped, what was hidden long enough
+// becomes visible.
+func (q *queue) begin(now int64) {
+	for len(q.ages.items) > 0 && q.ages.items[0].at+int64(q.settings.retention) <= now {
+		q.drop(q.ages.items[0].m)
+	}
+	for len(q.hidden.items) > 0 && q.hidden.items[0].at <= now {
+		q.show(q.hidden.items[0].m)
+	}
+	q.order.forget(now)
+}
+
+// end gives the waiting receives what there is, and sees to it that somebody looks again
+// when the next message becomes visible.
+func (q *queue) end(now int64) {
+	q.serve(now)
+	q.setAlarm(now)
+}
+
+// add puts a new message into the queue, hidden for delay.
+func (q *queue) add(m *message, now, delay int64) {
+	q.last++
+	m.num = q.last
+	m.state = gone // it has no state to leave
+	q.messages[m.num] = m
+	q.ages.push(m.sent, m)
+	if q.fifo {
+		q.order.join(m)
+	}
+	if delay > 0 {
+		q.hide(m, delayed, now+delay)
+		return
+	}
+	q.show(m)
+}
+
+// show makes m visible.
+func (q *queue) show(m *message) {
+	q.leave(m)
+	q.enter(m, ready)
+}
+
+// hide takes m out of sight until due.
+func (q *queue) hide(m *message, as state, due int64) {
+	q.leave(m)
+	m.due = due
+	q.hidden.push(due, m)
+	q.enter(m, as)
+}
+
+// drop takes m out of the queue for good.
+func (q *queue) drop(m *message) {
+	q.leave(m)
+	q.ages.remove(m)
+	delete(q.messages, m.num)
+	if q.fifo {
+		q.order.part(m)
+	}
+}
+
+// leave takes m out of its state, enter puts it into one.
+func (q *queue) leave(m *message) {
+	switch m.state {
+	case gone:
+		return
+	case ready:
+		if !q.fifo {
+			q.ready.remove(m)
+		}
+	case flying, delayed:
+		q.hidden.remove(m)
+	}
+	q.counts[m.state]--
+	m.state = gone
+}
+
+func (q *queue) enter(m *message, as state) {
+	m.state = as
+	q.counts[as]++
+	switch {
+	case q.fifo:
+		q.order.update(m.fifo)
+	case as == ready:
+		q.ready.append(m)
+	}
+}
+
+// clear empties the queue.
+func (q *queue) clear() {
+	for _, m := range q.messages {
+		m.state = gone
+	}
+	q.messages = map[uint64]*message{}
+	q.hidden.items, q.ages.items = nil, nil
+	q.ready = list{}
+	q.counts = [gone]int{}
+	q.order.empty()
+}
+
+// changeDelay lets a changed DelaySeconds hold for the messages that wait already, as AWS
+// has it for FIFO queues.
+func (q *queue) changeDelay(now int64) {
+	var waiting []*message
+	for _, t := range q.hidden.items {
+		if t.m.state == delayed {
+			waiting = append(waiting, t.m)
+		}
+	}
+	for _, m := range waiting {
+		if due := m.sent + int64(q.settings.delay); due > now {
+			q.hide(m, delayed, due)
+		} else {
+			q.show(m)
+		}
+	}
+}
+
+// alarm is a queue's timer: it rings when a hidden message becomes visible while a receive
+// waits. Nobody else needs it, every call looks for itself.
+type alarm struct {
+	timer *time.Timer
+	due   int64
+	set   bool
+}
+
+func (a *alarm) stop() {
+	if a.set {
+		a.timer.Stop()
+		a.set = false
+	}
+}
+
+// setAlarm keeps the alarm at the earliest hidden message. One that rings too early only
+// sets itself anew: cheaper than moving it with every delete.
+func (q *queue) setAlarm(now int64) {
+	a, hidden := &q.alarm, q.hidden.items
+	if len(hidden) == 0 || q.waiters.first == nil {
+		a.stop()
+		return
+	}
+	due := hidden[0].at
+	if a.set && a.due <= due {
+		return
+	}
+	a.stop()
+	a.set, a.due = true, due
+	if a.timer == nil {
+		a.timer = time.AfterFunc(time.Duration(due-now), q.ring)
+		return
+	}
+	a.timer.Reset(time.Duration(due - now))
+}
+
+func (q *queue) ring() {
+	now := q.lock()
+	q.alarm.set = false
+	q.unlock(now)
+}

@@ -1,0 +1,290 @@
+package sqsfake
+
+import (
+	"encoding/base64"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// purgePause is how long AWS wants between two purges of a queue, and recreatePause
+	// between deleting a queue and creating one of the same name.
+	purgePause    = 60 * time.Second
+	recreatePause = 60 * time.Second
+	maxPage       = 1000
+	maxTags       = 50
+)
+
+func (s *Server) arn(name string) string {
+	return "arn:aws:sqs:" + s.o.Region + ":" + s.o.Account + ":" + name
+}
+
+// byARN finds a queue; nil if there is none. The caller holds the lock.
+func (s *Server) byARN(arn string) *queue {
+	name, ok := strings.CutPrefix(arn, s.arn(""))
+	if !ok {
+		return nil
+	}
+	return s.queues[name]
+}
+
+// sortedNames are the names of the queues with a prefix. The caller holds the lock.
+func (s *Server) sortedNames(prefix string) []string {
+	var names []string
+	for name := range s.queues {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// nameFromURL takes a queue's name out of its URL. The host is not looked at: a queue has
+// many, seen from inside and outside of a container.
+func (s *Server) nameFromURL(queueURL string) (string, *apiError) {
+	u, err := url.Parse(queueURL)
+	if err != nil || u.Scheme == "" {
+		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, s.o.Account)
+	}
+	account, name, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	if !ok || name == "" || strings.Contains(name, "/") {
+		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, s.o.Account)
+	}
+	if account != s.o.Account {
+		return "", noQueue()
+	}
+	return name, nil
+}
+
+func noQueue() *apiError { return errNoQueue.withf("The specified queue does not exist.") }
+
+// lookUp finds the queue that a call is about.
+func (c *call) lookUp(name string) *apiError {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.q = c.s.queues[name]; c.q == nil {
+		return noQueue()
+	}
+	c.settings = c.q.settings
+	return nil
+}
+
+const (
+	badName     = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+	badFIFOName = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length"
+)
+
+func checkName(name string, fifo bool) *apiError {
+	bare, isFIFO := strings.CutSuffix(name, ".fifo")
+	if !fifo {
+		bare = name
+	}
+	switch ok := bare != "" && len(name) <= 80 && !containsOther(bare, "-_"); {
+	case fifo && (!ok || !isFIFO):
+		return errParameter.withf(badFIFOName)
+	case !ok:
+		return errParameter.withf(badName)
+	}
+	return nil
+}
+
+// create makes a queue, or finds the one that is there with the same attributes.
+func (s *Server) create(name string, given, tags map[string]string) *apiError {
+	fifo := given["FifoQueue"] == "true"
+	if err := checkName(name, fifo); err != nil {
+		return err
+	}
+	if err := checkTags(tags); err != nil {
+		return err
+	}
+	set, err := (&settings{values: defaults(fifo)}).change(given, fifo)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		for _, k := range slices.Sorted(maps.Keys(given)) {
+			if q.settings.values[k] != set.values[k] {
+				return errQueueExists.withf("A queue already exists with the same name and a different value for attribute %s", k)
+			}
+		}
+		return nil
+	}
+	if at, ok := s.deletions[name]; ok && !s.o.RecreateAtOnce && time.Since(at) < recreatePause {
+		return errDeletedRecently.withf("You must wait 60 seconds after deleting a queue before you can create another with the same name.")
+	}
+	if err := s.checkTarget(set.redrive, given["RedrivePolicy"], s.arn(name), fifo); err != nil {
+		return err
+	}
+	delete(s.deletions, name)
+	q := newQueue(s, name, fifo, set)
+	maps.Copy(q.tags, tags)
+	s.queues[name] = q
+	return nil
+}
+
+func (c *call) createQueue() *apiError {
+	if err := c.s.create(c.in.queueName, c.in.settings, c.in.tags); err != nil {
+		return err
+	}
+	c.writeURL(c.in.queueName)
+	return nil
+}
+
+func (c *call) writeURL(name string) {
+	c.out.open('{')
+	c.out.field("QueueUrl", c.queueURL(name))
+	c.out.close('}')
+}
+
+func (c *call) queueURL(name string) string { return c.base + "/" + c.s.o.Account + "/" + name }
+
+func (c *call) getQueueURL() *apiError {
+	if c.in.owner != "" && c.in.owner != c.s.o.Account {
+		return noQueue()
+	}
+	if err := c.lookUp(c.in.queueName); err != nil {
+		return err
+	}
+	c.writeURL(c.in.queueName)
+	return nil
+}
+
+func (c *call) deleteQueue() *apiError {
+	q := c.q
+	now := q.lock()
+	defer q.unlock(now)
+	if q.deleted {
+		return noQueue()
+	}
+	q.deleted = true
+	for w := q.waiters.first; w != nil; w = q.waiters.first {
+		q.waiters.answer(w, nil, noQueue())
+	}
+	q.stop()
+	q.clear()
+	delete(q.s.queues, q.name)
+	q.s.deletions[q.name] = time.Now()
+	return nil
+}
+
+// stop ends what the queue does by itself.
+func (q *queue) stop() {
+	q.alarm.stop()
+	for _, t := range q.tasks {
+		if t.status == taskRunning {
+			t.end(taskFailed, errNoQueue.code)
+		}
+	}
+}
+
+func (c *call) purgeQueue() *apiError {
+	q := c.q
+	now := q.lock()
+	defer q.unlock(now)
+	if !q.purged.IsZero() && time.Since(q.purged) < purgePause {
+		return errPurging.withf("Only one PurgeQueue operation on %s is allowed every 60 seconds.", q.name)
+	}
+	q.purged = time.Now()
+	q.clear()
+	return nil
+}
+
+func (c *call) listQueues() *apiError {
+	c.s.mu.Lock()
+	names := c.s.sortedNames(c.in.prefix)
+	c.s.mu.Unlock()
+	return c.writePage("QueueUrls", names)
+}
+
+// writePage writes the URLs of a list of queues, in pages where the request has MaxResults.
+func (c *call) writePage(key string, names []string) *apiError {
+	limit, paged := maxPage, c.in.given.has(pMaxResults)
+	if paged {
+		if c.in.maxResults < 1 || c.in.maxResults > maxPage {
+			return badValue("MaxResults", c.in.maxResults, "MaxResults must be an integer between 1 and 1000.")
+		}
+		limit = int(c.in.maxResults)
+	}
+	if c.in.given.has(pNextToken) {
+		last, err := base64.StdEncoding.DecodeString(c.in.nextToken)
+		if err != nil || !paged {
+			return badValue("NextToken", c.in.nextToken, "Invalid or expired next token; it goes with MaxResults.")
+		}
+		i, found := slices.BinarySearch(names, string(last))
+		if found {
+			i++
+		}
+		names = names[i:]
+	}
+	more := len(names) > limit
+	names = names[:min(limit, len(names))]
+	urls := make([]string, len(names))
+	for i, name := range names {
+		urls[i] = c.queueURL(name)
+	}
+	w := &c.out
+	w.open('{')
+	if more && paged {
+		w.field("NextToken", base64.StdEncoding.EncodeToString([]byte(names[len(names)-1])))
+	}
+	w.texts(key, urls)
+	w.close('}')
+	return nil
+}
+
+func checkTags(tags map[string]string) *apiError {
+	if len(tags) > maxTags {
+		return errParameter.withf("Too many tags: a queue has at most %d.", maxTags)
+	}
+	for k, v := range tags {
+		if k == "" || len(k) > 128 || len(v) > 256 {
+			return errParameter.withf("The tag key %q or its value is too long, or the key is empty.", k)
+		}
+	}
+	return nil
+}
+
+func (c *call) tagQueue() *apiError {
+	if err := checkTags(c.in.tags); err != nil {
+		return err
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	all := maps.Clone(c.q.tags)
+	maps.Copy(all, c.in.tags)
+	if err := checkTags(all); err != nil {
+		return err
+	}
+	c.q.tags = all
+	return nil
+}
+
+func (c *call) untagQueue() *apiError {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, k := range c.in.tagKeys {
+		delete(c.q.tags, k)
+	}
+	return nil
+}
+
+func (c *call) listQueueTags() *apiError {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	w := &c.out
+	w.open('{')
+	w.key("Tags")
+	w.open('{')
+	for _, k := range slices.Sorted(maps.Keys(c.q.tags)) {
+		w.field(k, c.q.tags[k])
+	}
+	w.close('}')
+	w.close('}')
+	return nil
+}
