@@ -24,6 +24,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dlq"
 )
 
 type mail struct{ To, Subject string }
@@ -77,26 +78,25 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 	s.report(out)
 }
 
-// operator decides about each dead letter by the mail server's log, and tells how many it sends back.
-func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker, store dedupe.Store, s *server) (again int) {
-	for _, letter := range must(dead.Receive(ctx, broker.ReceiveOptions{Max: 10})) {
-		key := dedupe.Key{Scope: "mails", Key: letter.Meta.Key}
-		fmt.Fprintf(out, "  operator: %-24s %s; ", letter.Meta.Key, letter.Meta.Dead.Class)
-		if s.sent(onceq.EffectKey(key, "mail")) {
-			// Leave it: the record says done from now on, by the token of the claim that was cut off.
-			fmt.Fprintln(out, "the log has it: mark it done")
-			record := must(store.Get(ctx, []dedupe.Key{key}))[0]
-			done := must(store.Settle(ctx, []dedupe.Settlement{{Key: key, Token: record.Token, To: dedupe.Done}}))[0]
-			check(done.Err)
-		} else {
-			// Replay it: the letter goes back as it is. It carries the permission to reopen this failure, once.
-			fmt.Fprintln(out, "the log has nothing: replay it")
-			must(queue.Send(ctx, []broker.Outgoing{{Body: letter.Body, Meta: letter.Meta}}))
-			again++
+// operator decides about each dead letter by the mail server's log, and tells how many letters went back.
+func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker, store dedupe.Store, s *server) int {
+	interrupted := dlq.Filter{Class: onceq.ClassInterrupted}
+	letters := must(dlq.New(dead, &dlq.Options{Wait: cutOff}))
+	for letter, err := range letters.List(ctx, interrupted) {
+		check(err)
+		key := dedupe.Key{Scope: "mails", Key: letter.Message.Meta.Key}
+		if !s.sent(onceq.EffectKey(key, "mail")) {
+			fmt.Fprintf(out, "  operator: %-24s the log has nothing: it shall run again\n", key.Key)
+			continue
 		}
-		check(dead.Ack(ctx, []broker.Receipt{letter.Receipt}))
+		fmt.Fprintf(out, "  operator: %-24s the log has it: mark it done\n", key.Key)
+		record := must(store.Get(ctx, []dedupe.Key{key}))[0]
+		// The word of the claim that was cut off, by its token: a parked record still takes it.
+		done := must(store.Settle(ctx, []dedupe.Settlement{{Key: key, Token: record.Token, To: dedupe.Done}}))[0]
+		check(done.Err)
 	}
-	return again
+	// A letter has the permission to reopen its failure, once. Those that are done now are answered "already done".
+	return must(letters.Replay(ctx, dlq.ReplayOptions{Filter: interrupted, To: queue})).Replayed
 }
 
 // run shows the three ways, and gives the servers for the test to ask.
