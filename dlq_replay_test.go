@@ -1,0 +1,427 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+)
+
+var errDied = errors.New("the replayer died")
+
+// mishap is what goes wrong with one call of a replayer.
+type mishap struct {
+	name         string
+	applied, die bool
+}
+
+var mishaps = []mishap{
+	{"dies before the call", false, true},
+	{"dies after the call", true, true},
+	{"the call fails", false, false},
+	{"the reply is lost", true, false},
+}
+
+// replayer meets a mishap at its at-th call. After its death no call of it is applied any more, and nothing is handed back.
+type replayer struct {
+	mishap
+	at   int
+	stop context.CancelCauseFunc
+
+	mu    sync.Mutex
+	n     int
+	dead  bool
+	calls []string
+}
+
+func (r *replayer) call(name string, apply func() error) error {
+	r.mu.Lock()
+	r.n++
+	r.calls = append(r.calls, name)
+	struck, dead := r.n == r.at, r.dead
+	r.dead = dead || struck && r.die
+	r.mu.Unlock()
+	if struck && r.die {
+		r.stop(errDied)
+	}
+	if dead || struck && !r.applied {
+		return errDied
+	}
+	if err := apply(); err != nil || !struck {
+		return err
+	}
+	return errDied
+}
+
+// hands is a queue as a replayer sees it.
+type hands struct {
+	broker.Broker
+	r *replayer
+}
+
+func (h hands) Receive(ctx context.Context, o broker.ReceiveOptions) (ms []*broker.Message, err error) {
+	err = h.r.call("receive", func() (err error) { ms, err = h.Broker.Receive(ctx, o); return err })
+	if err != nil {
+		return nil, err
+	}
+	return ms, nil
+}
+
+func (h hands) Ack(ctx context.Context, rs []broker.Receipt) error {
+	return h.r.call("ack", func() error { return h.Broker.Ack(ctx, rs) })
+}
+
+func (h hands) Nack(ctx context.Context, hs []broker.Hold) error {
+	return h.r.call("nack", func() error { return h.Broker.Nack(ctx, hs) })
+}
+
+func (h hands) Extend(ctx context.Context, hs []broker.Hold) error {
+	return h.r.call("extend", func() error { return h.Broker.Extend(ctx, hs) })
+}
+
+func (h hands) Send(ctx context.Context, ms []broker.Outgoing) (ids []string, err error) {
+	err = h.r.call("send", func() (err error) { ids, err = h.Broker.Send(ctx, ms); return err })
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// ward is a rig with jobs that have failed, and what became of them since.
+type ward struct {
+	*rig
+	mu     sync.Mutex
+	mended bool
+	again  map[string]bool // these fail once more when they are replayed
+	ran    map[string]int  // how often a job had its effect
+}
+
+func (w *ward) handle(_ context.Context, j *onceq.Job) error {
+	k := j.Key().Key
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case !w.mended && strings.HasPrefix(k, "park"):
+		panic("half done")
+	case !w.mended:
+		return onceq.Permanent(errBoom)
+	case w.again[k]:
+		delete(w.again, k)
+		return onceq.Permanent(errBoom)
+	}
+	w.ran[k]++
+	return nil
+}
+
+func (w *ward) set(mended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mended = mended
+}
+
+// newWard runs jobs until each is a letter: failed ones, parked ones, one whose record is forgotten, and one that the queue
+// itself has moved. All but the last were sent twice, so there are copies.
+func newWard(t *testing.T, p membroker.Preset) *ward {
+	w := &ward{ran: make(map[string]int), again: make(map[string]bool)}
+	w.rig = newRig(t, w.handle, preset(p), parks, steady)
+	w.keys(func(k string) {
+		if k != "native" {
+			w.send(k+"/"+k, k+"/"+k)
+		}
+	})
+	w.run(5 * time.Minute)
+	w.wantQueue(0)
+	native := message("native")
+	native.Group, native.Meta.ID = "native", "native"
+	if _, err := w.dlq.Send(t.Context(), []broker.Outgoing{native}); err != nil {
+		t.Fatal(err)
+	}
+	rec := w.record("forgotten")
+	if fs, err := w.store.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: key("forgotten"), Fence: rec.Fence}}); err != nil || fs[0] != nil {
+		t.Fatal(fs, err)
+	}
+	w.wantStatus("park-0", dedupe.Parked)
+	w.wantStatus("fail-0", dedupe.Failed)
+	pass(time.Millisecond)
+	w.set(true)
+	return w
+}
+
+func (w *ward) keys(f func(k string)) {
+	for i := range 6 {
+		f(fmt.Sprint("fail-", i))
+	}
+	f("park-0")
+	f("forgotten")
+	f("native")
+}
+
+func (w *ward) open(b broker.Receiver) *dlq.Queue {
+	w.Helper()
+	q, err := dlq.New(b, &dlq.Options{Visibility: 10 * time.Second})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return q
+}
+
+// cure replays until the dead-letter queue is empty.
+func (w *ward) cure() {
+	w.Helper()
+	for range 5 {
+		if depth(w.T, w.dlq) == 0 {
+			return
+		}
+		pass(time.Minute) // for what a dead replayer held
+		if _, err := w.open(w.dlq).Replay(w.Context(), dlq.ReplayOptions{To: w.q}); err != nil {
+			w.Fatal(err)
+		}
+		pass(time.Minute)
+	}
+	w.Errorf("%d letters are left", depth(w.T, w.dlq))
+}
+
+// wantCured checks that each job had its effect once, and that nothing is left anywhere.
+func (w *ward) wantCured(what string) {
+	w.Helper()
+	w.wantQueue(0)
+	if n := depth(w.T, w.dlq); n != 0 {
+		w.Errorf("%s: %d letters are left", what, n)
+	}
+	w.keys(func(k string) {
+		if n := w.ran[k]; n != 1 {
+			w.Errorf("%s: job %s had its effect %d times", what, k, n)
+		}
+		if got := w.record(k).Status; got != dedupe.Done {
+			w.Errorf("%s: job %s is %v", what, k, got)
+		}
+	})
+}
+
+// Wherever a replay dies, and whatever call of it fails, nothing is lost and nothing is done twice: the next replay ends it.
+func TestReplayDies(t *testing.T) {
+	met := make(map[string]int)
+	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
+		for _, m := range mishaps {
+			t.Run(p.String()+"/"+m.name, func(t *testing.T) {
+				// How many calls there are depends a little on the order of the letters.
+				for at, beyond := 1, 0; beyond < 3 && !t.Failed(); at++ {
+					synctest.Test(t, func(t *testing.T) {
+						if calls := replayWith(t, p, m, at); len(calls) >= at {
+							met[m.name+": "+calls[at-1]]++
+						} else {
+							beyond++
+						}
+					})
+				}
+			})
+		}
+	}
+	for _, m := range mishaps {
+		for _, call := range []string{"receive", "send", "ack", "extend", "nack"} {
+			if met[m.name+": "+call] == 0 {
+				t.Errorf("%s was not tried at any %s", m.name, call)
+			}
+		}
+	}
+	t.Log(met)
+}
+
+func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
+	w := newWard(t, p)
+	w.again["fail-0"], w.again["fail-1"] = true, true
+	w.w = w.worker(nil)
+	w.start()
+	ctx, stop := context.WithCancelCause(t.Context())
+	r := &replayer{mishap: m, at: at, stop: stop}
+	_, err := w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{
+		To: hands{w.q, r}, PerSecond: 0.5,
+		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }}, // it is held, and handed back
+	})
+	struck := r.n >= at
+	what := fmt.Sprintf("call %d of %d", at, r.n)
+	if struck {
+		what += ", " + r.calls[at-1]
+	}
+	switch {
+	case r.dead && !errors.Is(err, errDied) && r.calls[at-1] != "nack":
+		t.Errorf("%s: %v", what, err)
+	case !r.dead && err != nil:
+		t.Errorf("%s: %v", what, err)
+	}
+	pass(time.Minute)
+	w.cure()
+	pass(2 * time.Minute)
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	w.wantCured(what)
+	pass(time.Minute)
+	return r.calls
+}
+
+// Two replays at once share the letters; what both send is done once.
+func TestTwoReplaysAtOnce(t *testing.T) {
+	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWard(t, p)
+				w.w = w.worker(nil)
+				w.start()
+				// Held for too short a time, letters go from hand to hand.
+				w.dlq.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+					if c.Op == membroker.Extend || c.Op == membroker.Ack && c.N%3 == 1 {
+						return membroker.Fault{Err: errBoom}
+					}
+					return membroker.Fault{}
+				})
+				var both sync.WaitGroup
+				for range 2 {
+					both.Go(func() {
+						if _, err := w.open(w.dlq).Replay(t.Context(), dlq.ReplayOptions{To: w.q, PerSecond: 1}); err != nil && !errors.Is(err, dlq.ErrIncomplete) {
+							t.Error(err)
+						}
+					})
+				}
+				both.Wait()
+				w.dlq.SetFault(nil)
+				w.cure()
+				pass(2 * time.Minute)
+				if err := w.stop(); err != nil {
+					t.Error(err)
+				}
+				w.wantCured("two at once")
+				pass(time.Minute)
+			})
+		})
+	}
+}
+
+// A replay that is sent again within a FIFO queue's five minutes is swallowed there, and its letter is removed. That loses
+// nothing: the job that failed again in the meantime has a letter of its own.
+func TestReplayIsSwallowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, membroker.SQSFIFO)
+		w.keys(func(k string) {
+			if k != "native" {
+				w.again[k] = true
+			}
+		})
+		w.w = w.worker(nil)
+		w.start()
+		for at := range 3 { // dies after each of its first sends, before the ack
+			ctx, stop := context.WithCancelCause(t.Context())
+			r := &replayer{mishap: mishap{applied: true, die: true}, at: 2 + at, stop: stop}
+			_, _ = w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{To: hands{w.q, r}})
+			pass(15 * time.Second)
+		}
+		w.cure()
+		pass(2 * time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.wantCured("swallowed")
+		pass(time.Minute)
+	})
+}
+
+// A letter that is replayed although its job was done since, or is replayed twice, does nothing.
+func TestReplayOfADoneJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, membroker.Memory)
+		w.w = w.worker(nil)
+		ls := w.letters()
+		for _, l := range ls {
+			w.rig.replay(l) // as a console's redrive would
+			if _, err := w.dlq.Send(t.Context(), []broker.Outgoing{{Body: l.Body, Meta: l.Meta}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.run(time.Minute)
+		w.start()
+		w.cure()
+		pass(time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.wantCured("again")
+		pass(time.Minute)
+	})
+}
+
+// The canary stops a replay whose jobs come back, before all of them do.
+func TestReplayCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, membroker.SQSStandard)
+		w.set(false)
+		w.w = w.worker(nil)
+		w.start()
+		before := depth(t, w.dlq)
+		q := w.open(w.dlq)
+		rep, err := q.Replay(t.Context(), dlq.ReplayOptions{To: w.q, Canary: 2})
+		var back *dlq.CanaryError
+		if !errors.As(err, &back) || rep.Replayed != 2 || back.Sent != 2 || len(back.Back) == 0 || !strings.Contains(err.Error(), back.Back[0].Key) {
+			t.Errorf("%v, %v", err, rep)
+		}
+		if after := depth(t, w.dlq); after+int64(rep.Copies) != before {
+			t.Errorf("%d letters, and %d copies dropped; before there were %d", after, rep.Copies, before)
+		}
+		w.set(true)
+		rep, err = q.Replay(t.Context(), dlq.ReplayOptions{To: w.q, Canary: 2, CanaryWait: 20 * time.Second})
+		if err != nil || len(rep.Skipped)+len(rep.Failed) > 0 {
+			t.Errorf("%v, %v", err, rep)
+		}
+		w.cure()
+		pass(time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		w.wantCured("with canaries")
+		pass(time.Minute)
+	})
+}
+
+// A replay edited to another key is a job of its own.
+func TestReplayUnderAnotherKey(t *testing.T) {
+	bubble(t, func(_ context.Context, j *onceq.Job) error { return nil }, func(r *rig) {
+		r.start()
+		r.send("a")
+		pass(time.Minute)
+		other := message("a")
+		other.Body = []byte("another payload")
+		r.put(other)
+		pass(time.Minute)
+		if err := r.stop(); err != nil {
+			r.Error(err)
+		}
+		q, err := dlq.New(r.dlq, nil)
+		if err != nil {
+			r.Fatal(err)
+		}
+		rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q})
+		if err != nil || len(rep.Skipped) != 1 || rep.Replayed != 0 {
+			r.Fatalf("%v, %v", rep, err)
+		}
+		rep, err = q.Replay(r.Context(), dlq.ReplayOptions{To: r.q, Edit: func(o *broker.Outgoing) error {
+			o.Meta.Key += "-2"
+			return nil
+		}})
+		if err != nil || rep.Replayed != 1 {
+			r.Fatalf("%v, %v", rep, err)
+		}
+		r.w = r.worker(nil)
+		r.run(time.Minute)
+		r.wantStatus("a-2", dedupe.Done)
+		r.noLetters()
+	}, with(func(c *onceq.Config) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
+}
