@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,8 @@ type backend struct {
 type database interface {
 	// connect gives a process a pool of its own, which ends with it.
 	connect(p *onceqtest.Process) (*conn, error)
+	// store is nobody's: to look at the records.
+	store() dedupe.Store
 	// rows is how often the effect is in the user's table.
 	rows() (int, error)
 	// age makes the leases run out where time is real.
@@ -77,9 +80,10 @@ type memoryDB struct{ s *memstore.Store }
 func (d memoryDB) connect(*onceqtest.Process) (*conn, error) {
 	return &conn{store: d.s, close: func() {}}, nil
 }
-func (memoryDB) rows() (int, error) { return 0, nil }
-func (memoryDB) age() error         { return nil }
-func (memoryDB) scope() string      { return scope }
+func (d memoryDB) store() dedupe.Store { return d.s }
+func (memoryDB) rows() (int, error)    { return 0, nil }
+func (memoryDB) age() error            { return nil }
+func (memoryDB) scope() string         { return scope }
 
 func sqlite() *backend {
 	b := virtualTimes
@@ -92,6 +96,7 @@ func sqlite() *backend {
 type sqliteDB struct {
 	path  string
 	watch *sql.DB
+	s     *sqlitestore.Store
 }
 
 // template is a file with the tables: to make them takes longer than a cell.
@@ -140,6 +145,10 @@ func openSQLite(t testing.TB) database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.watch.Close() })
+	if d.s, err = sqlitestore.New(d.watch, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.s.Close() })
 	return d
 }
 
@@ -179,12 +188,16 @@ func (d *sqliteDB) connect(p *onceqtest.Process) (*conn, error) {
 			if err := p.Call(ctx, complete, func(ctx context.Context) error { return s.CompleteTx(ctx, tx, j, "paid") }); err != nil {
 				return err
 			}
-			return p.Call(ctx, commit, func(ctx context.Context) error {
+			err = p.Call(ctx, commit, func(ctx context.Context) error {
 				if err := ctx.Err(); err != nil { // database/sql looks only at the context that the transaction began with
 					return err
 				}
 				return tx.Commit()
 			})
+			if err != nil {
+				return fmt.Errorf("%w: %w", errCommit, err)
+			}
+			return nil
 		},
 	}, nil
 }
@@ -194,5 +207,6 @@ func (d *sqliteDB) rows() (n int, err error) {
 	return n, err
 }
 
-func (*sqliteDB) age() error    { return nil }
-func (*sqliteDB) scope() string { return scope }
+func (d *sqliteDB) store() dedupe.Store { return d.s }
+func (*sqliteDB) age() error            { return nil }
+func (*sqliteDB) scope() string         { return scope }
