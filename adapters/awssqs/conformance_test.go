@@ -28,6 +28,17 @@ func TestConformanceEndpoint(t *testing.T) {
 	})
 }
 
+// TestConformance checks the driver on the strict server, in virtual time.
+func TestConformance(t *testing.T) {
+	kinds(t, func(fifo bool) brokertest.Harness {
+		h := harness(fifo, func(t testing.TB) *sqs.Client { return fakeClient(fake(t, nil)) })
+		h.Virtual = true
+		// SQS counts in whole seconds, and what is asked for is rounded up.
+		h.Slack = time.Second + time.Millisecond
+		return h
+	})
+}
+
 func kinds(t *testing.T, h func(fifo bool) brokertest.Harness) {
 	for _, fifo := range []bool{false, true} {
 		name := "standard"

@@ -114,16 +114,8 @@ func (b *Broker) unanswered(call string) error {
 // refused tells whether SQS has answered that it did nothing, as opposed to no answer, or a failure of its own after
 // which everything may have been applied.
 func refused(err error) bool {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	return sentinel(err) != nil || api.ErrorFault() == smithy.FaultClient || clientStatus(err)
-}
-
-func clientStatus(err error) bool {
 	var re *smithyhttp.ResponseError
-	return errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500
+	return sentinel(err) != nil || errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500
 }
 
 func deref(s *string) string {

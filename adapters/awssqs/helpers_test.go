@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/localstack/sqsfake"
 )
 
 const region = "us-east-1"
@@ -25,7 +26,23 @@ func newClient(endpoint string, fns ...func(*sqs.Options)) *sqs.Client {
 	}, fns...)
 }
 
-// queue is a queue of a test's own.
+// fake is a server that is as strict as AWS, and goes on with a poll whose caller has gone.
+func fake(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
+	if o == nil {
+		o = &sqsfake.Options{}
+	}
+	o.StrandCancelled = true
+	s := sqsfake.New(o)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// fakeClient is a client that needs no socket.
+func fakeClient(s *sqsfake.Server, fns ...func(*sqs.Options)) *sqs.Client {
+	return newClient(s.URL, append([]func(*sqs.Options){func(o *sqs.Options) { o.HTTPClient = s.Client() }}, fns...)...)
+}
+
+// makeQueue is a queue of a test's own.
 func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]string) (url string) {
 	t.Helper()
 	name := "q-" + strings.ToLower(rand.Text())
