@@ -27,8 +27,9 @@ type keeper struct {
 	q    *Queue
 	base context.Context // values only
 
-	// call is held through each call that settles or extends: an extension that landed behind a nack would undo it.
-	call sync.Mutex
+	// call has room for one: who settles or extends holds it through the call, for an extension that landed behind a nack
+	// would undo it. It is a channel, so that virtual time goes on.
+	call chan struct{}
 
 	mu     sync.Mutex
 	held   map[string]*held // by message id
@@ -41,7 +42,7 @@ type keeper struct {
 }
 
 func newKeeper(ctx context.Context, q *Queue) *keeper {
-	return &keeper{q: q, base: ctx, held: make(map[string]*held), wake: make(chan struct{}, 1)}
+	return &keeper{q: q, base: ctx, call: make(chan struct{}, 1), held: make(map[string]*held), wake: make(chan struct{}, 1)}
 }
 
 // keep takes a delivery of a letter into our hands. A letter that was there already came again because it could not
@@ -146,8 +147,8 @@ func (k *keeper) has(id string) bool {
 
 // extend makes one call for what is still held.
 func (k *keeper) extend(ids []string) {
-	k.call.Lock()
-	defer k.call.Unlock()
+	k.call <- struct{}{}
+	defer func() { <-k.call }()
 	now := time.Now()
 	k.mu.Lock()
 	if k.closed {
@@ -226,8 +227,8 @@ func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string) {
 }
 
 func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []string) {
-	k.call.Lock()
-	defer k.call.Unlock()
+	k.call <- struct{}{}
+	defer func() { <-k.call }()
 	receipts := make([]broker.Receipt, 0, len(ids))
 	k.mu.Lock()
 	for _, id := range ids {

@@ -1,6 +1,7 @@
 // Package dlq makes dead letters, and looks after them: messages that could not be done, with the reason why and the
 // permission to try exactly that failure once more. A [Queue] lists, groups, replays and purges them, on any broker.
 package dlq
+
 import (
 	"crypto/sha256"
 	"encoding/binary"
