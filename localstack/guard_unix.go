@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -132,17 +133,35 @@ func startGuard(o order, watch *os.File) (rundir.Endpoint, error) {
 	return e, nil
 }
 
-// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it to spare.
+// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it to spare, else where
+// another user may come.
 func (s *site) scratch(memory uint64) (string, error) {
 	in := memoryDir(memory)
 	if memory == 0 || in == "" {
 		in = s.dir
+		if !passable(in) {
+			in = "/tmp"
+		}
 	}
 	dir, err := os.MkdirTemp(in, "onceq-")
 	if err == nil {
 		s.onClose(func() { os.RemoveAll(dir) })
 	}
 	return dir, err
+}
+
+// passable tells whether any user may pass through the folder and those above it.
+func passable(dir string) bool {
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+		if dir == "/" || dir == "." {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // A process is a program of a back end.

@@ -63,6 +63,22 @@ func TestEndsWithAKilledProcess(t *testing.T) {
 	gone(t, dir, a)
 }
 
+// TestTemporaryFilesOfOurOwn: the server runs as another user where we are root, so a folder that only we may
+// enter is no place for its data.
+func TestTemporaryFilesOfOurOwn(t *testing.T) {
+	t.Parallel()
+	onHost(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	code, text := start(t, dir, []string{noDocker, "ONCEQ_BACKENDS=all"}, own(t)[0], "-test.run=^TestDurable$").end(t)
+	if code != 0 {
+		t.Error(text)
+	}
+	gone(t, dir)
+}
+
 // TestEndsWhenKilledEarly kills the process at many points of the server's start.
 func TestEndsWhenKilledEarly(t *testing.T) {
 	t.Parallel()
