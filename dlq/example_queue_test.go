@@ -1,0 +1,197 @@
+package dlq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+)
+
+// failures puts the letters of three orders into a dead-letter queue, as a worker would: two were refused, one of them
+// twice in the queue, and one was too slow.
+func failures() (letters *dlq.Queue, dead, orders *membroker.Broker) {
+	dead, orders = must(membroker.New(nil)), must(membroker.New(nil))
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i, l := range []struct{ key, class, err, body string }{
+		{"order-1", "bad-amount", "order-1 is over -500 cents", `{"cents":-500}`},
+		{"order-2", "timeout", "the bank did not answer", `{"cents":900}`},
+		{"order-3", "bad-amount", "order-3 is over -70 cents", `{"cents":-70}`},
+		{"order-1", "bad-amount", "order-1 is over -500 cents", `{"cents":-500}`},
+	} {
+		letter := broker.Outgoing{Body: []byte(l.body), Meta: &broker.Meta{
+			ID: "job-" + l.key, Type: "charge", Key: l.key,
+			Dead: &broker.Dead{
+				Fence: uint64(40 + i%3), Class: l.class, FirstErr: l.err, LastErr: l.err, Attempts: 1, Source: "payments",
+				At: at.Add(time.Duration(i%3) * time.Minute),
+			},
+		}}
+		must(dead.Send(context.Background(), []broker.Outgoing{letter}))
+	}
+	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by default.
+	return must(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond})), dead, orders
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// Each failure is listed once, with its copies; afterwards the letters are all still there.
+func ExampleQueue_List() {
+	letters, dead, _ := failures()
+	for e, err := range letters.List(context.Background(), dlq.Filter{}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e)
+	}
+	fmt.Println(must(dead.Depth(context.Background())).Visible, "letters in the queue")
+	// Output:
+	// 2026-03-01 12:00:00Z  charge order-1 [bad-amount]: order-1 is over -500 cents (and 1 more of it)
+	// 2026-03-01 12:01:00Z  charge order-2 [timeout]: the bank did not answer
+	// 2026-03-01 12:02:00Z  charge order-3 [bad-amount]: order-3 is over -70 cents
+	// 4 letters in the queue
+}
+
+// One letter, by its key or its job's id, with all that is known of it.
+func ExampleQueue_Get() {
+	letters, _, _ := failures()
+	for _, e := range must(letters.Get(context.Background(), "order-2")) {
+		e.Message.ID = "m-1" // the broker's own, another one each time
+		if err := e.Show(os.Stdout); err != nil {
+			log.Fatal(err)
+		}
+	}
+	_, err := letters.Get(context.Background(), "order-9")
+	fmt.Println(errors.Is(err, dlq.ErrNoLetter))
+	// Output:
+	// key          order-2
+	// type         charge
+	// class        timeout
+	// failed       2026-03-01 12:01:00Z
+	// attempts     1
+	// last error   the bank did not answer
+	// source       payments
+	// fence        41
+	// job          job-order-2
+	// message      m-1
+	// body         {"cents":900}
+	// true
+}
+
+// What kinds of failures there are: the first thing to ask in an outage.
+func ExampleQueue_Group() {
+	letters, _, _ := failures()
+	fmt.Print(must(letters.Group(context.Background(), dlq.Filter{Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)})))
+	// Output:
+	// class       letters  copies  oldest                newest                types     last error
+	// bad-amount  2        1       2026-03-01 12:00:00Z  2026-03-01 12:02:00Z  charge 2  order-3 is over -70 cents
+	// timeout     1        0       2026-03-01 12:01:00Z  2026-03-01 12:01:00Z  charge 1  the bank did not answer
+}
+
+// The bank answers again, so what had timed out goes back. Without DryRun the same call sends; its letter is removed
+// only after that.
+func ExampleQueue_Replay() {
+	letters, _, orders := failures()
+	for _, dry := range []bool{true, false} {
+		report, err := letters.Replay(context.Background(), dlq.ReplayOptions{
+			Filter: dlq.Filter{Class: "timeout"}, To: orders, PerSecond: 20, DryRun: dry,
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(report)
+		fmt.Println(must(orders.Depth(context.Background())).Visible, "orders in the queue")
+	}
+	// Output:
+	// 4 seen, 1 replayed, 3 not chosen
+	// 0 orders in the queue
+	// 4 seen, 1 replayed, 3 not chosen
+	// 1 orders in the queue
+}
+
+// A form had let through amounts with a minus sign. They are mended on their way; what cannot be mended stays, with the
+// reason.
+func ExampleQueue_Replay_edit() {
+	letters, _, orders := failures()
+	report, err := letters.Replay(context.Background(), dlq.ReplayOptions{
+		Filter: dlq.Filter{Class: "bad-amount"}, To: orders,
+		Edit: func(o *broker.Outgoing) error {
+			if o.Meta.Key == "order-3" {
+				return errors.New("the customer has cancelled")
+			}
+			o.Body = []byte(strings.ReplaceAll(string(o.Body), "-", ""))
+			return nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report)
+	for _, m := range must(orders.Receive(context.Background(), broker.ReceiveOptions{Max: 10})) {
+		fmt.Printf("%s %s, reopens failure %d\n", m.Meta.Key, m.Body, m.Meta.Dead.Fence)
+	}
+	// Output:
+	// 4 seen, 1 replayed, 1 copies dropped, 1 skipped, 1 not chosen
+	// 1 skipped: the customer has cancelled
+	// order-1 {"cents":500}, reopens failure 40
+}
+
+// One letter is sent first. It comes back, so the others are not sent.
+func ExampleQueue_Replay_canary() {
+	letters, dead, orders := failures()
+	go func() { // a worker that is still broken
+		for {
+			ms, err := orders.Receive(context.Background(), broker.ReceiveOptions{Max: 1, Wait: -1})
+			if err != nil {
+				return
+			}
+			for _, m := range ms {
+				d := broker.Dead{Fence: m.Meta.Dead.Fence + 100, Class: "timeout", LastErr: "still no answer", Source: "payments", At: time.Now()}
+				letter := dlq.Letter(m, dlq.Key{Scope: "payments:charge", Key: m.Meta.Key}, d, dlq.Whole)
+				must(dead.Send(context.Background(), []broker.Outgoing{letter}))
+			}
+		}
+	}()
+	defer orders.Close()
+	report, err := letters.Replay(context.Background(), dlq.ReplayOptions{To: orders, Canary: 1, CanaryWait: 10 * time.Second})
+	fmt.Println(err)
+	fmt.Println(report.Replayed, "sent")
+	var back *dlq.CanaryError
+	fmt.Println(errors.As(err, &back))
+	// Output:
+	// dlq: of 1 letters sent as canaries 1 came back: charge order-1 [timeout]
+	// 1 sent
+	// true
+}
+
+// Letters are written down before they are removed.
+func ExampleQueue_Purge() {
+	letters, dead, _ := failures()
+	export := dlq.ExportJSON(os.Stdout)
+	report, err := letters.Purge(context.Background(), dlq.PurgeOptions{
+		Filter: dlq.Filter{Class: "timeout"},
+		Export: func(e dlq.Entry) error {
+			e.Message.ID, e.Message.Published = "m-1", time.Time{} // other ones each time
+			return export(e)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report)
+	fmt.Println(must(dead.Depth(context.Background())).Visible, "letters in the queue")
+	// Output:
+	// {"message":"m-1","body":"{\"cents\":900}","onceq":{"v":1,"id":"job-order-2","t":"charge","k":"order-2","dead":{"f":41,"c":"timeout","fe":"the bank did not answer","le":"the bank did not answer","a":1,"s":"payments","at":1772366460000}}}
+	// 4 seen, 1 purged, 3 not chosen
+	// 3 letters in the queue
+}
