@@ -1,0 +1,70 @@
+package awssqs_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/onceq/onceq/adapters/awssqs"
+)
+
+func TestNewRefuses(t *testing.T) {
+	c := newClient("http://localhost:1")
+	real := (&stub{}).client()
+	for name, x := range map[string]struct {
+		client *sqs.Client
+		url    string
+		o      awssqs.Options
+		says   string
+	}{
+		"no client":                {nil, stubURL, awssqs.Options{}, "client is nil"},
+		"a name":                   {c, "orders", awssqs.Options{}, "see Find"},
+		"an ARN":                   {c, "arn:aws:sqs:us-east-1:1:orders", awssqs.Options{}, "see Find"},
+		"no URL":                   {c, "", awssqs.Options{}, "see Find"},
+		"no queue":                 {c, "https://sqs.us-east-1.amazonaws.com/", awssqs.Options{}, "without a queue's name"},
+		"not a URL":                {c, "http://a b/%zz", awssqs.Options{}, "queue URL"},
+		"another region":           {real, "https://sqs.eu-west-1.amazonaws.com/1/orders", awssqs.Options{}, "region eu-west-1"},
+		"short Visibility":         {c, stubURL, awssqs.Options{Visibility: time.Millisecond}, "Options.Visibility"},
+		"negative Visibility":      {c, stubURL, awssqs.Options{Visibility: -time.Second}, "Options.Visibility"},
+		"long Visibility":          {c, stubURL, awssqs.Options{Visibility: 12*time.Hour + time.Second}, "Options.Visibility"},
+		"odd Visibility":           {c, stubURL, awssqs.Options{Visibility: 1500 * time.Millisecond}, "whole seconds"},
+		"short LongPoll":           {c, stubURL, awssqs.Options{LongPoll: time.Millisecond}, "Options.LongPoll"},
+		"negative LongPoll":        {c, stubURL, awssqs.Options{LongPoll: -time.Second}, "Options.LongPoll"},
+		"long LongPoll":            {c, stubURL, awssqs.Options{LongPoll: 21 * time.Second}, "Options.LongPoll"},
+		"odd LongPoll":             {c, stubURL, awssqs.Options{LongPoll: 1500 * time.Millisecond}, "whole seconds"},
+		"long ReceiveGrace":        {c, stubURL, awssqs.Options{ReceiveGrace: 22 * time.Second}, "Options.ReceiveGrace"},
+		"negative CallTimeout":     {c, stubURL, awssqs.Options{CallTimeout: -1}, "Options.CallTimeout"},
+		"long CallTimeout":         {c, stubURL, awssqs.Options{CallTimeout: time.Hour}, "Options.CallTimeout"},
+		"an envelope nobody knows": {c, stubURL, awssqs.Options{Unwrap: 8}, "Options.Unwrap"},
+	} {
+		b, err := awssqs.New(x.client, x.url, &x.o)
+		if b != nil || err == nil || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s was answered %v; want one that says %q", name, err, x.says)
+		}
+	}
+}
+
+func TestNewTakes(t *testing.T) {
+	for _, url := range []string{
+		stubURL, "http://127.0.0.1:4566/000000000000/orders", "http://sqs.us-east-1.localhost:4566/0/orders",
+		"https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com/1/orders", "https://queue.amazonaws.com/1/orders",
+	} {
+		if _, err := awssqs.New((&stub{}).client(), url, &awssqs.Options{
+			Visibility: 12 * time.Hour, LongPoll: 20 * time.Second, ReceiveGrace: 21 * time.Second, CallTimeout: 5 * time.Minute, Unwrap: awssqs.AllEnvelopes,
+		}); err != nil {
+			t.Errorf("%s was answered: %v", url, err)
+		}
+	}
+	b := makeBroker(t, (&stub{}).client(), fifoURL, &awssqs.Options{LongPoll: 20 * time.Second})
+	if b.Name() != "orders.fifo" || b.URL() != fifoURL {
+		t.Errorf("it is %s at %s", b.Name(), b.URL())
+	}
+	if l := b.Limits(); l.MaxWait != 20*time.Second || l.MaxDelay != 0 || !l.OrderedGroups || !l.RequireGroup {
+		t.Errorf("Limits are %+v", l)
+	}
+	if l := makeBroker(t, (&stub{}).client(), stubURL, nil).Limits(); l.MaxWait != 8*time.Second || l.MaxDelay != 15*time.Minute || l.OrderedGroups || l.RequireGroup {
+		t.Errorf("Limits are %+v", l)
+	}
+}

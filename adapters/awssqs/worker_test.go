@@ -1,0 +1,335 @@
+package awssqs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/localstack/sqsfake"
+)
+
+func concurrency(n int) func(*onceq.Config) {
+	return func(c *onceq.Config) { c.Concurrency = n }
+}
+
+func TestWorkersThatAreKilled(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
+			inWorld(t, fifo, func(w *world) {
+				const jobs, workers = 300, 3
+				for i := 0; i < jobs; i += 10 {
+					var keys []string
+					for j := range 10 {
+						keys = append(keys, fmt.Sprint(i+j))
+					}
+					w.put(fmt.Sprint("g", i/10), keys...)
+				}
+				handler := func(ctx context.Context, _ *onceq.Job) error { return busy(ctx, 2*time.Second+rand.N(8*time.Second)) }
+				var ps []*worker
+				for range workers {
+					ps = append(ps, w.work(handler, concurrency(5)))
+				}
+				for range 12 {
+					<-time.After(5*time.Second + rand.N(10*time.Second))
+					i := rand.N(workers)
+					ps[i].kill()
+					ps[i] = w.work(handler, concurrency(5))
+				}
+				w.until(time.Hour, "every job done", w.allDone(jobs))
+				for _, p := range ps {
+					p.drain()
+				}
+				// What a dead worker held is delivered again, found done, and acked.
+				p := w.work(handler, nil)
+				<-time.After(time.Minute)
+				p.drain()
+				w.once(jobs)
+				if fifo {
+					w.inOrder()
+				}
+			})
+		})
+	}
+}
+
+// inOrder checks the effects of groups of ten numbers each.
+func (w *world) inOrder() {
+	w.Helper()
+	next := map[int]int{}
+	for _, k := range w.order {
+		n, _ := strconv.Atoi(k)
+		if n%10 != next[n/10] {
+			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
+		}
+		next[n/10]++
+	}
+}
+
+// A job that outlives ten visibility timeouts is delivered once.
+func TestLongJobsAreKept(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		keys := numbers(30)
+		w.put("", keys...)
+		p := w.work(takes(5*time.Minute), concurrency(30))
+		w.until(6*time.Minute, "every job done", w.allDone(len(keys)))
+		p.drain()
+		w.once(len(keys))
+		if n := w.delivered(); n != len(keys) {
+			w.Errorf("%d deliveries of %d jobs", n, len(keys))
+		}
+	})
+}
+
+// No lease is lost that could be kept, and nobody is dead afterwards.
+func TestBrownOut(t *testing.T) {
+	const lease = time.Minute
+	for name, faults := range map[string][]sqsfake.Fault{
+		"throttling":                        {{Code: "RequestThrottled"}},
+		"failures":                          {{Status: 500}},
+		"resets":                            {{Reset: true}},
+		"resets after the effect":           {{Reset: true, Applied: true}},
+		"silence":                           {{Silence: true}},
+		"silence after the effect":          {{Silence: true, Applied: true}},
+		"half of all, each way":             {{Rate: 0.2, Code: "RequestThrottled"}, {Rate: 0.2, Status: 503}, {Rate: 0.2, Reset: true, Applied: true}, {Rate: 0.2, Reset: true}},
+		"receives that never come back":     {{Action: "ReceiveMessage", Silence: true}},
+		"a single entry of each":            {{Action: "ChangeMessageVisibilityBatch", Entries: []int{0}}, {Action: "DeleteMessageBatch", Entries: []int{0}}},
+		"wrong checksums":                   {{Action: "ReceiveMessage", BadMD5: []int{0}}},
+		"messages that are delivered twice": {{Action: "ReceiveMessage", Duplicate: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, false, func(w *world) {
+				w.put("", numbers(20)...)
+				set := func(c *onceq.Config) { c.Concurrency, c.Pollers, c.Visibility, c.Lease = 40, 4, lease, lease }
+				p := w.work(takes(5*time.Minute), set)
+				<-time.After(time.Minute + rand.N(30*time.Second))
+				w.srv.SetFaults(faults...)
+				<-time.After(20 * time.Second)
+				w.srv.SetFaults()
+				<-time.After(time.Second)
+				w.srv.SetFaults(faults...)
+				<-time.After(15 * time.Second)
+				w.srv.SetFaults()
+				w.until(5*time.Minute, "the jobs that were held are done", w.allDone(20))
+				for _, k := range numbers(20) {
+					if n := w.started[k]; n != 1 {
+						w.Errorf("job %s was started %d times", k, n)
+					}
+				}
+				before := time.Now()
+				for _, k := range numbers(40) {
+					w.put("", "later-"+k)
+				}
+				w.until(6*time.Minute, "all that came later is done", w.allDone(60))
+				if took := time.Since(before); took > 5*time.Minute+30*time.Second {
+					w.Errorf("40 jobs of 5 minutes took %v after the brown-out; a poller is dead", took)
+				}
+				<-time.After(2 * lease)
+				p.drain()
+				w.once(60)
+			})
+		})
+	}
+}
+
+// A brown-out in the middle of short jobs, in which every answer may be lost: all is done, and done once by the record.
+func TestShortJobsThroughABrownOut(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
+			inWorld(t, fifo, func(w *world) {
+				const jobs = 400
+				for i := 0; i < jobs; i += 10 {
+					var keys []string
+					for j := range 10 {
+						keys = append(keys, fmt.Sprint(i+j))
+					}
+					w.put(fmt.Sprint("g", i/10), keys...)
+				}
+				w.srv.SetFaults(
+					sqsfake.Fault{Rate: 0.1, Code: "RequestThrottled"}, sqsfake.Fault{Rate: 0.1, Reset: true, Applied: true},
+					sqsfake.Fault{Rate: 0.1, Status: 500}, sqsfake.Fault{Rate: 0.05, Silence: true, Applied: true},
+				)
+				ps := []*worker{w.work(takes(300*time.Millisecond), nil), w.work(takes(300*time.Millisecond), nil)}
+				<-time.After(time.Minute)
+				w.srv.SetFaults()
+				w.until(time.Hour, "every job done", w.allDone(jobs))
+				<-time.After(2 * time.Minute)
+				for _, p := range ps {
+					p.drain()
+				}
+				w.once(jobs)
+				if fifo {
+					w.inOrder()
+				}
+				for k, n := range w.started {
+					if n != 1 {
+						w.Errorf("job %s was started %d times", k, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Past the 12 hours of a delivery, the job goes on under its claim alone.
+func TestJobBeyondTwelveHours(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		w.put("", "long")
+		p := w.work(takes(13*time.Hour), func(c *onceq.Config) {
+			c.Visibility, c.Lease, c.PollPause = 20*time.Minute, 20*time.Minute, time.Minute
+		})
+		w.until(14*time.Hour, "the job is done", w.allDone(1))
+		<-time.After(time.Hour)
+		p.drain()
+		w.once(1)
+		if n := w.started["long"]; n != 1 {
+			w.Errorf("it was started %d times", n)
+		}
+		if !strings.Contains(w.log.String(), "nears the broker's limit") {
+			w.Error("nobody was warned")
+		}
+	})
+}
+
+// In a group a failed head holds its followers, which are neither overtaken nor dragged to the dead-letter queue.
+func TestGroupWaitsForItsHead(t *testing.T) {
+	inWorld(t, true, func(w *world) {
+		w.put("a", "a0", "a1", "a2", "a3", "a4", "a5")
+		w.put("b", "b0", "b1", "b2", "b3", "b4", "b5")
+		failures := map[string]int{"a1": 4, "b0": 2}
+		p := w.work(func(ctx context.Context, j *onceq.Job) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if k := j.Key().Key; failures[k] > 0 {
+				failures[k]--
+				return errors.New("not yet")
+			}
+			return nil
+		}, func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return 40 * time.Second } })
+		w.until(time.Hour, "every job done", w.allDone(12))
+		p.drain()
+		w.once(12)
+		next := map[byte]byte{'a': '0', 'b': '0'}
+		for _, k := range w.order {
+			if k[1] != next[k[0]] {
+				w.Fatalf("the order was %q", w.order)
+			}
+			next[k[0]]++
+		}
+		for k, n := range w.started {
+			if want := map[string]int{"a1": 5, "b0": 3}[k]; want != 0 && n != want || want == 0 && n != 1 {
+				w.Errorf("job %s was started %d times", k, n)
+			}
+		}
+	})
+}
+
+// A dead letter that is sent back reopens its failure, within the five minutes of FIFO deduplication too.
+func TestLetterIsReplayed(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
+			inWorld(t, fifo, func(w *world) {
+				w.put("g", "k")
+				broken := true
+				p := w.work(func(context.Context, *onceq.Job) error {
+					if broken {
+						return onceq.Permanent(errors.New("no such customer"))
+					}
+					return nil
+				}, nil)
+				<-time.After(10 * time.Second)
+				w.empty(w.url)
+				ms, err := w.letter.Receive(w.Context(), broker.ReceiveOptions{Max: 10})
+				if err != nil || len(ms) != 1 || ms[0].Meta == nil || ms[0].Meta.Dead == nil {
+					w.Fatalf("the letters are %v, %v", ms, err)
+				}
+				broken = false
+				back := broker.Outgoing{Body: ms[0].Body, Attributes: ms[0].Attributes, Meta: ms[0].Meta, Group: ms[0].Group}
+				for range 2 { // the second finds it done
+					if _, err := w.queue.Send(w.Context(), []broker.Outgoing{back}); err != nil {
+						w.Fatal(err)
+					}
+				}
+				if err := w.letter.Ack(w.Context(), []broker.Receipt{ms[0].Receipt}); err != nil {
+					w.Fatal(err)
+				}
+				w.until(time.Minute, "the job is done", w.allDone(1))
+				<-time.After(time.Minute)
+				p.drain()
+				w.once(1)
+			})
+		})
+	}
+}
+
+// A job that may not start before tomorrow is put off again and again, and no attempt is counted.
+func TestNotBefore(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		from := time.Now().Add(20 * time.Hour)
+		m := []broker.Outgoing{{Body: []byte("later"), Meta: &broker.Meta{Key: "later", NotBefore: from}, Delay: 15 * time.Minute}}
+		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
+			w.Fatal(err)
+		}
+		p := w.work(takes(0), func(c *onceq.Config) { c.PollPause = time.Minute })
+		w.until(20*time.Hour+5*time.Minute, "the job is done", func() bool {
+			done := w.effectsOf("later") > 0
+			if done && time.Now().Before(from) {
+				w.Errorf("it was done %v too early", time.Until(from))
+			}
+			return done
+		})
+		<-time.After(time.Minute)
+		p.drain()
+		w.once(1)
+		if n := w.delivered(); n > 3 {
+			w.Errorf("%d deliveries", n)
+		}
+	})
+}
+
+// 3,000 messages at once, then slow jobs and a second worker that joins: nothing is delivered twice.
+func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		send := func(prefix string, n int) {
+			for i := 0; i < n; i += 10 {
+				var keys []string
+				for j := range 10 {
+					keys = append(keys, fmt.Sprint(prefix, i+j))
+				}
+				w.put("", keys...)
+			}
+		}
+		slow := false
+		handler := func(ctx context.Context, _ *onceq.Job) error {
+			if slow {
+				return busy(ctx, 500*time.Millisecond)
+			}
+			return nil
+		}
+		set := func(c *onceq.Config) { c.Concurrency, c.Visibility, c.Lease = 50, 10*time.Second, 10*time.Second }
+		send("a", 3000)
+		p := w.work(handler, set)
+		w.until(time.Minute, "the quick ones are done", w.allDone(3000))
+		<-time.After(time.Second)
+		// A poll that takes less than the clock's step costs a request for a batch: this is the floor.
+		if s := p.Stats(); s.PerMessage() > 0.21 {
+			w.Errorf("%.3f requests a message: %+v", s.PerMessage(), s)
+		}
+		slow = true
+		send("b", 1000)
+		q := w.work(handler, set)
+		w.until(time.Minute, "the slow ones are done", w.allDone(4000))
+		p.drain()
+		q.drain()
+		w.once(4000)
+		if n := w.delivered(); n != 4000 {
+			w.Errorf("%d deliveries of 4000 messages", n)
+		}
+	})
+}
