@@ -129,8 +129,8 @@ func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, 
 	s.onClose(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
-		p.Client().ContainerRemove(ctx, c.GetContainerID(), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		p.Close()
+		_, _ = p.Client().ContainerRemove(ctx, c.GetContainerID(), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_ = p.Close()
 	})
 	if err := c.Start(ctx); err != nil {
 		return nil, err

@@ -55,16 +55,18 @@ func guard(text string) int {
 		return 2
 	}
 	// its children are no guards
-	os.Unsetenv(guardEnv)
+	if err := os.Unsetenv(guardEnv); err != nil {
+		return 2
+	}
 	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer end()
 	go func() {
-		io.Copy(io.Discard, os.Stdin)
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is what matters, however it comes
 		end()
 	}()
 	e, stop := o.run(ctx)
-	json.NewEncoder(answer).Encode(e)
-	answer.Close()
+	// Whoever asked may be gone by now, and then the pipe on standard input has ended, too.
+	_ = errors.Join(json.NewEncoder(answer).Encode(e), answer.Close())
 	if e.Err == "" {
 		<-ctx.Done()
 	}
@@ -119,11 +121,10 @@ func startGuard(o order, watch *os.File) (rundir.Endpoint, error) {
 	cmd.ExtraFiles = []*os.File{writer}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
-	writer.Close()
-	if err != nil {
+	if err = errors.Join(err, writer.Close()); err != nil {
 		return e, err
 	}
-	go cmd.Wait()
+	go func() { _ = cmd.Wait() }() // no zombie while this process lives
 	if err := reader.SetReadDeadline(time.Now().Add(startLimit + stopLimit)); err != nil {
 		return e, err
 	}
@@ -145,7 +146,7 @@ func (s *site) scratch(memory uint64) (string, error) {
 	}
 	dir, err := os.MkdirTemp(in, "onceq-")
 	if err == nil {
-		s.onClose(func() { os.RemoveAll(dir) })
+		s.onClose(func() { _ = os.RemoveAll(dir) })
 	}
 	return dir, err
 }
@@ -188,17 +189,17 @@ func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		cmd.Wait()
+		_ = cmd.Wait() // err tells
 	}()
 	s.onClose(func() {
-		cmd.Process.Signal(sig)
+		_ = cmd.Process.Signal(sig) // it may have ended
 		select {
 		case <-p.done:
 		case <-time.After(stopLimit / 2):
-			cmd.Process.Kill()
+			_ = cmd.Process.Kill()
 			<-p.done
 		}
-		log.Close()
+		_ = log.Close()
 	})
 	return p, nil
 }

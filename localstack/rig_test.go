@@ -34,9 +34,12 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.Background())
 	var data string
 	if err := conn.QueryRow(t.Context(), "show data_directory").Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	// from here on nothing but its name says that the database is in use
+	if err := conn.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Printf("asked %d %s %s\n", os.Getpid(), db.URL, data)

@@ -57,7 +57,7 @@ func sweep() error {
 		return err
 	}
 	fmt.Println(r.Dir())
-	io.Copy(io.Discard, os.Stdin)
+	_, _ = io.Copy(io.Discard, os.Stdin) // its end is what matters, however it comes
 	return r.Remove(endLimit)
 }
 
@@ -132,13 +132,13 @@ func command(args []string, dir string) (int, error) {
 			if sig == syscall.SIGQUIT {
 				s = syscall.SIGQUIT // for the stacks
 			}
-			syscall.Kill(-cmd.Process.Pid, s)
+			_ = syscall.Kill(-cmd.Process.Pid, s)
 			if kill == nil {
 				kill = time.After(killAfter)
 			}
 			interrupted = true
 		case <-kill:
-			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		case err := <-ended:
 			code := cmd.ProcessState.ExitCode()
 			var exit *exec.ExitError
@@ -147,7 +147,7 @@ func command(args []string, dir string) (int, error) {
 			}
 			if interrupted {
 				// what the command left in its group goes with it
-				syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 				return max(code, 1), errors.New("interrupted")
 			}
 			if code < 0 {
