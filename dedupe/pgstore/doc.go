@@ -1,0 +1,58 @@
+// Package pgstore is a [dedupe.Store] in a PostgreSQL table, over pgx v5: durable, shared by any number of
+// workers on any number of hosts, and able to complete a job in the user's own transaction, of pgx
+// ([Store.CompleteTx]) or database/sql ([Store.CompleteSQL]).
+//
+//	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+//	store, err := pgstore.New(pool, nil)
+//	err = store.Migrate(ctx) // at every start, by as many starters as there are
+//
+// # Exactly one effect
+//
+// A handler whose effects are rows in the same database completes its job in the transaction that writes them. Both are
+// committed or neither is, whatever crashes, and a worker that was overtaken cannot commit at all:
+//
+//	func (h *handler) Handle(ctx context.Context, job *onceq.Job) error {
+//		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+//			_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", item)
+//			if err != nil {
+//				return err
+//			}
+//			return h.store.CompleteTx(ctx, tx, job, nil)
+//		})
+//	}
+//
+// Under REPEATABLE READ and SERIALIZABLE, CompleteTx must be the transaction's first statement.
+//
+// # What waits for what
+//
+// A call of the store is one transaction that is sent as a whole: one round trip for a batch of renewals or settlements, and for
+// claims of new keys; a claim that takes over, or reopens, needs two. None waits for a row that another transaction holds. A
+// renewal or settlement that meets one answers [dedupe.ErrBusy], a claim "in progress", and the rest of the batch goes on, so
+// that a business transaction that is held open costs no other job its lease. Only the settlement of a job that the
+// handler has joined to a transaction waits, by itself, for that one to end, until its context's deadline.
+//
+// Leases are judged by the server's clock alone; those of the workers may differ. The store names its isolation level (READ
+// COMMITTED) and the planner settings it needs in each transaction, so the defaults of the role or the database do not
+// matter. Poolers in transaction mode (PgBouncer) work with every [pgx.QueryExecMode]; below PgBouncer 1.21 use
+// QueryExecModeExec or QueryExecModeCacheDescribe. Do not send the store to a replica. With synchronous_commit = off, or a
+// failover to a replica that lags, the server may forget what it has confirmed, and a job may then run twice.
+//
+// # Rows that people can read
+//
+// The table has a column for each field of [dedupe.Record]. Status and policy are words, times timestamptz.
+//
+//	SELECT key, status, attempt, owner, last_error, updated FROM onceq_dedupe WHERE status = 'failed';
+//
+// PostgreSQL's text holds no NUL and no invalid UTF-8: in owner, message id and errors they become U+FFFD, and keys that
+// have them are refused by [dedupe.Key.Validate].
+//
+// Beside the table stand an index on expires and a sequence, from which every claim takes its fence; it starts at
+// the clock's microseconds and survives the records, so that a dead letter never matches a failure that is not its own. Call
+// [Store.Sweep] now and then, from a cron job or a ticker, to delete what has expired.
+//
+// # Rights and versions
+//
+// A worker's role needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on the sequence and the schema. [Store.Migrate]
+// needs CREATE on the schema only when something is missing, so that another role may run it beforehand. The
+// database's encoding must be UTF8, and its version 13 or later.
+package pgstore
