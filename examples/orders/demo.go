@@ -17,6 +17,7 @@ import (
 // options are the flags, and the times, which the tests make shorter.
 type options struct {
 	orders, ledger   string
+	corrections      string
 	seed             uint64
 	crashes, workers int
 	fresh, naive     bool
@@ -31,6 +32,8 @@ type options struct {
 type demo struct {
 	o           options
 	rows        []row
+	corrections map[string]correction
+	mended      atomic.Bool // the handler has been
 	queue, dead *membroker.Broker
 	plan        *plan
 	counts      counts
@@ -56,6 +59,9 @@ func run(ctx context.Context, o options, s *screen) (*result, error) {
 		return nil, err
 	}
 	d := &demo{o: o, rows: rows, began: time.Now()}
+	if d.corrections, err = loadCorrections(o.corrections, o.orders == ""); err != nil {
+		return nil, err
+	}
 	if err := d.send(ctx); err != nil {
 		return nil, err
 	}
@@ -63,7 +69,27 @@ func run(ctx context.Context, o options, s *screen) (*result, error) {
 	if err := d.work(ctx, s); err != nil {
 		return nil, err
 	}
-	return d.result(ctx, before)
+	r := &result{d: d, before: before}
+	if o.naive {
+		if r.classes, r.letters, err = d.letters(ctx); err != nil {
+			return nil, err
+		}
+		r.took = time.Since(d.began)
+		r.after, err = auditLedger(ctx, o.ledger, rows, r.classes)
+		return r, err
+	}
+	if r.classes, r.letters, err = d.list(ctx); err != nil {
+		return nil, err
+	}
+	if r.mending, err = d.mend(ctx, s); err != nil {
+		return nil, err
+	}
+	r.took = time.Since(d.began)
+	if r.left, _, err = d.list(ctx); err != nil {
+		return nil, err
+	}
+	r.after, err = auditLedger(ctx, o.ledger, expected(rows, d.corrections), r.left)
+	return r, err
 }
 
 // send fills the queue. The seed shuffles the messages and plans the crashes.
@@ -172,8 +198,7 @@ func (d *demo) askBank(ctx context.Context, o order) error {
 	return rest(ctx, t)
 }
 
-// letters empties the dead-letter queue: the class by which each order died. An order that was sent twice may
-// have two letters, of one failure.
+// letters empties the dead-letter queue of a run without the library, where no letter says why it is one.
 func (d *demo) letters(ctx context.Context) (classes map[string]string, n int, err error) {
 	classes = make(map[string]string)
 	for {
@@ -190,16 +215,6 @@ func (d *demo) letters(ctx context.Context) (classes map[string]string, n int, e
 			classes[m.Meta.Key] = class
 		}
 	}
-}
-
-func (d *demo) result(ctx context.Context, before *audit) (*result, error) {
-	r := &result{d: d, before: before, took: time.Since(d.began)}
-	var err error
-	if r.classes, r.letters, err = d.letters(ctx); err != nil {
-		return nil, err
-	}
-	r.after, err = auditLedger(ctx, d.o.ledger, d.rows, r.classes)
-	return r, err
 }
 
 // rest waits for d, or for the end of ctx, which it answers.

@@ -15,33 +15,36 @@ import (
 
 var update = flag.Bool("update", false, "write orders.csv anew")
 
-// TestOrdersFile holds orders.csv to its generator: go test ./examples/orders -run OrdersFile -update
+// TestOrdersFile holds orders.csv and corrections.csv to their generator: go test ./examples/orders -run OrdersFile -update
 func TestOrdersFile(t *testing.T) {
-	want := generate(2000)
-	if *update {
-		require.NoError(t, os.WriteFile("orders.csv", want, 0o644))
+	orders, corrections := generate(2000)
+	for name, want := range map[string][]byte{"orders.csv": orders, "corrections.csv": corrections} {
+		if *update {
+			require.NoError(t, os.WriteFile(name, want, 0o644))
+		}
+		got, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%s is not what the generator makes; run with -update", name)
 	}
-	got, err := os.ReadFile("orders.csv")
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(want, got), "orders.csv is not what the generator makes; run with -update")
 }
 
 // generate makes n orders, the same for every call: one in 50 is slow, one in 50 poison, one in ten sent more
-// than once.
-func generate(n int) []byte {
+// than once. What was mistyped in poison has a correction.
+func generate(n int) (orders, corrections []byte) {
 	rng := rand.New(rand.NewPCG(2, 9))
 	first := []string{"Ada", "Bela", "Chiara", "Dov", "Emre", "Femi", "Goran", "Hana", "Ines", "Jun", "Kaja", "Luis"}
 	last := []string{"Abel", "Brandt", "Costa", "Dahl", "Eklund", "Fischer", "Grau", "Hoang", "Ito", "Jansen"}
 	currencies := []string{"EUR", "EUR", "EUR", "USD", "USD", "GBP", "CHF"}
 
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	write := func(fields ...string) {
+	var b, c bytes.Buffer
+	w, cw := csv.NewWriter(&b), csv.NewWriter(&c)
+	write := func(w *csv.Writer, fields ...string) {
 		if err := w.Write(fields); err != nil {
 			panic(err) // a bytes.Buffer takes everything
 		}
 	}
-	write(columns...)
+	write(w, columns...)
+	write(cw, correctionColumns...)
 	for i := range n {
 		items := 1 + rng.IntN(6)
 		r := row{
@@ -62,12 +65,17 @@ func generate(n int) []byte {
 		case 17:
 			r.kind = slow
 		case 33:
+			right := correction{r.cents, r.currency}
 			r.spoil(i / 50)
+			if (correction{r.cents, r.currency}) != right {
+				write(cw, r.id, right.cents, right.currency)
+			}
 		}
-		write(r.id, r.customer, r.cents, r.currency, r.items, strconv.Itoa(r.times), r.kind)
+		write(w, r.id, r.customer, r.cents, r.currency, r.items, strconv.Itoa(r.times), r.kind)
 	}
 	w.Flush()
-	return b.Bytes()
+	cw.Flush()
+	return b.Bytes(), c.Bytes()
 }
 
 // spoil makes the row poison, in one way after the other.

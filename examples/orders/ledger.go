@@ -66,14 +66,14 @@ func makeLedger(ctx context.Context, path string, fresh bool) error {
 }
 
 // insertCharge is the effect that must happen once.
-func insertCharge(ctx context.Context, tx *sql.Tx, o order, worker string) error {
+func insertCharge(ctx context.Context, tx *sql.Tx, o order, itemCents int64, worker string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO charges (order_id, customer, cents, currency, item_cents, worker, at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		o.ID, o.Customer, o.Cents, o.Currency, o.itemCents(), worker, time.Now().UTC().Format(time.RFC3339Nano))
+		o.ID, o.Customer, o.Cents, o.Currency, itemCents, worker, time.Now().UTC().Format(time.RFC3339Nano))
 	return err
 }
 
 // The audit's questions, asked of the table of charges and of temporary ones: the CSV file's rows, and the keys in the
-// dead-letter queue. A good order is one that is not poison; a slow one is good too.
+// dead-letter queue. A good order is one that is not poison, or no longer; a slow one is good too.
 const (
 	askCharges    = `SELECT count(*) FROM charges`
 	askMissing    = `SELECT count(*) FROM expected WHERE kind <> 'poison' AND id NOT IN (SELECT order_id FROM charges)`
@@ -88,16 +88,16 @@ const (
 
 // audit is what the ledger says.
 type audit struct {
-	good, poison int // in the file
-	charges      int // in the ledger
-	missing      int // good orders without a charge
-	doubled      int // orders with more than one
-	surplus      int // charges beyond the first of their order
-	most         int // charges of one order
-	amounts      int // charges that differ from their order
-	poisonPaid   int
-	poisonLost   int // poison orders that are not in the dead-letter queue
-	goodDead     int // good orders that are
+	good, mended, poison int // in the file
+	charges              int // in the ledger
+	missing              int // good orders without a charge
+	doubled              int // orders with more than one
+	surplus              int // charges beyond the first of their order
+	most                 int // charges of one order
+	amounts              int // charges that differ from their order
+	poisonPaid           int
+	poisonLost           int // poison orders that are not in the dead-letter queue
+	goodDead             int // good orders that are
 }
 
 // holds tells whether the promise was kept.
@@ -130,9 +130,12 @@ func auditLedger(ctx context.Context, path string, rows []row, letters map[strin
 	}
 	a := &audit{}
 	for _, r := range rows {
-		if r.kind == poison {
+		switch r.kind {
+		case poison:
 			a.poison++
-		} else {
+		case mended:
+			a.mended++
+		default:
 			a.good++
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO expected VALUES (?, ?, ?, ?)`, r.id, r.cents, r.currency, r.kind); err != nil {

@@ -1,11 +1,13 @@
 // Command orders is onceq's demo: workers that are killed at random charge 2,000 orders, and the ledger is asked
 // whether each was charged once.
 //
+// Some orders are poison and become dead letters. These are mended and replayed, and the replay is killed, too.
+//
 //	go run ./examples/orders              the library keeps its promise
 //	go run ./examples/orders              again: no new charge
 //	go run ./examples/orders -no-onceq    the same without the library
 //
-// worker.go holds what a user of the library writes. crash.go and mortal.go are the demo's own machinery.
+// worker.go and mend.go hold what a user of the library writes. crash.go and mortal.go are the demo's own machinery.
 package main
 
 import (
@@ -36,6 +38,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("orders", flag.ContinueOnError)
 	f.SetOutput(errs)
 	f.StringVar(&o.orders, "orders", "", "CSV `file` of the orders (default: examples/orders/orders.csv, built in)")
+	f.StringVar(&o.corrections, "corrections", "", "CSV `file` of what to mend mistyped orders with (default: for the built-in orders, one that is built in)")
 	f.StringVar(&o.ledger, "ledger", "", "SQLite `file` of the charges (default: .demo/ledger.db, with -no-onceq .demo/naive.db)")
 	f.BoolVar(&o.fresh, "fresh", false, "begin with a new ledger: the file of the old one is deleted")
 	f.Uint64Var(&o.seed, "seed", 0, "`number` that decides the crashes and the order of the messages (default: random)")

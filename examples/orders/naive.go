@@ -70,7 +70,7 @@ func (d *demo) handleNaive(ctx context.Context, p *process, db *sql.DB, m *broke
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	p.pass(beforeInsert)
-	if err := insertCharge(ctx, tx, o, p.name); err != nil {
+	if err := insertCharge(ctx, tx, o, o.itemCents(false), p.name); err != nil {
 		return err
 	}
 	p.pass(afterInsert)

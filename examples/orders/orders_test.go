@@ -18,10 +18,12 @@ import (
 // quick are options for a small file: two hundred orders, four slow, one poison of each sort.
 func quick(t *testing.T, seed uint64) options {
 	dir := t.TempDir()
-	orders := filepath.Join(dir, "orders.csv")
-	require.NoError(t, os.WriteFile(orders, generate(200), 0o600))
+	orders, corrections := filepath.Join(dir, "orders.csv"), filepath.Join(dir, "corrections.csv")
+	rows, fixes := generate(200)
+	require.NoError(t, os.WriteFile(orders, rows, 0o600))
+	require.NoError(t, os.WriteFile(corrections, fixes, 0o600))
 	return options{
-		orders: orders, ledger: filepath.Join(dir, "sub", "ledger.db"), seed: seed,
+		orders: orders, corrections: corrections, ledger: filepath.Join(dir, "sub", "ledger.db"), seed: seed,
 		crashes: len(allPoints), workers: 3,
 		visibility: 500 * time.Millisecond, bank: 5 * time.Millisecond, slowBank: 1200 * time.Millisecond,
 		restart: 50 * time.Millisecond,
@@ -40,8 +42,8 @@ func demonstrate(t *testing.T, o options) (*result, string) {
 	return r, out.String()
 }
 
-// Whatever the seed, each good order is charged once and poison ends in the dead-letter queue, by class; a second
-// run charges nobody.
+// Whatever the seed, each good order is charged once, poison ends in the dead-letter queue, by class, and is charged
+// once when it is mended, though its replay is killed; a second run charges nobody.
 func TestEachOrderIsChargedOnce(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -50,8 +52,15 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 			r, out := demonstrate(t, o)
 			require.True(t, r.after.holds(), "%s", out)
 			require.Equal(t, 196, r.after.good)
-			require.Equal(t, 196, r.after.charges)
+			require.Equal(t, 4, r.after.mended)
+			require.Equal(t, 200, r.after.charges)
 			require.Zero(t, r.after.surplus)
+			require.True(t, r.mending.killed, "%s", out)
+			require.NotEmpty(t, r.mending.first.Failed, "%s", out)
+			// Those in doubt went twice, and so did those of which a copy was left.
+			require.GreaterOrEqual(t, r.mending.first.Replayed+r.mending.again.Replayed, 4, "%s", out)
+			require.Equal(t, 4, r.mending.sent, "%s", out)
+			require.Empty(t, r.left, "%s", out)
 			require.Equal(t, map[string]int{"bad-amount": 1, "unknown-currency": 1, "decode": 1, "panic": 1}, tallied(slices.Collect(maps.Values(r.classes))))
 			require.Contains(t, out, "Each good order was charged exactly once")
 			require.NotContains(t, out, "FAILED")
@@ -60,10 +69,10 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 
 			r, out = demonstrate(t, o)
 			require.True(t, r.after.holds(), "%s", out)
-			require.Equal(t, 196, r.before.charges)
+			require.Equal(t, 200, r.before.charges)
 			require.Zero(t, r.newCharges())
 			require.Zero(t, r.d.counts.attempts.Load(), "a handler ran for an order that had ended before")
-			require.Contains(t, out, "All 196 orders had been charged before; nobody was charged again.")
+			require.Contains(t, out, "All 200 orders had been charged before; nobody was charged again.")
 		})
 	}
 }
@@ -143,6 +152,8 @@ func TestExitStatus(t *testing.T) {
 	}
 	code, out := command()
 	require.Zero(t, code, "%s", out)
+	require.Contains(t, out, "left in the queue                1   nobody knows what the customer has ordered")
+	require.Contains(t, out, "beyond mending                   1")
 	change(t, ledger, `INSERT INTO charges SELECT * FROM charges`)
 	code, out = command()
 	require.Equal(t, 1, code, "%s", out)
@@ -162,6 +173,8 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"more"}, 2, "no arguments"},
 		{[]string{"-seed", "x"}, 2, "invalid value"},
 		{[]string{"-orders", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
+		{[]string{"-corrections", orders}, 1, "reading the corrections: "},
+		{[]string{"-corrections", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
 		{[]string{"-ledger", dir}, 1, "orders: "},
 		{[]string{"-ledger", orders}, 1, "making the ledger " + orders},
 	} {

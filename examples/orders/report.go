@@ -16,6 +16,8 @@ type result struct {
 	before, after *audit
 	classes       map[string]string // of the dead letters, by order
 	letters       int
+	mending       *mending          // nil without the library
+	left          map[string]string // as classes, after the mending
 	took          time.Duration
 }
 
@@ -26,6 +28,7 @@ func (r *result) print(w io.Writer) {
 	if r.d.o.naive {
 		r.naive(w)
 	} else {
+		r.repaired(w)
 		r.proof(w)
 	}
 }
@@ -69,12 +72,38 @@ func (r *result) happened(w io.Writer) {
 		t.line("found in progress", int(c.inProgress.Load()), "deliveries put off while another ran")
 	}
 	t.line("dead letters", r.letters, "of %s orders", group(len(r.classes)))
-	if !d.o.naive {
-		t.list(tallied(slices.Collect(maps.Values(r.classes))))
-	}
 	t.line("charged before this run", r.before.charges, "")
 	t.line("new charges", r.newCharges(), "")
 	fmt.Fprintln(w)
+}
+
+// repaired tells what was done about the dead letters.
+func (r *result) repaired(w io.Writer) {
+	m := r.mending
+	if len(m.groups) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "What had died, and how it was mended\n\n")
+	t := table{w}
+	for _, g := range m.groups {
+		sample, _, _ := strings.Cut(g.Sample, "\n")
+		t.line(g.Class, g.Count, "%s", clip(sample, 72))
+	}
+	t.line("replayed", m.first.Replayed, "mistyped ones corrected on their way; the handler that panicked is mended")
+	if m.killed {
+		t.line("  sent, and not sure of it", len(m.first.Failed), "for the replay was killed before the queue's answer")
+		t.line("replayed by a second one", m.again.Replayed, "%d of them for the second time", m.first.Replayed+len(m.first.Failed)+m.again.Replayed-m.sent)
+	}
+	t.line("copies dropped", m.first.Copies+m.again.Copies, "further letters of a failure that was sent")
+	t.line("left in the queue", len(r.left), "%s", m.why)
+	fmt.Fprintln(w)
+}
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func tallied[S ~string](all []S) map[string]int {
@@ -101,7 +130,8 @@ func (r *result) proof(w io.Writer) {
 	check("charged more than once", a.doubled)
 	check("charged another amount", a.amounts)
 	check("among the dead letters", a.goodDead)
-	t.line("poison orders", a.poison, "")
+	t.line("mended orders", a.mended, "checked with the good ones")
+	t.line("beyond mending", a.poison, "")
 	check("charged", a.poisonPaid)
 	check("not in the dead letters", a.poisonLost)
 	fmt.Fprintln(w)
@@ -109,10 +139,11 @@ func (r *result) proof(w io.Writer) {
 	case !a.holds():
 		fmt.Fprintf(w, "The promise was broken. This is a bug: please report it with -seed %d.\n\n", r.d.o.seed)
 	case r.before.charges > 0 && r.newCharges() == 0:
-		fmt.Fprintf(w, "All %s orders had been charged before; nobody was charged again.\n\n", group(a.good))
+		fmt.Fprintf(w, "All %s orders had been charged before; nobody was charged again.\n\n", group(a.good+a.mended))
 	default:
-		fmt.Fprint(w, "Each good order was charged exactly once, although messages came twice and workers died: the charge\n"+
-			"and the record of the order's key are one transaction, and the key is asked before every run.\n"+
+		fmt.Fprint(w, "Each good order was charged exactly once, although messages came twice and workers died, and each mended\n"+
+			"one too, although letters were replayed twice: the charge and the record of the order's key are one\n"+
+			"transaction, and the key is asked before every run.\n"+
 			"Next: run it again (no new charge), or with -no-onceq to see what a plain loop does.\n\n")
 	}
 }

@@ -54,6 +54,13 @@ func (s *screen) progress(d *demo, depth broker.Depth) {
 		group(int(left)), len(d.plan.crashes()), time.Since(d.began).Seconds())
 }
 
+// note shows what goes on, until clear.
+func (s *screen) note(what string) {
+	if s.terminal {
+		fmt.Fprintf(s.out, eraseLine+"  %s", what)
+	}
+}
+
 func (s *screen) clear() {
 	if s.terminal {
 		fmt.Fprint(s.out, eraseLine)

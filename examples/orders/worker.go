@@ -73,7 +73,7 @@ func (c *charger) charge(ctx context.Context, j *onceq.Job, o order) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	c.p.pass(beforeInsert)
-	if err := insertCharge(ctx, tx, o, c.p.name); err != nil {
+	if err := insertCharge(ctx, tx, o, o.itemCents(c.d.mended.Load()), c.p.name); err != nil {
 		return err
 	}
 	c.p.pass(afterInsert)
