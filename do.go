@@ -193,7 +193,6 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	default:
 	}
 	*a = c.inProgress(c.p.c.Lease, time.Since(fl.began))
-	a.again = time.Time{}
 	return true
 }
 

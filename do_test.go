@@ -229,6 +229,32 @@ func TestDoResultThatIsNotKept(t *testing.T) {
 	})
 }
 
+// A store whose limit is lower than it says refuses the result only when it is to be recorded. Later callers must not get a
+// zero in its place.
+func TestDoResultThatTheStoreRefuses(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		p := d.process(narrow{d.store})
+		v, err := onceq.Do(d.Context(), p, dedupe.Key{Key: "a"}, nil, gives(7, nil))
+		if v != 7 || onceq.ClassOf(err) != onceq.ClassResult {
+			t.Errorf("the first: %v, %v", v, err)
+		}
+		v, err = d.do("a", nil, d.mustNot)
+		d.wants("the next", v, err, 0, &onceq.FailedError{})
+		if rec := d.record("a"); rec.ErrClass != onceq.ClassResult || rec.Status != dedupe.Failed {
+			t.Errorf("the record is %+v", rec)
+		}
+	})
+}
+
+type narrow struct{ dedupe.Store }
+
+func (n narrow) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if ss[0].Result != nil {
+		return []dedupe.Settled{{Err: dedupe.ErrResultSize}}, nil
+	}
+	return n.Store.Settle(ctx, ss)
+}
+
 type unencodable struct{}
 
 func (unencodable) MarshalJSON() ([]byte, error) { panic("marshal") }
@@ -333,6 +359,12 @@ func TestDoScopes(t *testing.T) {
 			if v, _, err := onceq.Result[int](d.Context(), d.store, dedupe.Key{Scope: orElse(s, scope), Key: "a"}); v != i || err != nil {
 				t.Errorf("under %q: %v, %v", s, v, err)
 			}
+		}
+		d.cfg.Defaults.Scope = "default"
+		d.p = d.process(d.store)
+		d.do("b", nil, gives(3, nil))
+		if v, _, err := onceq.Result[int](d.Context(), d.store, dedupe.Key{Scope: "default", Key: "b"}); v != 3 || err != nil {
+			t.Errorf("under Defaults.Scope: %v, %v", v, err)
 		}
 	})
 }

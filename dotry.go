@@ -159,7 +159,7 @@ func (t *try) answers() (mine, others answer) {
 		}
 		return answer{}, a
 	case "failed":
-		return answer{err: t.err}, a
+		return answer{err: cmp.Or(t.err, a.err)}, a
 	case "parked":
 		var parked *ParkedError
 		if errors.As(a.err, &parked) {

@@ -84,6 +84,8 @@ func TestDoWaitsForAnotherProcess(t *testing.T) {
 		{500 * time.Millisecond, time.Minute, 800 * time.Millisecond, 7},
 		{10 * time.Second, time.Minute, 12 * time.Second, 15},
 		{5 * time.Minute, 10 * time.Minute, 302 * time.Second, 165},
+		{307 * time.Second, 10 * time.Minute, 309 * time.Second, 165},
+		{313 * time.Second, 10 * time.Minute, 315 * time.Second, 165},
 		{5 * time.Minute, 3 * time.Second, 3 * time.Second, 10},
 	} {
 		bubbleDo(t, func(d *doer) {

@@ -11,10 +11,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// Job is one delivery whose key is claimed. A handler gets it as an argument, and must not use it
+// Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument, and must not use it
 // after it has returned.
 type Job struct {
-	// Message is the delivery.
+	// Message is the delivery. That of a Do has nothing but the key, in its Meta.
 	Message *broker.Message
 	// Attempt is how often this job has been claimed for a run, this one included, as the store counts.
 	Attempt int

@@ -8,7 +8,7 @@ import (
 )
 
 // NoStore runs jobs without dedupe: at least once. Every claim wins with fence 0, attempts are the broker's
-// count, and EffectKey works; what needs a record fails: Result, CompleteTx.
+// count, and EffectKey works; what needs a record fails: Do, Result, CompleteTx.
 var NoStore dedupe.Store = noStore{}
 
 type noStore struct{}

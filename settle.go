@@ -88,6 +88,11 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
 		p.finish(r, Disposition{Action: Leave}, "lease-lost")
 		return
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.f.o.do != nil:
+		// Later callers must not take the lack of a result for one.
+		r.verdict = verdict{to: dedupe.Failed, class: ClassResult, text: clip(safeText(a.Err), maxErrText)}
+		p.settleQueue(r).Add(r)
+		return
 	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done:
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
