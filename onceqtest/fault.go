@@ -33,7 +33,8 @@ const (
 	// with its context, and even when the process is dead.
 	Late
 	// Stall: the process stands still for Delay. This call and all that are begun meanwhile go on only then, with what is left
-	// of their contexts: a process that was paused for longer than its leases and does not know it.
+	// of their contexts, and the answers that arrive meanwhile are seen only then: a process that was paused for longer than its leases
+	// and does not know it.
 	Stall
 )
 
@@ -186,6 +187,9 @@ func (r *request[T]) run(ctx context.Context) (T, error) {
 		return none, ErrDead
 	}
 	v, err := r.apply(ctx, &f)
+	if f.Kind != CrashAfter && !p.wait() {
+		return none, ErrDead
+	}
 	entries := r.n
 	if r.count != nil && err == nil {
 		entries = r.count(v)

@@ -420,6 +420,13 @@ func TestStallHoldsAllCalls(t *testing.T) {
 			var p onceqtest.Process
 			p.At(onceqtest.Fault{Op: "a", Kind: onceqtest.Stall, Delay: time.Minute})
 			begun := time.Now()
+			go func() { // under way when the process begins to stand still: its answer waits
+				err := p.Call(t.Context(), "poll", func(context.Context) error { <-time.After(10 * time.Second); return nil })
+				if took, want := time.Since(begun), map[bool]time.Duration{false: time.Minute, true: 40 * time.Second}[dies]; took != want || (err != nil) != dies {
+					t.Errorf("poll: %v after %v, want %v", err, took, want)
+				}
+			}()
+			synctest.Wait()
 			call := func(op onceqtest.Op) (took time.Duration, err error) {
 				err = p.Call(t.Context(), op, func(context.Context) error { return nil })
 				return time.Since(begun), err

@@ -32,6 +32,8 @@ type backend struct {
 	second                                   time.Duration // after which a duplicate comes, and the grain of waiting
 	stall, late                              time.Duration
 	patience                                 time.Duration // how long a cell may take
+
+	zombies sync.WaitGroup // the dead that still move
 }
 
 // database is one cell's database.
@@ -42,8 +44,8 @@ type database interface {
 	store() dedupe.Store
 	// rows is how often the effect is in the user's table.
 	rows() (int, error)
-	// age makes the leases run out where time is real.
-	age() error
+	// age makes the leases run out where time is real. The owner is dead, or stands still.
+	age(dead bool) error
 	scope() string
 }
 
@@ -55,23 +57,22 @@ type conn struct {
 	close    func()
 }
 
-var virtualTimes = backend{
-	virtual: true,
-	lease:   30 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 5 * time.Second, backoff: time.Second,
-	long: 8 * time.Second, second: time.Second, stall: 2 * time.Minute, late: 7 * time.Second, patience: time.Hour,
+func virtual(name string, transactions bool, open func(testing.TB) database) *backend {
+	return &backend{
+		name: name, virtual: true, transactions: transactions, open: open,
+		lease: 30 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 5 * time.Second, backoff: time.Second,
+		long: 8 * time.Second, second: time.Second, stall: 2 * time.Minute, late: 7 * time.Second, patience: time.Hour,
+	}
 }
 
 func memory() *backend {
-	b := virtualTimes
-	b.name = "memory"
-	b.open = func(t testing.TB) database {
+	return virtual("memory", false, func(t testing.TB) database {
 		s, err := memstore.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return memoryDB{s}
-	}
-	return &b
+	})
 }
 
 // memoryDB has one store for all: a process that dies loses it, so only its calls can go wrong here.
@@ -82,15 +83,10 @@ func (d memoryDB) connect(*onceqtest.Process) (*conn, error) {
 }
 func (d memoryDB) store() dedupe.Store { return d.s }
 func (memoryDB) rows() (int, error)    { return 0, nil }
-func (memoryDB) age() error            { return nil }
+func (memoryDB) age(bool) error        { return nil }
 func (memoryDB) scope() string         { return scope }
 
-func sqlite() *backend {
-	b := virtualTimes
-	b.name, b.transactions = "sqlite", true
-	b.open = openSQLite
-	return &b
-}
+func sqlite() *backend { return virtual("sqlite", true, openSQLite) }
 
 // sqliteDB is a file.
 type sqliteDB struct {
@@ -208,5 +204,5 @@ func (d *sqliteDB) rows() (n int, err error) {
 }
 
 func (d *sqliteDB) store() dedupe.Store { return d.s }
-func (*sqliteDB) age() error            { return nil }
+func (*sqliteDB) age(bool) error        { return nil }
 func (*sqliteDB) scope() string         { return scope }

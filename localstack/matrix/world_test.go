@@ -40,7 +40,7 @@ var modes = []mode{completeTx, effectKey, rerun, park}
 // scenario is what there is to do.
 type scenario struct {
 	name      string
-	copies    int // messages with the one key; the second comes while the first is worked on, where time is virtual
+	copies    int // messages with the one key; the second comes while the first is worked on, or, where time is dear, after it
 	long      bool
 	retried   bool // the first run ends in an error
 	permanent bool
@@ -67,11 +67,14 @@ type world struct {
 	db             database
 	audit          audit
 
-	mu    sync.Mutex
-	runs  int
-	calls []apiCall
-	all   []*worker
 	begun time.Time
+	sent  int
+
+	mu       sync.Mutex
+	runs     int
+	calls    []apiCall
+	all      []*worker
+	receipts []broker.Receipt
 }
 
 // apiCall is one effect at an API.
@@ -91,13 +94,21 @@ func newWorld(t testing.TB, b *backend, m mode, s scenario) *world {
 		}
 	}
 	w.db = b.open(t)
-	for n := range s.copies {
-		m := broker.Outgoing{Body: []byte("order 1"), Meta: &broker.Meta{Key: "order-1"}, Delay: time.Duration(n) * b.second / 4}
-		if err := onceq.SendOne(t.Context(), w.queue, &m); err != nil {
-			t.Fatal(err)
-		}
+	w.send(0)
+	if b.virtual && s.copies > 1 {
+		w.send(b.second / 4)
 	}
 	return w
+}
+
+// send puts a message into the queue: a copy, if it is not the first.
+func (w *world) send(delay time.Duration) {
+	w.Helper()
+	m := broker.Outgoing{Body: []byte("order 1"), Meta: &broker.Meta{Key: "order-1"}, Delay: delay}
+	if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
+		w.Fatal(err)
+	}
+	w.sent++
 }
 
 func (w *world) key() dedupe.Key { return dedupe.Key{Scope: w.db.scope(), Key: "order-1"} }
@@ -108,6 +119,7 @@ type worker struct {
 	name string
 	w    *world
 	conn *conn
+	cut  chan struct{} // closed: its receives under way bring nothing more
 	stop context.CancelFunc
 	done chan struct{}
 	err  error // of Run, when done
@@ -116,7 +128,7 @@ type worker struct {
 // start lets a new process work.
 func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	w.Helper()
-	k := &worker{Process: new(onceqtest.Process), name: name, w: w, done: make(chan struct{})}
+	k := &worker{Process: new(onceqtest.Process), name: name, w: w, cut: make(chan struct{}), done: make(chan struct{})}
 	k.At(faults...)
 	var err error
 	if k.conn, err = w.db.connect(k.Process); err != nil {
@@ -135,7 +147,7 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 			},
 			Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
 		},
-		Broker: k.Receiver(w.queue), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
+		Broker: k.Receiver(&watched{w.queue, k}), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
 	})
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)
@@ -152,21 +164,32 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	return k
 }
 
-// end stops the worker, dead or alive, waits for it and closes what it has open.
+// end stops the worker, dead or alive, waits for it and closes what it has open. Where time is real nobody waits for the dead, who
+// go on in vain for a while.
 func (k *worker) end() {
 	k.stop()
-	<-k.done
-	k.conn.close()
+	end := func() {
+		<-k.done
+		k.conn.close()
+	}
+	if k.isDead() && !k.w.b.virtual {
+		k.w.b.zombies.Go(end)
+		return
+	}
+	end()
 }
 
-func (k *worker) isDead() bool {
+// ran is what Run answered; nil = it has not.
+func (k *worker) ran() error {
 	select {
-	case <-k.Dead():
-		return true
+	case <-k.done:
+		return k.err
 	default:
-		return false
+		return nil
 	}
 }
+
+func (k *worker) isDead() bool { return isClosed(k.Dead()) }
 
 // faulted tells whether a fault has befallen a call.
 func (k *worker) faulted() bool { return len(k.Missed()) == 0 }
@@ -240,13 +263,58 @@ func (w *world) isEmpty() bool {
 	return d == broker.Depth{}
 }
 
-// timePasses is what a bubble does by itself: the leases of a worker that has gone run out, of its claims and of its deliveries.
-func (w *world) timePasses() {
+// timePasses is for a worker that has gone, or stands still. It is what a bubble does by itself: the leases run out, of its claims
+// and of its deliveries.
+func (w *world) timePasses(k *worker) {
+	close(k.cut) // or its receive would take from the other one what it can do nothing with
 	if w.b.virtual {
 		return
 	}
-	if err := w.db.age(); err != nil {
+	if err := w.db.age(k.isDead()); err != nil {
 		w.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.receipts {
+		_ = w.queue.Nack(w.Context(), []broker.Hold{{Receipt: r}}) // those that are acked are gone
+	}
+}
+
+// watched is the queue, which remembers what it has handed out.
+type watched struct {
+	*membroker.Broker
+	k *worker
+}
+
+func (q *watched) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	if cut := q.k.cut; !isClosed(cut) {
+		go func() {
+			select {
+			case <-cut:
+				cancel()
+			case <-over:
+			}
+		}()
+	}
+	ms, err := q.Broker.Receive(ctx, o)
+	q.k.w.mu.Lock()
+	defer q.k.w.mu.Unlock()
+	for _, m := range ms {
+		q.k.w.receipts = append(q.k.w.receipts, m.Receipt)
+	}
+	return ms, err
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -279,7 +347,7 @@ func (w *world) tell(letters []*broker.Message) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.all {
-		fmt.Fprintf(&s, "worker %s (Run: %v):\n", k.name, k.err)
+		fmt.Fprintf(&s, "worker %s (Run: %v):\n", k.name, k.ran())
 		for _, c := range k.Trace() {
 			fmt.Fprintf(&s, "  %9v %v, took %v\n", c.Begun.Sub(w.begun).Round(time.Millisecond), c, c.Took.Round(time.Millisecond))
 		}
