@@ -42,7 +42,6 @@ func isBusy(err error) bool {
 
 // explain says what was being done, in a form that errors.Is and errors.As see through.
 func (s *Store) explain(ctx context.Context, what string, err error) error {
-	var bad *contentError
 	switch state := sqlState(err); {
 	case err == nil:
 		return nil
@@ -55,8 +54,6 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("pgstore: %s: %w (has Migrate been run on table %s?)", what, err, s.sql.name)
 	case state == readOnly:
 		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica?)", what, err)
-	case errors.As(err, &bad):
-		return fmt.Errorf("pgstore: %s: %w", what, err)
 	}
 	return fmt.Errorf("pgstore: %s: %w", what, err)
 }

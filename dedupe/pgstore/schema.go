@@ -156,11 +156,11 @@ func (s *Store) inspected(ctx context.Context, tx pgx.Tx) (complete bool, err er
 
 // present is what is there of the store's.
 type present struct {
-	version               int // of the table; 0 = none
-	marked, fence, expiry bool
+	version       int // of the table; 0 = none
+	fence, expiry bool
 }
 
-func (p *present) complete() bool { return p.version == version && p.marked && p.fence && p.expiry }
+func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
 
 // inspect looks without changing anything. The error tells why the table cannot be the store's.
 func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
@@ -179,12 +179,11 @@ func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	if oid == 0 {
 		return p, nil
 	}
-	p.version = version
+	p.version = version // where people have written a comment of their own, the columns tell
 	if number, ok := strings.CutPrefix(comment, mark); ok {
 		if _, err := fmt.Sscan(number, &p.version); err != nil || p.version < 1 {
 			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", s.sql.name, comment, mark)
 		}
-		p.marked = true
 	}
 	if p.version > version {
 		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgstore; this one knows up to %d: update this program", s.sql.name, p.version, version)
@@ -257,7 +256,7 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (bool, error) {
 	for v := have.version; v < version; v++ {
 		todo = append(todo, steps[v]...)
 	}
-	if have.version < version || !have.marked {
+	if have.version < version {
 		todo = append(todo, fmt.Sprintf(`COMMENT ON TABLE {table} IS '%s%d'`, mark, version))
 	}
 	if !have.expiry {

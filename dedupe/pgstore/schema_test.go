@@ -108,6 +108,9 @@ func TestMigrateRepairs(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
 	l := claimOne(t, s, request("k"))
+	if c := scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "onceq dedupe records, version 1" {
+		t.Errorf("the comment is %q", c)
+	}
 	for _, damage := range []string{"DROP INDEX records_expires", "DROP SEQUENCE records_fence", "COMMENT ON TABLE records IS NULL", "COMMENT ON TABLE records IS 'ours'"} {
 		exec(t, pool, damage)
 		for range 2 {
@@ -116,8 +119,8 @@ func TestMigrateRepairs(t *testing.T) {
 			}
 		}
 	}
-	if c := scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "onceq dedupe records, version 1" {
-		t.Errorf("the comment is %q", c)
+	if c := scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "ours" {
+		t.Errorf("the user's comment is now %q", c)
 	}
 	if n := scan[int](t, pool, "SELECT count(*) FROM pg_indexes WHERE tablename = 'records'"); n != 2 {
 		t.Errorf("%d indexes, want 2", n)

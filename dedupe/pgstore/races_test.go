@@ -1,0 +1,125 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of it, somebody
+// else changes it. The write must not happen, and the answer is what is so now.
+func TestChangedMeanwhile(t *testing.T) {
+	pool := openPool(t)
+	counting := &counted{DB: pool}
+	s := newStore(t, counting, newTable())
+	other := newStore(t, pool, s.sql.name)
+	renew := func(started bool) func(l dedupe.Lease) {
+		return func(l dedupe.Lease) {
+			rs, err := other.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour, Started: started}})
+			if err != nil || rs[0].Err != nil {
+				t.Error(rs, err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		rival func(l dedupe.Lease)
+		want  dedupe.Outcome
+	}{
+		"the owner renews":      {renew(false), dedupe.InProgress},
+		"the owner is done":     {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Done) }, dedupe.AlreadyDone},
+		"the owner has failed":  {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Failed) }, dedupe.AlreadyFailed},
+		"the owner releases":    {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Released) }, dedupe.Won},
+		"another takes it over": {func(l dedupe.Lease) { claimOne(t, other, request(l.Key.Key)) }, dedupe.InProgress},
+		"the owner started, and died": {func(l dedupe.Lease) {
+			renew(true)(l)
+			age(t, pool, s, l.Key, 2*time.Hour)
+		}, dedupe.IsParked},
+		"it is forgotten": {func(l dedupe.Lease) {
+			errs, err := other.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
+			if err != nil || errs[0] != nil {
+				t.Error(errs, err)
+			}
+		}, dedupe.Won},
+	} {
+		q := request(name)
+		q.Policy = dedupe.Park
+		l := claimOne(t, s, q)
+		age(t, pool, s, q.Key, time.Hour)
+		counting.trips.Store(0)
+		counting.before = func() {
+			if counting.trips.Load() == 2 {
+				c.rival(l)
+			}
+		}
+		q.Token = newToken()
+		got := claimAll(t, s, q)[0]
+		counting.before = nil
+		r := get(t, s, q.Key)
+		if got.Outcome != c.want || (r.Token == q.Token) != (c.want == dedupe.Won) {
+			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.want, r)
+		}
+		if c.want == dedupe.Won && (got.Lease.Fence != r.Fence || r.Fence <= l.Fence || !got.Created.Equal(r.Created)) {
+			t.Errorf("%s: the lease is %+v, the record %+v, the fence was %d", name, got.Lease, r, l.Fence)
+		}
+	}
+}
+
+// TestForgetChangedMeanwhile: a record that is claimed anew while it is being forgotten stays.
+func TestForgetChangedMeanwhile(t *testing.T) {
+	pool := openPool(t)
+	counting := &counted{DB: pool}
+	s := newStore(t, counting, newTable())
+	other := newStore(t, pool, s.sql.name)
+	l := claimOne(t, s, request("k"))
+	settleOne(t, s, l, dedupe.Released)
+	counting.trips.Store(0)
+	counting.before = func() {
+		if counting.trips.Load() == 2 {
+			l = claimOne(t, other, request("k"))
+		}
+	}
+	errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
+	if err != nil || !errors.Is(errs[0], dedupe.ErrBusy) {
+		t.Errorf("Forget: %v, %v; want ErrBusy", errs, err)
+	}
+	counting.before = nil
+	if r := get(t, s, l.Key); r.Fence != l.Fence {
+		t.Errorf("the record is %+v", r)
+	}
+	if errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence - 1}}); err != nil || !errors.Is(errs[0], dedupe.ErrLeaseLost) {
+		t.Errorf("Forget with the old fence: %v, %v; want ErrLeaseLost", errs, err)
+	}
+}
+
+// TestRemovedMeanwhile: a record that the insertion still saw is gone when the rest is read. The claim asks again.
+func TestRemovedMeanwhile(t *testing.T) {
+	pool := openPool(t)
+	counting := &counted{DB: pool}
+	s := newStore(t, counting, newTable())
+	settleOne(t, s, claimOne(t, s, request("a")), dedupe.Done)
+	blocker, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocker.Rollback(context.Background())
+	insert := `INSERT INTO ` + s.sql.table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
+		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql.table
+	if _, err := blocker.Exec(t.Context(), insert); err != nil {
+		t.Fatal(err)
+	}
+	counting.trips.Store(0)
+	var cs []dedupe.Claim
+	var wg sync.WaitGroup
+	wg.Go(func() { cs, err = s.Claim(t.Context(), []dedupe.ClaimRequest{request("a"), request("b")}) })
+	until(t, "the wait for the other's insertion", func() bool { return waiting(t, pool) == 1 })
+	exec(t, pool, "DELETE FROM "+s.sql.table+" WHERE key = 'a'")
+	blocker.Rollback(t.Context())
+	wg.Wait()
+	if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.Won || !cs[0].Fresh || cs[1].Outcome != dedupe.Won || counting.trips.Load() != 2 {
+		t.Errorf("after %d round trips: %+v, %v; want both won after 2", counting.trips.Load(), cs, err)
+	}
+}
