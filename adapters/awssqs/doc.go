@@ -1,2 +1,91 @@
 // Package awssqs drives Amazon SQS queues, standard and FIFO.
+//
+//	cfg, err := config.LoadDefaultConfig(ctx) // github.com/aws/aws-sdk-go-v2/config
+//	client := sqs.NewFromConfig(cfg)
+//	url, err := awssqs.Find(ctx, client, "orders")
+//	orders, err := awssqs.New(client, url, nil)
+//
+// The result is a [github.com/onceq/onceq/broker.Broker]: hand it to a Worker, to Send, or as the dead-letter queue of another one.
+//
+// # Permissions
+//
+//	{
+//	  "Version": "2012-10-17",
+//	  "Statement": [
+//	    {"Sid": "Work", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	     "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"]},
+//	    {"Sid": "Letters", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders-dead",
+//	     "Action": ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]},
+//	    {"Sid": "Find", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders", "Action": "sqs:GetQueueUrl"}
+//	  ]
+//	}
+//
+// A producer needs sqs:SendMessage. GetQueueAttributes is for the warnings at a worker's start, [Broker.Depth], [Broker.Check] and receives that
+// name no visibility timeout; without it these are left out. With a customer's KMS key come kms:Decrypt and
+// kms:GenerateDataKey. The batch actions need no permission of their own.
+//
+// # Recommended settings of a queue
+//
+//   - A redrive policy with maxReceiveCount of twice MaxAttempts or more (40 is fine): SQS counts every receive, also one that never
+//     started a handler. onceq puts its own dead letters, with the reason; the policy is the net below.
+//   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that SQS itself moves keeps its age, so equal retentions
+//     lose letters. The workers' Config.Retention must be longer than both together.
+//   - The visibility timeout does not matter to workers, which name their own. Delay 0.
+//   - On a FIFO queue DeduplicationScope messageGroup with FifoThroughputLimit perMessageGroupId, for throughput.
+//     ContentBasedDeduplication is never used.
+//
+// [Broker.Check] tells what of this does not hold.
+//
+// # What it costs
+//
+// SQS bills requests, and each 64 KB begun of a larger one: 0.40 $ a million on standard queues, 0.50 $ on FIFO queues (us-east-1;
+// [pricing]). In full batches a job takes a tenth of a send, of a receive and of a delete:
+//
+//	a million jobs, busy queue             0.3 requests a job    0.12 $
+//	a million jobs, each alone             3 requests a job      1.20 $
+//	the same with Config.PollPause 500 ms  about 0.25 to receive and ack at 100 a second
+//	a job of 10 minutes, Visibility 30 s   6 beats a minute, shared by up to ten jobs
+//	an idle poller, LongPoll 8 s           324,000 requests a month, 0.13 $
+//	the same, LongPoll 20 s                130,000 requests a month, 0.05 $
+//
+// [Broker.Stats] counts them.
+//
+// # Limits
+//
+//	messages of a receive, entries of a batch   10
+//	a message, and a request, with attributes   1 MiB (1,048,576 bytes)     larger: ErrTooLarge
+//	attributes, ours and traceparent included   10                          more: ErrTooLarge
+//	attribute names                             1 to 256 of A-Z a-z 0-9 _ - .   others: ErrUnsupported
+//	groups, deduplication ids                   1 to 128 printable ASCII    others: ErrUnsupported
+//	visibility timeout, nack delay              12 h, in whole seconds
+//	one delivery in all                         12 h from its receive
+//	delay of a send                             15 min; none on FIFO queues
+//	messages in flight                          120,000: then ErrThrottled, and on FIFO queues nothing comes
+//
+// Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility and the [quotas]. A job that
+// takes longer than 12 hours goes on under its claim when SQS delivers its message again; a not-before is reached by nacks of up to 12 hours
+// each, on both kinds of queue; a retry's delay is a nack too, so FIFO queues have it.
+//
+// # What to know
+//
+//   - An ack that succeeded proves nothing, and an extension that came late succeeds and does nothing, on standard queues. The core decides by its
+//     store and by Message.Deadline, which is early, never late.
+//   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8) goes base64, which its metadata tells; so does an
+//     attribute's value, in an attribute of type Binary.onceq-text or String.onceq-empty.
+//   - Attributes are texts here: a Number or Binary attribute of another producer comes as its characters or bytes, and leaves, in a
+//     dead letter, as a String, or as Binary.onceq-text where it has to.
+//   - Bodies of other producers come without metadata; Config.Key finds their key. [Options].Unwrap opens the envelopes of SNS and EventBridge and reads
+//     the notifications of S3, and gives these an id: it survives what those services deliver twice, not what their
+//     producers do twice.
+//   - A body that does not match its checksum is left to its next delivery, and its neighbours are not.
+//   - Group on a standard queue names the tenant of a fair queue, and orders nothing.
+//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS goes on with a poll that is cut off.
+//   - Receives and lease calls are never repeated here, and go out on connections of their own; the core repeats them. Sends are
+//     repeated as the client that was given to New says: a send that is repeated puts its message twice, and its job is done once.
+//   - On a FIFO queue a batch of which SQS refuses single entries goes on with the later ones; to keep the order of a group through
+//     that, send its messages one batch at a time, and what failed before what follows.
+//
+// [pricing]: https://aws.amazon.com/sqs/pricing/
+// [API reference]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/Welcome.html
+// [quotas]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 package awssqs

@@ -3,6 +3,7 @@ package awssqs_test
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,9 +51,7 @@ func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]str
 		name += ".fifo"
 	}
 	as := map[string]string{}
-	for k, v := range attributes {
-		as[k] = v
-	}
+	maps.Copy(as, attributes)
 	if fifo {
 		as[string(types.QueueAttributeNameFifoQueue)] = "true"
 	}

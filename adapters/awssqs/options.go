@@ -25,7 +25,6 @@ const (
 	badBodyDelay   = 1 * time.Second  // until a damaged message is delivered again
 	poolPerHost    = 64               // idle connections of each client copy
 	poolIdle       = 2 * poolPerHost  // in all
-	billedChunk    = 64 << 10         // bytes; each one begun is billed as a request
 )
 
 // Options set up a Broker. The zero value, and nil, mean the defaults.

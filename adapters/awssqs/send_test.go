@@ -24,11 +24,11 @@ func grouped(o broker.Outgoing) broker.Outgoing {
 // requests are the ids that were sent together.
 func (s *stub) requests() (rs []string) {
 	for _, c := range s.of("SendMessageBatch") {
-		r := ""
+		var r strings.Builder
 		for _, e := range c.entries() {
-			r += e["Id"].(string)
+			r.WriteString(e["Id"].(string))
 		}
-		rs = append(rs, r)
+		rs = append(rs, r.String())
 	}
 	return rs
 }

@@ -333,3 +333,29 @@ func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 		}
 	})
 }
+
+// At a low load PollPause trades latency for requests.
+func TestRequestsAtLowLoad(t *testing.T) {
+	for _, c := range []struct {
+		pause time.Duration
+		most  float64
+	}{{0, 1.11}, {500 * time.Millisecond, 0.25}} {
+		inWorld(t, false, func(w *world) {
+			p := w.work(takes(0), func(c2 *onceq.Config) { c2.PollPause, c2.Concurrency = c.pause, 64 })
+			const jobs = 1000
+			for i := range jobs {
+				w.put("", fmt.Sprint(i))
+				<-time.After(10 * time.Millisecond)
+			}
+			w.until(time.Minute, "every job done", w.allDone(jobs))
+			<-time.After(time.Second)
+			s := p.Stats()
+			p.drain()
+			w.once(jobs)
+			w.Logf("PollPause %v: %.3f requests a message, %+v", c.pause, s.PerMessage(), s)
+			if s.PerMessage() > c.most {
+				w.Errorf("%.3f requests a message, at most %.2f are wanted", s.PerMessage(), c.most)
+			}
+		})
+	}
+}
