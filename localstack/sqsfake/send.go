@@ -130,7 +130,8 @@ func (q *queue) accept(e *entry, m *content, now int64) *content {
 			key.group = m.group
 		}
 		if s := q.order.sent[key]; s != nil {
-			return s.content
+			m.id, m.sequence = s.id, s.sequence // the checksums stay those of this body
+			return m
 		}
 		m.sequence = q.s.nextSequence()
 		q.order.remember(key, m, now)

@@ -25,7 +25,7 @@ func TestSendReceiveDelete(t *testing.T) {
 func TestOverHTTP(t *testing.T) {
 	srv := sqsfake.Start(t, nil)
 	api := sqs.New(sqs.Options{BaseEndpoint: &srv.URL, Region: "us-east-1", Credentials: credentials{}})
-	r := &rig{T: t, srv: srv, api: api}
+	r := &rig{judge: t, srv: srv, api: api}
 	q := r.queue("jobs.fifo")
 	go r.sendTo(q, "g", "a")
 	got := r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: q, WaitTimeSeconds: 20})

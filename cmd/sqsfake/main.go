@@ -1,0 +1,118 @@
+// Sqsfake serves a strict SQS in memory, for tests and for work on a laptop, to an SDK of
+// any language:
+//
+//	go run github.com/onceq/onceq/cmd/sqsfake -addr 127.0.0.1:9324 -queue orders -queue payments.fifo
+//
+// See the package localstack/sqsfake for what it does, and for faults over HTTP. It ends,
+// and forgets everything, on an interrupt or SIGTERM: receives that wait are answered, calls
+// under way end within the time of -drain.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/onceq/onceq/localstack/sqsfake"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout); {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "sqsfake:", err)
+		os.Exit(1)
+	}
+}
+
+// names is a flag that may be given many times.
+type names []string
+
+func (n *names) String() string     { return strings.Join(*n, ",") }
+func (n *names) Set(s string) error { *n = append(*n, s); return nil }
+
+// run serves until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	var o sqsfake.Options
+	var queues names
+	flags := flag.NewFlagSet("sqsfake", flag.ContinueOnError)
+	flags.SetOutput(out)
+	addr := flags.String("addr", "127.0.0.1:9324", "the address to listen on; port 0 takes a free one")
+	drain := flags.Duration("drain", 5*time.Second, "how long calls under way may take at the end")
+	flags.Var(&queues, "queue", "the name of a queue to begin with, .fifo for a FIFO queue; may be repeated")
+	flags.StringVar(&o.Region, "region", "us-east-1", "the region in ARNs")
+	flags.StringVar(&o.Account, "account", "000000000000", "the account in ARNs and queue URLs")
+	flags.IntVar(&o.MaxInFlight, "max-in-flight", 120_000, "how many messages of a queue may be in flight")
+	flags.BoolVar(&o.ReportLostLeases, "report-lost-leases", false, "answer an extension after the timeout with an error; AWS answers OK")
+	flags.BoolVar(&o.StrandCancelled, "strand-cancelled", false, "let long polls whose caller went away take messages, as AWS does")
+	flags.BoolVar(&o.RecreateAtOnce, "recreate-at-once", false, "allow a queue of a deleted one's name within 60 seconds")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: a queue is named with -queue", flags.Arg(0))
+	}
+	if _, err := strconv.ParseUint(o.Account, 10, 64); err != nil || len(o.Account) != 12 {
+		return fmt.Errorf("-account %s: an account has 12 digits", o.Account)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *addr)
+	if err != nil {
+		return err
+	}
+	s := sqsfake.New(&o)
+	defer s.Close()
+	s.URL = "http://" + l.Addr().String()
+	urls := make([]string, len(queues))
+	for i, name := range queues {
+		if urls[i], err = s.CreateQueue(name, nil); err != nil {
+			_ = l.Close()
+			return fmt.Errorf("-queue %s: %w", name, err)
+		}
+	}
+	say(out, s.URL, o.Region, urls)
+
+	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	fmt.Fprintln(out, "draining")
+	s.Drain()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), *drain)
+	defer cancel()
+	if err := h.Shutdown(end); err != nil {
+		_ = h.Close()
+		return fmt.Errorf("calls were under way after -drain %v: %w", *drain, err)
+	}
+	return nil
+}
+
+// say tells how to reach the server.
+func say(out io.Writer, url, region string, urls []string) {
+	fmt.Fprintf(out, "sqsfake serves SQS at %s\n", url)
+	for _, u := range urls {
+		fmt.Fprintf(out, "queue %s\n", u)
+	}
+	fmt.Fprintf(out, `To point the AWS command line or any SDK at it:
+
+  export AWS_ENDPOINT_URL_SQS=%s AWS_REGION=%s AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+
+In Go: sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.BaseEndpoint = aws.String(%q) })
+`, url, region, url)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+type credentials struct{}
+
+func (credentials) Retrieve(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+}
+
+func client(endpoint string) *sqs.Client {
+	return sqs.New(sqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials{}})
+}
+
+// start runs the command and returns its endpoint and the URLs of its queues. The answer
+// of run comes through ended.
+func start(t *testing.T, ctx context.Context, args ...string) (endpoint string, queues []string, ended chan error) { //nolint:revive // t first, as everywhere
+	t.Helper()
+	r, w := io.Pipe()
+	ended = make(chan error, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), w)
+		_ = w.Close()
+	}()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		switch words := strings.Fields(lines.Text()); {
+		case strings.HasPrefix(lines.Text(), "sqsfake serves"):
+			endpoint = words[len(words)-1]
+		case len(words) == 2 && words[0] == "queue":
+			queues = append(queues, words[1])
+		case strings.HasPrefix(lines.Text(), "In Go:"):
+			go func() { _, _ = io.Copy(io.Discard, r) }()
+			return endpoint, queues, ended
+		}
+	}
+	t.Fatalf("it ended: %v", <-ended)
+	return "", nil, nil
+}
+
+func TestServeAndDrain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	endpoint, queues, ended := start(t, ctx, "-queue", "orders", "-queue", "payments.fifo")
+	if len(queues) != 2 {
+		t.Fatalf("queues %q", queues)
+	}
+	api := client(endpoint)
+	if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &queues[0], MessageBody: new("a")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queues[0]})
+	if err != nil || len(got.Messages) != 1 {
+		t.Fatalf("received %v, %v", got, err)
+	}
+
+	// A receive that waits is answered, with nothing, when the server is told to end.
+	type answer struct {
+		out *sqs.ReceiveMessageOutput
+		err error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		out, err := api.ReceiveMessage(context.WithoutCancel(t.Context()), &sqs.ReceiveMessageInput{QueueUrl: &queues[1], WaitTimeSeconds: 20})
+		answered <- answer{out, err}
+	}()
+	for receives(t, endpoint) < 2 {
+		<-time.After(time.Millisecond)
+	}
+	began := time.Now()
+	cancel()
+	if a := <-answered; a.err != nil || len(a.out.Messages) != 0 {
+		t.Errorf("the receive that waited: %v, %v", a.out, a.err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("draining took %v", took)
+	}
+}
+
+// receives asks the server how many receives came.
+func receives(t *testing.T, endpoint string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, endpoint+"/_sqsfake/requests", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var counts map[string]int
+	if err := json.NewDecoder(resp.Body).Decode(&counts); err != nil {
+		t.Fatal(err)
+	}
+	return counts["ReceiveMessage"]
+}
+
+func TestWrongArguments(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"orders"}, `unexpected argument "orders"`},
+		{[]string{"-addr", "127.0.0.1:0", "-queue", "a b"}, "-queue a b: InvalidParameterValue"},
+		{[]string{"-addr", "nowhere"}, "missing port"},
+		{[]string{"-account", "me"}, "-account me: an account has 12 digits"},
+		{[]string{"-colour"}, "not defined"},
+	} {
+		if err := run(t.Context(), c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.args, err, c.want)
+		}
+	}
+	if err := run(t.Context(), []string{"-h"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package sqsfake_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+// A behaviour is something that SQS does, checked through an SDK. The same table runs
+// against this server, in virtual time, and against others:
+//
+//	ONCEQ_SQS_URL=http://127.0.0.1:4566 ONCEQ_SQS_KIND=localstack go test -run Elsewhere ./localstack/sqsfake
+type behaviour struct {
+	name string
+	// ref says how we know: "doc" is AWS's API reference, "snapshot" a recording of AWS by the
+	// LocalStack project, "seen" what users of AWS report.
+	ref string
+	// ours marks what AWS leaves open and this server has decided, or what takes hours:
+	// others are not asked.
+	ours bool
+	run  func(r *rig)
+}
+
+func behaviours() []behaviour {
+	return slices.Concat(visibilityBehaviours, messageBehaviours, batchBehaviours, queueBehaviours,
+		fifoBehaviours, redriveBehaviours, moveBehaviours)
+}
+
+func TestBehaviour(t *testing.T) {
+	seen := map[string]bool{}
+	for _, b := range behaviours() {
+		if seen[b.name] || b.ref == "" {
+			t.Errorf("%q is there twice, or without a reference", b.name)
+		}
+		seen[b.name] = true
+		t.Run(b.name, func(t *testing.T) { inBubble(t, nil, b.run) })
+	}
+}
+
+// trial is a judge for a foreign server: a failure ends the behaviour's goroutine and
+// nothing else.
+type trial struct {
+	ctx     context.Context //nolint:containedctx // of one behaviour
+	failure string
+}
+
+func (*trial) Helper()                    {}
+func (t *trial) Context() context.Context { return t.ctx }
+func (t *trial) Fatal(args ...any)        { t.Fatalf("%s", fmt.Sprint(args...)) }
+
+func (t *trial) Fatalf(format string, args ...any) {
+	t.failure = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// try tells how a behaviour fails; "" means that it does not.
+func try(ctx context.Context, b behaviour, r rig) string {
+	t := &trial{ctx: ctx}
+	r.judge = t
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.run(&r)
+	}()
+	<-done
+	return t.failure
+}
+
+// TestBehaviourElsewhere runs the table against the server at ONCEQ_SQS_URL. What it is known
+// to do differently is listed by ONCEQ_SQS_KIND; a difference that disappears fails too, so
+// that the list stays true.
+func TestBehaviourElsewhere(t *testing.T) {
+	endpoint, kind := os.Getenv("ONCEQ_SQS_URL"), os.Getenv("ONCEQ_SQS_KIND")
+	if endpoint == "" {
+		t.Skip("no other server: set ONCEQ_SQS_URL, and ONCEQ_SQS_KIND to localstack or elasticmq")
+	}
+	api := sqs.New(sqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials{}, RetryMaxAttempts: 1})
+	run := fmt.Sprintf("b%x", time.Now().UnixMilli()%0xffffff)
+	// The first calls to a server that just started take seconds; the ones below have timeouts.
+	warm := try(t.Context(), behaviour{run: func(r *rig) {
+		q := r.queue("warm")
+		r.send(q, "a")
+		_ = r.changeInBatch(q, r.receiveOne(q), 0)
+		_ = r.removeInBatch(q, r.receiveOne(q))
+		_ = r.attribute(q, "QueueArn")
+	}}, rig{api: api, prefix: run})
+	if warm != "" {
+		t.Fatal(warm)
+	}
+	known := map[string]bool{}
+	for name, d := range differences[kind] {
+		known[name] = true
+		if !slices.ContainsFunc(behaviours(), func(b behaviour) bool { return b.name == name && !b.ours }) {
+			t.Errorf("the difference %q of %s is of no behaviour (%s)", name, kind, d.does)
+		}
+	}
+	for i, b := range behaviours() {
+		if b.ours {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			failure := try(t.Context(), b, rig{api: api, prefix: fmt.Sprintf("%s-%d-", run, i)})
+			d := differences[kind][b.name]
+			switch {
+			case failure != "" && !known[b.name]:
+				t.Errorf("differs from AWS (%s): %s", b.ref, failure)
+			case failure == "" && known[b.name] && !d.sometimes:
+				t.Errorf("does as AWS does (%s) now: take it from the list, which says that it %s", b.ref, d.does)
+			case failure != "":
+				t.Logf("known: %s; AWS is right by %s: %s", d.does, b.ref, firstLine(failure))
+			}
+		})
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// difference is what another server does where AWS does something else.
+type difference struct {
+	does string
+	// sometimes: it depends on the moment.
+	sometimes bool
+}
+
+// differences of the servers that we know, each against AWS's documentation or recordings,
+// which the behaviour names; it is always the server that is wrong.
+var differences = map[string]map[string]difference{}
