@@ -96,6 +96,21 @@ func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 	}
 }
 
+// A claim that failed once and then found the key done leaves nothing behind to give back.
+func TestDoGivesNothingBackThatIsNotInDoubt(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		d.do("a", nil, gives(1, nil))
+		before := d.store.settles.Load()
+		d.store.set(func(s *store) { s.claims.Store(0); s.fault = bads("claim", 1, storeFault{err: errBoom}) })
+		v, err := d.do("a", nil, d.mustNot)
+		d.wants("the call", v, err, 1, nil)
+		pass(time.Minute)
+		if n := d.store.settles.Load() - before; n != 0 {
+			t.Errorf("%d settlements", n)
+		}
+	})
+}
+
 func TestDoContextOverBefore(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		ctx, cancel := context.WithCancel(d.Context())
