@@ -70,6 +70,9 @@ type world struct {
 	begun time.Time
 	sent  int
 
+	// handler replaces the scenarios' own.
+	handler func(ctx context.Context, k *worker, j *onceq.Job) error
+
 	mu       sync.Mutex
 	runs     int
 	calls    []apiCall
@@ -123,6 +126,8 @@ type worker struct {
 	stop context.CancelFunc
 	done chan struct{}
 	err  error // of Run, when done
+
+	ended sync.Once
 }
 
 // start lets a new process work.
@@ -158,6 +163,7 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 		defer close(k.done)
 		k.err = run.Run(ctx)
 	}()
+	w.Cleanup(k.end) // where the test gives up
 	w.mu.Lock()
 	w.all = append(w.all, k)
 	w.mu.Unlock()
@@ -166,7 +172,9 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 
 // end stops the worker, dead or alive, waits for it and closes what it has open. Where time is real nobody waits for the dead, who
 // go on in vain for a while.
-func (k *worker) end() {
+func (k *worker) end() { k.ended.Do(k.finish) }
+
+func (k *worker) finish() {
 	k.stop()
 	end := func() {
 		<-k.done
@@ -202,6 +210,9 @@ var errNotYet = errors.New("not yet")
 // handle is the user's: it works a while, and has its effect.
 func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 	w := k.w
+	if w.handler != nil {
+		return w.handler(ctx, k, j)
+	}
 	w.mu.Lock()
 	w.runs++
 	first := w.runs == 1
