@@ -77,8 +77,8 @@ func TestProgram(t *testing.T) {
 	require.Zero(t, schemas)
 }
 
-// lease is short, for PostgreSQL's clock is a real one.
-const lease = 500 * time.Millisecond
+// lease is short, for PostgreSQL's clock is a real one: it is what a test waits after a death.
+const lease = time.Second
 
 // shop is a rig with the storeman on PostgreSQL.
 type shop struct {
