@@ -65,6 +65,9 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTimeouts(client.Options().HTTPClient, c.LongPoll); err != nil {
+		return nil, err
+	}
 	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, visibility: c.Visibility}
 	b.limits = limits(b.fifo, c.LongPoll)
 	b.receives, b.leases, b.rest = b.clients(client)

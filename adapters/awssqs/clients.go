@@ -1,9 +1,12 @@
 package awssqs
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -24,6 +27,7 @@ func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 		o.HTTPClient = separate(o.HTTPClient)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 		common(o)
+		o.APIOptions = append(o.APIOptions, waitZero)
 	}
 	return sqs.New(o, unretried), sqs.New(o, unretried), sqs.New(o, common)
 }
@@ -53,6 +57,28 @@ func widen(t *http.Transport) {
 	if t.MaxIdleConns != 0 {
 		t.MaxIdleConns = max(t.MaxIdleConns, poolIdle)
 	}
+}
+
+// checkTimeouts refuses a client that would cut every poll off before its end.
+func checkTimeouts(c sqs.HTTPClient, longPoll time.Duration) error {
+	check := func(name string, d time.Duration) error {
+		if d > 0 && d <= longPoll {
+			return fmt.Errorf("awssqs: New: the HTTP client's %s, %v, is not above Options.LongPoll, %v: each poll of an empty queue would fail", name, d, longPoll)
+		}
+		return nil
+	}
+	headers := func(t *http.Transport) error { return check("ResponseHeaderTimeout", t.ResponseHeaderTimeout) }
+	switch c := c.(type) {
+	case *awshttp.BuildableClient:
+		d, _ := c.GetReadTimeout()
+		return cmp.Or(check("timeout", c.GetTimeout()), check("read timeout", d), headers(c.GetTransport()))
+	case *http.Client:
+		if t, ok := c.Transport.(*http.Transport); ok {
+			return cmp.Or(check("Timeout", c.Timeout), headers(t))
+		}
+		return check("Timeout", c.Timeout)
+	}
+	return nil
 }
 
 // Stats counts what a Broker has asked of SQS since it was made.

@@ -8,23 +8,24 @@ import (
 
 // What SQS itself allows; see the package comment for the sources.
 const (
-	maxBatch       = 10               // entries of one request
-	maxBytes       = 1 << 20          // bytes of one message, and of one request
-	maxAttributes  = 10               // message attributes
-	maxVisibility  = 12 * time.Hour   // one timeout, and a delivery's whole hold
-	maxDelay       = 15 * time.Minute // of a send, standard queues only
-	maxWait        = 20 * time.Second // of a long poll
-	maxName        = 256              // bytes of an attribute's name
-	maxGroup       = 128              // bytes of a group, and of a deduplication id
-	receiveSlack   = 10 * time.Second // what a poll may take beyond its wait
-	defaultTimeout = 30 * time.Second // SQS's default visibility timeout
-	second         = time.Second      // all of SQS's times are whole seconds
-	attemptTTL     = 5 * time.Minute  // how long a ReceiveRequestAttemptId is good
-	maxGrace       = maxWait + second // of Options.ReceiveGrace
-	maxCallTimeout = 5 * time.Minute  // of Options.CallTimeout
-	badBodyDelay   = 1 * time.Second  // until a damaged message is delivered again
-	poolPerHost    = 64               // idle connections of each client copy
-	poolIdle       = 2 * poolPerHost  // in all
+	maxBatch        = 10               // entries of one request
+	maxBytes        = 1 << 20          // bytes of one message, and of one request
+	maxAttributes   = 10               // message attributes
+	maxVisibility   = 12 * time.Hour   // one timeout, and a delivery's whole hold
+	maxDelay        = 15 * time.Minute // of a send, standard queues only
+	maxWait         = 20 * time.Second // of a long poll
+	maxName         = 256              // bytes of an attribute's name
+	maxGroup        = 128              // bytes of a group, and of a deduplication id
+	receiveSlack    = 10 * time.Second // what a poll may take beyond its wait
+	defaultTimeout  = 30 * time.Second // SQS's default visibility timeout
+	second          = time.Second      // all of SQS's times are whole seconds
+	attemptTTL      = 5 * time.Minute  // how long a ReceiveRequestAttemptId is good
+	maxGrace        = maxWait + second // of Options.ReceiveGrace
+	maxCallTimeout  = 5 * time.Minute  // of Options.CallTimeout
+	badBodyDelay    = 1 * time.Second  // until a damaged message is delivered again
+	giveBackTimeout = 2 * time.Second  // for giving a damaged message back
+	poolPerHost     = 64               // idle connections of each client copy
+	poolIdle        = 2 * poolPerHost  // in all
 )
 
 // Options set up a Broker. The zero value, and nil, mean the defaults.

@@ -1,10 +1,12 @@
 package awssqs_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
@@ -42,6 +44,31 @@ func TestNewRefuses(t *testing.T) {
 		b, err := awssqs.New(x.client, x.url, &x.o)
 		if b != nil || err == nil || !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%s was answered %v; want one that says %q", name, err, x.says)
+		}
+	}
+}
+
+// A client whose timeout ends each poll is a mistake that shows only while the queue is empty.
+func TestNewRefusesTimeouts(t *testing.T) {
+	const tooShort = 8 * time.Second
+	sdk := awshttp.NewBuildableClient()
+	headers := http.DefaultTransport.(*http.Transport).Clone()
+	headers.ResponseHeaderTimeout = tooShort
+	for name, hc := range map[string]sqs.HTTPClient{
+		"timeout":                      sdk.WithTimeout(tooShort),
+		"read timeout":                 sdk.WithReadTimeout(tooShort),
+		"ResponseHeaderTimeout":        sdk.WithTransportOptions(func(tr *http.Transport) { tr.ResponseHeaderTimeout = tooShort }),
+		"Timeout":                      &http.Client{Timeout: tooShort},
+		"Timeout, with a transport":    &http.Client{Timeout: tooShort, Transport: http.DefaultTransport},
+		"ResponseHeaderTimeout, plain": &http.Client{Transport: headers},
+	} {
+		c := newClient("http://localhost:1", func(o *sqs.Options) { o.HTTPClient = hc })
+		field, _, _ := strings.Cut(name, ",")
+		if _, err := awssqs.New(c, stubURL, nil); err == nil || !strings.Contains(err.Error(), "HTTP client's "+field+",") {
+			t.Errorf("a %s of %v was answered: %v", name, tooShort, err)
+		}
+		if _, err := awssqs.New(c, stubURL, &awssqs.Options{LongPoll: tooShort - time.Second}); err != nil {
+			t.Errorf("a %s of %v with a shorter poll was answered: %v", name, tooShort, err)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 	}
 	p := b.poll(ctx, o.Wait+receiveSlack)
 	started := time.Now()
-	out, err := b.receives.ReceiveMessage(p.ctx, in, waitZero)
+	out, err := b.receives.ReceiveMessage(p.ctx, in)
 	answered := time.Now()
 	silent := p.end()
 	if err != nil {
@@ -147,32 +147,33 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	if len(in) == 0 {
 		return nil
 	}
-	block := make([]broker.Message, len(in))
 	ms := make([]*broker.Message, 0, len(in))
 	var left []broker.Hold
 	var groups map[string]bool // that wait for a damaged message
 	for i := range in {
-		m, sound := &block[i], intact(&in[i])
-		m.Group = in[i].Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
-		if !sound || b.fifo && groups[m.Group] {
+		sound, group := intact(&in[i]), in[i].Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
+		if !sound || b.fifo && groups[group] {
 			if !sound {
 				b.counts.damaged.Add(1)
 				if groups == nil {
 					groups = make(map[string]bool)
 				}
-				groups[m.Group] = true
+				groups[group] = true
 			}
 			left = append(left, broker.Hold{Receipt: broker.Receipt(deref(in[i].ReceiptHandle)), For: badBodyDelay})
 			continue
 		}
-		m.Deadline = deadline
+		// Each by itself: a long job must not keep the bodies of its nine neighbours.
+		m := &broker.Message{Group: group, Deadline: deadline}
 		b.read(m, &in[i])
 		ms = append(ms, m)
 	}
 	b.counts.received.Add(int64(len(ms)))
 	if len(left) > 0 {
-		// A courtesy: what cannot be given back comes again at its timeout.
-		_ = b.Nack(context.WithoutCancel(ctx), left)
+		// A courtesy: what cannot be given back comes again at its timeout. The sound ones must not wait for it long.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+		defer cancel()
+		_ = b.Nack(ctx, left)
 	}
 	return ms
 }
@@ -216,15 +217,13 @@ func (z zeroWait) Serialize(s smithy.ShapeSerializer) {
 	s.CloseStruct()
 }
 
-// waitZero puts zeroWait in place of the request, just before it is written.
-func waitZero(o *sqs.Options) {
-	o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
-		return s.Serialize.Add(middleware.SerializeMiddlewareFunc("onceqZeroWait",
-			func(ctx context.Context, in middleware.SerializeInput, next middleware.SerializeHandler) (middleware.SerializeOutput, middleware.Metadata, error) {
-				if r, ok := in.Parameters.(*sqs.ReceiveMessageInput); ok && r.WaitTimeSeconds == 0 {
-					in.Parameters = zeroWait{r}
-				}
-				return next.HandleSerialize(ctx, in)
-			}), middleware.Before)
-	})
+// waitZero puts zeroWait in place of a receive's request, just before it is written.
+func waitZero(s *middleware.Stack) error {
+	return s.Serialize.Add(middleware.SerializeMiddlewareFunc("onceqZeroWait",
+		func(ctx context.Context, in middleware.SerializeInput, next middleware.SerializeHandler) (middleware.SerializeOutput, middleware.Metadata, error) {
+			if r, ok := in.Parameters.(*sqs.ReceiveMessageInput); ok && r.WaitTimeSeconds == 0 {
+				in.Parameters = zeroWait{r}
+			}
+			return next.HandleSerialize(ctx, in)
+		}), middleware.Before)
 }
