@@ -259,6 +259,33 @@ func TestListOfAQueueThatCannotHold(t *testing.T) {
 	})
 }
 
+// hasty is a queue whose receives do not wait.
+type hasty struct {
+	broker.Broker
+	receives *int
+}
+
+func (h hasty) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	*h.receives++
+	o.Wait = 0
+	return h.Broker.Receive(ctx, o)
+}
+
+// One empty answer is not an empty queue, and a broker that does not wait is not asked without a pause.
+func TestListOfAHastyQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, membroker.Memory, nil)
+		n := 0
+		r.dlq = open(t, hasty{r.dead, &n}, nil)
+		r.put(letterOf("a", 1), letterOf("b", 2, func(o *broker.Outgoing) { o.Delay = 2 * time.Second }))
+		began := time.Now()
+		es, err := r.list(dlq.Filter{})
+		if took := time.Since(began); err != nil || len(es) != 2 || took < 5*time.Second || took > 6*time.Second || n > 50 {
+			t.Errorf("%d entries, %v, after %v and %d receives", len(es), err, took, n)
+		}
+	})
+}
+
 func TestGet(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(15)

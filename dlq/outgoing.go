@@ -13,8 +13,8 @@ import (
 // Reasons for which a letter is not sent.
 var (
 	errNoFence   = errors.New("no claim was won for it (fence 0), so it would be refused again: give it another key with Edit")
-	errNoMeta    = errors.New("Edit took its metadata away")
-	errNoKey     = errors.New("Edit left it neither Key nor ID")
+	errNoMeta    = errors.New("its metadata was taken away by Edit")
+	errNoKey     = errors.New("it was left neither Key nor ID by Edit")
 	errSameJob   = errors.New("this replay has sent the job already, and it failed again, or had failed before: run it again")
 	errCopyStays = errors.New("a copy of a letter that was not sent")
 )

@@ -169,7 +169,12 @@ func TestReplayDryRun(t *testing.T) {
 		})
 		rep := r.mustReplay(dlq.ReplayOptions{
 			DryRun: true, Canary: 1, PerSecond: 0.001, Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Dead.Class != "timeout" }},
-			Each: func(s dlq.Step) { steps = append(steps, s.Entry.Ref().Key+" "+s.Fate.String()) },
+			Each: func(s dlq.Step) {
+				steps = append(steps, s.Entry.Ref().Key+" "+s.Fate.String())
+				if s.Entry.Message.Body[0] != 'b' || len(s.Entry.Message.Attributes) > 0 {
+					t.Errorf("Edit changed the letter itself: %s %v", s.Entry.Message.Body, s.Entry.Message.Attributes)
+				}
+			},
 			Edit: func(o *broker.Outgoing) error {
 				o.Body[0], o.Attributes["x"] = 'X', "y"
 				o.Meta.Type = o.Meta.Type + ""
@@ -218,7 +223,7 @@ func TestReplayEdit(t *testing.T) {
 		for _, s := range rep.Skipped {
 			reasons[s.Ref.Key] = s.Reason
 		}
-		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "took its metadata", "nokey": "neither Key nor ID", "none": "fence 0"} {
+		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "fence 0"} {
 			if !strings.Contains(reasons[key], want) {
 				t.Errorf("%s: %q, want %q", key, reasons[key], want)
 			}
@@ -241,6 +246,22 @@ func TestReplayOfLettersWithoutAStore(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 0, func(o *broker.Outgoing) { o.Meta.Dead.Class, o.Meta.Dead.Attempts = "permanent", 10 }))
 		r.report(r.mustReplay(dlq.ReplayOptions{}), 1, 1)
+	})
+}
+
+// Two refused messages without an id may be two jobs, however alike they are; two letters of one job are copies.
+func TestReplayOfRefusedLetters(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		nobody := func(o *broker.Outgoing) { o.Meta.ID, o.Meta.Key = "", "" }
+		r.put(letterOf("a", 0, nobody), letterOf("a", 0, nobody), letterOf("b", 0), letterOf("b", 0))
+		n := 0
+		rep := r.mustReplay(dlq.ReplayOptions{Edit: func(o *broker.Outgoing) error {
+			n++
+			o.Meta.Key = fmt.Sprint("new-", n)
+			return nil
+		}})
+		r.report(rep, 4, 3, 1)
+		r.depths(0, 3)
 	})
 }
 

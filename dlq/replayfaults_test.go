@@ -203,6 +203,42 @@ func TestReplayAcksWhatComesAgain(t *testing.T) {
 	})
 }
 
+// An ack that came too late is told: the letter was sent, and is still there.
+func TestReplayTellsOfLateAcks(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.puts(2)
+		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Ack {
+				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired}}
+			}
+			return membroker.Fault{}
+		})
+		rep := r.mustReplay(dlq.ReplayOptions{Filter: dlq.Filter{Max: 1}})
+		r.dead.SetFault(nil)
+		if rep.Replayed != 1 || rep.Unacked != 1 || rep.Failed != nil {
+			t.Errorf("%v", rep)
+		}
+	})
+}
+
+// A replay may last longer than the broker lets a letter be held: what it cannot hold comes again, and is not sent twice.
+func TestReplayOutlastsTheLongestHold(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		const n = 30
+		r.put(letterOf("stays", 99))
+		r.puts(n)
+		rep := r.mustReplay(dlq.ReplayOptions{
+			PerSecond: 1.0 / 1800, // 15 hours
+			Filter:    dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "stays" }},
+		})
+		r.report(rep, n+1, n, 0, 0, 0, 1)
+		r.depths(1, n)
+		if got := keys(r.drain(r.queue)); len(slices.Compact(got)) != n {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // What others hold is told, where the broker knows.
 func TestReplayTellsOfLettersElsewhere(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
