@@ -7,12 +7,15 @@
 // "interrupted", and an operator who looks into the mail server's log decides. Its Message-ID is the job's EffectKey, so
 // that it can be found there. Where the provider takes an idempotency key, nobody needs to decide: see the last scene.
 //
+// Under Park a plain error is the handler's word that nothing has happened: only what the server itself refuses may end in one.
+//
 //	go run ./examples/email
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -32,20 +35,27 @@ type mail struct{ To, Subject string }
 // mails are what is sent; the first one twice, as a producer does that saw no answer.
 var mails = []mail{
 	{"ann@example.com", "welcome"},
-	{"bob@example.com", "invoice"},  // its connection dies after the server took it
-	{"cem@example.com", "reminder"}, // its connection dies before
+	{"bob@example.com", "invoice"},  // its connection is reset after the server took it
+	{"cem@example.com", "reminder"}, // the server goes silent before it takes it
+	{"dan@example.com", "ticket"},   // the server says: not now
 	{"ann@example.com", "welcome"},
 }
 
 // sender is the handler: the whole of the program's own work.
 func sender(s *server) onceq.Handler {
 	return onceq.JSON(func(ctx context.Context, j *onceq.Job, m mail) error {
-		return s.send(ctx, j.EffectKey("mail"), m)
+		err := s.send(ctx, j.EffectKey("mail"), m)
+		_, refused := errors.AsType[*refusal](err)
+		if err == nil || refused || ctx.Err() != nil {
+			// Sent; or not sent, and tried again; or cut off by the job's Timeout or a deploy, which parks it.
+			return err
+		}
+		// Sent or not? A panic says that this cannot be told. It parks the job under Park, and is an error under Rerun.
+		panic(err)
 	})
 }
 
-// cutOff is how long a mail server may take. What it did until then is unknown: under Park the job is parked. An
-// error that the server answers is another thing: nothing was sent, and the job is tried again.
+// cutOff is how long a mail server may take.
 const cutOff = 50 * time.Millisecond
 
 // scene sends the mails, and lets the operator decide what is left.

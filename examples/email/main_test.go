@@ -23,7 +23,7 @@ func TestProgram(t *testing.T) {
 		var out strings.Builder
 		rerun, park, keyed := run(t.Context(), &out)
 		for _, s := range []*server{park, keyed} {
-			for _, subject := range []string{"welcome", "invoice", "reminder"} {
+			for _, subject := range []string{"welcome", "invoice", "reminder", "ticket"} {
 				require.Equal(t, 1, s.count(subject), "%s\n%s", subject, &out)
 			}
 		}
@@ -117,6 +117,33 @@ func TestKilledAfterTheMail(t *testing.T) {
 					require.Equal(t, 1, operator(t.Context(), io.Discard, rig.Queue, rig.DeadLetters, rig.Store, s))
 					require.Equal(t, "already-done", rig.Deliver().Outcome, "what the operator has marked done is done")
 					require.Equal(t, want, s.count("welcome"))
+				}
+			})
+		})
+	}
+}
+
+// What the server does with the first try, and what becomes of the job under Park: only a refusal is tried again.
+func TestUnknown(t *testing.T) {
+	for fault, want := range map[string]struct {
+		outcome string
+		sent    int
+	}{"refuses": {"retried", 0}, "reset": {"parked", 1}, "silent": {"parked", 0}} {
+		t.Run(fault, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(false)
+				s.faults["welcome"] = fault
+				rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+					Handler:  sender(s),
+					Defaults: onceq.JobOptions{Interrupted: dedupe.Park, Timeout: time.Minute},
+				}})
+				rig.Send(broker.Outgoing{Body: []byte(`{"Subject": "welcome"}`), Meta: &broker.Meta{Key: "w"}})
+				require.Equal(t, want.outcome, rig.Deliver().Outcome)
+				deliverAll(t, rig)
+				if fault == "refuses" {
+					require.Equal(t, 1, s.count("welcome"))
+				} else {
+					require.Equal(t, want.sent, s.count("welcome"))
 				}
 			})
 		})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -24,21 +25,30 @@ type server struct {
 type entry struct{ id, subject string }
 
 func newServer(keyed bool) *server {
-	return &server{keyed: keyed, faults: map[string]string{"invoice": "after", "reminder": "before"}}
+	return &server{keyed: keyed, faults: map[string]string{"invoice": "reset", "reminder": "silent", "ticket": "refuses"}}
 }
 
-// send hands a mail over. Where the connection dies nothing comes until ctx ends: the caller cannot tell whether
-// before or after.
+// refusal is what the server itself answers: the mail was not taken.
+type refusal struct{ reply string }
+
+func (r *refusal) Error() string { return "the mail server answered " + r.reply }
+
+// send hands a mail over. When no answer comes the caller cannot tell whether the mail was taken.
 func (s *server) send(ctx context.Context, id string, m mail) error {
 	s.mu.Lock()
 	fault := s.faults[m.Subject]
 	delete(s.faults, m.Subject)
 	known := s.keyed && slices.ContainsFunc(s.log, func(e entry) bool { return e.id == id })
-	if fault != "before" && !known {
+	if (fault == "" || fault == "reset") && !known {
 		s.log = append(s.log, entry{id, m.Subject})
 	}
 	s.mu.Unlock()
-	if fault != "" {
+	switch fault {
+	case "refuses":
+		return &refusal{"451 try again later"}
+	case "reset":
+		return errors.New("connection reset by peer")
+	case "silent":
 		<-ctx.Done()
 		return fmt.Errorf("no answer from the mail server: %w", ctx.Err())
 	}
@@ -66,7 +76,7 @@ func (s *server) count(subject string) (n int) {
 
 func (s *server) report(out io.Writer) {
 	var counts []string
-	for _, subject := range []string{"welcome", "invoice", "reminder"} {
+	for _, subject := range []string{"welcome", "invoice", "reminder", "ticket"} {
 		c := fmt.Sprintf("%s %d", subject, s.count(subject))
 		if s.count(subject) > 1 {
 			c += " (TWICE!)"
