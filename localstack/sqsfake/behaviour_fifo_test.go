@@ -1,6 +1,8 @@
 package sqsfake_test
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -153,7 +155,8 @@ var fifoBehaviours = []behaviour{
 		},
 	},
 	{
-		name: "FIFO: groups take turns after a timeout of 0", ref: "snapshot test_fifo_receive_message_with_zero_visibility_timeout",
+		name: "FIFO: groups take turns after a timeout of 0", ref: "snapshot test_fifo_receive_message_with_zero_visibility_timeout; not promised",
+		ours: true,
 		run: func(r *rig) {
 			q := r.queue("q.fifo", "VisibilityTimeout", "0")
 			r.sendTo(q, "g1", "g1-m1")
@@ -211,7 +214,9 @@ var fifoBehaviours = []behaviour{
 			got := r.receiveN(q, 2)
 			r.wantBodies(got, "1", "2")
 			r.wantCode(r.change(q, got[0], 0), "")
-			r.wantBodies(r.receiveN(q, 10), "3", "1") // 2 is in flight: that does not hold back 1
+			again := r.receiveN(q, 10) // 2 is in flight: that does not hold back 1
+			slices.SortFunc(again, func(a, b types.Message) int { return strings.Compare(*a.Body, *b.Body) })
+			r.wantBodies(again, "1", "3")
 		},
 	},
 	{

@@ -313,7 +313,7 @@ var queueBehaviours = []behaviour{
 		run: func(r *rig) {
 			q := r.queue("q.fifo")
 			err := r.setAttributes(q, "FifoThroughputLimit", "perMessageGroupId")
-			if code := codeOf(err); code != codeAttrValue && code != codeParameter {
+			if code := codeOf(err); code != codeAttrValue && code != codeParameter { // AWS documents no code
 				r.Fatalf("alone: %v", err)
 			}
 			r.wantCode(r.setAttributes(q, "FifoThroughputLimit", "perMessageGroupId", "DeduplicationScope", "messageGroup"), "")

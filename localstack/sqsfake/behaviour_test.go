@@ -94,9 +94,7 @@ func TestBehaviourElsewhere(t *testing.T) {
 	if warm != "" {
 		t.Fatal(warm)
 	}
-	known := map[string]bool{}
 	for name, d := range differences[kind] {
-		known[name] = true
 		if !slices.ContainsFunc(behaviours(), func(b behaviour) bool { return b.name == name && !b.ours }) {
 			t.Errorf("the difference %q of %s is of no behaviour (%s)", name, kind, d.does)
 		}
@@ -108,16 +106,65 @@ func TestBehaviourElsewhere(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			failure := try(t.Context(), b, rig{api: api, prefix: fmt.Sprintf("%s-%d-", run, i)})
-			d := differences[kind][b.name]
-			switch {
-			case failure != "" && !known[b.name]:
+			d, known := differences[kind][b.name]
+			switch verdict(failure, known, d.sometimes) {
+			case newDifference:
 				t.Errorf("differs from AWS (%s): %s", b.ref, failure)
-			case failure == "" && known[b.name] && !d.sometimes:
+			case noDifference:
 				t.Errorf("does as AWS does (%s) now: take it from the list, which says that it %s", b.ref, d.does)
-			case failure != "":
+			case knownDifference:
 				t.Logf("known: %s; AWS is right by %s: %s", d.does, b.ref, firstLine(failure))
+			case asExpected:
 			}
 		})
+	}
+}
+
+type finding uint8
+
+const (
+	asExpected      finding = iota
+	newDifference           // a red one: it is not in the list
+	noDifference            // a red one: it is in the list for nothing
+	knownDifference         // it is in the list
+)
+
+func verdict(failure string, known, sometimes bool) finding {
+	switch {
+	case failure != "" && known:
+		return knownDifference
+	case failure != "":
+		return newDifference
+	case known && !sometimes:
+		return noDifference
+	default:
+		return asExpected
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		failure          string
+		known, sometimes bool
+		want             finding
+	}{
+		{"", false, false, asExpected},
+		{"x", false, false, newDifference},
+		{"x", true, false, knownDifference},
+		{"x", true, true, knownDifference},
+		{"", true, false, noDifference},
+		{"", true, true, asExpected},
+	} {
+		if got := verdict(c.failure, c.known, c.sometimes); got != c.want {
+			t.Errorf("verdict(%q, %v, %v) = %d, want %d", c.failure, c.known, c.sometimes, got, c.want)
+		}
+	}
+	failing := behaviour{run: func(r *rig) { r.wantCode(nil, "Some") }}
+	if got := try(t.Context(), failing, rig{}); !strings.Contains(got, `want "Some"`) {
+		t.Errorf("a behaviour that fails says %q", got)
+	}
+	if got := try(t.Context(), behaviour{run: func(*rig) {}}, rig{}); got != "" {
+		t.Errorf("one that does not fail says %q", got)
 	}
 }
 
@@ -125,14 +172,3 @@ func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
 }
-
-// difference is what another server does where AWS does something else.
-type difference struct {
-	does string
-	// sometimes: it depends on the moment.
-	sometimes bool
-}
-
-// differences of the servers that we know, each against AWS's documentation or recordings,
-// which the behaviour names; it is always the server that is wrong.
-var differences = map[string]map[string]difference{}

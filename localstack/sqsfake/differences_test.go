@@ -1,0 +1,118 @@
+package sqsfake_test
+
+// difference is what another server does where AWS does something else.
+type difference struct {
+	does string
+	// sometimes: it depends on the moment.
+	sometimes bool
+}
+
+func does(what string) difference { return difference{does: what} }
+
+// differences of the servers that we know. The behaviour of the same name says by what AWS
+// is known to do otherwise; it is always the server below that is wrong.
+var differences = map[string]map[string]difference{
+	"localstack": {
+		// 4.14.0
+		"a move task starts from a dead-letter queue only": {
+			does: "answers an internal error while other queues come and go", sometimes: true,
+		},
+		"an extension after the timeout answers OK and hides nothing": {
+			does: "hides the message within about a second after the timeout", sometimes: true,
+		},
+		"43,200 seconds is the longest timeout":                             does("accepts more"),
+		"43,200 seconds is the longest timeout of a receive":                does("accepts more"),
+		"12 hours in total: more is refused, not shortened":                 does("accepts more"),
+		"900 seconds is the longest delay":                                  does("accepts more"),
+		"500 messages a second is the fastest move":                         does("accepts more"),
+		"a message has ten attributes at most":                              does("accepts more"),
+		"attributes have their limits":                                      does("accepts every number"),
+		"another system attribute is refused":                               does("accepts it"),
+		"extending a deleted message in a batch fails by another code":      does("answers InvalidParameterValueException"),
+		"FIFO: deleting after the timeout fails in a batch by another code": does("answers InvalidParameterValueException"),
+		"a batch is answered by entry":                                      does("says that the sender is not at fault"),
+		"FIFO: a duplicate is answered like the first and delivered once":   does("answers another sequence number"),
+		"FIFO: a message in flight holds back those behind it":              does("delivers them when an earlier one is shown again"),
+		"FIFO: later messages shown again wait for the first":               does("delivers them while the first is in flight"),
+		"FIFO: a receive attempt id brings the same again":                  does("passes over the id"),
+		"FIFO: deleting with the handle of an earlier receive fails":        does("deletes the message"),
+		"a dead-letter queue is named by an ARN":                            does("accepts anything"),
+		"a dead-letter queue is of the same type":                           does("accepts another type"),
+		"the dead-letter queue must exist":                                  does("accepts a queue that does not exist"),
+		"a dead-letter queue may refuse its sources":                        does("passes over the policy"),
+		"a dead-letter queue may name its sources":                          does("passes over the policy"),
+		"a move task brings dead letters back, as new messages":             does("keeps the receive count and the source"),
+		"a move task's queues exist":                                        does("answers what is no ARN with an internal error"),
+		"a queue is purged once in 60 seconds":                              does("purges again, unless told otherwise"),
+		"a queue of a deleted one's name has to wait":                       does("creates it at once, unless told otherwise"),
+		"high throughput wants both of its attributes":                      does("accepts one alone"),
+		"one kind of encryption at a time":                                  does("accepts both"),
+	},
+	"elasticmq": {
+		// 1.7.1. It names errors by their shapes, where AWS and its SDKs go by the codes of
+		// the Query protocol, and has one shape for most of them.
+		"an extension after the timeout answers OK and hides nothing":       does("hides the message"),
+		"an extension long after the timeout answers OK and hides nothing":  does("hides the message"),
+		"43,200 seconds is the longest timeout":                             does("accepts more"),
+		"43,200 seconds is the longest timeout of a receive":                does("accepts more"),
+		"12 hours in total: more is refused, not shortened":                 does("accepts more"),
+		"500 messages a second is the fastest move":                         does("accepts more"),
+		"attributes have their limits":                                      does("accepts every number"),
+		"an unknown attribute is refused":                                   does("accepts it"),
+		"another system attribute is refused":                               does("accepts it"),
+		"the trace header is a system attribute, and the only one":          does("answers no checksum"),
+		"a queue may take smaller messages only":                            does("does not know MaximumMessageSize"),
+		"all attributes of a standard queue":                                does("does not know MaximumMessageSize"),
+		"all attributes of a FIFO queue":                                    does("does not know all of them"),
+		"a FIFO queue's own attributes are not a standard queue's":          does("accepts them"),
+		"high throughput wants both of its attributes":                      does("does not know them"),
+		"one kind of encryption at a time":                                  does("knows no encryption"),
+		"permissions make a policy":                                         does("keeps no policy"),
+		"queues are listed by prefix, in pages":                             does("lists all at once"),
+		"1 MiB is the largest message, attributes included":                 does("does not count the attributes"),
+		"1 MiB is the largest batch":                                        does("answers InvalidAttributeValue"),
+		"a receive gets the attributes that it names":                       does("knows no prefixes"),
+		"attribute names and types have their alphabet":                     does("accepts every name"),
+		"a message has ten attributes at most":                              does("answers InvalidAttributeValue"),
+		"an empty attribute is refused":                                     does("answers InvalidAttributeValue"),
+		"an empty body is refused":                                          does("answers InvalidAttributeValue"),
+		"characters that XML cannot hold are refused":                       does("answers InvalidAttributeValue"),
+		"a batch is answered by entry":                                      does("answers InvalidAttributeValue"),
+		"a batch has ten entries at most":                                   does("answers the shape's name"),
+		"the ids of a batch are distinct":                                   does("answers the shape's name"),
+		"the ids of a batch have their alphabet and length":                 does("accepts every id"),
+		"an empty batch is refused":                                         does("accepts it"),
+		"a receive asks for 10 messages at most":                            does("answers InvalidAttributeValue"),
+		"a receive waits 20 seconds at most":                                does("answers InvalidAttributeValue"),
+		"creating a queue with another attribute fails":                     does("answers the shape's name"),
+		"a queue that does not exist has its own error":                     does("answers the shape's name"),
+		"a deleted queue does not exist":                                    does("answers the shape's name"),
+		"a queue's name has its alphabet and length":                        does("answers InvalidAttributeName"),
+		"a name in .fifo wants the attribute":                               does("answers InvalidAttributeName"),
+		"a queue is purged once in 60 seconds":                              does("purges again"),
+		"a queue of a deleted one's name has to wait":                       does("creates it at once"),
+		"deleting twice works":                                              does("answers ReceiptHandleIsInvalid"),
+		"extending a deleted message fails":                                 does("answers ReceiptHandleIsInvalid"),
+		"FIFO: deleting after the timeout fails":                            does("deletes the message"),
+		"FIFO: deleting after the timeout fails in a batch by another code": does("deletes the message"),
+		"FIFO: deleting with the handle of an earlier receive fails":        does("answers ReceiptHandleIsInvalid"),
+		"FIFO: a batch without a group is refused whole":                    does("accepts it"),
+		"FIFO: a batch without a deduplication id is refused whole":         does("accepts it"),
+		"FIFO: a receive attempt id brings the same again":                  does("brings other receipt handles"),
+		"FIFO: duplicates by group, where the queue says so":                does("knows one scope"),
+		"FIFO: sequence numbers rise":                                       does("counts from 1, without the 20 digits"),
+		"FIFO: the group goes on after a dead letter":                       does("delivers nothing in the receive that redrives"),
+		"a dead-letter queue is named by an ARN":                            does("answers that the queue does not exist"),
+		"the dead-letter queue must exist":                                  does("answers QueueDoesNotExist"),
+		"a dead-letter queue is of the same type":                           does("accepts another type"),
+		"a dead-letter queue may refuse its sources":                        does("knows no RedriveAllowPolicy"),
+		"a dead-letter queue may name its sources":                          does("knows no RedriveAllowPolicy"),
+		"an empty redrive policy ends it":                                   does("refuses it"),
+		"maxReceiveCount is 1 to 1000, a number or a text":                  does("answers InvalidAttributeValue"),
+		"a move task brings dead letters back, as new messages":             does("tells the handle of an ended task"),
+		"a move task's queues exist":                                        does("answers QueueDoesNotExist"),
+		"a move task starts from a dead-letter queue only":                  does("starts it, and answers nothing for 20 s"),
+		"a move task has a rate, and is cancelled":                          does("answers UnsupportedOperation for a second one"),
+		"a cancel wants the handle of a task":                               does("answers ResourceNotFoundException"),
+	},
+}
