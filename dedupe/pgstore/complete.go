@@ -52,7 +52,7 @@ type SQLExecer interface {
 // CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
 // that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
-	return s.complete(ctx, "CompleteTx", job, result, func() error { return checkTx(tx) }, func(args []any) (int64, error) {
+	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(args []any) (int64, error) {
 		tag, err := tx.Exec(ctx, s.sql.finish, args...)
 		return tag.RowsAffected(), err
 	})
@@ -60,7 +60,7 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 
 // CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for PostgreSQL.
 func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned, result any) error {
-	return s.complete(ctx, "CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(args []any) (int64, error) {
+	return s.complete("CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(args []any) (int64, error) {
 		res, err := tx.ExecContext(ctx, s.sql.finish, args...)
 		if err != nil {
 			return 0, err
@@ -69,7 +69,7 @@ func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned,
 	})
 }
 
-func (s *Store) complete(ctx context.Context, call string, job dedupe.Owned, result any, check func() error, exec func(args []any) (int64, error)) error {
+func (s *Store) complete(call string, job dedupe.Owned, result any, check func() error, exec func(args []any) (int64, error)) error {
 	if job == nil {
 		return fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
 	}

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +61,7 @@ func (p *pipeline) run(ctx context.Context, db DB) error {
 	})
 	err := db.SendBatch(ctx, &p.b).Close()
 	if err == nil && p.uncommitted {
-		err = fmt.Errorf("COMMIT was not answered")
+		err = errors.New("COMMIT was not answered")
 	}
 	return err
 }

@@ -84,8 +84,8 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	if err := s.ready(ctx, 0); err != nil {
 		return nil, err
 	}
-	if q.Scope != "" && (dedupe.Key{Scope: q.Scope, Key: "any"}).Validate() != nil {
-		return nil, nil // no key has such a scope
+	if !possible(q.Scope) {
+		return nil, nil
 	}
 	var where strings.Builder
 	var args []any
@@ -133,6 +133,11 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	return page, nil
 }
 
+// possible tells whether there can be a key of the scope; empty selects all.
+func possible(scope string) bool {
+	return scope == "" || (dedupe.Key{Scope: scope, Key: "any"}).Validate() == nil
+}
+
 // addPrefix compares byte by byte. What is not text, such as half a character, can only be compared as bytes; the rest
 // narrows what is searched in the index.
 func addPrefix(add func(string, ...any), prefix string) {
@@ -160,15 +165,13 @@ func follower(s string) string {
 	for s != "" {
 		r, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]
-		switch {
-		case r == utf8.MaxRune:
-			continue
-		case r == 0xd7ff: // the surrogates behind it are no characters
-			r = 0xe000
+		switch r {
+		case utf8.MaxRune: // none is above it
+		case 0xd7ff: // the surrogates behind it are no characters
+			return s + "\ue000"
 		default:
-			r++
+			return s + string(r+1)
 		}
-		return s + string(r)
 	}
 	return ""
 }
