@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,22 +16,57 @@ import (
 	"github.com/onceq/onceq/localstack"
 )
 
+// inserting opens a transaction that has inserted a record under key, and keeps it open: a claim of that key waits.
+func inserting(t *testing.T, s *Store, pool *pgxpool.Pool, key string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	insert := `INSERT INTO ` + s.sql.table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error,
+		created, claimed_at, updated) VALUES ('orders', $1, 'claimed', 1, gen_random_uuid(), 1, false, 'rerun', '', '', '', '', '', now(), now(), now())`
+	if _, err := tx.Exec(t.Context(), insert, key); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// TestCancelled: the caller gives up in the middle of a claim. Nobody goes on waiting for it on the server, and the same
+// claim again wins.
+func TestCancelled(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, newTable())
+	blocker := inserting(t, s, pool, "m")
+	qs := []dedupe.ClaimRequest{request("a"), request("m"), request("z")}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { _, err = s.Claim(ctx, qs) })
+	until(t, "the wait of the claim", func() bool { return waiting(t, pool) == 1 })
+	cancel()
+	wg.Wait()
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "outcome is unknown") {
+		t.Errorf("the claim was answered %v; want the context's error, and that the outcome is unknown", err)
+	}
+	until(t, "the end of the wait on the server", func() bool { return waiting(t, pool) == 0 })
+	blocker.Rollback(t.Context())
+	for i, c := range claimAll(t, s, qs...) {
+		if c.Outcome != dedupe.Won || !c.Fresh {
+			t.Errorf("claim %d repeated: %+v", i, c)
+		}
+	}
+}
+
 // TestBackendKilled: the server's process dies in the middle of a claim. The answer is an error, and the same claim again wins.
 func TestBackendKilled(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
-	blocker, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blocker.Rollback(context.Background())
-	insert := `INSERT INTO ` + s.sql.table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error,
-		created, claimed_at, updated) VALUES ('orders', 'm', 'claimed', 1, gen_random_uuid(), 1, false, 'rerun', '', '', '', '', '', now(), now(), now())`
-	if _, err := blocker.Exec(t.Context(), insert); err != nil {
-		t.Fatal(err)
-	}
+	blocker := inserting(t, s, pool, "m")
 	qs := []dedupe.ClaimRequest{request("a"), request("m"), request("z")}
 	var cs []dedupe.Claim
+	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() { cs, err = s.Claim(t.Context(), qs) })
 	until(t, "the wait of the claim", func() bool { return waiting(t, pool) == 1 })

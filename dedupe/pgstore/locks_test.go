@@ -424,7 +424,7 @@ func TestJoinedSettlementGivesUp(t *testing.T) {
 	s := newStore(t, pool, newTable())
 	l := claimOne(t, s, request("k"))
 	tx := completing(t, s, pool, l)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
 	as, err := s.Settle(ctx, []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Released, Joined: true}})
 	if err != nil || !errors.Is(as[0].Err, dedupe.ErrBusy) || errors.Is(as[0].Err, dedupe.ErrLeaseLost) {
