@@ -48,7 +48,7 @@ var changeRead = `WITH given AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
 	WHERE t.fence = g.was_fence AND t.token = g.was_token AND t.status = g.was_status
 		AND t.updated = g.was_updated AND t.lease_until IS NOT DISTINCT FROM g.was_lease
-	FOR UPDATE OF t SKIP LOCKED
+	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, started = g.started IS TRUE,
 	fence = CASE WHEN g.rises THEN greatest(nextval('{fence}'), t.fence + 1) ELSE t.fence END,

@@ -104,6 +104,33 @@ func TestOpenTransactionStallsNobody(t *testing.T) {
 	}
 }
 
+// TestReferenced: a table of the user's may refer to the records; a row that is being inserted there holds the
+// record's key, not the record.
+func TestReferenced(t *testing.T) {
+	pool := openPool(t, impatient)
+	s := newStore(t, pool, newTable())
+	l := claimOne(t, s, request("k"))
+	exec(t, pool, "CREATE TABLE lines (scope text, key text, FOREIGN KEY (scope, key) REFERENCES "+s.sql.table+")")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "INSERT INTO lines VALUES ('orders', 'k')"); err != nil {
+		t.Fatal(err)
+	}
+	rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Minute}})
+	if err != nil || rs[0].Err != nil {
+		t.Errorf("a renewal: %+v, %v", rs, err)
+	}
+	as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Released, Joined: true}})
+	if err != nil || as[0].Err != nil {
+		t.Errorf("a joined settlement: %+v, %v", as, err)
+	}
+	l = claimOne(t, s, request("k"))
+	settleOne(t, s, l, dedupe.Done)
+}
+
 // TestParkedAndLocked: a parked job whose owner completes it after all is in progress for a letter that would reopen it.
 func TestParkedAndLocked(t *testing.T) {
 	pool := openPool(t, impatient)

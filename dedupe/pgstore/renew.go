@@ -21,7 +21,7 @@ const renewOwn = `WITH given AS MATERIALIZED (
 ), locked AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
 	WHERE t.token = g.token AND t.status = 'claimed'
-	FOR UPDATE OF t SKIP LOCKED
+	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at + g.ttl * interval '1 microsecond'), updated = g.at,
 	started = t.started OR g.started IS TRUE, state = coalesce(g.state, t.state)

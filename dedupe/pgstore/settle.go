@@ -19,7 +19,7 @@ const settleOwn = `WITH given AS MATERIALIZED (
 ), locked AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
 	WHERE t.token = g.token AND (t.status = 'claimed' OR t.status = 'parked' AND g.status <> 'parked')
-	FOR UPDATE OF t SKIP LOCKED
+	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
 	finished = CASE WHEN g.status <> 'released' THEN g.at END,
@@ -34,7 +34,7 @@ FROM locked g WHERE t.scope = g.scope AND t.key = g.key
 RETURNING g.ord`
 
 // lockRow waits for the row, and so for the transaction that holds it.
-const lockRow = `SELECT FROM {table} t WHERE t.scope = $1 AND t.key = $2 FOR UPDATE OF t`
+const lockRow = `SELECT FROM {table} t WHERE t.scope = $1 AND t.key = $2 FOR NO KEY UPDATE OF t`
 
 // patience bounds the wait on the server, so that it is not the client that gives up: that would cost the connection.
 const patience = `SELECT set_config('lock_timeout', $1, true)`
