@@ -114,7 +114,7 @@ func scene(ctx context.Context, out io.Writer, db *sql.DB, update string) (piece
 
 func main() {
 	dir := must(os.MkdirTemp("", "inventory"))
-	defer os.RemoveAll(dir)
+	defer func() { check(os.RemoveAll(dir)) }()
 	run(context.Background(), os.Stdout, func(name string) *sql.DB {
 		return must(sql.Open("sqlite", filepath.Join(dir, name)))
 	})

@@ -123,7 +123,7 @@ func run(ctx context.Context, out io.Writer, db *sql.DB) {
 
 func main() {
 	dir := must(os.MkdirTemp("", "invoice"))
-	defer os.RemoveAll(dir)
+	defer func() { check(os.RemoveAll(dir)) }()
 	db := must(sql.Open("sqlite", sqlitestore.DSN(filepath.Join(dir, "office.db"))))
 	defer db.Close()
 	run(context.Background(), os.Stdout, db)
