@@ -115,7 +115,9 @@ type ProcessorConfig struct {
 	Retention time.Duration
 	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h.
 	Lease time.Duration
-	// SettleTimeout bounds how long a job's end is written, repeated until it is known. Default 5 s.
+	// SettleTimeout bounds how long the writing of a job's end is repeated when the worker drains, when Do's caller
+	// waits, or when the store answers and refuses it. A store that does not answer is asked without a bound while
+	// nothing drains; nothing new starts meanwhile. Default 5 s.
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration

@@ -63,7 +63,7 @@ func (p *Processor) settleBatch(rs []*run) {
 	}
 	for i, r := range rs {
 		if err != nil {
-			p.unsettled(r, err)
+			p.unsettled(r, err, !r.f.isStopped())
 			continue
 		}
 		p.settled(r, answers[i])
@@ -101,7 +101,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		p.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
-		p.unsettled(r, a.Err)
+		p.unsettled(r, a.Err, false)
 		return
 	}
 	if !r.advance(settled) {
@@ -135,17 +135,24 @@ func releasedAs(v *verdict) string {
 }
 
 // unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
-// see the state from before a commit in flight.
-func (p *Processor) unsettled(r *run, err error) {
+// see the state from before a commit in flight. A store that does not answer is asked as long as nobody waits for the
+// end (patient): to give up would run again every job that ended while it was away. What it answers to this
+// entry alone, again and again, is another matter: such jobs must not fill the slots.
+func (p *Processor) unsettled(r *run, err error, patient bool) {
 	if r.isOver() {
 		return
 	}
 	if t := r.f.o.do; t != nil {
 		t.unanswered(err)
+		patient = false
 	}
 	r.tries++
 	pause := backoffStep(int(r.tries))
-	if time.Since(r.f.epoch)-r.ended+pause < p.c.SettleTimeout {
+	if patient && r.tries == 5 {
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer, so that a job's end cannot be recorded; it is tried again",
+			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+	}
+	if patient || time.Since(r.f.epoch)-r.ended+pause < p.c.SettleTimeout {
 		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
 		return
 	}

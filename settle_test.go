@@ -60,10 +60,73 @@ func TestSettleIsRepeated(t *testing.T) {
 	}
 }
 
-// A store that is away for longer than SettleTimeout: the job is delivered again, and no earlier than its lease ends.
-func TestSettlePastSettleTimeout(t *testing.T) {
+// A store that is away for far longer than SettleTimeout, as in a failover: nobody waits for the ends, so none is given up, and
+// no job runs again.
+func TestSettleOutlastsAFailover(t *testing.T) {
+	for name, fault := range map[string]storeFault{"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "hangs": {hang: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.store.set(func(s *store) {
+					s.fault = func(c storeCall) storeFault {
+						if c.op == "claim" && c.n == 1 {
+							return storeFault{}
+						}
+						return fault
+					}
+				})
+				r.send("a")
+				r.start()
+				pass(5 * time.Minute)
+				if n := r.log.count("it is tried again"); n != 1 {
+					t.Errorf("%d log records", n)
+				}
+				r.store.heals()
+				pass(time.Minute)
+				r.wantOutcomes("a", "done")
+				r.wantQueue(0)
+				if n := r.seen.started("a"); n != 1 || r.q.received("a") != 1 {
+					t.Errorf("%d runs, %d receives", n, r.q.received("a"))
+				}
+			})
+		})
+	}
+}
+
+// During a drain an end is waited for no longer than SettleTimeout.
+func TestSettlePastSettleTimeoutInADrain(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, "settle")
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		began := time.Now()
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took > onceq.DefaultSettleTimeout {
+			t.Errorf("the drain took %v", took)
+		}
+		r.wantOutcomes("a", "unsettled")
+		if r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
+			t.Errorf("%d acks, nacks %v", r.q.acked("a"), r.q.delays("a"))
+		}
+		r.store.heals()
+		r.run(5 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+	})
+}
+
+// A store that answers, and refuses one settlement again and again: the job is delivered again, no earlier than its lease
+// ends, and does not keep its place.
+func TestSettlementThatIsRefused(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				as[0] = dedupe.Settled{Err: errBoom}
+				return as
+			}
+		})
 		r.send("a")
 		r.start()
 		pass(10 * time.Second)
@@ -74,7 +137,7 @@ func TestSettlePastSettleTimeout(t *testing.T) {
 		if n := r.log.count("could not be recorded"); n != 1 {
 			t.Errorf("%d log records", n)
 		}
-		r.store.heals()
+		r.store.set(func(s *store) { s.onSettle = nil })
 		pass(5 * time.Minute)
 		r.wantStatus("a", dedupe.Done)
 		r.wantQueue(0)
