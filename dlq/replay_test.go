@@ -254,6 +254,8 @@ func TestReplayOfRefusedLetters(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		nobody := func(o *broker.Outgoing) { o.Meta.ID, o.Meta.Key = "", "" }
 		r.put(letterOf("a", 0, nobody), letterOf("a", 0, nobody), letterOf("b", 0), letterOf("b", 0))
+		r.report(r.mustReplay(dlq.ReplayOptions{}), 4, 0, 0, 4)
+		r.depths(4, 0)
 		n := 0
 		rep := r.mustReplay(dlq.ReplayOptions{Edit: func(o *broker.Outgoing) error {
 			n++

@@ -308,6 +308,15 @@ func TestCanary(t *testing.T) {
 	})
 }
 
+// Letters without metadata that look alike are not taken for canaries that came back.
+func TestCanariesThatLookAlike(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.put(letterOf("a", 0, noMeta), letterOf("a", 0, noMeta), letterOf("a", 0, noMeta))
+		r.report(r.mustReplay(dlq.ReplayOptions{Canary: 1}), 3, 3)
+		r.depths(0, 3)
+	})
+}
+
 // A canary that could come back unseen ends the replay: it is not known to have stayed away.
 func TestCanaryInAQueueThatIsTooLong(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
