@@ -43,7 +43,7 @@
 //
 //	a million jobs, busy queue             0.3 requests a job    0.12 $
 //	a million jobs, each alone             3 requests a job      1.20 $
-//	the same with Config.PollPause 500 ms  about 0.25 to receive and ack at 100 a second
+//	100 a second, Config.PollPause 500 ms  0.25 to receive and ack, and the send
 //	a job of 10 minutes, Visibility 30 s   6 beats a minute, shared by up to ten jobs
 //	an idle poller, LongPoll 8 s           324,000 requests a month, 0.13 $
 //	the same, LongPoll 20 s                130,000 requests a month, 0.05 $

@@ -38,55 +38,63 @@ func (b *Broker) read(m *broker.Message, in *types.Message) {
 	if ms, err := strconv.ParseInt(in.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)], 10, 64); err == nil {
 		m.Published = time.UnixMilli(ms)
 	}
-	m.Attributes = readAttributes(in.MessageAttributes)
-	readMeta(m)
-	if m.Meta == nil && m.MetaErr == nil && b.o.Unwrap != 0 {
+	ours, ok := in.MessageAttributes[broker.MetaAttribute]
+	m.Attributes = readAttributes(in.MessageAttributes, ok)
+	switch {
+	case ok:
+		readMeta(m, valueOf(ours))
+	case b.o.Unwrap != 0:
 		unwrap(m, b.o.Unwrap)
 	}
 }
 
-func readAttributes(in map[string]types.MessageAttributeValue) map[string]string {
-	if len(in) == 0 {
+// readAttributes gives those of the user, nil when there are none.
+func readAttributes(in map[string]types.MessageAttributeValue, ours bool) map[string]string {
+	n := len(in)
+	if ours {
+		n--
+	}
+	if n == 0 {
 		return nil
 	}
-	as := make(map[string]string, len(in))
+	as := make(map[string]string, n)
 	for name, v := range in {
-		switch {
-		case deref(v.DataType) == typeEmpty:
-			as[name] = ""
-		case v.StringValue != nil:
-			as[name] = *v.StringValue
-		default:
-			as[name] = string(v.BinaryValue)
+		if name != broker.MetaAttribute {
+			as[name] = valueOf(v)
 		}
 	}
 	return as
 }
 
-// readMeta takes our attribute out of the user's, and the body out of its encoding. What cannot be read is left as it came.
-func readMeta(m *broker.Message) {
-	text, ok := m.Attributes[broker.MetaAttribute]
-	if !ok {
-		return
+func valueOf(v types.MessageAttributeValue) string {
+	switch {
+	case deref(v.DataType) == typeEmpty:
+		return ""
+	case v.StringValue != nil:
+		return *v.StringValue
 	}
+	return string(v.BinaryValue)
+}
+
+// readMeta reads our attribute, and takes the body out of its encoding. What cannot be read is put among the user's, as it came.
+func readMeta(m *broker.Message, text string) {
 	meta, err := broker.DecodeMeta(text)
 	if err == nil {
 		err = decodeBody(m, meta.BodyEncoding)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		m.MetaErr = err
-		return
-	}
-	delete(m.Attributes, broker.MetaAttribute)
-	if len(m.Attributes) == 0 {
-		m.Attributes = nil
-	}
-	if text == markOnly {
+		if m.Attributes == nil {
+			m.Attributes = make(map[string]string, 1)
+		}
+		m.Attributes[broker.MetaAttribute] = text
+	case text == markOnly:
 		// The message was sent without metadata; the mark came with its body.
-		return
+	default:
+		meta.BodyEncoding = ""
+		m.Meta = meta
 	}
-	meta.BodyEncoding = ""
-	m.Meta = meta
 }
 
 // markOnly is the metadata of a message that has none and whose body is encoded.

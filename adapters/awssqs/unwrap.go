@@ -93,8 +93,9 @@ func unwrapSNS(m *broker.Message) (ours bool) {
 		m.Attributes[name] = value
 	}
 	m.Attributes["sns-topic"] = n.TopicArn
-	readMeta(m)
-	if m.Meta != nil || m.MetaErr != nil {
+	if text, ok := m.Attributes[broker.MetaAttribute]; ok {
+		delete(m.Attributes, broker.MetaAttribute)
+		readMeta(m, text)
 		return true
 	}
 	if n.MessageID != "" {
