@@ -63,8 +63,9 @@
 //	messages in flight                          120,000: then ErrThrottled, and on FIFO queues nothing comes
 //
 // Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility and the [quotas]. A job that
-// takes longer than 12 hours goes on under its claim when SQS delivers its message again; a not-before is reached by nacks of up to 12 hours
-// each, on both kinds of queue; a retry's delay is a nack too, so FIFO queues have it.
+// takes longer than 12 hours goes on under its claim when SQS delivers its message again. A not-before beyond 15 minutes is reached by nacks of up to 12
+// hours each, of which each is a receive to maxReceiveCount; on a FIFO queue it holds its group. A retry's delay is a nack too, so FIFO
+// queues have it.
 //
 // # What to know
 //

@@ -93,6 +93,41 @@ func TestReceiveReadsMessage(t *testing.T) {
 	}
 }
 
+// A mark that came with an encoded body is no metadata.
+func TestReceiveDecodesBodies(t *testing.T) {
+	for _, c := range []struct {
+		body, meta, want string
+		has              bool
+		bad              bool
+	}{
+		{"AP8=", `{"v":1,"be":"base64"}`, "\x00\xff", false, false},
+		{"\n", `{"v":1,"be":"base64"}`, "", false, false},
+		{"AP8=", `{"v":1,"id":"j","be":"base64"}`, "\x00\xff", true, false},
+		{"AP8=", `{"v":1}`, "AP8=", true, false},
+		{"AP8=", `{"v":1,"be":"rot13"}`, "AP8=", false, true},
+		{"not base64", `{"v":1,"be":"base64"}`, "not base64", false, true},
+		{"AP8=", `{"be":"base64"}`, "AP8=", false, true},
+	} {
+		m := delivery(c.body, "r", "")
+		m["MessageAttributes"] = object{"onceq": object{"DataType": "String", "StringValue": c.meta}}
+		b, _ := stubbed(t, stubURL, nil, func(stubCall) stubAnswer { return brings(m) })
+		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ms[0]
+		if string(got.Body) != c.want || (got.Meta != nil) != c.has || errors.Is(got.MetaErr, broker.ErrBadMeta) != c.bad {
+			t.Errorf("%q with %s came as %q with %+v, %v", c.body, c.meta, got.Body, got.Meta, got.MetaErr)
+		}
+		if left := got.Attributes["onceq"]; c.bad != (left == c.meta) || !c.bad && got.Attributes != nil {
+			t.Errorf("%q with %s left the attributes %q", c.body, c.meta, got.Attributes)
+		}
+		if got.Meta != nil && got.Meta.BodyEncoding != "" {
+			t.Errorf("%q came with the mark %q", c.body, got.Meta.BodyEncoding)
+		}
+	}
+}
+
 // The deadline is counted from the answer, less the smaller of the poll's length, 5 s and a quarter of the timeout.
 func TestDeadlineIsEarly(t *testing.T) {
 	for _, c := range []struct{ took, visibility, margin time.Duration }{
