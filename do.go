@@ -60,7 +60,7 @@ func (o *DoOptions) check() error {
 //     result that does not encode, or is larger than the store takes: its effect has happened and is not repeated. This one
 //     caller gets the result, with the error.
 //   - a panic, or runtime.Goexit: as an error, class "panic"; then it goes on to the caller.
-//   - under Park, cut off by ctx, Timeout or a panic: parked. The caller and later calls get a *[ParkedError].
+//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later calls get a *[ParkedError].
 //
 // A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the result that f returns.
 //

@@ -76,6 +76,21 @@ type retryError struct {
 func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
+// Unknown marks err: the effect may have happened, and the handler cannot tell, such as when a connection was reset
+// after the request was sent. Under dedupe.Park it parks the job, as a panic does; a plain error would be the handler's
+// word that nothing happened, and be retried. Under dedupe.Rerun it changes nothing. Unknown(nil) is nil.
+func Unknown(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unknownError{err}
+}
+
+type unknownError struct{ err error }
+
+func (e *unknownError) Error() string { return e.err.Error() }
+func (e *unknownError) Unwrap() error { return e.err }
+
 // classError gives a failure of our own its class.
 type classError struct {
 	class string

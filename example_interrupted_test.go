@@ -18,7 +18,7 @@ func ExampleJobOptions_interrupted() {
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				fmt.Println("telex: wire", string(j.Message.Body))
-				panic("paper jam") // sent, or not?
+				return onceq.Unknown(errors.New("paper jam")) // sent, or not?
 			}),
 			Store: store, Scope: "wires", DeadLetter: dead,
 			Defaults: onceq.JobOptions{Interrupted: dedupe.Park},

@@ -41,10 +41,13 @@ func FuzzVerdict(f *testing.F) {
 	f.Add(uint8(4), uint8(0), "a", "b", int64(-1), false, false, false, 1, 0)
 	f.Add(uint8(9), uint8(4), "", "", int64(1), false, true, false, 2, 1)
 	f.Add(uint8(0), uint8(5), "", "", int64(1), false, true, true, 2, 1)
+	f.Add(uint8(66), uint8(0), "a", "b", int64(1), false, true, false, 1, 10)
+	f.Add(uint8(72), uint8(0), "a", "b", int64(1), false, false, true, 1, 1)
+	f.Add(uint8(65), uint8(2), "a", "b", int64(1), false, true, false, 1, 1)
 	cuts := []error{nil, ErrTimeout, ErrDraining, errClaimLost, errUnanswered, errDeliveryLost}
 	f.Fuzz(func(t *testing.T, kind, cut uint8, text, class string, delay int64, panicked, parks, joined bool, attempt, most int) {
 		e := ending{panicked: panicked, parks: parks, joined: joined, attempt: attempt, most: most, cut: cuts[int(cut)%len(cuts)]}
-		permanent, retry := false, false
+		permanent, retry, unknown := false, false, false
 		if kind != 0 || panicked {
 			if kind&32 != 0 { // longer than what is kept
 				text, class = strings.Repeat(text, maxErrText+1), strings.Repeat(class, maxClass+1)
@@ -55,6 +58,9 @@ func FuzzVerdict(f *testing.F) {
 			}
 			if kind&4 != 0 {
 				e.err, retry = RetryAfter(time.Duration(delay), e.err), true
+			}
+			if kind&64 != 0 {
+				e.err, unknown = Unknown(e.err), true
 			}
 			if kind&8 != 0 {
 				e.err = errors.Join(errors.New("joined"), e.err)
@@ -81,7 +87,7 @@ func FuzzVerdict(f *testing.F) {
 		broken := kind&1 != 0 && e.err != nil // its methods panic, and it counts as an error of class panic
 		is("nothing is settled", v == verdict{}, lost)
 		is("done", v.to == dedupe.Done, !lost && e.err == nil && !joined)
-		is("parked", v.to == dedupe.Parked, !lost && parks && (e.err == nil && joined || e.err != nil && (panicked || e.cut != nil)))
+		is("parked", v.to == dedupe.Parked, !lost && parks && (e.err == nil && joined || e.err != nil && (panicked || e.cut != nil || unknown && !broken)))
 		only("uncounted, and no drain", v.uncounted, cutBy(ErrDraining) && v.to == dedupe.Released)
 		only("released, and no attempt is left", v.to == dedupe.Released && !v.uncounted, most <= 0 || attempt < most)
 		only("failed, and neither permanent nor out of attempts", v.to == dedupe.Failed, permanent || most > 0 && attempt >= most)

@@ -100,3 +100,36 @@ func TestRerunWritesNothingBeforeTheStart(t *testing.T) {
 		}
 	})
 }
+
+// A handler that cannot tell whether its effect happened says so; a plain error would be retried. Where nobody asked for
+// Park, it is one.
+func TestUnknown(t *testing.T) {
+	for name, err := range map[string]error{
+		"unknown": onceq.Unknown(errBoom), "unknown, after": onceq.RetryAfter(time.Second, onceq.Unknown(errBoom)),
+		"permanent": onceq.Permanent(onceq.Unknown(errBoom)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(err), func(r *rig) {
+				r.send("a")
+				r.run(time.Minute)
+				r.wantOutcomes("a", "parked")
+				r.wantStatus("a", dedupe.Parked)
+				if d := r.letter(onceq.ClassInterrupted).Meta.Dead; d.LastErr != errBoom.Error() {
+					t.Errorf("the letter says %q", d.LastErr)
+				}
+				r.wantQueue(0)
+			}, parks)
+		})
+	}
+	bubble(t, returns(onceq.Unknown(errBoom)), func(r *rig) {
+		r.send("a")
+		r.run(time.Hour)
+		r.letter(onceq.ClassError)
+		if n := r.seen.started("a"); n != 3 {
+			t.Errorf("%d runs", n)
+		}
+	}, most(3))
+	if onceq.Unknown(nil) != nil {
+		t.Error("Unknown(nil) is not nil")
+	}
+}

@@ -43,7 +43,7 @@ func judge(e ending) verdict {
 		// The handler says that all has happened, and the transaction did not commit: what of it was elsewhere must not
 		// happen again.
 		return verdict{to: dedupe.Parked, class: ClassTxNotCommitted, text: errTxNotCommitted.Error()}
-	case e.err != nil && e.parks && (e.panicked || e.cut != nil):
+	case e.err != nil && e.parks && (e.panicked || e.cut != nil || isUnknown(e.err)):
 		// Nobody knows whether the effect happened, and the owner chose not to risk a second one.
 		return verdict{to: dedupe.Parked, class: ClassInterrupted, text: text(e)}
 	}
@@ -66,6 +66,11 @@ func judge(e ending) verdict {
 		v.to, v.backoff = dedupe.Released, true
 	}
 	return v
+}
+
+func isUnknown(err error) bool {
+	var u *unknownError
+	return errors.As(err, &u)
 }
 
 // judged is judge, for an error of the user's whose methods may panic.

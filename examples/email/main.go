@@ -50,8 +50,8 @@ func sender(s *server) onceq.Handler {
 			// Sent; or not sent, and tried again; or cut off by the job's Timeout or a deploy, which parks it.
 			return err
 		}
-		// Sent or not? A panic says that this cannot be told. It parks the job under Park, and is an error under Rerun.
-		panic(err)
+		// Sent or not? It parks the job under Park, and is an error under Rerun.
+		return onceq.Unknown(err)
 	})
 }
 
