@@ -86,6 +86,15 @@ func TestLateFailureFreesNobody(t *testing.T) {
 		if rec := w.record(); rec.Status != dedupe.Claimed || rec.Owner != "B" {
 			t.Errorf("A's late failure has changed B's claim: %+v", rec)
 		}
+		for _, token := range w.audit.tokens() {
+			if token == w.record().Token {
+				continue
+			}
+			as, err := w.db.store().Renew(t.Context(), []dedupe.Renewal{{Key: w.key(), Token: token, TTL: time.Hour, State: []byte("stale")}})
+			if err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) || w.record().State != nil {
+				t.Errorf("A renewed B's claim: %v, %v; the record is %+v", as, err, w.record())
+			}
+		}
 		third := w.start("C")
 		w.send(0)
 		<-time.After(5 * b.second)
