@@ -64,7 +64,7 @@ func sendTen(fifo bool, n int) string {
 		}
 		b = fmt.Appendf(b, `{"Id":"%d","MessageBody":"message number %d-%d"`, i, n, i)
 		if fifo {
-			b = fmt.Appendf(b, `,"MessageGroupId":"g%d","MessageDeduplicationId":"%d-%d"`, n%1000, n, i)
+			b = fmt.Appendf(b, `,"MessageGroupId":"g%d","MessageDeduplicationId":"%d-%d"`, n, n, i)
 		}
 		b = append(b, '}')
 	}
@@ -75,7 +75,9 @@ const receiveTen = `,"MaxNumberOfMessages":10,"WaitTimeSeconds":0,"AttributeName
 
 func handles(tb testing.TB, answer []byte) []string {
 	tb.Helper()
-	var out struct{ Messages []struct{ ReceiptHandle string } }
+	var out struct {
+		Messages []struct{ ReceiptHandle string }
+	}
 	if err := json.Unmarshal(answer, &out); err != nil {
 		tb.Fatal(err)
 	}
