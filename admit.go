@@ -3,6 +3,7 @@ package onceq
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -23,6 +24,7 @@ func (p *Processor) admit(r *run) *refusal {
 	if m.MetaErr != nil {
 		return &refusal{ClassBadMeta, m.MetaErr}
 	}
+	unfold(m)
 	opts, scope := p.optionsFor(m)
 	r.opts = opts
 	key, err := p.keyOf(m)
@@ -40,6 +42,18 @@ func (p *Processor) admit(r *run) *refusal {
 		}
 	}
 	return nil
+}
+
+// unfold gives a replayed letter's attributes their places back, where the queue between had no room for them: the handler
+// sees the message as it was. Those that came beside win.
+func unfold(m *broker.Message) {
+	if m.Meta == nil || m.Meta.Dead == nil || len(m.Meta.Dead.Attributes) == 0 {
+		return
+	}
+	m.Meta = m.Meta.Clone() // the driver may hold on to its own
+	all := m.Meta.Dead.Attributes
+	maps.Copy(all, m.Attributes)
+	m.Attributes, m.Meta.Dead.Attributes = all, nil
 }
 
 func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {

@@ -212,6 +212,44 @@ func TestLetterIsCutDownToWhatFits(t *testing.T) {
 	}
 }
 
+// A letter whose attributes found no room beside ours is sent back as it is: the handler sees them in their places, and so
+// does the next letter.
+func TestFoldedAttributesComeBack(t *testing.T) {
+	attributes := map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"}
+	var seen []map[string]string
+	bubble(t, func(_ context.Context, j *onceq.Job) error {
+		seen = append(seen, j.Message.Attributes)
+		return onceq.Permanent(errBoom)
+	}, func(r *rig) {
+		m := message("a")
+		m.Attributes = attributes
+		r.put(m)
+		r.start()
+		for n := range 3 {
+			pass(time.Minute)
+			l := r.letter(onceq.ClassPermanent)
+			if len(l.Attributes) != 0 || !maps.Equal(l.Meta.Dead.Attributes, attributes) {
+				t.Fatalf("letter %d has the attributes %v, folded %v", n, l.Attributes, l.Meta.Dead.Attributes)
+			}
+			r.replay(l)
+		}
+		pass(time.Minute)
+		if len(seen) != 4 {
+			t.Fatalf("%d runs", len(seen))
+		}
+		for n, got := range seen {
+			if !maps.Equal(got, attributes) {
+				t.Errorf("run %d saw the attributes %v", n, got)
+			}
+		}
+	}, refusing(func(o *broker.Outgoing) error {
+		if o.Meta != nil && len(o.Attributes) > 0 {
+			return broker.ErrTooLarge
+		}
+		return nil
+	}))
+}
+
 func TestLetterThatIsNeverTakenStaysInTheQueue(t *testing.T) {
 	for _, refusal := range []error{broker.ErrTooLarge, broker.ErrUnsupported, broker.ErrBadMeta} {
 		t.Run(refusal.Error(), func(t *testing.T) {
