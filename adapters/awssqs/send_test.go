@@ -142,18 +142,25 @@ func TestSendErrorsAreMapped(t *testing.T) {
 }
 
 func TestSendChecksWhatWasStored(t *testing.T) {
-	b, _ := stubbed(t, stubURL, nil, func(c stubCall) stubAnswer {
+	answer := func(c stubCall) stubAnswer {
 		a := allApplied(c)
 		es := a.out.(object)["Successful"].([]object)
 		es[1]["MD5OfMessageBody"] = strings.Repeat("0", 32)
 		return a
-	})
+	}
+	b, _ := stubbed(t, stubURL, nil, answer)
 	ids, err := b.Send(t.Context(), []broker.Outgoing{sized(1), sized(2), sized(3)})
 	if broker.ErrAt(err, 0) != nil || !errors.Is(broker.ErrAt(err, 1), awssqs.ErrChecksum) || broker.ErrAt(err, 2) != nil {
 		t.Errorf("it was answered: %v", err)
 	}
 	if !slices.Equal(ids, []string{"sent-0", "", "sent-2"}) || b.Stats().Sent != 2 {
 		t.Errorf("ids are %q, Stats %+v", ids, b.Stats())
+	}
+	// A FIFO queue may tell the checksum of the message that the present one is a duplicate of.
+	b, _ = stubbed(t, fifoURL, nil, answer)
+	ids, err = b.Send(t.Context(), []broker.Outgoing{grouped(sized(1)), grouped(sized(2))})
+	if err != nil || !slices.Equal(ids, []string{"sent-0", "sent-1"}) || b.Stats().Sent != 2 {
+		t.Errorf("on FIFO it was answered %q, %v, Stats %+v", ids, err, b.Stats())
 	}
 }
 
