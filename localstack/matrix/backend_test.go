@@ -30,7 +30,8 @@ type backend struct {
 	lease, visibility, call, settle, backoff time.Duration
 	long                                     time.Duration // a job that outlives its visibility timeout, or at least two beats
 	second                                   time.Duration // after which a duplicate comes, and the grain of waiting
-	stall, late                              time.Duration
+	stall                                    time.Duration // longer than the leases
+	late                                     time.Duration // a little longer than a call: when its repeat has been applied, and the job given back
 	patience                                 time.Duration // how long a cell may take
 
 	zombies sync.WaitGroup // the dead that still move
@@ -61,7 +62,7 @@ func virtual(name string, transactions bool, open func(testing.TB) database) *ba
 	return &backend{
 		name: name, virtual: true, transactions: transactions, open: open,
 		lease: 30 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 5 * time.Second, backoff: time.Second,
-		long: 8 * time.Second, second: time.Second, stall: 2 * time.Minute, late: 7 * time.Second, patience: time.Hour,
+		long: 8 * time.Second, second: time.Second, stall: 2 * time.Minute, late: 2500 * time.Millisecond, patience: time.Hour,
 	}
 }
 

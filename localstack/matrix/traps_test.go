@@ -17,7 +17,7 @@ import (
 // store passes; the tests of this file run on every store.
 //
 //	a worker outlives its lease, and fails late          TestLateFailureFreesNobody; rule i4-stale-token-changes-nothing
-//	a worker outlives its lease, and succeeds late       TestLateSuccessOverwritesNothing; cells */stall
+//	a worker outlives its lease, and succeeds late       TestLateSuccessOverwritesNothing, TestLateTransactionRollsBack; cells */stall
 //	the reply to a claim is lost                         cells claim-*/lose-reply; rule i8-lost-reply; onceq: TestClaimIsRepeatedWithItsToken
 //	"seen" is marked before the handler, which fails     cells retry/*
 //	settle runs on the handler's context                 TestSettleOutlivesTheContexts
@@ -107,6 +107,49 @@ func TestLateFailureFreesNobody(t *testing.T) {
 		second.end()
 		if rec := w.record(); rec.Owner != "B" || runs.Load() != 2 {
 			t.Errorf("after %d runs the record is %+v", runs.Load(), rec)
+		}
+	})
+}
+
+// TestLateTransactionRollsBack: A stands still for longer than its lease, and B works on the key when A, deaf to the end of its
+// context, has its effect and completes the job in a transaction. That must be refused, and the effect with it.
+func TestLateTransactionRollsBack(t *testing.T) {
+	onStores(t, func(t *testing.T, b *backend) {
+		if !b.transactions {
+			t.Log("no transactions")
+			return
+		}
+		w := newWorld(t, b, completeTx, scenario{copies: 1})
+		var runs atomic.Int32
+		late, release := make(chan error, 1), make(chan struct{})
+		w.handler = func(ctx context.Context, k *worker, j *onceq.Job) error {
+			runs.Add(1)
+			if k.name == "B" {
+				<-release
+				return k.conn.complete(ctx, k.Process, j)
+			}
+			_ = k.Call(ctx, "work", func(context.Context) error { return nil })
+			err := k.conn.complete(context.WithoutCancel(ctx), k.Process, j)
+			late <- err
+			return err
+		}
+		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.stall})
+		w.until("A stands still", first.faulted)
+		w.timePasses(first)
+		second := w.start("B")
+		w.until("B runs", func() bool { return runs.Load() == 2 })
+		if err := <-late; !errors.Is(err, dedupe.ErrLeaseLost) {
+			t.Errorf("A's late transaction was answered %v", err)
+		}
+		first.end()
+		if n, err := w.db.rows(); n != 0 || err != nil {
+			t.Errorf("A's late effect is there: %d, %v", n, err)
+		}
+		close(release)
+		w.until("the job is done", func() bool { return w.record().Status == dedupe.Done })
+		second.end()
+		if n, err := w.db.rows(); n != 1 || err != nil || w.record().Owner != "B" {
+			t.Errorf("%d effects, %v; the record is %+v", n, err, w.record())
 		}
 	})
 }
