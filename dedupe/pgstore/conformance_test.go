@@ -62,6 +62,7 @@ func beginPgx(t testing.TB, s *Store, pool *pgxpool.Pool, ledger string) dedupet
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { tx.Rollback(context.Background()) }) // a case that failed must not keep the pool from closing
 	return dedupetest.Tx{
 		Insert: func(row string) error {
 			_, err := tx.Exec(t.Context(), "INSERT INTO "+ledger+" VALUES ($1)", row)
@@ -80,6 +81,7 @@ func beginSQL(t testing.TB, s *Store, db *sql.DB, ledger string) dedupetest.Tx {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { tx.Rollback() })
 	return dedupetest.Tx{
 		Insert: func(row string) error {
 			_, err := tx.ExecContext(t.Context(), "INSERT INTO "+ledger+" VALUES ($1)", row)

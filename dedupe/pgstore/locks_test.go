@@ -181,6 +181,7 @@ func TestSlowTakeoverIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tx.Rollback(context.Background())
 	other := newToken()
 	if _, err := tx.Exec(t.Context(), "UPDATE "+s.sql.table+" SET token = $1, fence = fence + 1, claimed_at = clock_timestamp(), updated = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour'",
 		[16]byte(other)); err != nil {

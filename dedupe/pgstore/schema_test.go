@@ -272,6 +272,7 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tx.Rollback(context.Background())
 	if _, err := tx.Exec(t.Context(), "SELECT FROM "+s.sql.table+" WHERE key = '2400' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
