@@ -163,6 +163,9 @@ func TestSilence(t *testing.T) {
 			r.Fatalf("after %v: %v", took, err)
 		}
 		r.wantCounts(q, 0, 0, 0)
+		if log := r.srv.Requests(); log[1].Code != "(no answer)" || !log[1].Faulty {
+			r.Fatalf("log: %+v", log)
+		}
 	})
 }
 

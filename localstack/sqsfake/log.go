@@ -19,8 +19,8 @@ type Request struct {
 	Entries int
 	// Messages is how many messages a receive brought.
 	Messages int
-	// Code is the error's, "" for a call that succeeded. The failed entries of a batch do
-	// not make it fail.
+	// Code is the error's, "" for a call that succeeded, "(no answer)" where a fault left its
+	// caller without one. The failed entries of a batch do not make it fail.
 	Code string
 	// Faulty tells that a Fault was at work.
 	Faulty bool

@@ -20,6 +20,8 @@ const (
 	target      = "AmazonSQS."
 	// maxBody bounds a request: the messages of a batch, all their characters escaped.
 	maxBody = 8 << 20
+	// noAnswer stands in the log for a code where the caller got none.
+	noAnswer = "(no answer)"
 )
 
 // reply is what a call comes to.
@@ -51,19 +53,21 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 	f := s.faults.pick(&req)
 	c.fault, req.Faulty = f, f != &noFault
 	if !s.pause(ctx, f.Delay) {
+		req.Code = noAnswer
 		return reply{outcome: silent}
 	}
 	if !f.whole() || f.Applied {
 		err = c.run(a, queueName, err)
 		req.Messages = c.brought
 		if !s.pause(ctx, f.ReplyDelay) {
+			req.Code = noAnswer
 			return reply{outcome: silent}
 		}
 	}
 	if f.whole() {
 		err = injected(f.Code, f.Message, f.Status)
 		if f.outcome() != answered {
-			req.Code = "(no answer)"
+			req.Code = noAnswer
 			return reply{outcome: f.outcome()}
 		}
 	}
