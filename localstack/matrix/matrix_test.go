@@ -80,12 +80,17 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 	}
 	sum.found(m, s, plain.ops())
 	for _, c := range plain.calls {
-		if b.elsewhere(c, s) != "" {
+		// What comes late comes into what the scenario has made of the job meanwhile.
+		onlyLate := b.elsewhere(c, s) != ""
+		if onlyLate && (c.Op != onceqtest.Claim || !s.retried) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s-%d", c.Op, c.N), func(t *testing.T) {
 			t.Parallel()
 			for _, w := range b.wrongs() {
+				if onlyLate && w.fault.Kind != onceqtest.Late {
+					continue
+				}
 				if why := w.cannot(b, c.Op, m); why != "" {
 					sum.no(why)
 					continue
