@@ -80,7 +80,8 @@
 //     producers do twice.
 //   - A body that does not match its checksum is left to its next delivery, and its neighbours are not.
 //   - Group on a standard queue names the tenant of a fair queue, and orders nothing.
-//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS goes on with a poll that is cut off.
+//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS goes on with a poll that is cut off. The
+//     workers' DrainTimeout and SettleTimeout together must be longer (25 s by default).
 //   - Receives and lease calls are never repeated here, and go out on connections of their own; the core repeats them. Sends are
 //     repeated as the client that was given to New says: a send that is repeated puts its message twice, and its job is done once.
 //   - On a FIFO queue a batch of which SQS refuses single entries goes on with the later ones; to keep the order of a group through

@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -88,10 +90,20 @@ func TestNewTakes(t *testing.T) {
 	if b.Name() != "orders.fifo" || b.URL() != fifoURL {
 		t.Errorf("it is %s at %s", b.Name(), b.URL())
 	}
-	if l := b.Limits(); l.MaxWait != 20*time.Second || l.MaxDelay != 0 || !l.OrderedGroups || !l.RequireGroup {
-		t.Errorf("Limits are %+v", l)
+	sameLimits(t, b.Limits(), membroker.SQSFIFO, 20*time.Second)
+	sameLimits(t, makeBroker(t, (&stub{}).client(), stubURL, nil).Limits(), membroker.SQSStandard, 8*time.Second)
+}
+
+// sameLimits compares with the memory queue that stands for the service in tests: what one refuses, the other must.
+func sameLimits(t *testing.T, got broker.Limits, p membroker.Preset, wait time.Duration) {
+	t.Helper()
+	m, err := membroker.New(&membroker.Options{Preset: p})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if l := makeBroker(t, (&stub{}).client(), stubURL, nil).Limits(); l.MaxWait != 8*time.Second || l.MaxDelay != 15*time.Minute || l.OrderedGroups || l.RequireGroup {
-		t.Errorf("Limits are %+v", l)
+	want := m.Limits()
+	want.MaxWait, want.Durable = wait, true
+	if got != want {
+		t.Errorf("Limits are %+v, want %+v", got, want)
 	}
 }

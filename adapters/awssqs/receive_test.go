@@ -1,6 +1,7 @@
 package awssqs_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -246,6 +247,15 @@ func TestCloseCutsPollsOff(t *testing.T) {
 		if took := time.Since(started); took != time.Second || !errors.Is(err, broker.ErrClosed) {
 			t.Errorf("after %v it was answered: %v", took, err)
 		}
+		wait := make(chan error, 1)
+		b, _ = stubbed(t, stubURL, nil, func(stubCall) stubAnswer { return stubAnswer{wait: time.Hour} })
+		go func() { wait <- b.Ack(t.Context(), []broker.Receipt{"r"}) }()
+		<-time.After(time.Second)
+		b.Close()
+		closed := time.Now()
+		if err := <-wait; time.Since(closed) > 0 || !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("%v after Close an Ack was answered: %v", time.Since(closed), err)
+		}
 		if _, err := b.Depth(t.Context()); !errors.Is(err, broker.ErrClosed) {
 			t.Errorf("Depth was answered: %v", err)
 		}
@@ -308,17 +318,19 @@ func TestUnansweredReceiveIsAskedAgain(t *testing.T) {
 		after time.Duration // before the receive
 		same  int           // the step whose id it has
 		asks  float64       // MaxNumberOfMessages
+		hide  time.Duration // the visibility; 0 = a minute
 	}
 	lost := stubAnswer{lost: errReset}
 	for name, steps := range map[string][]step{
-		"answered":             {{brings(), 10, 0, 0, 10}, {brings(), 10, 0, 1, 10}},
-		"lost":                 {{lost, 10, 0, 0, 10}, {lost, 10, 0, 0, 10}, {brings(), 10, 0, 0, 10}, {brings(), 10, 0, 3, 10}},
-		"a failure of SQS":     {{stubAnswer{code: "InternalError", status: 500}, 10, 0, 0, 10}, {brings(), 10, 0, 0, 10}},
-		"refused":              {{stubAnswer{code: "RequestThrottled"}, 10, 0, 0, 10}, {brings(), 10, 0, 1, 10}},
-		"no room":              {{lost, 10, 0, 0, 10}, {brings(), 9, 0, 1, 9}, {brings(), 10, 0, 0, 10}},
-		"more room":            {{lost, 3, 0, 0, 3}, {brings(), 10, 0, 0, 3}},
-		"visible again":        {{lost, 10, 0, 0, 10}, {brings(), 10, time.Minute, 1, 10}},
-		"just not yet visible": {{lost, 10, 0, 0, 10}, {brings(), 10, time.Minute - 1, 0, 10}},
+		"answered":             {{a: brings(), max: 10, asks: 10}, {a: brings(), max: 10, same: 1, asks: 10}},
+		"lost":                 {{a: lost, max: 10, asks: 10}, {a: lost, max: 10, asks: 10}, {a: brings(), max: 10, asks: 10}, {a: brings(), max: 10, same: 3, asks: 10}},
+		"a failure of SQS":     {{a: stubAnswer{code: "InternalError", status: 500}, max: 10, asks: 10}, {a: brings(), max: 10, asks: 10}},
+		"refused":              {{a: stubAnswer{code: "RequestThrottled"}, max: 10, asks: 10}, {a: brings(), max: 10, same: 1, asks: 10}},
+		"no room":              {{a: lost, max: 10, asks: 10}, {a: brings(), max: 9, same: 1, asks: 9}, {a: brings(), max: 10, asks: 10}},
+		"more room":            {{a: lost, max: 3, asks: 3}, {a: brings(), max: 10, asks: 3}},
+		"another timeout":      {{a: lost, max: 10, asks: 10}, {a: brings(), max: 10, same: 1, asks: 10, hide: 2 * time.Minute}, {a: brings(), max: 10, asks: 10}},
+		"visible again":        {{a: lost, max: 10, asks: 10}, {a: brings(), max: 10, after: time.Minute, same: 1, asks: 10}},
+		"just not yet visible": {{a: lost, max: 10, asks: 10}, {a: brings(), max: 10, after: time.Minute - 1, asks: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -326,7 +338,7 @@ func TestUnansweredReceiveIsAskedAgain(t *testing.T) {
 				b, s := stubbed(t, fifoURL, nil, func(stubCall) stubAnswer { n++; return steps[n-1].a })
 				for i, st := range steps {
 					<-time.After(st.after)
-					_, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: st.max, Visibility: time.Minute})
+					_, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: st.max, Visibility: cmp.Or(st.hide, time.Minute)})
 					if (err != nil) != (st.a.lost != nil || st.a.code != "") {
 						t.Fatalf("step %d was answered: %v", i, err)
 					}
