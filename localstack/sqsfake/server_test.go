@@ -175,6 +175,34 @@ func TestRecreateAtOnce(t *testing.T) {
 	})
 }
 
+// TestPollSeesWhatComesSooner: a poll that waits for one hidden message is woken by another
+// that becomes visible before it, and not by one whose timeout was extended meanwhile.
+func TestPollSeesWhatComesSooner(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		q := r.queue("q", "VisibilityTimeout", "15")
+		r.send(q, "late")
+		late := r.receiveOne(q)
+		start := time.Now()
+		go func() {
+			after(time.Second)
+			_, _ = r.api.SendMessage(r.Context(), &sqs.SendMessageInput{QueueUrl: q, MessageBody: new("soon"), DelaySeconds: 2})
+		}()
+		soon := r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: q, WaitTimeSeconds: 20, VisibilityTimeout: 3600})
+		r.wantBodies(soon, "soon")
+		if took := time.Since(start); took != 3*time.Second {
+			r.Fatalf("it took %v", took)
+		}
+		go func() {
+			after(2 * time.Second)
+			_ = r.change(q, late, 12)
+		}()
+		r.wantBodies(r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: q, WaitTimeSeconds: 20}), "late")
+		if took := time.Since(start); took != 17*time.Second {
+			r.Fatalf("the second took until %v", took)
+		}
+	})
+}
+
 // TestPollsAreServedInTurn: the poll that waits longest is served first, and a message goes
 // to one of them only.
 func TestPollsAreServedInTurn(t *testing.T) {
