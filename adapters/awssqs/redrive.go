@@ -13,7 +13,8 @@ const maxPerSecond = 500
 
 // RedriveOptions set up a redrive. nil means the defaults.
 type RedriveOptions struct {
-	// To is the ARN of the queue that gets the messages. Default: each goes back to the queue that it came from.
+	// To is the ARN of the queue that gets the messages. Default: each goes back to the queue that SQS itself has moved it from;
+	// letters that workers have put were sent, not moved, so for them To is needed (else the task ends with CouldNotDetermineMessageSource).
 	To string
 	// PerSecond is the rate, 1 to 500. Default 0: SQS chooses.
 	PerSecond int

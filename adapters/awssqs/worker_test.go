@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/localstack/sqsfake"
 )
 
@@ -263,6 +267,81 @@ func TestLetterIsReplayed(t *testing.T) {
 				<-time.After(time.Minute)
 				p.drain()
 				w.once(1)
+			})
+		})
+	}
+}
+
+// SQS itself may move the letters back: under a new message ID, each reopens its own failure.
+func TestNativeRedriveReopens(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		policy := fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":100}`, arnOf(w.dlqURL))
+		if _, err := fakeClient(w.srv).SetQueueAttributes(w.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &w.url, Attributes: map[string]string{"RedrivePolicy": policy}}); err != nil {
+			w.Fatal(err)
+		}
+		w.put("", numbers(5)...)
+		broken := true
+		p := w.work(func(context.Context, *onceq.Job) error {
+			if broken {
+				return onceq.Permanent(errors.New("no such customer"))
+			}
+			return nil
+		}, nil)
+		w.until(time.Minute, "every job is a letter", func() bool {
+			d, err := w.letter.Depth(w.Context())
+			return err == nil && d.Visible == 5
+		})
+		broken = false
+		if _, err := w.letter.StartRedrive(w.Context(), &awssqs.RedriveOptions{To: arnOf(w.url)}); err != nil {
+			w.Fatal(err)
+		}
+		w.until(10*time.Minute, "every job is done", w.allDone(5))
+		<-time.After(time.Minute)
+		p.drain()
+		w.once(5)
+	})
+}
+
+// All letters of a queue are replayed, in order where there are groups.
+func TestReplayOfManyLetters(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
+			inWorld(t, fifo, func(w *world) {
+				const jobs = 50
+				for i := 0; i < jobs; i += 10 {
+					var keys []string
+					for j := range 10 {
+						keys = append(keys, fmt.Sprint(i+j))
+					}
+					w.put(fmt.Sprint("g", i/10), keys...)
+				}
+				broken := true
+				p := w.work(func(context.Context, *onceq.Job) error {
+					if broken {
+						return onceq.Permanent(errors.New("no such customer"))
+					}
+					return nil
+				}, nil)
+				w.until(time.Minute, "every job is a letter", func() bool {
+					d, err := w.letter.Depth(w.Context())
+					return err == nil && d.Visible == jobs
+				})
+				broken = false
+				q, err := dlq.New(w.letter, nil)
+				if err != nil {
+					w.Fatal(err)
+				}
+				report, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue})
+				if err != nil || report.Replayed != jobs {
+					w.Fatalf("%v, %v", report, err)
+				}
+				w.until(time.Minute, "every job is done", w.allDone(jobs))
+				<-time.After(time.Minute)
+				p.drain()
+				w.once(jobs)
+				if fifo {
+					w.inOrder()
+				}
 			})
 		})
 	}
