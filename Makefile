@@ -67,16 +67,18 @@ tidy-check:
 walls:
 	$(GO) test -count=1 -v -run '^TestWalls$$' ./internal/arch
 
-bench: ## run the benchmarks (BENCH=pattern, BENCHPKGS=packages)
-	@pkgs="$(BENCHPKGS)"; \
+bench: ## run the benchmarks, and internal/bench, which compares with others (BENCH=pattern, BENCHPKGS=packages)
+	@pkgs="$(BENCHPKGS)"; peers=; \
 	if [ -z "$$pkgs" ]; then \
+		peers=yes; \
 		list=$$($(PACKAGES)) || exit 1; \
 		pkgs=$$(echo "$$list" | while read -r pkg dir; do \
 			grep -qs '^func Benchmark' "$$dir"/*_test.go && echo "$$pkg"; \
 		done); \
 	fi; \
 	if [ -z "$$pkgs" ]; then echo "make bench: no package has a benchmark"; exit 0; fi; \
-	set -x; $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) $$pkgs
+	set -x; $(TESTRUN) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) $$pkgs || exit 1; \
+	if [ -n "$$peers" ]; then $(TESTRUN) $(GO) -C internal/bench test -run '^$$' -bench '$(BENCH)' -timeout 30m $(BENCHFLAGS) .; fi
 
 lint: ## golangci-lint, a wider net than check (its first build takes minutes)
 	$(GO) -C internal/tools/lint mod tidy -diff

@@ -100,10 +100,7 @@ func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker,
 			continue
 		}
 		fmt.Fprintf(out, "  operator: %-24s the log has it: mark it done\n", key.Key)
-		record := must(store.Get(ctx, []dedupe.Key{key}))[0]
-		// The word of the claim that was cut off, by its token: a parked record still takes it.
-		done := must(store.Settle(ctx, []dedupe.Settlement{{Key: key, Token: record.Token, To: dedupe.Done}}))[0]
-		check(done.Err)
+		check(dedupe.Resolve(ctx, store, key, letter.Message.Meta.Dead.Fence, dedupe.Done, nil))
 	}
 	// A letter has the permission to reopen its failure, once. Those that are done now are answered "already done".
 	return must(letters.Replay(ctx, dlq.ReplayOptions{Filter: interrupted, To: queue})).Replayed
