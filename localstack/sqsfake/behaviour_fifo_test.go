@@ -373,6 +373,18 @@ var fifoBehaviours = []behaviour{
 		},
 	},
 	{
+		name: "FIFO: a receive attempt id brings nothing that another has received", ref: "doc ReceiveMessage ReceiveRequestAttemptId", ours: true,
+		run: func(r *rig) {
+			q := r.queue("q.fifo", "VisibilityTimeout", "10")
+			r.sendTo(q, "g", "1")
+			in := &sqs.ReceiveMessageInput{QueueUrl: q, ReceiveRequestAttemptId: new("attempt-1")}
+			r.wantBodies(r.receiveWith(in), "1")
+			after(10 * time.Second)
+			r.wantBodies(r.receive(q), "1")
+			r.wantBodies(r.receiveWith(in))
+		},
+	},
+	{
 		name: "a standard queue takes no receive attempt id", ref: "doc ReceiveMessage: applies only to FIFO queues", ours: true,
 		run: func(r *rig) {
 			_, err := r.api.ReceiveMessage(r.Context(), &sqs.ReceiveMessageInput{QueueUrl: r.queue("q"), ReceiveRequestAttemptId: new("x")})

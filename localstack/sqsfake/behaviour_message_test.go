@@ -176,6 +176,15 @@ var messageBehaviours = []behaviour{
 		},
 	},
 	{
+		name: "an attribute's name has no two periods in a row", ref: "doc SendMessage MessageAttributes", ours: true,
+		run: func(r *rig) {
+			_, err := r.api.SendMessage(r.Context(), &sqs.SendMessageInput{
+				QueueUrl: r.queue("q"), MessageBody: new("a"), MessageAttributes: map[string]types.MessageAttributeValue{"a..b": text("v")},
+			})
+			r.wantCode(err, codeParameter)
+		},
+	},
+	{
 		name: "a number attribute is a number", ref: "doc SendMessage MessageAttributes Number", ours: true,
 		run: func(r *rig) {
 			_, err := r.api.SendMessage(r.Context(), &sqs.SendMessageInput{

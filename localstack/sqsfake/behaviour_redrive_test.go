@@ -130,6 +130,31 @@ var redriveBehaviours = []behaviour{
 		},
 	},
 	{
+		name: "a dead letter goes on counting, its queue's policy begins at zero", ref: "seen: receive counts in the console", ours: true,
+		run: func(r *rig) {
+			last := r.queue("last")
+			dlq := r.queue("dlq", "RedrivePolicy", r.policy(last, 2))
+			q := r.queue("q", "RedrivePolicy", r.policy(dlq, 3))
+			r.send(q, "a")
+			after(time.Second)
+			var first string
+			for i, u := range []*string{q, q, q, dlq, dlq, last} {
+				if i == 3 || i == 5 {
+					r.wantBodies(r.receive([]*string{3: q, 5: dlq}[i])) // it moves on
+				}
+				m := r.receiveOne(u)
+				if i == 0 {
+					first = m.Attributes["ApproximateFirstReceiveTimestamp"]
+				}
+				if got := m.Attributes["ApproximateReceiveCount"]; got != fmt.Sprint(i+1) || m.Attributes["ApproximateFirstReceiveTimestamp"] != first {
+					r.Fatalf("receive %d tells %v", i+1, m.Attributes)
+				}
+				after(time.Second)
+				r.wantCode(r.change(u, m, 0), "")
+			}
+		},
+	},
+	{
 		name: "the dead-letter queue must exist", ref: "doc SetQueueAttributes RedrivePolicy",
 		run: func(r *rig) {
 			q := r.queue("q")
