@@ -420,10 +420,28 @@ var fifoBehaviours = []behaviour{
 		name: "FIFO: ids have their alphabet and length", ref: "doc SendMessage MessageGroupId",
 		run: func(r *rig) {
 			q := r.queue("q.fifo")
-			for _, in := range []*sqs.SendMessageInput{fifo(q, "a b", "d", "a"), fifo(q, "g", "ä", "a"), fifo(q, "g", string(make([]byte, 129)), "a")} {
+			for _, in := range []*sqs.SendMessageInput{fifo(q, "a b", "d", "a"), fifo(q, "g", "ä", "a"), fifo(q, "g", strings.Repeat("x", 129), "a")} {
 				_, err := r.api.SendMessage(r.Context(), in)
 				r.wantCode(err, codeParameter)
 			}
+			r.sendWith(fifo(q, strings.Repeat("g", 128), strings.Repeat("d", 128), "a"))
+		},
+	},
+	{
+		name: "FIFO: a purge empties every group and forgets no duplicate", ref: "doc PurgeQueue", ours: true,
+		run: func(r *rig) {
+			q := r.queue("q.fifo")
+			r.sendTo(q, "g", "1", "2")
+			r.sendTo(q, "h", "1")
+			in := &sqs.ReceiveMessageInput{QueueUrl: q, ReceiveRequestAttemptId: new("attempt-1")}
+			r.wantBodies(r.receiveWith(in), "1")
+			_, err := r.api.PurgeQueue(r.Context(), &sqs.PurgeQueueInput{QueueUrl: q})
+			r.wantCode(err, "")
+			r.wantBodies(r.receive(q))
+			r.wantBodies(r.receiveWith(in))
+			r.sendTo(q, "g", "1", "3")
+			r.wantCounts(q, 1, 0, 0)
+			r.wantBodies(r.receive(q), "3")
 		},
 	},
 }

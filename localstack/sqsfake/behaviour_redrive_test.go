@@ -1,6 +1,7 @@
 package sqsfake_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"time"
@@ -390,6 +391,20 @@ var moveBehaviours = []behaviour{
 		run: func(r *rig) {
 			_, err := r.api.CancelMessageMoveTask(r.Context(), &sqs.CancelMessageMoveTaskInput{TaskHandle: new("foobared")})
 			r.wantCode(err, codeParameter)
+		},
+	},
+	{
+		name: "a task that has ended is not cancelled", ref: "doc CancelMessageMoveTask: only when RUNNING", ours: true,
+		run: func(r *rig) {
+			_, dlq := r.withDLQ("")
+			handle, err := r.startMove(&sqs.StartMessageMoveTaskInput{SourceArn: new(r.arn(dlq))})
+			r.wantCode(err, "")
+			r.moved(r.arn(dlq))
+			_, err = r.api.CancelMessageMoveTask(r.Context(), &sqs.CancelMessageMoveTaskInput{TaskHandle: &handle})
+			r.wantCode(err, "AWS.SimpleQueueService.UnsupportedOperation")
+			gone := base64.StdEncoding.EncodeToString([]byte(`{"taskId":"x","sourceArn":"` + r.arn(dlq) + `"}`))
+			_, err = r.api.CancelMessageMoveTask(r.Context(), &sqs.CancelMessageMoveTaskInput{TaskHandle: &gone})
+			r.wantCode(err, codeNotFound)
 		},
 	},
 	{
