@@ -15,7 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// ErrChecksum: the body that came is not the one whose checksum SQS gave. A receive is answered so when it brought nothing
+// ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is answered so when it brought nothing
 // else, and a send's entry when SQS has stored something else. Repeating is safe.
 var ErrChecksum = errors.New("awssqs: a body does not match its checksum")
 

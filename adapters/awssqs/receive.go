@@ -61,7 +61,7 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 	}
 	p := b.poll(ctx, o.Wait+receiveSlack)
 	started := time.Now()
-	out, err := b.receives.ReceiveMessage(p.ctx, in)
+	out, err := b.receives.ReceiveMessage(p.ctx, in) //nolint:contextcheck // it outlives ctx by the grace
 	answered := time.Now()
 	silent := p.end()
 	if err != nil {
@@ -127,7 +127,7 @@ func (b *Broker) poll(ctx context.Context, most time.Duration) *poll {
 			time.AfterFunc(b.o.ReceiveGrace, func() { p.cancel(ctx.Err()) })
 		}
 	})
-	p.stopDone = context.AfterFunc(b.closing, func() { p.cancel(broker.ErrClosed) })
+	p.stopDone = context.AfterFunc(b.closing, func() { p.cancel(broker.ErrClosed) }) //nolint:contextcheck // it is the broker's end
 	return p
 }
 
