@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/onceq/onceq/localstack/internal/rundir"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -191,6 +192,12 @@ func (s *sum) end(t *testing.T, b *backend) {
 	sums = append(sums, s.String())
 	sumsMu.Unlock()
 	t.Log(s.String())
+	if dir := os.Getenv(rundir.Env); dir != "" {
+		counts, _, _ := strings.Cut(s.String(), "\n")
+		if err := rundir.Open(dir).Say("matrix " + counts); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func (s *sum) String() string {

@@ -80,8 +80,10 @@ func run(args []string) (code int, err error) {
 		return 2, errors.Join(err, sweeper.end())
 	}
 	code, err = command(args, r.Dir())
+	said, saidErr := r.Said()
 	lines, short, readErr := reports(r, require)
-	err = errors.Join(err, readErr, hold.Close(), sweeper.end())
+	lines = append(said, lines...)
+	err = errors.Join(err, saidErr, readErr, hold.Close(), sweeper.end())
 	for _, line := range lines {
 		fmt.Println(line)
 	}
