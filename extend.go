@@ -67,6 +67,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
 	}
+	var gone []int
 	for n, i := range at {
 		r, e := rs[i], err
 		if e == nil {
@@ -78,10 +79,40 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 			p.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
+			if errs[i] != nil && r.joined.Load() {
+				gone = append(gone, i)
+			}
 		case errors.Is(e, dedupe.ErrBusy) && r.joined.Load():
 			// The row is locked by the job's own transaction: that lock is the lease.
 		default:
 			errs[i] = e
+		}
+	}
+	if len(gone) > 0 {
+		p.completed(ctx, rs, gone, errs)
+	}
+}
+
+// completed finds those of the runs at gone whose claim is lost to nobody: their own transaction has committed, and the handler
+// goes on after it. They have nothing left to renew. A read may decide here, for done never changes.
+func (p *Processor) completed(ctx context.Context, rs []*run, gone []int, errs []error) {
+	keys := make([]dedupe.Key, len(gone))
+	for n, i := range gone {
+		keys[n] = rs[i].key
+	}
+	recs, err := guard2(func() ([]*dedupe.Record, error) { return p.c.Store.Get(ctx, keys) })
+	if err == nil && len(recs) != len(keys) {
+		err = fmt.Errorf("onceq: the store answered %d of %d keys", len(recs), len(keys))
+	}
+	for n, i := range gone {
+		switch r := rs[i]; {
+		case err != nil:
+			errs[i] = err // asked again with the next beat
+		case recs[n] != nil && recs[n].Status == dedupe.Done && recs[n].Fence == r.fence:
+			r.mu.Lock()
+			r.claimHeld = false
+			r.mu.Unlock()
+			errs[i] = nil
 		}
 	}
 }

@@ -1,0 +1,129 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// lasts works for d, or until its context ends, and answers why.
+func lasts(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// What a handler does after its transaction has committed is not cut off: the claim is settled, and lost to nobody.
+func TestWorkAfterTheCommit(t *testing.T) {
+	for _, group := range []string{"", "g/"} {
+		var r *rig
+		var cut error
+		h := func(ctx context.Context, j *onceq.Job) error {
+			j.Join()
+			commit(t, &r, j)
+			cut = lasts(ctx, 5*time.Minute)
+			return nil
+		}
+		bubble(t, h, func(made *rig) {
+			r = made
+			r.send(group + "a")
+			r.run(10 * time.Minute)
+			if cut != nil {
+				t.Errorf("it was cut off: %v", cut)
+			}
+			r.wantOutcomes("a", "done")
+			if n := r.q.received("a"); n != 1 || r.q.acked("a") != 1 {
+				t.Errorf("%d receives, %d acks", n, r.q.acked("a"))
+			}
+			if n := r.store.renews.Load(); n > 1 {
+				t.Errorf("%d renewals of a claim that is settled", n)
+			}
+		})
+	}
+}
+
+func TestDoGoesOnAfterItsCommit(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		v, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+			j.Join()
+			commit(t, &d.rig, j)
+			return 7, lasts(ctx, 5*time.Minute)
+		})
+		d.wants("the call", v, err, 7, nil)
+		d.wantOutcomes("a", "done")
+	})
+}
+
+// A transaction that has not committed keeps nobody's claim: where that is another's, the handler is cut off.
+func TestJoinedAndLost(t *testing.T) {
+	for name, then := range map[string]func(d *doer){
+		"claimed": func(*doer) {},
+		"done": func(d *doer) {
+			d.store.settle(t, dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{1}}, dedupe.Settlement{To: dedupe.Done})
+		},
+		"no record": func(d *doer) {
+			rec := d.record("a")
+			if _, err := d.store.Forget(t.Context(), []dedupe.Forgotten{{Key: key("a"), Fence: rec.Fence, Force: true}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				begin := time.Now()
+				_, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+					j.Join()
+					takes(time.Second)
+					d.store.steal(t, "a")
+					then(d)
+					cut := lasts(ctx, 5*time.Minute)
+					if !errors.Is(cut, onceq.ErrLeaseLost) || time.Since(begin) > onceq.DefaultLease/2 {
+						t.Errorf("%v after %v", cut, time.Since(begin))
+					}
+					return 7, nil
+				})
+				d.wants("the call", 7, err, 7, &onceq.UnsettledError{})
+			})
+		})
+	}
+}
+
+// Whether the transaction has committed cannot be read: it is asked again until the lease's end.
+func TestWorkAfterTheCommitUnread(t *testing.T) {
+	for _, fails := range []int{1, 1000} {
+		bubbleDo(t, func(d *doer) {
+			st := &unreadableAtFirst{Store: d.store, left: fails}
+			d.p = d.process(st)
+			var cut error
+			v, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+				j.Join()
+				commit(t, &d.rig, j)
+				cut = lasts(ctx, 5*time.Minute)
+				return 7, nil
+			})
+			d.wants("the call", v, err, 7, nil) // the settlement tells
+			if (cut != nil) != (fails > 1) || cut != nil && !errors.Is(cut, onceq.ErrLeaseLost) {
+				t.Errorf("with %d failures it was cut off by %v", fails, cut)
+			}
+		})
+	}
+}
+
+type unreadableAtFirst struct {
+	dedupe.Store
+	left int
+}
+
+func (u *unreadableAtFirst) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if u.left--; u.left >= 0 {
+		return nil, errUnread
+	}
+	return u.Store.Get(ctx, ks)
+}
