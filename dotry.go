@@ -17,7 +17,7 @@ import (
 // in place of the Handler, and by the caller's goroutine.
 type try struct {
 	c      *call
-	fl     *flight // nil = none of the registry's
+	fl     *flight         // nil = none of the registry's
 	f      *flow
 	r      *run
 	ready  chan *run     // the claim is won
@@ -40,17 +40,8 @@ func (p *Processor) claimTime() time.Duration { return 2 * p.c.CallTimeout }
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
 // at once; a claim that is still on its way is then given back when it comes.
 func (c *call) try(ctx context.Context, fl *flight) answer {
-	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
-	t.f = newFlow(c.p, flowOptions{
-		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
-		start: t.start, ended: t.end, do: t,
-	})
-	r := c.p.newRun(t.f, c.message(), time.Now())
-	t.r, r.key, r.opts = r, c.key, c.opts
-	r.more().fingerprint = c.o.Fingerprint
-	if d, ok := ctx.Deadline(); ok {
-		r.ctx.setDeadline(d)
-	}
+	t := c.newTry(ctx, fl)
+	r := t.r
 	stop := context.AfterFunc(ctx, func() { r.ctx.endForeign(context.Cause(ctx)) })
 	defer stop()
 	bound := time.NewTimer(c.p.claimTime())
@@ -75,6 +66,21 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 	return t.mine
 }
 
+func (c *call) newTry(ctx context.Context, fl *flight) *try {
+	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
+	t.f = newFlow(c.p, flowOptions{
+		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
+		start: t.start, ended: t.end, do: t,
+	})
+	r := c.p.newRun(t.f, c.message(), time.Now())
+	t.r, r.key, r.opts = r, c.key, c.opts
+	r.more().fingerprint = c.o.Fingerprint
+	if d, ok := ctx.Deadline(); ok {
+		r.ctx.setDeadline(d)
+	}
+	return t
+}
+
 // start gives a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
 // held.
 func (t *try) start(r *run) {
@@ -84,7 +90,8 @@ func (t *try) start(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left {
-		go t.c.p.work(r) // which does not start it
+		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
+		go t.c.p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return
 	}
 	t.ready <- r
