@@ -82,7 +82,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("-queue %s: %w", name, err)
 		}
 	}
-	say(out, s.URL, o.Region, urls)
+	if _, err := io.WriteString(out, directions(s.URL, o.Region, urls)); err != nil {
+		_ = l.Close()
+		return err
+	}
 
 	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
@@ -92,7 +95,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	case <-ctx.Done():
 	}
-	fmt.Fprintln(out, "draining")
+	_, _ = fmt.Fprintln(out, "draining") // nobody may read any longer
 	s.Drain()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), *drain)
 	defer cancel()
@@ -103,16 +106,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// say tells how to reach the server.
-func say(out io.Writer, url, region string, urls []string) {
-	fmt.Fprintf(out, "sqsfake serves SQS at %s\n", url)
+// directions tell how to reach the server.
+func directions(url, region string, urls []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "sqsfake serves SQS at %s\n", url)
 	for _, u := range urls {
-		fmt.Fprintf(out, "queue %s\n", u)
+		fmt.Fprintf(&b, "queue %s\n", u)
 	}
-	fmt.Fprintf(out, `To point the AWS command line or any SDK at it:
+	fmt.Fprintf(&b, `To point the AWS command line or any SDK at it:
 
   export AWS_ENDPOINT_URL_SQS=%s AWS_REGION=%s AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
 
 In Go: sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.BaseEndpoint = aws.String(%q) })
 `, url, region, url)
+	return b.String()
 }

@@ -28,7 +28,7 @@ func client(endpoint string) *sqs.Client {
 
 // start runs the command and returns its endpoint and the URLs of its queues. The answer
 // of run comes through ended.
-func start(t *testing.T, ctx context.Context, args ...string) (endpoint string, queues []string, ended chan error) { //nolint:revive // t first, as everywhere
+func start(t *testing.T, ctx context.Context, args ...string) (endpoint string, queues []string, ended chan error) {
 	t.Helper()
 	r, w := io.Pipe()
 	ended = make(chan error, 1)

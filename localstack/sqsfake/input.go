@@ -128,6 +128,7 @@ func (e *entry) read(r *reader, p param) {
 		e.attributes = readAttributes(r, name)
 	case pSystemAttributes:
 		e.system = readAttributes(r, name)
+	default: // a parameter of the request, which readOther reads
 	}
 }
 
@@ -219,6 +220,7 @@ func (in *input) readOther(r *reader, p param, a *action, action string) {
 		in.actions = r.list(name)
 	case pEntries:
 		in.readEntries(r, a, action)
+	default: // a parameter of an entry, which entry.read reads
 	}
 }
 

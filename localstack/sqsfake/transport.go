@@ -209,7 +209,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	if n := r.ContentLength; n >= 0 && n <= maxBody {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)

@@ -186,7 +186,7 @@ func TestControl(t *testing.T) {
 
 func TestTooLargeRequest(t *testing.T) {
 	srv := sqsfake.Start(t, nil)
-	resp, err := http.Post(srv.URL, "application/x-amz-json-1.0", io.MultiReader(bytes.NewReader(make([]byte, 9<<20)))) //nolint:noctx // in a test
+	resp, err := http.Post(srv.URL, "application/x-amz-json-1.0", io.MultiReader(bytes.NewReader(make([]byte, 9<<20))))
 	if err != nil {
 		t.Fatal(err)
 	}
