@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"time"
@@ -51,7 +52,8 @@ func (o *DoOptions) check() error {
 //
 // f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its cause, and ends with
 // the cause [ErrLeaseLost] when the key is lost to another. The claim is renewed while f runs. How f ended is
-// recorded even when ctx has ended, for up to SettleTimeout:
+// recorded even when ctx has ended; that is tried for SettleTimeout, which a call of the store that hangs may overrun by its
+// CallTimeout:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
 //   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
@@ -104,6 +106,7 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	c := &call{p: p, key: k}
 	if o != nil {
 		c.o = *o
+		c.o.Fingerprint = bytes.Clone(o.Fingerprint) // a claim may be on its way when the caller has left
 	}
 	if p == nil {
 		return nil, badConfig("Do", "the Processor is nil")

@@ -78,7 +78,8 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 // ErrorClass is that of the record.
 func (e *ParkedError) ErrorClass() string { return e.Class }
 
-// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not answered for 2 CallTimeouts. f
+// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not answered for 2 CallTimeouts; under
+// Park that may be once more, and SettleTimeout then, where the start is not confirmed. f
 // has not run and will not run, and repeating is safe.
 type NotRunError struct {
 	Key dedupe.Key

@@ -96,6 +96,42 @@ func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 	}
 }
 
+// The caller may use its bytes again when it has its answer, also while the claim is on its way.
+func TestDoFingerprintIsTheCallers(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		d.store.set(func(s *store) { s.fault = bads("claim", 1, storeFault{delay: 2 * time.Second}) })
+		buf := []byte("x")
+		ctx, cancel := context.WithTimeout(d.Context(), time.Second)
+		defer cancel()
+		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, &onceq.DoOptions{Fingerprint: buf}, d.mustNot)
+		d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+		buf[0] = 'y'
+		pass(time.Minute)
+		v, err := d.do("a", &onceq.DoOptions{Fingerprint: []byte("x")}, gives(1, nil))
+		d.wants("the next", v, err, 1, nil)
+	})
+}
+
+// Under Park a start that is not confirmed keeps the caller no longer than a claim that is not answered.
+func TestDoStartIsNotConfirmed(t *testing.T) {
+	for name, fault := range outages {
+		t.Run(name, func(t *testing.T) {
+			bubbleDo(t, func(d *doer) {
+				d.store.set(func(s *store) { s.fault = bads("renew", 1000, fault) })
+				begin := time.Now()
+				_, err := d.do("a", nil, d.mustNot)
+				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				if took := time.Since(begin); took < onceq.DefaultCallTimeout || took > 3*onceq.DefaultCallTimeout {
+					t.Errorf("it took %v", took)
+				}
+				d.store.heals()
+				v, err := d.do("a", nil, gives(1, nil))
+				d.wants("after the outage", v, err, 1, nil)
+			}, parks)
+		})
+	}
+}
+
 // A claim that failed once and then found the key done leaves nothing behind to give back.
 func TestDoGivesNothingBackThatIsNotInDoubt(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
