@@ -17,6 +17,7 @@ import (
 // in place of the Handler, and by the caller's goroutine.
 type try struct {
 	c      *call
+	ctx    context.Context // the caller's
 	fl     *flight         // nil = none of the registry's
 	f      *flow
 	r      *run
@@ -67,7 +68,7 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {
-	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
+	t := &try{c: c, ctx: ctx, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
 	t.f = newFlow(c.p, flowOptions{
 		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
 		start: t.start, ended: t.end, do: t,

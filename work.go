@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ func (p *Processor) handled(r *run, e *ending) {
 	if !r.advance(settling) {
 		return // abandoned: Run has ended
 	}
+	if e.err != nil {
+		overdue(r)
+	}
 	e.cut = r.ctx.close()
 	e.joined = r.joined.Load()
 	v := judged(*e)
@@ -97,6 +101,21 @@ func (p *Processor) handled(r *run, e *ending) {
 	p.settleRun(r, v, ended)
 }
 
+// overdue cuts a run off whose handler has ended by itself for what would have cut it off this moment: its deadline, which it
+// may keep by a timer of its own, or the end of the context of Do's caller. Under Park such an end is not the handler's word
+// that nothing happened.
+func overdue(r *run) {
+	now := time.Now()
+	if t := r.f.o.do; t != nil {
+		if at, ok := t.ctx.Deadline(); t.ctx.Err() != nil || ok && !now.Before(at) {
+			r.ctx.endForeign(cmp.Or(context.Cause(t.ctx), context.DeadlineExceeded))
+		}
+	}
+	if at, ok := r.ctx.Deadline(); ok && !now.Before(at) {
+		r.ctx.end(ErrTimeout)
+	}
+}
+
 // end settles a claimed job whose handler has not run.
 func (p *Processor) end(r *run, v verdict) {
 	if !r.advance(settling) {
@@ -109,6 +128,7 @@ func (p *Processor) end(r *run, v verdict) {
 // confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
 // run the job again; so the handler does not start before the store has confirmed it.
 func (p *Processor) confirmStart(r *run) bool {
+	begin := time.Now()
 	for n := 1; ; n++ {
 		ctx := callContext(context.Background(), p.c.CallTimeout)
 		answers, err := guard2(func() ([]dedupe.Renewed, error) {
@@ -127,7 +147,7 @@ func (p *Processor) confirmStart(r *run) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			p.loseClaim(r)
 			return false
-		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver():
+		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.o.do != nil && time.Since(begin) >= p.claimTime():
 			p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: clip(safeText(err), maxErrText), uncounted: true})
 			return false
 		}
