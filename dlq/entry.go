@@ -142,8 +142,8 @@ func line(s string) string {
 // identity tells failures apart: letters with one identity are copies of each other.
 type identity [16]byte
 
-// identityOf is made of the job and the fence of its failure, and of the body: a worker's Config.Key may take its key from
-// there, and then jobs with one Meta.Key may differ, and on some stores have equal fences. A copy too many is answered by the
+// identityOf is made of the job and the fence of its failure, and of the body and the attributes: a worker's Config.Key may take
+// its key from there, and then jobs with one Meta.Key may differ, and on some stores have equal fences. A copy too many is answered by the
 // claim; a job that is taken for a copy would be lost. Without a fence the job's id decides: it had better be the producer's
 // own, so without one each message stands for itself.
 func identityOf(m *broker.Message) identity {
@@ -152,9 +152,20 @@ func identityOf(m *broker.Message) identity {
 	case d == nil || d.Fence == 0 && m.Meta.ID == "":
 		return digest("message", 0, m.ID)
 	case d.Fence == 0:
-		return digest("refused", 0, d.Source, m.Meta.Type, m.Meta.Key, m.Meta.ID, string(m.Body))
+		return digest("refused", 0, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, m.Meta.Key, m.Meta.ID, string(m.Body))...)
 	}
-	return digest("failure", d.Fence, d.Source, m.Meta.Type, keyOf(m.Meta), string(m.Body))
+	return digest("failure", d.Fence, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, keyOf(m.Meta), string(m.Body))...)
+}
+
+// content adds the user's attributes to parts, wherever a letter keeps them.
+func content(attributes map[string]string, m *broker.Meta, parts ...string) []string {
+	if d := deadOf(m); d != nil {
+		attributes = folded(d.Attributes, attributes)
+	}
+	for _, k := range slices.Sorted(maps.Keys(attributes)) {
+		parts = append(parts, k, attributes[k])
+	}
+	return parts
 }
 
 // digest is a hash of its parts, in which no two lists of parts are one.

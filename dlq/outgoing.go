@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"maps"
-	"slices"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -96,10 +95,8 @@ func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
 	}
 	if edited {
 		parts = append(parts, broker.EncodeMeta(out.Meta), out.Group)
-		for _, k := range slices.Sorted(maps.Keys(out.Attributes)) {
-			parts = append(parts, k, out.Attributes[k])
-		}
 	}
+	parts = content(out.Attributes, out.Meta, parts...)
 	return digest("replay", fenceOf(m.Meta), parts...).String()
 }
 

@@ -1,0 +1,39 @@
+package dlq_test
+
+import (
+	"testing"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+)
+
+// tenant is a letter of the job k, of which there is one for each tenant: a worker's Config.Key takes it from the attribute.
+func tenant(name string, change ...func(*broker.Outgoing)) broker.Outgoing {
+	return letterOf("k", 7, append([]func(*broker.Outgoing){func(o *broker.Outgoing) {
+		o.Attributes, o.DedupID = map[string]string{"tenant": name}, name
+	}}, change...)...)
+}
+
+// Letters that are alike but for an attribute are of two jobs: to take one for a copy of the other would lose it, and so would a
+// FIFO queue that swallowed it.
+func TestReplayTellsJobsApartByAttributes(t *testing.T) {
+	nostore := func(o *broker.Outgoing) { o.Meta.Dead.Fence = 0; o.Meta.Dead.Attempts = 1 }
+	for _, change := range []func(*broker.Outgoing){func(*broker.Outgoing) {}, nostore} {
+		onEach(t, func(t *testing.T, r *rig) {
+			r.put(tenant("a", change), tenant("b", change))
+			r.report(r.mustReplay(dlq.ReplayOptions{}), 2, 2)
+			r.depths(0, 2)
+		})
+	}
+}
+
+// One letter with its attributes beside it, and one with them folded, are still copies of each other.
+func TestReplayKnowsFoldedCopies(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.put(tenant("a"), tenant("a", func(o *broker.Outgoing) {
+			o.Meta.Dead.Attributes, o.Attributes, o.DedupID = o.Attributes, nil, "folded"
+		}))
+		r.report(r.mustReplay(dlq.ReplayOptions{}), 2, 1, 1)
+		r.depths(0, 1)
+	})
+}
