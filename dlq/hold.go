@@ -209,49 +209,58 @@ func (k *keeper) ask(req []broker.Hold) (err error) {
 }
 
 // ack takes letters out of the queue, repeating what is not known to have been done. It answers those that are not known
-// to have left: they may come again.
-func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string) {
+// to have left: they may come again. An error says that the broker takes no acks.
+func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err error) {
 	for from := 0; from < len(ids); from += k.q.l.SettleBatch {
-		left := slices.Clone(ids[from:min(from+k.q.l.SettleBatch, len(ids))])
+		to := min(from+k.q.l.SettleBatch, len(ids))
+		left := slices.Clone(ids[from:to])
 		for t := (tries{}); ; {
 			var expired []string
-			left, expired = k.ackOnce(ctx, left)
+			left, expired, err = k.ackOnce(ctx, left)
 			unacked = append(unacked, expired...)
-			if len(left) == 0 || !t.again(ctx, k.q.o.Patience) {
+			if len(left) == 0 || isFinal(err) || !t.again(ctx, k.q.o.Patience) {
 				break
 			}
 		}
 		unacked = append(unacked, left...)
+		if len(left) == to-from && ctx.Err() == nil {
+			return append(unacked, ids[to:]...), err
+		}
 	}
-	return unacked
+	return unacked, nil
 }
 
-func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []string) {
+func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []string, err error) {
 	k.call <- struct{}{}
 	defer func() { <-k.call }()
-	receipts := make([]broker.Receipt, 0, len(ids))
 	k.mu.Lock()
+	// A receive may bring one letter twice, and the other of the two may have been acked already.
+	ids = slices.DeleteFunc(ids, func(id string) bool { return k.held[id] == nil })
+	receipts := make([]broker.Receipt, 0, len(ids))
 	for _, id := range ids {
 		receipts = append(receipts, k.held[id].receipt)
 	}
 	k.mu.Unlock()
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
 	one, cancel := k.q.ctx(ctx)
-	err := k.q.b.Ack(one, receipts)
+	all := k.q.b.Ack(one, receipts)
 	cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, id := range ids {
-		switch e := broker.ErrAt(err, i); {
+		switch e := broker.ErrAt(all, i); {
 		case e == nil:
 			delete(k.held, id)
 		case errors.Is(e, broker.ErrReceiptExpired):
 			delete(k.held, id) // its delivery is over, and there is nothing to hand back
 			expired = append(expired, id)
 		default:
-			left = append(left, id)
+			left, err = append(left, id), e
 		}
 	}
-	return left, expired
+	return left, expired, err
 }
 
 // handBack ends the holding and gives everything back, to be delivered again at once. What cannot be given back comes by

@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type pass struct {
 	start   time.Time
 	most    int // how many letters to receive at once
 	unacked map[string]bool
+	stuck   error // with which acks fail
 	report  Report
 
 	meet   func(*letter)                   // is shown each letter; may be nil
@@ -59,7 +61,9 @@ func (p *pass) step(ctx context.Context, wait time.Duration) (drained bool, err 
 			ids = append(ids, l.name) // it had been acked, in vain
 		}
 	}
-	p.ack(ctx, ids)
+	if err := p.ack(ctx, ids); err != nil {
+		return false, err
+	}
 	for _, l := range fresh {
 		if err := p.look(l); err != nil {
 			return false, err
@@ -99,16 +103,22 @@ func (p *pass) tell(l *letter, f Fate, reason error) {
 	}
 }
 
-// ack takes letters that may go out of the queue.
-func (p *pass) ack(ctx context.Context, ids []string) {
-	if len(ids) == 0 {
-		return
+// ack takes letters that may go out of the queue. Where the broker takes no acks the pass ends: what it went on to send could
+// not be removed either.
+func (p *pass) ack(ctx context.Context, ids []string) error {
+	if len(ids) == 0 || p.stuck != nil {
+		return p.stuck
 	}
 	for _, id := range ids {
 		delete(p.unacked, id)
 	}
-	for _, id := range p.w.k.ack(ctx, ids) {
+	left, err := p.w.k.ack(ctx, ids)
+	for _, id := range left {
 		p.unacked[id] = true
 	}
 	p.report.Unacked = len(p.unacked)
+	if err != nil {
+		p.stuck = fmt.Errorf("dlq: letters that were dealt with cannot be removed: %w", err)
+	}
+	return p.stuck
 }

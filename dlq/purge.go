@@ -83,11 +83,12 @@ func (p *purge) choose(l *letter) error {
 func (p *purge) flush(ctx context.Context) error {
 	ls := p.exported
 	p.exported = nil
+	var err error
 	if !p.o.DryRun {
-		p.ack(ctx, names(ls))
+		err = p.ack(ctx, names(ls))
 	}
 	for _, l := range ls {
 		p.tell(l, Purged, nil)
 	}
-	return nil
+	return err
 }

@@ -176,12 +176,16 @@ func (r *replay) choose(l *letter) error {
 
 // flush sends what is pending, and removes copies of what was sent.
 func (r *replay) flush(ctx context.Context) error {
-	r.drop(ctx)
+	if err := r.drop(ctx); err != nil {
+		return err
+	}
 	for len(r.pending) > 0 && !r.full() {
 		if r.o.DryRun {
 			l := r.pending[0]
 			r.pending = r.pending[1:]
-			r.done(ctx, []*letter{l})
+			if err := r.done(ctx, []*letter{l}); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := r.sendSome(ctx); err != nil {
@@ -197,15 +201,19 @@ func (r *replay) flush(ctx context.Context) error {
 }
 
 // drop removes the copies of letters that were sent.
-func (r *replay) drop(ctx context.Context) {
+func (r *replay) drop(ctx context.Context) (err error) {
+	if r.stuck != nil {
+		return r.stuck
+	}
 	ls := r.copied
 	r.copied = nil
 	if !r.o.DryRun {
-		r.ack(ctx, names(ls))
+		err = r.ack(ctx, names(ls))
 	}
 	for _, l := range ls {
 		r.tell(l, Copied, nil)
 	}
+	return err
 }
 
 // sendSome sends a batch, as large as the rate and the canaries allow, and acks what was sent.
@@ -289,11 +297,13 @@ func (r *replay) send(ctx context.Context, batch []*letter) error {
 			}
 		}
 		through += len(done)
-		r.done(ctx, done)
+		stuck := r.done(ctx, done)
 		batch = doubt
 		switch {
 		case len(batch) == 0:
-			return nil
+			return stuck
+		case stuck != nil:
+			final = stuck
 		case refit && final == nil && ctx.Err() == nil:
 			continue // it is another message now, and need not wait
 		case final == nil && t.again(ctx, r.q.o.Patience):
@@ -336,7 +346,7 @@ func (r *replay) sendOnce(ctx context.Context, ls []*letter) []error {
 }
 
 // done removes letters that were sent, and their copies.
-func (r *replay) done(ctx context.Context, ls []*letter) {
+func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
 	for _, l := range ls {
 		body := digest("body", 0, string(l.out.Body))
 		r.bodies[body] = true
@@ -348,12 +358,15 @@ func (r *replay) done(ctx context.Context, ls []*letter) {
 		r.copied = append(r.copied, l.copies...)
 	}
 	if !r.o.DryRun {
-		r.ack(ctx, names(ls))
+		err = r.ack(ctx, names(ls))
 	}
 	for _, l := range ls {
 		r.tell(l, Replayed, nil)
 	}
-	r.drop(ctx)
+	if err != nil {
+		return err
+	}
+	return r.drop(ctx)
 }
 
 // failed leaves a letter where it is, and its copies.

@@ -1,0 +1,167 @@
+package dlq_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+)
+
+// failAcks makes acks fail from the n-th on.
+func failAcks(r *rig, n int, err error) {
+	acks := 0
+	r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		if c.Op != membroker.Ack {
+			return membroker.Fault{}
+		}
+		if acks++; acks < n {
+			return membroker.Fault{}
+		}
+		return membroker.Fault{Err: err}
+	})
+}
+
+// A dead-letter queue that takes no acks ends a replay with the broker's error: what it went on to send would stay, too.
+func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		took time.Duration
+	}{{errFault, dlq.DefaultPatience}, {broker.ErrNotFound, 0}} {
+		onEach(t, func(t *testing.T, r *rig) {
+			r.puts(35)
+			batch := min(35, r.queue.Limits().SendBatch)
+			failAcks(r, 1, c.err)
+			began := time.Now()
+			rep, err := r.replay(dlq.ReplayOptions{})
+			if !errors.Is(err, c.err) || rep.Replayed != batch || rep.Unacked != batch {
+				t.Errorf("%v, %v", rep, err)
+			}
+			if took := time.Since(began); took > c.took+15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			r.dead.SetFault(nil)
+			pass(time.Minute)
+			r.mustReplay(dlq.ReplayOptions{})
+			if ks := keys(r.drain(r.queue)); len(slices.Compact(ks)) != 35 {
+				t.Errorf("%d jobs arrived", len(ks))
+			}
+		})
+	}
+}
+
+// So it is with the copies of what was sent, with letters that come again though they were acked, and where a letter's sending
+// is in doubt.
+func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2))
+		failAcks(r, 2, errFault)
+		rep, err := r.replay(dlq.ReplayOptions{Each: func(dlq.Step) {}})
+		if !errors.Is(err, errFault) || rep.Replayed != 2 || rep.Unacked != 1 {
+			t.Errorf("%v, %v", rep, err)
+		}
+	})
+	in(t, func(t *testing.T, r *rig) {
+		r.put(letterOf("a", 1), letterOf("b", 2))
+		r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Send {
+				return membroker.Fault{Entries: map[int]error{1: errFault}}
+			}
+			return membroker.Fault{}
+		})
+		failAcks(r, 1, broker.ErrNotFound)
+		rep, err := r.replay(dlq.ReplayOptions{})
+		if !errors.Is(err, broker.ErrNotFound) || rep.Replayed != 1 || rep.Unacked != 1 || len(rep.Failed) != 1 {
+			t.Errorf("%v, %v", rep, err)
+		}
+	})
+	in(t, func(t *testing.T, r *rig) {
+		r.put(letterOf("a", 1))
+		acks := 0
+		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			switch {
+			case c.Op != membroker.Ack:
+				return membroker.Fault{}
+			case acks == 0:
+				acks++
+				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired}}
+			}
+			return membroker.Fault{Err: errFault}
+		})
+		q := open(t, r.dead, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second})
+		rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
+		if !errors.Is(err, errFault) || rep.Replayed != 1 || rep.Unacked != 1 {
+			t.Errorf("%v, %v", rep, err)
+		}
+	})
+}
+
+func TestPurgeEndsWhereNothingCanBeRemoved(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.puts(35)
+		failAcks(r, 1, errFault)
+		rep, err := r.dlq.Purge(context.Background(), dlq.PurgeOptions{All: true, NoExport: true})
+		if batch := min(35, r.dead.Limits().ReceiveBatch); !errors.Is(err, errFault) || rep.Purged > batch || rep.Unacked != rep.Purged {
+			t.Errorf("%v, %v", rep, err)
+		}
+		r.dead.SetFault(nil)
+		r.depths(35, 0)
+	})
+}
+
+// The context's end comes before the broker's error.
+func TestAcksFailAndTheContextEnds(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.puts(3)
+		failAcks(r, 1, errFault)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := r.dlq.Replay(ctx, dlq.ReplayOptions{To: r.queue})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// doubled brings the first letter of each receive twice.
+type doubled struct{ *membroker.Broker }
+
+func (b *doubled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ms, err := b.Broker.Receive(ctx, o)
+	if len(ms) > 0 {
+		ms = append(ms, ms[0])
+	}
+	return ms, err
+}
+
+// A standard queue may bring a letter twice in one receive. That is no reason to ack what is not held any more.
+func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, membroker.SQSStandard, nil)
+		r.puts(3)
+		acks := 0
+		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op != membroker.Ack {
+				return membroker.Fault{}
+			}
+			if acks++; acks == 1 {
+				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired, 1: broker.ErrReceiptExpired}}
+			}
+			last := c.Entries - 1
+			return membroker.Fault{Entries: map[int]error{last: errFault}}
+		})
+		q := open(t, &doubled{r.dead}, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second, Patience: 10 * time.Second})
+		rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
+		if rep.Replayed != 3 {
+			t.Errorf("%v, %v", rep, err)
+		}
+		if ms := r.drain(r.queue); len(ms) != 3 {
+			t.Errorf("%d arrived", len(ms))
+		}
+	})
+}
