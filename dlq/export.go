@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -25,12 +26,16 @@ type exported struct {
 // ExportJSON returns an Export for [PurgeOptions] that writes each letter as a line of JSON: message, published, group,
 // attributes, body (or body_base64, where it is not text), and under onceq all metadata, as [broker.EncodeMeta] writes it.
 // A line is one Write, and where w is a regular file it is synced, so that a letter is stored when it is removed. A writer
-// with a buffer of its own defeats that.
+// with a buffer of its own defeats that. A line that was torn, by a full disk or a crash, is ended before the next one; to see
+// that of an earlier run, open the file for reading too, else each run begins with an empty line.
 func ExportJSON(w io.Writer) func(Entry) error {
 	f, _ := w.(*os.File)
+	torn := false // the line before has no end
 	if f != nil {
 		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 			f = nil // a terminal cannot be synced
+		} else {
+			torn = !endsLine(f, info.Size())
 		}
 	}
 	return func(e Entry) error {
@@ -56,12 +61,27 @@ func ExportJSON(w io.Writer) func(Entry) error {
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(append(b, '\n')); err != nil {
+		b = append(b, '\n')
+		if torn {
+			b = slices.Insert(b, 0, '\n')
+		}
+		if n, err := w.Write(b); err != nil {
+			torn = torn || n > 0
 			return err
 		}
+		torn = false
 		if f != nil {
 			return f.Sync()
 		}
 		return nil
 	}
+}
+
+func endsLine(f *os.File, size int64) bool {
+	var last [1]byte
+	if size > 0 {
+		_, err := f.ReadAt(last[:], size-1)
+		return err == nil && last[0] == '\n'
+	}
+	return true
 }
