@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -41,7 +42,8 @@ func jobOf(ctx context.Context) *onceq.Job { return ctx.Value(jobKey{}).(*onceq.
 
 // idempotent lets next answer once for each Idempotency-Key of a client. The answer is kept and replayed, unless it is a
 // 5xx: then nothing was decided, and the next request runs again. It follows draft-ietf-httpapi-idempotency-key-header:
-// 400 without a key, 409 while the first request is worked on, 422 for another request under a used key.
+// 400 without a key, 409 while the first request is worked on, 422 for another request under a used key. An answer that is
+// larger than the store takes is given once; later requests with its key get a 500.
 func idempotent(p *onceq.Processor, client func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.Trim(r.Header.Get("Idempotency-Key"), `"`) // the draft quotes it, most clients do not
@@ -50,19 +52,25 @@ func idempotent(p *onceq.Processor, client func(*http.Request) string, next http
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err != nil {
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			problem(w, http.StatusRequestEntityTooLarge, err.Error())
+			return
+		case err != nil:
 			problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		ran := false
-		a, err := onceq.Do(r.Context(), p, dedupe.Key{Key: client(r) + " " + name}, &onceq.DoOptions{Fingerprint: digest(r, body)},
+		key := strconv.Quote(client(r)) + name // quoted, so that no client's name and key are another's
+		a, err := onceq.Do(r.Context(), p, dedupe.Key{Key: key}, &onceq.DoOptions{Fingerprint: digest(r, body)},
 			func(ctx context.Context, j *onceq.Job) (answer, error) {
 				ran = true
 				in := r.WithContext(context.WithValue(ctx, jobKey{}, j))
 				in.Body = io.NopCloser(bytes.NewReader(body))
-				out := &recorder{header: make(http.Header), status: http.StatusOK}
+				out := &recorder{header: make(http.Header)}
 				next.ServeHTTP(out, in)
-				a := answer{out.status, out.header, out.body.Bytes()}
+				a := answer{cmp.Or(out.status, http.StatusOK), out.header, out.body.Bytes()}
 				if a.Status >= 500 {
 					return a, errServer
 				}
@@ -82,6 +90,8 @@ func idempotent(p *onceq.Processor, client func(*http.Request) string, next http
 			problem(w, http.StatusConflict, "a request with this Idempotency-Key is in progress")
 		case errors.As(err, &mismatch):
 			problem(w, http.StatusUnprocessableEntity, "this Idempotency-Key was used for another request")
+		case errors.Is(err, dedupe.ErrBadKey):
+			problem(w, http.StatusBadRequest, "the Idempotency-Key is not UTF-8 text")
 		case errors.As(err, &notRun):
 			retryAfter(w, time.Second)
 			problem(w, http.StatusServiceUnavailable, "nothing was done; send the request again")
@@ -117,6 +127,16 @@ type recorder struct {
 	body   bytes.Buffer
 }
 
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+func (r *recorder) Header() http.Header { return r.header }
+
+// WriteHeader takes the first status, as the server does, and drops what goes before an answer.
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= 200 {
+		r.status = status
+	}
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.body.Write(b)
+}

@@ -94,7 +94,7 @@ func main() {
 	defer stop()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err == nil {
-		slog.Info("listening", "addr", l.Addr())
+		log.Print("listening on ", l.Addr())
 		err = serve(ctx, l, *file, &bank{})
 	}
 	if err != nil {
@@ -122,9 +122,9 @@ func serve(ctx context.Context, l net.Listener, file string, bank charger) error
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: h, ReadTimeout: 5 * time.Second} // a body that never ends must not hold the shutdown
 	drained := make(chan error, 1)
-	context.AfterFunc(ctx, func() { drained <- s.Shutdown(context.Background()) })
+	context.AfterFunc(ctx, func() { drained <- s.Shutdown(context.WithoutCancel(ctx)) })
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

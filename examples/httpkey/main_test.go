@@ -18,7 +18,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/onceqtest"
 	"github.com/stretchr/testify/require"
@@ -68,29 +70,32 @@ func (w *world) start(wrap func(dedupe.Store) dedupe.Store) (h http.Handler, sto
 	}
 }
 
-func post(h http.Handler, key, body string) *http.Response {
+func post(h http.Handler, key, body string) *httptest.ResponseRecorder {
+	return postAs(h, "", key, body)
+}
+
+// postAs posts as a client, where the handler tells them apart.
+func postAs(h http.Handler, client, key, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body))
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
+	r.SetBasicAuth(client, "")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
+	return w
 }
 
-func (w *world) wants(r *http.Response, status int, replayed bool, body string) {
+func (w *world) wants(r *httptest.ResponseRecorder, status int, replayed bool, body string) {
 	w.Helper()
-	defer r.Body.Close()
-	got, err := io.ReadAll(r.Body)
-	require.NoError(w, err)
-	require.Equal(w, status, r.StatusCode, "%s", got)
-	require.Contains(w, string(got), body)
-	require.Equal(w, replayed, r.Header.Get("Idempotency-Replayed") == "true")
+	require.Equal(w, status, r.Code, "%s", r.Body)
+	require.Contains(w, r.Body.String(), body)
+	require.Equal(w, replayed, r.Header().Get("Idempotency-Replayed") == "true")
 	kind := "application/problem+json"
 	if status == http.StatusCreated {
 		kind = "application/json"
 	}
-	require.Equal(w, kind, r.Header.Get("Content-Type"))
+	require.Equal(w, kind, r.Header().Get("Content-Type"))
 }
 
 const (
@@ -119,7 +124,8 @@ func TestRefuses(t *testing.T) {
 	defer stop()
 	w.wants(post(h, "", order), http.StatusBadRequest, false, "Idempotency-Key")
 	w.wants(post(h, strings.Repeat("k", 256), order), http.StatusBadRequest, false, "255")
-	w.wants(post(h, "k-1", strings.Repeat("x", 1<<20+1)), http.StatusBadRequest, false, "too large")
+	w.wants(post(h, "\xff", order), http.StatusBadRequest, false, "UTF-8")
+	w.wants(post(h, "k-1", strings.Repeat("x", 1<<20+1)), http.StatusRequestEntityTooLarge, false, "too large")
 	require.Zero(t, w.calls.Load())
 
 	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
@@ -204,7 +210,7 @@ func TestInProgress(t *testing.T) {
 		<-time.After(5 * time.Second)
 		a := post(h, "k-1", order)
 		w.wants(a, http.StatusConflict, false, "in progress")
-		require.Equal(t, "5", a.Header.Get("Retry-After"))
+		require.Equal(t, "5", a.Header().Get("Retry-After"))
 		w.wants(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
 		<-time.After(time.Hour)
 		w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
@@ -232,7 +238,7 @@ func TestCrash(t *testing.T) {
 				h, stop = w.start(nil)
 				defer stop()
 				a := post(h, "k-1", order)
-				for tries := 0; a.StatusCode == http.StatusConflict && tries < 60; tries++ {
+				for tries := 0; a.Code == http.StatusConflict && tries < 60; tries++ {
 					<-time.After(time.Second)
 					a = post(h, "k-1", order)
 				}
@@ -252,7 +258,7 @@ func TestNoStore(t *testing.T) {
 		stop()
 		a := post(h, "k-1", order)
 		w.wants(a, http.StatusServiceUnavailable, false, "nothing was done")
-		require.Equal(t, "1", a.Header.Get("Retry-After"))
+		require.Equal(t, "1", a.Header().Get("Retry-After"))
 		<-time.After(time.Minute)
 	})
 }
@@ -278,10 +284,102 @@ func TestServeDrains(t *testing.T) {
 	}()
 	a, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
-	w.wants(a, http.StatusCreated, false, first)
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, a.StatusCode)
+	require.Equal(t, first, string(body))
 	require.NoError(t, <-ended)
 
 	h, stopped := w.start(nil)
 	defer stopped()
 	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+}
+
+// A client that never sends the rest of its body does not keep the program from ending.
+func TestServeEndsUnderASlowBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "localhost:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, l, w.file, w) }()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST /payments HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k-1\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
+	require.NoError(t, err)
+	var going [12]byte
+	_, err = io.ReadFull(c, going[:]) // the handler reads
+	require.NoError(t, err)
+	stop()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		t.Error("it does not end")
+	}
+	require.Zero(t, w.calls.Load())
+}
+
+// middle is the middleware alone, around any handler; clients are told apart by their names.
+func middle(t *testing.T, f http.HandlerFunc) http.Handler {
+	store, err := memstore.New(nil)
+	require.NoError(t, err)
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "middle"})
+	require.NoError(t, err)
+	client := func(r *http.Request) string {
+		name, _, _ := r.BasicAuth()
+		return name
+	}
+	return idempotent(p, client, f)
+}
+
+// No client gets another's answer, whatever they are called.
+func TestClientsAreKeptApart(t *testing.T) {
+	runs := 0
+	h := middle(t, func(w http.ResponseWriter, _ *http.Request) { runs++; fmt.Fprint(w, runs) })
+	for i, c := range [][2]string{{"a", "b c"}, {"a b", "c"}, {"a", `" c`}, {`a\"`, "c"}} {
+		require.Equal(t, fmt.Sprint(i+1), postAs(h, c[0], c[1], order).Body.String())
+	}
+	require.Equal(t, "2", postAs(h, "a b", "c", order).Body.String())
+}
+
+// The recorder takes a handler's answer as the server does.
+func TestAnswersAsTheServerDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		f      http.HandlerFunc
+		status int
+		runs   int // of two requests
+	}{
+		"nothing":          {func(http.ResponseWriter, *http.Request) {}, 200, 1},
+		"first wins":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, 201, 1},
+		"body, then error": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x"); w.WriteHeader(500) }, 200, 1},
+		"hints":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) }, 204, 1},
+		"5xx":              {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 503, 2},
+	} {
+		runs := 0
+		h := middle(t, func(w http.ResponseWriter, r *http.Request) { runs++; c.f(w, r) })
+		for range 2 {
+			require.Equal(t, c.status, post(h, "k", order).Code, name)
+		}
+		require.Equal(t, c.runs, runs, name)
+	}
+}
+
+// A panic is the server's, and the next request runs; an answer that is too large to keep is not given twice, nor is its
+// request run again.
+func TestAnswersThatAreNotKept(t *testing.T) {
+	runs := 0
+	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
+		if runs++; runs == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, strings.Repeat("x", 1<<20))
+	})
+	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { post(h, "k", order) })
+	require.Equal(t, http.StatusOK, post(h, "k", order).Code)
+	require.Equal(t, http.StatusInternalServerError, post(h, "k", order).Code)
+	require.Equal(t, 2, runs)
 }
