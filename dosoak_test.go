@@ -35,7 +35,7 @@ func soakDo(t *testing.T, seed uint64) {
 	const keys, calls = 5, 40
 	bubbleDo(t, func(d *doer) {
 		var mu sync.Mutex
-		rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+		rnd := rand.New(rand.NewPCG(seed, 1))
 		chance := func(n int) bool { mu.Lock(); defer mu.Unlock(); return rnd.IntN(n) == 0 }
 		upTo := func(most time.Duration) time.Duration {
 			mu.Lock()

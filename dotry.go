@@ -202,13 +202,13 @@ func (t *try) found() answer {
 	case dedupe.Mismatch:
 		return answer{err: &MismatchError{Key: c.key}}
 	case dedupe.Won:
-		switch {
-		case r.ending == "done":
+		switch r.ending {
+		case "done":
 			// What a transaction has stored is not known here.
 			return answer{stored: true, result: r.result(), own: r.joined.Load()}
-		case r.ending == "failed":
+		case "failed":
 			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
-		case r.ending == "parked":
+		case "parked":
 			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
 		}
 	case dedupe.Stale:

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -60,13 +61,13 @@ func (e Entry) Show(w io.Writer) error {
 	row("class", e.Class())
 	if d := deadOf(m.Meta); d != nil {
 		row("failed", stamp(d.At))
-		row("attempts", fmt.Sprint(d.Attempts))
+		row("attempts", strconv.Itoa(d.Attempts))
 		if d.FirstErr != d.LastErr {
 			row("first error", d.FirstErr)
 		}
 		row("last error", d.LastErr)
 		row("source", d.Source)
-		row("fence", fmt.Sprint(d.Fence))
+		row("fence", strconv.FormatUint(d.Fence, 10))
 		for _, k := range slices.Sorted(maps.Keys(d.Attributes)) {
 			row("attribute", k+" = "+d.Attributes[k])
 		}
@@ -177,7 +178,7 @@ func digest(what string, n uint64, parts ...string) (id identity) {
 	for _, p := range append([]string{what}, parts...) {
 		binary.BigEndian.PutUint64(b[:], uint64(len(p)))
 		h.Write(b[:])
-		io.WriteString(h, p)
+		h.Write([]byte(p))
 	}
 	copy(id[:], h.Sum(nil))
 	return id

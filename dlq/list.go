@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -107,7 +108,7 @@ type visit struct {
 // look goes through the queue and hands back what it has met.
 func (q *Queue) look(ctx context.Context, f Filter, v visit) error {
 	w := q.walk(ctx)
-	defer w.k.handBack()
+	defer w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	seen := make(map[identity]bool)
 	for v.enough == nil || !v.enough() {
 		ls, _, drained, err := w.next(ctx, w.q.l.ReceiveBatch, q.o.Wait)
@@ -214,7 +215,7 @@ func (gs Groups) String() string {
 	rows := [][]string{{"class", "letters", "copies", "oldest", "newest", "types", "last error"}}
 	for _, g := range gs {
 		rows = append(rows, []string{
-			g.Class, fmt.Sprint(g.Count), fmt.Sprint(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
+			g.Class, strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
 		})
 	}
 	return table(rows)

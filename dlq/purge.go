@@ -50,7 +50,7 @@ func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	}
 	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each), o: &o}
 	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
-	defer p.w.k.handBack()
+	defer p.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	err := p.through(ctx)
 	return p.report, err
 }

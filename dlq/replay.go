@@ -110,7 +110,7 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 		// No more than is sent within a part of the visibility: the rest is better left to others.
 		r.most = min(r.most, max(1, int(o.PerSecond*q.o.Visibility.Seconds()/4)))
 	}
-	defer r.w.k.handBack()
+	defer r.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	err := r.through(ctx)
 	return r.report, err
 }

@@ -129,7 +129,7 @@ func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
 	defer cancel()
 	depth, err := d.Depth(one)
 	if err != nil {
-		return 0, nil //nolint:nilerr // a number that only helps is not worth an error
+		return 0, nil // a number that only helps is not worth an error
 	}
 	elsewhere = max(0, int(depth.InFlight+depth.Delayed)-w.k.len())
 	for _, name := range w.heads {
