@@ -24,6 +24,9 @@ type backend struct {
 	ways []way
 	// version asks what answers at the address; it fails when nothing does, or when it is not what the variant needs
 	version func(ctx context.Context, url, variant string) (string, error)
+	// standIn is the version of what is taken where no real one can be had, and does where none is required; empty when there
+	// is no such thing.
+	standIn string
 }
 
 // A way starts the back end. What is to be ended later is handed to the site's onClose, as soon as it is there: a
@@ -31,10 +34,19 @@ type backend struct {
 type way struct {
 	how   string
 	start func(context.Context, *site) (url string, err error)
+	// inside: it starts nothing outside its own process.
+	inside bool
 }
 
 // backends are the back ends, by name.
-var backends = map[string]*backend{"postgres": &postgres}
+var backends = map[string]*backend{"postgres": &postgres, "sqs": &sqsBackend}
+
+// How long a back end may take.
+const (
+	// startLimit bounds the start, in whatever way, pulling an image included.
+	startLimit = 6 * time.Minute
+	stopLimit  = 20 * time.Second
+)
 
 // A site is where one instance lives.
 type site struct {
@@ -53,16 +65,20 @@ func (s *site) close() {
 }
 
 // start tries the ways in turn.
-func (b *backend) start(ctx context.Context, s *site) rundir.Endpoint {
+func (b *backend) start(ctx context.Context, s *site, ways []way) rundir.Endpoint {
 	var why []string
-	for _, w := range b.ways {
+	for _, w := range ways {
 		url, err := w.start(ctx, s)
 		var version string
 		if err == nil {
 			version, err = b.version(ctx, url, s.variant)
 		}
 		if err == nil {
-			return rundir.Endpoint{URL: url, Version: version, How: w.how}
+			e := rundir.Endpoint{URL: url, Version: version, How: w.how}
+			if version == b.standIn {
+				e.StandIn = strings.Join(append(why, w.how+": "+version), "; ")
+			}
+			return e
 		}
 		s.close()
 		why = append(why, w.how+": "+oneLine(err))
@@ -98,11 +114,16 @@ func (b *backend) get(t testing.TB, variant string) rundir.Endpoint {
 		t.Fatalf("localstack: %s: %v", b.name, err)
 	}
 	if dir != "" {
-		if err := rundir.Open(dir).Note(b.name, workDir, t.Name(), e.Err == ""); err != nil {
+		used := e.Err == "" && (e.StandIn == "" || !required)
+		if err := rundir.Open(dir).Note(b.name, workDir, t.Name(), used); err != nil {
 			t.Fatalf("localstack: %s: %v", b.name, err)
 		}
 	}
 	switch {
+	case e.StandIn != "" && required:
+		t.Fatalf("backend %s: no real one (%s), and %s=%s requires it", b.name, e.StandIn, rundir.RequireEnv, os.Getenv(rundir.RequireEnv))
+	case e.StandIn != "":
+		t.Logf("backend %s: no real one (%s)", b.name, e.StandIn)
 	case e.Err == "":
 	case e.Broken:
 		t.Fatalf("backend %s: %s", b.name, e.Err)
@@ -168,7 +189,11 @@ func (b *backend) search(variant, dir string) (rundir.Endpoint, error) {
 		if err != nil {
 			return rundir.Endpoint{Err: b.env + ": " + oneLine(err), Broken: true}, nil
 		}
-		return rundir.Endpoint{URL: url, Version: version, How: "environment"}, nil
+		e := rundir.Endpoint{URL: url, Version: version, How: "environment"}
+		if version == b.standIn {
+			e.StandIn = b.env + ": " + version
+		}
+		return e, nil
 	}
 	o := order{Backend: b.name, Variant: variant, Dir: dir}
 	if dir != "" {

@@ -25,13 +25,6 @@ import (
 // never the run, even when that is killed.
 const guardEnv = "ONCEQ_LOCALSTACK_GUARD"
 
-// How long a back end may take.
-const (
-	// startLimit bounds the start, in whatever way, pulling an image included.
-	startLimit = 4 * time.Minute
-	stopLimit  = 20 * time.Second
-)
-
 // order is what a guard is to do.
 type order struct {
 	Backend string
@@ -89,7 +82,8 @@ func (o order) run(ctx context.Context) (rundir.Endpoint, func() error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	e := backends[o.Backend].start(ctx, s)
+	b := backends[o.Backend]
+	e := b.start(ctx, s, b.ways)
 	return e, func() error {
 		s.close()
 		return os.RemoveAll(dir)

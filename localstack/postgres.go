@@ -20,7 +20,7 @@ import (
 var postgres = backend{
 	name:    "postgres",
 	env:     "ONCEQ_POSTGRES_URL",
-	ways:    []way{{"host process", startPostgres}, {"Docker", runPostgres}},
+	ways:    []way{{how: "host process", start: startPostgres}, {how: "Docker", start: runPostgres}},
 	version: postgresVersion,
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/localstack/internal/rundir"
 )
 
 const (
@@ -211,12 +213,16 @@ func TestEndsWithARunWithoutServers(t *testing.T) {
 	gone(t, dir)
 }
 
-// last fails the test unless the last line of the text begins and ends so.
+// last fails the test unless the text ends with one line for each back end, and the one of begin's begins and ends so.
 func last(t *testing.T, text, begin, end string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if line := lines[len(lines)-1]; !strings.HasPrefix(line, begin) || !strings.HasSuffix(line, end) {
-		t.Errorf("the last line is %q, want %q…%q; all:\n%s", line, begin, end, text)
+	lines = lines[max(0, len(lines)-len(rundir.Names)):]
+	for i, line := range lines {
+		name := "backend " + rundir.Names[i] + ": "
+		if !strings.HasPrefix(line, name) || strings.HasPrefix(begin, name) && (!strings.HasPrefix(line, begin) || !strings.HasSuffix(line, end)) {
+			t.Errorf("a last line is %q, want one of %q, and %q…%q; all:\n%s", line, name, begin, end, text)
+		}
 	}
 }
 

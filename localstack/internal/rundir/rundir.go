@@ -25,7 +25,7 @@ const (
 )
 
 // Names are the back ends that exist, in the order in which a run reports them.
-var Names = []string{"postgres"}
+var Names = []string{"postgres", "sqs"}
 
 // Required tells whether a back end must be there, by the value of RequireEnv.
 func Required(value, name string) (bool, error) {
@@ -46,7 +46,9 @@ func Required(value, name string) (bool, error) {
 type Endpoint struct {
 	URL     string
 	Version string // as the back end says it: "PostgreSQL 15.18"
-	How     string // "environment", "host process", "Docker"
+	How     string // "environment", "host process", "Docker", "embedded"
+	// StandIn is empty when this is the real thing, else it tells why there is none.
+	StandIn string
 	// Err is empty when the back end is there.
 	Err string
 	// Broken: somebody named this back end and it does not work, so its tests fail and are not skipped.
@@ -151,6 +153,9 @@ func (r Run) Report(name string) (line string, missing bool, err error) {
 	}
 	if e.Err != "" {
 		return fmt.Sprintf("backend %s: none (%s), %s", name, e.Err, count), true, nil
+	}
+	if e.StandIn != "" && used < asked {
+		return fmt.Sprintf("backend %s: no real one (%s), %s", name, e.StandIn, count), true, nil
 	}
 	return fmt.Sprintf("backend %s: %s (%s), %s", name, e.Version, e.How, count), used < asked, nil
 }

@@ -1,0 +1,296 @@
+package localstack
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// sqsEnv names the endpoint to use.
+const sqsEnv = "ONCEQ_SQS_URL"
+
+var sqsBackend = backend{
+	name: "sqs",
+	env:  sqsEnv,
+	ways: []way{
+		{how: "Docker", start: runLocalStack},
+		{how: "host process", start: startLocalStack},
+		{how: "embedded", start: serveFake, inside: true},
+	},
+	version: sqsVersion,
+	standIn: fakeVersion,
+}
+
+// fakeVersion is what sqsfake is called in the line that ends a run.
+const fakeVersion = "sqsfake"
+
+// An SQSServer is a server of SQS's API that all tests of a run share: each makes queues of its own there, with
+// [SQSServer.Queue].
+type SQSServer struct {
+	// URL is the endpoint, for SDKs: http://127.0.0.1:port.
+	URL string
+	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the endpoint.
+	Region string
+	// Version is the server's, such as "LocalStack 4.14.0" or "sqsfake". It is "SQS" where the server does not tell.
+	Version string
+	// Kind is "localstack", "sqsfake", "elasticmq" or, where the server does not tell, "sqs": servers differ from AWS, each
+	// in its own way.
+	Kind string
+
+	credentials aws.Credentials
+}
+
+// SQS returns a server of SQS's API. See the package comment for where it comes from, and for what happens where there is
+// none but sqsfake.
+func SQS(t testing.TB) *SQSServer {
+	t.Helper()
+	e := sqsBackend.get(t, "")
+	kind, _, _ := strings.Cut(strings.ToLower(e.Version), " ")
+	region, keys := awsSettings(os.Getenv(sqsEnv) != "")
+	return &SQSServer{URL: e.URL, Region: region, Version: e.Version, Kind: kind, credentials: keys}
+}
+
+// awsSettings are the region and the keys to sign with: the environment's where that names the server as well.
+func awsSettings(named bool) (region string, keys aws.Credentials) {
+	region, keys = "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
+	if !named {
+		return region, keys
+	}
+	region = cmp.Or(os.Getenv("AWS_REGION"), region)
+	if id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"); id != "" && secret != "" {
+		keys = aws.Credentials{AccessKeyID: id, SecretAccessKey: secret, SessionToken: os.Getenv("AWS_SESSION_TOKEN")}
+	}
+	return region, keys
+}
+
+// sqsHTTP is this process's client; a connection each for as many pollers as a test may have.
+var sqsHTTP = func() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy, t.MaxIdleConns, t.MaxIdleConnsPerHost = nil, 0, 256
+	return &http.Client{Transport: t}
+}()
+
+// Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
+func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
+	t.Helper()
+	return sqsClient(s.URL, s.Region, s.credentials, fns...)
+}
+
+func sqsClient(url, region string, keys aws.Credentials, fns ...func(*sqs.Options)) *sqs.Client {
+	o := sqs.Options{
+		BaseEndpoint: &url, Region: region,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return keys, nil }),
+	}
+	if strings.HasPrefix(url, "http://") {
+		// The SDK's own asks a proxy, where one is set, for names of this machine as well.
+		o.HTTPClient = sqsHTTP
+	}
+	return sqs.New(o, fns...)
+}
+
+// longestQueueName is SQS's limit.
+const longestQueueName = 80
+
+// Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its name ends in name, at most
+// 60 letters, digits, - and _, with .fifo at the end for a FIFO queue. The attributes are those of SQS's CreateQueue: nil
+// means SQS's defaults, and FifoQueue is set by the name.
+func (s *SQSServer) Queue(t testing.TB, name string, attributes map[string]string) (url string) {
+	t.Helper()
+	full, err := queueName(t.Name(), name)
+	if err != nil {
+		t.Fatalf("localstack: sqs: %v", err)
+	}
+	as := maps.Clone(attributes)
+	if strings.HasSuffix(full, fifoSuffix) {
+		if as == nil {
+			as = map[string]string{}
+		}
+		as[string(types.QueueAttributeNameFifoQueue)] = "true"
+	}
+	c := s.Client(t)
+	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &full, Attributes: as})
+	if err != nil {
+		t.Fatalf("localstack: sqs: creating the queue %s: %v", full, err)
+	}
+	t.Cleanup(func() {
+		// the test's own context has ended
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err := c.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
+		if gone := (*types.QueueDoesNotExist)(nil); err != nil && !errors.As(err, &gone) {
+			t.Errorf("localstack: sqs: deleting the test's queue: %v", err)
+		}
+	})
+	return *out.QueueUrl
+}
+
+// ARN returns a queue's ARN, as a redrive policy names it.
+func (s *SQSServer) ARN(t testing.TB, queueURL string) string {
+	t.Helper()
+	const name = types.QueueAttributeNameQueueArn
+	out, err := s.Client(t).GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
+		QueueUrl: &queueURL, AttributeNames: []types.QueueAttributeName{name},
+	})
+	if err != nil {
+		t.Fatalf("localstack: sqs: asking for the ARN of %s: %v", queueURL, err)
+	}
+	return out.Attributes[string(name)]
+}
+
+const fifoSuffix = ".fifo"
+
+// queueName returns a new name that tells whose the queue is.
+func queueName(test, name string) (string, error) {
+	base, fifo := strings.CutSuffix(name, fifoSuffix)
+	if base == "" || len(name) > 60 || strings.IndexFunc(base, notInName) >= 0 {
+		return "", fmt.Errorf("the name of a queue, %q, is not 1 to 60 letters, digits, - and _, with .fifo at the end or without", name)
+	}
+	word := strings.Map(func(r rune) rune {
+		if notInName(r) {
+			return '-'
+		}
+		return r
+	}, test)
+	full := "onceq-" + strings.ToLower(rand.Text())[:10] + "-"
+	if fifo {
+		base += fifoSuffix
+	}
+	if room := longestQueueName - len(full) - len(base) - 1; room > 0 {
+		full += word[:min(len(word), room)] + "-"
+	}
+	return full + base, nil
+}
+
+const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+func notInName(r rune) bool { return !strings.ContainsRune(nameLetters, r) }
+
+// sqsVersion asks the server at the address what it is, and whether it serves SQS.
+func sqsVersion(ctx context.Context, url, _ string) (string, error) {
+	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+		return "", errors.New("the address is not of the form http://host:port")
+	}
+	text, err := ask(ctx, url+"/_localstack/health")
+	if err != nil {
+		return "", err
+	}
+	var health struct {
+		Version  string
+		Services map[string]string
+	}
+	if json.Unmarshal(text, &health) == nil && health.Version != "" {
+		if state := health.Services["sqs"]; state != "running" && state != "available" {
+			return "", fmt.Errorf("LocalStack %s says that its sqs is %q", health.Version, state)
+		}
+		return "LocalStack " + health.Version, nil
+	}
+	if text, err = ask(ctx, url+"/_sqsfake/health"); err != nil {
+		return "", err
+	}
+	if text != nil {
+		return fakeVersion, nil
+	}
+	region, keys := awsSettings(true)
+	if _, err := sqsClient(url, region, keys).ListQueues(ctx, &sqs.ListQueuesInput{}); err != nil {
+		return "", err
+	}
+	return "SQS", nil
+}
+
+// ask returns what a server answers to a GET, nil when that is no success.
+func ask(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := sqsHTTP
+	if req.URL.Scheme == "https" {
+		c = http.DefaultClient
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return nil, err
+	}
+	return append([]byte{}, text...), nil
+}
+
+// serving waits for the first of the addresses where a server of SQS's API answers. LocalStack's first calls take seconds:
+// they are made here, and not by a test that measures.
+func serving(ctx context.Context, urls []string, limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		var last error
+		for _, url := range urls {
+			try, cancel := context.WithTimeout(ctx, 5*time.Second)
+			_, err := sqsVersion(try, url, "")
+			cancel()
+			if err == nil {
+				return url, warm(ctx, url)
+			}
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// warm makes each of the calls that tests make, once.
+func warm(ctx context.Context, url string) error {
+	region, keys := awsSettings(false)
+	c := sqsClient(url, region, keys)
+	for _, suffix := range []string{"", fifoSuffix} {
+		name, err := queueName("start", "warm"+suffix)
+		if err != nil {
+			return err
+		}
+		in := sqs.CreateQueueInput{QueueName: &name}
+		send := sqs.SendMessageInput{MessageBody: new("warm")}
+		if suffix != "" {
+			in.Attributes = map[string]string{"FifoQueue": "true"}
+			send.MessageGroupId, send.MessageDeduplicationId = new("warm"), new("warm")
+		}
+		q, err := c.CreateQueue(ctx, &in)
+		if err != nil {
+			return fmt.Errorf("the first CreateQueue: %w", err)
+		}
+		send.QueueUrl = q.QueueUrl
+		if _, err := c.SendMessage(ctx, &send); err != nil {
+			return fmt.Errorf("the first SendMessage: %w", err)
+		}
+		got, err := c.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, WaitTimeSeconds: 5})
+		if err != nil || len(got.Messages) != 1 {
+			return fmt.Errorf("the first ReceiveMessage, of one message: %w", cmp.Or(err, errors.New("none came")))
+		}
+		_, err = c.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.QueueUrl, ReceiptHandle: got.Messages[0].ReceiptHandle})
+		if err != nil {
+			return fmt.Errorf("the first DeleteMessage: %w", err)
+		}
+		if _, err := c.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: q.QueueUrl}); err != nil {
+			return fmt.Errorf("the first DeleteQueue: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+//go:build unix
+
+package localstack
+
+import (
+	"context"
+	_ "embed" // the lock files
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// The lock files. A release later than 4.14.0 wants an account.
+var (
+	//go:embed lock/localstack-4.14.0.txt
+	lock4140 string
+	//go:embed lock/localstack-4.13.1.txt
+	lock4131 string
+)
+
+// localStacks are what can run on this machine, best first. LocalStack 4.14.0 says that it runs on Python 3.10, and does
+// so on 3.13 only: its sqs imports warnings.deprecated.
+var localStacks = []requirements{
+	{name: "localstack-4.14.0", python: 313, lock: &lock4140},
+	{name: "localstack-4.13.1", python: 310, lock: &lock4131},
+}
+
+// localStackMain starts LocalStack on the loopback address alone: whatever GATEWAY_LISTEN says, its server listens on all
+// IPv4 addresses.
+const localStackMain = `
+import functools
+from twisted.internet import endpoints
+endpoints.TCP4ServerEndpoint = functools.partial(endpoints.TCP4ServerEndpoint, interface="127.0.0.1")
+from localstack.runtime.main import main
+main()
+`
+
+// startLocalStack runs LocalStack from a virtual environment of its own.
+func startLocalStack(ctx context.Context, s *site) (string, error) {
+	p, what, err := findPython(ctx, localStacks)
+	if err != nil {
+		return "", err
+	}
+	env, cached, err := s.virtualEnv(ctx, p, what, false)
+	if err != nil {
+		return "", err
+	}
+	for try := 1; ; try++ {
+		url, ended, err := s.serveLocalStack(ctx, env)
+		switch {
+		case err == nil || ctx.Err() != nil || !ended:
+			return url, err
+		case try == 1:
+			// somebody else may have taken the port between our look and the server's
+		case try == 2 && cached:
+			// part of the environment may be gone: it lies where people clean up
+			if env, _, err = s.virtualEnv(ctx, p, what, true); err != nil {
+				return "", err
+			}
+		default:
+			return "", err
+		}
+		s.close()
+	}
+}
+
+// serveLocalStack starts the server on a free port and waits until it answers. It tells whether the server ended by itself.
+func (s *site) serveLocalStack(ctx context.Context, env string) (url string, ended bool, err error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	addr := "127.0.0.1:" + port
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), env+"/bin/python", "-I", "-c", localStackMain)
+	cmd.Dir = s.dir
+	cmd.Env = []string{
+		"PATH=" + env + "/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC",
+		// all that it writes
+		"HOME=" + s.dir, "TMPDIR=" + s.dir, "FILESYSTEM_ROOT=" + s.dir,
+		"GATEWAY_LISTEN=" + addr, "LOCALSTACK_HOST=" + addr,
+	}
+	for name, value := range localStackSettings() {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	// it has nothing to save
+	p, err := s.run(cmd, syscall.SIGKILL)
+	if err != nil {
+		return "", errors.Is(err, os.ErrNotExist), err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.done:
+			cancel(p.err())
+		case <-ctx.Done():
+		}
+	}()
+	url, err = serving(ctx, []string{"http://" + addr}, 90*time.Second)
+	select {
+	case <-p.done:
+		ended = true
+	default:
+	}
+	return url, ended, err
+}
