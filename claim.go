@@ -178,6 +178,9 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.f.answered(r)
 	}
 	if never {
+		if t := r.f.o.do; t != nil {
+			t.refused(c.Err)
+		}
 		p.refuse(r, &refusal{ClassBadKey, c.Err})
 		return false
 	}

@@ -80,7 +80,8 @@ func (e *ParkedError) ErrorClass() string { return e.Class }
 
 // NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not answered for 2 CallTimeouts; under
 // Park that may be once more, and SettleTimeout then, where the start is not confirmed. f
-// has not run and will not run, and repeating is safe.
+// has not run and will not run, and repeating is safe. It helps nothing where Err is [dedupe.ErrBadKey] or
+// [dedupe.ErrBadRequest]: the store will never take this key, or this fingerprint.
 type NotRunError struct {
 	Key dedupe.Key
 	Err error // the context's cause, the store's error, or both

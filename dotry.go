@@ -127,6 +127,13 @@ func (t *try) unanswered(err error) {
 	t.storeErr, t.asking = err, t.r.at() < claimed
 }
 
+// refused is told that the store will never take the claim.
+func (t *try) refused(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.storeErr, t.asking = err, false
+}
+
 func (t *try) lastErr() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
