@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,5 +164,89 @@ func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 		if ms := r.drain(r.queue); len(ms) != 3 {
 			t.Errorf("%d arrived", len(ms))
 		}
+	})
+}
+
+// slow is a broker whose extensions take their time; nothing may be handed back meanwhile.
+type slow struct {
+	*membroker.Broker
+	t         *testing.T
+	begun     func()
+	extending atomic.Bool
+}
+
+func (b *slow) Extend(ctx context.Context, hs []broker.Hold) error {
+	b.extending.Store(true)
+	defer b.extending.Store(false)
+	b.begun()
+	pass(time.Second)
+	return b.Broker.Extend(ctx, hs)
+}
+
+func (b *slow) Nack(ctx context.Context, hs []broker.Hold) error {
+	if b.extending.Load() {
+		b.t.Error("it is handed back while an extension is under way, which may undo that")
+	}
+	return b.Broker.Nack(ctx, hs)
+}
+
+func TestHandBackAwaitsTheExtension(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.puts(3)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		q := open(t, &slow{Broker: r.dead, t: t, begun: cancel}, &dlq.Options{Visibility: 4 * time.Second, Wait: time.Hour})
+		if _, err := q.Replay(ctx, dlq.ReplayOptions{To: r.queue, Filter: dlq.Filter{Class: "none"}}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		r.depths(3, 0)
+	})
+}
+
+// brings answers its first receive with letters and an error.
+type brings struct {
+	*membroker.Broker
+	calls int
+}
+
+func (b *brings) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ms, err := b.Broker.Receive(ctx, o)
+	if b.calls++; b.calls == 1 {
+		return ms, errFault
+	}
+	return ms, err
+}
+
+// Letters that come with an error are in our hands all the same.
+func TestReceiveBringsLettersAndAnError(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.puts(3)
+		_, err := open(t, &brings{Broker: r.dead}, nil).Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
+		if !errors.Is(err, errFault) {
+			t.Error(err)
+		}
+		r.depths(3, 0)
+	})
+}
+
+// A letter that is too large is not cut down and sent once more when the call is over.
+func TestReplayCutsNothingDownWhenItIsOver(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.puts(1)
+		ctx, cancel := context.WithCancel(context.Background())
+		sends := 0
+		r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Send {
+				sends++
+				cancel()
+				return membroker.Fault{Entries: map[int]error{0: broker.ErrTooLarge}}
+			}
+			return membroker.Fault{}
+		})
+		rep, err := r.dlq.Replay(ctx, dlq.ReplayOptions{To: r.queue})
+		if !errors.Is(err, context.Canceled) || sends != 1 || len(rep.Failed) != 1 {
+			t.Errorf("%d sends, %v, %v", sends, rep, err)
+		}
+		r.depths(1, 0)
 	})
 }

@@ -1,6 +1,7 @@
 package dlq_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/onceq/onceq/broker"
@@ -35,5 +36,16 @@ func TestReplayKnowsFoldedCopies(t *testing.T) {
 		}))
 		r.report(r.mustReplay(dlq.ReplayOptions{}), 2, 1, 1)
 		r.depths(0, 1)
+	})
+}
+
+// A FIFO queue must not take a letter that was edited otherwise for the one before.
+func TestReplayOfTwoEditsIsTwoMessages(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		for n := range 2 {
+			r.put(tenant("a", func(o *broker.Outgoing) { o.DedupID = fmt.Sprint(n) }))
+			r.mustReplay(dlq.ReplayOptions{Edit: func(o *broker.Outgoing) error { o.Meta.MaxAttempts = n + 1; return nil }})
+		}
+		r.depths(0, 2)
 	})
 }

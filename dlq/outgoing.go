@@ -40,7 +40,7 @@ func replayOf(m *broker.Message, l broker.Limits, edit func(*broker.Outgoing) er
 		switch {
 		case had && out.Meta == nil:
 			return out, errNoMeta
-		case had && keyOf(out.Meta) == "" && key != "":
+		case keyOf(out.Meta) == "" && key != "":
 			return out, errNoKey
 		case out.Meta != nil:
 			out.Meta = out.Meta.Clone() // Edit may have given one to several letters

@@ -222,9 +222,6 @@ func (r *replay) sendSome(ctx context.Context) error {
 	if r.o.PerSecond > 0 {
 		n = min(n, max(1, int(r.o.PerSecond/10)))
 	}
-	if r.o.Max > 0 {
-		n = min(n, r.o.Max-r.report.Replayed)
-	}
 	if r.o.Canary > 0 && !r.watched {
 		n = min(n, r.o.Canary-r.report.Replayed)
 	}
