@@ -61,28 +61,40 @@ func TestDoGoesOnAfterItsCommit(t *testing.T) {
 	})
 }
 
-// A transaction that has not committed keeps nobody's claim: where that is another's, the handler is cut off.
+// A transaction that has not committed keeps nobody's claim: where that is lost, the handler is cut off.
 func TestJoinedAndLost(t *testing.T) {
-	for name, then := range map[string]func(d *doer){
-		"claimed": func(*doer) {},
-		"done": func(d *doer) {
+	lose := func(t *testing.T, d *doer) { d.store.steal(t, "a") }
+	for name, c := range map[string]struct {
+		lost     func(t *testing.T, d *doer, l dedupe.Lease)
+		unjoined bool // and nothing is read
+	}{
+		"claimed": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) { lose(t, d) }},
+		"done": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) {
+			lose(t, d)
 			d.store.settle(t, dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{1}}, dedupe.Settlement{To: dedupe.Done})
-		},
-		"no record": func(d *doer) {
-			rec := d.record("a")
-			if _, err := d.store.Forget(t.Context(), []dedupe.Forgotten{{Key: key("a"), Fence: rec.Fence, Force: true}}); err != nil {
-				t.Fatal(err)
+		}},
+		"parked": {lost: func(t *testing.T, d *doer, l dedupe.Lease) {
+			d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Parked})
+		}},
+		"no record": {lost: func(t *testing.T, d *doer, l dedupe.Lease) {
+			if errs, err := d.store.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence, Force: true}}); err != nil || errs[0] != nil {
+				t.Fatal(errs, err)
 			}
-		},
+		}},
+		"not joined": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) { lose(t, d) }, unjoined: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbleDo(t, func(d *doer) {
+				if c.unjoined {
+					d.p = d.process(unreadable{d.store})
+				}
 				begin := time.Now()
 				_, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
-					j.Join()
+					if !c.unjoined {
+						j.Join()
+					}
 					takes(time.Second)
-					d.store.steal(t, "a")
-					then(d)
+					c.lost(d.T, d, j.Lease())
 					cut := lasts(ctx, 5*time.Minute)
 					if !errors.Is(cut, onceq.ErrLeaseLost) || time.Since(begin) > onceq.DefaultLease/2 {
 						t.Errorf("%v after %v", cut, time.Since(begin))

@@ -75,3 +75,33 @@ func TestOverdueChangesNothingElse(t *testing.T) {
 		}
 	})
 }
+
+// The caller's context has no deadline, and ends while f looks at it.
+func TestDoCallerGoneUnnoticed(t *testing.T) {
+	for i := range 200 {
+		bubbleDo(t, func(d *doer) {
+			ctx, cancel := context.WithCancel(d.Context())
+			_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, func(context.Context, *onceq.Job) (int, error) {
+				cancel()
+				return 0, errBoom
+			})
+			if parked := new(onceq.ParkedError); !errors.As(err, &parked) {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}, parks)
+	}
+}
+
+// A delivery under Park waits for the confirmation of its start as long as its lease lives: it is Do's caller alone that is not
+// kept for so long.
+func TestDeliveryWaitsForItsStart(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, "renew")
+		r.send("a")
+		r.start()
+		pass(15 * time.Second)
+		r.store.heals()
+		pass(15 * time.Second)
+		r.wantOutcomes("a", "done")
+	}, parks)
+}
