@@ -49,6 +49,9 @@ func onStores(t *testing.T, f func(t *testing.T, b *backend)) {
 	}
 }
 
+// standstill is how long a worker stands still while another one starts and takes over, which takes its time on a busy machine.
+func (b *backend) standstill() time.Duration { return 4 * b.stall }
+
 // until waits for what must come.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
@@ -76,7 +79,7 @@ func TestLateFailureFreesNobody(t *testing.T) {
 			<-release
 			return nil
 		}
-		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.stall})
+		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.standstill()})
 		w.until("A stands still", first.faulted)
 		w.timePasses(first)
 		second := w.start("B")
@@ -133,7 +136,7 @@ func TestLateTransactionRollsBack(t *testing.T) {
 			late <- err
 			return err
 		}
-		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.stall})
+		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.standstill()})
 		w.until("A stands still", first.faulted)
 		w.timePasses(first)
 		second := w.start("B")
@@ -166,7 +169,7 @@ func TestLateSuccessOverwritesNothing(t *testing.T) {
 			}
 			return j.SetResult([]byte(k.name))
 		}
-		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.stall})
+		first := w.start("A", onceqtest.Fault{Op: "work", Kind: onceqtest.Stall, Delay: b.standstill()})
 		w.until("A stands still", first.faulted)
 		w.timePasses(first)
 		second := w.start("B")

@@ -123,6 +123,7 @@ type worker struct {
 	w    *world
 	conn *conn
 	cut  chan struct{} // closed: its receives under way bring nothing more
+	open sync.RWMutex  // read-locked by its receives under way
 	stop context.CancelFunc
 	done chan struct{}
 	err  error // of Run, when done
@@ -281,6 +282,8 @@ func (w *world) timePasses(k *worker) {
 	if w.b.virtual {
 		return
 	}
+	k.open.Lock() // when its receive has noticed
+	defer k.open.Unlock()
 	if err := w.db.age(k.isDead()); err != nil {
 		w.Fatal(err)
 	}
@@ -302,6 +305,8 @@ func (q *watched) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*brok
 	defer cancel()
 	over := make(chan struct{})
 	defer close(over)
+	q.k.open.RLock()
+	defer q.k.open.RUnlock()
 	if cut := q.k.cut; !isClosed(cut) {
 		go func() {
 			select {
