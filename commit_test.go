@@ -39,6 +39,9 @@ func TestWorkAfterTheCommit(t *testing.T) {
 				t.Errorf("it was cut off: %v", cut)
 			}
 			r.wantOutcomes("a", "done")
+			if rec := r.seen.of("a")[0]; rec.ErrClass != "" || rec.Err != "" {
+				t.Errorf("the timing record tells of a failure: %+v", rec)
+			}
 			if n := r.q.received("a"); n != 1 || r.q.acked("a") != 1 {
 				t.Errorf("%d receives, %d acks", n, r.q.acked("a"))
 			}
@@ -109,9 +112,12 @@ func TestJoinedAndLost(t *testing.T) {
 
 // Whether the transaction has committed cannot be read: it is asked again until the lease's end.
 func TestWorkAfterTheCommitUnread(t *testing.T) {
-	for _, fails := range []int{1, 1000} {
+	for i, fails := range []int{1, 1000, 1} {
 		bubbleDo(t, func(d *doer) {
-			st := &unreadableAtFirst{Store: d.store, left: fails}
+			st := &unreadableAtFirst{Store: d.store, left: fails, err: errUnread}
+			if i == 2 {
+				st.err = nil // it answers of fewer keys than it was asked
+			}
 			d.p = d.process(st)
 			var cut error
 			v, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
@@ -131,11 +137,12 @@ func TestWorkAfterTheCommitUnread(t *testing.T) {
 type unreadableAtFirst struct {
 	dedupe.Store
 	left int
+	err  error
 }
 
 func (u *unreadableAtFirst) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if u.left--; u.left >= 0 {
-		return nil, errUnread
+		return nil, u.err
 	}
 	return u.Store.Get(ctx, ks)
 }
