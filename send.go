@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -21,7 +22,9 @@ const sendTries = 5
 // be made from one.
 //
 // The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which case
-// nothing was sent. Throttled entries are offered again a few times; nothing else is repeated.
+// nothing was sent. Throttled entries are offered again a few times; nothing else is repeated. Where the broker orders groups,
+// nothing of a group is sent after one of its messages was not, and a throttled message that others of its batch and group
+// have overtaken is not offered again: its error says so.
 func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if isNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
@@ -30,10 +33,12 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 		return err
 	}
 	errs := make([]error, len(ms))
-	most := max(1, s.Limits().SendBatch)
+	l := s.Limits()
+	most := max(1, l.SendBatch)
+	on := &sending{s: s, ordered: l.OrderedGroups}
 	for from := 0; from < len(ms); from += most {
 		to := min(from+most, len(ms))
-		sendBatch(ctx, s, ms[from:to], errs[from:to])
+		on.batch(ctx, ms[from:to], errs[from:to])
 	}
 	return broker.Batch(errs)
 }
@@ -49,16 +54,31 @@ func SendOne(ctx context.Context, s broker.Sender, m *broker.Outgoing) error {
 	return broker.ErrAt(err, 0)
 }
 
-// sendBatch sends one batch and repeats what was throttled of it.
-func sendBatch(ctx context.Context, s broker.Sender, ms []broker.Outgoing, errs []error) {
-	err := sendOnce(ctx, s, ms)
+// sending is one call of Send.
+type sending struct {
+	s       broker.Sender
+	ordered bool
+	broken  map[string]bool // groups of which a message was not sent: nothing more of them is
+}
+
+var (
+	errBehind   = errors.New("onceq: not sent: an earlier message of its group was not")
+	errOvertake = errors.New("onceq: later messages of its group were accepted; sending it again puts it behind them")
+)
+
+// batch sends one batch and repeats what was throttled of it, as long as that keeps the order of groups.
+func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error) {
+	if o.skips(ctx, ms, errs) {
+		return
+	}
+	err := sendOnce(ctx, o.s, ms)
 	switch {
 	case err == nil:
 		return
 	case len(ms) > 1 && isTogether(err):
 		half := len(ms) / 2
-		sendBatch(ctx, s, ms[:half], errs[:half])
-		sendBatch(ctx, s, ms[half:], errs[half:])
+		o.batch(ctx, ms[:half], errs[:half])
+		o.batch(ctx, ms[half:], errs[half:])
 		return
 	}
 	for i := range ms {
@@ -68,19 +88,77 @@ func sendBatch(ctx context.Context, s broker.Sender, ms []broker.Outgoing, errs 
 		var again []broker.Outgoing
 		var at []int
 		for i, e := range errs {
-			if errors.Is(e, broker.ErrThrottled) {
+			if errors.Is(e, broker.ErrThrottled) && !o.overtaken(i, ms, errs) {
 				again, at = append(again, ms[i]), append(at, i)
 			}
 		}
 		if len(again) == 0 {
-			return
+			break
 		}
 		if rest(ctx, backoffStep(try)); ctx.Err() != nil {
-			return
+			break
 		}
-		err := sendOnce(ctx, s, again)
+		err := sendOnce(ctx, o.s, again)
 		for n, i := range at {
 			errs[i] = broker.ErrAt(err, n)
+		}
+	}
+	o.note(ms, errs)
+}
+
+// skips leaves out the messages of broken groups, if there are any, and sends the others.
+func (o *sending) skips(ctx context.Context, ms []broker.Outgoing, errs []error) bool {
+	if !slices.ContainsFunc(ms, func(m broker.Outgoing) bool { return o.broken[m.Group] }) {
+		return false
+	}
+	var others []broker.Outgoing
+	var at []int
+	for i, m := range ms {
+		if o.broken[m.Group] {
+			errs[i] = errBehind
+			continue
+		}
+		others, at = append(others, m), append(at, i)
+	}
+	if len(others) == 0 {
+		return true
+	}
+	answers := make([]error, len(others))
+	o.batch(ctx, others, answers)
+	for n, i := range at {
+		errs[i] = answers[n]
+	}
+	return true
+}
+
+// overtaken tells whether a later message of entry i's group is in the queue, where groups are ordered.
+func (o *sending) overtaken(i int, ms []broker.Outgoing, errs []error) bool {
+	if !o.ordered || ms[i].Group == "" {
+		return false
+	}
+	for j := i + 1; j < len(ms); j++ {
+		if ms[j].Group == ms[i].Group && errs[j] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// note remembers the groups that are broken, and tells of what was overtaken.
+func (o *sending) note(ms []broker.Outgoing, errs []error) {
+	if !o.ordered {
+		return
+	}
+	for i := range ms {
+		if errs[i] == nil || ms[i].Group == "" {
+			continue
+		}
+		if o.broken == nil {
+			o.broken = make(map[string]bool)
+		}
+		o.broken[ms[i].Group] = true
+		if o.overtaken(i, ms, errs) {
+			errs[i] = fmt.Errorf("%w; %w", errs[i], errOvertake)
 		}
 	}
 }

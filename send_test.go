@@ -286,3 +286,111 @@ func TestSendToABrokerThatPanics(t *testing.T) {
 		t.Errorf("Send answered %v", err)
 	}
 }
+
+// Messages of one group keep their order, whatever the broker takes of a batch.
+func TestSendKeepsTheOrderOfGroups(t *testing.T) {
+	groups := []string{"a", "b", "a", "", "b", "a", "b", "a", ""}
+	for name, c := range map[string]struct {
+		send    func(call, i int, body string) error
+		ordered bool
+		calls   []string // the bodies of each call
+		failed  string   // the bodies of the entries that have errors
+		behind  string   // those that were never offered
+		late    string   // those whose error tells that they were overtaken
+	}{
+		"refused": { // 4 has overtaken 1, and 6 is not sent
+			send: func(call, i int, body string) error {
+				if body == "1" {
+					return errBoom
+				}
+				return nil
+			},
+			ordered: true, calls: []string{"01234", "578"}, failed: "16", behind: "6", late: "1",
+		},
+		"throttled": { // nothing of their groups comes after 2 and 4 in their batch
+			send: func(call, i int, body string) error {
+				if call == 1 && body == "2" || body == "4" && call < 3 {
+					return broker.ErrThrottled
+				}
+				return nil
+			},
+			ordered: true, calls: []string{"01234", "24", "4", "5678"},
+		},
+		"throttled, and overtaken": {
+			send: func(call, i int, body string) error {
+				if body == "0" {
+					return broker.ErrThrottled
+				}
+				return nil
+			},
+			ordered: true, calls: []string{"01234", "68"}, failed: "057", behind: "57", late: "0",
+		},
+		"not ordered": {
+			send: func(call, i int, body string) error {
+				if call == 1 && body == "0" {
+					return broker.ErrThrottled
+				}
+				if body == "1" {
+					return errBoom
+				}
+				return nil
+			},
+			calls: []string{"01234", "0", "5678"}, failed: "1",
+		},
+		"throttled for good": {
+			send: func(call, i int, body string) error {
+				if body >= "2" && groups[body[0]-'0'] == "a" {
+					return broker.ErrThrottled
+				}
+				return nil
+			},
+			ordered: true, calls: []string{"01234", "2", "2", "2", "2", "68"}, failed: "257", behind: "57",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &mailbox{send: func(call int, ms []broker.Outgoing) error {
+					errs := make([]error, len(ms))
+					for i, m := range ms {
+						errs[i] = c.send(call, i, string(m.Body))
+					}
+					return broker.Batch(errs)
+				}}
+				b.l.SendBatch, b.l.OrderedGroups = 5, c.ordered
+				ms := outgoing(len(groups))
+				for i := range ms {
+					ms[i].Group = groups[i]
+				}
+				err := onceq.Send(t.Context(), b, ms)
+				var calls []string
+				for _, call := range b.calls {
+					s := ""
+					for _, m := range call {
+						s += string(m.Body)
+					}
+					calls = append(calls, s)
+				}
+				if !slices.Equal(calls, c.calls) {
+					t.Errorf("the calls sent %q, want %q", calls, c.calls)
+				}
+				var failed, behind, late string
+				for i := range ms {
+					e := broker.ErrAt(err, i)
+					if e == nil {
+						continue
+					}
+					failed += string(ms[i].Body)
+					if strings.Contains(e.Error(), "an earlier message") {
+						behind += string(ms[i].Body)
+					}
+					if strings.Contains(e.Error(), "behind them") {
+						late += string(ms[i].Body)
+					}
+				}
+				if failed != c.failed || behind != c.behind || late != c.late {
+					t.Errorf("failed %q, behind %q, overtaken %q; want %q, %q, %q", failed, behind, late, c.failed, c.behind, c.late)
+				}
+			})
+		})
+	}
+}
