@@ -2,9 +2,8 @@ package awssqs_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"net/http"
-	"os"
 	"testing"
 	"time"
 
@@ -14,35 +13,49 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/localstack"
 )
 
-// TestConformanceEndpoint checks the driver on the server at ONCEQ_SQS_URL.
-func TestConformanceEndpoint(t *testing.T) {
-	endpoint := os.Getenv("ONCEQ_SQS_URL")
-	if endpoint == "" {
-		t.Skip("ONCEQ_SQS_URL names no endpoint")
-	}
+// TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but sqsfake, the test below has
+// said it all.
+func TestConformanceServer(t *testing.T) {
+	s := server(t)
 	kinds(t, func(fifo bool) brokertest.Harness {
-		h := harness(fifo, func(testing.TB) *sqs.Client { return newClient(endpoint) })
+		h := harness(fifo, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
 		h.Visibility = 4 * time.Second
-		h.Known = known(t, endpoint)
+		if s.Kind == "localstack" {
+			const why = "LocalStack takes the receipt of an earlier delivery for that of the present one; AWS takes the newest only"
+			h.Known = map[string]string{"stale-ack-changes-nothing": why, "stale-nack-changes-nothing": why, "stale-extension-changes-nothing": why}
+		}
 		return h
 	})
 }
 
-// known tells in what the server at the endpoint differs from AWS; a difference that is gone fails.
-func known(t *testing.T, endpoint string) map[string]string {
-	res, err := http.Get(endpoint + "/_localstack/health")
-	if err != nil {
-		t.Fatal(err)
+// server is the one that the harness finds, if it is another than the strict one.
+func server(t testing.TB) *localstack.SQSServer {
+	t.Helper()
+	s := localstack.SQS(t)
+	if s.Kind == "sqsfake" {
+		t.Skip("the other tests are run on sqsfake")
 	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return nil
-	}
-	const why = "LocalStack takes the receipt of an earlier delivery for that of the present one; AWS takes the newest only"
-	return map[string]string{"stale-ack-changes-nothing": why, "stale-nack-changes-nothing": why, "stale-extension-changes-nothing": why}
+	return s
 }
+
+// TestMain lets more tests wait at a time than there are processors: in real time they wait for timeouts.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		if err := flag.Set(parallel, "64"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}
+
+// parallel is go test's flag.
+const parallel = "test.parallel"
 
 // TestConformance checks the driver on the strict server, in virtual time.
 func TestConformance(t *testing.T) {

@@ -3,7 +3,6 @@ package awssqs_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,16 +44,12 @@ func TestLostReceiveOnFIFOComesAgain(t *testing.T) {
 	})
 }
 
-// TestWorkersEndpoint runs two workers on the server at ONCEQ_SQS_URL, one of which drains in the middle.
-func TestWorkersEndpoint(t *testing.T) {
-	endpoint := os.Getenv("ONCEQ_SQS_URL")
-	if endpoint == "" {
-		t.Skip("ONCEQ_SQS_URL names no endpoint")
-	}
+// TestWorkersServer runs two workers on LocalStack, one of which drains in the middle.
+func TestWorkersServer(t *testing.T) {
 	const jobs = 300
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
-			c := newClient(endpoint)
+			c := server(t).Client(t)
 			url, dlq := makeQueue(t, c, fifo, nil), makeQueue(t, c, fifo, nil)
 			store, err := memstore.New(nil)
 			if err != nil {
