@@ -1,7 +1,9 @@
 package sqsfake_test
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,12 +13,14 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/onceq/onceq/localstack"
 )
 
 // A behaviour is something that SQS does, checked through an SDK. The same table runs
-// against this server, in virtual time, and against others:
+// against this server, in virtual time, and against the one that the harness finds, or another:
 //
-//	ONCEQ_SQS_URL=http://127.0.0.1:4566 ONCEQ_SQS_KIND=localstack go test -run Elsewhere ./localstack/sqsfake
+//	ONCEQ_SQS_URL=http://127.0.0.1:9324 ONCEQ_SQS_KIND=elasticmq go test -run Elsewhere ./localstack/sqsfake
 type behaviour struct {
 	name string
 	// ref says how we know: "doc" is AWS's API reference, "snapshot" a recording of AWS by the
@@ -73,15 +77,16 @@ func try(ctx context.Context, b behaviour, r rig) string {
 	return t.failure
 }
 
-// TestBehaviourElsewhere runs the table against the server at ONCEQ_SQS_URL. What it is known
-// to do differently is listed by ONCEQ_SQS_KIND; a difference that disappears fails too, so
-// that the list stays true.
+// TestBehaviourElsewhere runs the table against another server: LocalStack, or what ONCEQ_SQS_URL
+// names. What it is known to do differently is listed by its kind, which ONCEQ_SQS_KIND names where
+// the server does not tell; a difference that disappears fails too, so that the list stays true.
 func TestBehaviourElsewhere(t *testing.T) {
-	endpoint, kind := os.Getenv("ONCEQ_SQS_URL"), os.Getenv("ONCEQ_SQS_KIND")
-	if endpoint == "" {
-		t.Skip("no other server: set ONCEQ_SQS_URL, and ONCEQ_SQS_KIND to localstack or elasticmq")
+	s := localstack.SQS(t)
+	kind := cmp.Or(os.Getenv("ONCEQ_SQS_KIND"), s.Kind)
+	if kind == "sqsfake" {
+		t.Skip("no other server: TestBehaviour checks this one")
 	}
-	api := sqs.New(sqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials{}, RetryMaxAttempts: 1})
+	api := s.Client(t, func(o *sqs.Options) { o.RetryMaxAttempts = 1 })
 	run := fmt.Sprintf("b%x", time.Now().UnixMilli()%0xffffff)
 	// The first calls to a server that just started take seconds; the ones below have timeouts.
 	warm := try(t.Context(), behaviour{run: func(r *rig) {
@@ -171,4 +176,18 @@ func TestVerdict(t *testing.T) {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
+}
+
+// TestMain lets more behaviours wait at a time than there are processors: elsewhere they wait in real time.
+func TestMain(m *testing.M) {
+	const parallel = "test.parallel"
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		if err := flag.Set(parallel, "16"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
 }
