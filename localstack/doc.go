@@ -4,9 +4,12 @@
 //		db := localstack.Postgres(t) // an empty database of this test's own
 //		pool, err := pgxpool.New(t.Context(), db.URL)
 //		…
+//		s := localstack.SQS(t) // a server that all tests share
+//		orders, err := awssqs.New(s.Client(t), s.Queue(t, "orders", nil), nil) // a queue of this test's own
+//		…
 //	}
 //
-// A back end is looked for in this order, and the first that works is taken:
+// A back end is looked for in an order, and the first that works is taken. PostgreSQL:
 //
 //  1. An address in the environment: ONCEQ_POSTGRES_URL, postgres://user:password@host:port/name of a user who may
 //     create databases. One that does not work fails the tests.
@@ -17,8 +20,22 @@
 //  3. Docker, through testcontainers-go: the image that ONCEQ_POSTGRES_IMAGE names, else the newest "postgres" that is here, else
 //     a pull of postgres:17-alpine, given up after two minutes.
 //
-// Where none works, the test is skipped with all the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names
-// have commas between them: "postgres"), it fails.
+// SQS:
+//
+//  1. An endpoint in the environment: ONCEQ_SQS_URL, http://host:port of LocalStack, ElasticMQ or any other, AWS's own included:
+//     AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are for it alone. One that does not work fails
+//     the tests.
+//  2. Docker: the image that ONCEQ_SQS_IMAGE names, else localstack/localstack:4.14.0, the last that needs no account, which is
+//     pulled where it is not here.
+//  3. LocalStack as a process of this machine, on the loopback address: 4.14.0 where there is a Python 3.13 or later, 4.13.1
+//     on 3.10 to 3.12. Python is what ONCEQ_PYTHON names, else the best that PATH has as python3 and as python3.14 down to python3.10;
+//     it needs the modules venv and ensurepip (Debian: python3-venv). The first time, the wheels of a lock file are downloaded,
+//     checked against its hashes and unpacked, in a minute or two: 200 MB in the folder onceq of the user's cache, which may be
+//     removed when no test runs.
+//  4. sqsfake, which is stricter than those, but no second opinion: the line at the end of the run says "sqsfake (embedded)".
+//
+// All start within six minutes or are given up. Where none works, the test is skipped with all the reasons. Where the variable
+// ONCEQ_BACKENDS is "all", or names the back end (names have commas between them: "postgres,sqs"), it fails, and sqsfake does not do.
 //
 // # One instance for a run
 //
@@ -28,6 +45,8 @@
 //
 //	backend postgres: PostgreSQL 15.18 (host process), 57 tests
 //	backend postgres: none (host process: no initdb and postgres …; Docker: …), 0 of 57 tests
+//	backend sqs: LocalStack 4.14.0 (host process), 57 tests
+//	backend sqs: sqsfake (embedded), 57 tests
 //
 // Without that program each test process has an instance of its own, and go test shows why a test was skipped with -v alone. Its
 // cache does not see what is installed: after that has changed, use -count=1.
@@ -37,7 +56,7 @@
 // What was started ends with the run, also when that is interrupted or killed: a second process of the test binary, in a session
 // of its own, is the server's parent. It sees a pipe close when the run's first process is gone, ends the server or removes the
 // container, and deletes the folder. On a server from the environment the databases of a killed process are dropped by the
-// next one that uses it.
+// next one that uses it; its queues stay, under names that begin with onceq-.
 //
 // # Another back end
 //
