@@ -108,8 +108,7 @@ func (s *site) virtualEnv(ctx context.Context, p python, what requirements, agai
 	if err != nil {
 		cache = s.dir // no home, no cache
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", p.Path, p.Full, p.Machine, *what.lock))
-	dir = filepath.Join(cache, fmt.Sprintf("%s-py%d-%x", what.name, p.Version, key[:8]))
+	dir = filepath.Join(cache, envName(p, what))
 	unlock, err := lockFile(ctx, dir+".lock")
 	if err != nil {
 		return "", false, err
@@ -141,6 +140,12 @@ func (s *site) virtualEnv(ctx context.Context, p python, what requirements, agai
 		return "", false, errors.Join(err, os.RemoveAll(made))
 	}
 	return dir, false, os.Rename(made, dir)
+}
+
+// envName tells an environment from all that it could be mistaken for.
+func envName(p python, what requirements) string {
+	key := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", p.Path, p.Full, p.Machine, *what.lock))
+	return fmt.Sprintf("%s-py%d-%x", what.name, p.Version, key[:8])
 }
 
 // install makes the virtual environment. All that comes from the network is checked against the lock file's hashes,
