@@ -35,7 +35,9 @@ func docker(ctx context.Context) (p *testcontainers.DockerProvider, err error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
 	}
-	p, err = testcontainers.NewDockerProvider(testcontainers.Generic2DockerOptions(testcontainers.WithLogger(quiet{}))...)
+	// Unless it is told of Docker's own network, it makes one that stays.
+	options := append(testcontainers.Generic2DockerOptions(testcontainers.WithLogger(quiet{})), testcontainers.WithDefaultBridgeNetwork("bridge"))
+	p, err = testcontainers.NewDockerProvider(options...)
 	if err != nil {
 		return nil, err
 	}

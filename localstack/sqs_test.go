@@ -234,6 +234,14 @@ func TestSQSInDocker(t *testing.T) {
 	}
 	t.Cleanup(func() { exec.Command("docker", "rmi", "--force", image).Run() })
 
+	networks := func() string {
+		out, err := docker("network", "ls", "--quiet")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return out
+	}
+	before := networks()
 	dir := tempDir(t)
 	run := append([]string{runner(t)}, ownSQS(t)...)
 	code, text := start(t, dir, []string{ask, noPython, "ONCEQ_SQS_IMAGE=" + image}, run...).end(t)
@@ -244,6 +252,9 @@ func TestSQSInDocker(t *testing.T) {
 	gone(t, dir)
 	if out, err := docker("ps", "--quiet", "--filter", "ancestor="+image); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("left behind: %s %v", out, err)
+	}
+	if after := networks(); after != before {
+		t.Errorf("the networks were\n%s and are\n%s", before, after)
 	}
 	// an image that is not there and cannot be pulled: the next way is taken
 	code, text = start(t, dir, []string{ask, noPython, "ONCEQ_SQS_IMAGE=127.0.0.1:1/none:1"}, run...).end(t)
