@@ -364,11 +364,11 @@ func TestSendKeepsTheOrderOfGroups(t *testing.T) {
 				err := onceq.Send(t.Context(), b, ms)
 				var calls []string
 				for _, call := range b.calls {
-					s := ""
+					var s strings.Builder
 					for _, m := range call {
-						s += string(m.Body)
+						s.WriteString(string(m.Body))
 					}
-					calls = append(calls, s)
+					calls = append(calls, s.String())
 				}
 				if !slices.Equal(calls, c.calls) {
 					t.Errorf("the calls sent %q, want %q", calls, c.calls)

@@ -100,22 +100,20 @@ var injectable = []apiError{
 	*errUnsupported.withf("Unsupported operation."),
 	*errAddress.withf("The specified ID is invalid."),
 	*errInternal.withf("We encountered an internal error. Please try again."),
-	own0("InvalidSecurity", "InvalidSecurity", 403, "The request was not made over HTTPS or did not use SigV4 for signing."),
-	own0("KmsAccessDenied", "KMS.AccessDeniedException", 400, "The caller doesn't have the required KMS access."),
-	own0("KmsDisabled", "KMS.DisabledException", 400, "The specified KMS key isn't enabled."),
-	own0("KmsThrottled", "KMS.ThrottlingException", 400, "Amazon Web Services KMS throttles requests."),
-	own0("InvalidIdFormat", "InvalidIdFormat", 404, "The specified receipt handle isn't valid for the current version."),
-	*ptr(foreign("AccessDeniedException", "AccessDenied", 403)).withf("Access to the resource is denied."),
-	*ptr(foreign("ThrottlingException", "Throttling", 400)).withf("Rate exceeded"),
-	*ptr(foreign("ServiceUnavailableException", "ServiceUnavailable", 503)).withf("The service is temporarily unavailable."),
-	*ptr(foreign("ExpiredTokenException", "ExpiredToken", 403)).withf("The security token included in the request is expired."),
-	*ptr(foreign("InvalidClientTokenId", "InvalidClientTokenId", 403)).withf("The security token included in the request is invalid."),
-	*ptr(foreign("RequestExpired", "RequestExpired", 400)).withf("Request has expired."),
+	owned("InvalidSecurity", "InvalidSecurity", 403, "The request was not made over HTTPS or did not use SigV4 for signing."),
+	owned("KmsAccessDenied", "KMS.AccessDeniedException", 400, "The caller doesn't have the required KMS access."),
+	owned("KmsDisabled", "KMS.DisabledException", 400, "The specified KMS key isn't enabled."),
+	owned("KmsThrottled", "KMS.ThrottlingException", 400, "Amazon Web Services KMS throttles requests."),
+	owned("InvalidIdFormat", "InvalidIdFormat", 404, "The specified receipt handle isn't valid for the current version."),
+	*new(foreign("AccessDeniedException", "AccessDenied", 403)).withf("Access to the resource is denied."),
+	*new(foreign("ThrottlingException", "Throttling", 400)).withf("Rate exceeded"),
+	*new(foreign("ServiceUnavailableException", "ServiceUnavailable", 503)).withf("The service is temporarily unavailable."),
+	*new(foreign("ExpiredTokenException", "ExpiredToken", 403)).withf("The security token included in the request is expired."),
+	*new(foreign("InvalidClientTokenId", "InvalidClientTokenId", 403)).withf("The security token included in the request is invalid."),
+	*new(foreign("RequestExpired", "RequestExpired", 400)).withf("Request has expired."),
 }
 
-func ptr(e apiError) *apiError { return &e }
-
-func own0(shape, code string, status int, message string) apiError {
+func owned(shape, code string, status int, message string) apiError {
 	return apiError{shape: shape, code: code, status: status, message: message}
 }
 

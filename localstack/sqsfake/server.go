@@ -3,6 +3,7 @@ package sqsfake
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -119,9 +120,7 @@ func (s *Server) CreateQueue(name string, attributes map[string]string) (queueUR
 	if len(name) > 5 && name[len(name)-5:] == ".fifo" {
 		given["FifoQueue"] = "true"
 	}
-	for k, v := range attributes {
-		given[k] = v
-	}
+	maps.Copy(given, attributes)
 	if wrong := s.create(name, given, nil); wrong != nil {
 		return "", wrong
 	}
