@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -59,9 +60,29 @@ func (p *pipeline) run(ctx context.Context, db DB) error {
 		p.uncommitted = false
 		return nil
 	})
-	err := db.SendBatch(ctx, &p.b).Close()
+	err := p.send(ctx, db)
 	if err == nil && p.uncommitted {
 		err = errors.New("COMMIT was not answered")
+	}
+	return err
+}
+
+// send keeps the connection when the server has refused because of others. It is in a failed transaction then, and a pool
+// closes what comes back in one: each busy row, and each statement_timeout of a slow server, would cost a
+// connection when connections are dearest. After any other error the pool may do so: a server that has
+// become a replica, say, must be left. What wraps a pool has methods of its own, which must not be passed by.
+func (p *pipeline) send(ctx context.Context, db DB) error {
+	pool, ok := db.(*pgxpool.Pool)
+	if !ok {
+		return db.SendBatch(ctx, &p.b).Close()
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if err = conn.SendBatch(ctx, &p.b).Close(); isBusy(err) {
+		_, _ = conn.Exec(ctx, `ROLLBACK`) // where it fails, the pool closes the connection after all
 	}
 	return err
 }
