@@ -21,6 +21,7 @@ type Broker struct {
 	fifo      bool
 	limits    broker.Limits
 	o         Options
+	checks    bool // whether bodies are checked against their checksums
 
 	// Each has a client of its own: a client's connections and the tokens of its retryer are shared by its calls,
 	// and polls that wait or fail must not hold up a renewal or an ack.
@@ -69,6 +70,7 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, visibility: c.Visibility}
+	b.checks = !client.Options().DisableMessageChecksumValidation
 	b.limits = limits(b.fifo, c.LongPoll)
 	b.receives, b.leases, b.rest = b.clients(client)
 	b.closing, b.close = context.WithCancel(context.Background())

@@ -15,8 +15,8 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// clients makes the three copies. Bodies are checked against their checksums here and not by the SDK, which
-// throws away all ten messages of an answer for one damaged body.
+// clients makes the three copies. Bodies are checked against their checksums here, unless the user's client is told not to, and
+// not by the SDK, which throws away all ten messages of an answer for one damaged body.
 func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	o := c.Options()
 	common := func(o *sqs.Options) {

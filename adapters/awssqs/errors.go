@@ -66,14 +66,22 @@ func sentinel(err error) error {
 	case "UnsupportedOperation", "InvalidMessageContents":
 		return broker.ErrUnsupported
 	}
-	if _, ok := retry.DefaultThrottleErrorCodes[api.ErrorCode()]; ok {
-		return broker.ErrThrottled
+	for _, c := range [...]string{code, api.ErrorCode()} {
+		if _, ok := retry.DefaultThrottleErrorCodes[c]; ok {
+			return broker.ErrThrottled
+		}
 	}
 	var re *smithyhttp.ResponseError
 	if errors.As(err, &re) && re.HTTPStatusCode() == http.StatusTooManyRequests {
 		return broker.ErrThrottled
 	}
 	return nil
+}
+
+// isTooLong tells whether a request was refused for what it holds in all, with nothing applied.
+func isTooLong(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && codeOf(api) == "BatchRequestTooLong"
 }
 
 // codeOf is the code without what some answers put around it: AWS a prefix in its older protocol, emulators the name of a Java class.

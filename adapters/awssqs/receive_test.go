@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
@@ -360,5 +363,22 @@ func TestUnansweredReceiveIsAskedAgain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestChecksumsAreTheUsersChoice(t *testing.T) {
+	s := &stub{answer: func(call stubCall) stubAnswer {
+		if call.op == "ReceiveMessage" {
+			return brings(damaged(delivery("a", "1", "")))
+		}
+		return stubAnswer{out: object{"Successful": []object{{"Id": "0", "MessageId": "m", "MD5OfMessageBody": strings.Repeat("0", 32)}}}}
+	}}
+	b := makeBroker(t, s.client(func(o *sqs.Options) { o.DisableMessageChecksumValidation = true }), stubURL, nil)
+	ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute})
+	if err != nil || len(ms) != 1 {
+		t.Errorf("%v, %v", bodiesOf(ms), err)
+	}
+	if ids, err := b.Send(t.Context(), []broker.Outgoing{sized(1)}); err != nil || ids[0] != "m" {
+		t.Errorf("%v, %v", ids, err)
 	}
 }

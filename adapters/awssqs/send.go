@@ -2,6 +2,7 @@ package awssqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -14,7 +15,7 @@ import (
 // to New, retries included.
 //
 // On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes another one of its
-// group; they have its error. There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
+// group; they have its error, unless it is one that repeating does not change. There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
 // send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based deduplication, which
 // looks at bodies alone, is never used.
 //
@@ -70,38 +71,61 @@ type sending struct {
 func (s *sending) flush(ctx context.Context) {
 	entries := s.entries
 	s.entries, s.bytes = s.entries[len(entries):], 0
-	if len(entries) == 0 {
-		return
+	if len(entries) > 0 {
+		s.put(ctx, entries)
 	}
+}
+
+// put sends the entries in one request, or in several where the service takes less.
+func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchRequestEntry) {
 	if s.stopped != nil {
 		s.answer(entries, s.stopped)
 		return
 	}
+	out, err := s.request(ctx, entries)
+	if err != nil && len(entries) > 1 && isTooLong(err) {
+		// Where a service takes less than 1 MiB at a time, each message by itself may be fine; to be called too large
+		// would make it one that is never sent, or a letter that is cut down.
+		s.put(ctx, entries[:len(entries)/2])
+		s.put(ctx, entries[len(entries)/2:])
+		return
+	}
 	s.requests++
 	s.asked += len(entries)
-	err := s.request(ctx, entries)
-	if err != nil && s.b.fifo {
-		s.stopped = fmt.Errorf("not sent, for an earlier part of the batch failed: %w", err)
-	}
-}
-
-// request sends one request. Its error is the first of its entries'.
-func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) error {
-	ctx, cancel, err := s.b.begin(ctx, s.call)
 	if err == nil {
-		defer cancel()
-		var out *sqs.SendMessageBatchOutput
-		out, err = s.b.rest.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
-		if err == nil {
-			return s.read(entries, out)
-		}
-		err = s.b.failed(ctx, s.call, err)
+		err = s.read(entries, out)
+	} else {
+		s.whole = err
+		s.answer(entries, err)
 	}
-	s.whole = err
-	s.answer(entries, err)
-	return err
+	if err != nil && s.b.fifo {
+		s.stopped = behind(err)
+	}
 }
 
+func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (*sqs.SendMessageBatchOutput, error) {
+	call, cancel, err := s.b.begin(ctx, s.call)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	out, err := s.b.rest.SendMessageBatch(call, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
+	if err != nil {
+		return nil, s.b.failed(ctx, s.call, err)
+	}
+	return out, nil
+}
+
+// behind answers what was not sent because of err. That another message is never taken says nothing of these.
+func behind(err error) error {
+	const text = "not sent, for an earlier part of the batch failed: "
+	if errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta) {
+		return errors.New(text + err.Error())
+	}
+	return fmt.Errorf(text+"%w", err)
+}
+
+// read answers the entries. Its error is the first of theirs.
 func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.SendMessageBatchOutput) error {
 	for _, e := range out.Successful {
 		i := s.applied(e.Id)
@@ -109,7 +133,7 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 			continue
 		}
 		s.ids[i] = deref(e.MessageId)
-		if s.b.fifo {
+		if s.b.fifo || !s.b.checks {
 			// A duplicate may be answered with the checksum of the first, whose body may have been another.
 			s.b.counts.sent.Add(1)
 			continue

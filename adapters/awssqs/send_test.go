@@ -106,11 +106,11 @@ func TestSendStopsBehindAFailureOnFIFO(t *testing.T) {
 }
 
 func TestSendAsAWhole(t *testing.T) {
-	s := &stub{answer: func(stubCall) stubAnswer { return stubAnswer{code: "BatchRequestTooLong"} }}
+	s := &stub{answer: func(stubCall) stubAnswer { return stubAnswer{code: "UnsupportedOperation"} }}
 	b := makeBroker(t, s.client(once), stubURL, nil)
 	_, err := b.Send(t.Context(), []broker.Outgoing{sized(1), sized(1)})
 	var byPosition *broker.BatchError
-	if !errors.Is(err, broker.ErrTooLarge) || errors.As(err, &byPosition) {
+	if !errors.Is(err, broker.ErrUnsupported) || errors.As(err, &byPosition) {
 		t.Errorf("a request that was refused as a whole was answered: %v", err)
 	}
 }
@@ -306,6 +306,60 @@ func TestSendCountsAttributes(t *testing.T) {
 		_, err := b.Send(t.Context(), []broker.Outgoing{c.m})
 		if at := broker.ErrAt(err, 0); c.fits != (at == nil) || !c.fits && !errors.Is(at, broker.ErrTooLarge) {
 			t.Errorf("%s was answered: %v", name, at)
+		}
+	}
+}
+
+// What stands behind a message that SQS never takes is itself fine: told to be too large, a letter would be cut down.
+func TestBehindARefusalNothingIsCalledTooLarge(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct{ code, text string }{
+		{"InvalidParameterValue", "One or more parameters are invalid. Reason: Message must be shorter than 262144 bytes."},
+		{"InvalidMessageContents", ""},
+	} {
+		b, s := stubbed(t, fifoURL, nil, func(call stubCall) stubAnswer {
+			return stubAnswer{out: object{"Failed": []object{entryFails("0", c.code, c.text)}}}
+		})
+		_, err := b.Send(t.Context(), []broker.Outgoing{grouped(sized(mib)), grouped(sized(mib))})
+		at := broker.ErrAt(err, 1)
+		if at == nil || errors.Is(at, broker.ErrTooLarge) || errors.Is(at, broker.ErrUnsupported) {
+			t.Errorf("%s: the entry behind was answered: %v", c.code, at)
+		}
+		if len(s.calls) != 1 {
+			t.Errorf("%d calls", len(s.calls))
+		}
+	}
+}
+
+// A queue of a region or a server that takes smaller requests than 1 MiB: each message by itself is fine.
+func TestRequestThatIsTooLongIsHalved(t *testing.T) {
+	for _, url := range []string{stubURL, fifoURL} {
+		var order []string
+		b, _ := stubbed(t, url, nil, func(call stubCall) stubAnswer {
+			n := 0
+			for _, e := range call.entries() {
+				n += len(e["MessageBody"].(string))
+			}
+			if n > 256<<10 {
+				return stubAnswer{code: "BatchRequestTooLong"}
+			}
+			for _, e := range call.entries() {
+				order = append(order, e["Id"].(string))
+			}
+			return allApplied(call)
+		})
+		ms := []broker.Outgoing{grouped(sized(1<<20 + 1))}
+		for range 5 {
+			ms = append(ms, grouped(sized(200<<10)))
+		}
+		_, err := b.Send(t.Context(), ms)
+		for i := range ms {
+			if at := broker.ErrAt(err, i); (at != nil) != (i == 0) {
+				t.Errorf("entry %d was answered: %v", i, at)
+			}
+		}
+		if got := strings.Join(order, ""); got != "12345" {
+			t.Errorf("they went in the order %s", got)
 		}
 	}
 }

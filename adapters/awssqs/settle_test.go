@@ -39,6 +39,7 @@ func TestErrorsAreMapped(t *testing.T) {
 		{"AWS.SimpleQueueService.NonExistentQueue", "", broker.ErrNotFound},
 		{"InvalidAddress", "", broker.ErrNotFound},
 		{"RequestThrottled", "", broker.ErrThrottled},
+		{"AWS.SimpleQueueService.RequestThrottled", "", broker.ErrThrottled},
 		{"ThrottlingException", "Rate exceeded", broker.ErrThrottled},
 		{"KMS.ThrottlingException", "", broker.ErrThrottled},
 		{"OverLimit", "", broker.ErrThrottled},
