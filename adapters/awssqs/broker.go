@@ -103,8 +103,8 @@ func checkURL(queueURL string, o sqs.Options) (name string, err error) {
 func limits(fifo bool, wait time.Duration) broker.Limits {
 	l := broker.Limits{
 		ReceiveBatch: maxBatch, SettleBatch: maxBatch, SendBatch: maxBatch,
-		MinHold: second, MaxHold: maxVisibility, MaxTotal: maxVisibility,
-		MaxNack: maxVisibility, MaxDelay: maxDelay, MaxWait: wait,
+		MinHold: second, MaxHold: maxTotal, MaxTotal: maxTotal,
+		MaxNack: maxTotal, MaxDelay: maxDelay, MaxWait: wait,
 		MaxBody: maxBytes, MaxAttributes: maxAttributes,
 		Attempts: true, Extends: true, PerRequestCost: true, Durable: true,
 	}
@@ -115,8 +115,8 @@ func limits(fifo bool, wait time.Duration) broker.Limits {
 	return l
 }
 
-// Limits are those of SQS for the kind of queue. A queue may be set to take smaller messages; what it
-// refuses is answered ErrTooLarge.
+// Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out, for SQS counts these from within the
+// poll. A queue may be set to take smaller messages; what it refuses is answered ErrTooLarge.
 func (b *Broker) Limits() broker.Limits { return b.limits }
 
 // URL is the queue's.

@@ -57,8 +57,8 @@
 //	attributes, ours and traceparent included   10                          more: ErrTooLarge
 //	attribute names                             1 to 256 of A-Z a-z 0-9 _ - .   others: ErrUnsupported
 //	groups, deduplication ids                   1 to 128 printable ASCII    others: ErrUnsupported
-//	visibility timeout, nack delay              12 h, in whole seconds
-//	one delivery in all                         12 h from its receive
+//	visibility timeout                          12 h, in whole seconds
+//	one delivery in all                         12 h from its receive, of which the last 30 s are left out
 //	delay of a send                             15 min; none on FIFO queues
 //	messages in flight                          120,000: then ErrThrottled, and on FIFO queues nothing comes
 //

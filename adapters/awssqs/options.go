@@ -26,6 +26,10 @@ const (
 	giveBackTimeout = 2 * time.Second  // for giving a damaged message back
 	poolPerHost     = 64               // idle connections of each client copy
 	poolIdle        = 2 * poolPerHost  // in all
+
+	// maxTotal is what we use of a delivery's 12 h: SQS counts them from a moment within the poll that we do not know, and refuses
+	// what goes beyond by a second.
+	maxTotal = maxVisibility - maxWait - receiveSlack
 )
 
 // Options set up a Broker. The zero value, and nil, mean the defaults.

@@ -103,6 +103,9 @@ func sameLimits(t *testing.T, got broker.Limits, p membroker.Preset, wait time.D
 	}
 	want := m.Limits()
 	want.MaxWait, want.Durable = wait, true
+	// The memory queue knows when a delivery began; here it may have been a whole poll before its answer.
+	used := want.MaxTotal - 30*time.Second
+	want.MaxTotal, want.MaxHold, want.MaxNack = used, used, used
 	if got != want {
 		t.Errorf("Limits are %+v, want %+v", got, want)
 	}

@@ -56,17 +56,17 @@ func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	return an.err()
 }
 
-// Nack makes the messages visible after their delay, 0 to 12 h, rounded up to whole seconds. The delay also has to end within 12 h of the
+// Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole seconds. The delay also has to end within 12 h of the
 // receive: beyond, SQS refuses it, and it is answered ErrUnsupported.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, "nack", hs, 0, maxVisibility)
+	return b.hold(ctx, "nack", hs, 0, b.limits.MaxNack)
 }
 
-// Extend hides the messages for their time from now, 1 s to 12 h, rounded up to whole seconds, and in all up to 12 h since the receive: beyond,
+// Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole seconds, and in all up to 12 h since the receive: beyond,
 // SQS refuses it, and it is answered ErrUnsupported. On a standard queue one that comes after
 // the deadline is answered with success and does nothing.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, "extend", hs, second, maxVisibility)
+	return b.hold(ctx, "extend", hs, second, b.limits.MaxHold)
 }
 
 // hold changes the visibility of those entries whose time is within the bounds.

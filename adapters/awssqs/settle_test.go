@@ -130,7 +130,7 @@ func TestHoldsOutsideTheLimitsAreNotSent(t *testing.T) {
 		return allApplied(c)
 	})
 	holds := func(first broker.Receipt) []broker.Hold {
-		return []broker.Hold{{Receipt: first, For: time.Second}, {Receipt: "b", For: -1}, {Receipt: "c", For: 12*time.Hour + 1}, {Receipt: "d", For: 1500 * time.Millisecond}}
+		return []broker.Hold{{Receipt: first, For: time.Second}, {Receipt: "b", For: -1}, {Receipt: "c", For: b.Limits().MaxNack + 1}, {Receipt: "d", For: 1500 * time.Millisecond}}
 	}
 	for _, call := range []func(context.Context, []broker.Hold) error{b.Nack, b.Extend} {
 		err := call(t.Context(), holds("a"))

@@ -438,3 +438,23 @@ func TestRequestsAtLowLoad(t *testing.T) {
 		})
 	}
 }
+
+// A not-before far away is reached in hops of nearly 12 hours also where answers take their time, of which the driver
+// knows nothing: each receive more counts towards the queue's own maxReceiveCount.
+func TestNotBeforeWithSlowAnswers(t *testing.T) {
+	inWorld(t, false, func(w *world) {
+		w.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", ReplyDelay: 9 * time.Second})
+		m := []broker.Outgoing{{Body: []byte("later"), Meta: &broker.Meta{Key: "later", NotBefore: time.Now().Add(30 * time.Hour)}}}
+		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
+			w.Fatal(err)
+		}
+		p := w.work(takes(0), func(c *onceq.Config) { c.PollPause = time.Minute })
+		w.until(31*time.Hour, "the job is done", w.allDone(1))
+		<-time.After(time.Minute)
+		p.drain()
+		w.once(1)
+		if n := w.delivered(); n > 4 {
+			w.Errorf("%d deliveries", n)
+		}
+	})
+}
