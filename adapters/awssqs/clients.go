@@ -39,7 +39,7 @@ func separate(c sqs.HTTPClient) sqs.HTTPClient {
 	case *awshttp.BuildableClient:
 		return c.WithTransportOptions(widen)
 	case *http.Client:
-		t, ok := c.Transport.(*http.Transport)
+		t, ok := transportOf(c)
 		if !ok {
 			return c
 		}
@@ -50,6 +50,17 @@ func separate(c sqs.HTTPClient) sqs.HTTPClient {
 		return &own
 	}
 	return c
+}
+
+// transportOf is what sends the client's requests, where that is known: without a Transport it is the default one, which keeps two
+// connections.
+func transportOf(c *http.Client) (*http.Transport, bool) {
+	rt := c.Transport
+	if rt == nil {
+		rt = http.DefaultTransport
+	}
+	t, ok := rt.(*http.Transport)
+	return t, ok && t != nil
 }
 
 func widen(t *http.Transport) {
@@ -73,7 +84,7 @@ func checkTimeouts(c sqs.HTTPClient, longPoll time.Duration) error {
 		d, _ := c.GetReadTimeout()
 		return cmp.Or(check("timeout", c.GetTimeout()), check("read timeout", d), headers(c.GetTransport()))
 	case *http.Client:
-		if t, ok := c.Transport.(*http.Transport); ok {
+		if t, ok := transportOf(c); ok {
 			return cmp.Or(check("Timeout", c.Timeout), headers(t))
 		}
 		return check("Timeout", c.Timeout)

@@ -60,6 +60,19 @@ func TestConnectionsAreApart(t *testing.T) {
 
 // TestConnectionsAreKept acks from many goroutines at once, twice: the second time no connection is made.
 func TestConnectionsAreKept(t *testing.T) {
+	for name, hc := range map[string]sqs.HTTPClient{
+		"the SDK's":           nil,
+		"one without a field": &http.Client{},
+		"one with a timeout":  &http.Client{Timeout: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) { keepsConnections(t, hc) })
+	}
+	if n := http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost; n != 0 {
+		t.Errorf("http.DefaultTransport was changed: MaxIdleConnsPerHost is %d", n)
+	}
+}
+
+func keepsConnections(t *testing.T, hc sqs.HTTPClient) {
 	const callers = 32
 	var mu sync.Mutex
 	made := 0
@@ -78,7 +91,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	b := makeBroker(t, newClient(srv.URL), srv.URL+"/0/orders", &awssqs.Options{})
+	b := makeBroker(t, newClient(srv.URL, func(o *sqs.Options) { o.HTTPClient = hc }), srv.URL+"/0/orders", &awssqs.Options{})
 	round := func() int {
 		var wg sync.WaitGroup
 		for range callers {
