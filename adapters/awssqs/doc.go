@@ -20,9 +20,10 @@
 //	  ]
 //	}
 //
-// A producer needs sqs:SendMessage. GetQueueAttributes is for the warnings at a worker's start, [Broker.Depth], [Broker.Check] and receives that
-// name no visibility timeout; without it these are left out. With a customer's KMS key come kms:Decrypt and
-// kms:GenerateDataKey. The batch actions need no permission of their own.
+// A producer needs sqs:SendMessage. To list, replay and purge letters takes sqs:ReceiveMessage, sqs:DeleteMessage and
+// sqs:ChangeMessageVisibility on orders-dead, and a replay sqs:SendMessage on orders. GetQueueAttributes is for the warnings at
+// a worker's start, [Broker.Depth], [Broker.Check] and receives that name no visibility timeout; without it these are left out. With
+// a customer's KMS key come kms:Decrypt and kms:GenerateDataKey. The batch actions need no permission of their own.
 //
 // # Recommended settings of a queue
 //
@@ -70,7 +71,7 @@
 // # What to know
 //
 //   - An ack that succeeded proves nothing, and an extension that came late succeeds and does nothing, on standard queues. The core decides by its
-//     store and by Message.Deadline, which is early, never late.
+//     store, and by Message.Deadline, which is early, unless an answer was more than 5 s on its way.
 //   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8) goes base64, which its metadata tells; so does an
 //     attribute's value, in an attribute of type Binary.onceq-text or String.onceq-empty.
 //   - Attributes are texts here: a Number or Binary attribute of another producer comes as its characters or bytes, and leaves, in a

@@ -16,7 +16,8 @@ import (
 )
 
 // ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is answered so when it brought nothing
-// else, and a send's entry when SQS has stored something else. Repeating is safe.
+// else: repeating is safe. A send's entry is answered so when SQS has stored something else. That stays in the queue, and with the same
+// key it may be what is done, so send it again under another one.
 var ErrChecksum = errors.New("awssqs: a body does not match its checksum")
 
 // wrap names the call and the queue.
