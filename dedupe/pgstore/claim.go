@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,7 @@ import (
 
 // insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT alone would wait for a row that an
 // open transaction has updated, such as a job that is just being completed. It still waits for another claim of the same
-// key that is being committed, and then leaves the row to it.
+// key that is being committed, as long as waits allow, and then leaves the row to it.
 const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
 	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
 SELECT g.scope, g.key, 'claimed', nextval('{fence}'), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
@@ -97,6 +98,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 		}
 		valid = append(valid, i)
 	}
+	w := s.waits(ctx)
 	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
 		pending := make([]*claim, len(part))
 		claims := make([]claim, len(part))
@@ -104,16 +106,56 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 			claims[n] = claim{i: i, req: &rs[i], absent: true}
 			pending[n] = &claims[n]
 		}
-		if err := s.claim(ctx, pending, cs); err != nil {
+		if err := s.claim(ctx, w, pending, cs); err != nil {
 			return nil, err
 		}
 	}
 	return cs, nil
 }
 
+// waits bound how long insertions of one call wait for rivals that are being committed. That takes milliseconds, except
+// where the rival's host or network died in the middle of its transaction: the server then keeps the row until
+// TCP gives the rival up, after hours on its defaults. One such key must not hold up, and fail, all that stand in a batch with it.
+type waits struct {
+	each time.Duration
+	left int
+	end  time.Time // the call's; zero where it has none
+}
+
+const (
+	insertWait = 250 * time.Millisecond
+	// maxWaits of that length leave a fifth of the call's time for the rest.
+	maxWaits = 16
+	// narrow is into how many parts a batch is divided that had to wait: the key is found among 500 in three more waits.
+	narrow = 8
+)
+
+func (s *Store) waits(ctx context.Context) *waits {
+	w := &waits{each: s.insertWait, left: maxWaits}
+	if end, ok := ctx.Deadline(); ok {
+		w.each, w.end = min(w.each, time.Until(end)/(maxWaits*5/4)), end
+	}
+	return w
+}
+
+// over tells whether so much was waited that what is left is answered busy: better than that the client gives up in the
+// middle, with the connection, and with the answers of all.
+func (w *waits) over() bool {
+	return w.left <= 0 || w.left < maxWaits && !w.end.IsZero() && time.Until(w.end) < 2*w.each
+}
+
+// limit is a lock_timeout; 0 would be none.
+func (w *waits) limit() string { return fmt.Sprintf("%dms", max(1, w.each.Milliseconds())) }
+
 // claim answers claims of different keys.
-func (s *Store) claim(ctx context.Context, pending []*claim, cs []dedupe.Claim) error {
+func (s *Store) claim(ctx context.Context, w *waits, pending []*claim, cs []dedupe.Claim) error {
 	for round := 0; len(pending) > 0; round++ {
+		if w.over() {
+			for _, c := range pending {
+				cs[c.i] = dedupe.Claim{Err: errClaimBusy}
+			}
+			return nil
+		}
 		if round == len(pauses) {
 			for _, c := range pending {
 				cs[c.i] = c.locked()
@@ -126,7 +168,18 @@ func (s *Store) claim(ctx context.Context, pending []*claim, cs []dedupe.Claim) 
 			case <-ctx.Done():
 			}
 		}
-		next, err := s.claimRound(ctx, pending, cs)
+		next, err := s.claimRound(ctx, w, pending, cs)
+		if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
+			w.left--
+			if len(pending) > 1 {
+				for part := range slices.Chunk(pending, (len(pending)+narrow-1)/narrow) {
+					if err := s.claim(ctx, w, part, cs); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
 		if err = s.explain(ctx, "Claim", err); errors.Is(err, dedupe.ErrBusy) {
 			for _, c := range pending {
 				cs[c.i] = dedupe.Claim{Err: err}
@@ -142,7 +195,7 @@ func (s *Store) claim(ctx context.Context, pending []*claim, cs []dedupe.Claim) 
 }
 
 // claimRound sends one round trip and answers what it decides; the rest goes into the next one.
-func (s *Store) claimRound(ctx context.Context, pending []*claim, cs []dedupe.Claim) ([]*claim, error) {
+func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim, cs []dedupe.Claim) ([]*claim, error) {
 	sent := time.Now()
 	var fresh, changed []*claim
 	for n, c := range pending {
@@ -155,7 +208,7 @@ func (s *Store) claimRound(ctx context.Context, pending []*claim, cs []dedupe.Cl
 	}
 	won, seen := make([]bool, len(pending)), make([]bool, len(pending))
 	scopes, keys := claimKeys(pending)
-	p := newPipeline()
+	p := newHasty(w.limit())
 	if len(fresh) > 0 {
 		n := -1
 		s.insert(p, fresh, scopes, keys, len(fresh) == len(pending), func(scope, key string, fence int64, created time.Time) error {
@@ -362,5 +415,7 @@ func (c *claim) locked() dedupe.Claim {
 	if r := c.before; !c.absent && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) && r.Token != c.req.Token {
 		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt))}
 	}
-	return dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", dedupe.ErrBusy)}
+	return dedupe.Claim{Err: errClaimBusy}
 }
+
+var errClaimBusy = fmt.Errorf("pgstore: Claim: %w", dedupe.ErrBusy)

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -64,4 +65,105 @@ func TestReplicaIsLeft(t *testing.T) {
 		}
 	}
 	settleOne(t, s, l, dedupe.Done)
+}
+
+// TestRivalThatHangs: the host of a rival died between its insertion and its commit. Its key is busy; those that stand in a
+// batch with it are won.
+func TestRivalThatHangs(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, newTable())
+	inserting(t, s, pool, "k-042")
+	inserting(t, s, pool, "k-317")
+	var qs []dedupe.ClaimRequest
+	for i := range 500 {
+		qs = append(qs, request(fmt.Sprintf("k-%03d", i)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cs, err := s.Claim(ctx, qs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cs {
+		if stuck := i == 42 || i == 317; stuck != errors.Is(c.Err, dedupe.ErrBusy) || stuck != (c.Outcome != dedupe.Won) {
+			t.Errorf("claim %d: %+v", i, c)
+		}
+	}
+}
+
+// TestManyRivalsThatHang: the waits end before the call's time does, whatever their number.
+func TestManyRivalsThatHang(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, newTable())
+	tx := inserting(t, s, pool, "k-000")
+	var qs []dedupe.ClaimRequest
+	for i := range 200 {
+		qs = append(qs, request(fmt.Sprintf("k-%03d", i)))
+	}
+	for i := 5; i < 200; i += 5 {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO "+s.sql.table+" SELECT (jsonb_populate_record(t, jsonb_build_object('key', $1::text))).* FROM "+
+			s.sql.table+" t WHERE key = 'k-000'", qs[i].Key.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	cs, err := s.Claim(ctx, qs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	won := 0
+	for i, c := range cs {
+		if c.Outcome == dedupe.Won {
+			won++
+		} else if !errors.Is(c.Err, dedupe.ErrBusy) {
+			t.Errorf("claim %d: %+v, want won or ErrBusy", i, c)
+		}
+		if i%5 == 0 && c.Err == nil {
+			t.Errorf("claim %d: %+v although a rival holds the key", i, c)
+		}
+	}
+	if won == 0 {
+		t.Error("nothing was won")
+	}
+	tx.Rollback(t.Context())
+	for i, c := range claimAll(t, s, qs...) {
+		if c.Outcome != dedupe.Won || !c.Fresh {
+			t.Errorf("claim %d repeated: %+v", i, c)
+		}
+	}
+}
+
+// TestPoolOfItsOwn is the advice of the package's documentation: the handlers' transactions may hold all of their connections, the
+// leases are renewed.
+func TestPoolOfItsOwn(t *testing.T) {
+	small := func(c *pgxpool.Config) { c.MaxConns = 2 }
+	theirs := openPool(t, small)
+	ours := poolOn(t, theirs.Config().ConnString(), small)
+	table := newTable()
+	shared, own := newStore(t, theirs, table), newStore(t, ours, table)
+	a, b := claimOne(t, own, request("a")), claimOne(t, own, request("b"))
+	completing(t, own, theirs, a)
+	tx := completing(t, own, theirs)
+	renew := func(s *Store) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		as, err := s.Renew(ctx, []dedupe.Renewal{{Key: b.Key, Token: b.Token, TTL: time.Hour}})
+		if err == nil {
+			err = as[0].Err
+		}
+		return err
+	}
+	if err := renew(own); err != nil {
+		t.Errorf("the renewal beside a pool that is used up: %v", err)
+	}
+	if err := renew(shared); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dedupe.ErrLeaseLost) {
+		t.Errorf("the renewal in a pool that is used up: %v, want that its time was over", err)
+	}
+	if err := own.CompleteTx(t.Context(), tx, &job{lease: b}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil || get(t, own, b.Key).Status != dedupe.Done {
+		t.Errorf("the completion from the other pool: %v", err)
+	}
 }

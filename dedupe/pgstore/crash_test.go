@@ -37,6 +37,7 @@ func inserting(t *testing.T, s *Store, pool *pgxpool.Pool, key string) pgx.Tx {
 func TestCancelled(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
+	s.insertWait = time.Hour
 	blocker := inserting(t, s, pool, "m")
 	qs := []dedupe.ClaimRequest{request("a"), request("m"), request("z")}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,6 +64,7 @@ func TestCancelled(t *testing.T) {
 func TestBackendKilled(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
+	s.insertWait = time.Hour
 	blocker := inserting(t, s, pool, "m")
 	qs := []dedupe.ClaimRequest{request("a"), request("m"), request("z")}
 	var cs []dedupe.Claim

@@ -2,7 +2,7 @@
 // workers on any number of hosts, and able to complete a job in the user's own transaction, of pgx
 // ([Store.CompleteTx]) or database/sql ([Store.CompleteSQL]).
 //
-//	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+//	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // for the store alone
 //	store, err := pgstore.New(pool, nil)
 //	err = store.Migrate(ctx) // at every start, by as many starters as there are
 //
@@ -29,7 +29,15 @@
 // claims of new keys; a claim that takes over, or reopens, needs two. None waits for a row that another transaction holds. A
 // renewal or settlement that meets one answers [dedupe.ErrBusy], a claim "in progress", and the rest of the batch goes on, so
 // that a business transaction that is held open costs no other job its lease. Only the settlement of a job that the
-// handler has joined to a transaction waits, by itself, for that one to end, until its context's deadline.
+// handler has joined to a transaction waits, by itself, for that one to end, until its context's deadline. And the claim of a new
+// key waits for a rival's that is just being committed: for 250 ms at most, or a twentieth of the call's time; then that
+// key alone is busy. Where hosts may vanish in mid-transaction, set tcp_keepalives_idle on the server to a minute or
+// so, for on its defaults it keeps what they held for hours.
+//
+// Give the store a pool of its own, of two to four connections. In one that it shares with the handlers, their transactions can
+// hold every connection; the renewals then wait with all other calls, the leases run out, and other workers begin
+// the same jobs anew. CompleteTx runs on the connection of the handler's transaction, so the store's pool
+// need only lead to the same database.
 //
 // Leases are judged by the server's clock alone; those of the workers may differ. The store names its isolation level (READ
 // COMMITTED) and the planner settings it needs in each transaction, so the defaults of the role or the database do not

@@ -21,6 +21,9 @@ const steady = `SELECT set_config('enable_seqscan', 'off', true), set_config('en
 	`set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true), ` +
 	`set_config('plan_cache_mode', 'force_generic_plan', true)`
 
+// hasty holds for the transaction, too.
+const hasty = steady + `, set_config('lock_timeout', $1, true)`
+
 // pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED, whatever the
 // role's or the database's default is: each of its statements must see what others have committed before it.
 type pipeline struct {
@@ -33,6 +36,14 @@ func newPipeline() *pipeline {
 	p := &pipeline{uncommitted: true}
 	p.b.Queue(beginTx)
 	p.b.Queue(steady)
+	return p
+}
+
+// newHasty is a pipeline that fails with SQLSTATE 55P03 when it has to wait for a row, or the table, longer than limit.
+func newHasty(limit string) *pipeline {
+	p := &pipeline{uncommitted: true}
+	p.b.Queue(beginTx)
+	p.b.Queue(hasty, limit)
 	return p
 }
 

@@ -46,6 +46,8 @@ type Store struct {
 	db     DB
 	sql    statements
 	closed atomic.Bool
+	// insertWait is the constant; tests that look into a wait make it longer.
+	insertWait time.Duration
 }
 
 var _ dedupe.Store = (*Store)(nil)
@@ -62,7 +64,7 @@ func New(db DB, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, sql: newStatements(schema, table)}, nil
+	return &Store{db: db, sql: newStatements(schema, table), insertWait: insertWait}, nil
 }
 
 // checkPool finds what only one goroutine at a time may use.
