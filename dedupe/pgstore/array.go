@@ -17,28 +17,33 @@ import (
 type array struct {
 	buf   []byte
 	given bool
+	nulls int // before the first value; they are written when it comes
 }
 
+// next begins an element that has a value.
 func (a *array) next() {
-	if a.buf == nil {
-		a.buf = make([]byte, 0, 1024)
-	}
-	if len(a.buf) == 0 {
-		a.buf = append(a.buf, '{')
+	if a.given {
+		a.buf = append(a.buf, ',')
 		return
 	}
-	a.buf = append(a.buf, ',')
+	a.given = true
+	a.buf = append(make([]byte, 0, 2048), '{')
+	for range a.nulls {
+		a.buf = append(a.buf, "NULL,"...)
+	}
 }
 
 func (a *array) null() {
-	a.next()
-	a.buf = append(a.buf, "NULL"...)
+	if !a.given {
+		a.nulls++
+		return
+	}
+	a.buf = append(a.buf, ",NULL"...)
 }
 
 // text takes UTF-8 without NUL.
 func (a *array) text(s string) {
 	a.next()
-	a.given = true
 	a.buf = append(a.buf, '"')
 	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 {
 		a.buf = append(a.buf, s...)
@@ -60,7 +65,6 @@ func (a *array) blob(b []byte) {
 		return
 	}
 	a.next()
-	a.given = true
 	a.buf = append(a.buf, `"\\x`...)
 	a.buf = hex.AppendEncode(a.buf, b)
 	a.buf = append(a.buf, '"')
@@ -68,13 +72,11 @@ func (a *array) blob(b []byte) {
 
 func (a *array) token(t *dedupe.Token) {
 	a.next()
-	a.given = true
 	a.buf = hex.AppendEncode(a.buf, t[:])
 }
 
 func (a *array) int(n int64) {
 	a.next()
-	a.given = true
 	a.buf = strconv.AppendInt(a.buf, n, 10)
 }
 
@@ -85,7 +87,6 @@ func (a *array) bool(v bool) {
 		return
 	}
 	a.next()
-	a.given = true
 	a.buf = append(a.buf, 't')
 }
 
@@ -96,7 +97,6 @@ func (a *array) time(t time.Time) {
 		return
 	}
 	a.next()
-	a.given = true
 	a.buf = t.UTC().AppendFormat(a.buf, "2006-01-02T15:04:05.999999Z")
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
 )
@@ -211,9 +212,9 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim, cs [
 	p := newHasty(w.limit())
 	if len(fresh) > 0 {
 		n := -1
-		s.insert(p, fresh, scopes, keys, len(fresh) == len(pending), func(scope, key string, fence int64, created time.Time) error {
+		s.insert(p, fresh, scopes, keys, len(fresh) == len(pending), func(scope, key []byte, fence int64, created time.Time) error {
 			for n++; n < len(fresh); n++ {
-				if q := fresh[n].req; q.Key.Key == key && q.Key.Scope == scope {
+				if q := fresh[n].req; q.Key.Key == string(key) && q.Key.Scope == string(scope) {
 					fresh[n].inserted(fence, created)
 					won[fresh[n].n] = true
 					return nil
@@ -265,7 +266,7 @@ func claimKeys(cs []*claim) (scopes, keys any) {
 }
 
 // insert adds the insertion of fresh claims.
-func (s *Store) insert(p *pipeline, fresh []*claim, scopes, keys any, all bool, won func(scope, key string, fence int64, created time.Time) error) {
+func (s *Store) insert(p *pipeline, fresh []*claim, scopes, keys any, all bool, won func(scope, key []byte, fence int64, created time.Time) error) {
 	if !all {
 		scopes, keys = claimKeys(fresh)
 	}
@@ -279,7 +280,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim, scopes, keys any, all bool, 
 		print.blob(c.req.Fingerprint)
 	}
 	var (
-		scope, key string
+		scope, key pgtype.DriverBytes // of the moment only
 		fence      int64
 		created    time.Time
 	)
