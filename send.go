@@ -23,7 +23,7 @@ const sendTries = 5
 //
 // The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which case
 // nothing was sent. Throttled entries are offered again a few times; nothing else is repeated. Where the broker orders groups,
-// nothing of a group is sent after one of its messages was not, and a throttled message that others of its batch and group
+// no later batch has anything of a group of which a message was not sent, and a throttled message that others of its batch and group
 // have overtaken is not offered again: its error says so.
 func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if isNil(s) {

@@ -21,7 +21,7 @@
 //
 //   - A received message is hidden from every other receiver until its Deadline, unless it is
 //     acked, nacked or extended.
-//   - Deadline is early, never late: the time of the answer, less the smaller of the poll's
+//   - Deadline is early, unless the answer was more than 5 s on its way: the time of the answer, less the smaller of the poll's
 //     length, 5 s and a quarter of the timeout, plus the timeout.
 //   - ID is the same in every delivery of a message. Receipt is new in each.
 //   - A receipt settles its own delivery only. Once the message has been delivered again, the

@@ -79,7 +79,7 @@ func receiveChoosesVisibility(e *env) {
 	answered := time.Now()
 	m := ms[0]
 	left := m.Deadline.Sub(answered)
-	got := e.v
+	if left > e.v {
 	if left > (e.v+want)/2 {
 		got = want
 	}
