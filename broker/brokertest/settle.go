@@ -79,8 +79,8 @@ func receiveChoosesVisibility(e *env) {
 	answered := time.Now()
 	m := ms[0]
 	left := m.Deadline.Sub(answered)
+	got := e.v
 	if left > e.v {
-	if left > (e.v+want)/2 {
 		got = want
 	}
 	if left > got || left < got-got/4-e.h.Slack {
