@@ -10,15 +10,7 @@ import (
 
 // Say adds a line to those that the runner prints at the end: go test shows nothing of what a package that passes has
 // to tell.
-func (r Run) Say(line string) error {
-	f, err := os.OpenFile(r.path("lines"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	// one short write in append mode: processes do not tear each other's lines
-	_, err = f.WriteString(line + "\n")
-	return errors.Join(err, f.Close())
-}
+func (r Run) Say(line string) error { return r.add("lines", line) }
 
 // Said returns the lines, sorted.
 func (r Run) Said() ([]string, error) {

@@ -93,13 +93,17 @@ func (r Run) Store(name string, e Endpoint) error {
 
 // Note records that a test asked for a back end, and whether it got it.
 func (r Run) Note(name, pkg, test string, used bool) error {
-	line := fmt.Sprintf("%t %q %q\n", used, pkg, test)
-	f, err := os.OpenFile(r.path(name+".tests"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return r.add(name+".tests", fmt.Sprintf("%t %q %q", used, pkg, test))
+}
+
+// add puts a line at the end of a file of the run.
+func (r Run) add(name, line string) error {
+	f, err := os.OpenFile(r.path(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	// one short write in append mode: processes do not tear each other's lines
-	_, err = f.WriteString(line)
+	_, err = f.WriteString(line + "\n")
 	return errors.Join(err, f.Close())
 }
 
