@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/cputime"
 )
 
 // What both loops run with.
@@ -93,9 +94,9 @@ func measured(tb testing.TB, st *memstore.Store, n int, run loop) cost {
 	tb.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	start, used := time.Now(), cpuTime()
+	start, used := time.Now(), cputime.Used()
 	run(tb, st, n)
-	wall, cpu := time.Since(start), cpuTime()-used
+	wall, cpu := time.Since(start), cputime.Used()-used
 	runtime.ReadMemStats(&after)
 	jobs := float64(n)
 	return cost{

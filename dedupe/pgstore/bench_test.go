@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/cputime"
 	"github.com/onceq/onceq/localstack"
 )
 
@@ -171,7 +172,7 @@ func spread(b *testing.B, callers, calls int, one func(n int64) error) {
 	var wg sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
-	cpu := cpuTime()
+	cpu := cputime.Used()
 	for range callers {
 		wg.Go(func() {
 			for {
@@ -189,5 +190,5 @@ func spread(b *testing.B, callers, calls int, one func(n int64) error) {
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-	b.ReportMetric(float64(cpuTime()-cpu)/1e3/float64(b.N), "cpu-µs/job")
+	b.ReportMetric(float64(cputime.Used()-cpu)/1e3/float64(b.N), "cpu-µs/job")
 }

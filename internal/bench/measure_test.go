@@ -4,9 +4,10 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/cputime"
 )
 
 // rounds is odd: the median is one of the rounds.
@@ -31,10 +32,10 @@ func compare(b *testing.B, n int, vs []variant) []cost {
 			i := (k + round) % len(vs) // nobody is always first
 			run := vs[i].ready(b.Context(), b, n)
 			runtime.GC()
-			start, used := time.Now(), cpuTime(b)
+			start, used := time.Now(), cputime.Used()
 			run()
 			if round > 0 {
-				all[i] = append(all[i], cost{float64(time.Since(start)) / float64(n), float64(cpuTime(b)-used) / float64(n)})
+				all[i] = append(all[i], cost{float64(time.Since(start)) / float64(n), float64(cputime.Used()-used) / float64(n)})
 			}
 		}
 	}
@@ -54,13 +55,4 @@ func median(cs []cost, part func(cost) float64) float64 {
 	}
 	slices.Sort(vs)
 	return vs[len(vs)/2]
-}
-
-// cpuTime is the processor time that this process has used; the server's is not in it.
-func cpuTime(tb testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

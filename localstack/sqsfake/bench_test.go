@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/onceq/onceq/internal/cputime"
 	"github.com/onceq/onceq/localstack/sqsfake"
 )
 
@@ -109,8 +110,8 @@ func (r *raw) fill(n int, fifo bool) {
 // reportCPU reports the processor's time from now on, which a busy machine changes less than
 // the clock's.
 func reportCPU(b *testing.B) func() {
-	start := cpuTime()
-	return func() { b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op") }
+	start := cputime.Used()
+	return func() { b.ReportMetric(float64(cputime.Used()-start)/float64(b.N), "cpu-ns/op") }
 }
 
 // BenchmarkMessage is one message sent, received and deleted, in batches of ten.

@@ -1,14 +1,14 @@
 //go:build unix
 
-package pgstore
+package cputime
 
 import (
 	"syscall"
 	"time"
 )
 
-// cpuTime is what the process has used so far.
-func cpuTime() time.Duration {
+// Used is the processor time that all threads of the process have used; 0 where the system does not tell it.
+func Used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
