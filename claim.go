@@ -14,6 +14,7 @@ import (
 	mrand "math/rand/v2"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // begin looks at messages that have got a slot and sends their claims, each key once: a second message
@@ -303,13 +304,7 @@ func (p *Processor) unanswered(r *run, err error) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
-	if r.isOver() || !r.f.later(r, backoffStep(int(r.tries))) {
+	if r.isOver() || !r.f.later(r, retry.Pause(int(r.tries))) {
 		p.finish(r, Disposition{Action: Nack}, "store-unreachable")
 	}
-}
-
-// backoffStep is the pause before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
-func backoffStep(n int) time.Duration {
-	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
-	return d/2 + mrand.N(d/2+1)
 }

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // The defaults, all of them. Each may be set in [Config], [ProcessorConfig] or [JobOptions].
@@ -180,11 +180,11 @@ func (c ProcessorConfig) withDefaults() ProcessorConfig {
 
 func (c *ProcessorConfig) check() error {
 	switch {
-	case isNil(c.Handler):
+	case values.IsNil(c.Handler):
 		return badConfig("Config.Handler", "is nil; give a *Mux or a Handler")
-	case isNil(c.Store):
+	case values.IsNil(c.Store):
 		return badConfig("Config.Store", "is nil; to run without one, say NoStore")
-	case isNil(c.DeadLetter):
+	case values.IsNil(c.DeadLetter):
 		return badConfig("Config.DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
 	case c.Scope == "":
 		return badConfig("Config.Scope", "is empty")
@@ -224,7 +224,7 @@ func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	if isNil(c.Broker) {
+	if values.IsNil(c.Broker) {
 		return c
 	}
 	l := c.Broker.Limits()
@@ -245,7 +245,7 @@ func (c *Config) check() error {
 	if err := c.ProcessorConfig.check(); err != nil {
 		return err
 	}
-	if isNil(c.Broker) {
+	if values.IsNil(c.Broker) {
 		return badConfig("Config.Broker", "is nil")
 	}
 	l := c.Broker.Limits()
@@ -258,7 +258,7 @@ func (c *Config) check() error {
 		return badConfig("Config.Pollers", "%d is not within 1 and %d", c.Pollers, maxPollers)
 	case c.Prefetch > maxConcurrency:
 		return badConfig("Config.Prefetch", "%d is above %d", c.Prefetch, maxConcurrency)
-	case sameValue(c.DeadLetter, c.Broker):
+	case values.Same(c.DeadLetter, c.Broker):
 		return badConfig("Config.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("Config.HoldGroup", "the broker does not order groups")
@@ -283,22 +283,4 @@ func defaultBackoff(attempt int, _ error) time.Duration {
 		d = min(d, DefaultBackoffMin<<shift)
 	}
 	return rand.N(d + 1)
-}
-
-// sameValue tells whether two interfaces hold the same thing.
-func sameValue(a, b any) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
-}
-
-// isNil also sees a nil pointer in an interface.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
-		return r.IsNil()
-	default: // of the other kinds no value is nil
-		return false
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
@@ -258,7 +259,7 @@ func (p *Processor) forgo(k dedupe.Key, token dedupe.Token) {
 		if err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost)) {
 			return
 		}
-		pause := backoffStep(n)
+		pause := retry.Pause(n)
 		if time.Since(begin)+pause >= p.c.SettleTimeout {
 			return
 		}

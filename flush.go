@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // ack removes finished messages from the queue. It proves nothing and need not succeed: a message that
@@ -58,7 +59,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	for i, r := range rs {
 		e := broker.ErrAt(err, i)
 		if e != nil && w.retries(r, e) {
-			time.AfterFunc(backoffStep(int(r.tries)), func() { again(r) })
+			time.AfterFunc(retry.Pause(int(r.tries)), func() { again(r) })
 			continue
 		}
 		r.f.gone(r)

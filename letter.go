@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // KeepInQueue stands for ProcessorConfig.DeadLetter: what would be a dead letter is released, given
@@ -111,7 +112,7 @@ func (p *Processor) put(r *run, err error) {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 				slog.String("job", r.job.ID()), slog.Any("error", err))
 		}
-		time.AfterFunc(backoffStep(int(r.tries)), func() { p.letters.Add(r) })
+		time.AfterFunc(retry.Pause(int(r.tries)), func() { p.letters.Add(r) })
 	}
 }
 

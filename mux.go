@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // Mux picks a handler by [broker.Meta].Type. The zero Mux is ready to use.
@@ -55,7 +56,7 @@ func (m *Mux) refuse(typ string, h Handler) error {
 	switch {
 	case typ == "":
 		return badConfig("Mux.On", "the type is empty")
-	case isNil(h):
+	case values.IsNil(h):
 		return badConfig("Mux.On", "the handler of type %q is nil", typ)
 	case isMux(h):
 		return badConfig("Mux.On", "the handler of type %q is a Mux, whose scopes and options would be lost", typ)
@@ -134,7 +135,7 @@ func (m *Mux) check(scope string, storeless bool) error {
 		return badConfig("Config.Handler", "the Mux has no handlers; call Mux.On first")
 	}
 	for typ, r := range m.types {
-		if isNil(r.wrapped) {
+		if values.IsNil(r.wrapped) {
 			return badConfig("Mux.Use", "a middleware made the handler of type %q nil", typ)
 		}
 		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ)); err != nil {

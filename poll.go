@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // poll receives as long as ctx lasts: when enough slots are free, for as many messages as may be held. It
@@ -32,12 +33,12 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 			pause := w.c.PollPause
 			if len(rs) == 0 && time.Since(asked) < noWait {
 				hasty++
-				pause = max(pause, min(time.Second, backoffStep(hasty)))
+				pause = max(pause, min(time.Second, retry.Pause(hasty)))
 			} else {
 				hasty = 0
 			}
 			if len(rs) < n && pause > 0 {
-				rest(ctx, pause)
+				retry.Rest(ctx, pause)
 			}
 			continue
 		case ctx.Err() != nil:
@@ -48,7 +49,7 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 		if failed++; failed == 3 {
 			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", slog.Any("error", err))
 		}
-		rest(ctx, backoffStep(failed))
+		retry.Rest(ctx, retry.Pause(failed))
 	}
 	return nil
 }
@@ -85,13 +86,4 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		rs = append(rs, r)
 	}
 	return rs
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -45,7 +46,7 @@ const (
 // DeadLetter; given deliveries, it hands them back and logs an error, once.
 func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	c = c.withDefaults()
-	doOnly := isNil(c.Handler) && isNil(c.DeadLetter)
+	doOnly := values.IsNil(c.Handler) && values.IsNil(c.DeadLetter)
 	if doOnly {
 		c.Handler, c.DeadLetter = noHandler{}, KeepInQueue
 	}

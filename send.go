@@ -11,6 +11,8 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // sendTries is how often Send offers an entry that the broker throttles.
@@ -26,7 +28,7 @@ const sendTries = 5
 // no later batch has anything of a group of which a message was not sent, and a throttled message that others of its batch and group
 // have overtaken is not offered again: its error says so.
 func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
-	if isNil(s) {
+	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
 	}
 	if err := fill(ms); err != nil {
@@ -95,7 +97,7 @@ func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error)
 		if len(again) == 0 {
 			break
 		}
-		if rest(ctx, backoffStep(try)); ctx.Err() != nil {
+		if retry.Rest(ctx, retry.Pause(try)); ctx.Err() != nil {
 			break
 		}
 		err := sendOnce(ctx, o.s, again)

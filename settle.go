@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
@@ -147,7 +148,7 @@ func (p *Processor) unsettled(r *run, err error, patient bool) {
 		patient = false
 	}
 	r.tries++
-	pause := backoffStep(int(r.tries))
+	pause := retry.Pause(int(r.tries))
 	if patient && r.tries == 5 {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer, so that a job's end cannot be recorded; it is tried again",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))

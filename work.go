@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
@@ -151,7 +152,7 @@ func (p *Processor) confirmStart(r *run) bool {
 			p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: clip(safeText(err), maxErrText), uncounted: true})
 			return false
 		}
-		pause := time.NewTimer(backoffStep(n))
+		pause := time.NewTimer(retry.Pause(n))
 		select {
 		case <-pause.C:
 		case <-r.ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // held is a letter that is in our hands.
@@ -305,7 +306,7 @@ func (k *keeper) nack(hs []*held) bool {
 		if n == 3 || isFinal(err) {
 			return len(left) < len(hs)
 		}
-		rest(context.WithoutCancel(k.base), backoff(n))
+		retry.Rest(context.WithoutCancel(k.base), retry.Pause(n))
 		req = left
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // The defaults of [Options] and [Filter].
@@ -62,7 +62,7 @@ type Queue struct {
 // New returns a Queue over the broker of a dead-letter queue; nil options mean the defaults. An error names the field
 // and the limit that it does not keep. New does no I/O, and there is nothing to close.
 func New(b broker.Receiver, o *Options) (*Queue, error) {
-	if isNil(b) {
+	if values.IsNil(b) {
 		return nil, errors.New("dlq: New: the broker is nil")
 	}
 	q := &Queue{b: b, l: b.Limits()}
@@ -128,49 +128,10 @@ func (t *tries) again(ctx context.Context, patience time.Duration) bool {
 	if now.After(t.until) || patience < 0 {
 		return false
 	}
-	return rest(ctx, min(backoff(t.n), max(t.until.Sub(now), time.Millisecond)))
-}
-
-// backoff is the pause before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
-func backoff(n int) time.Duration {
-	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
-	return d/2 + rand.N(d/2+1)
-}
-
-// rest waits, and tells whether ctx goes on.
-func rest(ctx context.Context, d time.Duration) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return retry.Rest(ctx, min(retry.Pause(t.n), max(t.until.Sub(now), time.Millisecond)))
 }
 
 // isFinal tells of errors that no repetition mends.
 func isFinal(err error) bool {
 	return errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound)
-}
-
-// isNil also sees a nil pointer in an interface.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice:
-		return r.IsNil()
-	default: // of the other kinds no value is nil
-		return false
-	}
-}
-
-// isSame tells whether two interfaces hold the same thing.
-func isSame(a, b any) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }

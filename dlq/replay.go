@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // ReplayOptions say what a replay sends, where to, and how fast.
@@ -43,9 +45,9 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return err
 	}
 	switch {
-	case isNil(o.To):
+	case values.IsNil(o.To):
 		return bad("ReplayOptions.To", "is nil; name the queue that the jobs' workers read")
-	case isSame(o.To, q.b):
+	case values.Same(o.To, q.b):
 		return bad("ReplayOptions.To", "is the dead-letter queue itself")
 	case o.To.Limits().SendBatch < 1:
 		return bad("ReplayOptions.To", "its Limits() have SendBatch %d, want 1 or more", o.To.Limits().SendBatch)
@@ -227,7 +229,7 @@ func (r *replay) sendSome(ctx context.Context) error {
 	}
 	if r.o.PerSecond > 0 {
 		now := time.Now()
-		if r.next.After(now) && !rest(ctx, r.next.Sub(now)) {
+		if r.next.After(now) && !retry.Rest(ctx, r.next.Sub(now)) {
 			return context.Cause(ctx)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // letter is one message of the dead-letter queue, on its way through a call.
@@ -88,7 +89,7 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 	case now.Sub(asked) < wait/2:
 		// The broker does not wait, and must not be asked without a pause.
 		w.idle++
-		rest(ctx, min(backoff(w.idle), w.q.o.Wait-now.Sub(w.quiet)))
+		retry.Rest(ctx, min(retry.Pause(w.idle), w.q.o.Wait-now.Sub(w.quiet)))
 	}
 	return fresh, again, false, nil
 }

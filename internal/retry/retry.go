@@ -1,0 +1,29 @@
+// Package retry has the pauses between the tries of a call that fails.
+package retry
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Pause is the one before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
+func Pause(n int) time.Duration {
+	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
+	return d/2 + rand.N(d/2+1)
+}
+
+// Rest waits for d, and tells whether ctx goes on.
+func Rest(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

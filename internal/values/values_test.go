@@ -1,0 +1,36 @@
+package values
+
+import "testing"
+
+func TestIsNil(t *testing.T) {
+	type empty struct{}
+	for _, v := range []any{nil, (*empty)(nil), (func())(nil), (map[int]int)(nil), (chan int)(nil), ([]int)(nil)} {
+		if !IsNil(v) {
+			t.Errorf("%T: a nil is not seen", v)
+		}
+	}
+	for _, v := range []any{empty{}, &empty{}, func() {}, map[int]int{}, make(chan int), []int{}, 0, ""} {
+		if IsNil(v) {
+			t.Errorf("%T: taken for nil", v)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	type one struct{ n int }
+	p := &one{1}
+	for _, c := range []struct {
+		a, b any
+		want bool
+	}{
+		{p, p, true},
+		{p, &one{1}, false},
+		{one{1}, one{1}, true},
+		{one{1}, 1, false},
+		{[]int{1}, []int{1}, false}, // not comparable: no panic
+	} {
+		if got := Same(c.a, c.b); got != c.want {
+			t.Errorf("Same(%v, %v) is %v", c.a, c.b, got)
+		}
+	}
+}
