@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // The defaults of [Options].
@@ -134,13 +135,6 @@ func (s *Store) check(ctx context.Context, n int) error {
 	return nil
 }
 
-func (s *Store) checkSize(field string, b []byte) error {
-	if len(b) > s.limits.MaxResult {
-		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), s.limits.MaxResult)
-	}
-	return nil
-}
-
 // Claim tries to win each key. Each entry is applied alone, in order, so a key may stand in a batch
 // more than once. Besides what the contract names, an entry may be answered [dedupe.ErrFull].
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
@@ -205,7 +199,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 		if out[i].Err = n.Validate(); out[i].Err != nil {
 			continue
 		}
-		if out[i].Err = s.checkSize("Renewal.State", n.State); out[i].Err != nil {
+		if out[i].Err = records.CheckSize("Renewal.State", n.State, s.limits.MaxResult); out[i].Err != nil {
 			continue
 		}
 		h := s.hash(n.Key)
@@ -233,7 +227,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 		if out[i].Err = t.Validate(); out[i].Err != nil {
 			continue
 		}
-		if out[i].Err = s.checkSize("Settlement.Result", t.Result); out[i].Err != nil {
+		if out[i].Err = records.CheckSize("Settlement.Result", t.Result, s.limits.MaxResult); out[i].Err != nil {
 			continue
 		}
 		h := s.hash(t.Key)

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to done. It does not
@@ -84,7 +84,7 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	if err := lease.Key.Validate(); err != nil {
 		return fmt.Errorf("pgstore: %s: %w", call, err)
 	}
-	stored, err := encode(result)
+	stored, err := records.Encode(result, maxResult)
 	if err != nil {
 		return fmt.Errorf("pgstore: %s: %w", call, err)
 	}
@@ -154,21 +154,6 @@ func checkSQL(tx SQLExecer) error {
 		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
 	}
 	return nil
-}
-
-func encode(result any) ([]byte, error) {
-	var b []byte
-	switch r := result.(type) {
-	case nil:
-	case []byte:
-		b = r
-	default:
-		var err error
-		if b, err = json.Marshal(r); err != nil {
-			return nil, fmt.Errorf("the result cannot be written as JSON: %w", err)
-		}
-	}
-	return b, checkSize("the result", b)
 }
 
 // explainTx says what to do about an error within the user's transaction.

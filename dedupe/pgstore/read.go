@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // listPage is how many rows List reads at a time, each page in a transaction of its own.
@@ -52,31 +53,9 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 // List goes through records in the order of scope, then key, byte by byte, a page at a time. Expired ones
 // are left out.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
-	return func(yield func(*dedupe.Record, error) bool) {
-		left := q.Limit
-		var last dedupe.Key
-		for {
-			n := listPage
-			if q.Limit > 0 {
-				n = min(n, left)
-			}
-			page, err := s.page(ctx, &q, last, n)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			left -= len(page)
-			if len(page) < n || q.Limit > 0 && left == 0 {
-				return
-			}
-			last = page[len(page)-1].Key
-		}
-	}
+	return records.Pages(listPage, q.Limit, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
+		return s.page(ctx, &q, last, n)
+	})
 }
 
 // page reads the n records after the key last.

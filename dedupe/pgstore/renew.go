@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
@@ -37,7 +38,7 @@ func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewe
 	as := make([]dedupe.Renewed, len(ns))
 	valid := make([]int, 0, len(ns))
 	for i := range ns {
-		if err := cmp.Or(ns[i].Validate(), checkSize("Renewal.State", ns[i].State)); err != nil {
+		if err := cmp.Or(ns[i].Validate(), records.CheckSize("Renewal.State", ns[i].State, maxResult)); err != nil {
 			as[i].Err = fmt.Errorf("pgstore: %w", err)
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
@@ -50,7 +51,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	plain := make([]int, 0, len(ss))
 	var joined []int
 	for i := range ss {
-		err := cmp.Or(ss[i].Validate(), checkSize("Settlement.Result", ss[i].Result))
+		err := cmp.Or(ss[i].Validate(), records.CheckSize("Settlement.Result", ss[i].Result, maxResult))
 		switch {
 		case err != nil:
 			as[i].Err = fmt.Errorf("pgstore: %w", err)

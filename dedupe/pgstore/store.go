@@ -108,13 +108,6 @@ func (s *Store) ready(ctx context.Context, n int) error {
 	return nil
 }
 
-func checkSize(field string, b []byte) error {
-	if len(b) > maxResult {
-		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), maxResult)
-	}
-	return nil
-}
-
 // arrange divides the entries at, by position, into statements. In each one a key stands once, in the order of
 // the keys, so that no two statements wait for each other in opposite orders, and the blobs are of a size that the
 // server takes. Where a key comes again, its entries keep their order.

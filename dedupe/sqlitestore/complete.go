@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run. A [*sql.DB] is
@@ -47,9 +47,9 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	if err := checkTx(tx); err != nil {
 		return err
 	}
-	stored, err := encode(result)
+	stored, err := records.Encode(result, maxResult)
 	if err != nil {
-		return err
+		return fmt.Errorf("sqlitestore: CompleteTx: %w", err)
 	}
 	now := time.Now()
 	at := timeText(now)
@@ -87,24 +87,6 @@ func checkTx(tx Execer) error {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
 	}
 	return nil
-}
-
-func encode(result any) ([]byte, error) {
-	var b []byte
-	switch r := result.(type) {
-	case nil:
-	case []byte:
-		b = r
-	default:
-		var err error
-		if b, err = json.Marshal(r); err != nil {
-			return nil, fmt.Errorf("sqlitestore: CompleteTx: the result cannot be written as JSON: %w", err)
-		}
-	}
-	if err := checkSize("the result", b); err != nil {
-		return nil, fmt.Errorf("sqlitestore: CompleteTx: %w", err)
-	}
-	return b, nil
 }
 
 func explainTx(err error) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
@@ -125,7 +126,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 	}
 	return write(ctx, s, rs, wait, operation[dedupe.Renewal, dedupe.Renewed]{
 		check: func(n *dedupe.Renewal) error {
-			return cmp.Or(n.Validate(), checkSize("Renewal.State", n.State))
+			return cmp.Or(n.Validate(), records.CheckSize("Renewal.State", n.State, maxResult))
 		},
 		failed: func(err error) dedupe.Renewed { return dedupe.Renewed{Err: err} },
 		apply: func(t *txn, n *dedupe.Renewal) (dedupe.Renewed, error) {
@@ -149,7 +150,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	}
 	return write(ctx, s, ss, s.busy, operation[dedupe.Settlement, dedupe.Settled]{
 		check: func(t *dedupe.Settlement) error {
-			return cmp.Or(t.Validate(), checkSize("Settlement.Result", t.Result))
+			return cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult))
 		},
 		failed: func(err error) dedupe.Settled { return dedupe.Settled{Err: err} },
 		apply: func(t *txn, e *dedupe.Settlement) (dedupe.Settled, error) {
@@ -192,13 +193,6 @@ func patience(wait, ttl time.Duration) time.Duration {
 		return wait
 	}
 	return min(wait, ttl/10)
-}
-
-func checkSize(field string, b []byte) error {
-	if len(b) > maxResult {
-		return fmt.Errorf("%w: %s has %d bytes, the limit is %d", dedupe.ErrResultSize, field, len(b), maxResult)
-	}
-	return nil
 }
 
 // operation is one of the store's writes, entry by entry.
