@@ -11,8 +11,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-type pgconnTag = pgconn.CommandTag
-
 // SQLSTATEs that have a meaning of their own here.
 const (
 	serializationFailure = "40001"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -64,7 +65,7 @@ func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 // run sends the pipeline and reads the answers. An error of the statements means that nothing was written; any other
 // leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error {
-	p.b.Queue(commitTx).Exec(func(tag pgconnTag) error {
+	p.b.Queue(commitTx).Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != commitTx {
 			return fmt.Errorf("the transaction was rolled back: COMMIT was answered %s", tag)
 		}

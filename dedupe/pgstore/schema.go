@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -318,7 +319,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 		}
 		gone := 0
 		p := newPipeline()
-		p.b.Queue(s.sql.sweep, n).Exec(func(tag pgconnTag) error {
+		p.b.Queue(s.sql.sweep, n).Exec(func(tag pgconn.CommandTag) error {
 			gone = int(tag.RowsAffected())
 			return nil
 		})

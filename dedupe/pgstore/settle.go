@@ -37,9 +37,6 @@ RETURNING g.ord`
 // lockRow waits for the row, and so for the transaction that holds it.
 const lockRow = `SELECT FROM {table} t WHERE t.scope = $1 AND t.key = $2 FOR NO KEY UPDATE OF t`
 
-// patience bounds the wait on the server, so that it is not the client that gives up: that would cost the connection.
-const patience = `SELECT set_config('lock_timeout', $1, true)`
-
 // Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the answer is
 // [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each waits for its row
 // until ctx's deadline: only the end of the user's transaction tells what became of the job.
@@ -88,7 +85,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 	first := &ss[at[0]]
 	if first.Joined {
 		if limit := lockTimeout(ctx); limit != "" {
-			p.exec(patience, limit)
+			p = newHasty(limit) // so that it is not the client that gives up: that would cost the connection
 		}
 		p.exec(s.sql.lock, first.Key.Scope, first.Key.Key)
 	}
