@@ -12,27 +12,14 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/examples/internal/shop"
 )
-
-// options are the flags, and the times, which the tests make shorter.
-type options struct {
-	orders, ledger   string
-	corrections      string
-	seed             uint64
-	crashes, workers int
-	fresh, naive     bool
-
-	visibility time.Duration // of a received message; the lease is as long
-	bank       time.Duration // what the bank takes for an order
-	slowBank   time.Duration // what it takes for a slow one
-	restart    time.Duration // from a crash to the worker that takes its place
-}
 
 // demo is one run.
 type demo struct {
-	o           options
-	rows        []row
-	corrections map[string]correction
+	o           *shop.Settings
+	rows        []shop.Row
+	corrections shop.Corrections
 	mended      atomic.Bool // the handler has been
 	queue, dead *membroker.Broker
 	plan        *plan
@@ -46,50 +33,70 @@ type counts struct {
 }
 
 // run sends the orders, lets the workers charge them and die, and asks the ledger what came of it.
-func run(ctx context.Context, o options, s *screen) (*result, error) {
-	rows, err := loadOrders(o.orders)
-	if err != nil {
-		return nil, err
+func run(ctx context.Context, o *shop.Settings, s *shop.Screen) (*demo, *shop.Result, error) {
+	d := &demo{o: o, began: time.Now()}
+	r := &shop.Result{Settings: o, Crashes: d.crashes}
+	err := d.run(ctx, s, r)
+	n := &d.counts
+	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), int(n.sent.Load()), int(n.receives.Load()), int(n.beats.Load())
+	r.Attempts, r.AlreadyDone, r.InProgress = int(n.attempts.Load()), int(n.alreadyDone.Load()), int(n.inProgress.Load())
+	return d, r, err
+}
+
+func (d *demo) run(ctx context.Context, s *shop.Screen, r *shop.Result) error {
+	o := d.o
+	var err error
+	if d.rows, err = shop.LoadOrders(o.Orders); err != nil {
+		return err
 	}
-	if err := makeLedger(ctx, o.ledger, o.fresh); err != nil {
-		return nil, err
+	if err := shop.MakeLedger(ctx, o.Ledger, o.Fresh); err != nil {
+		return err
 	}
-	before, err := auditLedger(ctx, o.ledger, rows, nil)
-	if err != nil {
-		return nil, err
+	if r.Before, err = shop.AuditLedger(ctx, o.Ledger, d.rows, nil); err != nil {
+		return err
 	}
-	d := &demo{o: o, rows: rows, began: time.Now()}
-	if d.corrections, err = loadCorrections(o.corrections, o.orders == ""); err != nil {
-		return nil, err
+	if d.corrections, err = shop.LoadCorrections(o.Corrections, o.Orders == ""); err != nil {
+		return err
 	}
 	if err := d.send(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	s.start(d)
+	s.Start(o, len(d.rows), int(d.counts.sent.Load()), [2]string{"ledger", o.Ledger},
+		[2]string{"workers", fmt.Sprintf("%d, of which %d will be killed while they work (-seed %d)", o.Workers, o.Crashes, o.Seed)})
 	if err := d.work(ctx, s); err != nil {
-		return nil, err
+		return err
 	}
-	r := &result{d: d, before: before}
-	if o.naive {
-		if r.classes, r.letters, err = d.letters(ctx); err != nil {
-			return nil, err
+	if o.Naive {
+		if r.Classes, r.Letters, err = shop.EmptyLetters(ctx, d.dead); err != nil {
+			return err
 		}
-		r.took = time.Since(d.began)
-		r.after, err = auditLedger(ctx, o.ledger, rows, r.classes)
-		return r, err
+		r.Took = time.Since(d.began)
+		r.After, err = shop.AuditLedger(ctx, o.Ledger, d.rows, r.Classes)
+		return err
 	}
-	if r.classes, r.letters, err = d.list(ctx); err != nil {
-		return nil, err
+	if r.Classes, r.Letters, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
+		return err
 	}
-	if r.mending, err = d.mend(ctx, s); err != nil {
-		return nil, err
+	if r.Mending, err = d.mend(ctx, s); err != nil {
+		return err
 	}
-	r.took = time.Since(d.began)
-	if r.left, _, err = d.list(ctx); err != nil {
-		return nil, err
+	r.Took = time.Since(d.began)
+	if r.Left, _, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
+		return err
 	}
-	r.after, err = auditLedger(ctx, o.ledger, expected(rows, d.corrections), r.left)
-	return r, err
+	r.After, err = shop.AuditLedger(ctx, o.Ledger, shop.Expected(d.rows, d.corrections), r.Left)
+	return err
+}
+
+// crashes tells of them.
+func (d *demo) crashes(t shop.Table) {
+	past := d.plan.crashes()
+	remark := ""
+	if missed := d.o.Crashes - len(past); missed > 0 {
+		remark = fmt.Sprintf("%d more were planned at points that no worker came to", missed)
+	}
+	t.Line("crashes", len(past), "%s", remark)
+	t.List(shop.Tallied(past))
 }
 
 // send fills the queue. The seed shuffles the messages and plans the crashes.
@@ -98,38 +105,31 @@ func (d *demo) send(ctx context.Context) error {
 	if d.dead, err = membroker.New(&membroker.Options{Name: "dead letters"}); err != nil {
 		return err
 	}
-	queue := membroker.Options{Name: "orders", Visibility: d.o.visibility}
+	queue := membroker.Options{Name: "orders", Visibility: d.o.Visibility}
 	points := allPoints
-	if d.o.naive {
-		queue.Redrive = &membroker.Redrive{MaxReceives: naiveReceives, To: d.dead}
+	if d.o.Naive {
+		queue.Redrive = &membroker.Redrive{MaxReceives: shop.NaiveReceives, To: d.dead}
 		points = simplePoints
 	}
 	if d.queue, err = membroker.New(&queue); err != nil {
 		return err
 	}
-	var ms []broker.Outgoing
-	for _, r := range d.rows {
-		body, err := r.body()
-		if err != nil {
-			return err
-		}
-		for range r.times {
-			ms = append(ms, broker.Outgoing{Body: body, Meta: &broker.Meta{Type: "charge", Key: r.id}})
-		}
+	rng := rand.New(rand.NewPCG(d.o.Seed, 0))
+	ms, err := shop.Messages(d.rows, rng)
+	if err != nil {
+		return err
 	}
-	rng := rand.New(rand.NewPCG(d.o.seed, 0))
-	rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
-	d.plan = newPlan(rng, d.o.crashes, len(ms), points)
+	d.plan = newPlan(rng, d.o.Crashes, len(ms), points)
 	d.counts.sent.Store(int64(len(ms)))
 	return onceq.Send(ctx, d.queue, ms)
 }
 
 // work runs the workers until the queue is empty: no message waits, is held, or will come back.
-func (d *demo) work(ctx context.Context, s *screen) error {
+func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var seats, bodies sync.WaitGroup
-	for n := range d.o.workers {
+	for n := range d.o.Workers {
 		seats.Go(func() {
 			if err := d.seat(working, n+1, &bodies); err != nil {
 				stop(err)
@@ -149,14 +149,14 @@ func (d *demo) work(ctx context.Context, s *screen) error {
 			stop(err)
 			break
 		}
-		s.progress(d, depth)
+		s.Progress(int(depth.Visible+depth.InFlight+depth.Delayed), int(d.counts.sent.Load()), len(d.plan.crashes()), d.began)
 		if depth == (broker.Depth{}) {
 			stop(empty)
 		}
 	}
 	seats.Wait()
 	bodies.Wait()
-	s.clear()
+	s.Clear()
 	if err := context.Cause(working); !errors.Is(err, empty) {
 		return err
 	}
@@ -166,7 +166,7 @@ func (d *demo) work(ctx context.Context, s *screen) error {
 // seat keeps one worker running: when it is killed, a new one takes its place after a short while.
 func (d *demo) seat(ctx context.Context, n int, bodies *sync.WaitGroup) error {
 	serve := d.serve
-	if d.o.naive {
+	if d.o.Naive {
 		serve = d.serveNaive
 	}
 	for life := 1; ctx.Err() == nil; life++ {
@@ -184,47 +184,7 @@ func (d *demo) seat(ctx context.Context, n int, bodies *sync.WaitGroup) error {
 			}
 		case <-p.life.Done():
 		}
-		_ = rest(ctx, d.o.restart) // the loop asks ctx itself
+		_ = shop.Rest(ctx, d.o.Restart) // the loop asks ctx itself
 	}
 	return nil
-}
-
-// askBank takes its time, as banks do.
-func (d *demo) askBank(ctx context.Context, o order) error {
-	t := d.o.bank
-	if o.Slow {
-		t = d.o.slowBank
-	}
-	return rest(ctx, t)
-}
-
-// letters empties the dead-letter queue of a run without the library, where no letter says why it is one.
-func (d *demo) letters(ctx context.Context) (classes map[string]string, n int, err error) {
-	classes = make(map[string]string)
-	for {
-		ms, err := d.dead.Receive(ctx, broker.ReceiveOptions{Max: d.dead.Limits().ReceiveBatch})
-		if err != nil || len(ms) == 0 {
-			return classes, n, err
-		}
-		n += len(ms)
-		for _, m := range ms {
-			class := "unknown"
-			if m.Meta.Dead != nil {
-				class = m.Meta.Dead.Class
-			}
-			classes[m.Meta.Key] = class
-		}
-	}
-}
-
-// rest waits for d, or for the end of ctx, which it answers.
-func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -9,16 +9,13 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/examples/internal/shop"
 )
-
-// naiveReceives is after how many receives the queue itself moves a message to the dead-letter queue.
-// Without it, poison would go round for ever.
-const naiveReceives = 5
 
 // serveNaive is a worker without the library, as many are written: receive, charge, delete. It has as many
 // hands as serve, and the same ledger, bank and crashes.
 func (d *demo) serveNaive(ctx context.Context, p *process) error {
-	db, err := openLedger(d.o.ledger)
+	db, err := shop.OpenLedger(d.o.Ledger)
 	if err != nil {
 		return err
 	}
@@ -28,7 +25,7 @@ func (d *demo) serveNaive(ctx context.Context, p *process) error {
 	for range onceq.DefaultConcurrency {
 		hands.Go(func() {
 			for ctx.Err() == nil {
-				ms, err := queue.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: -1, Visibility: d.o.visibility})
+				ms, err := queue.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: -1, Visibility: d.o.Visibility})
 				if err != nil {
 					continue
 				}
@@ -52,14 +49,14 @@ func (d *demo) handleNaive(ctx context.Context, p *process, db *sql.DB, m *broke
 		}
 	}()
 	d.counts.attempts.Add(1)
-	var o order
+	var o shop.Order
 	if err := json.Unmarshal(m.Body, &o); err != nil {
 		return err
 	}
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := d.askBank(ctx, o); err != nil {
+	if err := d.o.Bank.Ask(ctx, o); err != nil {
 		return err
 	}
 	p.pass(afterBank)
@@ -70,7 +67,7 @@ func (d *demo) handleNaive(ctx context.Context, p *process, db *sql.DB, m *broke
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	p.pass(beforeInsert)
-	if err := insertCharge(ctx, tx, o, o.itemCents(false), p.name); err != nil {
+	if err := shop.InsertCharge(ctx, tx, o, o.ItemCents(false), p.name); err != nil {
 		return err
 	}
 	p.pass(afterInsert)

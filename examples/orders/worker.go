@@ -7,11 +7,12 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/examples/internal/shop"
 )
 
 // serve is a worker with the library: its own connections to the ledger, its own store, its own view of the queues.
 func (d *demo) serve(ctx context.Context, p *process) error {
-	db, err := openLedger(d.o.ledger)
+	db, err := shop.OpenLedger(d.o.Ledger)
 	if err != nil {
 		return err
 	}
@@ -30,17 +31,16 @@ func (d *demo) serve(ctx context.Context, p *process) error {
 			Scope:      "charge",
 			DeadLetter: mortalQueue{d.dead, p, &d.counts},
 			Defaults: onceq.JobOptions{
-				// A crash costs an order at most one attempt, so that none is given up for crashes alone.
-				MaxAttempts: d.o.crashes + 10,
-				Backoff:     func(int, error) time.Duration { return d.o.visibility / 10 },
+				MaxAttempts: d.o.Attempts(),
+				Backoff:     func(int, error) time.Duration { return d.o.Visibility / 10 },
 			},
-			Lease:         d.o.visibility,
-			SettleTimeout: 2 * d.o.visibility,
+			Lease:         d.o.Visibility,
+			SettleTimeout: 2 * d.o.Visibility,
 			Owner:         p.name,
 			Observer:      tally{&d.counts, p},
 		},
 		Broker:     mortalQueue{d.queue, p, &d.counts},
-		Visibility: d.o.visibility,
+		Visibility: d.o.Visibility,
 	})
 	if err != nil {
 		return err
@@ -58,11 +58,11 @@ type charger struct {
 
 // charge charges an order: the charge and the record that the order is done are one transaction. What is slow is done
 // before it begins, for while it is open nobody else writes to the file.
-func (c *charger) charge(ctx context.Context, j *onceq.Job, o order) error {
-	if err := o.check(); err != nil {
+func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error {
+	if err := o.Check(); err != nil {
 		return onceq.Permanent(err)
 	}
-	if err := c.d.askBank(ctx, o); err != nil {
+	if err := c.d.o.Bank.Ask(ctx, o); err != nil {
 		return err
 	}
 	c.p.pass(afterBank)
@@ -73,7 +73,7 @@ func (c *charger) charge(ctx context.Context, j *onceq.Job, o order) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	c.p.pass(beforeInsert)
-	if err := insertCharge(ctx, tx, o, o.itemCents(c.d.mended.Load()), c.p.name); err != nil {
+	if err := shop.InsertCharge(ctx, tx, o, o.ItemCents(c.d.mended.Load()), c.p.name); err != nil {
 		return err
 	}
 	c.p.pass(afterInsert)

@@ -1,4 +1,4 @@
-package main
+package shop
 
 import (
 	"context"
@@ -26,9 +26,9 @@ CREATE TABLE IF NOT EXISTS charges (
 );
 CREATE INDEX IF NOT EXISTS charges_order ON charges (order_id);`
 
-// openLedger opens a pool on the ledger's file. Two connections are what a worker can use: one is the store's, the
+// OpenLedger opens a pool on the ledger's file. Two connections are what a worker can use: one is the store's, the
 // other is for the handlers' transactions, which wait their turn for it in the pool rather than in SQLite.
-func openLedger(path string) (*sql.DB, error) {
+func OpenLedger(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
 	if err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func openLedger(path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// makeLedger makes the file and its tables where they are missing.
-func makeLedger(ctx context.Context, path string, fresh bool) error {
+// MakeLedger makes the file and its tables where they are missing.
+func MakeLedger(ctx context.Context, path string, fresh bool) error {
 	if fresh {
 		for _, f := range []string{path, path + "-wal", path + "-shm"} {
 			if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
@@ -49,7 +49,7 @@ func makeLedger(ctx context.Context, path string, fresh bool) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	db, err := openLedger(path)
+	db, err := OpenLedger(path)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func makeLedger(ctx context.Context, path string, fresh bool) error {
 	return store.Migrate(ctx)
 }
 
-// insertCharge is the effect that must happen once.
-func insertCharge(ctx context.Context, tx *sql.Tx, o order, itemCents int64, worker string) error {
+// InsertCharge is the effect that must happen once.
+func InsertCharge(ctx context.Context, tx *sql.Tx, o Order, itemCents int64, worker string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO charges (order_id, customer, cents, currency, item_cents, worker, at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		o.ID, o.Customer, o.Cents, o.Currency, itemCents, worker, time.Now().UTC().Format(time.RFC3339Nano))
 	return err
@@ -86,28 +86,28 @@ const (
 	askGoodDead   = `SELECT count(*) FROM expected WHERE kind <> 'poison' AND id IN (SELECT id FROM letters)`
 )
 
-// audit is what the ledger says.
-type audit struct {
-	good, mended, poison int // in the file
-	charges              int // in the ledger
-	missing              int // good orders without a charge
-	doubled              int // orders with more than one
-	surplus              int // charges beyond the first of their order
-	most                 int // charges of one order
-	amounts              int // charges that differ from their order
-	poisonPaid           int
-	poisonLost           int // poison orders that are not in the dead-letter queue
-	goodDead             int // good orders that are
+// Audit is what the ledger says.
+type Audit struct {
+	Good, Mended, Poison int // in the file
+	Charges              int // in the ledger
+	Missing              int // good orders without a charge
+	Doubled              int // orders with more than one
+	Surplus              int // charges beyond the first of their order
+	Most                 int // charges of one order
+	Amounts              int // charges that differ from their order
+	PoisonPaid           int
+	PoisonLost           int // poison orders that are not in the dead-letter queue
+	GoodDead             int // good orders that are
 }
 
-// holds tells whether the promise was kept.
-func (a *audit) holds() bool {
-	return a.missing+a.doubled+a.amounts+a.poisonPaid+a.poisonLost+a.goodDead == 0
+// Holds tells whether the promise was kept.
+func (a *Audit) Holds() bool {
+	return a.Missing+a.Doubled+a.Amounts+a.PoisonPaid+a.PoisonLost+a.GoodDead == 0
 }
 
-// auditLedger compares the ledger and the dead-letter queue with the file.
-func auditLedger(ctx context.Context, path string, rows []row, letters map[string]string) (*audit, error) {
-	db, err := openLedger(path)
+// AuditLedger compares the ledger and the dead-letter queue with the file.
+func AuditLedger(ctx context.Context, path string, rows []Row, letters map[string]string) (*Audit, error) {
+	db, err := OpenLedger(path)
 	if err != nil {
 		return nil, err
 	}
@@ -128,17 +128,17 @@ func auditLedger(ctx context.Context, path string, rows []row, letters map[strin
 	if err != nil {
 		return nil, err
 	}
-	a := &audit{}
+	a := &Audit{}
 	for _, r := range rows {
-		switch r.kind {
-		case poison:
-			a.poison++
-		case mended:
-			a.mended++
+		switch r.Kind {
+		case Poison:
+			a.Poison++
+		case Mended:
+			a.Mended++
 		default:
-			a.good++
+			a.Good++
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO expected VALUES (?, ?, ?, ?)`, r.id, r.cents, r.currency, r.kind); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO expected VALUES (?, ?, ?, ?)`, r.ID, r.Cents, r.Currency, r.Kind); err != nil {
 			return nil, err
 		}
 	}
@@ -148,8 +148,8 @@ func auditLedger(ctx context.Context, path string, rows []row, letters map[strin
 		}
 	}
 	for query, answer := range map[string]*int{
-		askCharges: &a.charges, askMissing: &a.missing, askDoubled: &a.doubled, askSurplus: &a.surplus, askMost: &a.most,
-		askAmounts: &a.amounts, askPoisonPaid: &a.poisonPaid, askPoisonLost: &a.poisonLost, askGoodDead: &a.goodDead,
+		askCharges: &a.Charges, askMissing: &a.Missing, askDoubled: &a.Doubled, askSurplus: &a.Surplus, askMost: &a.Most,
+		askAmounts: &a.Amounts, askPoisonPaid: &a.PoisonPaid, askPoisonLost: &a.PoisonLost, askGoodDead: &a.GoodDead,
 	} {
 		if err := tx.QueryRowContext(ctx, query).Scan(answer); err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(strings.Fields(query), " "), err)
