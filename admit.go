@@ -115,11 +115,11 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 }
 
 // early is how long a job's not-before still lies ahead.
-func early(m *broker.Message, now time.Time) time.Duration {
+func early(m *broker.Message) time.Duration {
 	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
 		return 0
 	}
-	return max(0, m.Meta.NotBefore.Sub(now))
+	return max(0, time.Until(m.Meta.NotBefore))
 }
 
 func reopens(m *broker.Message) uint64 {

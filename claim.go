@@ -20,7 +20,6 @@ import (
 // begin looks at messages that have got a slot and sends their claims, each key once: a second message
 // with a key of the same batch would only wait for the first.
 func (p *Processor) begin(rs []*run) {
-	now := time.Now()
 	send := rs[:0]
 	for _, r := range rs {
 		if !r.advance(claiming) {
@@ -38,7 +37,7 @@ func (p *Processor) begin(rs []*run) {
 			p.refuseDelivery(r)
 			continue
 		}
-		if left := early(r.job.Message, now); left > 0 {
+		if left := early(r.job.Message); left > 0 {
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
 		}

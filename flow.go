@@ -213,7 +213,8 @@ func (f *flow) returned(r *run) {
 	f.leaveSlot(r)
 	r.unsettled = true
 	f.unsettled++
-	out := f.pump(nil)
+	var next [1]*run // mostly there is one, and none is to be allocated for it
+	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
 	f.send(out)
@@ -228,7 +229,8 @@ func (f *flow) leaveSlot(r *run) {
 
 // disposed is told that the run's disposition is known.
 func (f *flow) disposed(r *run) {
-	var back, out []*run
+	var next [1]*run
+	var back []*run
 	f.mu.Lock()
 	switch {
 	case r.inSlot:
@@ -243,7 +245,7 @@ func (f *flow) disposed(r *run) {
 	if r.lane != nil {
 		back = f.advance(r)
 	}
-	out = f.pump(out)
+	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
 	f.send(out)
