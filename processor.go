@@ -53,7 +53,7 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	p, err := newProcessor(c, c.Lease, broker.Limits{})
+	p, err := newProcessor(c, c.Lease, broker.Limits{}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,8 @@ func (p *Processor) refuseDelivery(r *run) {
 	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, ClassNoHandler)
 }
 
-func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*Processor, error) {
+// newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
+func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	p := &Processor{c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue}
 	if m, ok := c.Handler.(*Mux); ok {
 		p.types = m.snapshot(c.Scope)
@@ -95,7 +96,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*P
 		return nil, err
 	}
 	store := c.Store.Limits().MaxBatch
-	p.claims = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.claimBatch)
+	p.claims = batch.New(batch.Options{Max: min(store, claimBatchFor(slots)), Flight: storeFlight}, p.claimBatch)
 	p.settles = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.settleBatch)
 	p.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, p.settleBatch)
 	p.letters = batch.New(batch.Options{Max: c.DeadLetter.Limits().SendBatch, Flight: letterFlight}, p.putBatch)
@@ -104,6 +105,17 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits) (*P
 
 // maxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
 const maxStoreBatch = 100
+
+// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the other is claimed. In one
+// batch for all slots the two take turns, and fast handlers wait for the store (a fifth more time a job). A small batch costs
+// the store more than it wins.
+func claimBatchFor(slots int) int {
+	const least = 16
+	if slots == 0 {
+		return maxStoreBatch
+	}
+	return min(maxStoreBatch, max(least, slots/2))
+}
 
 // Delivery is a message that somebody holds for the Processor.
 type Delivery struct {

@@ -42,7 +42,7 @@ func New(c Config) (*Worker, error) {
 		return nil, err
 	}
 	l := c.Broker.Limits()
-	p, err := newProcessor(c.ProcessorConfig, c.Visibility, l)
+	p, err := newProcessor(c.ProcessorConfig, c.Visibility, l, c.Concurrency)
 	if err != nil {
 		return nil, err
 	}

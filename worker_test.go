@@ -89,6 +89,30 @@ func TestBatchesKeepToTheLimits(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 50 }))
 }
 
+// Handlers run in one half of the slots while the other half is claimed. The store is slow here, so that the batches are as
+// large as they may be.
+func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
+	for _, c := range []struct{ concurrency, most int }{{4, 4}, {16, 16}, {32, 16}, {64, 32}, {200, 100}, {500, 100}} {
+		largest := 0
+		bubble(t, returns(nil), func(r *rig) {
+			r.store.onClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
+				r.store.mu.Lock()
+				defer r.store.mu.Unlock()
+				largest = max(largest, len(rs))
+				return cs
+			}
+			r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return storeFault{delay: time.Second} } })
+			r.w = r.worker(nil)
+			r.send(numbered("k", 2000)...)
+			r.run(time.Hour)
+			r.wantQueue(0)
+		}, with(func(cfg *onceq.Config) { cfg.Concurrency = c.concurrency }))
+		if largest != c.most {
+			t.Errorf("%d slots: the largest batch had %d claims, want %d", c.concurrency, largest, c.most)
+		}
+	}
+}
+
 func TestManyPollers(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.send(numbered("k", 500)...)
