@@ -1,0 +1,209 @@
+// Command container is a worker as it runs in Kubernetes, on ECS, or under any other orchestrator.
+//
+// The trap: an orchestrator stops a container with SIGTERM and, when its grace is over, with SIGKILL. A worker that does not listen, or
+// whose signal ends at a shell, is killed amid its jobs at each deploy, and these stay hidden until their visibility
+// timeouts have run out. A health check that fails with the database restarts all workers while it is down, which helps nobody.
+//
+// The answer: the first signal ends the context of Run, and DrainTimeout is derived from the grace (settings.go). Readiness tells of a
+// drain, and of a queue or a store that has failed for a while; liveness tells only that the process works (health.go).
+//
+//	go run ./examples/container
+//
+// runs it on a queue in memory until ctrl-C. Dockerfile, kubernetes.yaml and ecs-task.json beside it are for the real ones.
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+)
+
+// bank charges orders through an API, which knows a repeated charge by its key.
+type bank struct{ url string }
+
+func (b bank) charge(ctx context.Context, j *onceq.Job) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url, bytes.NewReader(j.Message.Body))
+	if err != nil {
+		return onceq.Permanent(err)
+	}
+	r.Header.Set("Idempotency-Key", j.EffectKey("charge"))
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body) // so that the connection is used again
+	switch {
+	case res.StatusCode < 300:
+		return nil
+	case res.StatusCode < 500 && res.StatusCode != http.StatusTooManyRequests:
+		return onceq.Permanent(fmt.Errorf("the bank refuses: %s", res.Status))
+	}
+	return fmt.Errorf("the bank answers %s", res.Status)
+}
+
+// openStore is PostgreSQL for workers on many machines, or a file for those on one.
+func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore func(), err error) {
+	if s.postgres != "" {
+		pool, err := pgxpool.New(ctx, s.postgres)
+		if err != nil {
+			return nil, nil, err
+		}
+		st, err := pgstore.New(pool, nil)
+		if err == nil {
+			err = st.Migrate(ctx)
+		}
+		return st, pool.Close, err
+	}
+	db, err := sql.Open("sqlite", sqlitestore.DSN(s.file))
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := sqlitestore.New(db, nil)
+	if err == nil {
+		err = st.Migrate(ctx)
+	}
+	return st, func() {
+		if st != nil {
+			_ = st.Close()
+		}
+		_ = db.Close()
+	}, err
+}
+
+// newClient is SQS's, with keys from the environment. In earnest it is two lines, with aws-sdk-go-v2/config, which onceq does not
+// depend on: that finds the role of a task or a pod, and renews its keys.
+//
+//	cfg, err := config.LoadDefaultConfig(ctx)
+//	client := sqs.NewFromConfig(cfg)
+func newClient(s settings) *sqs.Client {
+	return sqs.New(sqs.Options{
+		Region: s.region, BaseEndpoint: s.endpoint,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: s.keyID, SecretAccessKey: s.secret, SessionToken: s.session}, nil
+		}),
+	})
+}
+
+// work runs until a signal has come and all is drained.
+func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store, closeStore, err := openStore(ctx, s)
+	if err != nil {
+		return fmt.Errorf("the store: %w", err)
+	}
+	defer closeStore()
+	client := newClient(s)
+	queue, err := awssqs.New(client, s.queue, &awssqs.Options{LongPoll: s.longPoll})
+	if err != nil {
+		return fmt.Errorf("QUEUE_URL: %w", err)
+	}
+	dead, err := awssqs.New(client, s.dead, nil)
+	if err != nil {
+		return fmt.Errorf("DEAD_LETTER_QUEUE_URL: %w", err)
+	}
+	_, problems, err := queue.Check(ctx, awssqs.CheckOptions{MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention})
+	if err != nil { // not a reason to stay away: the permission may be missing, and Run asks the queue itself
+		log.Warn("the queue's settings could not be read", "error", err)
+	}
+	for _, p := range problems {
+		log.Warn("queue", "problem", p)
+	}
+
+	h := newHealth(s.patience)
+	worker, err := onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(bank{s.bank}.charge),
+			Store:   watchedStore{store, &h.store}, Scope: "orders", DeadLetter: dead,
+			SettleTimeout: settleTimeout, Logger: log,
+		},
+		Broker: watchedQueue{queue, &h.queue}, Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
+	})
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("HTTP_ADDR: %w", err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close() // it answers until the drain is over
+	log.Info("working", "queue", queue.Name(), "health", l.Addr().String(), "drain", s.drainTimeout())
+
+	go func() {
+		log.Info("draining", "signal", (<-signals).String(), "at_most", s.drainTimeout()+settleTimeout)
+		h.drain()
+		stop()
+		log.Error("ending at once: what was running comes again when its lease is over", "signal", (<-signals).String())
+		os.Exit(1)
+	}()
+	err = worker.Run(ctx)
+	if late, ok := errors.AsType[*onceq.DrainError](err); ok { // their handlers ignored their contexts
+		log.Error("abandoned, they come again when their leases are over", "jobs", late.Jobs)
+	}
+	if err == nil {
+		log.Info("drained")
+	}
+	return err
+}
+
+// readable writes durations as 1.5s, where JSON would have nanoseconds.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
+
+func main() {
+	s, err := fromEnvironment(os.Getenv)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "container: the environment:\n%v\n", err)
+		os.Exit(2)
+	}
+	if len(os.Args) == 2 && os.Args[1] == "-health" { // for an image without curl
+		if err := probe(s.addr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	log := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: readable}))
+	if s.queue == "" {
+		end, err := serveDemo(&s)
+		if err != nil {
+			log.Error("the demo", "error", err)
+			os.Exit(1)
+		}
+		defer end()
+	}
+	if err := work(s, log, signals); err != nil {
+		log.Error("ended", "error", err)
+		os.Exit(1)
+	}
+}

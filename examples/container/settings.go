@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/onceq/onceq"
+)
+
+// settings are what the environment says. Without QUEUE_URL the program brings its own queue, store and bank.
+type settings struct {
+	queue, dead    string        // QUEUE_URL, DEAD_LETTER_QUEUE_URL
+	region         string        // AWS_REGION
+	endpoint       *string       // AWS_ENDPOINT_URL_SQS, for LocalStack and sqsfake
+	keyID, secret  string        // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+	session        string        // AWS_SESSION_TOKEN
+	postgres, file string        // DATABASE_URL, or DATABASE_FILE for workers on one machine
+	bank           string        // BANK_URL
+	addr           string        // HTTP_ADDR, default :8080
+	concurrency    int           // CONCURRENCY, default 10
+	longPoll       time.Duration // LONG_POLL, default 8s
+	grace          time.Duration // STOP_GRACE, default 30s
+	patience       time.Duration // UNREADY_AFTER, default 30s
+}
+
+// The orchestrator's grace, from SIGTERM to SIGKILL, is spent in this order:
+//
+//	DrainTimeout    the handlers run on; the poll in flight ends, at most LONG_POLL + 1 s after the signal
+//	settleTimeout   their contexts have ended: they return, their jobs are handed back, acks go out
+//	margin          the signal's way here, closing the store, the runtime's end
+//
+// Kubernetes gives terminationGracePeriodSeconds, 30 s unless set, a preStop hook included. ECS gives stopTimeout, 30 s unless
+// set, at most 120 s on Fargate. docker stop gives 10 s unless -t says more.
+const (
+	settleTimeout = onceq.DefaultSettleTimeout // 5 s
+	margin        = 2 * time.Second
+	pollGrace     = time.Second // what awssqs adds to LongPoll for the poll in flight
+)
+
+func (s *settings) drainTimeout() time.Duration { return s.grace - settleTimeout - margin }
+
+// least is the shortest grace: some time for the handlers, and the poll in flight must end within the drain, or what it brings would
+// stay hidden until its timeout is over.
+func (s *settings) least() time.Duration {
+	return margin + max(settleTimeout+time.Second, s.longPoll+pollGrace)
+}
+
+// fromEnvironment reads the settings and tells all that is wrong with them at once.
+func fromEnvironment(env func(string) string) (settings, error) {
+	var errs []error
+	wrong := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
+	}
+	duration := func(name string, otherwise, least, most time.Duration) time.Duration {
+		text := env(name)
+		if text == "" {
+			return otherwise
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < least || d > most {
+			wrong(name, "is %q; it is a duration within %v and %v, such as %v", text, least, most, otherwise)
+			return otherwise
+		}
+		return d
+	}
+	s := settings{
+		queue: env("QUEUE_URL"), dead: env("DEAD_LETTER_QUEUE_URL"), region: env("AWS_REGION"),
+		keyID: env("AWS_ACCESS_KEY_ID"), secret: env("AWS_SECRET_ACCESS_KEY"), session: env("AWS_SESSION_TOKEN"),
+		postgres: env("DATABASE_URL"), file: env("DATABASE_FILE"), bank: env("BANK_URL"),
+		addr: cmp.Or(env("HTTP_ADDR"), ":8080"), concurrency: onceq.DefaultConcurrency,
+		longPoll: duration("LONG_POLL", 8*time.Second, time.Second, 20*time.Second),
+		grace:    duration("STOP_GRACE", 30*time.Second, time.Second, 24*time.Hour),
+		patience: duration("UNREADY_AFTER", 30*time.Second, time.Millisecond, time.Hour),
+	}
+	if e := env("AWS_ENDPOINT_URL_SQS"); e != "" {
+		s.endpoint, s.keyID, s.secret = &e, cmp.Or(s.keyID, "test"), cmp.Or(s.secret, "test")
+	}
+	if text := env("CONCURRENCY"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1000 {
+			wrong("CONCURRENCY", "is %q; it is a number within 1 and 1000", text)
+		}
+		s.concurrency = n
+	}
+	if s.grace < s.least() {
+		wrong("STOP_GRACE", "is %v; with a LONG_POLL of %v it is %v or more", s.grace, s.longPoll, s.least())
+	}
+	if s.queue == "" {
+		return s, errors.Join(errs...)
+	}
+	for _, needed := range []struct{ name, value string }{
+		{"DEAD_LETTER_QUEUE_URL", s.dead},
+		{"BANK_URL", s.bank},
+		{"AWS_REGION", s.region},
+		{"AWS_ACCESS_KEY_ID", s.keyID},
+		{"AWS_SECRET_ACCESS_KEY", s.secret},
+	} {
+		if needed.value == "" {
+			wrong(needed.name, "is not set, and QUEUE_URL is")
+		}
+	}
+	if u, err := url.Parse(s.bank); s.bank != "" && (err != nil || u.Host == "") {
+		wrong("BANK_URL", "is %q; it is of the form https://host/path", s.bank)
+	}
+	if (s.postgres == "") == (s.file == "") {
+		wrong("DATABASE_URL", "or DATABASE_FILE is needed, and not both")
+	}
+	return s, errors.Join(errs...)
+}

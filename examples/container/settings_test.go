@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+func TestSettings(t *testing.T) {
+	good := map[string]string{
+		"QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/1/orders", "DEAD_LETTER_QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/1/dead",
+		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s",
+		"BANK_URL": "https://bank.example.com", "DATABASE_URL": "postgres://db",
+	}
+	with := func(changes map[string]string) func(string) string {
+		return func(name string) string {
+			if v, ok := changes[name]; ok {
+				return v
+			}
+			return good[name]
+		}
+	}
+	s, err := fromEnvironment(with(nil))
+	require.NoError(t, err)
+	require.Equal(t, 23*time.Second, s.drainTimeout(), "30 s without the settling and the margin")
+
+	for _, c := range []struct {
+		changes map[string]string
+		want    []string
+	}{
+		{map[string]string{"BANK_URL": "", "AWS_REGION": ""}, []string{"BANK_URL is not set", "AWS_REGION is not set"}},
+		{map[string]string{"DEAD_LETTER_QUEUE_URL": ""}, []string{"DEAD_LETTER_QUEUE_URL is not set"}},
+		{map[string]string{"AWS_SECRET_ACCESS_KEY": ""}, []string{"AWS_SECRET_ACCESS_KEY is not set"}},
+		{map[string]string{"BANK_URL": "bank"}, []string{`BANK_URL is "bank"; it is of the form`}},
+		{map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL or DATABASE_FILE is needed"}},
+		{map[string]string{"DATABASE_FILE": "x"}, []string{"DATABASE_URL or DATABASE_FILE is needed, and not both"}},
+		{map[string]string{"CONCURRENCY": "0"}, []string{`CONCURRENCY is "0"; it is a number within 1 and 1000`}},
+		{map[string]string{"STOP_GRACE": "30"}, []string{`STOP_GRACE is "30"; it is a duration within 1s and 24h0m0s, such as 30s`}},
+		{map[string]string{"STOP_GRACE": "10s"}, []string{"STOP_GRACE is 10s; with a LONG_POLL of 8s it is 11s or more"}},
+		{map[string]string{"STOP_GRACE": "7s", "LONG_POLL": "1s"}, []string{"it is 8s or more"}},
+		{map[string]string{"LONG_POLL": "21s"}, []string{"LONG_POLL is \"21s\""}},
+	} {
+		_, err := fromEnvironment(with(c.changes))
+		for _, want := range c.want {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+// broken is a store that does not answer.
+type broken struct {
+	dedupe.Store
+	err error
+}
+
+func (b *broken) Claim(context.Context, []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	return nil, b.err
+}
+
+func TestStoreOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealth(onceq.DefaultLease)
+		h.queue.saw(t.Context(), nil)
+		b := &broken{err: errors.New("connection refused")}
+		store := watchedStore{b, &h.store}
+		claim := func() { _, _ = store.Claim(t.Context(), nil) }
+		claim()
+		require.NoError(t, h.ready(30*time.Second), "one failure is none")
+		<-time.After(29 * time.Second)
+		claim()
+		require.NoError(t, h.ready(30*time.Second))
+		<-time.After(time.Second)
+		require.EqualError(t, h.ready(30*time.Second), "the store has failed for 30s: connection refused")
+		b.err = nil
+		claim()
+		require.NoError(t, h.ready(30*time.Second))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		h.queue.saw(ctx, ctx.Err())
+		<-time.After(time.Minute)
+		require.NoError(t, h.ready(30*time.Second), "a poll that was given up says nothing")
+		h.drain()
+		require.EqualError(t, h.ready(30*time.Second), "draining")
+	})
+}
