@@ -213,6 +213,29 @@ func (b *backend) search(variant, dir string) (rundir.Endpoint, error) {
 	return startGuard(o, watch)
 }
 
+// firstOf waits for the first of the addresses where a server answers, as ask tells.
+func firstOf(ctx context.Context, addrs []string, limit time.Duration, ask func(ctx context.Context, addr string) error) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		var last error
+		for _, addr := range addrs {
+			try, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err := ask(try, addr)
+			cancel()
+			if err == nil {
+				return addr, nil
+			}
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 var numbers = regexp.MustCompile(`\d+`)
 
 // majorIn returns the first number in a text, a path such as /usr/lib/postgresql/15/bin or an image's tag; 0 when there is none.

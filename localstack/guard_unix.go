@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -196,6 +197,32 @@ func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 		_ = log.Close()
 	})
 	return p, nil
+}
+
+// serve starts a program and waits until it answers, as wait tells, or has ended by itself.
+func (s *site) serve(
+	ctx context.Context, cmd *exec.Cmd, sig os.Signal, wait func(context.Context) (url string, err error),
+) (url string, ended bool, err error) {
+	p, err := s.run(cmd, sig)
+	if err != nil {
+		return "", errors.Is(err, fs.ErrNotExist), err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.done:
+			cancel(p.err())
+		case <-ctx.Done():
+		}
+	}()
+	url, err = wait(ctx)
+	select {
+	case <-p.done:
+		ended = true
+	default:
+	}
+	return url, ended, err
 }
 
 // err tells what the program said at its end.

@@ -3,7 +3,6 @@ package localstack
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net/url"
 	"time"
 
@@ -77,25 +76,11 @@ func postgresSettings(variant string) []string {
 
 // answering waits for the first of the addresses where a server answers.
 func answering(ctx context.Context, addrs []string, limit time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		var last error
-		for _, addr := range addrs {
-			try, cancel := context.WithTimeout(ctx, 2*time.Second)
-			conn, err := pgx.Connect(try, addr)
-			if err == nil {
-				err = conn.Close(try)
-				cancel()
-				return addr, err
-			}
-			cancel()
-			last = err
+	return firstOf(ctx, addrs, limit, func(ctx context.Context, addr string) error {
+		conn, err := pgx.Connect(ctx, addr)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return conn.Close(ctx)
+	})
 }

@@ -180,20 +180,10 @@ func (c *cluster) serve(ctx context.Context, s *site) (string, error) {
 		args = append(args, "-c", set)
 	}
 	// SIGQUIT ends it without a checkpoint: what it would write is thrown away
-	p, err := s.run(c.command(context.WithoutCancel(ctx), "postgres", args...), syscall.SIGQUIT)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-p.done:
-			cancel(p.err())
-		case <-ctx.Done():
-		}
-	}()
-	return answering(ctx, []string{postgresURL(c.password, "127.0.0.1:"+port)}, time.Minute)
+	url, _, err := s.serve(ctx, c.command(context.WithoutCancel(ctx), "postgres", args...), syscall.SIGQUIT, func(ctx context.Context) (string, error) {
+		return answering(ctx, []string{postgresURL(c.password, "127.0.0.1:"+port)}, time.Minute)
+	})
+	return url, err
 }
 
 // freePort returns a port that nobody listens on now.

@@ -3,20 +3,15 @@
 package localstack
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // pythonEnv names the Python to use; then no other is looked for.
@@ -96,50 +91,10 @@ func findPython(ctx context.Context, all []requirements) (best python, what requ
 	return best, what, fmt.Errorf("no Python %d.%d or later with venv (%s)", oldest/100, oldest%100, strings.Join(why, "; "))
 }
 
-// virtualEnv returns the folder of a virtual environment with what the lock file lists. It is made once and kept in the user's
-// cache, under a name that tells Python and lock file; it may be removed whenever no test runs. With again it is made
-// anew. Cached tells that it was there.
+// virtualEnv returns the folder of a virtual environment with what the lock file lists. Cached tells that it was there; with
+// again it is made anew.
 func (s *site) virtualEnv(ctx context.Context, p python, what requirements, again bool) (dir string, cached bool, err error) {
-	cache, err := os.UserCacheDir()
-	if err == nil {
-		cache = filepath.Join(cache, "onceq")
-		err = os.MkdirAll(cache, 0o700)
-	}
-	if err != nil {
-		cache = s.dir // no home, no cache
-	}
-	dir = filepath.Join(cache, envName(p, what))
-	unlock, err := lockFile(ctx, dir+".lock")
-	if err != nil {
-		return "", false, err
-	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	_, err = os.Stat(dir)
-	if err == nil && !again {
-		return dir, true, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", false, err
-	}
-	// What a killed one has left, and what no longer works.
-	old, err := filepath.Glob(dir + ".new*")
-	if err != nil {
-		return "", false, err
-	}
-	for _, o := range append(old, dir) {
-		if err := os.RemoveAll(o); err != nil {
-			return "", false, err
-		}
-	}
-	// It gets its name when it is complete. Its programs would notice that it moved; its python does not.
-	made, err := os.MkdirTemp(cache, filepath.Base(dir)+".new")
-	if err != nil {
-		return "", false, err
-	}
-	if err := install(ctx, p, made, s.dir, *what.lock); err != nil {
-		return "", false, errors.Join(err, os.RemoveAll(made))
-	}
-	return dir, false, os.Rename(made, dir)
+	return s.cached(ctx, envName(p, what), again, func(dir string) error { return install(ctx, p, dir, s.dir, *what.lock) })
 }
 
 // envName tells an environment from all that it could be mistaken for.
@@ -165,57 +120,4 @@ func install(ctx context.Context, p python, dir, tmp, lock string) error {
 		return fmt.Errorf("pip install: %w", err)
 	}
 	return nil
-}
-
-// pipElsewhere are settings that lead pip away from the virtual environment.
-var pipElsewhere = []string{"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_NO_BINARY", "PIP_CONSTRAINT", "PIP_REQUIREMENT"}
-
-// tool runs a program to its end, with its temporary files in tmp, and returns what it printed. When ctx ends, the program
-// and all that it started are killed.
-func tool(ctx context.Context, tmp, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = "/"
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(set string) bool {
-		name, _, _ := strings.Cut(set, "=")
-		return slices.Contains(pipElsewhere, name)
-	})
-	if tmp != "" {
-		cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	endWithParent(cmd.SysProcAttr, syscall.SIGKILL)
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		// venv complains on standard output
-		text := append(errs.Bytes(), out.Bytes()...)
-		return nil, fmt.Errorf("%w: %.400s", err, bytes.TrimSpace(text))
-	}
-	return out.Bytes(), nil
-}
-
-// lockFile waits until this process alone has the file, or ctx ends. A process that ends gives it up, however it ends.
-func lockFile(ctx context.Context, name string) (unlock func() error, err error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
-		case err == nil:
-			return f.Close, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return nil, errors.Join(err, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("waiting for %s: %w", name, context.Cause(ctx)), f.Close())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

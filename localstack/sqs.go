@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -64,26 +62,6 @@ func SQS(t testing.TB) *SQSServer {
 	return &SQSServer{URL: e.URL, Region: region, Version: e.Version, Kind: kind, credentials: keys}
 }
 
-// awsSettings are the region and the keys to sign with: the environment's where that names the server as well.
-func awsSettings(named bool) (region string, keys aws.Credentials) {
-	region, keys = "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
-	if !named {
-		return region, keys
-	}
-	region = cmp.Or(os.Getenv("AWS_REGION"), region)
-	if id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"); id != "" && secret != "" {
-		keys = aws.Credentials{AccessKeyID: id, SecretAccessKey: secret, SessionToken: os.Getenv("AWS_SESSION_TOKEN")}
-	}
-	return region, keys
-}
-
-// sqsHTTP is this process's client; a connection each for as many pollers as a test may have.
-var sqsHTTP = func() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.Proxy, t.MaxIdleConns, t.MaxIdleConnsPerHost = nil, 0, 256
-	return &http.Client{Transport: t}
-}()
-
 // Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
 func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
@@ -93,11 +71,11 @@ func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client 
 func sqsClient(url, region string, keys aws.Credentials, fns ...func(*sqs.Options)) *sqs.Client {
 	o := sqs.Options{
 		BaseEndpoint: &url, Region: region,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return keys, nil }),
+		Credentials: signer(keys),
 	}
 	if strings.HasPrefix(url, "http://") {
 		// The SDK's own asks a proxy, where one is set, for names of this machine as well.
-		o.HTTPClient = sqsHTTP
+		o.HTTPClient = awsHTTP
 	}
 	return sqs.New(o, fns...)
 }
@@ -211,50 +189,17 @@ func sqsVersion(ctx context.Context, url, _ string) (string, error) {
 	return "SQS", nil
 }
 
-// ask returns what a server answers to a GET, nil when that is no success.
-func ask(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	c := sqsHTTP
-	if req.URL.Scheme == "https" {
-		c = http.DefaultClient
-	}
-	res, err := c.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil || res.StatusCode != http.StatusOK {
-		return nil, err
-	}
-	return append([]byte{}, text...), nil
-}
-
 // serving waits for the first of the addresses where a server of SQS's API answers. LocalStack's first calls take seconds:
 // they are made here, and not by a test that measures.
 func serving(ctx context.Context, urls []string, limit time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		var last error
-		for _, url := range urls {
-			try, cancel := context.WithTimeout(ctx, 5*time.Second)
-			_, err := sqsVersion(try, url, "")
-			cancel()
-			if err == nil {
-				return url, warm(ctx, url)
-			}
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
-		case <-time.After(50 * time.Millisecond):
-		}
+	url, err := firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
+		_, err := sqsVersion(ctx, url, "")
+		return err
+	})
+	if err != nil {
+		return "", err
 	}
+	return url, warm(ctx, url)
 }
 
 // warm makes each of the calls that tests make, once.

@@ -5,8 +5,6 @@ package localstack
 import (
 	"context"
 	_ "embed" // the lock files
-	"errors"
-	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -43,27 +41,11 @@ func startLocalStack(ctx context.Context, s *site) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	env, cached, err := s.virtualEnv(ctx, p, what, false)
-	if err != nil {
-		return "", err
-	}
-	for try := 1; ; try++ {
-		url, ended, err := s.serveLocalStack(ctx, env)
-		switch {
-		case err == nil || ctx.Err() != nil || !ended:
-			return url, err
-		case try == 1:
-			// somebody else may have taken the port between our look and the server's
-		case try == 2 && cached:
-			// part of the environment may be gone: it lies where people clean up
-			if env, _, err = s.virtualEnv(ctx, p, what, true); err != nil {
-				return "", err
-			}
-		default:
-			return "", err
-		}
-		s.close()
-	}
+	return s.serveCached(ctx, func(again bool) (string, bool, error) {
+		return s.virtualEnv(ctx, p, what, again)
+	}, func(env string) (string, bool, error) {
+		return s.serveLocalStack(ctx, env)
+	})
 }
 
 // serveLocalStack starts the server on a free port and waits until it answers. It tells whether the server ended by itself.
@@ -85,24 +67,7 @@ func (s *site) serveLocalStack(ctx context.Context, env string) (url string, end
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	// it has nothing to save
-	p, err := s.run(cmd, syscall.SIGKILL)
-	if err != nil {
-		return "", errors.Is(err, os.ErrNotExist), err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-p.done:
-			cancel(p.err())
-		case <-ctx.Done():
-		}
-	}()
-	url, err = serving(ctx, []string{"http://" + addr}, 90*time.Second)
-	select {
-	case <-p.done:
-		ended = true
-	default:
-	}
-	return url, ended, err
+	return s.serve(ctx, cmd, syscall.SIGKILL, func(ctx context.Context) (string, error) {
+		return serving(ctx, []string{"http://" + addr}, 90*time.Second)
+	})
 }
