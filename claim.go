@@ -68,7 +68,7 @@ func (p *Processor) claimBatch(batch []*run) {
 		if starts && !r.isOver() {
 			rs = append(rs, r)
 		} else {
-			p.finish(r, Disposition{Action: Nack}, "handed-back")
+			r.f.handBack([]*run{r})
 		}
 	}
 	if len(rs) == 0 {
@@ -146,7 +146,16 @@ func (p *Processor) leaseFor(r *run) time.Duration {
 	if !r.f.o.bounded || r.rare.until.IsZero() {
 		return p.c.Lease
 	}
-	return min(p.c.Lease, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))
+	most := p.c.Lease
+	if r.hasOneLease() {
+		most = maxLease
+	}
+	return min(most, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))
+}
+
+// hasOneLease tells whether the run's claim is to last, and so is not renewed.
+func (r *run) hasOneLease() bool {
+	return r.f.o.batch.OneLease && r.f.o.bounded && !r.rare.until.IsZero()
 }
 
 // sane tells what is wrong with an answer that no store may give.
@@ -233,8 +242,10 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.mu.Lock()
 		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
-		p.holdClaim(r, c.Lease.Deadline, lost)
-	} else if !r.f.o.holds && r.opts.timeout > 0 {
+		if !r.hasOneLease() {
+			p.holdClaim(r, c.Lease.Deadline, lost)
+		}
+	} else if !r.f.o.holds && r.opts.timeout > 0 && !r.hasOneLease() {
 		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
 	}
 	if lost && r.grouped() {
@@ -299,11 +310,31 @@ func (p *Processor) unanswered(r *run, err error) {
 	if t := r.f.o.do; t != nil {
 		t.unanswered(err)
 	}
-	if r.tries++; r.tries == 2 {
+	bound := r.f.o.batch.Outage
+	goesOn := true
+	if bound > 0 {
+		goesOn = r.repeats(bound)
+	} else {
+		r.tries++
+	}
+	if r.tries == 2 && r.f.tells() {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
-	if r.isOver() || !r.f.later(r, retry.Pause(int(r.tries))) {
-		p.finish(r, Disposition{Action: Nack}, "store-unreachable")
+	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries))) {
+		p.unreachable(r)
 	}
+	if !goesOn {
+		r.f.outage()
+	}
+}
+
+// unreachable hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
+// at once: the queue counts each receive.
+func (p *Processor) unreachable(r *run) {
+	var d time.Duration
+	if r.f.o.batch.Outage > 0 {
+		d = p.c.Lease/2 + mrand.N(p.c.Lease/2+1)
+	}
+	p.finish(r, Disposition{Action: Nack, Delay: d}, "store-unreachable")
 }

@@ -34,7 +34,7 @@ var (
 	// ErrLeaseLost is the cause of a handler's context when its claim was lost: somebody else
 	// owns the key now, or may. What the handler still writes must not count.
 	ErrLeaseLost = errors.New("onceq: lease lost")
-	// ErrTimeout is the cause of a handler's context when the job's Timeout is over.
+	// ErrTimeout is the cause of a handler's context when the job's Timeout is over, or the time of its batch.
 	ErrTimeout = errors.New("onceq: job timeout")
 	// ErrDraining is the cause of a handler's context when the worker stops and DrainTimeout is over.
 	ErrDraining = errors.New("onceq: worker is draining")

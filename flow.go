@@ -17,6 +17,7 @@ type flow struct {
 	epoch time.Time // from which its runs count their times
 
 	shut atomic.Bool // stopped or paused, to be asked without the lock
+	out  atomic.Bool // paused because the store does not answer
 
 	mu        sync.Mutex
 	room      sync.Cond // reserve waits for it
@@ -31,6 +32,7 @@ type flow struct {
 	busy      int  // slots: from the claim to the handler's return
 	unsettled int  // from the handler's return to the disposition
 	troubled  int  // claims that the store could not answer and has not yet
+	told      bool // the log, of this outage
 	live      *run // list of all that are not gone
 	count     int  // of live
 	stopped   bool // drain: nothing new starts
@@ -47,6 +49,7 @@ type flowOptions struct {
 	ended    func(*run)      // acts on a disposition, and calls gone
 	ordered  bool            // deliveries of one group run one after the other
 	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
+	batch    BatchOptions    // of ProcessBatch
 	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
 	do       *try            // the one run is a Do's; nil = deliveries
@@ -184,6 +187,10 @@ func (f *flow) unstarted() []*run {
 
 func (f *flow) handBack(rs []*run) {
 	for _, r := range rs {
+		if f.out.Load() {
+			f.p.unreachable(r)
+			continue
+		}
 		f.p.finish(r, Disposition{Action: Nack}, "handed-back")
 	}
 }
@@ -329,6 +336,12 @@ func (f *flow) stop() { f.halt(func() { f.stopped = true }) }
 // pause is a stop that resume ends.
 func (f *flow) pause() { f.halt(func() { f.paused = true }) }
 
+// outage is a pause because the store does not answer.
+func (f *flow) outage() {
+	f.out.Store(true)
+	f.pause()
+}
+
 func (f *flow) halt(set func()) {
 	f.mu.Lock()
 	set()
@@ -381,11 +394,18 @@ func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 
 // cutOff stops the flow and ends the handlers' contexts.
 func (f *flow) cutOff() {
+	f.cut(func(*run) error { return ErrDraining })
+}
+
+// timeUp is cutOff at the batch's Deadline.
+func (f *flow) timeUp() { f.cut((*run).outOfTime) }
+
+func (f *flow) cut(cause func(*run) error) {
 	f.stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := f.live; r != nil; r = r.next {
-		r.ctx.end(ErrDraining)
+		r.ctx.end(cause(r))
 	}
 }
 
@@ -423,7 +443,17 @@ func (f *flow) leaveTrouble(r *run) {
 	if r.troubled {
 		r.troubled = false
 		f.troubled--
+		f.told = f.told && f.troubled > 0
 	}
+}
+
+// tells is true once in an outage.
+func (f *flow) tells() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.told
+	f.told = true
+	return !was
 }
 
 func (f *flow) abandoned() bool {

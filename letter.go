@@ -112,7 +112,7 @@ func (p *Processor) put(r *run, err error) {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 				slog.String("job", r.job.ID()), slog.Any("error", err))
 		}
-		time.AfterFunc(retry.Pause(int(r.tries)), func() { p.letters.Add(r) })
+		r.again(retry.Pause(int(r.tries)), func() queueOfRuns { return p.letters })
 	}
 }
 

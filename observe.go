@@ -114,6 +114,9 @@ func (p *Processor) timing(r *run) TimingRecord {
 		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
+	if r.hasOneLease() {
+		t.Heartbeat, t.Visibility = false, min(maxLease, r.rare.until.Sub(r.f.epoch)+p.c.SettleTimeout)
+	}
 	m := r.job.Message
 	if m == nil {
 		return t

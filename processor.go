@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -154,65 +153,6 @@ type Disposition struct {
 	Delay   time.Duration  // of a Nack
 	Outcome dedupe.Outcome // what the claim said; 0 = there was none
 	Record  TimingRecord
-}
-
-// Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
-// goroutines, but never two for one delivery. It returns when all have ended or, near the earliest Until, been
-// handed back; a handler that runs on even so is left, with the outcome "abandoned". When ctx ends, what has not
-// begun is handed back, and the handlers' contexts end.
-//
-// The batch is the caller's bound on concurrency. Deliveries of one group run one after the other, in
-// their order.
-func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d Disposition)) {
-	if len(ds) == 0 {
-		return
-	}
-	var starts sync.WaitGroup
-	fl := newFlow(p, flowOptions{
-		base:     context.WithoutCancel(ctx),
-		slots:    len(ds),
-		capacity: len(ds),
-		ordered:  true,
-		bounded:  slices.ContainsFunc(ds, func(d Delivery) bool { return !d.Until.IsZero() }),
-		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
-		ended: func(r *run) {
-			p.leases.Release(&r.held)
-			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.delay, Outcome: r.outcome, Record: p.timing(r)})
-			r.f.gone(r)
-		},
-	})
-	runs, now := make([]*run, len(ds)), time.Now()
-	cut := time.Time{}
-	left := make(chan []*run, 1)
-	for i, d := range ds {
-		runs[i] = p.newRun(fl, d.Message, now)
-		runs[i].index = int32(i)
-		if fl.o.bounded {
-			runs[i].more().until = d.Until
-		}
-		if !d.Until.IsZero() && (cut.IsZero() || d.Until.Before(cut)) {
-			cut = d.Until
-		}
-	}
-	stop := context.AfterFunc(ctx, fl.cutOff)
-	defer stop()
-	if !cut.IsZero() {
-		settle := min(p.c.SettleTimeout, max(0, time.Until(cut)/2))
-		end := time.AfterFunc(time.Until(cut)-settle, fl.cutOff)
-		defer end.Stop()
-		hard := time.AfterFunc(time.Until(cut)-settle/5, func() { left <- fl.abandon() })
-		defer hard.Stop()
-	}
-	fl.offer(0, runs)
-	fl.wait()
-	if !fl.abandoned() {
-		starts.Wait()
-		return
-	}
-	for _, r := range <-left {
-		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
-	}
-	fl.waitAll()
 }
 
 func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {

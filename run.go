@@ -44,6 +44,7 @@ type run struct {
 	began   time.Duration // when the handler began, since the flow's epoch
 	ended   time.Duration // when it returned, or was found not to start
 	ran     bool          // it began
+	whole   bool          // it began with at least half of its batch's time left
 	tries   int32         // of the present step
 	index   int32         // of the delivery in its batch
 	outcome dedupe.Outcome
@@ -81,7 +82,8 @@ type rarely struct {
 	fit         dlq.Fit // how far the letter has been shrunk
 	stales      int
 	result      []byte
-	giveUp      time.Time // when the present step is no longer repeated
+	timeout     *time.Timer // of the job, where the manager does not keep its claim
+	giveUp      time.Time   // when the present step is no longer repeated
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -114,6 +116,23 @@ func (r *run) result() []byte {
 		return nil
 	}
 	return r.rare.result
+}
+
+// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
+func (r *run) outOfTime() error {
+	if r.at() >= running && r.whole {
+		return ErrTimeout
+	}
+	return ErrDraining
+}
+
+// again puts the run into the queue after d, unless it has been given up by then.
+func (r *run) again(d time.Duration, q func() queueOfRuns) {
+	time.AfterFunc(d, func() {
+		if !r.isOver() {
+			q().Add(r)
+		}
+	})
 }
 
 // repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first

@@ -154,7 +154,7 @@ func (p *Processor) unsettled(r *run, err error, patient bool) {
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
 	}
 	if patient || time.Since(r.f.epoch)-r.ended+pause < p.c.SettleTimeout {
-		time.AfterFunc(pause, func() { p.settleQueue(r).Add(r) })
+		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })
 		return
 	}
 	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",

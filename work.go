@@ -23,14 +23,19 @@ func (p *Processor) work(r *run) {
 	if parks && (!p.confirmStart(r) || !p.mayStart(r)) { // the confirmation may have taken long
 		return
 	}
+	end := r.f.o.batch.Deadline
+	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
 	if !r.advance(running) {
 		return
 	}
 	r.ran, r.began = true, time.Since(r.f.epoch)
+	if !end.IsZero() {
+		r.ctx.setDeadline(end)
+	}
 	if r.opts.timeout > 0 {
 		at := time.Now().Add(r.opts.timeout)
 		r.ctx.setDeadline(at)
-		p.leases.SetTimeout(&r.held, at)
+		p.setTimeout(r, at)
 	}
 	e := ending{parks: parks, attempt: r.job.Attempt, most: int(r.opts.most)}
 	returned := false
@@ -54,6 +59,18 @@ func (p *Processor) work(r *run) {
 	}()
 	e.err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
 	returned = true
+}
+
+// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside the beats; a run that has none has a timer.
+func (p *Processor) setTimeout(r *run, at time.Time) {
+	switch {
+	case !r.hasOneLease():
+		p.leases.SetTimeout(&r.held, at)
+	case at.IsZero():
+		r.rare.timeout.Stop()
+	default:
+		r.rare.timeout = time.AfterFunc(time.Until(at), func() { r.ctx.end(ErrTimeout) })
+	}
 }
 
 func (p *Processor) handlerOf(r *run) Handler {
@@ -80,7 +97,7 @@ func (p *Processor) mayStart(r *run) bool {
 func (p *Processor) handled(r *run, e *ending) {
 	ended := time.Since(r.f.epoch)
 	if r.opts.timeout > 0 {
-		p.leases.SetTimeout(&r.held, time.Time{})
+		p.setTimeout(r, time.Time{})
 	}
 	if !r.advance(settling) {
 		return // abandoned: Run has ended
@@ -112,7 +129,12 @@ func overdue(r *run) {
 			r.ctx.endForeign(cmp.Or(context.Cause(t.ctx), context.DeadlineExceeded))
 		}
 	}
-	if at, ok := r.ctx.Deadline(); ok && !now.Before(at) {
+	at, ok := r.ctx.Deadline()
+	switch {
+	case !ok || now.Before(at):
+	case at.Equal(r.f.o.batch.Deadline):
+		r.ctx.end(r.outOfTime())
+	default:
 		r.ctx.end(ErrTimeout)
 	}
 }

@@ -1,0 +1,131 @@
+package onceq
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and paid for, such as a serverless function.
+// nil and the zero value run all deliveries at once.
+type BatchOptions struct {
+	// Concurrency is how many handlers run at once; a delivery is claimed when there is a slot for it. 0 = all; fewer
+	// than 0 as well.
+	Concurrency int
+	// Unordered says that groups order nothing: those of a standard SQS queue name the tenants of a fair queue.
+	Unordered bool
+	// Deadline is when the handlers' contexts end, which they can ask theirs for. A handler that had at least half of the time from the
+	// call to Deadline has timed out: the cause is ErrTimeout, and it counts as an attempt. One that began later is
+	// handed back, with the cause ErrDraining, and is not counted. Zero = SettleTimeout before the earliest Until, or half of
+	// the time to it, where all are handed back.
+	Deadline time.Time
+	// MinTime is how much time a handler must have until Deadline: what has not begun by then is handed back. Default 0.
+	MinTime time.Duration
+	// Outage is how long a store that does not answer is asked for a claim, before all that has not begun is handed back, to
+	// come again after half to one Lease. 0 = as long as the batch lasts.
+	Outage time.Duration
+	// OneLease takes each claim for as long as its delivery can be held: to Until plus SettleTimeout, at most 12 h. It is never
+	// renewed, so that a job costs its store two writes however long it takes; a crash holds the key for that long. Default: claims
+	// of Lease, renewed while the handler runs.
+	OneLease bool
+}
+
+// Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
+// goroutines, but never two for one delivery. It returns when all have ended or, near the earliest Until, been
+// handed back; a handler that runs on even so is left, with the outcome "abandoned". When ctx ends, what has not
+// begun is handed back, and the handlers' contexts end.
+//
+// The batch is the caller's bound on concurrency; see [Processor.ProcessBatch] for others. Deliveries of one group run
+// one after the other, in their order.
+func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d Disposition)) {
+	p.ProcessBatch(ctx, ds, nil, f)
+}
+
+// ProcessBatch is Process within bounds. It leaves nothing behind that does work: when it has returned, the store and the
+// dead-letter queue are not called any more, except by calls that have outlasted their own time.
+func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOptions, f func(i int, d Disposition)) {
+	if len(ds) == 0 {
+		return
+	}
+	if o == nil {
+		o = &BatchOptions{}
+	}
+	slots := len(ds)
+	if o.Concurrency > 0 {
+		slots = min(slots, o.Concurrency)
+	}
+	var starts sync.WaitGroup
+	fl := newFlow(p, flowOptions{
+		base:     context.WithoutCancel(ctx),
+		slots:    slots,
+		capacity: len(ds),
+		ordered:  !o.Unordered,
+		bounded:  slices.ContainsFunc(ds, func(d Delivery) bool { return !d.Until.IsZero() }),
+		batch:    *o,
+		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
+		ended: func(r *run) {
+			p.leases.Release(&r.held)
+			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.delay, Outcome: r.outcome, Record: p.timing(r)})
+			r.f.gone(r)
+		},
+	})
+	runs, now := make([]*run, len(ds)), time.Now()
+	until := time.Time{}
+	for i, d := range ds {
+		runs[i] = p.newRun(fl, d.Message, now)
+		runs[i].index = int32(i)
+		if fl.o.bounded {
+			runs[i].more().until = d.Until
+		}
+		if !d.Until.IsZero() && (until.IsZero() || d.Until.Before(until)) {
+			until = d.Until
+		}
+	}
+	stop := context.AfterFunc(ctx, fl.cutOff)
+	defer stop()
+	left := make(chan []*run, 1)
+	defer p.bound(fl, until, left)()
+	fl.offer(0, runs)
+	fl.wait()
+	if !fl.abandoned() {
+		starts.Wait()
+		return
+	}
+	for _, r := range <-left {
+		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
+	}
+	fl.waitAll()
+}
+
+// bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given up, and answers what undoes
+// that. What it had to give up goes to left.
+func (p *Processor) bound(fl *flow, until time.Time, left chan<- []*run) (undo func()) {
+	var timers []*time.Timer
+	at := func(t time.Time, do func()) { timers = append(timers, time.AfterFunc(time.Until(t), do)) }
+	cut, over := fl.o.batch.Deadline, fl.timeUp
+	if cut.IsZero() && !until.IsZero() {
+		cut, over = until.Add(-min(p.c.SettleTimeout, max(0, time.Until(until)/2))), fl.cutOff
+	}
+	if !until.IsZero() && until.Before(cut) {
+		cut = until
+	}
+	if !cut.IsZero() {
+		at(cut, over)
+		switch last := cut.Add(-fl.o.batch.MinTime); {
+		case !last.Before(cut):
+		case time.Until(last) <= 0:
+			fl.pause()
+		default:
+			at(last, fl.pause)
+		}
+	}
+	if !until.IsZero() {
+		at(until.Add(-until.Sub(cut)/5), func() { left <- fl.abandon() })
+	}
+	return func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	}
+}
