@@ -1,0 +1,89 @@
+package dynamostore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// claimTries bound the rounds of a claim. The first inserts, the second writes what the table makes of what the first has found;
+// the others are for a record that somebody changes all the time.
+const claimTries = 8
+
+// Claim tries to win each key: one write where there is no record, and where the present one stays as it is; two where the claim
+// takes it over or reopens it. The entries go out at once.
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	if err := s.begin(ctx, len(rs), func() dedupe.Key { return rs[0].Key }); err != nil {
+		return nil, err
+	}
+	cs := make([]dedupe.Claim, len(rs))
+	each(len(rs), func(i int) {
+		c, err := s.claim(ctx, &rs[i])
+		if err != nil {
+			c = dedupe.Claim{Err: err}
+		}
+		cs[i] = c
+	})
+	if err := unanswered(len(cs), func(i int) error { return cs[i].Err }); err != nil {
+		return nil, err
+	}
+	return cs, nil
+}
+
+func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim, error) {
+	if err := q.Validate(); err != nil {
+		return dedupe.Claim{}, fmt.Errorf("dynamostore: %w", err)
+	}
+	if n := len(q.Owner) + len(q.MessageID) + len(q.Fingerprint); n > maxLabels {
+		return dedupe.Claim{}, fmt.Errorf("dynamostore: %w: ClaimRequest.Owner, MessageID and Fingerprint have %d bytes, the limit is %d",
+			dedupe.ErrBadRequest, n, maxLabels)
+	}
+	req := *q
+	req.TTL += margin
+	var found *stored // nothing, as far as is known
+	for round := range claimTries {
+		if round > 2 && !retry.Rest(ctx, conflictPause(round)) {
+			break
+		}
+		sent, now := time.Now(), s.now()
+		var after dedupe.Record
+		version := uint64(1)
+		if found != nil {
+			after, version = found.rec, found.version+1
+		}
+		c, changed := dedupe.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
+		if !changed {
+			if c.Err != nil {
+				c.Err = foreign("Claim", c.Err)
+			}
+			return c, nil
+		}
+		no, err := s.swap(ctx, found, s.encode(&after, version))
+		switch {
+		case err != nil:
+			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
+		case no == nil:
+			if c.Outcome == dedupe.Won {
+				c.Lease.Deadline = sent.Add(q.TTL)
+			}
+			return c, nil
+		}
+		if found, err = s.decode(no.item); err != nil {
+			return dedupe.Claim{}, foreign("Claim", err)
+		}
+	}
+	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
+}
+
+// nextFence is above every fence that the key ever had. Where nothing tells the last one, because DynamoDB has deleted the record after its
+// expiry, the milliseconds since 1970 are: a key is not claimed more than once a millisecond on the average, and the service's
+// clock does not go back by a retention.
+func nextFence(found *stored, now time.Time) uint64 {
+	if found != nil {
+		return found.fence + 1
+	}
+	return uint64(now.UnixMilli()) + 1
+}

@@ -1,0 +1,119 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	pauses "github.com/onceq/onceq/internal/retry"
+)
+
+const (
+	// maxTries of one request take about half a minute; most contexts end before.
+	maxTries = 12
+	// A try takes half of what is left of the call's time, so that a lost packet leaves room for a repeat.
+	minTry = 500 * time.Millisecond
+	maxTry = 10 * time.Second
+	// The default client of the SDK keeps 10 idle connections to a host, and opens a new one, with its handshake, for each
+	// further write of a batch.
+	poolPerHost = 2 * maxBatch
+	poolIdle    = 2 * poolPerHost
+)
+
+// copyOf is the client that the store calls: with retries, connections and clock of its own.
+func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
+	return dynamodb.New(c.Options(), func(o *dynamodb.Options) {
+		o.HTTPClient = widened(o.HTTPClient)
+		// The retries of all callers share no allowance: many failing claims must not use up that of renewals.
+		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts = maxTries
+			o.RateLimiter = ratelimit.None
+			o.Backoff = retry.BackoffDelayerFunc(func(n int, _ error) (time.Duration, error) { return pauses.Pause(n), nil })
+		})
+		o.RetryMaxAttempts = maxTries
+		o.APIOptions = append(o.APIOptions, boundTries, s.readDates)
+	})
+}
+
+// widened is a copy that keeps as many connections open as there are writes at once. What the user has built otherwise
+// is shared.
+func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
+	switch c := c.(type) {
+	case *awshttp.BuildableClient:
+		return c.WithTransportOptions(widen)
+	case *http.Client:
+		rt := c.Transport
+		if rt == nil {
+			rt = http.DefaultTransport
+		}
+		t, ok := rt.(*http.Transport)
+		if !ok || t == nil {
+			return c
+		}
+		own := *c
+		t = t.Clone()
+		widen(t)
+		own.Transport = t
+		return &own
+	}
+	return c
+}
+
+func widen(t *http.Transport) {
+	t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, poolPerHost)
+	if t.MaxIdleConns != 0 {
+		t.MaxIdleConns = max(t.MaxIdleConns, poolIdle)
+	}
+}
+
+// boundTries gives each try its time: the SDK itself waits for an answer until the call's context ends.
+func boundTries(stack *middleware.Stack) error {
+	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("onceqBoundTries",
+		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+			d := maxTry
+			if end, ok := ctx.Deadline(); ok {
+				d = min(d, max(minTry, time.Until(end)/2))
+			}
+			try, cancel := context.WithTimeout(ctx, d)
+			defer cancel()
+			out, meta, err := next.HandleFinalize(try, in)
+			if err != nil && try.Err() != nil && ctx.Err() == nil && !errors.As(err, new(*smithyhttp.ResponseError)) {
+				err = &tryError{after: d, cause: err}
+			}
+			return out, meta, err
+		}), (*retry.Attempt)(nil).ID(), middleware.After)
+}
+
+// tryError is a try that was given up. It hides that its own context has ended, for the call's has not.
+type tryError struct {
+	after time.Duration
+	cause error
+}
+
+func (e *tryError) Error() string        { return fmt.Sprintf("no answer within %v: %v", e.after, e.cause) }
+func (e *tryError) RetryableError() bool { return true }
+
+// readDates gives the clock the Date of each answer, errors among them.
+func (s *Store) readDates(stack *middleware.Stack) error {
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("onceqReadDates",
+		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+			sent := s.clock.host()
+			out, meta, err := next.HandleDeserialize(ctx, in)
+			// An answer with an Age comes out of a cache.
+			if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.Header.Get("Age") == "" {
+				if date, bad := smithyhttp.ParseTime(res.Header.Get("Date")); bad == nil {
+					s.clock.observe(date, sent, s.clock.host())
+				}
+			}
+			return out, meta, err
+		}), middleware.Before)
+}

@@ -1,0 +1,102 @@
+package dynamostore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// clock is the service's time: the host's, corrected by what the Date headers of answers say. They are in whole seconds, so
+// each one leaves an interval for the difference, and all of them together a narrower one. The zero value knows
+// nothing yet.
+type clock struct {
+	// wall is time.Now; tests put it off.
+	wall func() time.Time
+
+	mu    sync.Mutex
+	known bool
+	// The service's time less the host's is between these.
+	least, most time.Duration
+	// When the last answer was looked at, by the host's wall clock and by its monotonic one. Where the two have gone apart
+	// since, the host was suspended or its clock was set, and what was learnt before may be wrong.
+	seenWall, seenMono time.Time
+}
+
+// maxStep is how far the two may go apart before the time is learnt anew.
+const maxStep = time.Second
+
+func (c *clock) host() time.Time {
+	if c.wall != nil {
+		return c.wall().Round(0)
+	}
+	return time.Now().Round(0)
+}
+
+// now is the service's time as far as it is known, and whether it is.
+func (c *clock) now() (t time.Time, known bool) {
+	w := c.host()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known {
+		return micro(w), false
+	}
+	apart := w.Sub(c.seenWall) - time.Since(c.seenMono)
+	return micro(w.Add((c.least + c.most) / 2)), apart.Abs() <= maxStep
+}
+
+func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// observe takes the Date of an answer to what was sent and answered at these times of the host's clock.
+func (c *clock) observe(date, sent, answered time.Time) {
+	if answered.Before(sent) {
+		return // the clock was set meanwhile
+	}
+	least, most := date.Sub(answered), date.Add(time.Second).Sub(sent)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stepped := c.known && (answered.Sub(c.seenWall)-time.Since(c.seenMono)).Abs() > maxStep
+	if c.known && !stepped && least <= c.most && most >= c.least {
+		least, most = max(least, c.least), min(most, c.most)
+	}
+	c.known, c.least, c.most = true, least, most
+	c.seenWall, c.seenMono = answered, time.Now()
+}
+
+// assume takes the host's time for the service's: the answers have no Date.
+func (c *clock) assume() {
+	w := c.host()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.least, c.most = true, 0, 0
+	c.seenWall, c.seenMono = w, time.Now()
+}
+
+// learnTime asks for the time where it is not known: at a process's first call, and after its host was suspended or its clock
+// was set. Every other answer keeps it up to date by the way. The record under k is read only for its Date.
+func (s *Store) learnTime(ctx context.Context, k dedupe.Key) error {
+	if _, known := s.clock.now(); known {
+		return nil
+	}
+	_, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &s.table, Key: keyOf(k), ProjectionExpression: aws.String("#key"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
+	})
+	if _, known := s.clock.now(); known {
+		return nil // a refusal has a Date, too, and the call itself will tell it better
+	}
+	if err != nil {
+		return s.explain(ctx, "asking for the time", err)
+	}
+	s.clock.assume()
+	return nil
+}
+
+// now is the time for a call that has begun.
+func (s *Store) now() time.Time {
+	t, _ := s.clock.now()
+	return t
+}

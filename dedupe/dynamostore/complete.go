@@ -1,0 +1,265 @@
+package dynamostore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/values"
+)
+
+const (
+	// MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100 actions, and the completion is one.
+	MaxCommitItems = 99
+	// commitTries bound a Commit whose context never ends.
+	commitTries = 100
+)
+
+// CompleteItems gives what completes job within a TransactWriteItems of the user's own, to which it adds one action. All of the
+// transaction is written or nothing is, and DynamoDB cancels it when another claim has taken the key or this one is settled already: the
+// reason at the action's place is then ConditionalCheckFailed. [Store.Commit] does all of that, and reads the reasons.
+//
+// From now on the worker never writes done itself; what it finds after the handler decides. So the handler may return whatever error the
+// transaction had, also one after which nobody knows whether it was written.
+//
+// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB is [dedupe.ErrResultSize].
+func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWriteItem, error) {
+	lease, stored, err := s.joining("CompleteItems", job, result)
+	if err != nil {
+		return nil, err
+	}
+	return []types.TransactWriteItem{s.completion(lease, stored, job, "", false)}, nil
+}
+
+// joining checks what completes a job. The job is joined first: a worker that went on alone would write done for
+// effects that were never written.
+func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease, []byte, error) {
+	fail := func(err error) (dedupe.Lease, []byte, error) {
+		return dedupe.Lease{}, nil, fmt.Errorf("dynamostore: %s: %w", call, err)
+	}
+	if values.IsNil(job) {
+		return fail(fmt.Errorf("%w: job is nil", dedupe.ErrBadRequest))
+	}
+	lease := job.Lease()
+	if lease.Fence == 0 {
+		return fail(fmt.Errorf("%w: the job was not claimed in a store", dedupe.ErrBadRequest))
+	}
+	job.Join()
+	if err := lease.Key.Validate(); err != nil {
+		return fail(err)
+	}
+	stored, err := records.Encode(result, maxResult)
+	if err != nil {
+		return fail(err)
+	}
+	return lease, stored, nil
+}
+
+// completion is the settlement to done as a part of a transaction. It does not know a job that is done already: another
+// transaction's effects would be there beside the first one's.
+func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
+	w := s.write()
+	w.end(dedupe.Done, s.now(), max(0, job.Retain()))
+	w.done(result, tight)
+	if commit != "" {
+		w.set(attrCommit, text(commit))
+	}
+	w.own(l.Token, &notSettled)
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: &s.table, Key: keyOf(l.Key), UpdateExpression: w.expression(), ConditionExpression: w.condition(),
+		ExpressionAttributeNames: w.names, ExpressionAttributeValues: w.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}}
+}
+
+// CommitError tells which of the user's items made DynamoDB cancel the transaction; nothing was written. errors.As finds the
+// SDK's [types.TransactionCanceledException], with all the reasons, behind it.
+type CommitError struct {
+	// Index is the item's place among those that were given to Commit, from 0.
+	Index int
+	// Code is DynamoDB's reason, such as ConditionalCheckFailed, ItemCollectionSizeLimitExceeded or ValidationError, and Message its text.
+	Code, Message string
+	// Item is the item as it was, where the action asks for that by ReturnValuesOnConditionCheckFailure.
+	Item map[string]types.AttributeValue
+
+	err error
+}
+
+// Error names the item and the reason.
+func (e *CommitError) Error() string {
+	return fmt.Sprintf("dynamostore: Commit: nothing was written: item %d: %s: %s", e.Index, e.Code, e.Message)
+}
+
+// Unwrap is the SDK's error.
+func (e *CommitError) Unwrap() error { return e.err }
+
+// Commit writes items and completes job in one transaction: both or neither, whatever crashes, so that there is exactly one effect. items are
+// up to [MaxCommitItems] actions on other items than the job's record, in any tables of the account and region. From Commit on the
+// worker never writes done itself.
+//
+// Nil says that items are written and the job is done, also where a repeat finds that an earlier try with the same items was written and
+// its answer lost. The errors:
+//
+//   - [dedupe.ErrLeaseLost]: nothing was written; another claim has taken the key, this one is settled already, or it was completed by
+//     other items than these, or in another store.
+//   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a condition that does not hold.
+//   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit beside what the record holds.
+//   - [dedupe.ErrBusy]: nothing was written; other transactions held one of the items until ctx ended.
+//   - any other, such as ctx's own: nobody knows. Commit the same again, or return the error: the worker finds out.
+//
+// What conflicts, and what DynamoDB throttles, is repeated until ctx ends; the handler's context ends when its lease is lost. The
+// ClientRequestToken derives from the claim's token and the whole request, so that a repeat is recognised and nothing else is.
+func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items ...types.TransactWriteItem) error {
+	lease, stored, err := s.joining("Commit", job, result)
+	if err != nil {
+		return err
+	}
+	if err := s.begin(ctx, 1, func() dedupe.Key { return lease.Key }); err != nil {
+		return err
+	}
+	if len(items) > MaxCommitItems {
+		return fmt.Errorf("dynamostore: Commit: %w: %d items, the limit is %d", dedupe.ErrBadRequest, len(items), MaxCommitItems)
+	}
+	c := &commit{s: s, job: job, lease: lease, result: stored, items: items}
+	c.id = c.identify()
+	err = c.send(ctx, false)
+	if isTooLarge(err) || c.noRoom(err) {
+		err = c.send(ctx, true)
+	}
+	return c.explain(ctx, err)
+}
+
+// commit is a Commit on its way.
+type commit struct {
+	s      *Store
+	job    dedupe.Owned
+	lease  dedupe.Lease
+	result []byte
+	items  []types.TransactWriteItem
+	// id tells what is written: the same for the same items and result under the same claim.
+	id string
+}
+
+func (c *commit) identify() string {
+	h := sha256.New()
+	p := printer{h}
+	p.bytes(c.lease.Token[:])
+	p.flag(c.result != nil)
+	p.bytes(c.result)
+	p.actions(c.items)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// send repeats the transaction while others hold its items.
+func (c *commit) send(ctx context.Context, tight bool) error {
+	// The completion is the last, so that the reasons have the places of the user's items.
+	all := make([]types.TransactWriteItem, 0, len(c.items)+1)
+	all = append(append(all, c.items...), c.s.completion(c.lease, c.result, c.job, c.id, tight))
+	h := sha256.New()
+	printer{h}.actions(all)
+	h.Write(c.lease.Token[:])
+	token := hex.EncodeToString(h.Sum(nil)[:16])
+	in := &dynamodb.TransactWriteItemsInput{TransactItems: all, ClientRequestToken: &token}
+	for n := 1; ; n++ {
+		_, err := c.s.client.TransactWriteItems(ctx, in)
+		if err == nil {
+			return nil
+		}
+		if !isPassing(err) {
+			return err
+		}
+		if n == commitTries || !retry.Rest(ctx, conflictPause(n)) {
+			return fmt.Errorf("%w: %w", dedupe.ErrBusy, err)
+		}
+	}
+}
+
+// isPassing tells whether the transaction was cancelled for reasons that go away by themselves.
+func isPassing(err error) bool {
+	var no *types.TransactionCanceledException
+	if !errors.As(err, &no) || len(no.CancellationReasons) == 0 {
+		return isConflict(err)
+	}
+	for _, r := range no.CancellationReasons {
+		switch deref(r.Code) {
+		case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// own is the reason that concerns the completion; nil where the error has none.
+func (c *commit) own(err error) *types.CancellationReason {
+	var no *types.TransactionCanceledException
+	if !errors.As(err, &no) || len(no.CancellationReasons) != len(c.items)+1 {
+		return nil
+	}
+	return &no.CancellationReasons[len(c.items)]
+}
+
+// noRoom tells whether the record does not fit into its item.
+func (c *commit) noRoom(err error) bool {
+	r := c.own(err)
+	return r != nil && deref(r.Code) == "ValidationError"
+}
+
+func (c *commit) explain(ctx context.Context, err error) error {
+	own := c.own(err)
+	if err == nil || own == nil {
+		return c.s.explain(ctx, "Commit", err)
+	}
+	switch deref(own.Code) {
+	case "ConditionalCheckFailed":
+		return c.refused(own.Item, err)
+	case "ValidationError":
+		return fmt.Errorf("dynamostore: Commit: nothing was written: %w: the record would have more than %d bytes: %w", dedupe.ErrResultSize, maxItem, err)
+	}
+	var no *types.TransactionCanceledException
+	errors.As(err, &no)
+	for i, r := range no.CancellationReasons[:len(c.items)] {
+		switch code := deref(r.Code); code {
+		case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+		default:
+			return &CommitError{Index: i, Code: code, Message: deref(r.Message), Item: r.Item, err: err}
+		}
+	}
+	return c.s.explain(ctx, "Commit", err)
+}
+
+// refused says what has become of the claim. Its reason comes before the user's own: where the transaction was written
+// before, conditions on its items fail, too.
+func (c *commit) refused(it item, err error) error {
+	found, bad := c.s.decode(it)
+	if bad != nil {
+		return foreign("Commit", fmt.Errorf("nothing was written: %w: %w", bad, err))
+	}
+	why := "the key was claimed anew, its record is gone, or this is not the worker's store"
+	if found != nil && found.rec.Token == c.lease.Token {
+		switch {
+		case found.rec.Status == dedupe.Done && found.commit == c.id:
+			return nil
+		case found.rec.Status == dedupe.Done:
+			why = "this claim was completed before, and not with these items and this result"
+		default:
+			why = "this claim is " + found.rec.Status.String() + " already"
+		}
+	}
+	return fmt.Errorf("dynamostore: Commit: nothing was written: %s: %w: %w", why, dedupe.ErrLeaseLost, err)
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,2 @@
+// Package dynamostore is a [dedupe.Store] in a DynamoDB table.
+package dynamostore

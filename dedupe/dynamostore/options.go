@@ -1,0 +1,53 @@
+package dynamostore
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// DefaultTTLAttribute is the attribute by which DynamoDB deletes what has expired.
+const DefaultTTLAttribute = "expires_at"
+
+// maxTTLAttribute is DynamoDB's own limit on an attribute's name, in bytes.
+const maxTTLAttribute = 255
+
+// Options tune a [Store]. The zero value and nil are usable.
+type Options struct {
+	// TTLAttribute is the number, in seconds since 1970, by which DynamoDB deletes what has expired: the table's
+	// TimeToLiveSpecification must name it. It has 1 to 255 bytes and is none of the store's other attributes. All
+	// stores on a table must name the same. Default "expires_at".
+	TTLAttribute string
+}
+
+// tableName is what DynamoDB takes for one, or an ARN, for a table of another account.
+var tableName = regexp.MustCompile(`^([a-zA-Z0-9_.-]{3,255}|arn:[a-z0-9-]+:dynamodb:[a-z0-9-]*:[0-9]*:table/[a-zA-Z0-9_.-]{3,255})$`)
+
+// New returns a store in table, a DynamoDB table's name or ARN. It does no I/O: the table must be there, or be made with
+// [Store.CreateTable], before the first use. The store works on a copy of client with connections and retries of
+// its own: a call is repeated until its context ends, whatever client's Retryer says.
+func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	ttl := cmp.Or(o.TTLAttribute, DefaultTTLAttribute)
+	switch {
+	case client == nil:
+		return nil, fmt.Errorf("dynamostore: New: %w: client is nil", dedupe.ErrBadRequest)
+	case !tableName.MatchString(table):
+		return nil, fmt.Errorf("dynamostore: New: %w: table is %q, want 3 to 255 of A-Z a-z 0-9 _ - . or an ARN", dedupe.ErrBadRequest, table)
+	case len(ttl) > maxTTLAttribute:
+		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute has %d bytes, the limit is %d", dedupe.ErrBadRequest, len(ttl), maxTTLAttribute)
+	case slices.Contains(attributes, ttl):
+		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute is %q, an attribute that the store uses for something else",
+			dedupe.ErrBadRequest, ttl)
+	}
+	s := &Store{table: table, ttl: ttl}
+	s.client = s.copyOf(client)
+	return s, nil
+}

@@ -1,0 +1,205 @@
+package dynamostore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// Get reads records, strongly consistent, all at once: half a read unit for each 4 KB begun, doubled for the consistency.
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.begin(ctx, len(ks), func() dedupe.Key { return ks[0] }); err != nil {
+		return nil, err
+	}
+	found, errs := make([]*dedupe.Record, len(ks)), make([]error, len(ks))
+	each(len(ks), func(i int) {
+		if ks[i].Validate() != nil {
+			return // no such key is there
+		}
+		st, err := s.read(ctx, "Get", ks[i])
+		if err != nil {
+			errs[i] = err
+			return
+		}
+		if st != nil && st.rec.Status != 0 && !st.rec.Expired(s.now()) {
+			found[i] = &st.rec
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// read is what is stored under k; nil is nothing.
+func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, error) {
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(k), ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		return nil, s.explain(ctx, call, err)
+	}
+	st, err := s.decode(out.Item)
+	if err != nil {
+		return nil, foreign(call, err)
+	}
+	return st, nil
+}
+
+// List goes through records in the order of scope, then key, byte by byte. DynamoDB has no such order, so List first reads the whole table,
+// whatever it looks for, and keeps the keys of what matches, then reads each record when its turn comes: what has ceased to match
+// meanwhile is left out, and what is new is not seen. The first part costs a read unit for each 4 KB of the table, about a tenth
+// of a unit a record, the second one a unit for each record that the caller takes.
+func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		keys, err := s.matching(ctx, &q)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		left := q.Limit
+		for part := range slices.Chunk(keys, maxBatch) {
+			if q.Limit > 0 {
+				part = part[:min(len(part), max(left, 10))]
+			}
+			rs, err := s.Get(ctx, part)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, r := range rs {
+				if r == nil || !matches(r, &q) {
+					continue
+				}
+				if !yield(r, nil) {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// matching are the keys of the records that q selects, in order.
+func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, error) {
+	if err := s.begin(ctx, 1, func() dedupe.Key { return dedupe.Key{Scope: cmp.Or(q.Scope, "any"), Key: "any"} }); err != nil {
+		return nil, err
+	}
+	in := s.scan(q)
+	var keys []dedupe.Key
+	for {
+		out, err := s.client.Scan(ctx, in)
+		if err != nil {
+			return nil, s.explain(ctx, "List", err)
+		}
+		for _, it := range out.Items {
+			d := decoder{it: it}
+			k := dedupe.Key{Scope: d.text(attrScope), Key: d.text(attrKey)}
+			if strings.HasPrefix(k.Key, q.Prefix) {
+				keys = append(keys, k)
+			}
+		}
+		if len(out.LastEvaluatedKey) == 0 {
+			break
+		}
+		in.ExclusiveStartKey = out.LastEvaluatedKey
+	}
+	slices.SortFunc(keys, func(a, b dedupe.Key) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
+	})
+	return keys, nil
+}
+
+// scan asks for the keys of what q selects, and leaves to DynamoDB what it can tell: that saves the way, not the cost.
+func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
+	w := s.write()
+	filter := func(expr string) { w.conditions = append(w.conditions, expr) }
+	w.given(forgotten, text(forgotten))
+	filter(w.name(attrStatus) + " <> :" + forgotten)
+	w.given("now", number(s.now().Unix()))
+	filter("(attribute_not_exists(" + w.name(s.ttl) + ") OR " + w.name(s.ttl) + " > :now)")
+	if q.Scope != "" {
+		w.given(attrScope, text(q.Scope))
+		filter(w.name(attrScope) + " = :" + attrScope)
+	}
+	if q.Prefix != "" && utf8.ValidString(q.Prefix) {
+		w.given("prefix", text(q.Prefix))
+		filter("begins_with(" + w.name(attrKey) + ", :prefix)")
+	}
+	if q.Status != 0 {
+		w.given(attrStatus, text(q.Status.String()))
+		filter(w.name(attrStatus) + " = :" + attrStatus)
+	}
+	if !q.Before.IsZero() {
+		w.given(attrUpdated, moment(q.Before))
+		filter(w.name(attrUpdated) + " < :" + attrUpdated)
+	}
+	return &dynamodb.ScanInput{
+		TableName: &s.table, ConsistentRead: aws.Bool(true), FilterExpression: w.condition(),
+		ProjectionExpression: aws.String(w.name(attrKey) + ", " + w.name(attrScope)), ExpressionAttributeNames: w.names, ExpressionAttributeValues: w.values,
+	}
+}
+
+func matches(r *dedupe.Record, q *dedupe.Query) bool {
+	return (q.Scope == "" || r.Key.Scope == q.Scope) && strings.HasPrefix(r.Key.Key, q.Prefix) &&
+		(q.Status == 0 || r.Status == q.Status) && (q.Before.IsZero() || r.Updated.Before(q.Before))
+}
+
+// Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31 days, which keeps the fence.
+// Where somebody changes the record all the time, the answer is [dedupe.ErrBusy].
+func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	if err := s.begin(ctx, len(fs), func() dedupe.Key { return fs[0].Key }); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(fs))
+	each(len(fs), func(i int) { errs[i] = s.forget(ctx, &fs[i]) })
+	if err := unanswered(len(errs), func(i int) error { return errs[i] }); err != nil {
+		return nil, err
+	}
+	return errs, nil
+}
+
+func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
+	if err := f.Key.Validate(); err != nil {
+		return fmt.Errorf("dynamostore: %w", err)
+	}
+	found, err := s.read(ctx, "Forget", f.Key)
+	if err != nil {
+		return err
+	}
+	for round := range claimTries {
+		if round > 1 && !retry.Rest(ctx, conflictPause(round)) {
+			break
+		}
+		if found == nil {
+			return nil
+		}
+		now := s.now()
+		remove, err := dedupe.ApplyForget(&found.rec, f, now)
+		if err != nil {
+			return fmt.Errorf("dynamostore: Forget: %w", err)
+		}
+		if !remove {
+			return nil
+		}
+		no, err := s.swap(ctx, found, s.tombstone(f.Key, found.fence, found.version+1, now, now.Add(dedupe.DefaultRetention)))
+		if err != nil || no == nil {
+			return s.explain(ctx, "Forget", err)
+		}
+		if found, err = s.decode(no.item); err != nil {
+			return foreign("Forget", err)
+		}
+	}
+	return fmt.Errorf("dynamostore: Forget: the record changes all the time: %w", dedupe.ErrBusy)
+}

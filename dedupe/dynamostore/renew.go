@@ -1,0 +1,74 @@
+package dynamostore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
+)
+
+// Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
+// [dedupe.ErrBusy].
+func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if err := s.begin(ctx, len(ns), func() dedupe.Key { return ns[0].Key }); err != nil {
+		return nil, err
+	}
+	as := make([]dedupe.Renewed, len(ns))
+	each(len(ns), func(i int) {
+		end, err := s.renew(ctx, &ns[i])
+		as[i] = dedupe.Renewed{Deadline: end, Err: err}
+	})
+	if err := unanswered(len(as), func(i int) error { return as[i].Err }); err != nil {
+		return nil, err
+	}
+	return as, nil
+}
+
+func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error) {
+	if err := cmp.Or(n.Validate(), records.CheckSize("Renewal.State", n.State, maxResult)); err != nil {
+		return time.Time{}, fmt.Errorf("dynamostore: %w", err)
+	}
+	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
+	for _, longer := range []bool{false, true} {
+		sent, now := time.Now(), s.now()
+		w := s.write()
+		w.set(attrUpdated, moment(now))
+		w.add(attrVersion, 1)
+		if n.Started {
+			w.set(attrStarted, truth(true))
+		}
+		if n.State != nil {
+			w.set(attrState, blob(n.State))
+		}
+		if longer {
+			w.own(n.Token, &stillClaimed)
+		} else {
+			w.set(attrLease, moment(now.Add(n.TTL+margin)))
+			w.own(n.Token, &stillClaimed, &notLonger)
+		}
+		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)
+		switch {
+		case err != nil:
+			return time.Time{}, s.explain(ctx, "Renew", err)
+		case no == nil:
+			return sent.Add(n.TTL), nil
+		}
+		found, err := s.decode(no.item)
+		if err != nil {
+			return time.Time{}, foreign("Renew", err)
+		}
+		var r dedupe.Record
+		if found != nil {
+			r = found.rec
+		}
+		if err := dedupe.ApplyRenew(&r, n, now); err != nil {
+			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
+		}
+	}
+	return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", dedupe.ErrBusy)
+}

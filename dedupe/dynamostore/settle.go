@@ -1,0 +1,162 @@
+package dynamostore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
+)
+
+// Settle ends claims, each with one write, all at once. A record that a transaction holds is [dedupe.ErrBusy] after some tens of
+// milliseconds; a joined settlement waits for the end of that transaction until ctx ends, for only that tells what became of the job.
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if err := s.begin(ctx, len(ss), func() dedupe.Key { return ss[0].Key }); err != nil {
+		return nil, err
+	}
+	as := make([]dedupe.Settled, len(ss))
+	each(len(ss), func(i int) {
+		st, err := s.settle(ctx, &ss[i])
+		as[i] = dedupe.Settled{Status: st, Err: err}
+	})
+	if err := unanswered(len(as), func(i int) error { return as[i].Err }); err != nil {
+		return nil, err
+	}
+	return as, nil
+}
+
+func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
+	if err := cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult)); err != nil {
+		return 0, fmt.Errorf("dynamostore: %w", err)
+	}
+	if t.Joined && t.To == dedupe.Done {
+		return s.probe(ctx, t)
+	}
+	w := s.settlement(t, s.now(), false)
+	_, no, err := w.update(ctx, t.Key, t.Joined, types.ReturnValueNone)
+	if isTooLarge(err) {
+		// What was saved, or said, before leaves no room for the end.
+		_, no, err = s.settlement(t, s.now(), true).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
+	}
+	switch {
+	case err != nil:
+		return 0, s.explain(ctx, "Settle", err)
+	case no == nil:
+		return t.To, nil
+	}
+	found, err := s.decode(no.item)
+	if err != nil {
+		return 0, foreign("Settle", err)
+	}
+	return present(found, t)
+}
+
+// present is what the table answers to a settlement that writes nothing.
+func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
+	var r dedupe.Record
+	if found != nil {
+		r = found.rec
+	}
+	a, changed := dedupe.ApplySettle(&r, t, time.Time{})
+	switch {
+	case a.Err != nil:
+		return 0, fmt.Errorf("dynamostore: Settle: %w", a.Err)
+	case changed:
+		return 0, fmt.Errorf("dynamostore: Settle: %w", dedupe.ErrBusy)
+	}
+	return a.Status, nil
+}
+
+// probe tells what is stored under the token, by a write that changes nothing but the version: a read may see the state from
+// before a transaction that is being committed, and a write does not.
+func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
+	w := s.write()
+	w.add(attrVersion, 1)
+	w.own(t.Token)
+	it, no, err := w.update(ctx, t.Key, true, types.ReturnValueAllNew)
+	if err != nil {
+		return 0, s.explain(ctx, "Settle", err)
+	}
+	if no != nil {
+		it = no.item
+	}
+	found, err := s.decode(it)
+	if err != nil {
+		return 0, foreign("Settle", err)
+	}
+	return present(found, t)
+}
+
+// settlement is the write of the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
+// caller has a late word. tight leaves out what can be spared.
+func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
+	w := s.write()
+	w.end(t.To, now, t.Retain)
+	if t.To == dedupe.Done {
+		w.done(t.Result, tight)
+	} else {
+		w.failed(t, tight)
+	}
+	if t.To == dedupe.Parked {
+		w.own(t.Token, &stillClaimed)
+	} else {
+		w.own(t.Token, &notSettled)
+	}
+	return w
+}
+
+// end writes what every settlement does.
+func (w *write) end(to dedupe.Status, now time.Time, retain time.Duration) {
+	w.set(attrStatus, text(to.String()))
+	w.set(attrUpdated, moment(now))
+	w.add(attrVersion, 1)
+	w.drop(attrLease)
+	if to == dedupe.Released {
+		w.drop(attrFinished, attrStarted)
+	} else {
+		w.set(attrFinished, moment(now))
+	}
+	if to == dedupe.Parked {
+		w.drop(w.s.ttl)
+	} else {
+		w.set(w.s.ttl, expiry(now.Add(cmp.Or(retain, dedupe.DefaultRetention))))
+	}
+}
+
+// done keeps the result. The steps of a job that is done are of no use any more, where its result needs their room.
+func (w *write) done(result []byte, tight bool) {
+	if result == nil {
+		w.drop(attrResult)
+	} else {
+		w.set(attrResult, blob(result))
+	}
+	w.drop(attrClass, attrFirstErr, attrLastErr)
+	if tight {
+		w.drop(attrState)
+	}
+}
+
+// tightErr is how much of an error's class and text is kept where a large state leaves no room for more.
+const tightErr = 256
+
+func (w *write) failed(t *dedupe.Settlement, tight bool) {
+	if t.To == dedupe.Released && t.Uncounted {
+		w.add(attrAttempt, -1) // a claim's attempt is 1 or more
+	}
+	class, reason := t.ErrClass, t.ErrText
+	if tight {
+		class, reason = class[:min(len(class), tightErr)], reason[:min(len(reason), tightErr)]
+	}
+	if class == "" && reason == "" {
+		return // leaves both as they are
+	}
+	w.setText(attrClass, class)
+	w.setText(attrLastErr, reason)
+	if reason != "" {
+		w.setOnce(attrFirstErr, text(clean(reason)))
+	}
+}

@@ -1,0 +1,115 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	// maxBatch keeps a call's requests few enough for one connection each.
+	maxBatch = 100
+	// parallel is how many requests of one call are under way at once.
+	parallel = 50
+	// maxItem is DynamoDB's limit on an item, names and values together.
+	maxItem = 400 << 10
+	// maxResult leaves the rest of the item to the key, the owner, the message id and the times.
+	maxResult = maxItem - 10<<10
+	// maxLabels bounds what a claim brings besides its key, so that a record with a large state can be claimed again.
+	maxLabels = 8 << 10
+	// margin is added to each lease, for two clocks may both be off by the half second that a Date header leaves open.
+	margin = 2 * time.Second
+)
+
+// Store keeps records in a DynamoDB table. Make one with [New].
+type Store struct {
+	client *dynamodb.Client
+	table  string
+	ttl    string
+	clock  clock
+	closed atomic.Bool
+	// without is a clause that tests leave out of its condition; see clause.
+	without *clause
+}
+
+var _ dedupe.Store = (*Store)(nil)
+
+// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on. It may be called more than
+// once.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// Limits says what the store can hold.
+func (s *Store) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true}
+}
+
+// ready tells why a call of n entries cannot begin.
+func (s *Store) ready(ctx context.Context, n int) error {
+	if s.closed.Load() {
+		return fmt.Errorf("dynamostore: %w", dedupe.ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("dynamostore: nothing was written: %w", err)
+	}
+	if n > maxBatch {
+		return fmt.Errorf("dynamostore: %w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, maxBatch)
+	}
+	return nil
+}
+
+// begin is ready for a call that needs the time; k is any key of it.
+func (s *Store) begin(ctx context.Context, n int, k func() dedupe.Key) error {
+	if err := s.ready(ctx, n); err != nil || n == 0 {
+		return err
+	}
+	return s.learnTime(ctx, k())
+}
+
+// each calls do for 0 to n-1, many at once: entries do not wait for each other, and a batch takes no longer than its
+// slowest write.
+func each(n int, do func(i int)) {
+	var next atomic.Int64
+	work := func() {
+		for {
+			i := int(next.Add(1) - 1)
+			if i >= n {
+				return
+			}
+			do(i)
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(n, parallel) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+}
+
+// silent is an error after which nobody knows whether the entry was applied, or that says nothing of the entry itself.
+type silent struct{ error }
+
+func (e silent) Unwrap() error { return e.error }
+
+// unanswered is the error of a whole call in which no entry had an answer; err is that of entry i.
+func unanswered(n int, err func(i int) error) error {
+	for i := range n {
+		if !errors.As(err(i), new(silent)) {
+			return nil
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return err(0)
+}

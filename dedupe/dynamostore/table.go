@@ -1,0 +1,117 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// tablePause is the one between two looks at a table that is being made; it takes some ten seconds.
+const tablePause = 250 * time.Millisecond
+
+// CreateTable makes the store's table where there is none, billed by request, switches on its expiry, and waits until both can be
+// used, or ctx ends. It may be called at every start, by many starters at once. A table that is there stays as it is, but for the
+// expiry; one with another key, or another TTL attribute, is an error. It needs the rights dynamodb:CreateTable, DescribeTable,
+// DescribeTimeToLive and UpdateTimeToLive; see the package comment for the same in Terraform and CloudFormation.
+func (s *Store) CreateTable(ctx context.Context) error {
+	if err := s.ready(ctx, 0); err != nil {
+		return err
+	}
+	fail := func(err error) error { return s.explain(ctx, "CreateTable", err) }
+	for {
+		out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
+		switch {
+		case errors.As(err, new(*types.ResourceNotFoundException)):
+			// Another starter may be as quick, and one that was just deleted may still be there.
+			if _, err := s.client.CreateTable(ctx, s.newTable()); err != nil && !errors.As(err, new(*types.ResourceInUseException)) {
+				return fail(err)
+			}
+		case err != nil:
+			return fail(err)
+		case out.Table.TableStatus == types.TableStatusActive, out.Table.TableStatus == types.TableStatusUpdating:
+			if err := s.checkKey(out.Table); err != nil {
+				return fmt.Errorf("dynamostore: CreateTable: %w", err)
+			}
+			return s.expire(ctx)
+		}
+		if !retry.Rest(ctx, tablePause) {
+			return fail(fmt.Errorf("table %s is not there yet", s.table))
+		}
+	}
+}
+
+func (s *Store) newTable() *dynamodb.CreateTableInput {
+	return &dynamodb.CreateTableInput{
+		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String(attrKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(attrScope), AttributeType: types.ScalarAttributeTypeS},
+		},
+		KeySchema: []types.KeySchemaElement{
+			{AttributeName: aws.String(attrKey), KeyType: types.KeyTypeHash},
+			{AttributeName: aws.String(attrScope), KeyType: types.KeyTypeRange},
+		},
+	}
+}
+
+// checkKey refuses a table that was made for something else.
+func (s *Store) checkKey(t *types.TableDescription) error {
+	has := make(map[string]string)
+	for _, k := range t.KeySchema {
+		has[deref(k.AttributeName)] = string(k.KeyType)
+	}
+	for _, a := range t.AttributeDefinitions {
+		if n := deref(a.AttributeName); has[n] != "" {
+			has[n] += " " + string(a.AttributeType)
+		}
+	}
+	if len(has) == 2 && has[attrKey] == "HASH S" && has[attrScope] == "RANGE S" {
+		return nil
+	}
+	return fmt.Errorf("table %s has the key %v, want the partition key %q and the sort key %q, both strings: it was made for something else",
+		s.table, has, attrKey, attrScope)
+}
+
+// expire switches on the expiry.
+func (s *Store) expire(ctx context.Context) error {
+	const tries = 20
+	for n := 1; ; n++ {
+		out, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+		if err != nil {
+			return s.explain(ctx, "CreateTable: reading the expiry", err)
+		}
+		d := out.TimeToLiveDescription
+		if d == nil {
+			d = &types.TimeToLiveDescription{}
+		}
+		switch d.TimeToLiveStatus {
+		case types.TimeToLiveStatusEnabled, types.TimeToLiveStatusEnabling:
+			if deref(d.AttributeName) != s.ttl {
+				return fmt.Errorf("dynamostore: CreateTable: table %s expires by attribute %q, want %q: name it in Options.TTLAttribute",
+					s.table, deref(d.AttributeName), s.ttl)
+			}
+			return nil
+		}
+		_, err = s.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{TableName: &s.table, TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: &s.ttl, Enabled: aws.Bool(true),
+		}})
+		switch {
+		case err == nil:
+			return nil
+		// Another starter may have been quicker, or the table just be changing.
+		case n < tries && (isInvalid(err, "TimeToLive", "Time to live") || errors.As(err, new(*types.ResourceInUseException))):
+		default:
+			return s.explain(ctx, "CreateTable: switching on the expiry", err)
+		}
+		if !retry.Rest(ctx, tablePause) {
+			return s.explain(ctx, "CreateTable: switching on the expiry", err)
+		}
+	}
+}
