@@ -24,12 +24,15 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+.PHONY: help demo demo-fast test check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## crash workers on 2,000 orders and count the charges (ARGS=-no-onceq: without the library)
+demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library)
+	$(GO) run ./examples/fleet $(ARGS)
+
+demo-fast: ## the same in one process and memory, with crashes at named points
 	$(GO) run ./examples/orders $(ARGS)
 
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is

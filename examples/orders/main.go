@@ -34,7 +34,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		Visibility: time.Second, Bank: shop.Bank{Usual: 60 * time.Millisecond, Slow: 2500 * time.Millisecond},
 		Restart: 500 * time.Millisecond,
 	}
-	if code, ok := o.Parse("orders", "", args, errs, nil); !ok {
+	if code, ok := o.Parse("orders", "fast-", args, errs, nil); !ok {
 		return code
 	}
 	_, r, err := run(ctx, &o, shop.NewScreen(out))

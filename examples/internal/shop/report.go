@@ -90,8 +90,10 @@ func (r *Result) repaired(w io.Writer) {
 		t.Line(g.Class, g.Count, "%s", clip(sample, 72))
 	}
 	t.Line("replayed", m.First, "mistyped ones corrected on their way; the handler that panicked is mended")
-	if m.Killed {
+	if m.InDoubt > 0 {
 		t.Line("  sent, and not sure of it", m.InDoubt, "for the replay was killed before the queue's answer")
+	}
+	if m.Killed {
 		t.Line("replayed by a second one", m.Again, "%d of them for the second time", m.First+m.InDoubt+m.Again-m.Sent)
 	}
 	t.Line("copies dropped", m.Copies, "further letters of a failure that was sent")

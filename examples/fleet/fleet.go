@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/shop"
+	"github.com/onceq/onceq/localstack/sqsfake"
+)
+
+// demo is one run.
+type demo struct {
+	o           *shop.Settings
+	errs        io.Writer // of the processes
+	rows        []shop.Row
+	corrections shop.Corrections
+	a           assignment
+	queue, dead *awssqs.Broker
+	seats       []*seat
+	plan        []kill
+	sent        int
+	counts      counts
+	began       time.Time
+}
+
+const queueName = "orders"
+
+// run sends the orders, lets the workers charge them and be killed, and asks the ledger what came of it.
+func run(ctx context.Context, o *shop.Settings, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	d := &demo{o: o, errs: errs, began: time.Now()}
+	r := &shop.Result{Settings: o, Crashes: d.crashes}
+	server, err := serve(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = d.run(ctx, server, s, r)
+	n := &d.counts
+	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), d.sent, received(server, queueName), int(n.beats.Load())
+	r.Attempts, r.AlreadyDone, r.InProgress = int(n.attempts.Load()), int(n.alreadyDone.Load()), int(n.inProgress.Load())
+	return d, r, err
+}
+
+func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, r *shop.Result) error {
+	o := d.o
+	var err error
+	if d.rows, err = shop.LoadOrders(o.Orders); err != nil {
+		return err
+	}
+	if err := shop.MakeLedger(ctx, o.Ledger, o.Fresh); err != nil {
+		return err
+	}
+	if r.Before, err = shop.AuditLedger(ctx, o.Ledger, d.rows, nil); err != nil {
+		return err
+	}
+	if d.corrections, err = shop.LoadCorrections(o.Corrections, o.Orders == ""); err != nil {
+		return err
+	}
+	if err := d.makeQueues(server); err != nil {
+		return err
+	}
+	if err := d.send(ctx); err != nil {
+		return err
+	}
+	s.Start(o, len(d.rows), d.sent, [2]string{"queue", "SQS at " + server.URL}, [2]string{"ledger", o.Ledger},
+		[2]string{"workers", fmt.Sprintf("%d processes; kill -9 hits one of them %d times (-seed %d)", o.Workers, o.Crashes, o.Seed)})
+	if err := d.work(ctx, s); err != nil {
+		return err
+	}
+	if o.Naive {
+		if r.Classes, r.Letters, err = shop.EmptyLetters(ctx, d.dead); err != nil {
+			return err
+		}
+		r.Took = time.Since(d.began)
+		r.After, err = shop.AuditLedger(ctx, o.Ledger, d.rows, r.Classes)
+		return err
+	}
+	if r.Classes, r.Letters, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
+		return err
+	}
+	if r.Mending, err = d.mend(ctx, s, r.Letters); err != nil {
+		return err
+	}
+	r.Took = time.Since(d.began)
+	if r.Left, _, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
+		return err
+	}
+	r.After, err = shop.AuditLedger(ctx, o.Ledger, shop.Expected(d.rows, d.corrections), r.Left)
+	return err
+}
+
+// crashes tells of them.
+func (d *demo) crashes(t shop.Table) {
+	remark := fmt.Sprintf("of %d worker processes", d.counts.processes.Load())
+	if left := len(d.plan); left > 0 {
+		remark += fmt.Sprintf("; for %d more the work was over too soon", left)
+	}
+	t.Line("kill -9", int(d.counts.kills.Load()), "%s", remark)
+	t.Line("  handlers cut off", int(d.counts.cutOff.Load()), "")
+}
+
+// makeQueues makes the queue and its dead-letter queue. Without the library the queue itself moves what comes too often.
+func (d *demo) makeQueues(server *sqsfake.Server) error {
+	dead, err := server.CreateQueue(queueName+"-dead", nil)
+	if err != nil {
+		return err
+	}
+	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(d.o.Visibility / time.Second))}
+	if d.o.Naive {
+		policy, err := json.Marshal(map[string]any{
+			"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:" + queueName + "-dead", "maxReceiveCount": shop.NaiveReceives,
+		})
+		if err != nil {
+			return err
+		}
+		attributes["RedrivePolicy"] = string(policy)
+	}
+	queue, err := server.CreateQueue(queueName, attributes)
+	if err != nil {
+		return err
+	}
+	d.a = assignment{
+		Endpoint: server.URL, Queue: queue, Dead: dead, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
+		Attempts: d.o.Attempts(), Corrections: d.o.Corrections, Builtin: d.o.Orders == "",
+	}
+	api := client(server.URL)
+	if d.queue, err = open(api, queue); err != nil {
+		return err
+	}
+	d.dead, err = open(api, dead)
+	return err
+}
+
+// send fills the queue. The seed shuffles the messages and plans the kills.
+func (d *demo) send(ctx context.Context) error {
+	rng := rand.New(rand.NewPCG(d.o.Seed, 0))
+	ms, err := shop.Messages(d.rows, rng)
+	if err != nil {
+		return err
+	}
+	d.sent = len(ms)
+	d.plan = newPlan(rng, d.o.Crashes, len(ms), d.o.Workers)
+	for n := range d.o.Workers {
+		d.seats = append(d.seats, &seat{n: n + 1})
+	}
+	return onceq.Send(ctx, d.queue, ms)
+}
+
+var errEmpty = errors.New("the queue is empty")
+
+// work runs the workers until the queue is empty: no message waits, is held, or will come back.
+func (d *demo) work(ctx context.Context, s *shop.Screen) error {
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var all sync.WaitGroup
+	for _, seat := range d.seats {
+		all.Go(func() {
+			if err := d.keep(working, seat); err != nil {
+				stop(err)
+			}
+		})
+	}
+	all.Go(func() { d.reap(working) })
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for working.Err() == nil {
+		select {
+		case <-working.Done():
+		case <-tick.C:
+		}
+		depth, err := d.queue.Depth(context.WithoutCancel(ctx))
+		if err != nil {
+			stop(err)
+			break
+		}
+		s.Progress(int(depth.Visible+depth.InFlight+depth.Delayed), d.sent, int(d.counts.kills.Load()), d.began)
+		if depth == (broker.Depth{}) {
+			stop(errEmpty)
+		}
+	}
+	all.Wait()
+	s.Clear()
+	if err := context.Cause(working); !errors.Is(err, errEmpty) {
+		return err
+	}
+	return nil
+}
+
+// mend looks at what has died, replays it with corrections, and kills that replay half-way. The second one sends some letters
+// once more. Then the workers are started with a handler that is mended.
+func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending, error) {
+	letters, err := shop.OpenLetters(d.dead)
+	if err != nil {
+		return nil, err
+	}
+	m := &shop.Mending{}
+	found, err := letters.Group(ctx, dlq.Filter{})
+	if m.Groups = shop.Groups(found); err != nil || len(found) == 0 {
+		return m, err
+	}
+	s.Note("mending what is in the dead-letter queue")
+	report, killed, err := d.replay(ctx, m.Groups.Letters()/3)
+	if err != nil {
+		return nil, err
+	}
+	m.First = report.Sent
+	if m.Killed = killed; killed {
+		// The one that was killed has told nobody what it has sent: it is in the queue, which nobody reads.
+		depth, err := d.queue.Depth(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m.First = int(depth.Visible)
+		// What it held is hidden for a while.
+		if err := shop.Rest(ctx, shop.LetterVisibility+shop.LetterVisibility/5); err != nil {
+			return nil, err
+		}
+		if report, _, err = d.replay(ctx, -1); err != nil {
+			return nil, err
+		}
+		m.Again = report.Sent
+	}
+	m.Sent, m.Why, m.Copies = m.Groups.Letters()-report.Skipped, report.Why, all-m.Groups.Letters()
+	d.a.Mended = true
+	return m, d.work(ctx, s)
+}
+
+// replay runs a replay as a process, and kills it when it is about to send its letter number last; with a negative one it lives.
+func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, err error) {
+	reached := make(chan struct{})
+	sent := 0
+	p, err := d.start("replay", d.a, func(word, rest string) {
+		switch word {
+		case lineLetter:
+			if sent++; sent == last {
+				close(reached)
+			}
+		case lineReport:
+			err = json.Unmarshal([]byte(rest), &r)
+		}
+	})
+	if err != nil {
+		return r, false, err
+	}
+	select {
+	case <-p.Done():
+	case <-reached:
+		p.Kill()
+	case <-ctx.Done():
+		p.Kill()
+		<-p.Done()
+		return r, false, ctx.Err()
+	}
+	if ended := p.Err(); ended != nil && !p.Killed() {
+		return r, false, fmt.Errorf("the replay has ended: %w", ended)
+	}
+	return r, p.Killed(), err
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceq/onceq/examples/internal/shop"
+)
+
+// TestMain runs the program itself where a test, or the demo under test, starts it.
+func TestMain(m *testing.M) {
+	if os.Getenv("ONCEQ_FLEET") != "" || len(os.Args) == 3 && roles[os.Args[1]] != nil {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// quick are settings for a small file: two hundred orders, four slow, one poison of each sort.
+func quick(t *testing.T, seed uint64) *shop.Settings {
+	dir := t.TempDir()
+	orders, corrections := filepath.Join(dir, "orders.csv"), filepath.Join(dir, "corrections.csv")
+	rows, fixes := shop.Generate(200)
+	require.NoError(t, os.WriteFile(orders, rows, 0o600))
+	require.NoError(t, os.WriteFile(corrections, fixes, 0o600))
+	return &shop.Settings{
+		Orders: orders, Corrections: corrections, Ledger: filepath.Join(dir, "sub", "ledger.db"), Seed: seed,
+		Crashes: 5, Workers: 3,
+		Visibility: time.Second, Bank: shop.Bank{Usual: 50 * time.Millisecond, Slow: 2200 * time.Millisecond},
+		Restart: 10 * time.Millisecond,
+	}
+}
+
+// demonstrate runs the demo as it is, and answers its report too.
+func demonstrate(t *testing.T, o *shop.Settings) (*demo, *shop.Result, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out, errs strings.Builder
+	d, r, err := run(ctx, o, shop.NewScreen(&out), &errs)
+	require.NoError(t, err, "%s", &errs)
+	require.Empty(t, errs.String())
+	r.Print(&out)
+	return d, r, out.String()
+}
+
+// Whatever instruction kill -9 hits, each good order is charged once, poison ends in the dead-letter queue, by class, and is
+// charged once when it is mended, though its replay is killed; a second run charges nobody.
+func TestEachOrderIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	o := quick(t, 1)
+	d, r, out := demonstrate(t, o)
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 196, r.After.Good)
+	require.Equal(t, 4, r.After.Mended)
+	require.Equal(t, 200, r.After.Charges)
+	require.True(t, r.Mending.Killed, "%s", out)
+	require.GreaterOrEqual(t, r.Mending.First+r.Mending.Again, 4, "%s", out)
+	require.Equal(t, 4, r.Mending.Sent, "%s", out)
+	require.Empty(t, r.Left, "%s", out)
+	require.Equal(t, map[string]int{"bad-amount": 1, "unknown-currency": 1, "decode": 1, "panic": 1}, shop.Tallied(slices.Collect(maps.Values(r.Classes))))
+	require.Contains(t, out, "Each good order was charged exactly once")
+	require.NotContains(t, out, "FAILED")
+	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
+	require.Positive(t, d.counts.cutOff.Load(), "no kill hit a handler: %s", out)
+	require.Greater(t, r.Receives, r.Sent)
+	require.Positive(t, r.Beats)
+
+	_, r, out = demonstrate(t, o)
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 200, r.Before.Charges)
+	require.Zero(t, r.NewCharges())
+	require.Zero(t, r.Attempts, "a handler ran for an order that had ended before")
+	require.Contains(t, out, "All 200 orders had been charged before; nobody was charged again.")
+}
+
+// Without the library the same run charges twice: at the least what is slow.
+func TestThePlainLoopChargesTwice(t *testing.T) {
+	t.Parallel()
+	o := quick(t, 1)
+	o.Naive = true
+	d, r, out := demonstrate(t, o)
+	require.False(t, r.After.Holds())
+	twice := 0
+	for _, row := range d.rows {
+		if row.Kind == shop.Slow || row.Kind == shop.Good && row.Times > 1 {
+			twice++
+		}
+	}
+	require.GreaterOrEqual(t, r.After.Doubled, twice, "%s", out)
+	require.Zero(t, r.After.PoisonLost, "%s", out)
+	require.Contains(t, out, "charges too many")
+}
+
+// The exit status says whether the proof held.
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	orders, ledger := filepath.Join(dir, "o.csv"), filepath.Join(dir, "l.db")
+	require.NoError(t, os.WriteFile(orders, []byte(strings.Join(shop.Columns, ",")+"\nA,x,100,EUR,1,2,good\nB,y,-1,EUR,1,1,poison\n"), 0o600))
+	command := func(args ...string) (int, string) {
+		var out bytes.Buffer
+		return command(t.Context(), append([]string{"-orders", orders, "-ledger", ledger, "-crashes", "0", "-workers", "1"}, args...), &out, &out), out.String()
+	}
+	code, out := command()
+	require.Zero(t, code, "%s", out)
+	require.Contains(t, out, "left in the queue                1   nobody knows what the customer has ordered")
+	require.Contains(t, out, "beyond mending                   1")
+	db, err := shop.OpenLedger(ledger)
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), `INSERT INTO charges SELECT * FROM charges`)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	code, out = command()
+	require.Equal(t, 1, code, "%s", out)
+	require.Contains(t, out, "charged more than once           1   FAILED")
+	require.Contains(t, out, "The promise was broken")
+
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-h"}, 0, "-no-onceq"},
+		{[]string{"-workers", "0"}, 2, "1 worker or more"},
+		{[]string{"-seed", "x"}, 2, "invalid value"},
+		{[]string{"-orders", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
+		{[]string{"-ledger", orders}, 1, "making the ledger " + orders},
+	} {
+		code, out := command(c.args...)
+		require.Equal(t, c.code, code, "%v: %s", c.args, out)
+		require.Contains(t, out, c.want)
+	}
+}
+
+// No process stays when the demo ends before its time: at ctrl-C, and when it is killed itself.
+func TestNobodyIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*os.Process) error{
+		"interrupt": func(p *os.Process) error { return p.Signal(os.Interrupt) },
+		"kill -9":   (*os.Process).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if runtime.GOOS == "windows" && name == "interrupt" {
+				t.Skip("no process can send ctrl-C to one alone")
+			}
+			o := quick(t, 1)
+			exe, err := os.Executable()
+			require.NoError(t, err)
+			cmd := exec.CommandContext(t.Context(), exe, "-ledger", o.Ledger, "-crashes", "0")
+			cmd.Env = append(os.Environ(), "ONCEQ_FLEET=1")
+			stderr, err := cmd.StderrPipe() // the workers have it, too: it ends with the last of them
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			charged(t, o.Ledger)
+			require.NoError(t, end(cmd.Process))
+			all := make(chan string, 1)
+			go func() {
+				text, _ := io.ReadAll(stderr)
+				all <- string(text)
+			}()
+			select {
+			case text := <-all:
+				require.Error(t, cmd.Wait())
+				if name == "interrupt" {
+					require.Equal(t, 1, cmd.ProcessState.ExitCode())
+					require.Contains(t, text, "fleet: stopped. Run it again")
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("a process is left")
+			}
+		})
+	}
+}
+
+// charged waits until somebody was charged.
+func charged(t *testing.T, ledger string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+		if _, err := os.Stat(ledger); err != nil {
+			continue
+		}
+		a, err := shop.AuditLedger(t.Context(), ledger, nil, nil)
+		if err == nil && a.Charges > 0 {
+			return
+		}
+	}
+	t.Fatal("nobody was charged within a minute")
+}

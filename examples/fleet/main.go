@@ -1,0 +1,63 @@
+// Command fleet is onceq's demo: worker processes on SQS and one SQLite file charge 2,000 orders, are killed with kill -9 at
+// random moments and started again, and the ledger is asked whether each order was charged once.
+//
+// Some orders are poison and become dead letters. These are mended and replayed, and the replay is killed, too.
+//
+//	go run ./examples/fleet              the library keeps its promise
+//	go run ./examples/fleet              again: no new charge
+//	go run ./examples/fleet -no-onceq    the same without the library
+//
+// worker.go and replay.go hold what a user of the library writes, naive.go what many write without it. fleet.go, seat.go and
+// server.go are the demo's own machinery: an SQS server in this process, and workers that are this program once more.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/onceq/onceq/examples/internal/shop"
+)
+
+func main() {
+	if len(os.Args) == 3 && roles[os.Args[1]] != nil {
+		if err := play(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintf(os.Stderr, "fleet: %s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// command runs the demo and answers its exit status: 1 when the proof fails or the demo cannot run, 2 for wrong flags.
+func command(ctx context.Context, args []string, out, errs io.Writer) int {
+	o := shop.Settings{
+		Visibility: 2 * time.Second, Bank: shop.Bank{Usual: 60 * time.Millisecond, Slow: 4 * time.Second},
+		Restart: 500 * time.Millisecond,
+	}
+	if code, ok := o.Parse("fleet", "", args, errs, nil); !ok {
+		return code
+	}
+	_, r, err := run(ctx, &o, shop.NewScreen(out), errs)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(errs, "fleet: stopped. Run it again: what was charged stays charged, the rest follows.")
+		return 1
+	case err != nil:
+		fmt.Fprintln(errs, "fleet:", err)
+		return 1
+	}
+	r.Print(out)
+	if o.Naive || r.After.Holds() {
+		return 0
+	}
+	return 1
+}
