@@ -3,9 +3,13 @@ package localstack
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
@@ -55,4 +59,50 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 		return nil, err
 	}
 	return append([]byte{}, text...), nil
+}
+
+// localStackName begins the version of a LocalStack.
+const localStackName = "LocalStack "
+
+// localStackVersion tells which LocalStack answers at the address, and whether it serves the service; empty where what answers
+// is none.
+func localStackVersion(ctx context.Context, url, service string) (string, error) {
+	text, err := ask(ctx, url+"/_localstack/health")
+	if err != nil {
+		return "", err
+	}
+	var health struct {
+		Version  string
+		Services map[string]string
+	}
+	if json.Unmarshal(text, &health) != nil || health.Version == "" {
+		return "", nil
+	}
+	if state := health.Services[service]; state != "running" && state != "available" {
+		return "", fmt.Errorf("LocalStack %s says that its %s is %q", health.Version, service, state)
+	}
+	return localStackName + health.Version, nil
+}
+
+const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+// newName returns a name that nothing has yet, of at most limit letters. It tells the test and ends in base and suffix. It is
+// not ok where base is empty, is longer with suffix than longest, or has a letter that is none of those.
+func newName(test, base, suffix string, longest, limit int, letters string) (name string, ok bool) {
+	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
+	if base == "" || len(base)+len(suffix) > longest || strings.IndexFunc(base, foreign) >= 0 {
+		return "", false
+	}
+	word := strings.Map(func(r rune) rune {
+		if foreign(r) {
+			return '-'
+		}
+		return r
+	}, test)
+	name = "onceq-" + strings.ToLower(rand.Text())[:10] + "-"
+	base += suffix
+	if room := limit - len(name) - len(base) - 1; room > 0 {
+		name += word[:min(len(word), room)] + "-"
+	}
+	return name + base, true
 }

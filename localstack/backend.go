@@ -39,7 +39,7 @@ type way struct {
 }
 
 // backends are the back ends, by name.
-var backends = map[string]*backend{"postgres": &postgres, "sqs": &sqsBackend}
+var backends = map[string]*backend{"postgres": &postgres, "sqs": &sqsBackend, "dynamodb": &dynamoDBBackend}
 
 // How long a back end may take.
 const (
@@ -52,6 +52,7 @@ const (
 type site struct {
 	dir     string // its own, removed afterwards
 	variant string // what is special about the instance, in the back end's own words
+	version string // what has been started, where it does not tell itself
 	closers []func()
 }
 
@@ -72,6 +73,7 @@ func (b *backend) start(ctx context.Context, s *site, ways []way) rundir.Endpoin
 		var version string
 		if err == nil {
 			version, err = b.version(ctx, url, s.variant)
+			version = strings.TrimSuffix(version+" "+s.version, " ")
 		}
 		if err == nil {
 			e := rundir.Endpoint{URL: url, Version: version, How: w.how}
@@ -81,6 +83,7 @@ func (b *backend) start(ctx context.Context, s *site, ways []way) rundir.Endpoin
 			return e
 		}
 		s.close()
+		s.version = ""
 		why = append(why, w.how+": "+oneLine(err))
 	}
 	return rundir.Endpoint{Err: strings.Join(why, "; ")}

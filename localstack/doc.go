@@ -7,6 +7,9 @@
 //		s := localstack.SQS(t) // a server that all tests share
 //		orders, err := awssqs.New(s.Client(t), s.Queue(t, "orders", nil), nil) // a queue of this test's own
 //		…
+//		d := localstack.DynamoDB(t) // a server that all tests share
+//		records, table := d.Client(t), d.TableName(t, "records") // a table of this test's own, once it makes one
+//		…
 //	}
 //
 // A back end is looked for in an order, and the first that works is taken. PostgreSQL:
@@ -34,8 +37,22 @@
 //     removed when no test runs.
 //  4. sqsfake, which is stricter than those, but no second opinion: the line at the end of the run says "sqsfake (embedded)".
 //
+// DynamoDB:
+//
+//  1. An endpoint in the environment: ONCEQ_DYNAMODB_URL, http://host:port of DynamoDB Local, LocalStack or any other, AWS's own
+//     included, with the settings that SQS's takes. One that does not work fails the tests.
+//  2. Docker: the image that ONCEQ_DYNAMODB_IMAGE names, a DynamoDB Local or a LocalStack, else amazon/dynamodb-local:3.1.0, which
+//     is pulled where it is not here.
+//  3. AWS's DynamoDB Local 3.1.0 as a process of this machine, in memory, on the loopback address (its own main class listens on
+//     all), with its telemetry off. Java is what ONCEQ_JAVA names, else JAVA_HOME's, PATH's or an installed one, 17 or later. The
+//     first time, Maven (ONCEQ_MAVEN, else mvn in PATH) fetches the jars of a project file from where its settings say, and they
+//     are checked against a list of sums, in a minute: 44 MB in the folder onceq of the user's cache, which may be removed
+//     when no test runs.
+//
+// There is no stand-in for it: an evaluator of expressions of ours would only confirm our own reading.
+//
 // All start within six minutes or are given up. Where none works, the test is skipped with all the reasons. Where the variable
-// ONCEQ_BACKENDS is "all", or names the back end (names have commas between them: "postgres,sqs"), it fails, and sqsfake does not do.
+// ONCEQ_BACKENDS is "all", or names the back end (names have commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do.
 //
 // # One instance for a run
 //
@@ -47,6 +64,7 @@
 //	backend postgres: none (host process: no initdb and postgres …; Docker: …), 0 of 57 tests
 //	backend sqs: LocalStack 4.14.0 (host process), 57 tests
 //	backend sqs: sqsfake (embedded), 57 tests
+//	backend dynamodb: DynamoDB Local 3.1.0 (host process), 57 tests
 //
 // Without that program each test process has an instance of its own, and go test shows why a test was skipped with -v alone. Its
 // cache does not see what is installed: after that has changed, use -count=1.
@@ -56,7 +74,7 @@
 // What was started ends with the run, also when that is interrupted or killed: a second process of the test binary, in a session
 // of its own, is the server's parent. It sees a pipe close when the run's first process is gone, ends the server or removes the
 // container, and deletes the folder. On a server from the environment the databases of a killed process are dropped by the
-// next one that uses it; its queues stay, under names that begin with onceq-.
+// next one that uses it; its queues and tables stay, under names that begin with onceq-.
 //
 // # Another back end
 //

@@ -36,3 +36,7 @@ func startPostgres(context.Context, *site) (string, error) {
 func startLocalStack(context.Context, *site) (string, error) {
 	return "", errors.ErrUnsupported
 }
+
+func startDynamoDB(context.Context, *site) (string, error) {
+	return "", errors.ErrUnsupported
+}

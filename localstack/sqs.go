@@ -3,8 +3,6 @@ package localstack
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -134,49 +132,27 @@ const fifoSuffix = ".fifo"
 // queueName returns a new name that tells whose the queue is.
 func queueName(test, name string) (string, error) {
 	base, fifo := strings.CutSuffix(name, fifoSuffix)
-	if base == "" || len(name) > 60 || strings.IndexFunc(base, notInName) >= 0 {
+	suffix := ""
+	if fifo {
+		suffix = fifoSuffix
+	}
+	full, ok := newName(test, base, suffix, 60, longestQueueName, nameLetters)
+	if !ok {
 		return "", fmt.Errorf("the name of a queue, %q, is not 1 to 60 letters, digits, - and _, with .fifo at the end or without", name)
 	}
-	word := strings.Map(func(r rune) rune {
-		if notInName(r) {
-			return '-'
-		}
-		return r
-	}, test)
-	full := "onceq-" + strings.ToLower(rand.Text())[:10] + "-"
-	if fifo {
-		base += fifoSuffix
-	}
-	if room := longestQueueName - len(full) - len(base) - 1; room > 0 {
-		full += word[:min(len(word), room)] + "-"
-	}
-	return full + base, nil
+	return full, nil
 }
-
-const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-
-func notInName(r rune) bool { return !strings.ContainsRune(nameLetters, r) }
 
 // sqsVersion asks the server at the address what it is, and whether it serves SQS.
 func sqsVersion(ctx context.Context, url, _ string) (string, error) {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 		return "", errors.New("the address is not of the form http://host:port")
 	}
-	text, err := ask(ctx, url+"/_localstack/health")
+	if version, err := localStackVersion(ctx, url, "sqs"); version != "" || err != nil {
+		return version, err
+	}
+	text, err := ask(ctx, url+"/_sqsfake/health")
 	if err != nil {
-		return "", err
-	}
-	var health struct {
-		Version  string
-		Services map[string]string
-	}
-	if json.Unmarshal(text, &health) == nil && health.Version != "" {
-		if state := health.Services["sqs"]; state != "running" && state != "available" {
-			return "", fmt.Errorf("LocalStack %s says that its sqs is %q", health.Version, state)
-		}
-		return "LocalStack " + health.Version, nil
-	}
-	if text, err = ask(ctx, url+"/_sqsfake/health"); err != nil {
 		return "", err
 	}
 	if text != nil {

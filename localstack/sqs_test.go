@@ -75,7 +75,7 @@ func TestAskSQS(t *testing.T) {
 	os.Stdout.WriteString("asked " + s.URL + " " + s.Version + "\n")
 }
 
-var askedSQS = regexp.MustCompile(`(?m)^asked (\S+) (.*)`)
+var askedServer = regexp.MustCompile(`(?m)^asked (\S+) (.*)`)
 
 // ownSQS is a command that runs TestAskSQS once.
 func ownSQS(t *testing.T) []string {
@@ -105,7 +105,7 @@ func TestEmbedded(t *testing.T) {
 			if code != c.code || !strings.Contains(text, c.says) || !strings.Contains(text, c.line) {
 				t.Errorf("exit code %d, want %d with %q and %q:\n%s", code, c.code, c.says, c.line, text)
 			}
-			urls := askedSQS.FindAllStringSubmatch(text, -1)
+			urls := askedServer.FindAllStringSubmatch(text, -1)
 			if c.code == 0 && (len(urls) != 2 || urls[0][1] != urls[1][1]) {
 				t.Errorf("two processes did not share one server:\n%s", text)
 			}
@@ -158,20 +158,7 @@ func TestLocalStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		n, ok := a.(*net.IPNet)
-		if !ok || n.IP.IsLoopback() || n.IP.To4() == nil {
-			continue
-		}
-		if c, err := net.Dial("tcp", net.JoinHostPort(n.IP.String(), u.Port())); err == nil {
-			c.Close()
-			t.Errorf("it answers at %s, where others may come", n.IP)
-		}
-	}
+	onLoopbackOnly(t, u)
 	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -193,13 +180,13 @@ func TestHoldSQS(t *testing.T) {
 	<-t.Context().Done()
 }
 
-// askedURL waits for what TestHoldSQS says.
+// askedURL waits for what TestHoldSQS or TestAskDynamoDB says.
 func (p *proc) askedURL(t *testing.T) string {
 	t.Helper()
 	for {
 		line, err := p.out.ReadString('\n')
 		p.text.WriteString(line)
-		if m := askedSQS.FindStringSubmatch(line); m != nil {
+		if m := askedServer.FindStringSubmatch(line); m != nil {
 			return m[1]
 		}
 		if err != nil {

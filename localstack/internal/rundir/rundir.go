@@ -25,7 +25,7 @@ const (
 )
 
 // Names are the back ends that exist, in the order in which a run reports them.
-var Names = []string{"postgres", "sqs"}
+var Names = []string{"postgres", "sqs", "dynamodb"}
 
 // Required tells whether a back end must be there, by the value of RequireEnv.
 func Required(value, name string) (bool, error) {
