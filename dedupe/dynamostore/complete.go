@@ -66,7 +66,7 @@ func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease
 // completion is the settlement to done as a part of a transaction. It does not know a job that is done already: another
 // transaction's effects would be there beside the first one's.
 func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
-	w := s.write()
+	w := s.write("complete")
 	w.end(dedupe.Done, s.now(), max(0, job.Retain()))
 	w.done(result, tight)
 	if commit != "" {

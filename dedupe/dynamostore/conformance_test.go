@@ -86,9 +86,9 @@ func beginCommit(t testing.TB, s *Store, ledger string) dedupetest.Tx {
 			return nil
 		},
 		Complete: func(ctx context.Context, job dedupe.Owned, result []byte) error {
-			job.Join()
 			owner, with = job, result
-			return ctx.Err()
+			_, err := s.CompleteItems(job, result) // Commit joins as well, but later
+			return errors.Join(err, ctx.Err())
 		},
 		Commit:   func() error { return s.Commit(t.Context(), owner, with, items...) },
 		Rollback: func() error { return nil },

@@ -123,7 +123,7 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 
 // scan asks for the keys of what q selects, and leaves to DynamoDB what it can tell: that saves the way, not the cost.
 func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
-	w := s.write()
+	w := s.write("list")
 	filter := func(expr string) { w.conditions = append(w.conditions, expr) }
 	w.given(forgotten, text(forgotten))
 	filter(w.name(attrStatus) + " <> :" + forgotten)

@@ -36,7 +36,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
 	for _, longer := range []bool{false, true} {
 		sent, now := time.Now(), s.now()
-		w := s.write()
+		w := s.write("renew")
 		w.set(attrUpdated, moment(now))
 		w.add(attrVersion, 1)
 		if n.Started {
@@ -46,6 +46,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			w.set(attrState, blob(n.State))
 		}
 		if longer {
+			w.kind = "renew a longer lease"
 			w.own(n.Token, &stillClaimed)
 		} else {
 			w.set(attrLease, moment(now.Add(n.TTL+margin)))

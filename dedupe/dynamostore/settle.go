@@ -74,7 +74,7 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 // probe tells what is stored under the token, by a write that changes nothing but the version: a read may see the state from
 // before a transaction that is being committed, and a write does not.
 func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
-	w := s.write()
+	w := s.write("probe")
 	w.add(attrVersion, 1)
 	w.own(t.Token)
 	it, no, err := w.update(ctx, t.Key, true, types.ReturnValueAllNew)
@@ -94,7 +94,7 @@ func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status,
 // settlement is the write of the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
 // caller has a late word. tight leaves out what can be spared.
 func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
-	w := s.write()
+	w := s.write("settle")
 	w.end(t.To, now, t.Retain)
 	if t.To == dedupe.Done {
 		w.done(t.Result, tight)
@@ -102,6 +102,7 @@ func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *wri
 		w.failed(t, tight)
 	}
 	if t.To == dedupe.Parked {
+		w.kind = "park"
 		w.own(t.Token, &stillClaimed)
 	} else {
 		w.own(t.Token, &notSettled)

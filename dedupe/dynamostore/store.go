@@ -35,8 +35,8 @@ type Store struct {
 	ttl    string
 	clock  clock
 	closed atomic.Bool
-	// without is a clause that tests leave out of its condition; see clause.
-	without *clause
+	// leaveOut lets tests take one clause out of one kind of write; see clause.
+	leaveOut func(kind string, c *clause) bool
 }
 
 var _ dedupe.Store = (*Store)(nil)

@@ -38,20 +38,18 @@ var (
 	notLonger    = clause{"no longer lease", "#lease_until <= :lease_until", []string{attrLease}}
 )
 
-// clauses are all of them.
-var clauses = []*clause{&isAbsent, &sameFence, &sameVersion, &ownToken, &stillClaimed, &notSettled, &notLonger}
-
 // write gathers the expressions of one conditional write.
 type write struct {
 	s           *Store
+	kind        string // for tests
 	sets, drops []string
 	conditions  []string
 	names       map[string]string
 	values      item
 }
 
-func (s *Store) write() *write {
-	return &write{s: s, names: make(map[string]string, 16), values: make(item, 16)}
+func (s *Store) write(kind string) *write {
+	return &write{s: s, kind: kind, names: make(map[string]string, 16), values: make(item, 16)}
 }
 
 // name is attr within an expression: many of the attributes are reserved words.
@@ -113,7 +111,7 @@ func (w *write) when(cs ...*clause) {
 			w.name(a)
 		}
 		expr := c.expr
-		if c == w.s.without {
+		if w.s.leaveOut != nil && w.s.leaveOut(w.kind, c) {
 			// DynamoDB refuses names and values that no expression uses, so it stays, and says nothing.
 			expr = "(" + expr + " OR attribute_exists(#key) OR attribute_not_exists(#key))"
 			w.name(attrKey)
@@ -193,10 +191,11 @@ func (w *write) put(ctx context.Context, it item) (*refusal, error) {
 
 // swap puts it in place of what was read; was nil: of nothing.
 func (s *Store) swap(ctx context.Context, was *stored, it item) (*refusal, error) {
-	w := s.write()
+	w := s.write("insert")
 	if was == nil {
 		w.when(&isAbsent)
 	} else {
+		w.kind = "swap"
 		w.given("was_fence", number(was.fence))
 		w.given("was_version", number(was.version))
 		w.when(&sameFence, &sameVersion)

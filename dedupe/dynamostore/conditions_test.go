@@ -1,0 +1,270 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// before makes do run before the n-th write of s, from 1: what a rival does meanwhile.
+func before(tb testing.TB, s *Store, n int, do func()) *Store {
+	tb.Helper()
+	var mu sync.Mutex
+	writes := 0
+	hook := func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("before",
+			func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+				if op := awsmiddleware.GetOperationName(ctx); op == "PutItem" || op == "UpdateItem" {
+					mu.Lock()
+					writes++
+					now := writes == n
+					mu.Unlock()
+					if now {
+						do()
+					}
+				}
+				return next.HandleInitialize(ctx, in)
+			}), middleware.After)
+	}
+	o, err := New(openClient(tb, func(o *dynamodb.Options) { o.APIOptions = append(o.APIOptions, hook) }), s.table, &Options{TTLAttribute: s.ttl})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	o.leaveOut = s.leaveOut
+	return o
+}
+
+// A guarded case fails when one of the conditions that it is about is left out. s is the store whose conditions are
+// looked at, and other a sound one.
+type guarded struct {
+	name string
+	run  func(tb testing.TB, s, other *Store) error
+}
+
+var guardedCases = []guarded{
+	{"a claim does not write over another", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("live"))
+		return expectHeld(tb, s, request("live"), l)
+	}},
+	{"a takeover does not write over a renewal", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("renewed"))
+		age(tb, other, l.Key, time.Hour)
+		s = before(tb, s, 2, func() {
+			if err := renewOne(tb, other, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour}); err != nil {
+				tb.Error(err)
+			}
+		})
+		return expectHeld(tb, s, request("renewed"), l)
+	}},
+	{"a takeover does not write over a record that was deleted and made anew", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("deleted"))
+		age(tb, other, l.Key, time.Hour)
+		s = before(tb, s, 2, func() {
+			deleteRaw(tb, other, l.Key)
+			l = claimOne(tb, other, request("deleted"))
+		})
+		q := request("deleted")
+		c := claimAll(tb, s, q)[0]
+		if r := get(tb, other, q.Key); c.Outcome != dedupe.InProgress || r.Token != l.Token {
+			return fmt.Errorf("answered %v; the record is %+v", c.Outcome, r)
+		}
+		return nil
+	}},
+	{"Forget leaves what was claimed anew", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("forgotten"))
+		settleOne(tb, other, l, dedupe.Released)
+		var again dedupe.Lease
+		s = before(tb, s, 1, func() { again = claimOne(tb, other, request("forgotten")) })
+		errs, err := s.Forget(tb.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
+		if err != nil || !errors.Is(errs[0], dedupe.ErrLeaseLost) {
+			return fmt.Errorf("answered %v, %v", errs, err)
+		}
+		if r := get(tb, other, l.Key); r.Token != again.Token {
+			return fmt.Errorf("the record is %+v", r)
+		}
+		return nil
+	}},
+	{"a stale token renews nothing", func(tb testing.TB, s, other *Store) error {
+		old, now := overtaken(tb, other, "renew")
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen")})
+		return unchanged(tb, other, now, dedupe.Claimed, err)
+	}},
+	{"a claim that has ended is not renewed", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("ended"))
+		age(tb, other, l.Key, time.Hour)
+		settleOne(tb, other, l, dedupe.Parked)
+		// A parked record has no lease, which a renewal would have to be longer than, so it gets one here.
+		it := rawItem(tb, other, l.Key)
+		it[attrLease] = number(1)
+		putRaw(tb, other, it)
+		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, State: []byte("stolen")})
+		return unchanged(tb, other, l, dedupe.Parked, err)
+	}},
+	{"a renewal shortens no lease", func(tb testing.TB, s, other *Store) error {
+		q := request("shortened")
+		q.TTL = 5 * time.Hour
+		l := claimOne(tb, other, q)
+		was := get(tb, other, l.Key).LeaseUntil
+		if err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute}); err != nil {
+			return err
+		}
+		if is := get(tb, other, l.Key).LeaseUntil; !is.Equal(was) {
+			return fmt.Errorf("the lease ended at %v and ends at %v", was, is)
+		}
+		return nil
+	}},
+	{"a renewal of a longer lease does not touch another's", func(tb testing.TB, s, other *Store) error {
+		q := request("longer, overtaken")
+		q.TTL = 5 * time.Hour
+		old := claimOne(tb, other, q)
+		var now dedupe.Lease
+		s = before(tb, s, 2, func() {
+			age(tb, other, old.Key, 9*time.Hour)
+			now = claimOne(tb, other, request(q.Key.Key))
+		})
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: time.Minute, State: []byte("stolen")})
+		return unchanged(tb, other, now, dedupe.Claimed, err)
+	}},
+	{"a renewal of a longer lease does not touch what has ended", func(tb testing.TB, s, other *Store) error {
+		q := request("longer, ended")
+		q.TTL = 5 * time.Hour
+		l := claimOne(tb, other, q)
+		s = before(tb, s, 2, func() { settleOne(tb, other, l, dedupe.Done) })
+		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: []byte("stolen")})
+		return unchanged(tb, other, l, dedupe.Done, err)
+	}},
+	{"a stale token settles nothing", func(tb testing.TB, s, other *Store) error {
+		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
+			old, now := overtaken(tb, other, to.String())
+			_, err := settle(tb, s, dedupe.Settlement{Key: old.Key, Token: old.Token, To: to, Result: []byte("stolen")})
+			if err := unchanged(tb, other, now, dedupe.Claimed, err); err != nil {
+				return fmt.Errorf("to %v: %w", to, err)
+			}
+		}
+		return nil
+	}},
+	{"what is settled is not settled again", func(tb testing.TB, s, other *Store) error {
+		for _, to := range []dedupe.Status{dedupe.Failed, dedupe.Parked} {
+			l := claimOne(tb, other, request("again-"+to.String()))
+			settleOne(tb, other, l, dedupe.Done)
+			st, err := settle(tb, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: to})
+			if r := get(tb, other, l.Key); err != nil || st != dedupe.Done || r.Status != dedupe.Done {
+				return fmt.Errorf("to %v: answered %v, %v; the record is %+v", to, st, err, r)
+			}
+		}
+		return nil
+	}},
+	{"a joined settlement makes no record", func(tb testing.TB, s, other *Store) error {
+		q := request("joined")
+		as, err := s.Settle(tb.Context(), []dedupe.Settlement{{Key: q.Key, Token: q.Token, To: dedupe.Done, Joined: true}})
+		if it := rawItem(tb, other, q.Key); err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) || len(it) > 0 {
+			return fmt.Errorf("answered %v, %v; the item is %v", as, err, it)
+		}
+		return nil
+	}},
+	{"a stale token completes nothing", func(tb testing.TB, s, other *Store) error {
+		old, now := overtaken(tb, other, "commit")
+		err := s.Commit(tb.Context(), &job{lease: old}, "stolen")
+		return unchanged(tb, other, now, dedupe.Claimed, err)
+	}},
+	{"what is settled is not completed", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("completed"))
+		settleOne(tb, other, l, dedupe.Failed)
+		err := s.Commit(tb.Context(), &job{lease: l}, "stolen")
+		return unchanged(tb, other, l, dedupe.Failed, err)
+	}},
+}
+
+// overtaken is a claim whose key another one has taken.
+func overtaken(tb testing.TB, s *Store, key string) (old, now dedupe.Lease) {
+	tb.Helper()
+	old = claimOne(tb, s, request("overtaken-"+key))
+	age(tb, s, old.Key, time.Hour)
+	return old, claimOne(tb, s, request("overtaken-"+key))
+}
+
+// expectHeld claims what l holds.
+func expectHeld(tb testing.TB, s *Store, q dedupe.ClaimRequest, l dedupe.Lease) error {
+	tb.Helper()
+	c := claimAll(tb, s, q)[0]
+	if r := get(tb, s, q.Key); c.Outcome != dedupe.InProgress || r.Token != l.Token || r.Fence != l.Fence {
+		return fmt.Errorf("answered %v; the record is %+v", c.Outcome, r)
+	}
+	return nil
+}
+
+// unchanged tells whether err is ErrLeaseLost and l's record as it was.
+func unchanged(tb testing.TB, s *Store, l dedupe.Lease, want dedupe.Status, err error) error {
+	tb.Helper()
+	if l.Fence == 0 {
+		return fmt.Errorf("answered %v before the rival came", err)
+	}
+	r := get(tb, s, l.Key)
+	if !errors.Is(err, dedupe.ErrLeaseLost) || r.Token != l.Token || r.Status != want || string(r.State) == "stolen" || string(r.Result) == "stolen" || string(r.Result) == `"stolen"` {
+		return fmt.Errorf("answered %v; the record is %+v", err, r)
+	}
+	return nil
+}
+
+// TestConditions: each case holds, and each condition of each write is needed by one of them: without it the case fails.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	type place struct{ kind, clause string }
+	seen := make(map[place]bool)
+	noting := func(kind string, c *clause) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[place{kind, c.name}] = true
+		return false
+	}
+	// What each case fails without.
+	try := func(leaveOut func(string, *clause) bool) (failed []string) {
+		other := openStore(t)
+		s := second(t, other)
+		s.leaveOut = leaveOut
+		for _, c := range guardedCases {
+			if err := c.run(t, s, other); err != nil {
+				failed = append(failed, fmt.Sprintf("%s: %v", c.name, err))
+			}
+		}
+		return failed
+	}
+	if failed := try(noting); len(failed) > 0 {
+		t.Fatalf("with all conditions: %q", failed)
+	}
+	want := []place{
+		{"insert", isAbsent.name}, {"swap", sameFence.name}, {"swap", sameVersion.name},
+		{"renew", ownToken.name}, {"renew", stillClaimed.name}, {"renew", notLonger.name},
+		{"renew a longer lease", ownToken.name}, {"renew a longer lease", stillClaimed.name},
+		{"settle", ownToken.name}, {"settle", notSettled.name}, {"park", ownToken.name}, {"park", stillClaimed.name},
+		{"probe", ownToken.name}, {"complete", ownToken.name}, {"complete", notSettled.name},
+	}
+	for _, p := range want {
+		if !seen[p] {
+			t.Errorf("no write %q had the condition %q", p.kind, p.clause)
+		}
+	}
+	for p := range seen {
+		if !slices.Contains(want, p) {
+			t.Errorf("the write %q has a condition that this test does not know: %q", p.kind, p.clause)
+		}
+		failed := try(func(kind string, c *clause) bool { return kind == p.kind && c.name == p.clause })
+		if len(failed) == 0 {
+			t.Errorf("the write %q without its condition %q fails no case", p.kind, p.clause)
+		}
+		for _, f := range failed {
+			t.Logf("%s without %q: %s", p.kind, p.clause, f)
+		}
+	}
+}
