@@ -44,6 +44,11 @@ func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	})
 }
 
+// mayPass tells whether the SDK would repeat what had this error.
+func mayPass(err error) bool {
+	return retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err).Bool()
+}
+
 // widened is a copy that keeps as many connections open as there are writes at once. What the user has built otherwise
 // is shared.
 func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
@@ -86,11 +91,17 @@ func boundTries(stack *middleware.Stack) error {
 			try, cancel := context.WithTimeout(ctx, d)
 			defer cancel()
 			out, meta, err := next.HandleFinalize(try, in)
-			if err != nil && try.Err() != nil && ctx.Err() == nil && !errors.As(err, new(*smithyhttp.ResponseError)) {
+			if err != nil && try.Err() != nil && ctx.Err() == nil && !answeredBy(err) {
 				err = &tryError{after: d, cause: err}
 			}
 			return out, meta, err
 		}), (*retry.Attempt)(nil).ID(), middleware.After)
+}
+
+// answeredBy tells whether err is the service's word. The SDK also gives a response, without a status, where there was none.
+func answeredBy(err error) bool {
+	var re *smithyhttp.ResponseError
+	return errors.As(err, &re) && re.HTTPStatusCode() != 0
 }
 
 // tryError is a try that was given up. It hides that its own context has ended, for the call's has not.

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	pauses "github.com/onceq/onceq/internal/retry"
 )
 
 // clock is the service's time: the host's, corrected by what the Date headers of answers say. They are in whole seconds, so
@@ -79,20 +80,28 @@ func (c *clock) assume() {
 // learnTime asks for the time where it is not known: at a process's first call, and after its host was suspended or its clock
 // was set. Every other answer keeps it up to date by the way. The record under k is read only for its Date.
 func (s *Store) learnTime(ctx context.Context, k dedupe.Key) error {
-	if _, known := s.clock.now(); known {
-		return nil
-	}
-	_, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+	in := &dynamodb.GetItemInput{
 		TableName: &s.table, Key: keyOf(k), ProjectionExpression: aws.String("#key"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
-	})
-	if _, known := s.clock.now(); known {
-		return nil // a refusal has a Date, too, and the call itself will tell it better
 	}
-	if err != nil {
-		return s.explain(ctx, "asking for the time", err)
+	var last error
+	for n := 0; ; n++ {
+		// A refusal has a Date, too, and the call itself will tell it better.
+		if _, known := s.clock.now(); known {
+			return nil
+		}
+		if n > 0 && !pauses.Rest(ctx, pauses.Pause(n)) {
+			return s.explain(ctx, "asking for the time", last)
+		}
+		_, err := s.client.GetItem(ctx, in, func(o *dynamodb.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 })
+		switch _, known := s.clock.now(); {
+		case known:
+		case err == nil:
+			s.clock.assume() // the answers have no Date
+		case n+1 == maxTries, !mayPass(err):
+			return s.explain(ctx, "asking for the time", err)
+		}
+		last = err
 	}
-	s.clock.assume()
-	return nil
 }
 
 // now is the time for a call that has begun.

@@ -244,11 +244,21 @@ func TestConditions(t *testing.T) {
 		t.Fatalf("with all conditions: %q", failed)
 	}
 	want := []place{
-		{"insert", isAbsent.name}, {"swap", sameFence.name}, {"swap", sameVersion.name},
-		{"renew", ownToken.name}, {"renew", stillClaimed.name}, {"renew", notLonger.name},
-		{"renew a longer lease", ownToken.name}, {"renew a longer lease", stillClaimed.name},
-		{"settle", ownToken.name}, {"settle", notSettled.name}, {"park", ownToken.name}, {"park", stillClaimed.name},
-		{"probe", ownToken.name}, {"complete", ownToken.name}, {"complete", notSettled.name},
+		{"insert", isAbsent.name},
+		{"swap", sameFence.name},
+		{"swap", sameVersion.name},
+		{"renew", ownToken.name},
+		{"renew", stillClaimed.name},
+		{"renew", notLonger.name},
+		{"renew a longer lease", ownToken.name},
+		{"renew a longer lease", stillClaimed.name},
+		{"settle", ownToken.name},
+		{"settle", notSettled.name},
+		{"park", ownToken.name},
+		{"park", stillClaimed.name},
+		{"probe", ownToken.name},
+		{"complete", ownToken.name},
+		{"complete", notSettled.name},
 	}
 	for _, p := range want {
 		if !seen[p] {

@@ -1,0 +1,193 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TestClock: from Dates in whole seconds, on ways of up to 300 ms, the clock comes within half a second at once, and within some ten
+// milliseconds in time, however wrong the host's clock is.
+func TestClock(t *testing.T) {
+	for _, off := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 20 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := clock{wall: func() time.Time { return time.Now().Add(off) }}
+			if _, known := c.now(); known {
+				t.Error("a new clock knows the time")
+			}
+			for n := range 200 {
+				sent := c.host()
+				<-time.After(rand.N(150 * time.Millisecond))
+				date := time.Now().Truncate(time.Second)
+				<-time.After(rand.N(150 * time.Millisecond))
+				c.observe(date, sent, c.host())
+				most := 700 * time.Millisecond
+				if n == 199 {
+					most = 60 * time.Millisecond
+				}
+				if now, known := c.now(); !known || now.Sub(time.Now()).Abs() > most {
+					t.Fatalf("%v off, after %d answers the clock is wrong by %v", off, n+1, now.Sub(time.Now()))
+				}
+			}
+		})
+	}
+}
+
+// TestClockSteps: the host's clock is set, or the host sleeps, so that its monotonic clock stands still. Then nothing is known until
+// the next answer.
+func TestClockSteps(t *testing.T) {
+	for name, step := range map[string]time.Duration{"set back": -10 * time.Minute, "set ahead, or slept": 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			off := time.Duration(0)
+			c := clock{wall: func() time.Time { return time.Now().Add(off) }}
+			observe := func() {
+				c.observe(time.Now().Truncate(time.Second), c.host(), c.host())
+			}
+			observe()
+			<-time.After(time.Hour)
+			if _, known := c.now(); !known {
+				t.Errorf("%s: after an hour the time is forgotten", name)
+			}
+			off = step
+			if _, known := c.now(); known {
+				t.Errorf("%s: not seen", name)
+			}
+			observe()
+			if now, known := c.now(); !known || now.Sub(time.Now()).Abs() > time.Second {
+				t.Errorf("%s: the clock is wrong by %v afterwards", name, now.Sub(time.Now()))
+			}
+		})
+	}
+}
+
+// TestClockDrifts: the host's clock runs slowly away from the service's, which contradicts what was learnt before.
+func TestClockDrifts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c := clock{wall: func() time.Time { return time.Now().Add(time.Since(began) / 2000) }} // 500 ppm
+		for range 24 * 60 {
+			<-time.After(time.Minute)
+			c.observe(time.Now().Truncate(time.Second), c.host(), c.host())
+			if now, known := c.now(); !known || now.Sub(time.Now()).Abs() > 1100*time.Millisecond {
+				t.Fatalf("after %v the clock is wrong by %v", time.Since(began), now.Sub(time.Now()))
+			}
+		}
+	})
+}
+
+// TestFirstCall: a process asks for the time once, before anything that depends on it, and again when its clock was set. The
+// answers that come by the way keep it up to date.
+func TestFirstCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+		st.ahead = 10 * time.Minute
+		off := time.Duration(0)
+		s.clock.wall = func() time.Time { return time.Now().Add(off) }
+		claim := func() {
+			t.Helper()
+			q := request("k")
+			claimAll(t, s, q)
+			puts := st.of("PutItem")
+			last := puts[len(puts)-1].in["Item"].(object)
+			us, err := strconv.ParseInt(last["lease_until"].(object)["N"].(string), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := time.Now().Add(10*time.Minute + q.TTL + margin)
+			if d := time.UnixMicro(us).Sub(want); d.Abs() > time.Second {
+				t.Errorf("the lease ends %v beside the service's time", d)
+			}
+		}
+		claim()
+		if st.calls[0].op != "GetItem" || len(st.of("GetItem")) != 1 {
+			t.Errorf("the calls are %v", st.calls)
+		}
+		for range 10 {
+			claim()
+		}
+		if n := len(st.of("GetItem")); n != 1 {
+			t.Errorf("the time was asked for %d times", n)
+		}
+		off = -10 * time.Minute
+		claim()
+		if n := len(st.of("GetItem")); n != 2 {
+			t.Errorf("after the host's clock was set, the time was asked for %d times in all, want 2", n)
+		}
+	})
+}
+
+// TestNoDate: without a Date the host's clock counts; with no answer nothing is written.
+func TestNoDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+		st.undated = true
+		claimAll(t, s, request("k"))
+		claimAll(t, s, request("l"))
+		if len(st.of("GetItem")) != 1 {
+			t.Errorf("the calls are %v", st.calls)
+		}
+		s, st = stubbed(t, func(stubCall) stubAnswer { return stubAnswer{lost: errReset} })
+		if _, err := s.Claim(within(t, 5*time.Second), []dedupe.ClaimRequest{request("k")}); !errors.Is(err, context.DeadlineExceeded) || len(st.of("PutItem")) > 0 {
+			t.Errorf("without the time: %v, %d writes", err, len(st.of("PutItem")))
+		}
+	})
+}
+
+// TestWrongClocks: one worker's clock is ten minutes ahead, the other's ten minutes behind. A live lease is left alone, a dead
+// one is taken, both at the right time, and the stale token changes nothing.
+func TestWrongClocks(t *testing.T) {
+	t.Parallel()
+	ahead := openStore(t)
+	behind := second(t, ahead)
+	ahead.clock.wall = func() time.Time { return time.Now().Add(10 * time.Minute) }
+	behind.clock.wall = func() time.Time { return time.Now().Add(-10 * time.Minute) }
+	for name, w := range map[string][2]*Store{"the owner is ahead": {ahead, behind}, "the owner is behind": {behind, ahead}} {
+		owner, rival := w[0], w[1]
+		q := request(name)
+		old := claimOne(t, owner, q)
+		if d := time.Until(old.Deadline); d > q.TTL || d < q.TTL-10*time.Second {
+			t.Errorf("%s: its own deadline is in %v, by its own clock", name, d)
+		}
+		c := claimAll(t, rival, request(name))[0]
+		if c.Outcome != dedupe.InProgress || (c.Left-q.TTL-margin).Abs() > 10*time.Second || c.Age > 10*time.Second {
+			t.Errorf("%s: a live lease of %v was answered %v, left %v, age %v", name, q.TTL, c.Outcome, c.Left, c.Age)
+		}
+		if err := renewOne(t, owner, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: 2 * time.Minute}); err != nil {
+			t.Errorf("%s: renewal: %v", name, err)
+		}
+		age(t, owner, q.Key, 100*time.Second)
+		if c := claimAll(t, rival, request(name))[0]; c.Outcome != dedupe.InProgress {
+			t.Errorf("%s: a lease with 20 s left was answered %v", name, c.Outcome)
+		}
+		age(t, owner, q.Key, 40*time.Second)
+		now := claimOne(t, rival, request(name)) // dead for 20 s
+		if now.Fence <= old.Fence {
+			t.Errorf("%s: fence %d after %d", name, now.Fence, old.Fence)
+		}
+		if err := renewOne(t, owner, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour}); !errors.Is(err, dedupe.ErrLeaseLost) {
+			t.Errorf("%s: the stale renewal: %v", name, err)
+		}
+		if _, err := settle(t, owner, dedupe.Settlement{Key: q.Key, Token: q.Token, To: dedupe.Done, Result: []byte("stale")}); !errors.Is(err, dedupe.ErrLeaseLost) {
+			t.Errorf("%s: the stale settlement: %v", name, err)
+		}
+		if c := claimAll(t, owner, request(name))[0]; c.Outcome != dedupe.InProgress {
+			t.Errorf("%s: the new claim is not seen: %v", name, c.Outcome)
+		}
+		settleOne(t, rival, now, dedupe.Done)
+		// After a deletion by TTL the clock is the floor of the fence, on either worker.
+		deleteRaw(t, owner, q.Key)
+		l := claimOne(t, owner, request(name))
+		settleOne(t, owner, l, dedupe.Failed)
+		deleteRaw(t, owner, q.Key)
+		<-time.After(1100 * time.Millisecond) // two clocks may differ by what a Date leaves open
+		if again := claimOne(t, rival, request(name)); again.Fence <= l.Fence {
+			t.Errorf("%s: after a deletion the fence is %d, and was %d", name, again.Fence, l.Fence)
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TestLostClaim: the claim was written and its answer lost. The SDK sends the same again, which finds its own token, and wins
+// at once, the same claim.
+func TestLostClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, answer := range map[string]stubAnswer{"reset": {lost: errReset}, "silence": {silent: true}, "500": failing("InternalServerError", 500)} {
+			var written any
+			s, st := stubbed(t, func(c stubCall) stubAnswer {
+				switch {
+				case c.op != "PutItem":
+					return applied
+				case c.n == 1:
+					written = c.in["Item"]
+					return answer
+				case c.n == 2:
+					return refused(written)
+				}
+				return applied
+			})
+			q := request("k")
+			began := time.Now()
+			cs, err := s.Claim(within(t, 5*time.Second), []dedupe.ClaimRequest{q})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			fence := written.(object)["fence"].(object)["N"].(string)
+			if c := cs[0]; c.Err != nil || c.Outcome != dedupe.Won || !c.Fresh || strconv.FormatUint(c.Lease.Fence, 10) != fence {
+				t.Errorf("%s: answered %+v, want the claim with fence %s", name, c, fence)
+			}
+			if took := time.Since(began); took > 3*time.Second || len(st.of("PutItem")) != 3 {
+				t.Errorf("%s: it took %v and %d writes, want 3", name, took, len(st.of("PutItem")))
+			}
+		}
+	})
+}
+
+// TestRepeats: what goes away by itself is repeated within the call's time, and not beyond it.
+func TestRepeats(t *testing.T) {
+	calls := map[string]func(ctx context.Context, s *Store) error{
+		"Claim": func(ctx context.Context, s *Store) error {
+			cs, err := s.Claim(ctx, []dedupe.ClaimRequest{request("k")})
+			if err != nil {
+				return err
+			}
+			return cs[0].Err
+		},
+		"Renew": func(ctx context.Context, s *Store) error {
+			rs, err := s.Renew(ctx, []dedupe.Renewal{{Key: request("k").Key, Token: newToken(), TTL: time.Minute}})
+			if err != nil {
+				return err
+			}
+			return rs[0].Err
+		},
+		"Settle": func(ctx context.Context, s *Store) error {
+			as, err := s.Settle(ctx, []dedupe.Settlement{{Key: request("k").Key, Token: newToken(), To: dedupe.Done}})
+			if err != nil {
+				return err
+			}
+			return as[0].Err
+		},
+		"Commit": func(ctx context.Context, s *Store) error {
+			return s.Commit(ctx, &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 1}}, nil)
+		},
+	}
+	for name, answer := range map[string]stubAnswer{
+		"throttled":        failing("ThrottlingException", 400),
+		"over its rate":    failing("ProvisionedThroughputExceededException", 400),
+		"over the account": failing("RequestLimitExceeded", 400),
+		"500":              failing("InternalServerError", 500),
+		"503":              failing("ServiceUnavailable", 503),
+		"reset":            {lost: errReset},
+		"silence":          {silent: true},
+	} {
+		for call, do := range calls {
+			synctest.Test(t, func(t *testing.T) {
+				s, st := stubbed(t, func(c stubCall) stubAnswer {
+					if c.op != "GetItem" && c.n <= 2 {
+						return answer
+					}
+					return applied
+				})
+				began := time.Now()
+				if err := do(within(t, 5*time.Second), s); err != nil {
+					t.Errorf("%s, twice %s: %v", call, name, err)
+				}
+				if took := time.Since(began); took > 4*time.Second || len(st.calls) != 4 {
+					t.Errorf("%s, twice %s: %v and %d calls, want 4, the look at the clock among them", call, name, took, len(st.calls))
+				}
+
+				s, st = stubbed(t, func(c stubCall) stubAnswer {
+					if c.op != "GetItem" {
+						return answer
+					}
+					return applied
+				})
+				began = time.Now()
+				err := do(within(t, 5*time.Second), s)
+				if took := time.Since(began); err == nil || took > 5*time.Second || took < 2*time.Second {
+					t.Errorf("%s, for ever %s: %v after %v; want an error before the call's 5 s are over, and not at once", call, name, err, took)
+				}
+				if took := time.Since(began); took == 5*time.Second && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s, for ever %s: %v, want the context's error", call, name, err)
+				}
+				if errors.Is(err, dedupe.ErrBusy) || errors.Is(err, dedupe.ErrLeaseLost) {
+					t.Errorf("%s, for ever %s: %v, which tells the record's state", call, name, err)
+				}
+				if n := len(st.calls); n < 4 || n > 12 {
+					t.Errorf("%s, for ever %s: %d calls", call, name, n)
+				}
+			})
+		}
+	}
+}
+
+// TestRepeatsEnd: a call whose context never ends is answered all the same.
+func TestRepeatsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(stubCall) stubAnswer { return failing("InternalServerError", 500) })
+		began := time.Now()
+		_, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")})
+		if took := time.Since(began); err == nil || took > 2*time.Minute || took < 10*time.Second || len(st.calls) != maxTries+1 { // and the look at the clock
+			t.Errorf("%v after %v and %d calls", err, took, len(st.calls))
+		}
+	})
+}
+
+// TestOneOfABatch: an entry that has no answer does not take those of its neighbours. When none has one, nothing is known.
+func TestOneOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := map[string]bool{"b": true}
+		s, _ := stubbed(t, func(c stubCall) stubAnswer {
+			it, _ := c.in["Item"].(object)
+			if it == nil {
+				it, _ = c.in["Key"].(object)
+			}
+			if k, _ := it["key"].(object)["S"].(string); c.op != "GetItem" && bad[k] {
+				return failing("ThrottlingException", 400)
+			}
+			return applied
+		})
+		qs := []dedupe.ClaimRequest{request("a"), request("b"), request("c")}
+		cs, err := s.Claim(within(t, 5*time.Second), qs)
+		if err != nil || cs[0].Outcome != dedupe.Won || cs[2].Outcome != dedupe.Won || cs[1].Err == nil || cs[1].Outcome != 0 {
+			t.Errorf("Claim: %+v, %v", cs, err)
+		}
+		bad = map[string]bool{"a": true, "b": true, "c": true}
+		if cs, err := s.Claim(within(t, 5*time.Second), qs); err == nil || cs != nil {
+			t.Errorf("Claim: %+v, %v; want an error of the whole call", cs, err)
+		}
+	})
+}
+
+// TestConflicts: a transaction that is being committed holds the item. A plain write waits for milliseconds, then it is
+// busy; a joined settlement waits as long as the call may.
+func TestConflicts(t *testing.T) {
+	conflict := failing("TransactionConflictException", 400)
+	synctest.Test(t, func(t *testing.T) {
+		k := request("k").Key
+		for _, n := range []int{3, 1000} {
+			for name, do := range map[string]func(ctx context.Context, s *Store) error{
+				"Claim": func(ctx context.Context, s *Store) error {
+					cs, err := s.Claim(ctx, []dedupe.ClaimRequest{request("k")})
+					return errors.Join(err, cs[0].Err)
+				},
+				"Renew": func(ctx context.Context, s *Store) error {
+					rs, err := s.Renew(ctx, []dedupe.Renewal{{Key: k, Token: newToken(), TTL: time.Minute}})
+					return errors.Join(err, rs[0].Err)
+				},
+				"Settle": func(ctx context.Context, s *Store) error {
+					as, err := s.Settle(ctx, []dedupe.Settlement{{Key: k, Token: newToken(), To: dedupe.Done}})
+					return errors.Join(err, as[0].Err)
+				},
+			} {
+				s, _ := stubbed(t, func(c stubCall) stubAnswer {
+					if c.op != "GetItem" && c.n <= n {
+						return conflict
+					}
+					return applied
+				})
+				began := time.Now()
+				err := do(within(t, 5*time.Second), s)
+				if took := time.Since(began); (n == 3) != (err == nil) || n != 3 && !errors.Is(err, dedupe.ErrBusy) || took > 300*time.Millisecond {
+					t.Errorf("%s, %d conflicts: %v after %v", name, n, err, took)
+				}
+			}
+		}
+		for _, n := range []int{12, 1000} {
+			s, _ := stubbed(t, func(c stubCall) stubAnswer {
+				if c.op != "GetItem" && c.n <= n {
+					return conflict
+				}
+				return applied
+			})
+			began := time.Now()
+			as, err := s.Settle(within(t, 5*time.Second), []dedupe.Settlement{{Key: k, Token: newToken(), To: dedupe.Released, Joined: true}})
+			if err = errors.Join(err, as[0].Err); (n == 12) != (err == nil) || n != 12 && (!errors.Is(err, dedupe.ErrBusy) || time.Since(began) < 4*time.Second) {
+				t.Errorf("joined, %d conflicts: %v after %v", n, err, time.Since(began))
+			}
+		}
+	})
+}
+
+// reasons is a transaction that was cancelled for these reasons, by place.
+func reasons(rs ...any) stubAnswer {
+	var list []object
+	for _, r := range rs {
+		switch r := r.(type) {
+		case string:
+			list = append(list, object{"Code": r, "Message": "because of " + r})
+		case object:
+			list = append(list, object{"Code": "ConditionalCheckFailed", "Message": "The conditional request failed", "Item": r})
+		}
+	}
+	return stubAnswer{code: "TransactionCanceledException", out: object{"CancellationReasons": list}}
+}
+
+// TestCommitReasons: what each reason for which DynamoDB cancels a transaction means. Ours is the last.
+func TestCommitReasons(t *testing.T) {
+	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
+	ledger := "ledger"
+	items := []types.TransactWriteItem{line(ledger, "1"), line(ledger, "2")}
+	record := func(token dedupe.Token, status string, more object) object {
+		it := object{
+			"key": object{"S": "k"}, "scope": object{"S": "orders"}, "status": object{"S": status}, "fence": object{"N": "7"}, "version": object{"N": "3"},
+			"token": object{"S": token.String()}, "attempt": object{"N": "1"}, "policy": object{"S": "rerun"},
+		}
+		if status != "claimed" && status != "parked" {
+			it["expires_at"] = object{"N": "4000000000"}
+		}
+		maps.Copy(it, more)
+		return it
+	}
+	const none = "None"
+	id := (&commit{lease: lease, items: items}).identify()
+	for name, c := range map[string]struct {
+		answers []stubAnswer // the last one for ever
+		isNil   bool
+		want    error
+		index   int // of the CommitError; -1 none
+		text    string
+		commits int
+		atLeast time.Duration
+	}{
+		"written":                              {answers: []stubAnswer{applied}, isNil: true, index: -1, commits: 1},
+		"written, the answer lost":             {answers: []stubAnswer{{lost: errReset}, applied}, isNil: true, index: -1, commits: 2},
+		"in progress":                          {answers: []stubAnswer{failing("TransactionInProgressException", 400), applied}, isNil: true, index: -1, commits: 2},
+		"a conflict, then written":             {answers: []stubAnswer{reasons(none, none, "TransactionConflict"), reasons("TransactionConflict", none, none), applied}, isNil: true, index: -1, commits: 3},
+		"throttled within":                     {answers: []stubAnswer{reasons("ThrottlingError", none, none), reasons(none, "ProvisionedThroughputExceeded", none), applied}, isNil: true, index: -1, commits: 3},
+		"a conflict for ever":                  {answers: []stubAnswer{reasons(none, none, "TransactionConflict")}, want: dedupe.ErrBusy, index: -1, text: "nothing was written", atLeast: 4 * time.Second},
+		"done by the same":                     {answers: []stubAnswer{reasons("ConditionalCheckFailed", "ConditionalCheckFailed", record(lease.Token, "done", object{"commit": object{"S": id}}))}, isNil: true, index: -1, commits: 1},
+		"done by others":                       {answers: []stubAnswer{reasons(none, none, record(lease.Token, "done", object{"commit": object{"S": "other"}}))}, want: dedupe.ErrLeaseLost, index: -1, text: "completed before", commits: 1},
+		"done without a Commit":                {answers: []stubAnswer{reasons(none, none, record(lease.Token, "done", nil))}, want: dedupe.ErrLeaseLost, index: -1, text: "completed before", commits: 1},
+		"released":                             {answers: []stubAnswer{reasons(none, none, record(lease.Token, "released", nil))}, want: dedupe.ErrLeaseLost, index: -1, text: "released already", commits: 1},
+		"another's":                            {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, record(newToken(), "claimed", nil))}, want: dedupe.ErrLeaseLost, index: -1, text: "claimed anew", commits: 1},
+		"another's, done":                      {answers: []stubAnswer{reasons(none, none, record(newToken(), "done", object{"commit": object{"S": id}}))}, want: dedupe.ErrLeaseLost, index: -1, text: "claimed anew", commits: 1},
+		"gone":                                 {answers: []stubAnswer{reasons(none, none, "ConditionalCheckFailed")}, want: dedupe.ErrLeaseLost, index: -1, text: "its record is gone", commits: 1},
+		"a condition of the user's":            {answers: []stubAnswer{reasons(none, "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
+		"a condition of the user's, conflicts": {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict")}, index: 0, commits: 1},
+		"an invalid item of the user's":        {answers: []stubAnswer{reasons("ValidationError", none, none)}, index: 0, text: "ValidationError", commits: 1},
+		"no room":                              {answers: []stubAnswer{reasons(none, none, "ValidationError")}, want: dedupe.ErrResultSize, index: -1, commits: 2},
+		"no room, but for the result":          {answers: []stubAnswer{reasons(none, none, "ValidationError"), applied}, isNil: true, index: -1, commits: 2},
+		"no rights":                            {answers: []stubAnswer{failing("AccessDeniedException", 400)}, index: -1, text: "AccessDenied", commits: 1},
+		"no reasons":                           {answers: []stubAnswer{failing("TransactionCanceledException", 400)}, index: -1, text: "TransactionCanceled", commits: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			answers := c.answers
+			s, st := stubbed(t, func(c stubCall) stubAnswer {
+				if c.op != "TransactWriteItems" {
+					return applied
+				}
+				return answers[min(c.n, len(answers))-1]
+			})
+			j := &job{lease: lease}
+			began := time.Now()
+			err := s.Commit(within(t, 5*time.Second), j, nil, items...)
+			ce := (*CommitError)(nil)
+			switch {
+			case c.isNil != (err == nil), c.want != nil && !errors.Is(err, c.want), err != nil && !strings.Contains(err.Error(), c.text):
+				t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.text)
+			case errors.As(err, &ce) != (c.index >= 0), ce != nil && ce.Index != c.index:
+				t.Errorf("%s: %v; want a CommitError of item %d", name, err, c.index)
+			case ce != nil && !errors.As(err, new(*types.TransactionCanceledException)):
+				t.Errorf("%s: %v; the SDK's error is out of reach", name, err)
+			case ce != nil && errors.Is(err, dedupe.ErrLeaseLost):
+				t.Errorf("%s: %v is no lost lease", name, err)
+			case !j.joined.Load():
+				t.Errorf("%s: not joined", name)
+			case c.commits > 0 && len(st.of("TransactWriteItems")) != c.commits:
+				t.Errorf("%s: %d transactions, want %d", name, len(st.of("TransactWriteItems")), c.commits)
+			case time.Since(began) < c.atLeast, time.Since(began) > 5*time.Second:
+				t.Errorf("%s: it took %v", name, time.Since(began))
+			}
+		})
+	}
+}
+
+// TestCommitToken: repeats of a Commit have one ClientRequestToken, with other items another, and it is what DynamoDB takes.
+func TestCommitToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(c stubCall) stubAnswer {
+			if c.op == "TransactWriteItems" && c.n == 1 {
+				return stubAnswer{lost: errReset}
+			}
+			return applied
+		})
+		j := &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
+		for _, row := range []string{"1", "2"} {
+			if err := s.Commit(t.Context(), j, nil, line("ledger", row)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var tokens []string
+		for _, c := range st.of("TransactWriteItems") {
+			tokens = append(tokens, c.in["ClientRequestToken"].(string))
+		}
+		if len(tokens) != 3 || tokens[0] != tokens[1] || tokens[1] == tokens[2] || len(tokens[0]) != 32 {
+			t.Errorf("the tokens are %q", tokens)
+		}
+		if slices.Contains(tokens, j.lease.Token.String()) {
+			t.Error("a token is the claim's own: other items under it would be a mismatch for ten minutes")
+		}
+	})
+}
