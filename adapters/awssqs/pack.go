@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqswire"
 )
 
 // pack makes the entry of a message, and tells what SQS counts of it.
@@ -49,8 +50,8 @@ func (b *Broker) pack(o *broker.Outgoing) (e types.SendMessageBatchRequestEntry,
 		size += len(name) + len(*v.DataType) + len(deref(v.StringValue)) + len(v.BinaryValue)
 	}
 	if meta != "" {
-		e.MessageAttributes[broker.MetaAttribute] = types.MessageAttributeValue{DataType: new(typeString), StringValue: &meta}
-		size += len(broker.MetaAttribute) + len(typeString) + len(meta)
+		e.MessageAttributes[broker.MetaAttribute] = types.MessageAttributeValue{DataType: new(sqswire.TypeString), StringValue: &meta}
+		size += len(broker.MetaAttribute) + len(sqswire.TypeString) + len(meta)
 	}
 	if size > maxBytes {
 		return e, 0, tooLarge(size)
@@ -148,9 +149,9 @@ func packBody(o *broker.Outgoing) (body, meta string) {
 	if plain {
 		return string(o.Body), broker.EncodeMeta(&m)
 	}
-	m.BodyEncoding = encoding
+	m.BodyEncoding = sqswire.Encoding
 	if len(o.Body) == 0 {
-		return emptyBody, broker.EncodeMeta(&m)
+		return sqswire.EmptyBody, broker.EncodeMeta(&m)
 	}
 	return base64.StdEncoding.EncodeToString(o.Body), broker.EncodeMeta(&m)
 }
@@ -158,11 +159,11 @@ func packBody(o *broker.Outgoing) (body, meta string) {
 func packValue(v string) types.MessageAttributeValue {
 	switch {
 	case v == "":
-		return types.MessageAttributeValue{DataType: new(typeEmpty), StringValue: new(emptyValue)}
+		return types.MessageAttributeValue{DataType: new(sqswire.TypeEmpty), StringValue: new(sqswire.EmptyValue)}
 	case !carriable(v):
-		return types.MessageAttributeValue{DataType: new(typeBytes), BinaryValue: []byte(v)}
+		return types.MessageAttributeValue{DataType: new(sqswire.TypeBytes), BinaryValue: []byte(v)}
 	}
-	return types.MessageAttributeValue{DataType: new(typeString), StringValue: &v}
+	return types.MessageAttributeValue{DataType: new(sqswire.TypeString), StringValue: &v}
 }
 
 // checkName refuses the names that SQS refuses, here, where the error can say which and why.
