@@ -77,28 +77,34 @@ func (c *clock) assume() {
 	c.seenWall, c.seenMono = w, time.Now()
 }
 
-// learnTime asks for the time where it is not known: at a process's first call, and after its host was suspended or its clock
-// was set. Every other answer keeps it up to date by the way. The record under k is read only for its Date.
-func (s *Store) learnTime(ctx context.Context, k dedupe.Key) error {
+// learn makes the first call of a process, and one after its host was suspended or its clock was set: a read of the record under k,
+// for the Date of the answer, and to see once that the table has the right key. Every other answer keeps the time by the way.
+func (s *Store) learn(ctx context.Context, k dedupe.Key) error {
 	in := &dynamodb.GetItemInput{
 		TableName: &s.table, Key: keyOf(k), ProjectionExpression: aws.String("#key"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
 	}
 	var last error
 	for n := 0; ; n++ {
-		// A refusal has a Date, too, and the call itself will tell it better.
-		if _, known := s.clock.now(); known {
-			return nil
+		_, known := s.clock.now()
+		if known && (n > 0 || s.keySeen.Load()) {
+			return nil // a refusal has a Date, too, and the call itself will tell it better
 		}
 		if n > 0 && !pauses.Rest(ctx, pauses.Pause(n)) {
-			return s.explain(ctx, "asking for the time", last)
+			return s.explain(ctx, "the first call", last)
 		}
 		_, err := s.client.GetItem(ctx, in, func(o *dynamodb.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 })
-		switch _, known := s.clock.now(); {
-		case known:
+		switch _, known = s.clock.now(); {
+		case isForeignKey(err):
+			// A PutItem would not see that the table has no sort key, and mix up the scopes.
+			return s.explain(ctx, "the first call", err)
 		case err == nil:
-			s.clock.assume() // the answers have no Date
+			s.keySeen.Store(true)
+			if !known {
+				s.clock.assume() // the answers have no Date
+			}
+		case known:
 		case n+1 == maxTries, !mayPass(err):
-			return s.explain(ctx, "asking for the time", err)
+			return s.explain(ctx, "the first call", err)
 		}
 		last = err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,19 +20,22 @@ import (
 // before makes do run before the n-th write of s, from 1: what a rival does meanwhile.
 func before(tb testing.TB, s *Store, n int, do func()) *Store {
 	tb.Helper()
-	var mu sync.Mutex
-	writes := 0
+	var writes atomic.Int64
+	return beforeEach(tb, s, func() {
+		if int(writes.Add(1)) == n {
+			do()
+		}
+	})
+}
+
+// beforeEach makes do run before each write of s.
+func beforeEach(tb testing.TB, s *Store, do func()) *Store {
+	tb.Helper()
 	hook := func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("before",
 			func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
 				if op := awsmiddleware.GetOperationName(ctx); op == "PutItem" || op == "UpdateItem" {
-					mu.Lock()
-					writes++
-					now := writes == n
-					mu.Unlock()
-					if now {
-						do()
-					}
+					do()
 				}
 				return next.HandleInitialize(ctx, in)
 			}), middleware.After)

@@ -19,7 +19,7 @@ import (
 func TestConformance(t *testing.T) {
 	c := openClient(t)
 	dedupetest.Run(t, dedupetest.Harness{Open: func(t testing.TB) dedupetest.Subject {
-		s := newStore(t, c, newTable())
+		s := newStore(t, c, newTable(t))
 		ledger := newLedger(t, c)
 		begun := 0
 		return dedupetest.Subject{
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 func newLedger(t testing.TB, c *dynamodb.Client) string {
-	ledger := newTable() + "-ledger"
+	ledger := newTable(t)
 	_, err := c.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: &ledger, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("row"), AttributeType: types.ScalarAttributeTypeS}},
@@ -49,11 +49,6 @@ func newLedger(t testing.TB, c *dynamodb.Client) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if _, err := c.DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: &ledger}); err != nil {
-			t.Error(err)
-		}
-	})
 	return ledger
 }
 

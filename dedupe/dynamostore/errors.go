@@ -35,6 +35,11 @@ func isTooLarge(err error) bool { return isInvalid(err, tooLarge...) }
 
 var tooLarge = []string{"Item size", "item size"}
 
+// isForeignKey tells whether the table's key is another one. DynamoDB Local says it in its own words.
+func isForeignKey(err error) bool {
+	return isInvalid(err, "key element", "Missing the key", "number of conditions on the keys", "required keys")
+}
+
 // explain says what was being done, in a form that errors.Is and errors.As see through. What it answers is silent where the entry
 // may have been applied, or will be when it is sent again.
 func (s *Store) explain(ctx context.Context, call string, err error) error {
@@ -50,7 +55,7 @@ func (s *Store) explain(ctx context.Context, call string, err error) error {
 		return fmt.Errorf("dynamostore: %s: %w: the record would have more than %d bytes: %w", call, dedupe.ErrResultSize, maxItem, err)
 	case errors.As(err, new(*types.ResourceNotFoundException)):
 		return silent{fmt.Errorf("dynamostore: %s: %w (is there a table %s in the client's region? CreateTable makes it)", call, err, s.table)}
-	case isInvalid(err, "key element", "Key element", "Missing the key", "key condition", "number of conditions on the keys"):
+	case isForeignKey(err):
 		return silent{fmt.Errorf("dynamostore: %s: %w (table %s must have the partition key %q and the sort key %q, both strings; was it made "+
 			"for another library?)", call, err, s.table, attrKey, attrScope)}
 	}

@@ -4,17 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/localstack"
 )
 
 const region = "us-east-1"
@@ -26,24 +24,14 @@ func credentials(context.Context) (aws.Credentials, error) {
 // openClient is a client of a DynamoDB that tests may use as they like.
 func openClient(tb testing.TB, settings ...func(*dynamodb.Options)) *dynamodb.Client {
 	tb.Helper()
-	url := os.Getenv("ONCEQ_DYNAMODB_URL")
-	if url == "" {
-		tb.Skip("ONCEQ_DYNAMODB_URL is not set")
-	}
-	return clientOf(url, settings...)
+	return localstack.DynamoDB(tb).Client(tb, settings...)
 }
 
-func clientOf(url string, settings ...func(*dynamodb.Options)) *dynamodb.Client {
-	return dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), BaseEndpoint: &url}, settings...)
+// newTable is a table's name that no other test has. What is made under it is deleted at the end.
+func newTable(tb testing.TB) string {
+	tb.Helper()
+	return localstack.DynamoDB(tb).TableName(tb, "records")
 }
-
-var tables atomic.Int64
-
-// run keeps the tables of one process apart from those of others on the same server.
-var run = rand.Text()
-
-// newTable is a table's name that no other test has.
-func newTable() string { return fmt.Sprintf("records-%s-%d", run, tables.Add(1)) }
 
 // newStore makes a store with its table, which may be there already.
 func newStore(tb testing.TB, c *dynamodb.Client, table string) *Store {
@@ -55,19 +43,13 @@ func newStore(tb testing.TB, c *dynamodb.Client, table string) *Store {
 	if err := s.CreateTable(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		_, err := c.DeleteTable(context.Background(), &dynamodb.DeleteTableInput{TableName: &table})
-		if err != nil && !errors.As(err, new(*types.ResourceNotFoundException)) {
-			tb.Errorf("deleting %s: %v", table, err)
-		}
-	})
 	return s
 }
 
 // openStore is a store with a table of its own.
 func openStore(tb testing.TB) *Store {
 	tb.Helper()
-	return newStore(tb, openClient(tb), newTable())
+	return newStore(tb, openClient(tb), newTable(tb))
 }
 
 // second is another worker's store on the same table.

@@ -35,6 +35,8 @@ type Store struct {
 	ttl    string
 	clock  clock
 	closed atomic.Bool
+	// keySeen: the table has the key that the store needs.
+	keySeen atomic.Bool
 	// leaveOut lets tests take one clause out of one kind of write; see clause.
 	leaveOut func(kind string, c *clause) bool
 }
@@ -72,7 +74,10 @@ func (s *Store) begin(ctx context.Context, n int, k func() dedupe.Key) error {
 	if err := s.ready(ctx, n); err != nil || n == 0 {
 		return err
 	}
-	return s.learnTime(ctx, k())
+	if _, known := s.clock.now(); known && s.keySeen.Load() {
+		return nil
+	}
+	return s.learn(ctx, k())
 }
 
 // each calls do for 0 to n-1, many at once: entries do not wait for each other, and a batch takes no longer than its
