@@ -248,6 +248,7 @@ func TestDeploy(t *testing.T) {
 			close(w.hold)
 			require.Equal(t, 0, old.exit(), "%s", old.log())
 			require.Contains(t, old.log(), `"msg":"drained"`)
+			require.Regexp(t, `"outcome":"done","scope":"orders","key":"order-hold"`, old.log(), "what ran was let run on")
 			require.Less(t, w.charged(), 40, "the deploy came too late to show anything")
 			require.Zero(t, w.depth(w.queue).InFlight, "what was not started is visible for the next worker")
 
