@@ -139,7 +139,7 @@ func TestBatchDeadline(t *testing.T) {
 				h := func(ctx context.Context, j *onceq.Job) error {
 					switch body := string(j.Message.Body); body {
 					case "early":
-						takes(15 * time.Second)
+						takes(11 * time.Second)
 						return nil
 					default:
 						if d, ok := ctx.Deadline(); !ok || !d.Equal(at) {

@@ -3,8 +3,6 @@ package awssqs
 import (
 	"crypto/md5" //nolint:gosec // what SQS answers; it guards against damage, not against an enemy
 	"encoding/hex"
-	"strconv"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -17,10 +15,7 @@ func (b *Broker) read(m *broker.Message, in *types.Message) {
 	m.ID = deref(in.MessageId)
 	m.Receipt = broker.Receipt(deref(in.ReceiptHandle))
 	m.Body = []byte(deref(in.Body))
-	m.Attempt, _ = strconv.Atoi(in.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
-	if ms, err := strconv.ParseInt(in.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)], 10, 64); err == nil {
-		m.Published = time.UnixMilli(ms)
-	}
+	sqswire.ReadSystem(m, in.Attributes)
 	ours, ok := in.MessageAttributes[broker.MetaAttribute]
 	m.Attributes = readAttributes(in.MessageAttributes, ok)
 	switch {

@@ -5,6 +5,8 @@ package sqswire
 import (
 	"encoding/base64"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -23,6 +25,14 @@ const (
 	Encoding  = "base64"
 	EmptyBody = "\n"
 )
+
+// ReadSystem reads the attributes that SQS itself gives a message.
+func ReadSystem(m *broker.Message, as map[string]string) {
+	m.Attempt, _ = strconv.Atoi(as["ApproximateReceiveCount"])
+	if ms, err := strconv.ParseInt(as["SentTimestamp"], 10, 64); err == nil {
+		m.Published = time.UnixMilli(ms)
+	}
+}
 
 // Value is what an attribute says.
 func Value(typ string, text *string, raw []byte) string {

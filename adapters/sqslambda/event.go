@@ -1,0 +1,71 @@
+package sqslambda
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqswire"
+)
+
+// check refuses what is no event of an SQS queue. Answered as done, it would be lost.
+func check(rs []events.SQSMessage) error {
+	if len(rs) == 0 {
+		return errors.New("sqslambda: the event has no records; the function is to be called by an event source mapping of an SQS queue")
+	}
+	for i := range rs {
+		if s := rs[i].EventSource; s != "" && s != "aws:sqs" {
+			return fmt.Errorf("sqslambda: the event comes from %s, not from SQS", s)
+		}
+	}
+	return nil
+}
+
+// ordered tells whether the order of the records' groups counts. A group on a standard queue is the tenant of a fair queue.
+func ordered(rs []events.SQSMessage) bool {
+	for i := range rs {
+		arn := rs[i].EventSourceARN
+		if strings.HasSuffix(arn, ".fifo") || arn == "" && rs[i].Attributes["SequenceNumber"] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// queueOf is the name of the queue that a record came from; empty = it is not told.
+func queueOf(r *events.SQSMessage) string {
+	return r.EventSourceARN[strings.LastIndexByte(r.EventSourceARN, ':')+1:]
+}
+
+// message makes the contract's message of a record. What of it cannot be read is told in it, and concerns it alone.
+func message(r *events.SQSMessage, which Envelope) *broker.Message {
+	m := &broker.Message{
+		ID: r.MessageId, Receipt: broker.Receipt(r.ReceiptHandle), Body: []byte(r.Body),
+		Group: r.Attributes["MessageGroupId"],
+	}
+	sqswire.ReadSystem(m, r.Attributes)
+	ours, ok := r.MessageAttributes[broker.MetaAttribute]
+	for name, v := range r.MessageAttributes {
+		if name == broker.MetaAttribute {
+			continue
+		}
+		if m.Attributes == nil {
+			m.Attributes = make(map[string]string, len(r.MessageAttributes))
+		}
+		m.Attributes[name] = valueOf(&v)
+	}
+	switch {
+	case ok:
+		sqswire.ReadMeta(m, valueOf(&ours))
+	case which != 0:
+		sqswire.Unwrap(m, sqswire.Envelope(which))
+	}
+	return m
+}
+
+func valueOf(v *events.SQSMessageAttribute) string {
+	return sqswire.Value(v.DataType, v.StringValue, v.BinaryValue)
+}

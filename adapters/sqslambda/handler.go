@@ -1,0 +1,106 @@
+package sqslambda
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/onceq/onceq"
+)
+
+// Func is what lambda.Start takes.
+type Func = func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
+
+// Handler makes the function that runs the records of an SQS event through the Processor, for lambda.Start; it does no I/O. nil
+// options mean the defaults. It may be called by several invocations at once, as Lambda Managed Instances do.
+//
+// Each record ends in one of these ways:
+//
+//	done, or found done; failed or parked, with its dead letter stored     left out of the failures: Lambda deletes it
+//	to be tried again; in progress elsewhere; not begun; lease lost;
+//	the store did not answer; the handler did not return in time           a failure: it comes again
+//
+// The event fails as a whole, with an error, where it is not from SQS, where its time is too short for anything to begin, where a record
+// that failed has no message id, and by Options.FailWhole.
+func Handler(p *onceq.Processor, o *Options) (Func, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	c, err := o.complete(p)
+	if err != nil {
+		return nil, err
+	}
+	h := &handler{p: p, o: c}
+	return h.handle, nil
+}
+
+type handler struct {
+	p       *onceq.Processor
+	o       Options
+	strange sync.Once // records of another queue have been logged
+}
+
+func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEventResponse, err error) {
+	if err := check(e.Records); err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = begin.Add(NoDeadline)
+	}
+	t, err := h.o.plan(begin, end)
+	if err != nil {
+		return r, err
+	}
+	v := newInvocation(ctx, h, e.Records, t)
+	ds := make([]onceq.Delivery, len(e.Records))
+	for i := range ds {
+		ds[i] = onceq.Delivery{Message: message(&e.Records[i], h.o.Unwrap), Until: t.until}
+	}
+	v.hold()
+	h.p.ProcessBatch(ctx, ds, &onceq.BatchOptions{
+		Concurrency: h.o.Concurrency,
+		Unordered:   !ordered(e.Records),
+		Deadline:    t.cut,
+		MinTime:     t.least,
+		Outage:      outage,
+		OneLease:    true,
+	}, v.ended)
+	v.settle()
+	return v.response()
+}
+
+// outage is how long a store that does not answer is waited for: two calls of the Processor's default. The time is billed, and a function that
+// waits for it needs the queue's visibility too.
+const outage = 2 * onceq.DefaultCallTimeout
+
+// response reports the failures. An id that Lambda does not know, or an empty one, would fail the whole batch.
+func (v *invocation) response() (r events.SQSEventResponse, err error) {
+	r.BatchItemFailures = []events.SQSBatchItemFailure{} // and not null
+	seen := map[string]bool{}
+	for i := range v.records {
+		id := v.records[i].MessageId
+		switch {
+		case v.items[i].action == onceq.Ack || seen[id]:
+			continue
+		case id == "":
+			return events.SQSEventResponse{}, fmt.Errorf("sqslambda: record %d failed and has no message id; the whole batch fails", i)
+		}
+		seen[id] = true
+		r.BatchItemFailures = append(r.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: id})
+	}
+	if n := len(r.BatchItemFailures); n > 0 && v.h.o.FailWhole {
+		return events.SQSEventResponse{}, fmt.Errorf("sqslambda: %d of %d records failed, the first is %s; the whole batch comes again (Options.FailWhole)",
+			n, len(v.records), r.BatchItemFailures[0].ItemIdentifier)
+	}
+	return r, nil
+}
+
+func (v *invocation) warn(text string, as ...slog.Attr) {
+	v.h.o.Logger.LogAttrs(v.ctx, slog.LevelWarn, "sqslambda: "+text, as...)
+}

@@ -1,0 +1,131 @@
+package sqslambda
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqswire"
+	"github.com/onceq/onceq/internal/values"
+)
+
+// The defaults, and what an Options may ask for.
+const (
+	// DefaultConcurrency is how many handlers of an invocation run at once.
+	DefaultConcurrency = onceq.DefaultConcurrency
+	// DefaultReserve is what is kept of an invocation's time for its end, where that is not more than a quarter.
+	DefaultReserve = 5 * time.Second
+	// DefaultMinTime is what a handler must have left, where that is not more than a tenth of the invocation's time.
+	DefaultMinTime = time.Second
+	// NoDeadline is how long an invocation may last whose context has no deadline, as in a test: Lambda's longest.
+	NoDeadline = 15 * time.Minute
+
+	maxConcurrency = 1000 // Lambda gives a sandbox 1,024 threads and as many open files
+	maxReserve     = 10 * time.Minute
+)
+
+// Options set up a Handler. The zero value, and nil, mean the defaults.
+type Options struct {
+	// Concurrency is how many handlers of one invocation run at once; the rest of the batch waits, unclaimed. Default 10; 1 to 1,000.
+	// Those of one FIFO group always run one after the other.
+	Concurrency int
+	// Reserve is what is kept of an invocation's time for its end: that long before the function's deadline the handlers'
+	// contexts end, and what they did is recorded, given back and reported in the time that is left. Default 5 s; at most 10 min, and never
+	// more than a quarter of what the invocation has.
+	Reserve time.Duration
+	// MinTime is how much time a handler must have until its context ends. What has not begun by then is reported as failed, unclaimed and
+	// uncounted. Default 1 s, or a tenth of the invocation's time if that is less. An invocation that has less from the beginning fails as a whole,
+	// with an error that says so.
+	MinTime time.Duration
+	// Queue is the queue that the function is called for, such as an awssqs.Broker; nil = none. With it, what is to be tried again comes after
+	// the job's own delay, and not at the end of the queue's visibility timeout; and an invocation that takes longer than a second
+	// holds its messages to its end, so that a visibility timeout that is too short does no harm, and a function that dies gives
+	// them back soon. That is one request for up to ten messages each time, and needs sqs:ChangeMessageVisibility.
+	// Records of another queue than this one, by the name, are left to their own timeout.
+	Queue broker.Receiver
+	// FailWhole is for an event source mapping without ReportBatchItemFailures: an invocation of which a record failed ends in an error,
+	// so that Lambda deletes none of the batch. With Queue the records that are done are deleted first, which needs sqs:DeleteMessage;
+	// without it they come again with the others, and are found done. It is safe, and slower, with the setting too.
+	// Without the setting and without FailWhole, the failed records of an invocation ARE LOST: see the package comment.
+	FailWhole bool
+	// Unwrap names the envelopes of AWS services that a body is taken out of, or read for its id and type. Default 0: none.
+	Unwrap Envelope
+	// Logger gets what a person should look at, of what the Processor does not log itself. nil = no logs.
+	Logger *slog.Logger
+}
+
+// Envelope names what AWS services put around, or in place of, a producer's own body. The values may be added. They are those of package awssqs,
+// where it is told what becomes of each.
+type Envelope uint8
+
+// The envelopes. A body that is none of those asked for comes as it is.
+const (
+	SNS         = Envelope(sqswire.SNS)         // a notification of a topic, without raw message delivery
+	EventBridge = Envelope(sqswire.EventBridge) // what an event bus sends
+	S3          = Envelope(sqswire.S3)          // a bucket's notification
+)
+
+// AllEnvelopes is each of them. An SNS notification may hold one of the others.
+const AllEnvelopes = SNS | EventBridge | S3
+
+// complete fills in the defaults and checks the rest.
+func (o Options) complete(p *onceq.Processor) (Options, error) {
+	if o.Concurrency == 0 {
+		o.Concurrency = DefaultConcurrency
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case p == nil:
+		return o, errors.New("sqslambda: Handler: the Processor is nil")
+	case o.Concurrency < 1 || o.Concurrency > maxConcurrency:
+		return o, fmt.Errorf("sqslambda: Options.Concurrency: %d is not within 1 and %d", o.Concurrency, maxConcurrency)
+	case o.Reserve < 0 || o.Reserve > maxReserve:
+		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is not within 0 and %v", o.Reserve, maxReserve)
+	case o.MinTime < 0 || o.MinTime >= NoDeadline:
+		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is not within 0 and the longest invocation, %v", o.MinTime, NoDeadline)
+	case o.Unwrap&^AllEnvelopes != 0:
+		return o, fmt.Errorf("sqslambda: Options.Unwrap: %#x holds bits that name no envelope", uint8(o.Unwrap))
+	}
+	if values.IsNil(o.Queue) {
+		o.Queue = nil
+		return o, nil
+	}
+	if l := o.Queue.Limits(); l.SettleBatch < 1 {
+		return o, fmt.Errorf("sqslambda: Options.Queue: its Limits().SettleBatch is %d, want 1 or more", l.SettleBatch)
+	}
+	return o, nil
+}
+
+// times are those of one invocation.
+type times struct {
+	begin time.Time
+	cut   time.Time // the handlers' contexts end
+	until time.Time // all is recorded
+	last  time.Time // the queue is called no more: the answer goes out
+	end   time.Time // Lambda stops the function
+	least time.Duration
+}
+
+// plan divides the time of an invocation that ends at the deadline.
+func (o *Options) plan(begin, end time.Time) (times, error) {
+	whole := end.Sub(begin)
+	reserve := o.Reserve
+	if reserve == 0 {
+		reserve = DefaultReserve
+	}
+	reserve = max(0, min(reserve, whole/4))
+	t := times{begin: begin, end: end, cut: end.Add(-reserve), until: end.Add(-reserve / 5), last: end.Add(-reserve / 10), least: o.MinTime}
+	usable := t.cut.Sub(begin)
+	if t.least == 0 {
+		t.least = min(DefaultMinTime, usable/10)
+	}
+	if usable <= 0 || t.least >= usable {
+		return t, fmt.Errorf("sqslambda: the invocation has %v, and nothing can begin: %v are kept for its end, and Options.MinTime is %v; raise the function's timeout", whole, reserve, t.least)
+	}
+	return t, nil
+}

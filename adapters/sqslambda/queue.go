@@ -1,0 +1,327 @@
+package sqslambda
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+const (
+	// holdAfter spares the many invocations that take less the request.
+	holdAfter = time.Second
+	// grace is how long a message stays hidden beyond its invocation: longer than the claim, which ends SettleTimeout after it.
+	grace = 10 * time.Second
+	// flight is how many calls of the queue are under way at once.
+	flight = 8
+	// callTimeout bounds one of them.
+	callTimeout = onceq.DefaultCallTimeout
+)
+
+// invocation is the records of one event, and what the queue is told of them. What it starts it awaits.
+type invocation struct {
+	h       *handler
+	ctx     context.Context // for the queue's calls
+	done    context.CancelFunc
+	t       times
+	records []events.SQSMessage
+	nacks   *batch.Queue[int]
+	calls   sync.WaitGroup // holding, and nacks that are not through
+	holding context.Context
+	release context.CancelFunc
+
+	mu    sync.Mutex
+	items []item
+}
+
+// item is what is known of one record.
+type item struct {
+	mine   bool // it is of Options.Queue
+	action onceq.Action
+	delay  time.Duration // of a nack, from at
+	at     time.Time
+	held   bool          // to the invocation's end, or it need not or cannot be any more
+	round  int           // of holding, in which it was last tried
+	flying chan struct{} // closed when the call that holds it has ended; nil = there is none
+}
+
+func newInvocation(ctx context.Context, h *handler, rs []events.SQSMessage, t times) *invocation {
+	v := &invocation{h: h, t: t, records: rs, items: make([]item, len(rs))}
+	v.ctx, v.done = context.WithDeadline(context.WithoutCancel(ctx), t.last)
+	v.holding, v.release = context.WithCancel(v.ctx)
+	if h.o.Queue == nil {
+		return v
+	}
+	v.nacks = batch.New(batch.Options{Max: h.o.Queue.Limits().SettleBatch, Flight: flight}, v.nack)
+	name := ""
+	if n, ok := h.o.Queue.(interface{ Name() string }); ok {
+		name = n.Name()
+	}
+	for i := range rs {
+		q := queueOf(&rs[i])
+		v.items[i].mine = rs[i].ReceiptHandle != "" && (name == "" || q == "" || q == name)
+		if name != "" && q != "" && q != name {
+			h.strange.Do(func() {
+				v.warn("a record is of another queue than Options.Queue; it is left to its own visibility timeout", slog.String("queue", q), slog.String("want", name))
+			})
+		}
+	}
+	return v
+}
+
+// ended is told how a record ended.
+func (v *invocation) ended(i int, d onceq.Disposition) {
+	v.mu.Lock()
+	it := &v.items[i]
+	it.action, it.delay, it.at = d.Action, d.Delay, time.Now()
+	it.held = true
+	nack := it.mine && d.Action == onceq.Nack
+	v.mu.Unlock()
+	if nack {
+		v.calls.Add(1)
+		v.nacks.Add(i)
+	}
+}
+
+// hold begins to hide the messages to the invocation's end, when that is not soon. Once is enough, for that end is known: there is no
+// heartbeat that a frozen function would miss.
+func (v *invocation) hold() {
+	if v.h.o.Queue == nil || !v.h.o.Queue.Limits().Extends {
+		return
+	}
+	v.calls.Go(func() {
+		for round, wait := 1, holdAfter; retry.Rest(v.holding, wait) && v.holdAll(round); round++ {
+			wait = retry.Pause(round)
+		}
+	})
+}
+
+// holdAll holds what is not held yet, and tells whether there is something left to try again.
+func (v *invocation) holdAll(round int) (again bool) {
+	room := make(chan struct{}, flight)
+	var calls sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	expired := 0
+	for v.holding.Err() == nil {
+		is := v.open(round, v.h.o.Queue.Limits().SettleBatch)
+		if len(is) == 0 {
+			break
+		}
+		room <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-room }()
+			gone, err := v.extend(is)
+			mu.Lock()
+			defer mu.Unlock()
+			expired += gone
+			failed = cmp.Or(err, failed)
+		})
+	}
+	calls.Wait()
+	if expired > 0 {
+		v.warn("messages were delivered again, or may be, while they were worked on; the queue's visibility timeout should be six times the function's timeout",
+			slog.Int("messages", expired))
+	}
+	if failed != nil && round == 2 {
+		v.warn("messages cannot be held to the invocation's end; it is tried again", slog.Any("error", failed))
+	}
+	return failed != nil
+}
+
+// open takes records that are worked on, not held, and not tried in this round.
+func (v *invocation) open(round, most int) (is []int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var landed chan struct{}
+	for i := range v.items {
+		it := &v.items[i]
+		if len(is) == most {
+			break
+		}
+		if !it.mine || it.held || it.round == round {
+			continue
+		}
+		if landed == nil {
+			landed = make(chan struct{})
+		}
+		it.flying, it.round = landed, round
+		is = append(is, i)
+	}
+	return is
+}
+
+// extend holds records that open has taken. Its error is one that may pass.
+func (v *invocation) extend(is []int) (expired int, failed error) {
+	l := v.h.o.Queue.Limits()
+	d := max(l.MinHold, time.Until(v.t.end)+grace)
+	if l.MaxHold > 0 {
+		d = min(d, l.MaxHold)
+	}
+	holds := make([]broker.Hold, len(is))
+	for n, i := range is {
+		holds[n] = broker.Hold{Receipt: broker.Receipt(v.records[i].ReceiptHandle), For: d}
+	}
+	err := v.call(v.holding, func(ctx context.Context) error { return v.h.o.Queue.Extend(ctx, holds) })
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.items[is[0]].flying) // that of all of them
+	for n, i := range is {
+		it, e := &v.items[i], broker.ErrAt(err, n)
+		switch {
+		case e == nil:
+			it.held = true
+		case errors.Is(e, broker.ErrReceiptExpired):
+			// Another function may get it: the claim keeps the key.
+			it.held = true
+			expired++
+		case errors.Is(e, broker.ErrUnsupported), errors.Is(e, broker.ErrNotFound), errors.Is(e, broker.ErrClosed):
+			it.held = true
+			v.warn("a message cannot be held to the invocation's end", slog.String("message", v.records[i].MessageId), slog.Any("error", e))
+		default:
+			failed = e
+		}
+	}
+	return expired, failed
+}
+
+// nack gives records back after their delays, when no call that holds them is under way any more: one that came after the nack would undo
+// it.
+func (v *invocation) nack(is []int) {
+	defer v.calls.Add(-len(is))
+	for _, i := range is {
+		v.mu.Lock()
+		landed := v.items[i].flying
+		v.mu.Unlock()
+		if landed != nil {
+			select {
+			case <-landed:
+			case <-v.ctx.Done():
+			}
+		}
+	}
+	most := v.h.o.Queue.Limits().MaxNack
+	left := v.repeat(is, func(ctx context.Context, is []int) error {
+		holds := make([]broker.Hold, len(is))
+		for n, i := range is {
+			it := &v.items[i] // written before it was given to nacks
+			d := max(0, it.delay-time.Since(it.at))
+			if most > 0 {
+				d = min(d, most)
+			}
+			holds[n] = broker.Hold{Receipt: broker.Receipt(v.records[i].ReceiptHandle), For: d}
+		}
+		return v.h.o.Queue.Nack(ctx, holds)
+	})
+	if left != nil {
+		v.warn("messages could not be given back after their delay; they come again at the end of their timeout", slog.Any("error", left))
+	}
+}
+
+// ack deletes what is done, where the rest of the batch is to fail.
+func (v *invocation) ack() {
+	var done []int
+	failed := false
+	for i := range v.items {
+		switch it := &v.items[i]; {
+		case it.action != onceq.Ack:
+			failed = true
+		case it.mine:
+			done = append(done, i)
+		}
+	}
+	if !failed {
+		return
+	}
+	room := make(chan struct{}, flight)
+	var calls sync.WaitGroup
+	for most := v.h.o.Queue.Limits().SettleBatch; len(done) > 0; {
+		is := done[:min(len(done), most)]
+		done = done[len(is):]
+		room <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-room }()
+			left := v.repeat(is, func(ctx context.Context, is []int) error {
+				rs := make([]broker.Receipt, len(is))
+				for n, i := range is {
+					rs[n] = broker.Receipt(v.records[i].ReceiptHandle)
+				}
+				return v.h.o.Queue.Ack(ctx, rs)
+			})
+			if left != nil {
+				v.warn("messages that are done could not be deleted; they come again with the failed ones", slog.Any("error", left))
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// repeat makes a call for the records until it is known to be applied, or there is no time left. It answers what stands in the way.
+func (v *invocation) repeat(is []int, send func(context.Context, []int) error) error {
+	for n := 1; ; n++ {
+		err := v.call(v.ctx, func(ctx context.Context) error { return send(ctx, is) })
+		if err == nil {
+			return nil
+		}
+		var again []int
+		var last error
+		for n, i := range is {
+			switch e := broker.ErrAt(err, n); {
+			case e == nil, errors.Is(e, broker.ErrReceiptExpired), errors.Is(e, broker.ErrNotFound):
+			default:
+				again, last = append(again, i), e
+			}
+		}
+		if is = again; len(is) == 0 {
+			return nil
+		}
+		if errors.Is(last, broker.ErrClosed) || errors.Is(last, broker.ErrUnsupported) || !retry.Rest(v.ctx, retry.Pause(n)) {
+			return last
+		}
+	}
+}
+
+// call bounds one call of the queue. A panic of the driver's must not take the response with it.
+func (v *invocation) call(ctx context.Context, f func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("sqslambda: panic in a call of the queue: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f(ctx)
+}
+
+// settle waits until the queue has been told everything, as long as there is time: when the function has answered it is frozen, and
+// what it still had in flight would arrive at the next invocation, or never.
+func (v *invocation) settle() {
+	defer v.done()
+	v.release()
+	if v.h.o.Queue == nil {
+		return
+	}
+	through := make(chan struct{})
+	go func() {
+		defer close(through)
+		v.calls.Wait()
+		if v.h.o.FailWhole {
+			v.ack()
+		}
+	}()
+	select {
+	case <-through:
+	case <-v.ctx.Done(): // a driver that ignores its context is not waited for
+	}
+}

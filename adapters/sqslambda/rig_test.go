@@ -1,0 +1,382 @@
+package sqslambda_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/adapters/sqslambda"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+const (
+	standard = "arn:aws:sqs:us-east-1:123456789012:orders"
+	fifo     = "arn:aws:sqs:us-east-1:123456789012:orders.fifo"
+)
+
+var errBoom = errors.New("boom")
+
+// rig is a function on a queue in memory, in virtual time.
+type rig struct {
+	*testing.T
+	q, dlq *membroker.Broker
+	store  *counted
+	seen   *watched
+	log    *logged
+	cfg    onceq.ProcessorConfig
+	o      sqslambda.Options
+	limit  time.Duration // of an invocation
+	arn    string
+}
+
+// counted is a store whose calls are counted, and can be made to fail.
+type counted struct {
+	dedupe.Store
+	mu    sync.Mutex
+	calls map[string]int
+	fails func(call string) error
+}
+
+func (s *counted) call(name string) error {
+	s.mu.Lock()
+	s.calls[name]++
+	fails := s.fails
+	s.mu.Unlock()
+	if fails == nil {
+		return nil
+	}
+	return fails(name)
+}
+
+func (s *counted) all() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		n += c
+	}
+	return n
+}
+
+func (s *counted) count(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[name]
+}
+
+func (s *counted) set(fails func(call string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = fails
+}
+
+func (s *counted) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	if err := s.call("claim"); err != nil {
+		return nil, err
+	}
+	return s.Store.Claim(ctx, rs)
+}
+
+func (s *counted) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if err := s.call("renew"); err != nil {
+		return nil, err
+	}
+	return s.Store.Renew(ctx, rs)
+}
+
+func (s *counted) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if err := s.call("settle"); err != nil {
+		return nil, err
+	}
+	return s.Store.Settle(ctx, ss)
+}
+
+// watched is the queue, as Options.Queue: what is asked of it is kept.
+type watched struct {
+	broker.Receiver
+	name string
+
+	mu             sync.Mutex
+	acks           []broker.Receipt
+	nacks, extends []broker.Hold
+	calls          int
+	fault          func(op string, n int) error // n counts the op's calls, from 1
+	before         func(op string)
+	ns             map[string]int
+}
+
+func (w *watched) Name() string { return w.name }
+
+func (w *watched) ask(op string) error {
+	w.mu.Lock()
+	w.calls++
+	if w.ns == nil {
+		w.ns = map[string]int{}
+	}
+	w.ns[op]++
+	n, fault, before := w.ns[op], w.fault, w.before
+	w.mu.Unlock()
+	if before != nil {
+		before(op)
+	}
+	if fault == nil {
+		return nil
+	}
+	return fault(op, n)
+}
+
+func (w *watched) count(op string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if op == "" {
+		return w.calls
+	}
+	return w.ns[op]
+}
+
+func (w *watched) Ack(ctx context.Context, rs []broker.Receipt) error {
+	if err := w.ask("ack"); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.acks = append(w.acks, rs...)
+	w.mu.Unlock()
+	return w.Receiver.Ack(ctx, rs)
+}
+
+func (w *watched) Nack(ctx context.Context, hs []broker.Hold) error {
+	if err := w.ask("nack"); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.nacks = append(w.nacks, hs...)
+	w.mu.Unlock()
+	return w.Receiver.Nack(ctx, hs)
+}
+
+func (w *watched) Extend(ctx context.Context, hs []broker.Hold) error {
+	if err := w.ask("extend"); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.extends = append(w.extends, hs...)
+	w.mu.Unlock()
+	return w.Receiver.Extend(ctx, hs)
+}
+
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+// bubble runs f in virtual time on a rig whose handler is h.
+func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newRig(t, h)) })
+}
+
+func newRig(t *testing.T, h onceq.HandlerFunc) *rig {
+	t.Helper()
+	st, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{T: t, store: &counted{Store: st, calls: map[string]int{}}, log: &logged{}, limit: time.Minute, arn: standard}
+	r.queues(membroker.SQSStandard)
+	r.cfg = onceq.ProcessorConfig{
+		Handler: h, Store: r.store, Scope: "orders", DeadLetter: r.dlq,
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 7 * time.Second }},
+	}
+	r.o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	r.cfg.Logger = r.o.Logger
+	return r
+}
+
+func (r *rig) queues(p membroker.Preset) {
+	var err error
+	if r.q, err = membroker.New(&membroker.Options{Preset: p}); err != nil {
+		r.Fatal(err)
+	}
+	if r.dlq, err = membroker.New(&membroker.Options{Preset: p}); err != nil {
+		r.Fatal(err)
+	}
+	r.seen = &watched{Receiver: r.q, name: "orders"}
+	r.cfg.DeadLetter = r.dlq
+	if p == membroker.SQSFIFO {
+		r.arn, r.seen.name = fifo, "orders.fifo"
+	}
+}
+
+func (r *rig) withQueue() { r.o.Queue = r.seen }
+
+func (r *rig) function() sqslambda.Func {
+	r.Helper()
+	p, err := onceq.NewProcessor(r.cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	h, err := sqslambda.Handler(p, &r.o)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return h
+}
+
+// send puts a message for each "group/key" or "key"; the body is the key.
+func (r *rig) send(texts ...string) {
+	r.Helper()
+	for _, s := range texts {
+		group, key, ok := strings.Cut(s, "/")
+		if !ok {
+			group, key = "", s
+		}
+		m := broker.Outgoing{Body: []byte(key), Group: group, Meta: &broker.Meta{Key: key}}
+		if err := onceq.SendOne(r.Context(), r.q, &m); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// receive is what Lambda's poller receives.
+func (r *rig) receive(visibility time.Duration) (e events.SQSEvent) {
+	r.Helper()
+	for {
+		ms, err := r.q.Receive(r.Context(), broker.ReceiveOptions{Max: 10, Visibility: visibility})
+		if err != nil {
+			r.Fatal(err)
+		}
+		for _, m := range ms {
+			e.Records = append(e.Records, record(r.arn, m))
+		}
+		if len(ms) == 0 {
+			return e
+		}
+	}
+}
+
+func record(arn string, m *broker.Message) events.SQSMessage {
+	as := map[string]string{
+		"ApproximateReceiveCount": strconv.Itoa(m.Attempt), "SentTimestamp": strconv.FormatInt(m.Published.UnixMilli(), 10),
+	}
+	if m.Group != "" {
+		as["MessageGroupId"] = m.Group
+	}
+	meta := broker.EncodeMeta(m.Meta)
+	return events.SQSMessage{
+		MessageId: m.ID, ReceiptHandle: string(m.Receipt), Body: string(m.Body), Attributes: as,
+		MessageAttributes: map[string]events.SQSMessageAttribute{broker.MetaAttribute: {DataType: "String", StringValue: &meta}},
+		EventSourceARN:    arn, EventSource: "aws:sqs",
+	}
+}
+
+// invoke calls the function, and checks that it leaves nothing behind.
+func (r *rig) invoke(h sqslambda.Func, e events.SQSEvent) (failed []string, err error) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), r.limit)
+	defer cancel()
+	begin := time.Now()
+	resp, err := h(ctx, e)
+	if took := time.Since(begin); took >= r.limit {
+		r.Errorf("the function took %v of %v", took, r.limit)
+	}
+	keys := map[string]string{}
+	for i := range e.Records {
+		keys[e.Records[i].MessageId] = e.Records[i].Body
+	}
+	for _, f := range resp.BatchItemFailures {
+		k, ok := keys[f.ItemIdentifier]
+		if !ok {
+			r.Errorf("the failure %q is no record's id", f.ItemIdentifier)
+		}
+		failed = append(failed, k)
+	}
+	if err == nil && resp.BatchItemFailures == nil {
+		r.Error("the list of failures is null")
+	}
+	return failed, err
+}
+
+// quiet checks that nothing happens any more, whatever time passes.
+func (r *rig) quiet() {
+	r.Helper()
+	before, queue := r.store.all(), r.seen.count("")
+	<-time.After(24 * time.Hour)
+	synctest.Wait()
+	if n := r.store.all() - before; n != 0 {
+		r.Errorf("%d calls of the store after the answer", n)
+	}
+	if n := r.seen.count("") - queue; n != 0 {
+		r.Errorf("%d calls of the queue after the answer", n)
+	}
+}
+
+func (r *rig) want(failed []string, err error, want ...string) {
+	r.Helper()
+	if err != nil {
+		r.Errorf("the function failed: %v", err)
+	}
+	if !slices.Equal(failed, want) {
+		r.Errorf("the failures are %q, want %q", failed, want)
+	}
+}
+
+func (r *rig) record(k string) dedupe.Record {
+	r.Helper()
+	rs, err := r.store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: k}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if rs[0] == nil {
+		return dedupe.Record{}
+	}
+	return *rs[0]
+}
+
+// letters are the classes of the dead letters.
+func (r *rig) letters() (classes []string) {
+	r.Helper()
+	ms, err := r.dlq.Receive(r.Context(), broker.ReceiveOptions{Max: 10, Visibility: time.Hour})
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, m := range ms {
+		classes = append(classes, m.Meta.Dead.Class)
+	}
+	slices.Sort(classes)
+	return classes
+}
+
+func numbered(n int) (ks []string) {
+	for i := range n {
+		ks = append(ks, fmt.Sprintf("k%03d", i))
+	}
+	return ks
+}
+
+func takes(d time.Duration) { <-time.After(d) }
