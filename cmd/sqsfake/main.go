@@ -113,11 +113,13 @@ func directions(url, region string, urls []string) string {
 	for _, u := range urls {
 		fmt.Fprintf(&b, "queue %s\n", u)
 	}
+	// Python's SDK reads AWS_DEFAULT_REGION, the others AWS_REGION.
 	fmt.Fprintf(&b, `To point the AWS command line or any SDK at it:
 
-  export AWS_ENDPOINT_URL_SQS=%s AWS_REGION=%s AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+  export AWS_ENDPOINT_URL_SQS=%s AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+  export AWS_REGION=%s AWS_DEFAULT_REGION=%s
 
 In Go: sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.BaseEndpoint = aws.String(%q) })
-`, url, region, url)
+`, url, region, region, url)
 	return b.String()
 }
