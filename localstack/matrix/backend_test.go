@@ -19,10 +19,14 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// backend is a kind of store, with the times that suit it.
+// backend is a kind of store and a kind of queue, with the times that suit them.
 type backend struct {
 	name    string
 	virtual bool // cells run in bubbles; otherwise time is real, and dear
+	queues  func(testing.TB, *backend) queues
+	plain   bool   // the queue has no delay of a fraction of a second, and to ask for its depth is dear
+	group   string // of all messages, where the queue is ordered
+	only    mode   // the one that it has; "" = all
 	// transactions: the store's database is the user's too.
 	transactions bool
 	open         func(testing.TB) database
@@ -35,6 +39,14 @@ type backend struct {
 	patience                                 time.Duration // how long a cell may take
 
 	zombies sync.WaitGroup // the dead that still move
+}
+
+// grain is how often a cell looks.
+func (b *backend) grain() time.Duration {
+	if b.plain {
+		return b.second
+	}
+	return b.second / 10
 }
 
 // database is one cell's database.
@@ -60,7 +72,7 @@ type conn struct {
 
 func virtual(name string, transactions bool, open func(testing.TB) database) *backend {
 	return &backend{
-		name: name, virtual: true, transactions: transactions, open: open,
+		name: name, virtual: true, queues: inMemory, transactions: transactions, open: open,
 		lease: 30 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 5 * time.Second, backoff: time.Second,
 		long: 8 * time.Second, second: time.Second, stall: 2 * time.Minute, late: 2500 * time.Millisecond, patience: time.Hour,
 	}

@@ -155,6 +155,10 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 		faults, stalls = append(faults, *fault), fault.Kind == onceqtest.Stall
 	}
 	first := w.start("A", faults...)
+	if b.virtual && w.sent < s.copies {
+		<-time.After(b.second / 4)
+		w.send(0)
+	}
 	var second *worker
 	for (!w.isEmpty() || w.sent < s.copies) && time.Since(w.begun) < b.patience {
 		if w.sent < s.copies && (w.isEmpty() || first.isDead()) {
@@ -164,7 +168,7 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 			w.timePasses(first)
 			second = w.start("B")
 		}
-		<-time.After(b.second / 10)
+		<-time.After(b.grain())
 	}
 	o.took = time.Since(w.begun)
 	if fault != nil && fault.Delay > 0 {

@@ -43,6 +43,33 @@ func TestMatrix(t *testing.T) {
 		t.Parallel()
 		sqlite().matrix(t)
 	})
+	// SQS, too, in bubbles. What the memory store lacks there is SQLite's to show.
+	t.Run("sqs", func(t *testing.T) {
+		t.Parallel()
+		t.Run("memory", func(t *testing.T) {
+			t.Parallel()
+			memory().onSQS(false).matrix(t)
+		})
+		t.Run("sqlite", func(t *testing.T) {
+			t.Parallel()
+			b := sqlite().onSQS(false)
+			b.only = completeTx
+			b.matrix(t)
+		})
+	})
+	t.Run("sqs-fifo", func(t *testing.T) {
+		t.Parallel()
+		t.Run("memory", func(t *testing.T) {
+			t.Parallel()
+			memory().onSQS(true).matrix(t)
+		})
+		t.Run("sqlite", func(t *testing.T) {
+			t.Parallel()
+			b := sqlite().onSQS(true)
+			b.only = completeTx
+			b.matrix(t)
+		})
+	})
 }
 
 // matrix runs all cells of a store.
@@ -53,8 +80,8 @@ func (b *backend) matrix(t *testing.T) {
 	for _, m := range modes {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			if m == completeTx && !b.transactions {
-				t.Logf("no cells: %s", noTransactions)
+			if why := b.lacks(m); why != "" {
+				t.Logf("no cells: %s", why)
 				return
 			}
 			for _, s := range scenarios {
@@ -70,7 +97,16 @@ func (b *backend) matrix(t *testing.T) {
 	}
 }
 
-const noTransactions = "the store has no transaction that the user could join"
+// lacks is why the backend has no cells in the mode; "" = it has.
+func (b *backend) lacks(m mode) string {
+	switch {
+	case m == completeTx && !b.transactions:
+		return "the store has no transaction that the user could join"
+	case b.only != "" && m != b.only:
+		return "with the memory store: the queue is the same"
+	}
+	return ""
+}
 
 // scenario finds the calls of a scenario and lets each go wrong.
 func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
@@ -168,10 +204,10 @@ func (s *sum) end(t *testing.T, b *backend) {
 	for _, m := range modes {
 		for _, sc := range scenarios {
 			ops, ran := s.ops[m][sc.name]
-			if m == completeTx && !b.transactions {
+			if none := b.lacks(m); none != "" {
 				for _, op := range all {
 					if absent(m, sc, op) == "" {
-						s.absent[noTransactions] += len(b.wrongs())
+						s.absent[none] += len(b.wrongs())
 					}
 				}
 				continue

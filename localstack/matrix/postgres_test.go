@@ -41,7 +41,7 @@ func postgres(t *testing.T) *backend {
 	}
 	var cells atomic.Int64
 	return &backend{
-		name: "postgres", transactions: true,
+		name: "postgres", queues: inMemory, transactions: true,
 		open: func(testing.TB) database {
 			return &postgresDB{url: url, pool: pool, s: s, name: fmt.Sprintf("%s-%d", scope, cells.Add(1))}
 		},

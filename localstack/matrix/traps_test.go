@@ -55,7 +55,7 @@ func (b *backend) standstill() time.Duration { return 4 * b.stall }
 // until waits for what must come.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	for begun := time.Now(); !is(); <-time.After(w.b.second / 10) {
+	for begun := time.Now(); !is(); <-time.After(w.b.grain()) {
 		if time.Since(begun) > w.b.patience {
 			w.Fatalf("%s: not after %v\n%s", what, w.b.patience, w.tell(nil))
 		}
@@ -313,7 +313,7 @@ func TestPartsNeverRunTogether(t *testing.T) {
 		}
 		keys := []string{"null", "null,null", "null|null", ",", "|", "[null]", "\x01"}
 		for _, k := range keys {
-			m := broker.Outgoing{Body: []byte("null"), Meta: &broker.Meta{Key: k}}
+			m := broker.Outgoing{Body: []byte("null"), Meta: &broker.Meta{Key: k}, Group: b.group}
 			if err := onceq.SendOne(t.Context(), w.queue, &m); err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/onceqtest"
@@ -63,9 +62,10 @@ type world struct {
 	mode     mode
 	scenario scenario
 
-	queue, letters *membroker.Broker
-	db             database
-	audit          audit
+	queues queues
+	ends   // nobody's
+	db     database
+	audit  audit
 
 	begun time.Time
 	sent  int
@@ -90,15 +90,14 @@ type apiCall struct {
 func newWorld(t testing.TB, b *backend, m mode, s scenario) *world {
 	t.Helper()
 	w := &world{TB: t, b: b, mode: m, scenario: s, begun: time.Now()}
-	for _, q := range []**membroker.Broker{&w.queue, &w.letters} {
-		var err error
-		if *q, err = membroker.New(&membroker.Options{Visibility: b.visibility}); err != nil {
-			t.Fatal(err)
-		}
+	w.queues = b.queues(t, b)
+	var err error
+	if w.ends, err = w.queues.connect(nil); err != nil {
+		t.Fatal(err)
 	}
 	w.db = b.open(t)
 	w.send(0)
-	if b.virtual && s.copies > 1 {
+	if b.virtual && s.copies > 1 && !b.plain {
 		w.send(b.second / 4)
 	}
 	return w
@@ -107,7 +106,7 @@ func newWorld(t testing.TB, b *backend, m mode, s scenario) *world {
 // send puts a message into the queue: a copy, if it is not the first.
 func (w *world) send(delay time.Duration) {
 	w.Helper()
-	m := broker.Outgoing{Body: []byte("order 1"), Meta: &broker.Meta{Key: "order-1"}, Delay: delay}
+	m := broker.Outgoing{Body: []byte("order 1"), Meta: &broker.Meta{Key: "order-1"}, Group: w.b.group, Delay: delay}
 	if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
 		w.Fatal(err)
 	}
@@ -140,6 +139,10 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	if k.conn, err = w.db.connect(k.Process); err != nil {
 		w.Fatalf("worker %s: %v", name, err)
 	}
+	own, err := w.queues.connect(k.Process)
+	if err != nil {
+		w.Fatalf("worker %s: %v", name, err)
+	}
 	policy := dedupe.Rerun
 	if w.mode == park {
 		policy = dedupe.Park
@@ -147,13 +150,13 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	run, err := onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
-			Store: k.Store(w.audit.store(k.conn.store, name)), DeadLetter: k.Sender(w.letters),
+			Store: k.Store(w.audit.store(k.conn.store, name)), DeadLetter: k.Sender(own.letters),
 			Defaults: onceq.JobOptions{
 				MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
 			},
 			Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
 		},
-		Broker: k.Receiver(&watched{w.queue, k}), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
+		Broker: k.Receiver(&watched{own.queue, k}), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
 	})
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)
@@ -296,7 +299,7 @@ func (w *world) timePasses(k *worker) {
 
 // watched is the queue, which remembers what it has handed out.
 type watched struct {
-	*membroker.Broker
+	end
 	k *worker
 }
 
@@ -316,7 +319,7 @@ func (q *watched) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*brok
 			}
 		}()
 	}
-	ms, err := q.Broker.Receive(ctx, o)
+	ms, err := q.end.Receive(ctx, o)
 	q.k.w.mu.Lock()
 	defer q.k.w.mu.Unlock()
 	for _, m := range ms {
@@ -346,7 +349,7 @@ func (w *world) record() *dedupe.Record {
 // dead takes the letters out of their queue.
 func (w *world) dead() (ms []*broker.Message) {
 	for {
-		got, err := w.letters.Receive(w.Context(), broker.ReceiveOptions{Max: 100})
+		got, err := w.letters.Receive(w.Context(), broker.ReceiveOptions{Max: w.letters.Limits().ReceiveBatch})
 		if err != nil {
 			w.Fatal(err)
 		}
