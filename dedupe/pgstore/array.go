@@ -4,20 +4,83 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/dedupe"
 )
 
-// array is an array of PostgreSQL in its text form, "{a,b}", which a statement casts to its type. It goes
-// through every mode of execution, prepared or not, and is made without reflection.
+// arrays are the arguments of a statement, made column by column: arrays of PostgreSQL in their text form, "{a,b}", which
+// the statement casts to their types. They go through every mode of execution, prepared or not, and are made without
+// reflection.
 //
 // An array none of whose elements has a value is sent as NULL, which unnest beside longer ones fills with NULLs.
+type arrays struct {
+	array       // the one that is being made; its buffer holds those before it, too
+	ends  []int // of the arrays in the buffer
+}
+
+// array is the last one in a buffer.
 type array struct {
 	buf   []byte
 	given bool
 	nulls int // before the first value; they are written when it comes
+}
+
+// made keeps the buffers: a claim of a hundred keys needs ten kilobytes.
+var made = sync.Pool{New: func() any { return new(arrays) }}
+
+// maxKept is the largest buffer that waits for the next call.
+const maxKept = 64 << 10
+
+func newArrays() *arrays { return made.Get().(*arrays) }
+
+// column adds an array with a value of each.
+func column[T, V any](a *arrays, of []T, value func(T) V, add func(*array, V)) {
+	for _, e := range of {
+		add(&a.array, value(e))
+	}
+	a.end()
+}
+
+// shared adds an array of the one value that all have, or else a column. Its statement takes the first element where one is
+// missing: most batches are of one scope, one owner and one lease.
+func shared[T any, V comparable](a *arrays, of []T, value func(T) V, add func(*array, V)) {
+	for _, e := range of {
+		if value(e) != value(of[0]) {
+			column(a, of, value, add)
+			return
+		}
+	}
+	column(a, of[:min(1, len(of))], value, add)
+}
+
+// end begins the next array.
+func (a *arrays) end() {
+	if a.given {
+		a.buf = append(a.buf, '}')
+	}
+	a.given, a.nulls = false, 0
+	a.ends = append(a.ends, len(a.buf))
+}
+
+// args are the arguments of the statement. The arrays must not be used afterwards.
+func (a *arrays) args() []any {
+	text := string(a.buf)
+	args := make([]any, len(a.ends))
+	start := 0
+	for i, end := range a.ends {
+		if start < end {
+			args[i] = text[start:end]
+		}
+		start = end
+	}
+	if cap(a.buf) <= maxKept {
+		a.buf, a.ends = a.buf[:0], a.ends[:0]
+		made.Put(a)
+	}
+	return args
 }
 
 // next begins an element that has a value.
@@ -27,7 +90,7 @@ func (a *array) next() {
 		return
 	}
 	a.given = true
-	a.buf = append(make([]byte, 0, 2048), '{')
+	a.buf = append(a.buf, '{')
 	for range a.nulls {
 		a.buf = append(a.buf, "NULL,"...)
 	}
@@ -70,7 +133,7 @@ func (a *array) blob(b []byte) {
 	a.buf = append(a.buf, '"')
 }
 
-func (a *array) token(t *dedupe.Token) {
+func (a *array) token(t dedupe.Token) {
 	a.next()
 	a.buf = hex.AppendEncode(a.buf, t[:])
 }
@@ -98,14 +161,6 @@ func (a *array) time(t time.Time) {
 	}
 	a.next()
 	a.buf = t.UTC().AppendFormat(a.buf, "2006-01-02T15:04:05.999999Z")
-}
-
-// arg is the argument of a statement.
-func (a *array) arg() any {
-	if !a.given {
-		return nil
-	}
-	return string(append(a.buf, '}'))
 }
 
 // clean is s as PostgreSQL can hold it: its text is UTF-8 without NUL, and what people are to read must not fail the

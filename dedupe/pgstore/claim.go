@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,9 +21,10 @@ const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token,
 	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
 SELECT g.scope, g.key, 'claimed', nextval('{fence}'), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
 	g.at + g.ttl * interval '1 microsecond', g.fingerprint, '', '', '', g.at, g.at, g.at
-FROM (SELECT u.*, clock_timestamp() AS at
+FROM (SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.owner, ($6::text[])[1]) AS owner,
+		g.message_id, g.fingerprint, g.ord, clock_timestamp() AS at
 	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::text[], $7::text[], $8::bytea[])
-	WITH ORDINALITY AS u (scope, key, token, ttl, park, owner, message_id, fingerprint, ord)) g
+	WITH ORDINALITY AS g (scope, key, token, ttl, park, owner, message_id, fingerprint, ord)) g
 WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope = g.scope AND h.key = g.key)
 ORDER BY g.ord
 ON CONFLICT (scope, key) DO NOTHING
@@ -31,7 +33,7 @@ RETURNING t.scope, t.key, t.fence, t.created`
 // readGiven reads the records under keys, but for those that the transaction itself has just written.
 const readGiven = `SELECT g.ord, clock_timestamp(), {columns}
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
 WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
 
 // changeRead writes records that were read before, where they are still the same and nobody holds their rows. A time is
@@ -73,15 +75,40 @@ var pauses = [...]time.Duration{0, 0, 2 * time.Millisecond, 10 * time.Millisecon
 
 // claim is an entry of a claim on its way.
 type claim struct {
-	i   int // its place in the call
-	n   int // its place in the round
-	req *dedupe.ClaimRequest
+	req    *dedupe.ClaimRequest
+	answer *dedupe.Claim // the call's
 	// absent: there was no record, so the next round inserts one.
 	absent bool
+	// won, seen: what the round has done with it.
+	won, seen bool
 	// What was read, when, and what the table makes of it, to be written in the next round; nil where nothing is.
 	before, after *dedupe.Record
 	now           time.Time
-	answer        dedupe.Claim
+}
+
+// claims keeps what a call needs on its way.
+type claims struct {
+	all     []claim
+	pending []*claim
+}
+
+var claimsMade = sync.Pool{New: func() any { return new(claims) }}
+
+// begin makes a claim of each of the requests at.
+func (c *claims) begin(at []int, rs []dedupe.ClaimRequest, cs []dedupe.Claim) []*claim {
+	c.all, c.pending = slices.Grow(c.all[:0], len(at)), c.pending[:0]
+	for n, i := range at {
+		c.all = append(c.all, claim{req: &rs[i], answer: &cs[i], absent: true})
+		c.pending = append(c.pending, &c.all[n])
+	}
+	return c.pending
+}
+
+// end lets go of what was claimed.
+func (c *claims) end() {
+	clear(c.all)
+	clear(c.pending[:cap(c.pending)])
+	claimsMade.Put(c)
 }
 
 // Claim tries to win each key. Keys without a record are won, and records that stay as they are are answered, in
@@ -100,14 +127,10 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 		valid = append(valid, i)
 	}
 	w := s.waits(ctx)
+	made := claimsMade.Get().(*claims)
+	defer made.end()
 	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
-		pending := make([]*claim, len(part))
-		claims := make([]claim, len(part))
-		for n, i := range part {
-			claims[n] = claim{i: i, req: &rs[i], absent: true}
-			pending[n] = &claims[n]
-		}
-		if err := s.claim(ctx, w, pending, cs); err != nil {
+		if err := s.claim(ctx, w, made.begin(part, rs, cs)); err != nil {
 			return nil, err
 		}
 	}
@@ -149,17 +172,17 @@ func (w *waits) over() bool {
 func (w *waits) limit() string { return fmt.Sprintf("%dms", max(1, w.each.Milliseconds())) }
 
 // claim answers claims of different keys.
-func (s *Store) claim(ctx context.Context, w *waits, pending []*claim, cs []dedupe.Claim) error {
+func (s *Store) claim(ctx context.Context, w *waits, pending []*claim) error {
 	for round := 0; len(pending) > 0; round++ {
 		if w.over() {
 			for _, c := range pending {
-				cs[c.i] = dedupe.Claim{Err: errClaimBusy}
+				*c.answer = dedupe.Claim{Err: errClaimBusy}
 			}
 			return nil
 		}
 		if round == len(pauses) {
 			for _, c := range pending {
-				cs[c.i] = c.locked()
+				*c.answer = c.locked()
 			}
 			return nil
 		}
@@ -169,12 +192,12 @@ func (s *Store) claim(ctx context.Context, w *waits, pending []*claim, cs []dedu
 			case <-ctx.Done():
 			}
 		}
-		next, err := s.claimRound(ctx, w, pending, cs)
+		next, err := s.claimRound(ctx, w, pending)
 		if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
 			w.left--
 			if len(pending) > 1 {
 				for part := range slices.Chunk(pending, (len(pending)+narrow-1)/narrow) {
-					if err := s.claim(ctx, w, part, cs); err != nil {
+					if err := s.claim(ctx, w, part); err != nil {
 						return err
 					}
 				}
@@ -183,7 +206,7 @@ func (s *Store) claim(ctx context.Context, w *waits, pending []*claim, cs []dedu
 		}
 		if err = s.explain(ctx, "Claim", err); errors.Is(err, dedupe.ErrBusy) {
 			for _, c := range pending {
-				cs[c.i] = dedupe.Claim{Err: err}
+				*c.answer = dedupe.Claim{Err: err}
 			}
 			return nil
 		}
@@ -196,59 +219,36 @@ func (s *Store) claim(ctx context.Context, w *waits, pending []*claim, cs []dedu
 }
 
 // claimRound sends one round trip and answers what it decides; the rest goes into the next one.
-func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim, cs []dedupe.Claim) ([]*claim, error) {
+func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*claim, error) {
 	sent := time.Now()
-	var fresh, changed []*claim
-	for n, c := range pending {
-		c.n = n
-		if c.absent {
-			fresh = append(fresh, c)
-		} else {
-			changed = append(changed, c)
-		}
-	}
-	won, seen := make([]bool, len(pending)), make([]bool, len(pending))
-	scopes, keys := claimKeys(pending)
+	fresh, changed := divide(pending)
 	p := newHasty(w.limit())
+	var keys []any
 	if len(fresh) > 0 {
-		n := -1
-		s.insert(p, fresh, scopes, keys, len(fresh) == len(pending), func(scope, key []byte, fence int64, created time.Time) error {
-			for n++; n < len(fresh); n++ {
-				if q := fresh[n].req; q.Key.Key == string(key) && q.Key.Scope == string(scope) {
-					fresh[n].inserted(fence, created)
-					won[fresh[n].n] = true
-					return nil
-				}
-			}
-			return fmt.Errorf("the database inserted scope %q, key %q, which was not asked for", scope, key)
-		})
+		keys = s.insert(p, fresh)
 	}
 	if len(changed) > 0 {
-		s.change(p, changed, func(n int, fence int64, now time.Time) {
-			changed[n].written(fence, now)
-			won[changed[n].n] = true
-		})
+		s.change(p, changed)
+		keys = keyed(pending, (*claim).key).args()
 	}
-	s.readRows(p, scopes, keys, func(n int, w *row) {
-		seen[n] = true
+	s.readRows(p, keys, func(n int, w *row) {
+		pending[n].seen = true
 		pending[n].read(w)
 	})
 	if err := p.run(ctx, s.db); err != nil {
 		return nil, err
 	}
 	next := pending[:0]
-	for n, c := range pending {
+	for _, c := range pending {
 		switch {
-		case won[n]:
+		case c.won:
 			if c.answer.Outcome == dedupe.Won {
 				c.answer.Lease.Deadline = sent.Add(c.req.TTL)
 			}
-			cs[c.i] = c.answer
-		case !seen[n]: // removed since the insertion looked
+		case !c.seen: // removed since the insertion looked
 			c.absent = true
 			next = append(next, c)
-		case c.after == nil:
-			cs[c.i] = c.answer
+		case c.after == nil: // the answer stands
 		default:
 			next = append(next, c)
 		}
@@ -256,48 +256,64 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim, cs [
 	return next, nil
 }
 
-func claimKeys(cs []*claim) (scopes, keys any) {
-	var s, k array
-	for _, c := range cs {
-		s.text(c.req.Key.Scope)
-		k.text(c.req.Key.Key)
+func (c *claim) key() *dedupe.Key { return &c.req.Key }
+
+// divide tells the claims that insert a record from those that change one.
+func divide(pending []*claim) (fresh, changed []*claim) {
+	for _, c := range pending {
+		c.won, c.seen = false, false
+		if !c.absent {
+			changed = append(changed, c)
+		}
 	}
-	return s.arg(), k.arg()
+	if len(changed) == 0 {
+		return pending, nil
+	}
+	for _, c := range pending {
+		if c.absent {
+			fresh = append(fresh, c)
+		}
+	}
+	return fresh, changed
 }
 
-// insert adds the insertion of fresh claims.
-func (s *Store) insert(p *pipeline, fresh []*claim, scopes, keys any, all bool, won func(scope, key []byte, fence int64, created time.Time) error) {
-	if !all {
-		scopes, keys = claimKeys(fresh)
-	}
-	var token, ttl, park, owner, message, print array
-	for _, c := range fresh {
-		token.token(&c.req.Token)
-		ttl.int(micros(c.req.TTL))
-		park.bool(c.req.Policy == dedupe.Park)
-		owner.text(clean(c.req.Owner))
-		message.text(clean(c.req.MessageID))
-		print.blob(c.req.Fingerprint)
-	}
+// insert adds the insertion of fresh claims. It answers the arrays of their keys.
+func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
+	a := keyed(fresh, (*claim).key)
+	column(a, fresh, func(c *claim) dedupe.Token { return c.req.Token }, (*array).token)
+	shared(a, fresh, func(c *claim) int64 { return micros(c.req.TTL) }, (*array).int)
+	column(a, fresh, func(c *claim) bool { return c.req.Policy == dedupe.Park }, (*array).bool)
+	shared(a, fresh, func(c *claim) string { return clean(c.req.Owner) }, (*array).text)
+	column(a, fresh, func(c *claim) string { return clean(c.req.MessageID) }, (*array).text)
+	column(a, fresh, func(c *claim) []byte { return c.req.Fingerprint }, (*array).blob)
+	args := a.args()
 	var (
 		scope, key pgtype.DriverBytes // of the moment only
 		fence      int64
 		created    time.Time
 	)
 	targets := []any{&scope, &key, &fence, &created}
-	args := []any{scopes, keys, token.arg(), ttl.arg(), park.arg(), owner.arg(), message.arg(), print.arg()}
+	n := -1
 	p.query(s.sql.insert, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
-		return won(scope, key, fence, created.UTC())
+		for n++; n < len(fresh); n++ { // they come in the order of the arrays
+			if c := fresh[n]; c.req.Key.Key == string(key) && c.req.Key.Scope == string(scope) {
+				c.won = true
+				c.inserted(fence, created.UTC())
+				return nil
+			}
+		}
+		return fmt.Errorf("the database inserted scope %q, key %q, which was not asked for", scope, key)
 	})
+	return args[:2]
 }
 
 // inserted is the answer to a claim that has made the record.
 func (c *claim) inserted(fence int64, created time.Time) {
 	var r dedupe.Record
-	c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
+	*c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
 }
 
 // read asks the table what the record under the key means to the claim.
@@ -305,62 +321,63 @@ func (c *claim) read(w *row) {
 	c.after = nil
 	r, err := w.record(c.req.Key)
 	if err != nil {
-		c.answer = dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", err)}
+		*c.answer = dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", err)}
 		return
 	}
 	after := r
 	var changed bool
-	c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
+	*c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
 	if changed {
 		c.absent, c.now, c.before, c.after = false, w.now, &r, &after
 	}
 }
 
 // change adds the writing of what the table made of records that were read.
-func (s *Store) change(p *pipeline, changed []*claim, written func(n int, fence int64, now time.Time)) {
-	const columns = 25
-	a := make([]array, columns)
-	for _, c := range changed {
-		b, r := c.before, c.after
-		a[0].text(b.Key.Scope)
-		a[1].text(b.Key.Key)
-		a[2].int(int64(b.Fence))
-		a[3].token(&b.Token)
-		a[4].text(b.Status.String())
-		a[5].time(b.Updated)
-		a[6].time(b.LeaseUntil)
-		a[7].text(r.Status.String())
-		a[8].bool(r.Fence != b.Fence)
-		a[9].token(&r.Token)
-		a[10].int(int64(r.Attempt))
-		a[11].bool(r.Started)
-		a[12].bool(r.Policy == dedupe.Park)
-		a[13].text(clean(r.Owner))
-		a[14].text(clean(r.MessageID))
-		a[15].blob(r.Fingerprint)
-		// No claim writes a result or a state: it leaves both or, where it begins anew, drops both.
-		a[16].bool(r.Result == nil && b.Result != nil || r.State == nil && b.State != nil)
-		a[17].text(r.ErrClass)
-		a[18].text(r.FirstErr)
-		a[19].text(r.LastErr)
-		for n, t := range c.times() {
-			t.shift(&a[20+n], c.now)
+func (s *Store) change(p *pipeline, changed []*claim) {
+	a := newArrays()
+	add := func(put func(a *array, b, r *dedupe.Record)) {
+		for _, c := range changed {
+			put(&a.array, c.before, c.after)
 		}
+		a.end()
 	}
-	args := make([]any, columns)
-	for i := range a {
-		args[i] = a[i].arg()
+	add(func(a *array, b, _ *dedupe.Record) { a.text(b.Key.Scope) })
+	add(func(a *array, b, _ *dedupe.Record) { a.text(b.Key.Key) })
+	add(func(a *array, b, _ *dedupe.Record) { a.int(int64(b.Fence)) })
+	add(func(a *array, b, _ *dedupe.Record) { a.token(b.Token) })
+	add(func(a *array, b, _ *dedupe.Record) { a.text(b.Status.String()) })
+	add(func(a *array, b, _ *dedupe.Record) { a.time(b.Updated) })
+	add(func(a *array, b, _ *dedupe.Record) { a.time(b.LeaseUntil) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(r.Status.String()) })
+	add(func(a *array, b, r *dedupe.Record) { a.bool(r.Fence != b.Fence) })
+	add(func(a *array, _, r *dedupe.Record) { a.token(r.Token) })
+	add(func(a *array, _, r *dedupe.Record) { a.int(int64(r.Attempt)) })
+	add(func(a *array, _, r *dedupe.Record) { a.bool(r.Started) })
+	add(func(a *array, _, r *dedupe.Record) { a.bool(r.Policy == dedupe.Park) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(clean(r.Owner)) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(clean(r.MessageID)) })
+	add(func(a *array, _, r *dedupe.Record) { a.blob(r.Fingerprint) })
+	// No claim writes a result or a state: it leaves both or, where it begins anew, drops both.
+	add(func(a *array, b, r *dedupe.Record) { a.bool(r.Result == nil && b.Result != nil || r.State == nil && b.State != nil) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(r.ErrClass) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(r.FirstErr) })
+	add(func(a *array, _, r *dedupe.Record) { a.text(r.LastErr) })
+	for n := range changed[0].times() {
+		for _, c := range changed {
+			c.times()[n].shift(&a.array, c.now)
+		}
+		a.end()
 	}
 	var (
 		ord, fence int64
 		now        time.Time
 	)
 	targets := []any{&ord, &fence, &now}
-	p.query(s.sql.change, args, func(rows pgx.Rows) error {
+	p.query(s.sql.change, a.args(), func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
-		written(int(ord)-1, fence, now.UTC())
+		changed[ord-1].written(fence, now.UTC())
 		return nil
 	})
 }
@@ -394,6 +411,7 @@ func (m moment) shift(a *array, now time.Time) {
 
 // written completes the answer with what the database has set.
 func (c *claim) written(fence int64, now time.Time) {
+	c.won = true
 	r := c.after
 	for _, m := range c.times() {
 		if !m.after.Equal(*m.before) && !m.after.IsZero() {

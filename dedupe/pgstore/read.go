@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -32,10 +33,10 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	if len(at) == 0 {
 		return found, nil
 	}
-	scopes, keys := keyArgs(at, func(i int) *dedupe.Key { return &ks[i] })
+	keys := keyed(at, func(i int) *dedupe.Key { return &ks[i] }).args()
 	var bad error
 	p := newPipeline()
-	s.readRows(p, scopes, keys, func(n int, w *row) {
+	s.readRows(p, keys, func(n int, w *row) {
 		r, err := w.record(ks[at[n]])
 		switch {
 		case err != nil:
@@ -159,7 +160,7 @@ func follower(s string) string {
 const removeRead = `WITH locked AS MATERIALIZED (
 	SELECT g.ord, t.scope, t.key FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::timestamptz[])
 		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
-	JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+	JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
 	WHERE t.fence = g.fence AND t.status = g.status AND t.updated = g.updated
 	FOR UPDATE OF t SKIP LOCKED
 )
@@ -197,12 +198,15 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 
 // forget reads the records of the entries at, of different keys, and removes those that it may.
 func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, errs []error) error {
-	scopes, keys := keyArgs(at, func(i int) *dedupe.Key { return &fs[i].Key })
-	var gone []int
-	var scope, key, fence, status, updated array
+	keys := keyed(at, func(i int) *dedupe.Key { return &fs[i].Key }).args()
+	type read struct {
+		n int
+		r dedupe.Record
+	}
+	var gone []read
 	answers := make([]error, len(at))
 	p := newPipeline()
-	s.readRows(p, scopes, keys, func(n int, w *row) {
+	s.readRows(p, keys, func(n int, w *row) {
 		f := &fs[at[n]]
 		r, err := w.record(f.Key)
 		remove := false
@@ -213,12 +217,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 			answers[n] = fmt.Errorf("pgstore: Forget: %w", err)
 		}
 		if remove {
-			gone = append(gone, n)
-			scope.text(f.Key.Scope)
-			key.text(f.Key.Key)
-			fence.int(int64(r.Fence))
-			status.text(r.Status.String())
-			updated.time(r.Updated)
+			gone = append(gone, read{n, r})
 		}
 	})
 	if err := p.run(ctx, s.db); err != nil {
@@ -226,14 +225,18 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 	}
 	if len(gone) > 0 {
 		done := make([]bool, len(gone))
+		a := keyed(gone, func(g read) *dedupe.Key { return &fs[at[g.n]].Key })
+		column(a, gone, func(g read) int64 { return int64(g.r.Fence) }, (*array).int)
+		column(a, gone, func(g read) string { return g.r.Status.String() }, (*array).text)
+		column(a, gone, func(g read) time.Time { return g.r.Updated }, (*array).time)
 		p = newPipeline()
-		p.query(s.sql.remove, []any{scope.arg(), key.arg(), fence.arg(), status.arg(), updated.arg()}, mark1(done))
+		p.query(s.sql.remove, a.args(), mark1(done))
 		if err := p.run(ctx, s.db); err != nil {
 			return err
 		}
-		for m, n := range gone {
+		for m, g := range gone {
 			if !done[m] {
-				answers[n] = fmt.Errorf("pgstore: Forget: %w", dedupe.ErrBusy)
+				answers[g.n] = fmt.Errorf("pgstore: Forget: %w", dedupe.ErrBusy)
 			}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
 // [dedupe.RenewTable] tell.
 const renewOwn = `WITH given AS MATERIALIZED (
-	SELECT u.*, clock_timestamp() AS at
+	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, clock_timestamp() AS at
 	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::bytea[])
-	WITH ORDINALITY AS u (scope, key, token, ttl, started, state, ord)
+	WITH ORDINALITY AS g (scope, key, token, ttl, started, state, ord)
 ), locked AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
 	WHERE t.token = g.token AND t.status = 'claimed'
@@ -62,19 +62,16 @@ func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewe
 func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []dedupe.Renewed) error {
 	sent := time.Now()
 	key := func(i int) *dedupe.Key { return &ns[i].Key }
-	scopes, keys := keyArgs(at, key)
-	var token, ttl, started, state array
-	for _, i := range at {
-		token.token(&ns[i].Token)
-		ttl.int(micros(ns[i].TTL))
-		started.bool(ns[i].Started)
-		state.blob(ns[i].State)
-	}
+	a := keyed(at, key)
+	column(a, at, func(i int) dedupe.Token { return ns[i].Token }, (*array).token)
+	shared(a, at, func(i int) int64 { return micros(ns[i].TTL) }, (*array).int)
+	column(a, at, func(i int) bool { return ns[i].Started }, (*array).bool)
+	column(a, at, func(i int) []byte { return ns[i].State }, (*array).blob)
+	args := a.args()
 	done, errs := make([]bool, len(at)), make([]error, len(at))
 	p := newPipeline()
-	args := []any{scopes, keys, token.arg(), ttl.arg(), started.arg(), state.arg()}
 	p.query(s.sql.renew, args, mark1(done))
-	s.readTokens(p, scopes, keys, at, key, func(n int, r dedupe.Record, err error) {
+	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		if err == nil {
 			// What may be renewed, and was not, is locked, or was when the update came by.
 			if err = dedupe.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
@@ -115,19 +112,19 @@ func mark1(done []bool) func(pgx.Rows) error {
 // readState reads what decides a renewal or a settlement, but for the rows that the transaction has just written.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope = g.scope AND t.key = g.key
+JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
 WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
 
 // readTokens adds the reading of token and status under the keys of the entries at. read is given each with its place
 // in at.
-func (s *Store) readTokens(p *pipeline, scopes, keys any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
+func (s *Store) readTokens(p *pipeline, keys []any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64
 		r      dedupe.Record
 		status string
 	)
 	targets := []any{&ord, (*[16]byte)(&r.Token), &status}
-	p.query(s.sql.readState, []any{scopes, keys}, func(rows pgx.Rows) error {
+	p.query(s.sql.readState, keys, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

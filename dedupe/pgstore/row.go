@@ -96,23 +96,23 @@ func (e *contentError) Error() string {
 	return fmt.Sprintf("scope %q, key %q: %s", e.key.Scope, e.key.Key, e.text)
 }
 
-// keyArgs are the two arrays of the keys of the entries at.
-func keyArgs(at []int, key func(i int) *dedupe.Key) (scopes, keys any) {
-	var s, k array
-	for _, i := range at {
-		q := key(i)
-		s.text(q.Scope)
-		k.text(q.Key)
-	}
-	return s.arg(), k.arg()
+// keyed are arrays that begin with the two of the keys. What takes them has inScope for a scope.
+func keyed[T any](of []T, key func(T) *dedupe.Key) *arrays {
+	a := newArrays()
+	shared(a, of, func(e T) string { return key(e).Scope }, (*array).text)
+	column(a, of, func(e T) string { return key(e).Key }, (*array).text)
+	return a
 }
 
-// readRows adds the reading of the records under the keys of the arrays, but for those that the transaction itself has
+// inScope is the scope of the row g of the arrays.
+const inScope = `coalesce(g.scope, ($1::text[])[1])`
+
+// readRows adds the reading of the records under the keys, two arrays, but for those that the transaction itself has
 // written. read is given each with its place in the arrays.
-func (s *Store) readRows(p *pipeline, scopes, keys any, read func(n int, w *row)) {
+func (s *Store) readRows(p *pipeline, keys []any, read func(n int, w *row)) {
 	w := new(row)
 	targets := w.numbered()
-	p.query(s.sql.read, []any{scopes, keys}, func(rows pgx.Rows) error {
+	p.query(s.sql.read, keys, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

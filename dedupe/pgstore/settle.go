@@ -14,9 +14,10 @@ import (
 // settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
 // caller has a late word. The others are decided by what is read after it.
 const settleOwn = `WITH given AS MATERIALIZED (
-	SELECT u.*, clock_timestamp() AS at
+	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
+		g.result, g.error_class, g.error_text, g.uncounted, g.ord, clock_timestamp() AS at
 	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bytea[], $7::text[], $8::text[], $9::boolean[])
-	WITH ORDINALITY AS u (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
+	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
 	WHERE t.token = g.token AND (t.status = 'claimed' OR t.status = 'parked' AND g.status <> 'parked')
@@ -79,7 +80,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 // settle sends the settlements at: of different keys, or one that is joined.
 func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as []dedupe.Settled) error {
 	key := func(i int) *dedupe.Key { return &ss[i].Key }
-	scopes, keys := keyArgs(at, key)
+	args := settleArgs(at, key, ss)
 	done, answers := make([]bool, len(at)), make([]dedupe.Settled, len(at))
 	p := newPipeline()
 	first := &ss[at[0]]
@@ -90,9 +91,9 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		p.exec(s.sql.lock, first.Key.Scope, first.Key.Key)
 	}
 	if !first.Joined || first.To != dedupe.Done {
-		p.query(s.sql.settle, settleArgs(scopes, keys, at, ss), mark1(done))
+		p.query(s.sql.settle, args, mark1(done))
 	}
-	s.readTokens(p, scopes, keys, at, key, func(n int, r dedupe.Record, err error) {
+	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		a, changed := dedupe.ApplySettle(&r, &ss[at[n]], time.Time{})
 		switch {
 		case err != nil:
@@ -121,26 +122,27 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 	return nil
 }
 
-func settleArgs(scopes, keys any, at []int, ss []dedupe.Settlement) []any {
-	var token, status, retain, result, class, text, uncounted array
-	for _, i := range at {
-		t := &ss[i]
-		token.token(&t.Token)
-		status.text(t.To.String())
-		retain.int(micros(cmp.Or(t.Retain, dedupe.DefaultRetention)))
-		result.blob(t.Result)
-		if t.ErrClass == "" && t.ErrText == "" {
-			class.null() // leaves both as they are
-			text.null()
-		} else {
-			class.text(clean(t.ErrClass))
-			text.text(clean(t.ErrText))
+func settleArgs(at []int, key func(i int) *dedupe.Key, ss []dedupe.Settlement) []any {
+	// Without an error a settlement leaves both parts of the last one as they are.
+	text := func(part func(t *dedupe.Settlement) string) func(a *array, t *dedupe.Settlement) {
+		return func(a *array, t *dedupe.Settlement) {
+			if t.ErrClass == "" && t.ErrText == "" {
+				a.null()
+			} else {
+				a.text(clean(part(t)))
+			}
 		}
-		uncounted.bool(t.Uncounted)
 	}
-	return []any{
-		scopes, keys, token.arg(), status.arg(), retain.arg(), result.arg(), class.arg(), text.arg(), uncounted.arg(),
-	}
+	all := func(i int) *dedupe.Settlement { return &ss[i] }
+	a := keyed(at, key)
+	column(a, at, func(i int) dedupe.Token { return ss[i].Token }, (*array).token)
+	shared(a, at, func(i int) string { return ss[i].To.String() }, (*array).text)
+	shared(a, at, func(i int) int64 { return micros(cmp.Or(ss[i].Retain, dedupe.DefaultRetention)) }, (*array).int)
+	column(a, at, func(i int) []byte { return ss[i].Result }, (*array).blob)
+	column(a, at, all, text(func(t *dedupe.Settlement) string { return t.ErrClass }))
+	column(a, at, all, text(func(t *dedupe.Settlement) string { return t.ErrText }))
+	column(a, at, func(i int) bool { return ss[i].Uncounted }, (*array).bool)
+	return a.args()
 }
 
 // lockTimeout is the time until ctx ends, less what the answer needs; empty where it does not end.
