@@ -1,2 +1,184 @@
-// Package dynamostore is a [dedupe.Store] in a DynamoDB table.
+// Package dynamostore is a [dedupe.Store] in a DynamoDB table: durable, shared by any number of workers and Lambda functions, two writes
+// a job, and able to complete a job in one transaction with the user's own items ([Store.Commit]).
+//
+//	cfg, err := config.LoadDefaultConfig(ctx) // github.com/aws/aws-sdk-go-v2/config
+//	store, err := dynamostore.New(dynamodb.NewFromConfig(cfg), "onceq-records", nil)
+//	err = store.CreateTable(ctx) // or by Terraform or CloudFormation, below
+//
+// # Exactly one effect
+//
+// A handler whose effects are items in DynamoDB, of the same account and region, commits them with the end of its job. All of it is written or
+// nothing is, whatever crashes, and a worker that was overtaken cannot commit at all:
+//
+//	func (p *payments) Handle(ctx context.Context, job *onceq.Job) error {
+//		return p.store.Commit(ctx, job, receipt, types.TransactWriteItem{Put: &types.Put{
+//			TableName: aws.String("ledger"), Item: line, ConditionExpression: aws.String("attribute_not_exists(id)"),
+//		}})
+//	}
+//
+// Up to 99 items go with it. [Store.CompleteItems] gives the one action that completes a job to who sends the transaction himself.
+//
+// # The table
+//
+// The partition key is "key" and the sort key "scope", both strings: two values that are never joined, so that no choice of one meets another
+// pair's record, and a busy scope is spread over all partitions. Many scopes and programs share a table. Besides the key an item has
+//
+//	status       claimed, released, done, failed, parked, or forgotten: what Forget leaves
+//	fence        number that rises with each claim of the key
+//	version      number that rises with each write
+//	token        of the last claim, 32 hexadecimal digits
+//	attempt      number; started (true once the handler may run, under Park); policy (rerun, park)
+//	owner        and message_id, for people
+//	created      and claimed_at, updated, finished, lease_until: microseconds since 1970
+//	expires_at   seconds since 1970, or Options.TTLAttribute: the table's TTL; absent while claimed or parked
+//	result       and state, fingerprint: binary
+//	error_class  and first_error, last_error
+//	commit       which transaction has completed it
+//
+// and some 350 to 600 bytes in all, beside results and saved steps. DynamoDB deletes what has expired when it comes to it, within some days
+// ([TTL]); the store counts such a record as absent at once. An item that this store has not written is an error that says so.
+//
+// In Terraform:
+//
+//	resource "aws_dynamodb_table" "onceq" {
+//	  name         = "onceq-records"
+//	  billing_mode = "PAY_PER_REQUEST"
+//	  hash_key     = "key"
+//	  range_key    = "scope"
+//	  attribute {
+//	    name = "key"
+//	    type = "S"
+//	  }
+//	  attribute {
+//	    name = "scope"
+//	    type = "S"
+//	  }
+//	  ttl {
+//	    attribute_name = "expires_at"
+//	    enabled        = true
+//	  }
+//	}
+//
+// In a SAM or CloudFormation template, with the function's rights:
+//
+//	Records:
+//	  Type: AWS::DynamoDB::Table
+//	  Properties:
+//	    BillingMode: PAY_PER_REQUEST
+//	    AttributeDefinitions:
+//	      - {AttributeName: key, AttributeType: S}
+//	      - {AttributeName: scope, AttributeType: S}
+//	    KeySchema:
+//	      - {AttributeName: key, KeyType: HASH}
+//	      - {AttributeName: scope, KeyType: RANGE}
+//	    TimeToLiveSpecification: {AttributeName: expires_at, Enabled: true}
+//	Function:
+//	  Type: AWS::Serverless::Function
+//	  Properties:
+//	    Policies:
+//	      - Statement:
+//	          - Effect: Allow
+//	            Action: [dynamodb:GetItem, dynamodb:PutItem, dynamodb:UpdateItem]
+//	            Resource: !GetAtt Records.Arn
+//
+// # Permissions
+//
+//	{
+//	  "Version": "2012-10-17",
+//	  "Statement": [
+//	    {"Sid": "Work", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
+//	     "Action": ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"]},
+//	    {"Sid": "Operators", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
+//	     "Action": ["dynamodb:Scan"]},
+//	    {"Sid": "Setup", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
+//	     "Action": ["dynamodb:CreateTable", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:UpdateTimeToLive"]}
+//	  ]
+//	}
+//
+// A worker needs the first part, and for a Commit the rights to its own items beside (the transaction itself has none). GetItem is for the first
+// call of a process, and for [Store.Get]. [Store.List] needs Scan, [Store.CreateTable] the last part.
+//
+// # What it costs
+//
+// A write costs a unit for each KB begun of the larger of the item before and after it, also one whose condition fails; a write in a transaction costs
+// two ([units]). With records below 1 KB:
+//
+//	a job                                    2 units: claim and settlement
+//	under Park                               3: the start is written, too
+//	with Commit                              3, and 2 for each KB of each item of the user's own
+//	a duplicate of a job that is done        1 more
+//	a retry, a takeover, a replay            3 more: the claim is refused once, then swaps what it has read
+//	a beat of a long job                     1, every 10 s with the default Lease of 30 s
+//	a process's first call                   half a read unit
+//
+// A million jobs are 2 million units: 1.25 $ at 0.625 $ a million, the price on demand in us-east-1 in November 2026; with results of 3 KB five
+// million, 3.13 $. A million records kept for 31 days are about 0.6 GB, 0.15 $ a month. Deletions by TTL cost nothing. [Store.List] reads the whole
+// table: a read unit for each 4 KB, 0.02 $ for a million records.
+//
+// # Safety, and clocks
+//
+// Every transition is one conditional write, and what it depends on is the token and the fence, or the version that was read, never a clock. Where a
+// condition fails, DynamoDB answers with the item, so nothing is read beside. An answer that was lost is found by sending the same write again:
+// its own token wins at once.
+//
+// A clock decides only when a lease is dead. It is the service's: the host's, corrected by the Date of every answer, to some ten milliseconds in time, and
+// leases are kept 2 s longer than their owners count on them. A process asks for it once, with a read, before its first write, and again after its
+// host was suspended or its clock was set; so a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
+//
+// The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. When DynamoDB has deleted the item, the next fence is the
+// milliseconds since 1970: higher than the last one, provided that the service's clock does not go back by a retention, and that nobody claims one
+// key more than once a millisecond for as long.
+//
+// A worker that is frozen (SIGSTOP, a suspended host, a Lambda environment between invocations) holds its claims until their leases end. Then another takes
+// them over, and the frozen one, when it wakes, changes nothing more: its renewals and settlements are [dedupe.ErrLeaseLost], its Commit is
+// cancelled with all its items. What it does elsewhere, in a payment API say, nobody can hold back; give it [onceq.Job.EffectKey], or the fence.
+//
+// The table must be in one region: a global table applies a condition in the region of the write, and another region's workers would win the same key. A
+// table that is restored from a backup has forgotten what was done since, and those jobs may run twice.
+//
+// # Requests
+//
+// The entries of a batch go out at once, up to 50 of a call, each a write of its own: ten take as long as the slowest one. (PartiQL's BatchExecuteStatement
+// was measured beside it: no fewer units, slower on DynamoDB Local at any distance, two IAM actions more, and its INSERT does not show what it
+// has met.) The store's copy of the client keeps 200 idle connections to the service; behind a proxy or a transport of one's own see to as many.
+//
+// A call repeats by itself what throttling, failures of the service, resets and silence have stopped, with pauses of 50 ms to 5 s, until its context ends, and for
+// about half a minute where that has no end. A try gets half of the time that is left, but no less than 500 ms and no more than 10 s. The Retryer of the
+// user's client is not asked, and shares nothing with these calls. A record that a transaction holds is tried again for about 100 ms, and is then
+// [dedupe.ErrBusy].
+//
+// # Limits
+//
+//	a record, names and values together         400 KB (409,600 bytes)
+//	a result, and what a run has saved           390 KB (399,360 bytes) each: larger is dedupe.ErrResultSize, before anything is written
+//	owner, message id and fingerprint together   8 KB: larger is dedupe.ErrBadRequest
+//	items of a Commit                            99, and 4 MB in all; those of one transaction are different items
+//	entries of a call                            100
+//
+// Where a result does not fit beside the steps that a run has saved, the steps give way, for the job is done; where an error's text does not, it is cut. A
+// result is read with each duplicate: keep large ones elsewhere. Sources: DynamoDB's [quotas] and [transactions].
+//
+// # Moving from Powertools' idempotency table
+//
+// Powertools' table has another key, and its records no fence, so onceq's stands beside it.
+//
+//	id: function#hash of the key        key and scope: Config.Key gives the part of the message that event_key_jmespath chose
+//	status INPROGRESS                   claimed
+//	status COMPLETED                    done; failures leave failed, released or parked, where Powertools deletes the record
+//	in_progress_expiration              lease_until, renewed while the handler runs
+//	expiration                          expires_at; Powertools' default is 1 hour, onceq's 31 days: longer than queue and dead-letter queue keep a message
+//	data                                result
+//	validation                          fingerprint
+//
+// The two do not see each other's claims, so they must never take messages of one queue at the same time: disable the old function's event source mapping,
+// wait for the function's timeout, and enable the new one. Until what Powertools has recorded has expired, and the queue's retention is over, let the new handler
+// begin with a consistent read of the old item: where it is COMPLETED and has not expired, return nil, with [onceq.Job.SetResult] of its data; where it is
+// INPROGRESS and in_progress_expiration, in milliseconds, lies ahead, return RetryAfter for what is left. Then take out the read, and delete the old table.
+//
+// [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey
+// [TTL]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
+// [units]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+// [quotas]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html
+// [transactions]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
+// [onceq.Job.SetResult]: https://pkg.go.dev/github.com/onceq/onceq#Job.SetResult
 package dynamostore

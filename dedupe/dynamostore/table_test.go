@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -166,9 +167,7 @@ func TestForeignItem(t *testing.T) {
 	} {
 		k := request(name).Key
 		it := make(item)
-		for a, v := range good {
-			it[a] = v
-		}
+		maps.Copy(it, good)
 		spoil(it)
 		it[attrKey], it[attrScope] = text(k.Key), text(k.Scope)
 		putRaw(t, s, it)

@@ -49,7 +49,7 @@ type write struct {
 }
 
 func (s *Store) write(kind string) *write {
-	return &write{s: s, kind: kind, names: make(map[string]string, 16), values: make(item, 16)}
+	return &write{s: s, kind: kind, names: make(map[string]string), values: make(item)}
 }
 
 // name is attr within an expression: many of the attributes are reserved words.
