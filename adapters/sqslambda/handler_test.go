@@ -292,7 +292,7 @@ func TestDeafHandler(t *testing.T) {
 
 // A function that dies, and one whose sandbox thaws after its leases, change nothing any more.
 func TestKilled(t *testing.T) {
-	var begun, go2 = make(chan struct{}), make(chan struct{})
+	begun, go2 := make(chan struct{}), make(chan struct{})
 	bubble(t, nil, func(r *rig) {
 		begun, go2 = make(chan struct{}), make(chan struct{})
 		first := true
