@@ -143,8 +143,10 @@ type Config struct {
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
 	// and at most Concurrency; < 0 = none.
 	Prefetch int
-	// Pollers is how many receives wait at once. Default: one for each two receive batches of
-	// Concurrency, 1 to 16. At most 64.
+	// Pollers is how many receives there are at once. Default: one for each two receive batches of
+	// Concurrency, 1 to 16. At most 64. Where requests are billed it is the most of them: there is one on a quiet
+	// queue, another after each receive that brings five messages or more, and one less after each that brings fewer
+	// than two. As many acks are in flight at once, and at least four.
 	Pollers int
 	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where requests
 	// are billed and groups are not ordered, else none; < 0 = none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,9 +13,101 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// poll receives as long as ctx lasts: when enough slots are free, for as many messages as may be held. It
+// pollers are the goroutines of one Run that receive. Where requests are billed there are only as many as messages come for: of many
+// polls that wait on a quiet queue each message ends one, and one poll brings what came while it was on its way.
+type pollers struct {
+	w     *Worker
+	f     *flow
+	fatal func(error)
+	once  atomic.Bool // something was received, so the queue is there
+	all   sync.WaitGroup
+
+	mu     sync.Mutex
+	active int // that may be relied on
+	late   int // whose receive is overdue
+}
+
+// manyCame is how many messages of one receive are a reason for one more poller; fewer than two are one to leave.
+const manyCame = 5
+
+// stepIn is how much longer than the longest wait a receive may take before another poller steps in for it.
+const stepIn = 2 * time.Second
+
+func (p *pollers) start(ctx context.Context) {
+	first := p.w.c.Pollers
+	if p.adapts() {
+		first = 1
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range first {
+		p.join(ctx)
+	}
+}
+
+// adapts: where requests cost nothing, all pollers wait, and a message waits for none of them.
+func (p *pollers) adapts() bool { return p.w.l.PerRequestCost && p.w.c.Pollers > 1 }
+
+// join adds a poller, unless there are enough; called with the lock held, and by one of them after the first.
+func (p *pollers) join(ctx context.Context) {
+	if p.active+p.late >= p.w.c.Pollers {
+		return
+	}
+	p.active++
+	p.all.Go(func() {
+		if err := p.poll(ctx); err != nil {
+			p.fatal(err)
+		}
+	})
+}
+
+// received tells a poller whether it goes on, after a receive that brought so many of those that were asked for.
+func (p *pollers) received(ctx context.Context, came, asked int) bool {
+	if !p.adapts() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case came >= min(asked, manyCame):
+		p.join(ctx)
+	case came <= 1 && p.active > 1:
+		p.active--
+		return false
+	}
+	return true
+}
+
+// watch lets another poller step in when a receive is overdue: one dead connection must not hold up the queue. The answer is to be
+// called after the receive.
+func (p *pollers) watch(ctx context.Context) (done func()) {
+	if !p.adapts() {
+		return func() {}
+	}
+	late, over := false, false
+	t := time.AfterFunc(p.w.l.MaxWait+stepIn, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !over {
+			late = true
+			p.active, p.late = p.active-1, p.late+1
+			p.join(ctx)
+		}
+	})
+	return func() {
+		t.Stop()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if over = true; late {
+			p.active, p.late = p.active+1, p.late-1
+		}
+	}
+}
+
+// poll receives as long as ctx lasts, and messages come for it: when enough slots are free, for as many messages as may be held. It
 // ends with an error where receiving can never succeed.
-func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
+func (p *pollers) poll(ctx context.Context) error {
+	w, f := p.w, p.f
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
 	failed, hasty := 0, 0
 	for ctx.Err() == nil {
@@ -23,13 +116,18 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 			return nil
 		}
 		asked := time.Now()
+		done := p.watch(ctx)
 		ms, err := w.receive(ctx, n)
+		done()
 		rs := w.taken(f, ms)
 		f.offer(n, rs)
 		switch {
 		case err == nil:
-			once.Store(true)
+			p.once.Store(true)
 			failed = 0
+			if !p.received(ctx, len(rs), n) {
+				return nil
+			}
 			pause := w.c.PollPause
 			if len(rs) == 0 && time.Since(asked) < noWait {
 				hasty++
@@ -43,7 +141,7 @@ func (w *Worker) poll(ctx context.Context, f *flow, once *atomic.Bool) error {
 			continue
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // a poll that the drain cut short is no failure
-		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !once.Load():
+		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
 		}
 		if failed++; failed == 3 {

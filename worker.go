@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -28,12 +27,13 @@ type Worker struct {
 	paused bool
 }
 
-// ackFlight is how many acks, and how many nacks, are in flight at once.
-const ackFlight = 4
+// ackFlight is how many acks, and how many nacks, are in flight at once: with fewer of them than receives, what comes in
+// would not go out as fast.
+func (c *Config) ackFlight() int { return max(4, c.Pollers) }
 
 // unflushed is how many full batches may wait for their ack or nack: enough to keep the calls busy, and an end to what
 // a queue that is slow to take them piles up.
-const unflushed = 8 * ackFlight
+func (c *Config) unflushed() int { return max(32, 2*c.ackFlight()) }
 
 // New validates the configuration; it does no I/O.
 func New(c Config) (*Worker, error) {
@@ -47,8 +47,8 @@ func New(c Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{c: c, p: p, l: l}
-	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: ackFlight, Linger: c.AckLinger}, w.ack)
-	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: ackFlight}, w.nack)
+	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
+	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	return w, nil
 }
 
@@ -63,7 +63,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		base:     context.WithoutCancel(ctx),
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
-		live:     2*w.c.Concurrency + w.c.Prefetch + unflushed*w.l.SettleBatch,
+		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
 		recv:     w.c.Broker,
@@ -82,19 +82,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		hands.Go(func() { w.hand(&hands, ready) })
 	}
 	receiving, stop := context.WithCancelCause(ctx)
-	var pollers sync.WaitGroup
-	var once atomic.Bool
-	for range w.c.Pollers {
-		pollers.Go(func() {
-			if err := w.poll(receiving, f, &once); err != nil {
-				stop(err)
-			}
-		})
-	}
+	ps := &pollers{w: w, f: f, fatal: stop}
+	ps.start(receiving)
 	<-receiving.Done()
 	fatal := context.Cause(receiving)
 	stop(nil)
-	err := w.drain(f, &pollers)
+	err := w.drain(f, &ps.all)
 	close(ready)
 	if err == nil {
 		hands.Wait()

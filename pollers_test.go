@@ -1,0 +1,173 @@
+package onceq_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+)
+
+// polled counts the receives that are under way, and all of them.
+type polled struct {
+	*queue
+	now, peak, all atomic.Int64
+	gives          int // at most, of what is asked for; 0 = all
+}
+
+func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	if p.gives > 0 {
+		o.Max = min(o.Max, p.gives)
+	}
+	p.all.Add(1)
+	now := p.now.Add(1)
+	defer p.now.Add(-1)
+	for {
+		peak := p.peak.Load()
+		if now <= peak || p.peak.CompareAndSwap(peak, now) {
+			return p.queue.Receive(ctx, o)
+		}
+	}
+}
+
+// polls runs f on a queue with these faults, with 16 pollers.
+func polls(t *testing.T, of membroker.Preset, fault func(context.Context, membroker.Call) membroker.Fault, f func(r *rig, p *polled)) {
+	t.Helper()
+	p := &polled{}
+	bubble(t, returns(nil), func(r *rig) {
+		r.q.SetFault(fault)
+		r.start()
+		f(r, p)
+	}, preset(of), func(r *rig) {
+		p.queue = r.q
+		r.cfg.Broker, r.cfg.Pollers, r.cfg.Concurrency = p, 16, 160
+	})
+}
+
+func takesLong(op membroker.Op, d time.Duration) func(context.Context, membroker.Call) membroker.Fault {
+	return func(_ context.Context, c membroker.Call) membroker.Fault {
+		if c.Op == op {
+			return membroker.Fault{Delay: d}
+		}
+		return membroker.Fault{}
+	}
+}
+
+// trickle sends n messages, one each 10 ms.
+func (r *rig) trickle(prefix string, n int) {
+	r.Helper()
+	for i := range n {
+		r.send(prefix + strconv.Itoa(i))
+		pass(10 * time.Millisecond)
+	}
+}
+
+// TestPollersFollowTheLoad: one poller waits on a quiet queue and brings what came while it was on its way; all of them are there
+// soon when there is much, and gone soon after.
+func TestPollersFollowTheLoad(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+		r.trickle("quiet", 1000)
+		if n, most := p.all.Load(), p.peak.Load(); n > 670 || most > 2 {
+			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
+		}
+
+		burst := make([]string, 16_000)
+		for i := range burst {
+			burst[i] = fmt.Sprint("burst", i)
+		}
+		p.all.Store(0)
+		r.send(burst...)
+		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s; it takes four times as long as one receive until they are all there.
+		pass(1700 * time.Millisecond)
+		if n, most := p.all.Load(), p.peak.Load(); n > 1640 || most != 16 {
+			t.Errorf("%d receives for 16,000 messages, %d at once", n, most)
+		}
+		r.wantQueue(0)
+
+		p.all.Store(0)
+		r.trickle("after", 1000)
+		if n, now := p.all.Load(), p.now.Load(); n > 670 || now > 2 {
+			t.Errorf("%d receives for 1000 messages after a burst, %d still wait", n, now)
+		}
+	})
+}
+
+// A receive of SQS often brings less than there is.
+func TestPollersComeForPartFullReceives(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+		pass(time.Minute)
+		p.gives = 6
+		for i := range 6000 {
+			r.send(strconv.Itoa(i))
+		}
+		pass(time.Second)
+		if most := p.peak.Load(); most != 16 {
+			t.Errorf("at most %d receives at once", most)
+		}
+		r.wantQueue(0)
+	})
+}
+
+// Where requests cost nothing, a message finds a poll that waits.
+func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
+	polls(t, membroker.Memory, nil, func(r *rig, p *polled) {
+		pass(time.Second)
+		r.trickle("quiet", 100)
+		if now := p.now.Load(); now < 2 { // each reserves what it may bring, so that not all of them have room
+			t.Errorf("%d receives wait", now)
+		}
+	})
+}
+
+// One receive that is never answered must not keep a quiet queue's messages from the worker.
+func TestPollerStepsInForOneThatHangs(t *testing.T) {
+	polls(t, membroker.SQSStandard, func() func(context.Context, membroker.Call) membroker.Fault {
+		var calls atomic.Int64
+		return func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Receive && calls.Add(1) == 1 {
+				return membroker.Fault{Delay: 30 * time.Minute}
+			}
+			return membroker.Fault{}
+		}
+	}(), func(r *rig, p *polled) {
+		pass(time.Second)
+		r.send("a")
+		pass(r.q.Limits().MaxWait + 2*time.Second)
+		r.wantOutcomes("a", "done")
+		for i := range 20 { // its substitute stays
+			k := fmt.Sprint("b", i)
+			r.send(k)
+			pass(time.Second)
+			r.wantOutcomes(k, "done")
+		}
+		if now := p.now.Load(); now != 2 {
+			t.Errorf("%d receives are under way, want the one that hangs and its substitute", now)
+		}
+		pass(time.Hour)
+		if now := p.now.Load(); now != 1 {
+			t.Errorf("%d receives are under way after the one that hung has ended, want 1", now)
+		}
+	})
+}
+
+// TestAcksKeepUpWithReceives: where a call takes its time, as many acks are under way as receives.
+func TestAcksKeepUpWithReceives(t *testing.T) {
+	for _, c := range []struct{ pollers, concurrency int }{{16, 160}, {64, 10}} {
+		bubble(t, returns(nil), func(r *rig) {
+			r.q.SetFault(takesLong(membroker.Ack, time.Second))
+			ks := make([]string, 20*10*c.pollers)
+			for i := range ks {
+				ks[i] = strconv.Itoa(i)
+			}
+			r.send(ks...)
+			r.start()
+			pass(22 * time.Second)
+			r.wantQueue(0)
+		}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
+	}
+}
