@@ -9,33 +9,58 @@
 //
 // # Permissions
 //
-//	{
-//	  "Version": "2012-10-17",
-//	  "Statement": [
-//	    {"Sid": "Work", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
-//	     "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"]},
-//	    {"Sid": "Letters", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders-dead",
-//	     "Action": ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]},
-//	    {"Sid": "Find", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders", "Action": "sqs:GetQueueUrl"}
-//	  ]
-//	}
+// Of a worker:
 //
-// A producer needs sqs:SendMessage. To list, replay and purge letters takes sqs:ReceiveMessage, sqs:DeleteMessage and
-// sqs:ChangeMessageVisibility on orders-dead, and a replay sqs:SendMessage on orders. GetQueueAttributes is for the warnings at
-// a worker's start, [Broker.Depth], [Broker.Check] and receives that name no visibility timeout; without it these are left out. With
-// a customer's KMS key come kms:Decrypt and kms:GenerateDataKey. The batch actions need no permission of their own.
+//	{"Version": "2012-10-17", "Statement": [
+//	  {"Sid": "Work", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]},
+//	  {"Sid": "Letters", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders-dead",
+//	   "Action": ["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"]}
+//	]}
+//
+// Of a producer:
+//
+//	{"Version": "2012-10-17", "Statement": [
+//	  {"Sid": "Send", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}
+//	]}
+//
+// Of an operator, who lists, replays and purges letters, with package dlq or by [Broker.StartRedrive]:
+//
+//	{"Version": "2012-10-17", "Statement": [
+//	  {"Sid": "Letters", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders-dead",
+//	   "Action": ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:GetQueueUrl",
+//	              "sqs:StartMessageMoveTask", "sqs:ListMessageMoveTasks", "sqs:CancelMessageMoveTask"]},
+//	  {"Sid": "Replay", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}
+//	]}
+//
+// GetQueueUrl is for [Find], GetQueueAttributes for the warnings at a worker's start, [Broker.Depth], [Broker.Check], a redrive, and receives that
+// name no visibility timeout; without it the warnings are left out and the timeout is taken for 30 s. The batch actions need no permission of
+// their own. Where a queue is encrypted with a customer's KMS key, who receives needs kms:Decrypt on the key, and who sends
+// kms:GenerateDataKey and kms:Decrypt.
 //
 // # Recommended settings of a queue
 //
-//   - A redrive policy with maxReceiveCount of twice MaxAttempts or more (40 is fine): SQS counts every receive, also one that never
-//     started a handler. onceq puts its own dead letters, with the reason; the policy is the net below.
-//   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that SQS itself moves keeps its age, so equal retentions
-//     lose letters. The workers' Config.Retention must be longer than both together.
-//   - The visibility timeout does not matter to workers, which name their own. Delay 0.
-//   - On a FIFO queue DeduplicationScope messageGroup with FifoThroughputLimit perMessageGroupId, for throughput.
-//     ContentBasedDeduplication is never used.
+//	aws sqs create-queue --queue-name orders-dead --attributes '{"MessageRetentionPeriod": "1209600"}'
+//	aws sqs create-queue --queue-name orders --attributes '{"MessageRetentionPeriod": "345600",
+//	  "RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:REGION:ACCOUNT:orders-dead\", \"maxReceiveCount\": 40}"}'
 //
-// [Broker.Check] tells what of this does not hold.
+// The reasons:
+//
+//   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive, also one that never started a
+//     handler, and each hop of a far not-before. onceq puts its own dead letters, with the reason; the policy is the net
+//     below. Where Config.DeadLetter is KeepInQueue it is the only way out, and each receive beyond MaxAttempts takes 12 h: set
+//     it a few above MaxAttempts, for at the end of its retention SQS drops the message. The same holds under HoldGroup.
+//   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that SQS itself moves keeps its age, so equal retentions
+//     lose letters. The workers' Config.Retention must be longer than both together, 18 days; its default, 31 days, is longer than
+//     the longest that both can be.
+//   - The visibility timeout and the wait of the queue do not matter to workers, which name their own: Config.Visibility, 30 s
+//     by default and kept up by the heartbeat, and [Options].LongPoll. Delay 0.
+//   - The dead-letter queue of a FIFO queue is a FIFO queue. DeduplicationScope messageGroup with FifoThroughputLimit perMessageGroupId lift a
+//     FIFO queue's limit of 300 requests a second and action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
+//
+// [Broker.Check] tells what of this does not hold, except for the throughput and the 12 h of a receive beyond MaxAttempts.
 //
 // # What it costs
 //
@@ -44,6 +69,7 @@
 //
 //	a million jobs, busy queue             0.3 requests a job    0.12 $
 //	a million jobs, each alone             3 requests a job      1.20 $
+//	a retry                                a receive and a nack, shared or alone as above; a dead letter is one more send
 //	100 a second, Config.PollPause 500 ms  0.25 to receive and ack, and the send
 //	a job of 10 minutes, Visibility 30 s   6 beats a minute, shared by up to ten jobs
 //	an idle poller, LongPoll 8 s           324,000 requests a month, 0.13 $
@@ -63,10 +89,14 @@
 //	delay of a send                             15 min; none on FIFO queues
 //	messages in flight                          120,000: then ErrThrottled, and on FIFO queues nothing comes
 //
-// Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility and the [quotas]. A job that
-// takes longer than 12 hours goes on under its claim when SQS delivers its message again. A not-before beyond 15 minutes is reached by nacks of up to 12
-// hours each, of which each is a receive to maxReceiveCount; on a FIFO queue it holds its group. A retry's delay is a nack too, so FIFO
-// queues have it.
+// Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility, and the quotas of [messages], [queues] and
+// [FIFO queues].
+//
+// A job that takes longer than 12 hours goes on under its claim when SQS delivers its message again.
+//
+// A not-before lies as far ahead as a producer likes, within the queue's retention, at whose end SQS drops the message. Outgoing.Delay
+// brings the first 15 minutes, and nacks the rest, of up to 12 hours each: each is a receive to maxReceiveCount, 28 of them in 14
+// days. On a FIFO queue such a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
 //
 // # What to know
 //
@@ -90,5 +120,7 @@
 //
 // [pricing]: https://aws.amazon.com/sqs/pricing/
 // [API reference]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/Welcome.html
-// [quotas]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+// [messages]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+// [queues]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
+// [FIFO queues]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-fifo.html
 package awssqs
