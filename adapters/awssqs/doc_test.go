@@ -27,7 +27,7 @@ func documented(t *testing.T, begin string) (blocks []string) {
 		t.Fatal(err)
 	}
 	var block []string
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		code, ok := strings.CutPrefix(line, "//\t")
 		switch {
 		case ok && (len(block) > 0 || strings.HasPrefix(code, begin)):
@@ -99,10 +99,10 @@ func TestDocumentedPolicies(t *testing.T) {
 			w.srv.ResetLog()
 		}
 
-		orders, letters := find()
+		_, letters := find()
 		point(letters.URL())
 
-		orders = open(w.Context(), client, names[0], nil)
+		orders := open(w.Context(), client, names[0], nil)
 		if err := onceq.Send(w.Context(), orders, []broker.Outgoing{
 			{Body: []byte("good"), Meta: &broker.Meta{Key: "good"}}, {Body: []byte("bad"), Meta: &broker.Meta{Key: "bad"}},
 		}); err != nil {
