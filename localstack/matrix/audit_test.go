@@ -18,7 +18,7 @@ type audit struct {
 	mu     sync.Mutex
 	clock  int
 	claims []wonClaim
-	starts int // that were recorded
+	starts int // that may have been recorded
 }
 
 // wonClaim is an answer that a claim was won.
@@ -61,16 +61,22 @@ func (s *audited) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 }
 
 func (s *audited) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	// Without an answer it may have been recorded, and the dead get theirs when nobody waits for it any more.
+	s.a.count(rs, 1, func(int) bool { return true })
 	as, err := s.Store.Renew(ctx, rs)
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
+	s.a.count(rs, -1, func(i int) bool { return err == nil && i < len(as) && as[i].Err != nil })
+	return as, err
+}
+
+// count counts starts that may have been recorded.
+func (a *audit) count(rs []dedupe.Renewal, n int, is func(i int) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i, r := range rs {
-		// Without an answer it may have been recorded.
-		if r.Started && (err != nil || i < len(as) && as[i].Err == nil) {
-			s.a.starts++
+		if r.Started && is(i) {
+			a.starts += n
 		}
 	}
-	return as, err
 }
 
 func (a *audit) started() bool {

@@ -29,7 +29,9 @@ type backend struct {
 	only    mode   // the one that it has; "" = all
 	// transactions: the store's database is the user's too.
 	transactions bool
-	open         func(testing.TB) database
+	// oneCall: such a transaction, effects and all, is one call, which is commit.
+	oneCall bool
+	open    func(testing.TB) database
 
 	lease, visibility, call, settle, backoff time.Duration
 	long                                     time.Duration // a job that outlives its visibility timeout, or at least two beats

@@ -51,7 +51,7 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 		}
 	}
 	switch {
-	case w.fault.Kind == onceqtest.Late && (op == complete || op == commit || op == effect && m == completeTx):
+	case w.fault.Kind == onceqtest.Late && !b.oneCall && (op == complete || op == commit || op == effect && m == completeTx):
 		return "a statement does not arrive after its transaction"
 	case w.fault.Kind == onceqtest.Late && op == onceqtest.Receive:
 		return "what a late receive brings, it brings to nobody: lose-reply"
@@ -63,9 +63,12 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 func (s scenario) skips(m mode) bool { return s.careless && m != completeTx }
 
 // absent is why a scenario has no such call; "" = nobody knows.
-func absent(m mode, s scenario, op onceqtest.Op) string {
+func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 	if s.skips(m) {
 		return "a handler that hides its error loses its effect: only a transaction forgives that"
+	}
+	if b.oneCall && (op == complete || op == effect && m == completeTx) {
+		return "the transaction, its effects and the completion are one call"
 	}
 	switch op {
 	case onceqtest.Start:
@@ -321,6 +324,16 @@ func (w *world) checkStale() {
 }
 
 func told(r *dedupe.Record) string { return fmt.Sprintf("%+v", r) }
+
+// wentWrong is a call that went wrong by itself; nil = none. Receives end with their context.
+func (o *outcome) wentWrong() *onceqtest.Call {
+	for i, c := range o.calls {
+		if c.Err != nil && c.Op != onceqtest.Receive {
+			return &o.calls[i]
+		}
+	}
+	return nil
+}
 
 // ops are the calls that were made.
 func (o *outcome) ops() (ops []onceqtest.Op) {

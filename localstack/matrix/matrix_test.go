@@ -30,10 +30,14 @@ func TestMain(m *testing.M) {
 
 // TestMatrix is the crash matrix: see the package's comment.
 func TestMatrix(t *testing.T) {
-	// The stores run side by side: on PostgreSQL cells wait, on the others they compute.
+	// The stores run side by side: on PostgreSQL and DynamoDB cells wait, on the others they compute.
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		postgres(t).matrix(t)
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		t.Parallel()
+		dynamoDB(t).matrix(t)
 	})
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -110,10 +114,20 @@ func (b *backend) lacks(m mode) string {
 
 // scenario finds the calls of a scenario and lets each go wrong.
 func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
+	// Where time is real, a busy machine may answer a call too late: then what the worker made instead is no part of the scenario.
 	var plain outcome
-	b.in(t, func(t *testing.T) { plain = play(t, b, m, s, nil, 0) })
-	if t.Failed() {
-		return
+	for try := 1; ; try++ {
+		b.in(t, func(t *testing.T) { plain = play(t, b, m, s, nil, 0) })
+		if t.Failed() {
+			return
+		}
+		wrong := plain.wentWrong()
+		if wrong == nil {
+			break
+		}
+		if try == 5 {
+			t.Fatalf("of %d runs without a fault none was without an error: %v", try, wrong)
+		}
 	}
 	sum.found(m, s, plain.ops())
 	for _, c := range plain.calls {
@@ -206,14 +220,14 @@ func (s *sum) end(t *testing.T, b *backend) {
 			ops, ran := s.ops[m][sc.name]
 			if none := b.lacks(m); none != "" {
 				for _, op := range all {
-					if absent(m, sc, op) == "" {
+					if b.absent(m, sc, op) == "" {
 						s.absent[none] += len(b.wrongs())
 					}
 				}
 				continue
 			}
 			for _, op := range all {
-				why := absent(m, sc, op)
+				why := b.absent(m, sc, op)
 				if slices.Contains(ops, op) || !ran && !sc.skips(m) {
 					continue // it has its cells, or -run has left it out
 				}

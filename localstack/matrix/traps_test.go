@@ -39,6 +39,7 @@ func onStores(t *testing.T, f func(t *testing.T, b *backend)) {
 		"memory":   func(*testing.T) *backend { return memory() },
 		"sqlite":   func(*testing.T) *backend { return sqlite() },
 		"postgres": postgres,
+		"dynamodb": dynamoDB,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
