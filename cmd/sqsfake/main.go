@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	s := sqsfake.New(&o)
 	defer s.Close()
-	s.URL = "http://" + l.Addr().String()
+	s.URL = "http://" + reachable(l.Addr().String())
 	urls := make([]string, len(queues))
 	for i, name := range queues {
 		if urls[i], err = s.CreateQueue(name, nil); err != nil {
@@ -104,6 +104,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("calls were under way after -drain %v: %w", *drain, err)
 	}
 	return nil
+}
+
+// reachable is an address that this machine can call: who listens on all of them, as in a container, listens on localhost too. Queue
+// URLs name whatever host a client calls.
+func reachable(listening string) string {
+	host, port, err := net.SplitHostPort(listening)
+	if err == nil && net.ParseIP(host).IsUnspecified() {
+		return net.JoinHostPort("localhost", port)
+	}
+	return listening
 }
 
 // directions tell how to reach the server.

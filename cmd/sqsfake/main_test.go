@@ -145,3 +145,27 @@ func TestDirections(t *testing.T) {
 		}
 	}
 }
+
+// A server in a container listens on all addresses, none of which is one to call.
+func TestListensEverywhere(t *testing.T) {
+	for listening, want := range map[string]string{
+		"[::]:9324": "localhost:9324", "0.0.0.0:9324": "localhost:9324", "127.0.0.1:9324": "127.0.0.1:9324", "[::1]:9324": "[::1]:9324",
+	} {
+		if got := reachable(listening); got != want {
+			t.Errorf("%s: %s, want %s", listening, got, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	endpoint, queues, ended := start(t, ctx, "-addr", ":0", "-queue", "orders")
+	if !strings.HasPrefix(endpoint, "http://localhost:") || !strings.HasPrefix(queues[0], endpoint+"/") {
+		t.Fatalf("endpoint %s, queues %q", endpoint, queues)
+	}
+	if _, err := client(endpoint).SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &queues[0], MessageBody: new("a")}); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
