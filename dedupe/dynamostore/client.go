@@ -117,12 +117,12 @@ func (e *tryError) RetryableError() bool { return true }
 func (s *Store) readDates(stack *middleware.Stack) error {
 	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("onceqReadDates",
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
-			sent := s.clock.host()
+			sent, began := s.clock.host(), time.Now()
 			out, meta, err := next.HandleDeserialize(ctx, in)
 			// An answer with an Age comes out of a cache.
 			if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.Header.Get("Age") == "" {
 				if date, bad := smithyhttp.ParseTime(res.Header.Get("Date")); bad == nil {
-					s.clock.observe(date, sent, s.clock.host())
+					s.clock.observe(date, sent, s.clock.host(), time.Since(began))
 				}
 			}
 			return out, meta, err

@@ -26,6 +26,9 @@ type clock struct {
 	// When the last answer was looked at, by the host's wall clock and by its monotonic one. Where the two have gone apart
 	// since, the host was suspended or its clock was set, and what was learnt before may be wrong.
 	seenWall, seenMono time.Time
+	// told is the latest time that was given. A better estimate does not go back behind it: the renewal just after a claim would
+	// find a longer lease, and take two writes.
+	told time.Time
 }
 
 // maxStep is how far the two may go apart before the time is learnt anew.
@@ -47,19 +50,25 @@ func (c *clock) now() (t time.Time, known bool) {
 		return micro(w), false
 	}
 	apart := w.Sub(c.seenWall) - time.Since(c.seenMono)
-	return micro(w.Add((c.least + c.most) / 2)), apart.Abs() <= maxStep
+	t = micro(w.Add((c.least + c.most) / 2))
+	if back := c.told.Sub(t); back < 0 || back > maxStep {
+		c.told = t
+	}
+	return c.told, apart.Abs() <= maxStep
 }
 
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// observe takes the Date of an answer to what was sent and answered at these times of the host's clock.
-func (c *clock) observe(date, sent, answered time.Time) {
-	if answered.Before(sent) {
-		return // the clock was set meanwhile
-	}
+// observe takes the Date of an answer to what was sent and answered at these times of the host's wall clock, and took so long by its
+// monotonic one.
+func (c *clock) observe(date, sent, answered time.Time, took time.Duration) {
 	least, most := date.Sub(answered), date.Add(time.Second).Sub(sent)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if (answered.Sub(sent) - took).Abs() > maxStep {
+		c.known = false // the host slept on the way, or its clock was set
+		return
+	}
 	stepped := c.known && (answered.Sub(c.seenWall)-time.Since(c.seenMono)).Abs() > maxStep
 	if c.known && !stepped && least <= c.most && most >= c.least {
 		least, most = max(least, c.least), min(most, c.most)

@@ -21,19 +21,25 @@ func TestClock(t *testing.T) {
 			if _, known := c.now(); known {
 				t.Error("a new clock knows the time")
 			}
+			var last time.Time
 			for n := range 200 {
-				sent := c.host()
+				sent, began := c.host(), time.Now()
 				<-time.After(rand.N(150 * time.Millisecond))
 				date := time.Now().Truncate(time.Second)
 				<-time.After(rand.N(150 * time.Millisecond))
-				c.observe(date, sent, c.host())
+				c.observe(date, sent, c.host(), time.Since(began))
 				most := 700 * time.Millisecond
 				if n == 199 {
 					most = 60 * time.Millisecond
 				}
-				if now, known := c.now(); !known || time.Until(now).Abs() > most {
+				now, known := c.now()
+				if !known || time.Until(now).Abs() > most {
 					t.Fatalf("%v off, after %d answers the clock is wrong by %v", off, n+1, time.Until(now))
 				}
+				if now.Before(last) {
+					t.Fatalf("%v off, after %d answers the clock goes back by %v", off, n+1, last.Sub(now))
+				}
+				last = now
 			}
 		})
 	}
@@ -47,7 +53,7 @@ func TestClockSteps(t *testing.T) {
 			off := time.Duration(0)
 			c := clock{wall: func() time.Time { return time.Now().Add(off) }}
 			observe := func() {
-				c.observe(time.Now().Truncate(time.Second), c.host(), c.host())
+				c.observe(time.Now().Truncate(time.Second), c.host(), c.host(), 0)
 			}
 			observe()
 			<-time.After(time.Hour)
@@ -73,7 +79,7 @@ func TestClockDrifts(t *testing.T) {
 		c := clock{wall: func() time.Time { return time.Now().Add(time.Since(began) / 2000) }} // 500 ppm
 		for range 24 * 60 {
 			<-time.After(time.Minute)
-			c.observe(time.Now().Truncate(time.Second), c.host(), c.host())
+			c.observe(time.Now().Truncate(time.Second), c.host(), c.host(), 0)
 			if now, known := c.now(); !known || time.Until(now).Abs() > 1100*time.Millisecond {
 				t.Fatalf("after %v the clock is wrong by %v", time.Since(began), time.Until(now))
 			}
@@ -118,6 +124,18 @@ func TestFirstCall(t *testing.T) {
 		claim()
 		if n := len(st.of("GetItem")); n != 2 {
 			t.Errorf("after the host's clock was set, the time was asked for %d times in all, want 2", n)
+		}
+		// In the middle of a call: what its answer says of the time is worth nothing.
+		st.answer = func(c stubCall) stubAnswer {
+			if c.op == "PutItem" && off < 0 {
+				off = 5 * time.Minute
+			}
+			return applied
+		}
+		claimAll(t, s, request("k"))
+		claim()
+		if n := len(st.of("GetItem")); n != 3 {
+			t.Errorf("after the host's clock was set on the way, the time was asked for %d times in all, want 3", n)
 		}
 	})
 }

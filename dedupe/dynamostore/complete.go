@@ -16,12 +16,8 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-const (
-	// MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100 actions, and the completion is one.
-	MaxCommitItems = 99
-	// commitTries bound a Commit whose context never ends.
-	commitTries = 100
-)
+// MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100 actions, and the completion is one.
+const MaxCommitItems = 99
 
 // CompleteItems gives what completes job within a TransactWriteItems of the user's own, to which it adds one action. All of the
 // transaction is written or nothing is, and DynamoDB cancels it when another claim has taken the key or this one is settled already: the
@@ -112,8 +108,8 @@ func (e *CommitError) Unwrap() error { return e.err }
 //     other items than these, or in another store.
 //   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a condition that does not hold.
 //   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit beside what the record holds.
-//   - [dedupe.ErrBusy]: nothing was written; other transactions held one of the items until ctx ended.
-//   - any other, such as ctx's own: nobody knows. Commit the same again, or return the error: the worker finds out.
+//   - [dedupe.ErrBusy], when other transactions held one of the items until ctx ended, and any other, such as ctx's own: it may have been
+//     written by an earlier try. Commit the same again, or return the error: the worker finds out.
 //
 // What conflicts, and what DynamoDB throttles, is repeated until ctx ends; the handler's context ends when its lease is lost. The
 // ClientRequestToken derives from the claim's token and the whole request, so that a repeat is recognised and nothing else is.
@@ -176,7 +172,7 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 		if !isPassing(err) {
 			return err
 		}
-		if n == commitTries || !retry.Rest(ctx, conflictPause(n)) {
+		if n == patientTries || !retry.Rest(ctx, conflictPause(n)) {
 			return fmt.Errorf("%w: %w", dedupe.ErrBusy, err)
 		}
 	}

@@ -47,7 +47,7 @@ func (s *Store) explain(ctx context.Context, call string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, dedupe.ErrBusy):
-		return fmt.Errorf("dynamostore: %s: nothing was written: %w", call, err)
+		return fmt.Errorf("dynamostore: %s: %w", call, err)
 	case ctx.Err() != nil:
 		// The SDK does not always name it.
 		return silent{fmt.Errorf("dynamostore: %s: the outcome is unknown: %w: %w", call, ctx.Err(), err)}

@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -36,8 +35,8 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 			found[i] = &st.rec
 		}
 	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return nil, errs[i]
 	}
 	return found, nil
 }

@@ -203,8 +203,12 @@ func (s *Store) swap(ctx context.Context, was *stored, it item) (*refusal, error
 	return w.put(ctx, it)
 }
 
-// conflictTries bound how often a write meets a transaction that is being committed before the record counts as locked.
-const conflictTries = 6
+const (
+	// conflictTries bound how often a write meets a transaction that is being committed before the record counts as locked.
+	conflictTries = 6
+	// patientTries, some twenty seconds, bound a call whose context never ends.
+	patientTries = 100
+)
 
 // conditional makes a write. A transaction that holds the item ends within milliseconds; a patient write waits for it as
 // long as ctx goes on, any other is [dedupe.ErrBusy] then.
@@ -220,7 +224,7 @@ func (s *Store) conditional(ctx context.Context, patient bool, send func() error
 		if !isConflict(err) {
 			return nil, err
 		}
-		if !patient && n == conflictTries || !retry.Rest(ctx, conflictPause(n)) {
+		if n == patientTries || n == conflictTries && !patient || !retry.Rest(ctx, conflictPause(n)) {
 			return nil, fmt.Errorf("%w: %w", dedupe.ErrBusy, err)
 		}
 	}

@@ -1,0 +1,60 @@
+package dynamostore
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+)
+
+// TestConnections: the store keeps as many connections as it writes at once, and leaves the user's client as it is.
+func TestConnections(t *testing.T) {
+	tight := &http.Transport{MaxIdleConnsPerHost: 1, MaxIdleConns: 3}
+	wide := &http.Transport{MaxIdleConnsPerHost: 1000}
+	for name, c := range map[string]struct {
+		hc   dynamodb.HTTPClient
+		keep int // 0 = the user's own business
+	}{
+		"the SDK's own":           {nil, poolPerHost},
+		"a buildable client":      {awshttp.NewBuildableClient(), poolPerHost},
+		"an http.Client":          {&http.Client{}, poolPerHost},
+		"a narrow transport":      {&http.Client{Transport: tight}, poolPerHost},
+		"a wide transport":        {&http.Client{Transport: wide}, 1000},
+		"another kind of client":  {transport{}, 0},
+		"another round tripper":   {&http.Client{Transport: trips{}}, 0},
+		"a transport that is nil": {&http.Client{Transport: (*http.Transport)(nil)}, 0},
+	} {
+		client := dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: c.hc})
+		s, err := New(client, "records", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got *http.Transport
+		switch hc := s.client.Options().HTTPClient.(type) {
+		case *awshttp.BuildableClient:
+			got = hc.GetTransport()
+		case *http.Client:
+			got, _ = hc.Transport.(*http.Transport)
+		}
+		switch {
+		case c.keep == 0:
+			if s.client.Options().HTTPClient != c.hc {
+				t.Errorf("%s: it was replaced", name)
+			}
+		case got == nil || got.MaxIdleConnsPerHost != c.keep || got.MaxIdleConns != 0 && got.MaxIdleConns < c.keep:
+			t.Errorf("%s: the transport is %+v", name, got)
+		}
+	}
+	if tight.MaxIdleConnsPerHost != 1 || tight.MaxIdleConns != 3 {
+		t.Error("the user's transport was changed")
+	}
+	if d, ok := http.DefaultTransport.(*http.Transport); !ok || d.MaxIdleConnsPerHost != 0 {
+		t.Error("http.DefaultTransport was changed")
+	}
+}
+
+type trips struct{}
+
+func (trips) RoundTrip(r *http.Request) (*http.Response, error) { return transport{}.Do(r) }
