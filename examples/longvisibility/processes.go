@@ -133,7 +133,7 @@ func report(out io.Writer, db *sql.DB, s *server) {
 	if total != chapters {
 		verdict = fmt.Sprintf("%d are MISSING", chapters-total)
 	}
-	fmt.Fprintf(out, "  %d chapters, %s: %s; SQS has delivered the message %d times\n", total, verdict, strings.Join(spans, ", "), s.deliveries())
+	fmt.Fprintf(out, "  %d chapters, %s: %s; deliveries by SQS: %d\n", total, verdict, strings.Join(spans, ", "), s.deliveries())
 }
 
 // lines lets many write.
