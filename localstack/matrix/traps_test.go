@@ -14,7 +14,7 @@ import (
 )
 
 // The traps that others fall into, and where each is tested. Cells are the matrix's, on every store; rules are dedupetest's, which every
-// store passes; the tests of this file run on every store.
+// store passes; the tests of this file run on every store, and on SQS.
 //
 //	a worker outlives its lease, and fails late          TestLateFailureFreesNobody; rule i4-stale-token-changes-nothing
 //	a worker outlives its lease, and succeeds late       TestLateSuccessOverwritesNothing, TestLateTransactionRollsBack; cells */stall
@@ -32,7 +32,7 @@ import (
 //	the heartbeat ends at its first error                TestBrownOut; cells renew-*/fail, extend-*/fail; visibility: TestFailedBeatsAreRepeated
 //	a beat lands after the ack or the nack               onceq: TestBeatInFlightBeforeANack; cells extend-*/late
 
-// onStores runs f on every store, in the store's time.
+// onStores runs f on every store, in the store's time, and on SQS.
 func onStores(t *testing.T, f func(t *testing.T, b *backend)) {
 	t.Helper()
 	for name, open := range map[string]func(*testing.T) *backend{
@@ -40,6 +40,8 @@ func onStores(t *testing.T, f func(t *testing.T, b *backend)) {
 		"sqlite":   func(*testing.T) *backend { return sqlite() },
 		"postgres": postgres,
 		"dynamodb": dynamoDB,
+		"sqs":      func(*testing.T) *backend { return memory().onSQS(false) },
+		"sqs-fifo": func(*testing.T) *backend { return memory().onSQS(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
