@@ -25,7 +25,8 @@ const (
 	grace = 10 * time.Second
 	// flight is how many calls of the queue are under way at once.
 	flight = 8
-	// callTimeout bounds one of them.
+	// callTimeout bounds one of them, and for how long one that fails is tried again: the time is billed, and a message that could not be given
+	// back comes again at its timeout.
 	callTimeout = onceq.DefaultCallTimeout
 )
 
@@ -267,10 +268,12 @@ func (v *invocation) ack() {
 	calls.Wait()
 }
 
-// repeat makes a call for the records until it is known to be applied, or there is no time left. It answers what stands in the way.
+// repeat makes a call for the records until it is known to be applied, or its time is over. It answers what stands in the way.
 func (v *invocation) repeat(is []int, send func(context.Context, []int) error) error {
+	ctx, cancel := context.WithTimeout(v.ctx, callTimeout)
+	defer cancel()
 	for n := 1; ; n++ {
-		err := v.call(v.ctx, func(ctx context.Context) error { return send(ctx, is) })
+		err := v.call(ctx, func(ctx context.Context) error { return send(ctx, is) })
 		if err == nil {
 			return nil
 		}
@@ -286,7 +289,7 @@ func (v *invocation) repeat(is []int, send func(context.Context, []int) error) e
 		if is = again; len(is) == 0 {
 			return nil
 		}
-		if errors.Is(last, broker.ErrClosed) || errors.Is(last, broker.ErrUnsupported) || !retry.Rest(v.ctx, retry.Pause(n)) {
+		if errors.Is(last, broker.ErrClosed) || errors.Is(last, broker.ErrUnsupported) || !retry.Rest(ctx, retry.Pause(n)) {
 			return last
 		}
 	}
@@ -320,8 +323,11 @@ func (v *invocation) settle() {
 			v.ack()
 		}
 	}()
+	hung := time.NewTimer(2 * callTimeout)
+	defer hung.Stop()
 	select {
 	case <-through:
-	case <-v.ctx.Done(): // a driver that ignores its context is not waited for
+	case <-v.ctx.Done():
+	case <-hung.C: // a driver that ignores its context is not waited for
 	}
 }

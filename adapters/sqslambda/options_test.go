@@ -1,0 +1,57 @@
+package sqslambda_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/adapters/sqslambda"
+	"github.com/onceq/onceq/broker"
+)
+
+const presetFIFO = membroker.SQSFIFO
+
+// limitless is a queue whose limits cannot be.
+type limitless struct{ broker.Receiver }
+
+func (limitless) Limits() broker.Limits { return broker.Limits{} }
+
+func TestHandlerRefuses(t *testing.T) {
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+		Store:   onceq.NoStore, Scope: "orders", DeadLetter: onceq.KeepInQueue,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]sqslambda.Options{
+		"Options.Concurrency: -1":     {Concurrency: -1},
+		"Options.Concurrency: 1001":   {Concurrency: 1001},
+		"Options.Reserve: -1s":        {Reserve: -time.Second},
+		"Options.Reserve: 11m0s":      {Reserve: 11 * time.Minute},
+		"Options.MinTime: -1s":        {MinTime: -time.Second},
+		"Options.MinTime: 15m0s":      {MinTime: 15 * time.Minute},
+		"Options.Unwrap: 0x8":         {Unwrap: 8},
+		"Options.Queue: its Limits()": {Queue: limitless{}},
+	} {
+		if _, err := sqslambda.Handler(p, &o); err == nil || !strings.HasPrefix(err.Error(), "sqslambda: "+want) {
+			t.Errorf("%+v: %v, want %s", o, err, want)
+		}
+	}
+	if _, err := sqslambda.Handler(nil, nil); err == nil || !strings.Contains(err.Error(), "the Processor is nil") {
+		t.Errorf("no Processor: %v", err)
+	}
+	for _, o := range []*sqslambda.Options{
+		nil,
+		{},
+		{Concurrency: 1000, Reserve: 10 * time.Minute, MinTime: 14 * time.Minute, Unwrap: sqslambda.AllEnvelopes},
+		{Queue: (*membroker.Broker)(nil)}, // none, as nil is
+	} {
+		if _, err := sqslambda.Handler(p, o); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
