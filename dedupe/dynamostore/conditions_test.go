@@ -31,12 +31,20 @@ func before(tb testing.TB, s *Store, n int, do func()) *Store {
 // beforeEach makes do run before each write of s.
 func beforeEach(tb testing.TB, s *Store, do func()) *Store {
 	tb.Helper()
+	return hooked(tb, s, func(op string) {
+		if op == "PutItem" || op == "UpdateItem" {
+			do()
+		}
+	})
+}
+
+// hooked makes do run before each request of s.
+func hooked(tb testing.TB, s *Store, do func(op string)) *Store {
+	tb.Helper()
 	hook := func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("before",
 			func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
-				if op := awsmiddleware.GetOperationName(ctx); op == "PutItem" || op == "UpdateItem" {
-					do()
-				}
+				do(awsmiddleware.GetOperationName(ctx))
 				return next.HandleInitialize(ctx, in)
 			}), middleware.After)
 	}

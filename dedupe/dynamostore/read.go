@@ -66,10 +66,13 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 			return
 		}
 		left := q.Limit
-		for part := range slices.Chunk(keys, maxBatch) {
+		for len(keys) > 0 {
+			n := min(len(keys), maxBatch)
 			if q.Limit > 0 {
-				part = part[:min(len(part), max(left, 10))]
+				n = min(n, left)
 			}
+			var part []dedupe.Key
+			part, keys = keys[:n], keys[n:]
 			rs, err := s.Get(ctx, part)
 			if err != nil {
 				yield(nil, err)

@@ -231,6 +231,49 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestListChangedMeanwhile: records go away between the scan and their turn. The limit is filled from what is left, in order.
+func TestListChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	const all, gone, limit = 30, 8, 5
+	var leases []dedupe.Lease
+	for i := range all {
+		leases = append(leases, claimOne(t, s, request(fmt.Sprintf("k%02d", i))))
+	}
+	var mu sync.Mutex // holds up the other reads until the records are gone
+	scanned := false
+	lister := hooked(t, s, func(op string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if op == "Scan" {
+			scanned = true
+			return
+		}
+		if !scanned {
+			return
+		}
+		scanned = false
+		for _, l := range leases[:gone] {
+			errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence, Force: true}})
+			if err != nil || errs[0] != nil {
+				t.Error(errs, err)
+			}
+		}
+	})
+	lister.keySeen.Store(true)
+	lister.clock.assume()
+	var got []string
+	for r, err := range lister.List(t.Context(), dedupe.Query{Limit: limit}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r.Key.Key)
+	}
+	if fmt.Sprint(got) != "[k08 k09 k10 k11 k12]" {
+		t.Errorf("List gave %q", got)
+	}
+}
+
 // TestBusy: a record that is changed by others in every round is busy, and not lost.
 func TestBusy(t *testing.T) {
 	t.Parallel()
