@@ -100,6 +100,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
+	s.insertWait = time.Minute
 	settleOne(t, s, claimOne(t, s, request("a")), dedupe.Done)
 	blocker, err := pool.Begin(t.Context())
 	if err != nil {
