@@ -358,7 +358,9 @@ func (s *Store) change(p *pipeline, changed []*claim) {
 	add(func(a *array, _, r *dedupe.Record) { a.text(clean(r.MessageID)) })
 	add(func(a *array, _, r *dedupe.Record) { a.blob(r.Fingerprint) })
 	// No claim writes a result or a state: it leaves both or, where it begins anew, drops both.
-	add(func(a *array, b, r *dedupe.Record) { a.bool(r.Result == nil && b.Result != nil || r.State == nil && b.State != nil) })
+	add(func(a *array, b, r *dedupe.Record) {
+		a.bool(r.Result == nil && b.Result != nil || r.State == nil && b.State != nil)
+	})
 	add(func(a *array, _, r *dedupe.Record) { a.text(r.ErrClass) })
 	add(func(a *array, _, r *dedupe.Record) { a.text(r.FirstErr) })
 	add(func(a *array, _, r *dedupe.Record) { a.text(r.LastErr) })

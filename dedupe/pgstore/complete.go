@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/bits"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,10 +16,35 @@ import (
 
 // finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to done. It does not
 // know a job that is done already: a transaction tried again after a commit in doubt would have its effect twice.
-const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::bytea, error_class = '', first_error = '', last_error = '',
-	lease_until = NULL, updated = c.at, finished = c.at, expires = c.at + $2::bigint * interval '1 microsecond'
-FROM (SELECT clock_timestamp() AS at) c
+//
+// It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the time at which it came, one and the same
+// in all columns, and needs no subquery.
+const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
+	updated = statement_timestamp(), finished = statement_timestamp(), expires = statement_timestamp() + $2::bigint * interval '1 microsecond'
 WHERE t.scope = $3::text AND t.key = $4::text AND t.token = $5::text::uuid AND t.status IN ('claimed', 'parked')`
+
+// plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of the planner settings of a
+// pipeline, and a plan that a connection has made while the table was small and vacuumed reads all of it, until the next ANALYZE,
+// however it grows meanwhile. Each claim raises the fence: when a store has seen it rise fourfold, it says the
+// statement with another comment, which is another statement to the connection. So what is read whole is of no more than
+// four times as many rows as were claimed when the plan was made.
+const plans = 32
+
+// finishing is the statement that completes a job of this fence.
+func (s *Store) finishing(fence uint64) string {
+	base := s.firstFence.Load()
+	if base == 0 {
+		s.firstFence.CompareAndSwap(0, fence)
+		base = s.firstFence.Load()
+	}
+	if fence <= base {
+		return s.sql.finish[0]
+	}
+	return s.sql.finish[max(0, bits.Len64(fence-base)-smallTable)/2]
+}
+
+// smallTable is so many bits of rows as reading all of them takes no longer than the index does.
+const smallTable = 7
 
 // Execer is the user's transaction, a [pgx.Tx]. A pool is refused, although it has the method: it would
 // commit each statement by itself; and so is a [*pgx.Conn] that is in no transaction.
@@ -53,7 +79,7 @@ type SQLExecer interface {
 // that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(args []any) (int64, error) {
-		tag, err := tx.Exec(ctx, s.sql.finish, args...)
+		tag, err := tx.Exec(ctx, s.finishing(job.Lease().Fence), args...)
 		return tag.RowsAffected(), err
 	})
 }
@@ -61,7 +87,7 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 // CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for PostgreSQL.
 func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned, result any) error {
 	return s.complete("CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(args []any) (int64, error) {
-		res, err := tx.ExecContext(ctx, s.sql.finish, args...)
+		res, err := tx.ExecContext(ctx, s.finishing(job.Lease().Fence), args...)
 		if err != nil {
 			return 0, err
 		}

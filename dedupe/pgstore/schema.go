@@ -52,9 +52,10 @@ func checkName(part, s string) error {
 
 // statements is the SQL of one table.
 type statements struct {
-	schema, name                                                                string // as people write them
-	table, fence, index                                                         string // as statements do
-	insert, read, readState, change, renew, lock, settle, remove, sweep, finish string
+	schema, name                                                        string // as people write them
+	table, fence, index                                                 string // as statements do
+	insert, read, readState, change, renew, lock, settle, remove, sweep string
+	finish                                                              [plans]string // the same, but for a comment
 }
 
 func newStatements(schema, table string) statements {
@@ -78,7 +79,9 @@ func newStatements(schema, table string) statements {
 	st.settle = fill(settleOwn)
 	st.remove = fill(removeRead)
 	st.sweep = fill(sweepRows)
-	st.finish = fill(finishOwn)
+	for n := range st.finish {
+		st.finish[n] = fmt.Sprintf("%s /* plan %d */", fill(finishOwn), n)
+	}
 	return st
 }
 

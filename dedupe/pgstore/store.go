@@ -46,6 +46,8 @@ type Store struct {
 	db     DB
 	sql    statements
 	closed atomic.Bool
+	// firstFence is that of the first completion in a transaction; 0 before it.
+	firstFence atomic.Uint64
 	// insertWait is the constant; tests that look into a wait make it longer.
 	insertWait time.Duration
 }
