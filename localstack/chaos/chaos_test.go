@@ -1,0 +1,90 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/onceq/onceq/internal/child"
+)
+
+var (
+	rounds = flag.Int("rounds", 20, "how many rounds there are, over all modes")
+	seed   = flag.Uint64("seed", 0, "decides whom a round hits, and when (default: random)")
+)
+
+// roleVariable makes the test binary a worker.
+const roleVariable = "ONCEQ_CHAOS_WORKER"
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(roleVariable)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var a assignment
+	err := json.Unmarshal([]byte(text), &a)
+	if err == nil {
+		err = work(child.Follow(context.Background()), a)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// effect is where the effect happens and what the owner has chosen: a row of the promise's table.
+type effect string
+
+const (
+	inTx   effect = "tx"    // in the store's own database, in one transaction with the completion
+	byKey  effect = "key"   // at an API that takes an idempotency key
+	rerun  effect = "rerun" // at an API that does not
+	parked effect = "park"  // the same, and interrupted jobs are parked
+)
+
+// mode is a store and an effect.
+type mode struct {
+	store  string
+	effect effect
+}
+
+var modes = []mode{
+	{"sqlite", inTx},
+	{"postgres", inTx},
+	{"sqlite", byKey},
+	{"sqlite", rerun},
+	{"sqlite", parked},
+	{"dynamodb", inTx},
+}
+
+func TestChaos(t *testing.T) {
+	from := *seed
+	for from == 0 {
+		from = rand.Uint64N(1 << 32)
+	}
+	t.Logf("-seed %d", from)
+	// All at once, whatever -parallel says: most of the time they wait for leases to end.
+	var all sync.WaitGroup
+	for i, m := range modes {
+		share := (*rounds + len(modes) - 1 - i) / len(modes)
+		all.Go(func() {
+			t.Run(fmt.Sprintf("%s-%s", m.store, m.effect), func(t *testing.T) {
+				s := newScene(t, m, rand.New(rand.NewPCG(from, uint64(i))))
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("-seed %d", from)
+					}
+				})
+				s.run(share)
+			})
+		})
+	}
+	all.Wait()
+}

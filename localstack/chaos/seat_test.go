@@ -1,0 +1,164 @@
+//go:build unix
+
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onceq/onceq/internal/child"
+)
+
+// claim is one, by its key and its fence.
+type claim struct {
+	key   string
+	fence uint64
+}
+
+// log is what all processes have said.
+type log struct {
+	mu       sync.Mutex
+	began    map[claim]string // who has run a handler under it
+	lastOf   map[string]uint64
+	started  int              // handlers, for progress
+	refused  map[claim]string // whose transaction the store has refused
+	outcomes map[string]int
+	parkings map[string]bool // keys that a claim found parked, or made so
+	wrong    []string
+}
+
+func newLog() *log {
+	return &log{
+		began: map[claim]string{}, lastOf: map[string]uint64{}, refused: map[claim]string{}, outcomes: map[string]int{}, parkings: map[string]bool{},
+	}
+}
+
+// process is one life of a worker.
+type process struct {
+	*child.Child
+	name string
+	log  *log
+	open map[claim]bool // its handlers that run, and whether they pay already; guarded by the log's mutex
+}
+
+// start runs a worker.
+func (s *scene) start(t *testing.T) *process {
+	t.Helper()
+	s.lives++
+	a := s.a
+	a.Name = fmt.Sprintf("worker %d", s.lives)
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	p := &process{name: a.Name, log: s.log, open: map[claim]bool{}}
+	p.Child, err = child.Start(cmd, p.hear)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		<-p.Done()
+	})
+	return p
+}
+
+// hear takes a line of the process.
+func (p *process) hear(text string) {
+	l := p.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	words := strings.Fields(text)
+	if len(words) < 3 {
+		l.wrong = append(l.wrong, fmt.Sprintf("%s said %q", p.name, text))
+		return
+	}
+	fence, err := strconv.ParseUint(words[2], 10, 64)
+	if err != nil {
+		l.wrong = append(l.wrong, fmt.Sprintf("%s said %q", p.name, text))
+	}
+	c := claim{words[1], fence}
+	switch words[0] {
+	case lineBegan:
+		if other, known := l.began[c]; known {
+			l.wrong = append(l.wrong, fmt.Sprintf("the handler of %s ran twice under the fence %d: in %s and in %s", c.key, c.fence, other, p.name))
+		}
+		l.began[c] = p.name
+		l.lastOf[c.key] = max(l.lastOf[c.key], fence)
+		l.started++
+		p.open[c] = false
+	case linePays:
+		p.open[c] = true
+	case lineReturned:
+		delete(p.open, c)
+	case lineRefused:
+		l.refused[c] = p.name
+	case lineEnded:
+		outcome := words[len(words)-1]
+		l.outcomes[outcome]++
+		if outcome == "already-parked" || outcome == "parked" {
+			l.parkings[c.key] = true
+		}
+	}
+}
+
+// running are the claims of the handlers that run in the process.
+func (p *process) running() (cs []claim) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	for c := range p.open {
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// waiting counts the handlers of the process that have not begun to pay.
+func (p *process) waiting() (n int) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	for _, pays := range p.open {
+		if !pays {
+			n++
+		}
+	}
+	return n
+}
+
+// taken counts those of the claims that others have taken since.
+func (l *log) taken(cs []claim) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range cs {
+		if l.lastOf[c.key] > c.fence || l.parkings[c.key] {
+			n++
+		}
+	}
+	return n
+}
+
+// refusals counts those of the claims of which the store has refused a transaction.
+func (l *log) refusals(cs []claim) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range cs {
+		if _, ok := l.refused[c]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *log) progress() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.started
+}
