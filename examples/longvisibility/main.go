@@ -166,17 +166,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir := must(os.MkdirTemp("", "onceq-long-"))
-	defer os.RemoveAll(dir)
+	defer func() { check(os.RemoveAll(dir)) }()
 	fmt.Printf("a book of %d chapters takes %v, the visibility timeout is %v\n\ntwo workers, and nobody dies\n", chapters, chapters*chapterTime, visibility)
 	quiet := serve()
 	db := open(ctx, filepath.Join(dir, "quiet.db"))
 	together(ctx, os.Stdout, newClient(quiet.URL), db, quiet.queue, quiet.dead)
-	report(os.Stdout, db, quiet)
+	report(ctx, os.Stdout, db, quiet)
 	fmt.Println("\ntwo processes, and the one that works is killed with kill -9")
 	violent := serve()
 	db = open(ctx, filepath.Join(dir, "violent.db"))
 	kill(ctx, os.Stdout, db, violent, filepath.Join(dir, "violent.db"))
-	report(os.Stdout, db, violent)
+	report(ctx, os.Stdout, db, violent)
 }
 
 func must[T any](v T, err error) T {

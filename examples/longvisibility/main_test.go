@@ -37,7 +37,7 @@ func inBubble(t *testing.T, faults ...sqsfake.Fault) (out string, s *server, spa
 		defer db.Close()
 		var b strings.Builder
 		together(t.Context(), &b, client, db, s.queue, s.dead)
-		spans, total = byWorker(db)
+		spans, total = byWorker(t.Context(), db)
 		out = b.String()
 	})
 	return out, s, spans, total
@@ -72,9 +72,9 @@ func TestKilled(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 	var out strings.Builder
 	kill(t.Context(), &out, db, s, file)
-	report(&out, db, s)
+	report(t.Context(), &out, db, s)
 	t.Log(out.String())
-	spans, total := byWorker(db)
+	spans, total := byWorker(t.Context(), db)
 	require.Equal(t, chapters, total)
 	require.GreaterOrEqual(t, len(spans), 2)
 	require.Contains(t, out.String(), "is killed after chapter")

@@ -65,7 +65,7 @@ func kill(ctx context.Context, out io.Writer, db *sql.DB, s *server, file string
 	out = &lines{out: out}
 	processes := make(map[string]*exec.Cmd)
 	for _, name := range []string{"carl", "dora"} {
-		c := exec.CommandContext(ctx, must(os.Executable()))
+		c := exec.CommandContext(ctx, must(os.Executable())) //nolint:gosec // this program itself
 		c.Env = append(os.Environ(), envWorker+"="+name, envServer+"="+s.URL, envQueue+"="+s.queue, envDead+"="+s.dead, envFile+"="+file)
 		c.Stdout, c.Stderr = out, out
 		check(c.Start())
@@ -113,8 +113,8 @@ func waitFor(ctx context.Context, db *sql.DB, least int, not string) (worker str
 }
 
 // byWorker tells which chapters each worker has written, in their order: "anna 1-20".
-func byWorker(db *sql.DB) (spans []string, total int) {
-	rows := must(db.Query(`SELECT worker, min(chapter), max(chapter), count(*) FROM chapters GROUP BY fence ORDER BY fence`))
+func byWorker(ctx context.Context, db *sql.DB) (spans []string, total int) {
+	rows := must(db.QueryContext(ctx, `SELECT worker, min(chapter), max(chapter), count(*) FROM chapters GROUP BY fence ORDER BY fence`))
 	defer rows.Close()
 	for rows.Next() {
 		var worker string
@@ -127,8 +127,8 @@ func byWorker(db *sql.DB) (spans []string, total int) {
 	return spans, total
 }
 
-func report(out io.Writer, db *sql.DB, s *server) {
-	spans, total := byWorker(db)
+func report(ctx context.Context, out io.Writer, db *sql.DB, s *server) {
+	spans, total := byWorker(ctx, db)
 	verdict := "each once"
 	if total != chapters {
 		verdict = fmt.Sprintf("%d are MISSING", chapters-total)
