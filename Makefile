@@ -14,6 +14,8 @@ BENCHFLAGS ?=
 # for each fuzz function; left alone, go takes up to a minute to shrink an input that is merely new
 FUZZTIME ?= 20s
 FUZZFLAGS ?= -fuzzminimizetime 1s
+# how often make soak kills or stops a worker; make test does so 20 times
+ROUNDS ?= 200
 
 TOOL := $(GO) tool -modfile=internal/tools/go.mod
 LINT := $(GO) tool -modfile=internal/tools/lint/go.mod
@@ -24,7 +26,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-fast test check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+.PHONY: help demo demo-fast test soak check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +46,9 @@ test: ## run all tests in random order, against the back ends that are found, wi
 		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
 	fi; \
 	set -x; $(TESTRUN) $(GO) test $$race -shuffle=on $(TESTFLAGS) $(PKGS)
+
+soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 20 times)
+	$(MAKE) test PKGS='./localstack/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
 check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
 
