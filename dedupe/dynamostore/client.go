@@ -39,7 +39,7 @@ func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 			o.RateLimiter = ratelimit.None
 			o.Backoff = retry.BackoffDelayerFunc(func(n int, _ error) (time.Duration, error) { return pauses.Pause(n), nil })
 		})
-		o.RetryMaxAttempts = maxTries
+		o.RetryMaxAttempts = 0
 		o.APIOptions = append(o.APIOptions, boundTries, s.readDates)
 	})
 }

@@ -206,7 +206,7 @@ func (c *commit) own(err error) *types.CancellationReason {
 // noRoom tells whether the record does not fit into its item.
 func (c *commit) noRoom(err error) bool {
 	r := c.own(err)
-	return r != nil && deref(r.Code) == "ValidationError"
+	return r != nil && deref(r.Code) == "ValidationError" && saysTooLarge(deref(r.Message))
 }
 
 func (c *commit) explain(ctx context.Context, err error) error {
@@ -214,10 +214,10 @@ func (c *commit) explain(ctx context.Context, err error) error {
 	if err == nil || own == nil {
 		return c.s.explain(ctx, "Commit", err)
 	}
-	switch deref(own.Code) {
-	case "ConditionalCheckFailed":
+	switch {
+	case deref(own.Code) == "ConditionalCheckFailed":
 		return c.refused(own.Item, err)
-	case "ValidationError":
+	case c.noRoom(err):
 		return fmt.Errorf("dynamostore: Commit: nothing was written: %w: the record would have more than %d bytes: %w", dedupe.ErrResultSize, maxItem, err)
 	}
 	var no *types.TransactionCanceledException

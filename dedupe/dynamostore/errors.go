@@ -31,9 +31,14 @@ func isInvalid(err error, texts ...string) bool {
 }
 
 // isTooLarge tells whether the item would be larger than DynamoDB holds: nothing was written.
-func isTooLarge(err error) bool { return isInvalid(err, tooLarge...) }
+func isTooLarge(err error) bool {
+	var api smithy.APIError
+	return isInvalid(err, "") && errors.As(err, &api) && saysTooLarge(api.ErrorMessage())
+}
 
-var tooLarge = []string{"Item size", "item size"}
+func saysTooLarge(message string) bool {
+	return strings.Contains(strings.ToLower(message), "item size")
+}
 
 // isForeignKey tells whether the table's key is another one. DynamoDB Local says it in its own words.
 func isForeignKey(err error) bool {

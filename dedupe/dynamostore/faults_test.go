@@ -144,7 +144,7 @@ func TestRepeatsEnd(t *testing.T) {
 // TestOneOfABatch: an entry that has no answer does not take those of its neighbours. When none has one, nothing is known.
 func TestOneOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bad := map[string]bool{"b": true}
+		var bad map[string]bool
 		s, _ := stubbed(t, func(c stubCall) stubAnswer {
 			it, _ := c.in["Item"].(object)
 			if it == nil {
@@ -156,13 +156,19 @@ func TestOneOfABatch(t *testing.T) {
 			return applied
 		})
 		qs := []dedupe.ClaimRequest{request("a"), request("b"), request("c")}
-		cs, err := s.Claim(within(t, 5*time.Second), qs)
-		if err != nil || cs[0].Outcome != dedupe.Won || cs[2].Outcome != dedupe.Won || cs[1].Err == nil || cs[1].Outcome != 0 {
-			t.Errorf("Claim: %+v, %v", cs, err)
-		}
-		bad = map[string]bool{"a": true, "b": true, "c": true}
-		if cs, err := s.Claim(within(t, 5*time.Second), qs); err == nil || cs != nil {
-			t.Errorf("Claim: %+v, %v; want an error of the whole call", cs, err)
+		for name, ctx := range map[string]func() context.Context{
+			"for 5 s":            func() context.Context { return within(t, 5*time.Second) },
+			"as often as it may": t.Context,
+		} {
+			bad = map[string]bool{"a": true}
+			cs, err := s.Claim(ctx(), qs)
+			if err != nil || cs[1].Outcome != dedupe.Won || cs[2].Outcome != dedupe.Won || cs[0].Err == nil || cs[0].Outcome != 0 {
+				t.Errorf("one was tried %s: %+v, %v", name, cs, err)
+			}
+			bad = map[string]bool{"a": true, "b": true, "c": true}
+			if cs, err := s.Claim(ctx(), qs); err == nil || cs != nil {
+				t.Errorf("all were tried %s: %+v, %v; want an error of the whole call", name, cs, err)
+			}
 		}
 	})
 }
@@ -223,7 +229,8 @@ func reasons(rs ...any) stubAnswer {
 	for _, r := range rs {
 		switch r := r.(type) {
 		case string:
-			list = append(list, object{"Code": r, "Message": "because of " + r})
+			code, message, _ := strings.Cut(r, ": ")
+			list = append(list, object{"Code": code, "Message": message})
 		case object:
 			list = append(list, object{"Code": "ConditionalCheckFailed", "Message": "The conditional request failed", "Item": r})
 		}
@@ -274,8 +281,9 @@ func TestCommitReasons(t *testing.T) {
 		"a condition of the user's":            {answers: []stubAnswer{reasons(none, "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
 		"a condition of the user's, conflicts": {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict")}, index: 0, commits: 1},
 		"an invalid item of the user's":        {answers: []stubAnswer{reasons("ValidationError", none, none)}, index: 0, text: "ValidationError", commits: 1},
-		"no room":                              {answers: []stubAnswer{reasons(none, none, "ValidationError")}, want: dedupe.ErrResultSize, index: -1, commits: 2},
-		"no room, but for the result":          {answers: []stubAnswer{reasons(none, none, "ValidationError"), applied}, isNil: true, index: -1, commits: 2},
+		"no room":                              {answers: []stubAnswer{reasons(none, none, "ValidationError: Item size to update has exceeded the maximum allowed size")}, want: dedupe.ErrResultSize, index: -1, commits: 2},
+		"no room, but for the result":          {answers: []stubAnswer{reasons(none, none, "ValidationError: Item size to update has exceeded the maximum allowed size"), applied}, isNil: true, index: -1, commits: 2},
+		"an invalid completion":                {answers: []stubAnswer{reasons(none, none, "ValidationError: what is this")}, index: -1, text: "TransactionCanceled", commits: 1},
 		"no rights":                            {answers: []stubAnswer{failing("AccessDeniedException", 400)}, index: -1, text: "AccessDenied", commits: 1},
 		"no reasons":                           {answers: []stubAnswer{failing("TransactionCanceledException", 400)}, index: -1, text: "TransactionCanceled", commits: 1},
 	} {

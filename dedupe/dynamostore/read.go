@@ -16,7 +16,7 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// Get reads records, strongly consistent, all at once: half a read unit for each 4 KB begun, doubled for the consistency.
+// Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if err := s.begin(ctx, len(ks), func() dedupe.Key { return ks[0] }); err != nil {
 		return nil, err
