@@ -61,20 +61,26 @@ func (p *pollers) join(ctx context.Context) {
 	})
 }
 
-// received tells a poller whether it goes on, after a receive that brought so many of those that were asked for.
-func (p *pollers) received(ctx context.Context, came, asked int) bool {
+// more adds a poller, if there may be more.
+func (p *pollers) more(ctx context.Context) {
+	if p.adapts() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.join(ctx)
+	}
+}
+
+// leaves tells a poller whether the others suffice.
+func (p *pollers) leaves() bool {
 	if !p.adapts() {
-		return true
+		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case came >= min(asked, manyCame):
-		p.join(ctx)
-	case came <= 1 && p.active > 1:
-		p.active--
+	if p.active < 2 {
 		return false
 	}
+	p.active--
 	return true
 }
 
@@ -109,7 +115,7 @@ func (p *pollers) watch(ctx context.Context) (done func()) {
 func (p *pollers) poll(ctx context.Context) error {
 	w, f := p.w, p.f
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
-	failed, hasty := 0, 0
+	failed, hasty, since := 0, 0, time.Now() // the last pause, or the last poller that joined
 	for ctx.Err() == nil {
 		n := f.reserve(few, w.l.ReceiveBatch)
 		if n == 0 {
@@ -125,7 +131,12 @@ func (p *pollers) poll(ctx context.Context) error {
 		case err == nil:
 			p.once.Store(true)
 			failed = 0
-			if !p.received(ctx, len(rs), n) {
+			many := len(rs) >= min(n, manyCame)
+			if many && time.Since(since) >= w.c.PollPause { // what piles up in a pause is no reason
+				p.more(ctx)
+				since = time.Now()
+			}
+			if len(rs) <= 1 && !many && p.leaves() {
 				return nil
 			}
 			pause := w.c.PollPause
@@ -137,6 +148,7 @@ func (p *pollers) poll(ctx context.Context) error {
 			}
 			if len(rs) < n && pause > 0 {
 				retry.Rest(ctx, pause)
+				since = time.Now()
 			}
 			continue
 		case ctx.Err() != nil:

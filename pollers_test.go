@@ -36,17 +36,17 @@ func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 }
 
 // polls runs f on a queue with these faults, with 16 pollers.
-func polls(t *testing.T, of membroker.Preset, fault func(context.Context, membroker.Call) membroker.Fault, f func(r *rig, p *polled)) {
+func polls(t *testing.T, of membroker.Preset, fault func(context.Context, membroker.Call) membroker.Fault, f func(r *rig, p *polled), options ...option) {
 	t.Helper()
 	p := &polled{}
 	bubble(t, returns(nil), func(r *rig) {
 		r.q.SetFault(fault)
 		r.start()
 		f(r, p)
-	}, preset(of), func(r *rig) {
+	}, append([]option{preset(of), func(r *rig) {
 		p.queue = r.q
 		r.cfg.Broker, r.cfg.Pollers, r.cfg.Concurrency = p, 16, 160
-	})
+	}}, options...)...)
 }
 
 func takesLong(op membroker.Op, d time.Duration) func(context.Context, membroker.Call) membroker.Fault {
@@ -111,6 +111,26 @@ func TestPollersComeForPartFullReceives(t *testing.T) {
 		}
 		r.wantQueue(0)
 	})
+}
+
+// What piles up in a pause is for one poller; more of them join where that one cannot keep up.
+func TestPollersWithAPause(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+		r.trickle("quiet", 1000)
+		if n, most := p.all.Load(), p.peak.Load(); n > 130 || most > 1 {
+			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
+		}
+		burst := make([]string, 16_000)
+		for i := range burst {
+			burst[i] = fmt.Sprint("burst", i)
+		}
+		r.send(burst...)
+		pass(4 * time.Second) // one poller alone would take 24 s
+		if most := p.peak.Load(); most != 16 {
+			t.Errorf("%d receives at once", most)
+		}
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
 }
 
 // Where requests cost nothing, a message finds a poll that waits.
