@@ -73,7 +73,8 @@ func TestCommit(t *testing.T) {
 	for name, err := range map[string]error{
 		"other items":     b.s.Commit(t.Context(), j, map[string]int{"row": 7}, line(b.ledger, "3")),
 		"another order":   b.s.Commit(t.Context(), j, map[string]int{"row": 7}, line(b.ledger, "2"), line(b.ledger, "1")),
-		"another result":  b.s.Commit(t.Context(), j, nil, line(b.ledger, "1"), line(b.ledger, "2")),
+		"no result":       b.s.Commit(t.Context(), j, nil, line(b.ledger, "1"), line(b.ledger, "2")),
+		"another result":  b.s.Commit(t.Context(), j, map[string]int{"row": 8}, line(b.ledger, "1"), line(b.ledger, "2")),
 		"no items at all": b.s.Commit(t.Context(), j, map[string]int{"row": 7}),
 	} {
 		if !errors.Is(err, dedupe.ErrLeaseLost) || !strings.Contains(err.Error(), "completed before") {

@@ -175,3 +175,17 @@ func sizeOf(t *testing.T, it item) (n int) {
 	}
 	return n
 }
+
+// TestTexts: what is no UTF-8 is made so, and does not fail the call.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	q := request("k")
+	q.Owner, q.MessageID = "a\x00b\xff", "\xc3\x28"
+	l := claimOne(t, s, q)
+	st, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Failed, ErrClass: "\xff", ErrText: "cut in the middle of é: \xc3"})
+	r := get(t, s, l.Key)
+	if st != dedupe.Failed || err != nil || r.Owner != "a\x00b\ufffd" || r.MessageID != "\ufffd(" || r.ErrClass != "\ufffd" || r.FirstErr != "cut in the middle of é: \ufffd" || r.LastErr != r.FirstErr {
+		t.Errorf("Settle: %v, %v; the record is %+v", st, err, r)
+	}
+}
