@@ -382,6 +382,9 @@ func TestNoMessageID(t *testing.T) {
 		e.Records[0].MessageId = ""
 		failed, err := r.invoke(r.function(), events.SQSEvent{Records: e.Records[:1]})
 		r.want(failed, err)
+		// An id that comes twice is told once.
+		failed, err = r.invoke(r.function(), events.SQSEvent{Records: []events.SQSMessage{e.Records[1], e.Records[1]}})
+		r.want(failed, err, "retry")
 		e.Records[1].MessageId = ""
 		if _, err := r.invoke(r.function(), e); err == nil || !strings.Contains(err.Error(), "record 1 failed and has no message id") {
 			t.Errorf("answered %v", err)

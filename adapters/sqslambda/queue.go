@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ const (
 	holdAfter = time.Second
 	// grace is how long a message stays hidden beyond its invocation: longer than the claim, which ends SettleTimeout after it.
 	grace = 10 * time.Second
+	// held is how long a message may have been hidden when its invocation ends: 15 minutes of that, 5 of a batching window, and some
+	// time of throttling.
+	held = time.Hour
 	// flight is how many calls of the queue are under way at once.
 	flight = 8
 	// callTimeout bounds one of them, and for how long one that fails is tried again: the time is billed, and a message that could not be given
@@ -212,22 +216,31 @@ func (v *invocation) nack(is []int) {
 			}
 		}
 	}
-	most := v.h.o.Queue.Limits().MaxNack
+	most := longestNack(v.h.o.Queue.Limits())
 	left := v.repeat(is, func(ctx context.Context, is []int) error {
 		holds := make([]broker.Hold, len(is))
 		for n, i := range is {
 			it := &v.items[i] // written before it was given to nacks
 			d := max(0, it.delay-time.Since(it.at))
-			if most > 0 {
-				d = min(d, most)
-			}
-			holds[n] = broker.Hold{Receipt: broker.Receipt(v.records[i].ReceiptHandle), For: d}
+			holds[n] = broker.Hold{Receipt: broker.Receipt(v.records[i].ReceiptHandle), For: min(d, most)}
 		}
 		return v.h.o.Queue.Nack(ctx, holds)
 	})
 	if left != nil {
 		v.warn("messages could not be given back after their delay; they come again at the end of their timeout", slog.Any("error", left))
 	}
+}
+
+// longestNack is what the queue takes. Its bound on the whole hold of a message counts from a receive of which an event does not tell.
+func longestNack(l broker.Limits) time.Duration {
+	most := time.Duration(math.MaxInt64)
+	if l.MaxNack > 0 {
+		most = l.MaxNack
+	}
+	if l.MaxTotal > 0 {
+		most = min(most, max(0, l.MaxTotal-held))
+	}
+	return most
 }
 
 // ack deletes what is done, where the rest of the batch is to fail.

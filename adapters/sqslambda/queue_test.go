@@ -50,12 +50,53 @@ func TestHeldToTheEnd(t *testing.T) {
 		r.quiet()
 
 		r.send("ok")
-		failed, err = r.invoke(h, r.receive(5*time.Second))
+		e = r.receive(5 * time.Second)
+		begin = time.Now()
+		failed, err = r.invoke(h, e)
 		r.want(failed, err)
 		if n := r.seen.count("extend"); n != 2 {
 			t.Error("a short invocation has asked to hold its messages")
 		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("a short invocation took %v", took)
+		}
 	})
+}
+
+// What has ended by then is not held: one that is given back must stay so.
+func TestEndedIsNotHeld(t *testing.T) {
+	var runs sync.Map
+	bubble(t, plays(&runs), func(r *rig) {
+		r.withQueue()
+		r.send("ok", "retry", "slow")
+		e := r.receive(5 * time.Minute)
+		failed, err := r.invoke(r.function(), e)
+		r.want(failed, err, "retry")
+		if x := r.seen.extends; len(x) != 1 || string(x[0].Receipt) != e.Records[2].ReceiptHandle {
+			t.Errorf("held: %v", x)
+		}
+	})
+}
+
+// A delay is cut to what the queue takes, of which a part is gone already.
+func TestLongestDelay(t *testing.T) {
+	for _, c := range []struct{ nack, total, want time.Duration }{
+		{12 * time.Hour, 12 * time.Hour, 11 * time.Hour}, {time.Hour, 0, time.Hour}, {0, 0, 12 * time.Hour}, {0, time.Minute, 0},
+	} {
+		bubble(t, func(context.Context, *onceq.Job) error { return onceq.RetryAfter(24*time.Hour, errBoom) }, func(r *rig) {
+			r.withQueue()
+			r.seen.limits = func(l broker.Limits) broker.Limits {
+				l.MaxNack, l.MaxTotal = c.nack, c.total
+				return l
+			}
+			r.send("a")
+			failed, err := r.invoke(r.function(), r.receive(5*time.Minute))
+			r.want(failed, err, "a")
+			if n := r.seen.nacks; len(n) != 1 || n[0].For != c.want {
+				t.Errorf("given back: %v, want after %v", n, c.want)
+			}
+		})
+	}
 }
 
 // What fails in passing is tried again, what fails for good is not, and each alone.

@@ -108,7 +108,8 @@ func (s *counted) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.
 // watched is the queue, as Options.Queue: what is asked of it is kept.
 type watched struct {
 	broker.Receiver
-	name string
+	name   string
+	limits func(broker.Limits) broker.Limits
 
 	mu             sync.Mutex
 	acks           []broker.Receipt
@@ -120,6 +121,13 @@ type watched struct {
 }
 
 func (w *watched) Name() string { return w.name }
+
+func (w *watched) Limits() broker.Limits {
+	if w.limits == nil {
+		return w.Receiver.Limits()
+	}
+	return w.limits(w.Receiver.Limits())
+}
 
 func (w *watched) ask(op string) error {
 	w.mu.Lock()
