@@ -121,9 +121,10 @@ type ProcessorConfig struct {
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration
-	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is released and
-	// stays in the queue, so that no later message of the group overtakes it. Default: it becomes a dead
-	// letter and the group goes on.
+	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is released, given back for an hour
+	// at a time (or the broker's longest delay) and stays in the queue, so that no later message of the group overtakes it. A
+	// redrive of the queue's own would take it away: set none, or the highest number of receives. Default: it becomes a
+	// dead letter and the group goes on.
 	HoldGroup bool
 	// Owner names this worker in the store's records, for people. Default: host name and process id.
 	Owner string

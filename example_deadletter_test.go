@@ -77,8 +77,8 @@ func Example_failedDuplicate() {
 	// 2 letters of one failure: true
 }
 
-// KeepInQueue leaves what cannot be done to the queue's own redrive: it is given back with the longest delay that the
-// broker has, and never acked.
+// KeepInQueue leaves what cannot be done to the queue's own redrive: it is given back for an hour at a
+// time, and never acked.
 func ExampleKeepInQueue() {
 	queue, _, store := inMemory()
 	send(queue, "invoice-7", "article 12")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -218,7 +219,7 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 // totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
 func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
 	if p.most.MaxTotal == 0 {
-		return longest
+		return math.MaxInt64
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ func TestKeepInQueue(t *testing.T) {
 				if rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassPermanent {
 					t.Errorf("the record is %+v", rec)
 				}
-				most := r.q.Limits().MaxNack
+				most := min(time.Hour, r.q.Limits().MaxNack)
 				if got := r.q.delays("a"); len(got) != 1 || got[0] > most || got[0] < most-time.Minute {
 					t.Errorf("nacked with %v, want about %v", got, most)
 				}
@@ -48,15 +48,18 @@ func TestKeepInQueue(t *testing.T) {
 func TestKeepInQueueLeavesItToTheRedrive(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		target := newBroker(t, membroker.Options{Preset: membroker.SQSStandard, Name: "dead"})
-		r.q = newQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 2, To: target}})
+		r.q = newQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 38, To: target}})
 		r.cfg.Broker = r.q
 		r.w = r.worker(nil)
 		r.send("a")
 		r.start()
-		pass(25 * time.Hour)
+		pass(40 * time.Hour) // well before SQS's four days are over
 		r.wantQueue(0)
 		if n := depth(t, target); n != 1 {
 			t.Errorf("%d messages in the redrive's target", n)
+		}
+		if n := r.seen.started("a"); n != onceq.DefaultMaxAttempts {
+			t.Errorf("%d runs", n)
 		}
 		if r.q.acked("a") != 0 {
 			t.Error("acked")
@@ -70,7 +73,7 @@ func TestKeepInQueueOfWhatIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.run(time.Second)
-		if got := r.q.delays("a"); len(got) != 1 || got[0] != r.q.Limits().MaxNack {
+		if got := r.q.delays("a"); len(got) != 1 || got[0] != time.Hour {
 			t.Errorf("nacked with %v", got)
 		}
 		r.wantQueue(1)

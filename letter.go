@@ -14,7 +14,8 @@ import (
 )
 
 // KeepInQueue stands for ProcessorConfig.DeadLetter: what would be a dead letter is released, given
-// back with the broker's longest delay and logged, so that the queue's own redrive takes it in the end. It is never acked.
+// back for an hour, or the broker's longest delay if that is shorter, and logged, so that the queue's own redrive takes it in the end:
+// before the end of its retention, if that is longer than an hour for each receive. It is never acked.
 var KeepInQueue broker.Sender = keepInQueue{}
 
 type keepInQueue struct{}
@@ -23,6 +24,11 @@ func (keepInQueue) Send(context.Context, []broker.Outgoing) ([]string, error) {
 	return nil, broker.ErrUnsupported
 }
 func (keepInQueue) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
+
+// keptFor is how long a message that stays in its queue is given back for. It is short enough that the queue's own redrive
+// comes before the end of its retention, and that a group which it holds goes on soon after the cause is mended; and long
+// enough that MaxAttempts last until somebody has looked.
+const keptFor = time.Hour
 
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
 // acks the message only then.
@@ -35,7 +41,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	if p.holdsBack(r) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", class), slog.String("error", text))
-		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
 		return
 	}
 	if text == "" && class == ClassInterrupted {
@@ -102,7 +108,7 @@ func (p *Processor) put(r *run, err error) {
 	case isUnfit(err):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.job.ID()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: longest}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
 	case r.isOver():
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.

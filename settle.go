@@ -15,7 +15,7 @@ import (
 // effect has happened, and only its record keeps it from happening again.
 func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
 	if p.holdsBack(r) && v.to == dedupe.Failed {
-		v.to, v.delay, v.backoff = dedupe.Released, longest, false
+		v.to, v.delay, v.backoff = dedupe.Released, keptFor, false
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
 			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
 	}
@@ -23,9 +23,6 @@ func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
 	r.ended, r.tries = ended, 0
 	p.settleQueue(r).Add(r)
 }
-
-// longest stands for the broker's longest delay.
-const longest = time.Duration(1<<63 - 1)
 
 // holdsBack tells whether what would be a dead letter stays in the queue instead.
 func (p *Processor) holdsBack(r *run) bool {

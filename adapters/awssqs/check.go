@@ -73,6 +73,9 @@ func (b *Broker) retentionAt(ctx context.Context, target string) time.Duration {
 	return retentionOf(as)
 }
 
+// keptFor is how long a Worker gives back what it keeps in the queue.
+const keptFor = time.Hour
+
 func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -80,6 +83,9 @@ func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	switch {
 	case o.KeepInQueue && s.MaxReceives == 0:
 		say("dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back until the queue drops it after %v", s.Retention)
+	case o.KeepInQueue && s.Retention > 0 && time.Duration(s.MaxReceives)*keptFor >= s.Retention:
+		say("dead letters are left to the queue, a receive an hour, and after %v it drops what has not had its %d receives: set maxReceiveCount below %d",
+			s.Retention, s.MaxReceives, s.Retention/keptFor)
 	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts < 0:
 		say("the queue moves a message to %s after %d receives, and attempts are unlimited", name, s.MaxReceives)
 	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts > 0 && s.MaxReceives < 2*o.MaxAttempts:

@@ -50,8 +50,9 @@
 //
 //   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive, also one that never started a
 //     handler, and each hop of a far not-before. onceq puts its own dead letters, with the reason; the policy is the net
-//     below. Where Config.DeadLetter is KeepInQueue it is the only way out, and each receive beyond MaxAttempts takes 12 h: set
-//     it a few above MaxAttempts, for at the end of its retention SQS drops the message. The same holds under HoldGroup.
+//     below. Where Config.DeadLetter is KeepInQueue it is the only way out, and what is kept is received once an hour: 40 receives
+//     are well within 4 days, at the end of which SQS drops the message. Under HoldGroup it would take the head of a group away:
+//     set no policy, or 1,000 receives.
 //   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that SQS itself moves keeps its age, so equal retentions
 //     lose letters. The workers' Config.Retention must be longer than both together, 18 days; its default, 31 days, is longer than
 //     the longest that both can be.
@@ -60,7 +61,7 @@
 //   - The dead-letter queue of a FIFO queue is a FIFO queue. DeduplicationScope messageGroup with FifoThroughputLimit perMessageGroupId lift a
 //     FIFO queue's limit of 300 requests a second and action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
 //
-// [Broker.Check] tells what of this does not hold, except for the throughput and the 12 h of a receive beyond MaxAttempts.
+// [Broker.Check] tells what of this does not hold, except for the throughput.
 //
 // # What it costs
 //

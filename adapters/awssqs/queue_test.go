@@ -78,6 +78,8 @@ func TestCheck(t *testing.T) {
 		"too few receives":    {dlqOf(14*day, 19), awssqs.CheckOptions{MaxAttempts: 10}, []string{"maxReceiveCount to 20"}},
 		"unlimited attempts":  {dlqOf(14*day, 1000), awssqs.CheckOptions{MaxAttempts: -1}, []string{"unlimited"}},
 		"kept in the queue":   {dlqOf(14*day, 3), awssqs.CheckOptions{MaxAttempts: 10, KeepInQueue: true}, nil},
+		"for long enough":     {dlqOf(14*day, 95), awssqs.CheckOptions{KeepInQueue: true}, nil},
+		"and dropped":         {dlqOf(14*day, 96), awssqs.CheckOptions{KeepInQueue: true}, []string{"below 96"}},
 		"and has nowhere":     {nil, awssqs.CheckOptions{MaxAttempts: 10, KeepInQueue: true}, []string{"no redrive policy"}},
 		"letters that expire": {dlqOf(4*day, 100), awssqs.CheckOptions{MaxAttempts: 10}, []string{"as soon as it is there"}},
 		"records that expire": {dlqOf(14*day, 100), awssqs.CheckOptions{MaxAttempts: 10, Retention: 17 * day}, []string{"unproven"}},

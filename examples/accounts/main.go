@@ -114,7 +114,7 @@ func letters(ctx context.Context, out io.Writer) *bank {
 	return b
 }
 
-// held is the scene with HoldGroup. What stands at the head of its group comes again when SQS's longest delay, 12 h, is over.
+// held is the scene with HoldGroup. What stands at the head of its group comes again after an hour.
 func held(ctx context.Context, out io.Writer) (c *city, b *bank) {
 	c, b = newCity(), newBank(out)
 	b.closed["carol-1"] = true

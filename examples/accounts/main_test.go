@@ -54,7 +54,7 @@ func TestHeld(t *testing.T) {
 		require.Equal(t, rest, b.balance["alice"])
 
 		b.closed["carol-1"] = false
-		<-time.After(12 * time.Hour) // SQS's longest delay
+		<-time.After(time.Hour + time.Minute)
 		began := time.Now()
 		c.work(t.Context(), b, len(cents), true)
 		require.Equal(t, []int{1, 2, 3, 4, 5}, b.moved["carol"], "%s", &out)
