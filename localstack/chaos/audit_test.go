@@ -38,9 +38,8 @@ func (s *scene) shown() bool {
 	}
 }
 
-// audit asks for what the promise says of the orders. At the end it also asks for what holds of all: what is in the dead-letter
-// queue, and what the workers have said.
-func (s *scene) audit(keys []string, end bool) {
+// audit asks for what the promise says of the orders, and whether the workers have said what cannot be.
+func (s *scene) audit(keys []string) {
 	s.Helper()
 	effects, _ := s.api.paid()
 	if s.mode.effect == inTx {
@@ -62,9 +61,6 @@ func (s *scene) audit(keys []string, end bool) {
 		for i, k := range chunk {
 			s.judge(k, rs[i], effects[k], letters[k])
 		}
-	}
-	if !end {
-		return
 	}
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()

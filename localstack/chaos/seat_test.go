@@ -29,13 +29,14 @@ type log struct {
 	started  int              // handlers, for progress
 	refused  map[claim]string // whose transaction the store has refused
 	outcomes map[string]int
-	parkings map[string]bool // keys that a claim found parked, or made so
+	done     map[string]uint64 // the fence under which a key's job was reported done
+	parkings map[string]bool   // keys that a claim found parked, or made so
 	wrong    []string
 }
 
 func newLog() *log {
 	return &log{
-		began: map[claim]string{}, lastOf: map[string]uint64{}, refused: map[claim]string{}, outcomes: map[string]int{}, parkings: map[string]bool{},
+		began: map[claim]string{}, lastOf: map[string]uint64{}, refused: map[claim]string{}, outcomes: map[string]int{}, done: map[string]uint64{}, parkings: map[string]bool{},
 	}
 }
 
@@ -105,6 +106,11 @@ func (p *process) hear(text string) {
 	case lineEnded:
 		outcome := words[len(words)-1]
 		l.outcomes[outcome]++
+		if other, known := l.done[c.key]; outcome == "done" && known {
+			l.wrong = append(l.wrong, fmt.Sprintf("%s was done under the fence %d, and then under %d in %s", c.key, other, c.fence, p.name))
+		} else if outcome == "done" {
+			l.done[c.key] = c.fence
+		}
 		if outcome == "already-parked" || outcome == "parked" {
 			l.parkings[c.key] = true
 		}
