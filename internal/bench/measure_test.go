@@ -13,37 +13,56 @@ import (
 // rounds is odd: the median is one of the rounds.
 const rounds = 5
 
-// A variant is one way to run n jobs. It makes them ready, which is not measured, and answers what runs them.
+// A variant is one way to run n jobs. It makes them ready, which is not measured, and answers what runs them, and
+// what clears up behind it, which is not measured either; nil = nothing.
 type variant struct {
 	name  string
-	ready func(ctx context.Context, tb testing.TB, n int) (run func())
+	ready func(ctx context.Context, tb testing.TB, n int) (run, after func())
 }
 
-// cost is what n jobs took: wall and processor time of this process, in nanoseconds a job.
-type cost struct{ wall, cpu float64 }
+// cost is what a job took: wall and processor time of this process in nanoseconds, allocations, and requests where
+// a server counts them.
+type cost struct{ wall, cpu, allocs, requests float64 }
 
 // compare lets the variants take turns with n jobs each and answers their medians, in order. The first round warms up and does not
-// count.
-func compare(b *testing.B, n int, vs []variant) []cost {
+// count. What requests counts, if it is given, is read before and after.
+func compare(b *testing.B, n int, vs []variant, requests func() int64) []cost {
 	b.Helper()
+	if requests == nil {
+		requests = func() int64 { return 0 }
+	}
 	all := make([][]cost, len(vs))
 	for round := range rounds + 1 {
 		for k := range vs {
 			i := (k + round) % len(vs) // nobody is always first
-			run := vs[i].ready(b.Context(), b, n)
+			run, after := vs[i].ready(b.Context(), b, n)
+			var m0, m1 runtime.MemStats
 			runtime.GC()
-			start, used := time.Now(), cputime.Used()
+			runtime.ReadMemStats(&m0)
+			asked, start, used := requests(), time.Now(), cputime.Used()
 			run()
+			c := cost{wall: float64(time.Since(start)), cpu: float64(cputime.Used() - used)}
+			runtime.ReadMemStats(&m1)
+			c.allocs, c.requests = float64(m1.Mallocs-m0.Mallocs), float64(requests()-asked)
+			if after != nil {
+				after()
+			}
 			if round > 0 {
-				all[i] = append(all[i], cost{float64(time.Since(start)) / float64(n), float64(cputime.Used()-used) / float64(n)})
+				f := float64(n)
+				all[i] = append(all[i], cost{c.wall / f, c.cpu / f, c.allocs / f, c.requests / f})
 			}
 		}
 	}
 	medians := make([]cost, len(vs))
 	for i, cs := range all {
-		medians[i].wall = median(cs, func(c cost) float64 { return c.wall })
-		medians[i].cpu = median(cs, func(c cost) float64 { return c.cpu })
-		b.Logf("%-24s %9.0f jobs/s %7.1f µs cpu/job", vs[i].name, 1e9/medians[i].wall, medians[i].cpu/1e3)
+		medians[i] = cost{
+			wall:     median(cs, func(c cost) float64 { return c.wall }),
+			cpu:      median(cs, func(c cost) float64 { return c.cpu }),
+			allocs:   median(cs, func(c cost) float64 { return c.allocs }),
+			requests: median(cs, func(c cost) float64 { return c.requests }),
+		}
+		m := medians[i]
+		b.Logf("%-24s %9.0f jobs/s %7.1f µs cpu/job %7.1f allocs/job %6.3f requests/job", vs[i].name, 1e9/m.wall, m.cpu/1e3, m.allocs, m.requests)
 	}
 	return medians
 }

@@ -53,11 +53,13 @@ func BenchmarkPostgres(b *testing.B) {
 				{"one by one", straight(hand.oneByOne)},
 				{"by hand", straight(hand.batches)},
 				{"store", straight(func(ctx context.Context, n int) error { return storeBatches(ctx, st, n) })},
-				{"worker", func(ctx context.Context, tb testing.TB, n int) func() { return readyWorker(ctx, tb, st, n) }},
+				{"worker", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+					return readyWorker(ctx, tb, st, n), nil
+				}},
 				{"river", openRiver(b, pool)},
 			}
 			b.ResetTimer()
-			cs := compare(b, c.jobs, vs)
+			cs := compare(b, c.jobs, vs, nil)
 			b.ReportMetric(0, "ns/op")
 			for i, v := range []string{"single", "hand", "store", "worker", "river"} {
 				b.ReportMetric(1e9/cs[i].wall, v+"-jobs/s")
@@ -71,13 +73,13 @@ func BenchmarkPostgres(b *testing.B) {
 }
 
 // straight is a variant that needs nothing to be made ready.
-func straight(run func(ctx context.Context, n int) error) func(context.Context, testing.TB, int) func() {
-	return func(ctx context.Context, tb testing.TB, n int) func() {
+func straight(run func(ctx context.Context, n int) error) func(context.Context, testing.TB, int) (run, after func()) {
+	return func(ctx context.Context, tb testing.TB, n int) (do, after func()) {
 		return func() {
 			if err := run(ctx, n); err != nil {
 				tb.Fatal(err)
 			}
-		}
+		}, nil
 	}
 }
 

@@ -35,9 +35,13 @@ func BenchmarkPostgresCompleteTx(b *testing.B) {
 	}
 	b.ResetTimer()
 	cs := compare(b, 4000, []variant{
-		{"without", func(ctx context.Context, tb testing.TB, n int) func() { return transactions(ctx, tb, pool, nil, n) }},
-		{"with CompleteTx", func(ctx context.Context, tb testing.TB, n int) func() { return transactions(ctx, tb, pool, st, n) }},
-	})
+		{"without", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+			return transactions(ctx, tb, pool, nil, n), nil
+		}},
+		{"with CompleteTx", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+			return transactions(ctx, tb, pool, st, n), nil
+		}},
+	}, nil)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(1e9/cs[0].wall, "without-tx/s")
 	b.ReportMetric(1e9/cs[1].wall, "with-tx/s")

@@ -31,7 +31,7 @@ func (w *riverWorker) Work(context.Context, *river.Job[riverArgs]) error {
 }
 
 // openRiver makes River's tables and returns the variant that runs its jobs.
-func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb testing.TB, n int) func() {
+func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 	tb.Helper()
 	driver := riverpgxv5.New(pool)
 	m, err := rivermigrate.New(driver, nil)
@@ -41,7 +41,7 @@ func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb t
 	if _, err := m.Migrate(tb.Context(), rivermigrate.DirectionUp, nil); err != nil {
 		tb.Fatal(err)
 	}
-	return func(ctx context.Context, tb testing.TB, n int) func() {
+	return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 		tb.Helper()
 		w := &riverWorker{done: make(chan struct{})}
 		w.left.Store(int64(n))
@@ -72,6 +72,6 @@ func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb t
 			if err := c.Stop(ctx); err != nil {
 				tb.Fatal(err)
 			}
-		}
+		}, nil
 	}
 }

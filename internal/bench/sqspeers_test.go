@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	watermillsqs "github.com/ThreeDotsLabs/watermill-aws/sqs"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"gocloud.dev/pubsub/awssnssqs"
+	"gocloud.dev/pubsub/batcher"
+
+	"github.com/onceq/onceq"
+)
+
+// raw is what a careful programmer writes for one program: receive ten, handle them, delete them together.
+func raw(pollers int) func(testing.TB, *work) (stop func()) {
+	return func(tb testing.TB, w *work) func() {
+		tb.Helper()
+		c := w.q.client(w.options)
+		ctx, cancel := context.WithCancel(tb.Context())
+		var loops sync.WaitGroup
+		for range pollers {
+			loops.Go(func() {
+				if err := rawLoop(ctx, c, w); err != nil && ctx.Err() == nil {
+					tb.Error(err)
+				}
+			})
+		}
+		return func() { cancel(); loops.Wait() }
+	}
+}
+
+func rawLoop(ctx context.Context, c *sqs.Client, w *work) error {
+	in := &sqs.ReceiveMessageInput{
+		QueueUrl: &w.q.url, MaxNumberOfMessages: 10, WaitTimeSeconds: 8, VisibilityTimeout: 30, MessageAttributeNames: []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{"ApproximateReceiveCount", "SentTimestamp", "MessageGroupId"},
+	}
+	for {
+		out, err := c.ReceiveMessage(ctx, in)
+		if err != nil {
+			return err
+		}
+		if len(out.Messages) == 0 {
+			continue
+		}
+		del := &sqs.DeleteMessageBatchInput{QueueUrl: &w.q.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))}
+		for i, m := range out.Messages {
+			w.handle([]byte(*m.Body))
+			del.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: m.MessageId, ReceiptHandle: m.ReceiptHandle}
+		}
+		if _, err := c.DeleteMessageBatch(ctx, del); err != nil {
+			return err
+		}
+	}
+}
+
+// worker is ours.
+func worker(cfg onceq.Config) func(testing.TB, *work) (stop func()) {
+	return func(tb testing.TB, w *work) func() {
+		tb.Helper()
+		ctx, cancel := context.WithCancel(tb.Context())
+		c := cfg
+		c.ProcessorConfig = onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+				w.handle(j.Message.Body)
+				return nil
+			}),
+			Store: onceq.NoStore, Scope: "bench", DeadLetter: onceq.KeepInQueue,
+		}
+		c.Broker = w.q.broker(tb, w.q.client(w.options))
+		run, err := onceq.New(c)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- run.Run(ctx) }()
+		go func() {
+			<-w.all
+			cancel() // the last acks go out at once
+		}()
+		return func() {
+			if err := <-ended; err != nil {
+				tb.Error(err)
+			}
+		}
+	}
+}
+
+// gocloud receives in as many goroutines, and at most as many requests at once.
+func gocloud(pollers int) func(testing.TB, *work) (stop func()) {
+	return func(tb testing.TB, w *work) func() {
+		tb.Helper()
+		s := awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, &awssnssqs.SubscriptionOptions{
+			Raw: true, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers},
+		})
+		ctx, cancel := context.WithCancel(tb.Context())
+		var loops sync.WaitGroup
+		for range pollers {
+			loops.Go(func() {
+				for {
+					m, err := s.Receive(ctx)
+					if err != nil {
+						if ctx.Err() == nil {
+							tb.Error(err)
+						}
+						return
+					}
+					w.handle(m.Body)
+					m.Ack()
+				}
+			})
+		}
+		return func() {
+			cancel()
+			loops.Wait()
+			if err := s.Shutdown(context.Background()); err != nil {
+				tb.Error(err)
+			}
+		}
+	}
+}
+
+// watermills has as many subscriptions, for each receives by itself; they receive ten, where one is the default.
+func watermills(pollers int) func(testing.TB, *work) (stop func()) {
+	return func(tb testing.TB, w *work) func() {
+		tb.Helper()
+		s, err := watermillsqs.NewSubscriber(watermillsqs.SubscriberConfig{
+			AWSConfig: aws.Config{Credentials: aws.CredentialsProviderFunc(credentials)}, OptFns: []func(*sqs.Options){w.options},
+			GenerateReceiveMessageInput: func(ctx context.Context, url watermillsqs.QueueURL) (*sqs.ReceiveMessageInput, error) {
+				in, err := watermillsqs.GenerateReceiveMessageInputDefault(ctx, url)
+				if err == nil {
+					in.MaxNumberOfMessages = 10
+				}
+				return in, err
+			},
+		}, watermill.NopLogger{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		var loops sync.WaitGroup
+		for range pollers {
+			ms, err := s.Subscribe(tb.Context(), w.q.name)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			loops.Go(func() {
+				for m := range ms {
+					w.handle(m.Payload)
+					m.Ack()
+				}
+			})
+		}
+		return func() {
+			if err := s.Close(); err != nil {
+				tb.Error(err)
+			}
+			loops.Wait()
+		}
+	}
+}

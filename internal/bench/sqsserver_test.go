@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/localstack/sqsfake"
+)
+
+// serveSQS in the environment makes of the test binary a server of SQS: what the server uses of the processor must not be counted as
+// the client's.
+const serveSQS = "ONCEQ_BENCH_SERVE_SQS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveSQS) != "" {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serve writes its address and serves until its parent is gone.
+func serve() error {
+	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s := sqsfake.New(&sqsfake.Options{LogSize: -1, Faults: []sqsfake.Fault{{Delay: latency}}})
+	s.URL = "http://" + ln.Addr().String()
+	if _, err := fmt.Println(s.URL); err != nil {
+		return err
+	}
+	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		h.Close()
+	}()
+	_ = h.Serve(ln)
+	s.Close()
+	return nil
+}
+
+// startSQS starts a server in a process of its own and answers its address.
+func startSQS(tb testing.TB) string {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), serveSQS+"=yes"), os.Stderr
+	alive, err := cmd.StdinPipe() // ends with this process, however it ends
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		alive.Close()
+		if err := cmd.Wait(); err != nil {
+			tb.Errorf("the server ended with %v", err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// requestsOf is how many requests of the receiving side the server has had: receives, deletes, changes of visibility.
+func requestsOf(tb testing.TB, addr string) int64 {
+	tb.Helper()
+	r, err := http.Get(addr + "/_sqsfake/requests") //nolint:noctx // the server is ours
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Body.Close()
+	var counts map[string]int64
+	if err := json.NewDecoder(r.Body).Decode(&counts); err != nil {
+		tb.Fatal(err)
+	}
+	n := int64(0)
+	for action, k := range counts {
+		if strings.HasPrefix(action, "Receive") || strings.HasPrefix(action, "Delete") || strings.HasPrefix(action, "Change") {
+			n += k
+		}
+	}
+	return n
+}
