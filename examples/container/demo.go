@@ -43,7 +43,7 @@ func serveDemo(s *settings) (end func(), err error) {
 	}
 
 	s.region, s.endpoint, s.bank = "us-east-1", &fake.URL, fake.URL+"/bank"
-	s.keyID, s.secret = "test", "test"
+	s.anyKeys = true
 	s.postgres, s.file = "", filepath.Join(dir, "keys.db")
 	for name, url := range map[string]*string{"orders": &s.queue, "orders-dead": &s.dead} {
 		if *url, err = fake.CreateQueue(name, nil); err != nil {
@@ -62,7 +62,11 @@ func serveDemo(s *settings) (end func(), err error) {
 
 func sendOrders(s *settings) error {
 	ctx := context.Background()
-	queue, err := awssqs.New(newClient(*s), s.queue, nil)
+	client, err := newClient(ctx, *s)
+	if err != nil {
+		return err
+	}
+	queue, err := awssqs.New(client, s.queue, nil)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
@@ -92,18 +93,17 @@ func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore 
 	}, err
 }
 
-// newClient is SQS's, with keys from the environment. In earnest it is two lines, with aws-sdk-go-v2/config, which onceq does not
-// depend on: that finds the role of a task or a pod, and renews its keys.
-//
-//	cfg, err := config.LoadDefaultConfig(ctx)
-//	client := sqs.NewFromConfig(cfg)
-func newClient(s settings) *sqs.Client {
-	return sqs.New(sqs.Options{
-		Region: s.region, BaseEndpoint: s.endpoint,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: s.keyID, SecretAccessKey: s.secret, SessionToken: s.session}, nil
-		}),
-	})
+// newClient is SQS's, with the keys of the environment, or of the task's or the pod's role, which the SDK finds and renews.
+func newClient(ctx context.Context, s settings) (*sqs.Client, error) {
+	from := []func(*config.LoadOptions) error{config.WithRegion(s.region)}
+	if s.anyKeys {
+		from = append(from, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("test", "test", "")))
+	}
+	c, err := config.LoadDefaultConfig(ctx, from...)
+	if err != nil {
+		return nil, err
+	}
+	return sqs.NewFromConfig(c, func(o *sqs.Options) { o.BaseEndpoint = s.endpoint }), nil
 }
 
 // work runs until a signal has come and all is drained.
@@ -115,7 +115,10 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 		return fmt.Errorf("the store: %w", err)
 	}
 	defer closeStore()
-	client := newClient(s)
+	client, err := newClient(ctx, s)
+	if err != nil {
+		return err
+	}
 	queue, err := awssqs.New(client, s.queue, &awssqs.Options{LongPoll: s.longPoll})
 	if err != nil {
 		return fmt.Errorf("QUEUE_URL: %w", err)

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +20,8 @@ import (
 func TestSettings(t *testing.T) {
 	good := map[string]string{
 		"QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/1/orders", "DEAD_LETTER_QUEUE_URL": "https://sqs.eu-central-1.amazonaws.com/1/dead",
-		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s",
-		"BANK_URL": "https://bank.example.com", "DATABASE_URL": "postgres://db",
+		"AWS_REGION": "eu-central-1",
+		"BANK_URL":   "https://bank.example.com", "DATABASE_URL": "postgres://db",
 	}
 	with := func(changes map[string]string) func(string) string {
 		return func(name string) string {
@@ -37,7 +41,6 @@ func TestSettings(t *testing.T) {
 	}{
 		{map[string]string{"BANK_URL": "", "AWS_REGION": ""}, []string{"BANK_URL is not set", "AWS_REGION is not set"}},
 		{map[string]string{"DEAD_LETTER_QUEUE_URL": ""}, []string{"DEAD_LETTER_QUEUE_URL is not set"}},
-		{map[string]string{"AWS_SECRET_ACCESS_KEY": ""}, []string{"AWS_SECRET_ACCESS_KEY is not set"}},
 		{map[string]string{"BANK_URL": "bank"}, []string{`BANK_URL is "bank"; it is of the form`}},
 		{map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL or DATABASE_FILE is needed"}},
 		{map[string]string{"DATABASE_FILE": "x"}, []string{"DATABASE_URL or DATABASE_FILE is needed, and not both"}},
@@ -52,6 +55,32 @@ func TestSettings(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
+}
+
+// A task's role, which its container finds under an address of its own.
+func TestRole(t *testing.T) {
+	role := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"AccessKeyId": "of the role", "SecretAccessKey": "s", "Token": "t"}`)
+	}))
+	defer role.Close()
+	for name, value := range map[string]string{
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI": role.URL, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "",
+	} {
+		t.Setenv(name, value)
+	}
+	keyOf := func(s settings) string {
+		c, err := newClient(t.Context(), s)
+		require.NoError(t, err)
+		keys, err := c.Options().Credentials.Retrieve(t.Context())
+		require.NoError(t, err)
+		return keys.AccessKeyID
+	}
+	require.Equal(t, "of the role", keyOf(settings{region: "eu-central-1"}))
+	require.Equal(t, "test", keyOf(settings{region: "eu-central-1", anyKeys: true}))
+	t.Setenv("AWS_ACCESS_KEY_ID", "of the environment")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
+	require.Equal(t, "of the environment", keyOf(settings{region: "eu-central-1"}))
 }
 
 // broken is a store that does not answer.
