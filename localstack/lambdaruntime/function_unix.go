@@ -73,7 +73,7 @@ func New(t testing.TB, o Options) *Function {
 		o.Name = "function"
 	}
 	f := &Function{o: o, room: make(chan struct{}, max(1, o.Sandboxes)), busy: map[*sandbox]bool{}}
-	t.Cleanup(f.close)
+	t.Cleanup(f.Close)
 	return f
 }
 
@@ -188,7 +188,8 @@ func (f *Function) PIDs() (pids []int) {
 	return pids
 }
 
-func (f *Function) close() {
+// Close kills what is there. New has the test do it at its end.
+func (f *Function) Close() {
 	f.mu.Lock()
 	f.closed = true
 	all := append(f.idle, f.zombies...)
