@@ -71,9 +71,10 @@
 //	a million jobs, busy queue             0.3 requests a job    0.12 $
 //	a million jobs, each alone             3 requests a job      1.20 $
 //	a retry                                a receive and a nack, shared or alone as above; a dead letter is one more send
-//	100 a second, Config.PollPause 500 ms  0.25 to receive and ack, and the send
+//	100 a second, calls of 15 ms           0.77 to receive and ack, and the send
+//	the same, Config.PollPause 500 ms      0.21 to receive and ack, and the send
 //	a job of 10 minutes, Visibility 30 s   6 beats a minute, shared by up to ten jobs
-//	an idle poller, LongPoll 8 s           324,000 requests a month, 0.13 $
+//	an idle worker, LongPoll 8 s           324,000 requests a month, 0.13 $, whatever its Pollers
 //	the same, LongPoll 20 s                130,000 requests a month, 0.05 $
 //
 // [Broker.Stats] counts them.
