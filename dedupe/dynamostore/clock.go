@@ -69,8 +69,7 @@ func (c *clock) observe(date, sent, answered time.Time, took time.Duration) {
 		c.known = false // the host slept on the way, or its clock was set
 		return
 	}
-	stepped := c.known && (answered.Sub(c.seenWall)-time.Since(c.seenMono)).Abs() > maxStep
-	if c.known && !stepped && least <= c.most && most >= c.least {
+	if c.known && least <= c.most && most >= c.least { // else the host's clock was set, or has run away
 		least, most = max(least, c.least), min(most, c.most)
 	}
 	c.known, c.least, c.most = true, least, most

@@ -228,6 +228,7 @@ func TestPrinter(t *testing.T) {
 	kinds := []value{
 		nil, text(""), text("1"), number(1), blob([]byte("1")), truth(true), truth(false), &types.AttributeValueMemberNULL{Value: true},
 		&types.AttributeValueMemberSS{Value: []string{"1"}}, &types.AttributeValueMemberSS{Value: []string{"1", "2"}}, &types.AttributeValueMemberSS{Value: []string{"12"}},
+		&types.AttributeValueMemberSS{Value: []string{"1", "23"}}, &types.AttributeValueMemberSS{Value: []string{"12", "3"}},
 		&types.AttributeValueMemberNS{Value: []string{"1"}}, &types.AttributeValueMemberBS{Value: [][]byte{[]byte("1")}}, &types.AttributeValueMemberBS{},
 		&types.AttributeValueMemberL{Value: []value{text("1")}}, &types.AttributeValueMemberL{Value: []value{number(1)}}, &types.AttributeValueMemberL{},
 		&types.AttributeValueMemberM{Value: item{"b": text("1")}}, &types.AttributeValueMemberM{Value: item{"c": text("1")}}, &types.AttributeValueMemberM{},

@@ -17,7 +17,7 @@ import (
 )
 
 // Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each. It is for people and for
-// what never changes: what a read shows may be the state from before a transaction that is being committed, so no call of the store decides by one.
+// what never changes: what a read shows may be the state from before a transaction that is being committed, so no answer rests on one alone.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if err := s.begin(ctx, len(ks), func() dedupe.Key { return ks[0] }); err != nil {
 		return nil, err
