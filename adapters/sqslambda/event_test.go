@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,8 +94,8 @@ func TestUnwrap(t *testing.T) {
 // A poisonous record is lettered alone, whatever it is.
 func TestPoison(t *testing.T) {
 	for _, poison := range []string{"", "{", `{"v":1,"id":"j","be":"rot13"}`, `{"v":1,"id":"j","be":"base64"}`} {
-		var runs int
-		bubble(t, func(context.Context, *onceq.Job) error { runs++; return nil }, func(r *rig) {
+		var runs atomic.Int32
+		bubble(t, func(context.Context, *onceq.Job) error { runs.Add(1); return nil }, func(r *rig) {
 			r.withQueue()
 			e := decode(t, poison)
 			r.send("ok-1", "ok-2")
@@ -102,8 +103,8 @@ func TestPoison(t *testing.T) {
 			e.Records = append(good.Records[:1:1], append(e.Records, good.Records[1])...)
 			failed, err := r.invoke(r.function(), e)
 			r.want(failed, err)
-			if got := r.letters(); len(got) != 1 || got[0] != onceq.ClassBadMeta || runs != 2 {
-				t.Errorf("%s: the letters are %q, and %d ran", poison, got, runs)
+			if got := r.letters(); len(got) != 1 || got[0] != onceq.ClassBadMeta || runs.Load() != 2 {
+				t.Errorf("%s: the letters are %q, and %d ran", poison, got, runs.Load())
 			}
 		})
 	}
