@@ -67,12 +67,6 @@ func TestMatrix(t *testing.T) {
 			t.Parallel()
 			memory().onSQS(true).matrix(t)
 		})
-		t.Run("sqlite", func(t *testing.T) {
-			t.Parallel()
-			b := sqlite().onSQS(true)
-			b.only = completeTx
-			b.matrix(t)
-		})
 	})
 }
 
