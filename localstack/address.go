@@ -1,0 +1,28 @@
+package localstack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/onceq/onceq/localstack/internal/rundir"
+)
+
+// Address finds or starts a back end, "postgres", "sqs" or "dynamodb", for a program that is not a test, such as a demo: it is looked for
+// as the package comment says, and ends with the process. The error says why there is none, and a stand-in such as sqsfake is
+// none. version is the server's, such as "DynamoDB Local 3.1.0".
+func Address(name string) (url, version string, err error) {
+	b := backends[name]
+	if b == nil {
+		return "", "", fmt.Errorf("localstack: there is no back end %q", name)
+	}
+	e, err := b.find("", os.Getenv(rundir.Env))
+	if why := cmp.Or(e.Err, e.StandIn); err == nil && why != "" {
+		err = errors.New(why)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("backend %s: none (%w)", name, err)
+	}
+	return e.URL, e.Version, nil
+}
