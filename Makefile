@@ -3,8 +3,9 @@
 
 GO ?= go
 
-# Passed on: make demo ARGS=-no-onceq; make test PKGS=./broker/... TESTFLAGS=-count=20
+# Passed on: make demo ARGS=-no-onceq; make demo STORE=dynamodb; make test PKGS=./broker/... TESTFLAGS=-count=20
 ARGS ?=
+STORE ?=
 PKGS ?= ./...
 TESTFLAGS ?=
 # make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
@@ -31,8 +32,8 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library)
-	$(GO) run ./examples/fleet $(ARGS)
+demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=dynamodb)
+	$(if $(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(STORE)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(ARGS)
 
 demo-fast: ## the same in one process and memory, with crashes at named points
 	$(GO) run ./examples/orders $(ARGS)

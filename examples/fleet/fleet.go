@@ -27,6 +27,7 @@ type demo struct {
 	corrections shop.Corrections
 	a           assignment
 	queue, dead *awssqs.Broker
+	till        till
 	seats       []*seat
 	plan        []kill
 	sent        int
@@ -37,10 +38,11 @@ type demo struct {
 const queueName = "orders"
 
 // run sends the orders, lets the workers charge them and be killed, and asks the ledger what came of it.
-func run(ctx context.Context, o *shop.Settings, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
+func run(ctx context.Context, o *shop.Settings, dynamo string, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	d := &demo{o: o, errs: errs, began: time.Now()}
+	d.a.DynamoDB = dynamo
 	r := &shop.Result{Settings: o, Crashes: d.crashes}
 	server, err := serve(ctx)
 	if err != nil {
@@ -59,10 +61,14 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	if d.rows, err = shop.LoadOrders(o.Orders); err != nil {
 		return err
 	}
-	if err := shop.MakeLedger(ctx, o.Ledger, o.Fresh); err != nil {
+	if d.till, err = openTill(o.Ledger, d.a.DynamoDB); err != nil {
 		return err
 	}
-	if r.Before, err = shop.AuditLedger(ctx, o.Ledger, d.rows, nil); err != nil {
+	defer d.till.close()
+	if err := d.till.make(ctx, o.Fresh); err != nil {
+		return err
+	}
+	if r.Before, err = d.till.audit(ctx, d.rows, nil); err != nil {
 		return err
 	}
 	if d.corrections, err = shop.LoadCorrections(o.Corrections, o.Orders == ""); err != nil {
@@ -74,7 +80,11 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	if err := d.send(ctx); err != nil {
 		return err
 	}
-	s.Start(o, len(d.rows), d.sent, [2]string{"queue", "SQS at " + server.URL}, [2]string{"ledger", o.Ledger},
+	ledger := o.Ledger
+	if d.a.DynamoDB != "" {
+		ledger = fmt.Sprintf("DynamoDB at %s, table %s", d.a.DynamoDB, chargesTable)
+	}
+	s.Start(o, len(d.rows), d.sent, [2]string{"queue", "SQS at " + server.URL}, [2]string{"ledger", ledger},
 		[2]string{"workers", fmt.Sprintf("%d processes; kill -9 hits one of them %d times (-seed %d)", o.Workers, o.Crashes, o.Seed)})
 	if err := d.work(ctx, s); err != nil {
 		return err
@@ -84,7 +94,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 			return err
 		}
 		r.Took = time.Since(d.began)
-		r.After, err = shop.AuditLedger(ctx, o.Ledger, d.rows, r.Classes)
+		r.After, err = d.till.audit(ctx, d.rows, r.Classes)
 		return err
 	}
 	if r.Classes, r.Letters, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
@@ -97,7 +107,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	if r.Left, _, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
 		return err
 	}
-	r.After, err = shop.AuditLedger(ctx, o.Ledger, shop.Expected(d.rows, d.corrections), r.Left)
+	r.After, err = d.till.audit(ctx, shop.Expected(d.rows, d.corrections), r.Left)
 	return err
 }
 
@@ -132,7 +142,7 @@ func (d *demo) makeQueues(server *sqsfake.Server) error {
 		return err
 	}
 	d.a = assignment{
-		Endpoint: server.URL, Queue: queue, Dead: dead, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
+		DynamoDB: d.a.DynamoDB, Endpoint: server.URL, Queue: queue, Dead: dead, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
 		Attempts: d.o.Attempts(), Corrections: d.o.Corrections, Builtin: d.o.Orders == "",
 	}
 	api := client(server.URL)

@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceq/onceq/examples/internal/shop"
+	"github.com/onceq/onceq/localstack"
 )
 
 // TestMain runs the program itself where a test, or the demo under test, starts it.
@@ -44,12 +47,12 @@ func quick(t *testing.T, seed uint64) *shop.Settings {
 }
 
 // demonstrate runs the demo as it is, and answers its report too.
-func demonstrate(t *testing.T, o *shop.Settings) (*demo, *shop.Result, string) {
+func demonstrate(t *testing.T, o *shop.Settings, dynamo string) (*demo, *shop.Result, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, errs strings.Builder
-	d, r, err := run(ctx, o, shop.NewScreen(&out), &errs)
+	d, r, err := run(ctx, o, dynamo, shop.NewScreen(&out), &errs)
 	require.NoError(t, err, "%s", &errs)
 	require.Empty(t, errs.String())
 	r.Print(&out)
@@ -61,7 +64,7 @@ func demonstrate(t *testing.T, o *shop.Settings) (*demo, *shop.Result, string) {
 func TestEachOrderIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
-	d, r, out := demonstrate(t, o)
+	d, r, out := demonstrate(t, o, "")
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 196, r.After.Good)
 	require.Equal(t, 4, r.After.Mended)
@@ -78,7 +81,7 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 	require.Greater(t, r.Receives, r.Sent)
 	require.Positive(t, r.Beats)
 
-	_, r, out = demonstrate(t, o)
+	_, r, out = demonstrate(t, o, "")
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 200, r.Before.Charges)
 	require.Zero(t, r.NewCharges())
@@ -86,12 +89,69 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 	require.Contains(t, out, "All 200 orders had been charged before; nobody was charged again.")
 }
 
+// The same on DynamoDB, where the charge and the record are two items of one transaction.
+func TestOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	endpoint := localstack.DynamoDB(t).URL
+	o := quick(t, 1)
+	o.Fresh = true
+	till, err := openTill("", endpoint)
+	require.NoError(t, err)
+	t.Cleanup(till.close)
+	require.NoError(t, till.make(t.Context(), true))
+	d, r, out := demonstrate(t, o, endpoint)
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 200, r.After.Charges)
+	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
+	require.Contains(t, out, "DynamoDB at "+endpoint)
+
+	o.Fresh = false
+	_, r, out = demonstrate(t, o, endpoint)
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 200, r.Before.Charges)
+	require.Zero(t, r.NewCharges())
+
+	// The questions see a second charge, though its item has another number.
+	scan, err := till.(*dynamoTill).client.Scan(t.Context(), &dynamodb.ScanInput{TableName: new(chargesTable), Limit: new(int32(1))})
+	require.NoError(t, err)
+	twin := scan.Items[0]
+	twin["number"] = &types.AttributeValueMemberS{Value: "2"}
+	_, err = till.(*dynamoTill).client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: new(chargesTable), Item: twin})
+	require.NoError(t, err)
+	a, err := till.audit(t.Context(), d.rows, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Doubled)
+	require.NoError(t, till.(*dynamoTill).drop(t.Context()))
+}
+
+func TestStoreOptions(t *testing.T) {
+	for _, c := range []struct {
+		o     storeOptions
+		naive bool
+		want  string
+	}{
+		{storeOptions{"sqlite", "http://x"}, true, ""},
+		{storeOptions{"dynamodb", "http://x"}, false, ""},
+		{storeOptions{"dynamodb", ""}, false, "names no endpoint"},
+		{storeOptions{"dynamodb", "http://x"}, true, "-no-onceq charges in SQLite"},
+		{storeOptions{"mongo", "http://x"}, false, "want sqlite or dynamodb"},
+	} {
+		err := c.o.check(c.naive)
+		if c.want == "" {
+			require.NoError(t, err)
+			require.Equal(t, c.o.name == "dynamodb", c.o.endpoint != "")
+		} else {
+			require.ErrorContains(t, err, c.want)
+		}
+	}
+}
+
 // Without the library the same run charges twice: at the least what is slow.
 func TestThePlainLoopChargesTwice(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
 	o.Naive = true
-	d, r, out := demonstrate(t, o)
+	d, r, out := demonstrate(t, o, "")
 	require.False(t, r.After.Holds())
 	twice := 0
 	for _, row := range d.rows {
@@ -136,6 +196,7 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"-h"}, 0, "-no-onceq"},
 		{[]string{"-workers", "0"}, 2, "1 worker or more"},
 		{[]string{"-seed", "x"}, 2, "invalid value"},
+		{[]string{"-store", "mongo"}, 2, "want sqlite or dynamodb"},
 		{[]string{"-orders", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
 		{[]string{"-ledger", orders}, 1, "making the ledger " + orders},
 	} {

@@ -6,13 +6,15 @@
 //	go run ./examples/fleet              the library keeps its promise
 //	go run ./examples/fleet              again: no new charge
 //	go run ./examples/fleet -no-onceq    the same without the library
+//	make demo STORE=dynamodb             charges and keys in DynamoDB Local
 //
-// worker.go and replay.go hold what a user of the library writes, naive.go what many write without it. fleet.go, seat.go and
-// server.go are the demo's own machinery: an SQS server in this process, and workers that are this program once more.
+// worker.go, sqlite.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go what many write without it. fleet.go,
+// seat.go and server.go are the demo's own machinery: an SQS server in this process, and workers that are this program once more.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -43,10 +45,18 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		Visibility: 2 * time.Second, Bank: shop.Bank{Usual: 60 * time.Millisecond, Slow: 4 * time.Second},
 		Restart: 500 * time.Millisecond,
 	}
-	if code, ok := o.Parse("fleet", "", args, errs, nil); !ok {
+	store := storeOptions{endpoint: os.Getenv(endpointVariable)}
+	code, ok := o.Parse("fleet", "", args, errs, func(f *flag.FlagSet) {
+		f.StringVar(&store.name, "store", "sqlite", "where the charges and the keys are: sqlite, or dynamodb at the endpoint in "+endpointVariable)
+	})
+	if !ok {
 		return code
 	}
-	_, r, err := run(ctx, &o, shop.NewScreen(out), errs)
+	if err := store.check(o.Naive); err != nil {
+		fmt.Fprintln(errs, "fleet:", err)
+		return 2
+	}
+	_, r, err := run(ctx, &o, store.endpoint, shop.NewScreen(out), errs)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(errs, "fleet: stopped. Run it again: what was charged stays charged, the rest follows.")

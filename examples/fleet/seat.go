@@ -23,6 +23,7 @@ import (
 type assignment struct {
 	Name                          string
 	Endpoint, Queue, Dead, Ledger string
+	DynamoDB                      string // an endpoint; empty = charges and records are in the ledger's file
 	Visibility                    time.Duration
 	Bank                          shop.Bank
 	Attempts                      int

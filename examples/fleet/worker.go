@@ -2,27 +2,20 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/examples/internal/shop"
 	"github.com/onceq/onceq/internal/child"
 )
 
 // work is a worker process with the library, until ctx ends.
 func work(ctx context.Context, a assignment) error {
-	db, err := shop.OpenLedger(a.Ledger)
+	t, err := openTill(a.Ledger, a.DynamoDB)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	store, err := sqlitestore.New(db, nil)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
+	defer t.close()
 	api := client(a.Endpoint)
 	queue, err := open(api, a.Queue)
 	if err != nil {
@@ -33,11 +26,11 @@ func work(ctx context.Context, a assignment) error {
 		return err
 	}
 
-	c := &charger{a: a, db: db, store: store}
+	c := &charger{a, t}
 	w, err := onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler:    onceq.JSON(c.charge),
-			Store:      store,
+			Store:      t.store(),
 			Scope:      "charge",
 			DeadLetter: dead,
 			Defaults: onceq.JobOptions{
@@ -59,13 +52,12 @@ func work(ctx context.Context, a assignment) error {
 
 // charger is the user's own code.
 type charger struct {
-	a     assignment
-	db    *sql.DB
-	store *sqlitestore.Store
+	a    assignment
+	till till
 }
 
-// charge charges an order: the charge and the record that the order is done are one transaction. What is slow is done
-// before it begins, for while it is open nobody else writes to the file.
+// charge charges an order: the charge and the record that the order is done are one transaction, in sqlite.go or dynamodb.go. What is
+// slow is done before it begins.
 func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error {
 	if err := o.Check(); err != nil {
 		return onceq.Permanent(err)
@@ -73,18 +65,7 @@ func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error 
 	if err := c.a.Bank.Ask(ctx, o); err != nil {
 		return err
 	}
-	tx, err := c.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	if err := shop.InsertCharge(ctx, tx, o, o.ItemCents(c.a.Mended), c.a.Name); err != nil {
-		return err
-	}
-	if err := c.store.CompleteTx(ctx, tx, j, nil); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return c.till.charge(ctx, j, o, o.ItemCents(c.a.Mended), c.a.Name)
 }
 
 // teller tells the demo what goes on, for its report.

@@ -93,7 +93,7 @@ func (cs Corrections) Correct(o *broker.Outgoing) error {
 }
 
 // LetterVisibility is how long letters stay hidden when their reader dies.
-const LetterVisibility = time.Second
+const LetterVisibility = 2 * time.Second
 
 // OpenLetters reads the dead-letter queue b.
 func OpenLetters(b broker.Receiver) (*dlq.Queue, error) {
