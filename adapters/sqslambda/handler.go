@@ -71,7 +71,7 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 		Outage:      outage,
 		OneLease:    true,
 	}, v.ended)
-	v.settle()
+	v.settle() //nolint:contextcheck // the queue is told when ctx has ended, too
 	return v.response()
 }
 

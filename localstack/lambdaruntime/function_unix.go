@@ -85,7 +85,7 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) (res Result) {
 	case <-ctx.Done():
 		return Result{Err: ctx.Err()}
 	}
-	s, err := f.take()
+	s, err := f.take() //nolint:contextcheck // a sandbox outlives the invocation that it is started for
 	if err != nil {
 		return Result{Err: err}
 	}

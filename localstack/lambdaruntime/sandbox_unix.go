@@ -3,6 +3,7 @@
 package lambdaruntime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,7 @@ func (f *Function) start() (*sandbox, error) {
 	s := &sandbox{f: f, ready: make(chan struct{}), work: make(chan *invocation), exited: make(chan struct{})}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: initLimit}
 	go func() { _ = s.server.Serve(l) }()
-	s.cmd = exec.CommandContext(context.Background(), f.o.Command[0], f.o.Command[1:]...)
+	s.cmd = exec.CommandContext(context.Background(), f.o.Command[0], f.o.Command[1:]...) //nolint:gosec // it is what the test asks for
 	s.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir(),
 		"AWS_LAMBDA_RUNTIME_API=" + l.Addr().String(), "AWS_LAMBDA_FUNCTION_NAME=" + f.o.Name, "AWS_LAMBDA_FUNCTION_VERSION=$LATEST",
@@ -80,7 +81,7 @@ func (f *Function) start() (*sandbox, error) {
 		if err != nil {
 			return
 		}
-		s.why = s.cmd.Wait()
+		s.why = cmp.Or(s.cmd.Wait(), errors.New("exit status 0"))
 		close(s.exited)
 		_ = s.server.Close()
 	}()
@@ -171,7 +172,7 @@ func (s *sandbox) invoke(ctx context.Context, id string, payload []byte) (res Re
 	select {
 	case <-s.ready:
 	case <-s.exited:
-		return fail(fmt.Errorf("%w at its start: %v", ErrExited, s.why))
+		return fail(fmt.Errorf("%w at its start: %w", ErrExited, s.why))
 	case <-start.C:
 		return fail(fmt.Errorf("%w at its start", ErrTimeout))
 	case <-ctx.Done():
@@ -180,7 +181,7 @@ func (s *sandbox) invoke(ctx context.Context, id string, payload []byte) (res Re
 	select {
 	case s.work <- in:
 	case <-s.exited:
-		return fail(fmt.Errorf("%w: %v", ErrExited, s.why))
+		return fail(fmt.Errorf("%w: %w", ErrExited, s.why))
 	case <-start.C:
 		return fail(fmt.Errorf("%w: it does not ask for an invocation", ErrTimeout))
 	case <-ctx.Done():
@@ -192,7 +193,7 @@ func (s *sandbox) invoke(ctx context.Context, id string, payload []byte) (res Re
 	case res = <-in.answer:
 		return res, true
 	case <-s.exited:
-		return fail(fmt.Errorf("%w: %v", ErrExited, s.why))
+		return fail(fmt.Errorf("%w: %w", ErrExited, s.why))
 	case <-limit.C:
 		if s.f.o.KeepTimedOut {
 			s.mu.Lock()

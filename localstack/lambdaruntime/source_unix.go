@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -50,7 +51,7 @@ func (f *Function) Poll(ctx context.Context, s Source) error {
 	}
 	pollers.Wait()
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is how it ends
 	}
 	return errors.Join(errs...)
 }
@@ -111,13 +112,13 @@ func Record(arn string, m *types.Message) events.SQSMessage {
 // none or empty, fails the whole batch.
 func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, err error) {
 	if res.Err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // the whole batch comes again
 	}
 	failed := map[string]bool{}
 	if !s.IgnoreAnswer {
 		var r events.SQSEventResponse
 		if text := strings.TrimSpace(string(res.Payload)); text != "" && json.Unmarshal(res.Payload, &r) != nil {
-			return nil, nil
+			return nil, nil //nolint:nilerr // as above
 		}
 		ids := map[string]bool{}
 		for i := range e.Records {
@@ -132,7 +133,7 @@ func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMess
 	}
 	for i := range e.Records {
 		if m := &e.Records[i]; !failed[m.MessageId] {
-			gone = append(gone, types.DeleteMessageBatchRequestEntry{Id: new(fmt.Sprint(i)), ReceiptHandle: &m.ReceiptHandle})
+			gone = append(gone, types.DeleteMessageBatchRequestEntry{Id: new(strconv.Itoa(i)), ReceiptHandle: &m.ReceiptHandle})
 		}
 	}
 	return gone, nil
