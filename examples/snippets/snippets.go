@@ -5,12 +5,17 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dlq"
 )
@@ -29,6 +34,33 @@ func deduct(pool *pgxpool.Pool, store *pgstore.Store) onceq.Handler {
 			return store.CompleteTx(ctx, tx, j, nil)
 		})
 	})
+}
+
+func deductItem(store *dynamostore.Store, table string) onceq.Handler {
+	return onceq.JSON(func(ctx context.Context, j *onceq.Job, o order) error {
+		return store.Commit(ctx, j, nil, types.TransactWriteItem{Update: &types.Update{
+			TableName: &table, Key: map[string]types.AttributeValue{"sku": &types.AttributeValueMemberS{Value: o.SKU}},
+			UpdateExpression: aws.String("ADD n :less"),
+			ExpressionAttributeValues: map[string]types.AttributeValue{
+				":less": &types.AttributeValueMemberN{Value: fmt.Sprint(-o.Pieces)},
+			},
+		}})
+	})
+}
+
+func serve(store *dynamostore.Store, dead broker.Sender) error {
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: deductItem(store, "stock"), Store: store, Scope: "orders", DeadLetter: dead,
+	})
+	if err != nil {
+		return err
+	}
+	h, err := sqslambda.Handler(p, nil)
+	if err != nil {
+		return err
+	}
+	lambda.Start(h)
+	return nil
 }
 
 func replay(ctx context.Context, dead, orders broker.Broker) error {

@@ -7,12 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/localstack"
@@ -47,6 +51,45 @@ func TestDeduct(t *testing.T) {
 	var n int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT n FROM stock").Scan(&n))
 	require.Equal(t, 17, n)
+}
+
+func TestDeductItem(t *testing.T) {
+	server := localstack.DynamoDB(t)
+	client, stock := server.Client(t), server.TableName(t, "stock")
+	store, err := dynamostore.New(client, server.TableName(t, "records"), nil)
+	require.NoError(t, err)
+	require.NoError(t, store.CreateTable(t.Context()))
+	_, err = client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &stock, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("sku"), AttributeType: types.ScalarAttributeTypeS}},
+		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("sku"), KeyType: types.KeyTypeHash}},
+	})
+	require.NoError(t, err)
+	queue := newQueue(t)
+	for range 2 {
+		require.NoError(t, onceq.SendOne(t.Context(), queue, &broker.Outgoing{
+			Body: []byte(`{"SKU": "bolt", "Pieces": 3}`), Meta: &broker.Meta{Key: "order-1"},
+		}))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	worker, err := onceq.New(onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: deductItem(store, stock), Store: store, Scope: "orders", DeadLetter: newQueue(t), Observer: &count{left: 2, stop: stop},
+		},
+		Broker: queue, Concurrency: 1,
+	})
+	require.NoError(t, err)
+	require.NoError(t, worker.Run(ctx))
+	bolt, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: &stock, Key: map[string]types.AttributeValue{"sku": &types.AttributeValueMemberS{Value: "bolt"}}, ConsistentRead: aws.Bool(true),
+	})
+	require.NoError(t, err)
+	require.Equal(t, &types.AttributeValueMemberN{Value: "-3"}, bolt.Item["n"])
+}
+
+// What cannot work is refused before the function takes an event.
+func TestServe(t *testing.T) {
+	require.ErrorContains(t, serve(nil, newQueue(t)), "Store")
 }
 
 // count stops the worker after so many jobs.
