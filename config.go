@@ -146,14 +146,17 @@ type Config struct {
 	Prefetch int
 	// Pollers is how many receives there are at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64. Where requests are billed it is the most of them: there is one on a quiet
-	// queue, another after each receive that brings five messages or more, and one less after each that brings fewer
-	// than two. As many acks are in flight at once, and at least four.
+	// queue, another after each receive that brings five messages or more (under a PollPause, when that has gone on for as
+	// long), and one less after each that brings fewer than two. Where it is 2 or more, a receive that takes 2 s longer than
+	// the broker's longest wait does not keep another from coming in its place. As many acks are in flight at once, and at
+	// least four.
 	Pollers int
 	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where requests
 	// are billed and groups are not ordered, else none; < 0 = none.
 	AckLinger time.Duration
 	// PollPause is a pause after a receive that came back part-full: it trades latency for
-	// requests at low load. Default 0.
+	// requests at low load. Queues may give less than they have, so there is none after the fourth such receive in a row that
+	// brings five messages or more. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s; within
 	// the broker's limits.

@@ -87,6 +87,14 @@ func (f *flow) reserve(few, many int) int {
 	return 0
 }
 
+// unreserve gives room back that was reserved for a receive which is overdue. What it may still bring is taken in beyond the room.
+func (f *flow) unreserve(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reserved -= n
+	f.tell()
+}
+
 func (f *flow) free() int { return f.o.capacity - f.reserved - f.pending - f.busy }
 
 func (f *flow) hasRoom() bool {

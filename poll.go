@@ -33,6 +33,10 @@ const manyCame = 5
 // stepIn is how much longer than the longest wait a receive may take before another poller steps in for it.
 const stepIn = 2 * time.Second
 
+// trusted is how often in a row a receive that brought many, but less than it might, is taken for all there was. Some queues give less
+// than they have, again and again.
+const trusted = 3
+
 func (p *pollers) start(ctx context.Context) {
 	first := p.w.c.Pollers
 	if p.adapts() {
@@ -84,11 +88,11 @@ func (p *pollers) leaves() bool {
 	return true
 }
 
-// watch lets another poller step in when a receive is overdue: one dead connection must not hold up the queue. The answer is to be
-// called after the receive.
-func (p *pollers) watch(ctx context.Context) (done func()) {
-	if !p.adapts() {
-		return func() {}
+// watch lets another poller step in when a receive for n messages is overdue, and have its room: one dead connection must not hold
+// up the queue. The answer is to be called after the receive, and tells for how many of n there is still room reserved.
+func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
+	if p.w.c.Pollers == 1 {
+		return func() int { return n }
 	}
 	late, over := false, false
 	t := time.AfterFunc(p.w.l.MaxWait+stepIn, func() {
@@ -97,16 +101,19 @@ func (p *pollers) watch(ctx context.Context) (done func()) {
 		if !over {
 			late = true
 			p.active, p.late = p.active-1, p.late+1
+			p.f.unreserve(n)
 			p.join(ctx)
 		}
 	})
-	return func() {
+	return func() int {
 		t.Stop()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if over = true; late {
 			p.active, p.late = p.active+1, p.late-1
+			return 0
 		}
+		return n
 	}
 }
 
@@ -115,18 +122,18 @@ func (p *pollers) watch(ctx context.Context) (done func()) {
 func (p *pollers) poll(ctx context.Context) error {
 	w, f := p.w, p.f
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
-	failed, hasty, since := 0, 0, time.Now() // the last pause, or the last poller that joined
+	failed, hasty, parts, since := 0, 0, 0, time.Now() // the last pause, or the last poller that joined
 	for ctx.Err() == nil {
 		n := f.reserve(few, w.l.ReceiveBatch)
 		if n == 0 {
 			return nil
 		}
 		asked := time.Now()
-		done := p.watch(ctx)
+		done := p.watch(ctx, n)
 		ms, err := w.receive(ctx, n)
-		done()
+		reserved := done()
 		rs := w.taken(f, ms)
-		f.offer(n, rs)
+		f.offer(reserved, rs)
 		switch {
 		case err == nil:
 			p.once.Store(true)
@@ -146,7 +153,13 @@ func (p *pollers) poll(ctx context.Context) error {
 			} else {
 				hasty = 0
 			}
-			if len(rs) < n && pause > 0 {
+			switch {
+			case !many:
+				parts = 0
+			case len(rs) < n:
+				parts++
+			}
+			if len(rs) < n && parts <= trusted && pause > 0 {
 				retry.Rest(ctx, pause)
 				since = time.Now()
 			}

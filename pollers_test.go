@@ -133,6 +133,31 @@ func TestPollersWithAPause(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
 }
 
+// A queue that gives less than it has must not keep a worker with a pause behind: what comes part-full may be all there was, but not
+// again and again.
+func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+		for i := range 100 { // seven or eight in a pause: nothing is left behind by a part-full receive
+			r.trickle(fmt.Sprint("quiet", i, "-"), 8)
+			pass(450 * time.Millisecond)
+		}
+		if n, most := p.all.Load(), p.peak.Load(); n > 160 || most > 1 {
+			t.Errorf("%d receives for 800 messages, %d at once", n, most)
+		}
+		p.gives = 6
+		burst := make([]string, 16_000)
+		for i := range burst {
+			burst[i] = fmt.Sprint("burst", i)
+		}
+		r.send(burst...)
+		pass(10 * time.Second) // with a pause after each receive of one poller it would take 23 minutes
+		if most := p.peak.Load(); most != 16 {
+			t.Errorf("%d receives at once", most)
+		}
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
+}
+
 // Where requests cost nothing, a message finds a poll that waits.
 func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
 	polls(t, membroker.Memory, nil, func(r *rig, p *polled) {
@@ -173,6 +198,58 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 			t.Errorf("%d receives are under way after the one that hung has ended, want 1", now)
 		}
 	})
+}
+
+// A receive that is never answered has room reserved for what it may bring. One that steps in for it needs that room.
+func TestPollerThatStepsInFindsRoom(t *testing.T) {
+	for _, c := range []struct {
+		of                             membroker.Preset
+		concurrency, prefetch, pollers int
+	}{
+		{membroker.SQSStandard, 5, 0, 2},
+		{membroker.SQSStandard, 10, -1, 2},
+		{membroker.SQSStandard, 1, 0, 2},
+		{membroker.SQSStandard, 5, 0, 3},
+		{membroker.Memory, 5, 0, 2},
+	} {
+		var calls atomic.Int64
+		polls(t, c.of, func(_ context.Context, f membroker.Call) membroker.Fault {
+			if f.Op == membroker.Receive && calls.Add(1) == 1 {
+				return membroker.Fault{Delay: 30 * time.Minute}
+			}
+			return membroker.Fault{}
+		}, func(r *rig, p *polled) {
+			pass(time.Second)
+			r.send("a")
+			pass(r.q.Limits().MaxWait + 2*time.Second)
+			r.wantOutcomes("a", "done")
+			pass(30 * time.Minute)
+			// What was reserved is neither kept nor given back twice: as much as fits is held, and no more.
+			ks := numbered("k", 50)
+			r.send(ks...)
+			pass(time.Second)
+			held := 0
+			for _, k := range ks {
+				held += r.q.received(k)
+			}
+			if most := c.concurrency + max(0, min(c.concurrency, 10)); c.prefetch < 0 && held != c.concurrency || c.prefetch == 0 && held != most {
+				t.Errorf("%d are held, want %d and what Prefetch allows", held, c.concurrency)
+			}
+			pass(time.Hour)
+			r.wantQueue(0)
+			if peak := p.peak.Load(); int(peak) > c.pollers {
+				t.Errorf("%d receives at once", peak)
+			}
+		}, with(func(cfg *onceq.Config) {
+			cfg.Pollers, cfg.Concurrency, cfg.Prefetch = c.pollers, c.concurrency, c.prefetch
+			cfg.Handler = onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+				if string(j.Message.Body) != "a" {
+					takes(10 * time.Second)
+				}
+				return nil
+			})
+		}))
+	}
 }
 
 // TestAcksKeepUpWithReceives: where a call takes its time, as many acks are under way as receives.
