@@ -430,6 +430,7 @@ func (f *flow) abandon() (cut []*run) {
 		if r.advance(over) {
 			cut = append(cut, r)
 		}
+		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between
 		f.p.leases.Release(&r.held)
 	}
 	for _, r := range cut {

@@ -18,7 +18,7 @@ type BatchOptions struct {
 	// Deadline is when the handlers' contexts end, which they can ask theirs for. A handler that had at least half of the time from the
 	// call to Deadline has timed out: the cause is ErrTimeout, and it counts as an attempt. One that began later is
 	// handed back, with the cause ErrDraining, and is not counted. Zero = SettleTimeout before the earliest Until, or half of
-	// the time to it, where all are handed back.
+	// the time to it, where all are handed back. One that is not before the earliest Until counts as if it were at that time.
 	Deadline time.Time
 	// MinTime is how much time a handler must have until Deadline: what has not begun by then is handed back. Default 0.
 	MinTime time.Duration
@@ -82,8 +82,14 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 			until = d.Until
 		}
 	}
+	if end := fl.o.batch.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
+		fl.o.batch.Deadline = p.lastWord(until)
+	}
 	stop := context.AfterFunc(ctx, fl.cutOff)
 	defer stop()
+	if ctx.Err() != nil { // and no claim is to be faster
+		fl.cutOff()
+	}
 	left := make(chan []*run, 1)
 	defer p.bound(fl, until, left)()
 	fl.offer(0, runs)
@@ -102,22 +108,21 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 // that. What it had to give up goes to left.
 func (p *Processor) bound(fl *flow, until time.Time, left chan<- []*run) (undo func()) {
 	var timers []*time.Timer
-	at := func(t time.Time, do func()) { timers = append(timers, time.AfterFunc(time.Until(t), do)) }
+	at := func(t time.Time, do func()) {
+		if d := time.Until(t); d > 0 {
+			timers = append(timers, time.AfterFunc(d, do))
+			return
+		}
+		do()
+	}
 	cut, over := fl.o.batch.Deadline, fl.timeUp
 	if cut.IsZero() && !until.IsZero() {
-		cut, over = until.Add(-min(p.c.SettleTimeout, max(0, time.Until(until)/2))), fl.cutOff
-	}
-	if !until.IsZero() && until.Before(cut) {
-		cut = until
+		cut, over = p.lastWord(until), fl.cutOff
 	}
 	if !cut.IsZero() {
 		at(cut, over)
-		switch last := cut.Add(-fl.o.batch.MinTime); {
-		case !last.Before(cut):
-		case time.Until(last) <= 0:
-			fl.pause()
-		default:
-			at(last, fl.pause)
+		if least := fl.o.batch.MinTime; least > 0 {
+			at(cut.Add(-least), fl.pause)
 		}
 	}
 	if !until.IsZero() {
@@ -128,4 +133,9 @@ func (p *Processor) bound(fl *flow, until time.Time, left chan<- []*run) (undo f
 			t.Stop()
 		}
 	}
+}
+
+// lastWord is when handlers must end whose deliveries end at until, so that their end can be written.
+func (p *Processor) lastWord(until time.Time) time.Time {
+	return until.Add(-min(p.c.SettleTimeout, max(0, time.Until(until)/2)))
 }

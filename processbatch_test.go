@@ -180,6 +180,56 @@ func TestBatchDeadline(t *testing.T) {
 	}
 }
 
+// A Deadline at which no delivery can be held any more would leave no time to write the ends, and none to cut the handlers off.
+func TestBatchDeadlineAfterUntil(t *testing.T) {
+	for _, d := range []time.Duration{30*time.Second - 1, 30 * time.Second, time.Minute} {
+		var ended atomic.Int32
+		h := func(ctx context.Context, _ *onceq.Job) error {
+			<-ctx.Done()
+			ended.Add(1)
+			return context.Cause(ctx)
+		}
+		bubble(t, h, func(r *rig) {
+			begin := time.Now()
+			got := r.batch(r.Context(), onceq.BatchOptions{Deadline: begin.Add(d)}, lasting(30*time.Second, "a", "b")...)
+			if took := time.Since(begin); d >= 30*time.Second && took != 25*time.Second {
+				t.Errorf("Deadline after %v: took %v", d, took)
+			}
+			if d >= 30*time.Second {
+				r.wantEnds(got, "retried", "retried")
+				if c := got[0].Record.ErrClass; c != onceq.ClassTimeout {
+					t.Errorf("Deadline after %v: the class is %q", d, c)
+				}
+			}
+			pass(time.Minute)
+			if n := ended.Load(); n != 2 {
+				t.Errorf("Deadline after %v: %d handlers were told of the end, want 2", d, n)
+			}
+		})
+	}
+}
+
+// A batch that is over before it begins claims nothing, and hands everything back.
+func TestBatchThatIsOverBeforeItBegins(t *testing.T) {
+	r := newRig(t, never(t))
+	ended, end := context.WithCancel(r.Context())
+	end()
+	ago := time.Now().Add(-time.Second)
+	for range 1000 { // whoever is faster
+		for _, got := range []map[int]onceq.Disposition{
+			r.batch(ended, onceq.BatchOptions{}, deliveries("a", "g/b", "g/c")...),
+			r.batch(r.Context(), onceq.BatchOptions{Deadline: ago}, deliveries("a", "g/b", "g/c")...),
+			r.batch(r.Context(), onceq.BatchOptions{}, lasting(-time.Second, "a", "g/b", "g/c")...),
+			r.batch(r.Context(), onceq.BatchOptions{Deadline: ago}, lasting(-time.Second, "a", "g/b", "g/c")...),
+		} {
+			r.wantEnds(got, "handed-back", "handed-back", "handed-back")
+		}
+	}
+	if n := r.store.claims.Load(); n != 0 {
+		t.Errorf("%d claims", n)
+	}
+}
+
 // A job's own Timeout is the job's failure, also in a batch's last second.
 func TestBatchDeadlineAndTimeout(t *testing.T) {
 	for _, one := range []bool{false, true} {
