@@ -167,6 +167,32 @@ func TestCommitError(t *testing.T) {
 	b.want(l.Key, dedupe.Done, 3)
 }
 
+// TestCommitMistakes: what is wrong with an item of the user's is not said of the job's record, nor of its table.
+func TestCommitMistakes(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t)
+	l := claimOne(t, b.s, request("1"))
+	keyless, large := line(b.ledger, "1"), line(b.ledger, "1")
+	keyless.Put.Item = item{"x": text("y")}
+	large.Put.Item["more"] = blob(make([]byte, maxItem))
+	for name, c := range map[string]struct {
+		item types.TransactWriteItem
+		text string
+	}{
+		"no such table": {line(b.ledger+"-of-another-region", "1"), "the tables of all items"},
+		"no key":        {keyless, "required key"},
+		"too large":     {large, "one of the items"},
+		"no expression": {types.TransactWriteItem{Update: &types.Update{TableName: &b.ledger, Key: item{"row": text("1")}, UpdateExpression: aws.String("SET")}}, "UpdateExpression"},
+	} {
+		err := b.s.Commit(t.Context(), &job{lease: l}, nil, c.item)
+		if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), "nothing was written") ||
+			strings.Contains(err.Error(), "another library") || strings.Contains(err.Error(), "CreateTable") || errors.Is(err, dedupe.ErrResultSize) {
+			t.Errorf("%s: %v, want %q", name, err, c.text)
+		}
+	}
+	b.want(l.Key, dedupe.Claimed, 0)
+}
+
 // TestCommitBesideBeats: renewals and commits of many jobs at once, all of which change one counter: what conflicts is repeated, and
 // each job counts once.
 func TestCommitBesideBeats(t *testing.T) {

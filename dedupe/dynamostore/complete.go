@@ -169,7 +169,7 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 		if err == nil {
 			return nil
 		}
-		if !isPassing(err) {
+		if !c.isPassing(err) {
 			return err
 		}
 		if n == patientTries || !retry.Rest(ctx, conflictPause(n)) {
@@ -178,20 +178,36 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 	}
 }
 
-// isPassing tells whether the transaction was cancelled for reasons that go away by themselves.
-func isPassing(err error) bool {
+// isPassing tells whether the transaction was cancelled for reasons that go away by themselves. While one of them keeps DynamoDB from
+// looking at the completion, conditions of the user's that do not hold say nothing: an earlier try may have been written.
+func (c *commit) isPassing(err error) bool {
 	var no *types.TransactionCanceledException
 	if !errors.As(err, &no) || len(no.CancellationReasons) == 0 {
 		return isConflict(err)
 	}
-	for _, r := range no.CancellationReasons {
-		switch deref(r.Code) {
-		case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
-		default:
+	if own := c.own(err); own != nil && passes(own) {
+		return true
+	}
+	for i := range no.CancellationReasons {
+		if r := &no.CancellationReasons[i]; !holds(r) && !passes(r) {
 			return false
 		}
 	}
 	return true
+}
+
+// holds tells whether the reason is none: the action at its place could be done.
+func holds(r *types.CancellationReason) bool {
+	code := deref(r.Code)
+	return code == "" || code == "None"
+}
+
+func passes(r *types.CancellationReason) bool {
+	switch deref(r.Code) {
+	case "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+		return true
+	}
+	return false
 }
 
 // own is the reason that concerns the completion; nil where the error has none.
@@ -211,10 +227,11 @@ func (c *commit) noRoom(err error) bool {
 
 func (c *commit) explain(ctx context.Context, err error) error {
 	own := c.own(err)
-	if err == nil || own == nil {
-		return c.s.explain(ctx, "Commit", err)
-	}
 	switch {
+	case err == nil, errors.Is(err, dedupe.ErrBusy), own == nil && ctx.Err() != nil:
+		return c.s.explain(ctx, "Commit", err)
+	case own == nil:
+		return c.denied(err)
 	case deref(own.Code) == "ConditionalCheckFailed":
 		return c.refused(own.Item, err)
 	case c.noRoom(err):
@@ -222,14 +239,26 @@ func (c *commit) explain(ctx context.Context, err error) error {
 	}
 	var no *types.TransactionCanceledException
 	errors.As(err, &no)
-	for i, r := range no.CancellationReasons[:len(c.items)] {
-		switch code := deref(r.Code); code {
-		case "", "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
-		default:
-			return &CommitError{Index: i, Code: code, Message: deref(r.Message), Item: r.Item, err: err}
+	for i := range c.items {
+		if r := &no.CancellationReasons[i]; !holds(r) && !passes(r) {
+			return &CommitError{Index: i, Code: deref(r.Code), Message: deref(r.Message), Item: r.Item, err: err}
 		}
 	}
 	return c.s.explain(ctx, "Commit", err)
+}
+
+// denied is the error of a transaction that DynamoDB has not looked into. It does not say which action is at fault, and what is
+// known of the completion is that without the steps it fits into its item.
+func (c *commit) denied(err error) error {
+	switch {
+	case errors.As(err, new(*types.ResourceNotFoundException)):
+		return fmt.Errorf("dynamostore: Commit: nothing was written: %w (are table %s and the tables of all items in the client's region?)", err, c.s.table)
+	case isTooLarge(err):
+		return fmt.Errorf("dynamostore: Commit: nothing was written: one of the items would have more than %d bytes: %w", maxItem, err)
+	case isInvalid(err, ""):
+		return fmt.Errorf("dynamostore: Commit: nothing was written: DynamoDB does not take the items: %w", err)
+	}
+	return fmt.Errorf("dynamostore: Commit: %w", err)
 }
 
 // refused says what has become of the claim. Its reason comes before the user's own: where the transaction was written
