@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -42,7 +43,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			dedupe.ErrBadRequest, n, maxLabels)
 	}
 	req := *q
-	req.TTL += margin
+	req.TTL = kept(q.TTL)
 	var found *stored // nothing, as far as is known
 	for round := range claimTries {
 		if round > 2 && !retry.Rest(ctx, conflictPause(round)) {
@@ -65,6 +66,10 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		switch {
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
+		case no == nil && c.Outcome == dedupe.Won && s.clock.behind(now, sent) > margin/2:
+			// To others this lease ends early, or has ended. The same claim again has the right time.
+			found = &stored{rec: after, fence: after.Fence, version: version}
+			continue
 		case no == nil:
 			if c.Outcome == dedupe.Won {
 				c.Lease.Deadline = sent.Add(q.TTL)
@@ -77,6 +82,9 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 	}
 	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
 }
+
+// kept is how long a lease of ttl is kept.
+func kept(ttl time.Duration) time.Duration { return min(ttl, math.MaxInt64-margin) + margin }
 
 // nextFence is above every fence that the key ever had. Where nothing tells the last one, because DynamoDB has deleted the record after its
 // expiry, the milliseconds since 1970 are: a key is not claimed more than once a millisecond on the average, and the service's

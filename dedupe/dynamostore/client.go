@@ -119,8 +119,10 @@ func (s *Store) readDates(stack *middleware.Stack) error {
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 			sent, began := s.clock.host(), time.Now()
 			out, meta, err := next.HandleDeserialize(ctx, in)
-			// An answer with an Age comes out of a cache.
-			if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil && res.Header.Get("Age") == "" {
+			// An answer with an Age comes out of a cache, and one without a request's id from something on the way: a proxy's
+			// clock is not the service's.
+			if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil &&
+				res.Header.Get("Age") == "" && res.Header.Get("X-Amzn-Requestid") != "" {
 				if date, bad := smithyhttp.ParseTime(res.Header.Get("Date")); bad == nil {
 					s.clock.observe(date, sent, s.clock.host(), time.Since(began))
 				}

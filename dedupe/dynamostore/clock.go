@@ -31,6 +31,9 @@ type clock struct {
 	told time.Time
 }
 
+// learnTries bound how often the time is asked for where the answers come, but slowly.
+const learnTries = 2
+
 // maxStep is how far the two may go apart before the time is learnt anew.
 const maxStep = time.Second
 
@@ -85,8 +88,23 @@ func (c *clock) assume() {
 	c.seenWall, c.seenMono = w, time.Now()
 }
 
+// behind is how far the time was behind the service's when it was taken as now for what was sent at sent, by what the answer says. That is much
+// where the host was suspended with both of its clocks.
+func (c *clock) behind(now, sent time.Time) time.Duration {
+	t, _ := c.now()
+	return t.Sub(now.Add(time.Since(sent)))
+}
+
+// vague tells whether two clocks like this one may be further apart than the margin: the answer took more than a second.
+func (c *clock) vague() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most-c.least > margin
+}
+
 // learn makes the first call of a process, and one after its host was suspended or its clock was set: a read of the record under k,
-// for the Date of the answer, and to see once that the table has the right key. Every other answer keeps the time by the way.
+// for the Date of the answer, and to see once that the table has the right key. Every other answer keeps the time by the way. Where the answer was slow, as
+// the first one over a new connection is, it asks once more.
 func (s *Store) learn(ctx context.Context, k dedupe.Key) error {
 	in := &dynamodb.GetItemInput{
 		TableName: &s.table, Key: keyOf(k), ProjectionExpression: aws.String("#key"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
@@ -94,7 +112,7 @@ func (s *Store) learn(ctx context.Context, k dedupe.Key) error {
 	var last error
 	for n := 0; ; n++ {
 		_, known := s.clock.now()
-		if known && (n > 0 || s.keySeen.Load()) {
+		if known && (n > 0 || s.keySeen.Load()) && (n == 0 || n >= learnTries || !s.clock.vague()) {
 			return nil // a refusal has a Date, too, and the call itself will tell it better
 		}
 		if n > 0 && !pauses.Rest(ctx, pauses.Pause(n)) {

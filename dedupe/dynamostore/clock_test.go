@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -99,14 +100,8 @@ func TestFirstCall(t *testing.T) {
 			t.Helper()
 			q := request("k")
 			claimAll(t, s, q)
-			puts := st.of("PutItem")
-			last := puts[len(puts)-1].in["Item"].(object)
-			us, err := strconv.ParseInt(last["lease_until"].(object)["N"].(string), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
 			want := time.Now().Add(10*time.Minute + q.TTL + margin)
-			if d := time.UnixMicro(us).Sub(want); d.Abs() > time.Second {
+			if d := leaseEnd(t, st.of("PutItem")).Sub(want); d.Abs() > time.Second {
 				t.Errorf("the lease ends %v beside the service's time", d)
 			}
 		}
@@ -208,4 +203,123 @@ func TestWrongClocks(t *testing.T) {
 			t.Errorf("%s: after a deletion the fence is %d, and was %d", name, again.Fence, l.Fence)
 		}
 	}
+}
+
+// leaseEnd is the end of the lease that the last of some writes asks for.
+func leaseEnd(t *testing.T, cs []stubCall) time.Time {
+	t.Helper()
+	in := cs[len(cs)-1].in
+	values, attr := in["ExpressionAttributeValues"], ":lease_until"
+	if in["Item"] != nil {
+		values, attr = in["Item"], "lease_until"
+	}
+	us, err := strconv.ParseInt(values.(object)[attr].(object)["N"].(string), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.UnixMicro(us)
+}
+
+// TestSuspendedHost: a virtual machine is suspended and both of its clocks stand still. What the next write says of the time is wrong, its answer
+// tells, and it is made again: else the lease would be dead to others while its owner counts on it.
+func TestSuspendedHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written any
+		s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+		claimAll(t, s, request("before"))
+		sleep := func() {
+			st.ahead += 10 * time.Minute
+			st.calls = nil
+		}
+		check := func(what, op string, deadline time.Time) {
+			t.Helper()
+			cs := st.of(op)
+			if left := time.Until(leaseEnd(t, cs).Add(-st.ahead)); len(cs) != 2 || left < time.Until(deadline) || left > time.Until(deadline)+2*margin {
+				t.Errorf("%s: after %d writes the lease ends in %v, and for its owner in %v", what, len(cs), left, time.Until(deadline))
+			}
+		}
+		sleep()
+		q := request("k")
+		c := claimAll(t, s, q)[0]
+		check("a claim", "PutItem", c.Lease.Deadline)
+		puts := st.of("PutItem")
+		if !c.Fresh || c.Lease.Attempt != 1 || c.Lease.Fence == 0 || puts[1].in["ConditionExpression"] == puts[0].in["ConditionExpression"] {
+			t.Errorf("the claim is %+v, on the condition %v", c, puts[1].in["ConditionExpression"])
+		}
+		sleep()
+		rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: q.TTL}})
+		if err != nil || rs[0].Err != nil {
+			t.Fatal(rs, err)
+		}
+		check("a renewal", "UpdateItem", rs[0].Deadline)
+
+		// Another was quicker.
+		st.answer = func(c stubCall) stubAnswer {
+			if c.op == "PutItem" && c.n == 1 {
+				written = c.in["Item"]
+				return applied
+			}
+			rival := maps.Clone(written.(object))
+			rival["token"], rival["version"] = object{"S": newToken().String()}, object{"N": "2"}
+			rival["lease_until"] = object{"N": strconv.FormatInt(time.Now().Add(st.ahead+time.Minute).UnixMicro(), 10)}
+			return refused(rival)
+		}
+		sleep()
+		if c := claimAll(t, s, request("k"))[0]; c.Outcome != dedupe.InProgress {
+			t.Errorf("a lease that another has taken at once was answered %v", c.Outcome)
+		}
+	})
+}
+
+// TestSlowAnswer: the first answer of a process takes long, and leaves open what the time is by as much. It asks again.
+func TestSlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(c stubCall) stubAnswer {
+			if c.op == "GetItem" && c.n == 1 {
+				return stubAnswer{late: 8 * time.Second}
+			}
+			return applied
+		})
+		l := claimAll(t, s, request("k"))[0].Lease
+		if left := time.Until(leaseEnd(t, st.of("PutItem"))); left < time.Until(l.Deadline)+margin/2 || len(st.of("GetItem")) != 2 {
+			t.Errorf("the lease ends in %v, and for its owner in %v, after %d reads", left, time.Until(l.Deadline), len(st.of("GetItem")))
+		}
+		// Where every answer is slow it does not ask for ever.
+		s, st = stubbed(t, func(stubCall) stubAnswer { return stubAnswer{late: 3 * time.Second} })
+		claimAll(t, s, request("k"))
+		claimAll(t, s, request("l"))
+		if n := len(st.of("GetItem")); n != learnTries {
+			t.Errorf("the time was asked for %d times", n)
+		}
+	})
+}
+
+// TestProxyDate: what a proxy answers in the service's place says nothing of the service's time.
+func TestProxyDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(c stubCall) stubAnswer {
+			if c.n == 1 {
+				return stubAnswer{code: "BadGateway", status: 502, proxy: true} // its clock is an hour behind
+			}
+			return applied
+		})
+		l := claimAll(t, s, request("k"))[0].Lease
+		if left := time.Until(leaseEnd(t, st.of("PutItem"))); (left - time.Until(l.Deadline) - margin).Abs() > time.Second {
+			t.Errorf("the lease ends in %v, and for its owner in %v", left, time.Until(l.Deadline))
+		}
+	})
+}
+
+// TestSignedLate: a clock that is ten minutes wrong spoils the signatures, too; the SDK mends them by the answer to the first call.
+func TestSignedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+			s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+			st.ahead, st.strict = ahead, true
+			l := claimOne(t, s, request("k"))
+			if left := time.Until(leaseEnd(t, st.of("PutItem")).Add(-ahead)); left < time.Until(l.Deadline) || len(st.calls) > 3 {
+				t.Errorf("%v ahead: the lease ends in %v after %d calls", ahead, left, len(st.calls))
+			}
+		}
+	})
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// renewTries: the second is for a longer lease, the others are for a host that has slept.
+const renewTries = 4
+
 // Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
 // [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
@@ -34,7 +37,8 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		return time.Time{}, fmt.Errorf("dynamostore: %w", err)
 	}
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
-	for _, longer := range []bool{false, true} {
+	longer := false
+	for range renewTries {
 		sent, now := time.Now(), s.now()
 		w := s.write("renew")
 		w.set(attrUpdated, moment(now))
@@ -49,13 +53,16 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			w.kind = "renew a longer lease"
 			w.own(n.Token, &stillClaimed)
 		} else {
-			w.set(attrLease, moment(now.Add(n.TTL+margin)))
+			w.set(attrLease, moment(now.Add(kept(n.TTL))))
 			w.own(n.Token, &stillClaimed, &notLonger)
 		}
 		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)
 		switch {
 		case err != nil:
 			return time.Time{}, s.explain(ctx, "Renew", err)
+		case no == nil && s.clock.behind(now, sent) > margin/2:
+			longer = false // to others the lease ends early, or has ended
+			continue
 		case no == nil:
 			return sent.Add(n.TTL), nil
 		}
@@ -70,6 +77,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		if err := dedupe.ApplyRenew(&r, n, now); err != nil {
 			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
 		}
+		longer = true
 	}
 	return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", dedupe.ErrBusy)
 }

@@ -27,6 +27,8 @@ type stub struct {
 	// ahead is how far the service's clock is before the host's; undated leaves the Date out.
 	ahead   time.Duration
 	undated bool
+	// strict refuses signatures that are more than five minutes old, or ahead, as the service does.
+	strict bool
 }
 
 type stubCall struct {
@@ -41,6 +43,8 @@ type stubAnswer struct {
 	status int    // default 400 for an error
 	lost   error
 	silent bool // until the caller gives up
+	late   time.Duration
+	proxy  bool // the answer of something on the way
 }
 
 // Do is the SDK's HTTP client.
@@ -62,6 +66,19 @@ func (s *stub) Do(r *http.Request) (*http.Response, error) {
 	s.calls = append(s.calls, c)
 	s.mu.Unlock()
 	a := s.answer(c)
+	date := time.Now().Add(s.ahead)
+	if a.proxy {
+		date = date.Add(-time.Hour)
+	}
+	if a.late > 0 {
+		<-time.After(a.late)
+	}
+	if s.strict {
+		at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+		if err != nil || date.Sub(at).Abs() > 5*time.Minute {
+			a = failing("InvalidSignatureException", 400)
+		}
+	}
 	switch {
 	case a.silent:
 		<-r.Context().Done()
@@ -82,8 +99,11 @@ func (s *stub) Do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	res.Header.Set("Content-Type", "application/x-amz-json-1.0")
+	if !a.proxy {
+		res.Header.Set("X-Amzn-Requestid", "4O1F2I5E8G0H")
+	}
 	if !s.undated {
-		res.Header.Set("Date", time.Now().Add(s.ahead).UTC().Format(http.TimeFormat))
+		res.Header.Set("Date", date.UTC().Format(http.TimeFormat))
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	return res, nil
