@@ -45,6 +45,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 	req := *q
 	req.TTL = kept(q.TTL)
 	var found *stored // nothing, as far as is known
+	tight := false
 	for round := range claimTries {
 		if round > 2 && !retry.Rest(ctx, conflictPause(round)) {
 			break
@@ -62,8 +63,15 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			}
 			return c, nil
 		}
+		if tight {
+			after.ErrClass, after.FirstErr, after.LastErr = short(after.ErrClass), short(after.FirstErr), short(after.LastErr)
+		}
 		no, err := s.swap(ctx, found, s.encode(&after, version))
 		switch {
+		case isTooLarge(err) && !tight:
+			// What an earlier attempt has left, an error's text among it, leaves no room for the claim.
+			tight = true
+			continue
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
 		case no == nil && c.Outcome == dedupe.Won && s.clock.behind(now, sent) > margin/2:

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
@@ -97,7 +99,7 @@ func TestNoRoom(t *testing.T) {
 	full := func(key string) dedupe.Lease {
 		t.Helper()
 		q := request(key)
-		q.Owner, q.MessageID = strings.Repeat("o", 4000), strings.Repeat("m", 4000)
+		q.Owner, q.MessageID = strings.Repeat("o", 3500), strings.Repeat("m", 3500)
 		l := claimOne(t, s, q)
 		if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state}); err != nil {
 			t.Fatal(err)
@@ -125,7 +127,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	// And what was released can be claimed again, however full it is.
 	q := request(dedupe.Released.String())
-	q.Owner, q.MessageID = strings.Repeat("o", 4000), strings.Repeat("m", 4000)
+	q.Owner, q.MessageID = strings.Repeat("o", 3500), strings.Repeat("m", 3500)
 	if c := claimAll(t, s, q)[0]; c.Outcome != dedupe.Won || !bytes.Equal(c.State, state) {
 		t.Errorf("a full record was answered %v with %d bytes", c.Outcome, len(c.State))
 	}
@@ -133,8 +135,91 @@ func TestNoRoom(t *testing.T) {
 	q = request("labels")
 	q.Owner = strings.Repeat("o", maxLabels)
 	cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
-	if err != nil || !errors.Is(cs[0].Err, dedupe.ErrBadRequest) || !strings.Contains(cs[0].Err.Error(), "8192") {
+	if err != nil || !errors.Is(cs[0].Err, dedupe.ErrBadRequest) || !strings.Contains(cs[0].Err.Error(), "7168") {
 		t.Errorf("a claim with long labels: %+v, %v", cs, err)
+	}
+}
+
+// TestBrimful: the longest key, labels and state leave room to settle the claim, and to claim it anew; and so does an item that was full to the
+// last byte with what failed before.
+func TestBrimful(t *testing.T) {
+	t.Parallel()
+	c := openClient(t)
+	s, err := New(c, newTable(t), &Options{TTLAttribute: strings.Repeat("x", maxTTLAttribute)})
+	if err := errors.Join(err, s.CreateTable(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	again := func(what string, q dedupe.ClaimRequest) dedupe.Lease {
+		t.Helper()
+		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
+		if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
+			t.Fatalf("%s: %v, %v, %v", what, cs[0].Outcome, cs[0].Err, err)
+		}
+		return cs[0].Lease
+	}
+	state := bytes.Repeat([]byte("s"), maxResult)
+	long := strings.Repeat("a\xff", 1000)
+	q := request(strings.Repeat("k", dedupe.MaxKey))
+	q.Key.Scope, q.Policy = strings.Repeat("s", dedupe.MaxScope), dedupe.Park
+	q.Owner, q.MessageID, q.Fingerprint = strings.Repeat("o", maxLabels/2), strings.Repeat("m", maxLabels/2-32), make([]byte, 32)
+	for n, to := range []dedupe.Status{dedupe.Released, dedupe.Released, dedupe.Parked, dedupe.Failed, dedupe.Done} {
+		q.Token = newToken()
+		again(fmt.Sprintf("claim %d", n), q)
+		q.Reopen = 0
+		if err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true, State: state}); err != nil {
+			t.Fatalf("renewal %d: %v", n, err)
+		}
+		st, err := settle(t, s, dedupe.Settlement{Key: q.Key, Token: q.Token, To: to, ErrClass: long, ErrText: long, Result: state})
+		if st != to || err != nil {
+			t.Fatalf("settlement %d to %v: %v, %v", n, to, st, err)
+		}
+		if to == dedupe.Parked || to == dedupe.Failed {
+			q.Reopen = get(t, s, q.Key).Fence
+		}
+	}
+
+	q = request("full")
+	l := again("the first", q)
+	if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state}); err != nil {
+		t.Fatal(err)
+	}
+	// DynamoDB counts the bytes its own way: fill the item up until it takes no more.
+	settleOne(t, s, l, dedupe.Released)
+	it := rawItem(t, s, q.Key)
+	most, step := 0, 8<<10
+	for step > 0 {
+		it[attrFirstErr] = text(strings.Repeat("e", most+step))
+		if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: it}); err == nil {
+			most += step
+		} else {
+			step /= 2
+		}
+	}
+	q.Token, q.Owner = newToken(), q.Owner+" of another name"
+	l = again(fmt.Sprintf("with %d bytes of error", most), q)
+	if r := get(t, s, l.Key); !bytes.Equal(r.State, state) || !strings.HasPrefix(r.FirstErr, "eee") || l.Attempt != 2 {
+		t.Errorf("the state has %d bytes, and the error %d", len(r.State), len(r.FirstErr))
+	}
+}
+
+// TestLongestLease: what is longer than there is time is as long as there is.
+func TestLongestLease(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	q := request("k")
+	q.TTL = math.MaxInt64
+	claimOne(t, s, q)
+	if c := claimAll(t, s, request("k"))[0]; c.Outcome != dedupe.InProgress {
+		t.Errorf("the longest lease was answered %v", c.Outcome)
+	}
+	q = request("renewed")
+	claimOne(t, s, q)
+	if err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: math.MaxInt64}); err != nil {
+		t.Error(err)
+	}
+	age(t, s, q.Key, time.Hour)
+	if c := claimAll(t, s, request("renewed"))[0]; c.Outcome != dedupe.InProgress {
+		t.Errorf("the longest renewal was answered %v", c.Outcome)
 	}
 }
 

@@ -144,20 +144,28 @@ func (w *write) done(result []byte, tight bool) {
 // tightErr is how much of an error's class and text is kept where a large state leaves no room for more.
 const tightErr = 256
 
+func short(s string) string {
+	s = clean(s) // which may make it longer
+	return s[:min(len(s), tightErr)]
+}
+
 func (w *write) failed(t *dedupe.Settlement, tight bool) {
 	if t.To == dedupe.Released && t.Uncounted {
 		w.add(attrAttempt, -1) // a claim's attempt is 1 or more
 	}
 	class, reason := t.ErrClass, t.ErrText
 	if tight {
-		class, reason = class[:min(len(class), tightErr)], reason[:min(len(reason), tightErr)]
+		class, reason = short(class), short(reason)
 	}
 	if class == "" && reason == "" {
 		return // leaves both as they are
 	}
 	w.setText(attrClass, class)
 	w.setText(attrLastErr, reason)
-	if reason != "" {
+	switch {
+	case tight:
+		w.setText(attrFirstErr, reason) // the one that is there may be as long as it likes
+	case reason != "":
 		w.setOnce(attrFirstErr, text(clean(reason)))
 	}
 }
