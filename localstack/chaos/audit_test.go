@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 )
@@ -121,26 +120,36 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 	}
 }
 
-// letters are the classes of the dead letters, by key.
+// letters are the classes of the dead letters, by key. Those of a receive whose answer was lost come back when they are no longer
+// hidden.
 func (s *scene) letters() map[string]string {
 	s.Helper()
-	depth, err := s.dead.Depth(s.Context())
+	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: 2 * time.Second})
 	if err != nil {
 		s.Fatal(err)
 	}
-	classes := map[string]string{}
-	if depth == (broker.Depth{}) {
-		return classes
-	}
-	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond})
-	if err != nil {
-		s.Fatal(err)
-	}
-	for e, err := range q.List(s.Context(), dlq.Filter{Max: 100_000}) {
+	for end := time.Now().Add(20 * time.Second); ; <-time.After(100 * time.Millisecond) {
+		depth, err := s.dead.Depth(s.Context())
 		if err != nil {
 			s.Fatal(err)
 		}
-		classes[e.Ref().Key] = e.Class()
+		all := depth.Visible + depth.InFlight + depth.Delayed
+		if all == 0 {
+			return nil
+		}
+		classes, n := map[string]string{}, int64(0)
+		for e, err := range q.List(s.Context(), dlq.Filter{Max: 100_000}) {
+			if err != nil {
+				s.Fatal(err)
+			}
+			classes[e.Ref().Key] = e.Class()
+			n += 1 + int64(e.Copies)
+		}
+		if n >= all {
+			return classes
+		}
+		if time.Now().After(end) {
+			s.Fatalf("%d letters were found, and the queue tells of %d", n, all)
+		}
 	}
-	return classes
 }

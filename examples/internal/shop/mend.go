@@ -117,21 +117,34 @@ type Mending struct {
 }
 
 // ListLetters is what is in the dead-letter queue: the class by which each order died, and how many letters there are. An
-// order that was sent twice may have two letters, of one failure.
-func ListLetters(ctx context.Context, dead broker.Receiver, most int) (classes map[string]string, n int, err error) {
+// order that was sent twice may have two letters, of one failure. Where others hold letters, or the answer to a receive was lost, these
+// come back when they are no longer hidden: then it looks again.
+func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map[string]string, n int, err error) {
 	letters, err := OpenLetters(dead)
 	if err != nil {
 		return nil, 0, err
 	}
-	classes = make(map[string]string)
-	for e, err := range letters.List(ctx, dlq.Filter{Max: most}) {
-		if err != nil {
+	for end := time.Now().Add(5 * LetterVisibility); ; {
+		classes, n = make(map[string]string), 0
+		for e, err := range letters.List(ctx, dlq.Filter{Max: most}) {
+			if err != nil {
+				return nil, 0, err
+			}
+			classes[e.Ref().Key] = e.Class()
+			n += 1 + e.Copies
+		}
+		d, ok := dead.(broker.Depther)
+		if !ok {
+			return classes, n, nil
+		}
+		depth, err := d.Depth(ctx)
+		if err != nil || int64(n) >= depth.Visible+depth.InFlight+depth.Delayed || time.Now().After(end) {
+			return classes, n, err
+		}
+		if err := Rest(ctx, LetterVisibility/4); err != nil {
 			return nil, 0, err
 		}
-		classes[e.Ref().Key] = e.Class()
-		n += 1 + e.Copies
 	}
-	return classes, n, nil
 }
 
 // EmptyLetters empties the dead-letter queue of a run without the library, where no letter says why it is one.
