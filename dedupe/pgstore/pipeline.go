@@ -100,7 +100,7 @@ func (p *pipeline) send(ctx context.Context, db DB) error {
 	if err = conn.SendBatch(ctx, &p.b).Close(); isBusy(err) {
 		_, _ = conn.Exec(ctx, `ROLLBACK`) // where it fails, the pool closes the connection after all
 	}
-	r.leave(conn.Conn().PgConn().Frontend())
+	r.leaveOpen(conn.Conn())
 	return err
 }
 
@@ -148,6 +148,14 @@ func (r *room) leave(f *pgproto3.Frontend) {
 	}
 	if f.Send(r); !r.entered { // it took it
 		rooms.Put(r)
+	}
+}
+
+// leaveOpen lets a connection that was closed on the way keep the buffer: a goroutine of pgx's own may be sending its
+// last words.
+func (r *room) leaveOpen(conn *pgx.Conn) {
+	if !conn.IsClosed() {
+		r.leave(conn.PgConn().Frontend())
 	}
 }
 

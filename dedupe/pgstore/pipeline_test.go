@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -56,6 +58,27 @@ func TestRoomIsLeft(t *testing.T) {
 			t.Errorf("%v: %d", mode, n)
 		}
 		conn.Release()
+	}
+}
+
+// TestClosedConnectionKeepsItsRoom: a call that is cut off closes its connection from a goroutine of pgx's own, which may still write.
+func TestClosedConnectionKeepsItsRoom(t *testing.T) {
+	conn, err := openPool(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	r := enter(conn.Conn().PgConn().Frontend(), 1000)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var b pgx.Batch
+	b.Queue("SELECT pg_sleep(60)")
+	if err := conn.SendBatch(ctx, &b).Close(); err == nil {
+		t.Fatal("the call was not cut off")
+	}
+	r.leaveOpen(conn.Conn())
+	if !r.entered {
+		t.Error("the buffer was taken out of a closed connection")
 	}
 }
 
