@@ -91,11 +91,33 @@ func TestWritesPerJob(t *testing.T) {
 		}
 		settleOne(t, s, l, dedupe.Done)
 	})
-	count("commit", 2, func(key string) {
-		if err := s.Commit(t.Context(), &job{lease: claimOne(t, s, request(key))}, nil); err != nil {
-			t.Error(err)
+	// What a worker does: it settles, too, and what it returns does not count any more.
+	end := func(l dedupe.Lease, to dedupe.Status) {
+		t.Helper()
+		if st, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: to, Joined: true}); st != dedupe.Done || err != nil {
+			t.Errorf("settled to %v: %v, %v", to, st, err)
 		}
-	})
+	}
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Released} {
+		count("commit, then "+to.String(), 2, func(key string) {
+			l := claimOne(t, s, request(key))
+			if err := s.Commit(t.Context(), &job{lease: l}, nil); err != nil {
+				t.Error(err)
+			}
+			end(l, to)
+		})
+		count("transaction by hand, then "+to.String(), 3, func(key string) {
+			l := claimOne(t, s, request(key))
+			items, err := s.CompleteItems(&job{lease: l}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: items}); err != nil {
+				t.Error(err)
+			}
+			end(l, to)
+		})
+	}
 	count("duplicate", 3, func(key string) {
 		settleOne(t, s, claimOne(t, s, request(key)), dedupe.Done)
 		if c := claimAll(t, s, request(key))[0]; c.Outcome != dedupe.AlreadyDone {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -292,4 +293,38 @@ func TestPrinter(t *testing.T) {
 			t.Errorf("%d is the same under another claim", i)
 		}
 	}
+}
+
+// TestWrittenCommits: what nobody settles is forgotten some day, and a Commit that was not written is not remembered.
+func TestWrittenCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := true
+		s, st := stubbed(t, func(c stubCall) stubAnswer {
+			if fails && c.op == "TransactWriteItems" {
+				return reasons("ConditionalCheckFailed", "None")
+			}
+			return applied
+		})
+		j := &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
+		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err == nil {
+			t.Error("a cancelled transaction was written")
+		}
+		if s.written.take(j.lease.Token) {
+			t.Error("a Commit that failed is remembered")
+		}
+		fails = false
+		for range maxWritten + 10 {
+			j.lease.Token = newToken()
+			s.written.add(j.lease.Token)
+		}
+		if n := len(s.written.tokens); n > maxWritten || !s.written.take(j.lease.Token) || s.written.take(j.lease.Token) {
+			t.Errorf("%d are remembered, and the last one not once", n)
+		}
+		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err != nil || !s.written.take(j.lease.Token) {
+			t.Errorf("Commit: %v, and it is not remembered", err)
+		}
+		if n := len(st.of("UpdateItem")); n > 0 {
+			t.Errorf("%d writes beside the transactions", n)
+		}
+	})
 }

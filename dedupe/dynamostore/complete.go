@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -130,7 +131,38 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items 
 	if isTooLarge(err) || c.noRoom(err) {
 		err = c.send(ctx, true)
 	}
-	return c.explain(ctx, err)
+	if err = c.explain(ctx, err); err == nil {
+		s.written.add(lease.Token)
+	}
+	return err
+}
+
+// writtenCommits are the claims whose Commits were answered with success. The settlement that follows has nothing to ask, which saves a write a job. It
+// is no loss to forget one.
+type writtenCommits struct {
+	mu     sync.Mutex
+	tokens map[dedupe.Token]struct{}
+}
+
+// maxWritten bounds those that nobody settles.
+const maxWritten = 10000
+
+func (w *writtenCommits) add(t dedupe.Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tokens == nil || len(w.tokens) >= maxWritten {
+		w.tokens = make(map[dedupe.Token]struct{})
+	}
+	w.tokens[t] = struct{}{}
+}
+
+// take tells whether t was there, and removes it.
+func (w *writtenCommits) take(t dedupe.Token) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.tokens[t]
+	delete(w.tokens, t)
+	return ok
 }
 
 // commit is a Commit on its way.

@@ -106,6 +106,7 @@
 //	a job                                    2 units: claim and settlement
 //	under Park                               3: the start is written, too
 //	with Commit                              3, and 2 for each KB of each item of the user's own
+//	with CompleteItems                       1 more: the worker asks, by a write, whether the transaction was written
 //	a duplicate of a job that is done        1 more
 //	a retry, a takeover, a replay            3 more: the claim is refused once, then swaps what it has read
 //	a beat of a long job                     1, every 10 s with the default Lease of 30 s

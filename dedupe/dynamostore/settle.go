@@ -33,6 +33,9 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	if err := cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult)); err != nil {
 		return 0, fmt.Errorf("dynamostore: %w", err)
 	}
+	if t.Joined && s.written.take(t.Token) {
+		return dedupe.Done, nil // which wins over whatever the handler has returned, and does not change
+	}
 	if t.Joined && t.To == dedupe.Done {
 		return s.probe(ctx, t)
 	}

@@ -38,6 +38,7 @@ type Store struct {
 	closed atomic.Bool
 	// keySeen: the table has the key that the store needs.
 	keySeen atomic.Bool
+	written writtenCommits
 	// leaveOut lets tests take one clause out of one kind of write; see clause.
 	leaveOut func(kind string, c *clause) bool
 }
