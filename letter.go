@@ -64,6 +64,9 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 // putBatch puts letters, each until it is known to be stored: a letter in doubt is put again, and a second
 // copy of it does no harm, for its fence reopens the failure once.
 func (p *Processor) putBatch(rs []*run) {
+	if rs = living(rs); len(rs) == 0 {
+		return
+	}
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
 		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.rare.dead, r.rare.fit)

@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,6 +163,10 @@ func (r *run) advance(to phase) bool {
 func (r *run) at() phase { return phase(r.phase.Load()) }
 
 func (r *run) isOver() bool { return r.at() == over }
+
+// living are those of a batch that have not been given up while they waited for their turn: a call that hangs may have
+// outlasted who wanted them.
+func living(rs []*run) []*run { return slices.DeleteFunc(rs, (*run).isOver) }
 
 // grouped tells whether the run's place in its group matters.
 func (r *run) grouped() bool {

@@ -40,6 +40,9 @@ func (p *Processor) settleQueue(r *run) queueOfRuns {
 type queueOfRuns interface{ Add(rs ...*run) }
 
 func (p *Processor) settleBatch(rs []*run) {
+	if rs = living(rs); len(rs) == 0 {
+		return
+	}
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
 		v, t := &r.verdict, &batch[i]
