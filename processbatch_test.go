@@ -468,3 +468,40 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 		}, with(func(c *onceq.Config) { c.SettleTimeout = time.Hour; c.Defaults.Timeout = 90 * time.Minute }))
 	}
 }
+
+// What waits for the batch before its own when the time is over does not go out after the return.
+func TestBatchLeavesNothingWaitingBehind(t *testing.T) {
+	for _, fails := range []error{nil, onceq.Permanent(errBoom)} {
+		h := func(_ context.Context, j *onceq.Job) error { // a begins a call that hangs, and b has to wait for it
+			takes(map[string]time.Duration{"a": 8500 * time.Millisecond, "b": 8700 * time.Millisecond}[string(j.Message.Body)])
+			return fails
+		}
+		bubble(t, h, func(r *rig) {
+			slow := &slowQueue{Sender: r.dlq}
+			r.cfg.DeadLetter = slow
+			if fails == nil {
+				r.store.set(func(s *store) {
+					s.fault = func(c storeCall) storeFault { return storeFault{hang: c.op == "settle"} }
+				})
+			}
+			got := r.batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(5 * time.Second)}, lasting(10*time.Second, "a", "b")...)
+			r.wantEnds(got, "abandoned", "abandoned")
+			pass(time.Hour)
+			if n := r.store.settles.Load() + slow.calls.Load(); fails == nil && n != 1 || fails != nil && n != 3 {
+				t.Errorf("%v: %d settlements and letters", fails, n)
+			}
+		})
+	}
+}
+
+// slowQueue is a dead-letter queue whose calls hang.
+type slowQueue struct {
+	broker.Sender
+	calls atomic.Int64
+}
+
+func (q *slowQueue) Send(ctx context.Context, _ []broker.Outgoing) ([]string, error) {
+	q.calls.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
