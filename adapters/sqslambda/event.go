@@ -11,14 +11,18 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// check refuses what is no event of an SQS queue. Answered as done, it would be lost.
+// check refuses what is no event of an SQS queue. Answered as done, it would be lost. Some services' events, such as Firehose's, have
+// records of which nothing fits, and no source.
 func check(rs []events.SQSMessage) error {
 	if len(rs) == 0 {
 		return errors.New("sqslambda: the event has no records; the function is to be called by an event source mapping of an SQS queue")
 	}
 	for i := range rs {
-		if s := rs[i].EventSource; s != "" && s != "aws:sqs" {
+		switch s := rs[i].EventSource; {
+		case s != "" && s != "aws:sqs":
 			return fmt.Errorf("sqslambda: the event comes from %s, not from SQS", s)
+		case s == "" && rs[i].MessageId == "" && rs[i].ReceiptHandle == "":
+			return fmt.Errorf("sqslambda: record %d of the event is no message of an SQS queue", i)
 		}
 	}
 	return nil
