@@ -285,24 +285,27 @@ func (v *invocation) ack() {
 func (v *invocation) repeat(is []int, send func(context.Context, []int) error) error {
 	ctx, cancel := context.WithTimeout(v.ctx, callTimeout)
 	defer cancel()
+	var never error // what is in the way for good
 	for n := 1; ; n++ {
 		err := v.call(ctx, func(ctx context.Context) error { return send(ctx, is) })
 		if err == nil {
-			return nil
+			return never
 		}
 		var again []int
 		var last error
 		for n, i := range is {
 			switch e := broker.ErrAt(err, n); {
-			case e == nil, errors.Is(e, broker.ErrReceiptExpired), errors.Is(e, broker.ErrNotFound):
+			case e == nil, errors.Is(e, broker.ErrReceiptExpired):
+			case errors.Is(e, broker.ErrClosed), errors.Is(e, broker.ErrUnsupported), errors.Is(e, broker.ErrNotFound):
+				never = e
 			default:
 				again, last = append(again, i), e
 			}
 		}
 		if is = again; len(is) == 0 {
-			return nil
+			return never
 		}
-		if errors.Is(last, broker.ErrClosed) || errors.Is(last, broker.ErrUnsupported) || !retry.Rest(ctx, retry.Pause(n)) {
+		if !retry.Rest(ctx, retry.Pause(n)) {
 			return last
 		}
 	}
