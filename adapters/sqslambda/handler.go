@@ -65,7 +65,7 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 	v.hold()
 	h.p.ProcessBatch(ctx, ds, &onceq.BatchOptions{
 		Concurrency: h.o.Concurrency,
-		Unordered:   !ordered(e.Records),
+		Unordered:   !v.ordered,
 		Deadline:    t.cut,
 		MinTime:     t.least,
 		Outage:      outage,

@@ -41,6 +41,7 @@ type invocation struct {
 	done    context.CancelFunc
 	t       times
 	records []events.SQSMessage
+	ordered bool // the groups of the records
 	nacks   *batch.Queue[int]
 	calls   sync.WaitGroup // holding, and nacks that are not through
 	holding context.Context
@@ -62,7 +63,7 @@ type item struct {
 }
 
 func newInvocation(ctx context.Context, h *handler, rs []events.SQSMessage, t times) *invocation {
-	v := &invocation{h: h, t: t, records: rs, items: make([]item, len(rs))}
+	v := &invocation{h: h, t: t, records: rs, ordered: ordered(rs), items: make([]item, len(rs))}
 	v.ctx, v.done = context.WithDeadline(context.WithoutCancel(ctx), t.last)
 	v.holding, v.release = context.WithCancel(v.ctx)
 	if h.o.Queue == nil {
@@ -90,7 +91,8 @@ func (v *invocation) ended(i int, d onceq.Disposition) {
 	v.mu.Lock()
 	it := &v.items[i]
 	it.action, it.delay, it.at = d.Action, d.Delay, time.Now()
-	it.held = true
+	// Where groups are ordered, what is done is held with the rest: if the function dies, nothing of its group comes before it.
+	it.held = it.held || !v.ordered || d.Action != onceq.Ack
 	nack := it.mine && d.Action == onceq.Nack
 	v.mu.Unlock()
 	if nack {
