@@ -85,13 +85,22 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) (res Result) {
 	case <-ctx.Done():
 		return Result{Err: ctx.Err()}
 	}
-	s, err := f.take() //nolint:contextcheck // a sandbox outlives the invocation that it is started for
-	if err != nil {
-		return Result{Err: err}
+	id := fmt.Sprintf("%08d", f.count.Add(1))
+	for {
+		s, err := f.take() //nolint:contextcheck // a sandbox outlives the invocation that it is started for
+		if err != nil {
+			return Result{Err: err}
+		}
+		res, alive := s.invoke(ctx, id, payload)
+		if is(res.Err, errEnded) { // as Lambda does, another process is started for the invocation
+			f.mu.Lock()
+			delete(f.busy, s)
+			f.mu.Unlock()
+			continue
+		}
+		f.give(s, res, alive)
+		return res
 	}
-	res, alive := s.invoke(ctx, fmt.Sprintf("%08d", f.count.Add(1)), payload)
-	f.give(s, res, alive)
-	return res
 }
 
 func (f *Function) take() (*sandbox, error) {
@@ -137,6 +146,7 @@ func (f *Function) give(s *sandbox, res Result, alive bool) {
 	case f.closed:
 		s.kill()
 	case alive:
+		s.used = true
 		f.idle = append(f.idle, s)
 	case is(res.Err, ErrTimeout) && f.o.KeepTimedOut:
 		f.zombies = append(f.zombies, s)

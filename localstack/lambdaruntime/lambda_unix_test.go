@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 )
@@ -255,11 +256,58 @@ func TestInvoke(t *testing.T) {
 	if res = w.f.Invoke(t.Context(), []byte(`{`)); !errors.Is(res.Err, lambdaruntime.ErrFunction) {
 		t.Errorf("what is no event ended in %v", res.Err)
 	}
+	// A panic is answered as an error, and ends the process; the next invocation gets another one, and does not notice.
+	starts := w.f.Stats.Starts
+	if res = w.f.Invoke(t.Context(), []byte(`{"Records":[{"messageId":"1","body":"`+bodyThatPanics+`"}]}`)); !errors.Is(res.Err, lambdaruntime.ErrFunction) {
+		t.Errorf("a panic ended in %v", res.Err)
+	}
+	if res = w.f.Invoke(t.Context(), []byte(`{"Records":[{"messageId":"1","body":"{}"}]}`)); res.Err != nil || w.f.Stats.Starts != starts+1 {
+		t.Errorf("after a panic the next one ended in %v, %+v", res.Err, w.f.Stats)
+	}
 	broken := lambdaruntime.New(t, lambdaruntime.Options{Command: []string{"false"}})
 	if res := broken.Invoke(context.Background(), nil); !errors.Is(res.Err, lambdaruntime.ErrExited) {
 		t.Errorf("a function that ends ended in %v", res.Err)
 	}
 	if res := lambdaruntime.New(t, lambdaruntime.Options{Command: []string{"./nothing"}}).Invoke(context.Background(), nil); res.Err == nil {
 		t.Error("a function that is not there ran")
+	}
+}
+
+// What the event source makes of an answer: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html. An id that is none fails
+// the batch without a word there, and the whole test here.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{name: "orders", visibility: time.Hour, o: lambdaruntime.Options{Timeout: 2 * time.Second}})
+	w.stop()
+	for _, c := range []struct {
+		text    string
+		deleted int
+		bad     bool
+	}{
+		{`{"batchItemFailures":[]}`, 1, false},
+		{`{"batchItemFailures":null}`, 1, false},
+		{`{}`, 1, false},
+		{`null`, 1, false},
+		{`"done"`, 0, false},
+		{`[]`, 0, false},
+		{`{"batchItemFailures":[{"itemIdentifier":""}]}`, 0, true},
+		{`{"batchItemFailures":[{"itemIdentifier":null}]}`, 0, true},
+		{`{"batchItemFailures":[{"id":"x"}]}`, 0, true},
+		{`{"batchItemFailures":[{"itemIdentifier":"no-such-message"}]}`, 0, true},
+	} {
+		if _, err := w.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &w.queue, MessageBody: new(bodyThatAnswers + c.text)}); err != nil {
+			t.Fatal(err)
+		}
+		before := w.depth(w.queue)
+		ctx, cancel := context.WithCancel(t.Context())
+		deleted := -1
+		err := w.f.Poll(ctx, lambdaruntime.Source{
+			Client: w.client, QueueURL: w.queue, ARN: w.arn,
+			Answered: func(_ events.SQSEvent, _ lambdaruntime.Result, n int) { deleted = n; cancel() },
+		})
+		cancel()
+		if (err != nil) != c.bad || !c.bad && deleted != c.deleted || w.depth(w.queue) != before-c.deleted {
+			t.Errorf("%s: deleted %d of 1, %v; want %d", c.text, deleted, err, c.deleted)
+		}
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -44,6 +46,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 }
+
+// What a message alone in its event makes the function do, beside its jobs.
+const (
+	bodyThatPanics  = "panic"   // and its process ends
+	bodyThatAnswers = "answer " // what follows
+)
 
 // order is what a message asks for.
 type order struct {
@@ -93,7 +101,18 @@ func function(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lambda.Start(h)
+	lambda.Start(func(ctx context.Context, e events.SQSEvent) (any, error) {
+		if len(e.Records) == 1 {
+			body := e.Records[0].Body
+			if body == bodyThatPanics {
+				panic("outside of the handler of jobs")
+			}
+			if text, ok := strings.CutPrefix(body, bodyThatAnswers); ok {
+				return json.RawMessage(text), nil
+			}
+		}
+		return h(ctx, e)
+	})
 	return nil
 }
 

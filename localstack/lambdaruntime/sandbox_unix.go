@@ -37,6 +37,7 @@ type sandbox struct {
 	work   chan *invocation
 	exited chan struct{} // closed when the process has ended
 	why    error         // then
+	used   bool          // it has answered before
 
 	once   sync.Once
 	mu     sync.Mutex
@@ -181,6 +182,9 @@ func (s *sandbox) invoke(ctx context.Context, id string, payload []byte) (res Re
 	select {
 	case s.work <- in:
 	case <-s.exited:
+		if s.used {
+			return fail(errEnded)
+		}
 		return fail(fmt.Errorf("%w: %w", ErrExited, s.why))
 	case <-start.C:
 		return fail(fmt.Errorf("%w: it does not ask for an invocation", ErrTimeout))
@@ -221,6 +225,9 @@ func (s *sandbox) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.exited
 }
+
+// errEnded is a process that ended after its last answer, as one does that has panicked. The invocation has not reached it.
+var errEnded = errors.New("lambdaruntime: the function's process ended before the invocation")
 
 var (
 	// ErrFunction is an error that the function answered with.
