@@ -223,6 +223,7 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			r.send("a")
 			pass(r.q.Limits().MaxWait + 2*time.Second)
 			r.wantOutcomes("a", "done")
+			r.send(numbered("b", 40)...) // many come, and yet there are no more receives than Pollers while one of them hangs
 			pass(30 * time.Minute)
 			// What was reserved is neither kept nor given back twice: as much as fits is held, and no more.
 			ks := numbered("k", 50)
