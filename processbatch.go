@@ -15,15 +15,17 @@ type BatchOptions struct {
 	Concurrency int
 	// Unordered says that groups order nothing: those of a standard SQS queue name the tenants of a fair queue.
 	Unordered bool
-	// Deadline is when the handlers' contexts end, which they can ask theirs for. A handler that had at least half of the time from the
+	// Deadline is when the handlers' contexts end, which then have it as their own. A handler that had at least half of the time from the
 	// call to Deadline has timed out: the cause is ErrTimeout, and it counts as an attempt. One that began later is
-	// handed back, with the cause ErrDraining, and is not counted. Zero = SettleTimeout before the earliest Until, or half of
-	// the time to it, where all are handed back. One that is not before the earliest Until counts as if it were at that time.
+	// handed back, with the cause ErrDraining, and is not counted. A Deadline that is not before the earliest Until is moved to
+	// SettleTimeout before it, or to half of the time to it, so that the ends can be written. Zero = that time as well, but the contexts do
+	// not tell it, and all are handed back.
 	Deadline time.Time
 	// MinTime is how much time a handler must have until Deadline: what has not begun by then is handed back. Default 0.
 	MinTime time.Duration
 	// Outage is how long a store that does not answer is asked for a claim, before all that has not begun is handed back, to
-	// come again after half to one Lease. 0 = as long as the batch lasts.
+	// come again after half to one Lease. It counts from the first call that failed, and the last call is waited for, so that a store
+	// that hangs takes up to two CallTimeouts more. 0 = as long as the batch lasts.
 	Outage time.Duration
 	// OneLease takes each claim for as long as its delivery can be held: to Until plus SettleTimeout, at most 12 h. It is never
 	// renewed, so that a job costs its store two writes however long it takes; a crash holds the key for that long. Default: claims
