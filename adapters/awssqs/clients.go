@@ -13,6 +13,8 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/onceq/onceq/internal/plainbody"
 )
 
 // clients makes the three copies. Bodies are checked against their checksums here, unless the user's client is told not to, and
@@ -20,6 +22,7 @@ import (
 func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	o := c.Options()
 	common := func(o *sqs.Options) {
+		o.HTTPClient = plainbody.Of(o.HTTPClient)
 		o.DisableMessageChecksumValidation = true
 		o.APIOptions = append(o.APIOptions, b.counts.middleware)
 	}

@@ -1,9 +1,11 @@
 package awssqs_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,6 +59,37 @@ func TestConnectionsAreApart(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there, also while net/http still looks for its end. Then
+// its WriteTo fails, and with the connection ten messages are gone until their timeout.
+func TestAnswerOutlivesItsRequest(t *testing.T) {
+	calls := 0
+	hc := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		calls++
+		if _, err := io.Copy(io.Discard, io.LimitReader(r.Body, r.ContentLength)); err != nil {
+			t.Error(err)
+		}
+		r.Body.Close()
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Errorf("%s: the end of the body is an error: %v", r.Header.Get("X-Amz-Target"), err)
+		}
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"Successful":[{"Id":"0","MessageId":"m"}]}`)),
+		}, nil
+	})}
+	b := makeBroker(t, newClient("http://127.0.0.1", func(o *sqs.Options) { o.HTTPClient = hc }), "http://127.0.0.1/0/orders", nil)
+	_, _ = b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute})
+	_ = b.Ack(t.Context(), []broker.Receipt{"r"})
+	_, _ = b.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}})
+	if calls < 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestConnectionsAreKept acks from many goroutines at once, twice: the second time no connection is made.
 func TestConnectionsAreKept(t *testing.T) {
