@@ -75,20 +75,11 @@ func (b *books) pay(ctx context.Context, job *onceq.Job, p payment) error {
 			ExpressionAttributeValues: map[string]types.AttributeValue{":cents": &types.AttributeValueMemberN{Value: cents}},
 		}},
 	)
-	if cancelled := (*types.TransactionCanceledException)(nil); errors.As(err, &cancelled) && refused(cancelled) {
+	// It is of our own items: a job that was overtaken is told so by dedupe.ErrLeaseLost, and has nothing to say.
+	if no := (*dynamostore.CommitError)(nil); errors.As(err, &no) && no.Code == "ConditionalCheckFailed" {
 		return onceq.Permanent(fmt.Errorf("payment %s is booked already, by another job: %w", p.ID, err))
 	}
 	return err
-}
-
-// refused tells whether a condition of one of our items did not hold. The store has read the reason of its own one.
-func refused(e *types.TransactionCanceledException) bool {
-	for _, r := range e.CancellationReasons {
-		if aws.ToString(r.Code) == "ConditionalCheckFailed" {
-			return true
-		}
-	}
-	return false
 }
 
 // function puts the parts together. What is missing shows when the function starts, and not with the first payment.
