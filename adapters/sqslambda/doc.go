@@ -42,11 +42,11 @@
 //	L - 0.5 s              the last nack to Options.Queue; then the answer
 //
 // A claim lasts to L - 1 s and SettleTimeout, and is not renewed: two writes a job, however long it takes. A store that does not answer is
-// asked for 10 s. Then what has not begun is a failure and, with Options.Queue, comes back after half to one Lease; what runs goes on. Nothing
-// is ever run unclaimed.
+// asked for 10 s from its first failure on. Then what has not begun is a failure and, with Options.Queue, comes back after half to one Lease; what
+// runs goes on. Nothing is ever run unclaimed.
 //
 // When the function has answered, nothing of this package or of the Processor is under way: no goroutine, timer or heartbeat that a frozen
-// sandbox would stop in the middle.
+// sandbox would stop in the middle. A call that hung to the end may still be open; nothing begins after it, and its answer counts for nothing.
 //
 // # Frozen, timed out, killed: what it means for the promise
 //
