@@ -299,7 +299,7 @@ func TestProxyDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := stubbed(t, func(c stubCall) stubAnswer {
 			if c.n == 1 {
-				return stubAnswer{code: "BadGateway", status: 502, proxy: true} // its clock is an hour behind
+				return stubAnswer{code: "BadGateway", status: 502, proxy: true} // its clock is an hour ahead
 			}
 			return applied
 		})

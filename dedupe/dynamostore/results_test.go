@@ -178,27 +178,40 @@ func TestBrimful(t *testing.T) {
 		}
 	}
 
+	// Another store, for without its expiry a record of this one has some hundred bytes less.
+	s = newStore(t, c, newTable(t))
 	q = request("full")
 	l := again("the first", q)
 	if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state}); err != nil {
 		t.Fatal(err)
 	}
-	// DynamoDB counts the bytes its own way: fill the item up until it takes no more.
 	settleOne(t, s, l, dedupe.Released)
-	it := rawItem(t, s, q.Key)
-	most, step := 0, 8<<10
-	for step > 0 {
-		it[attrFirstErr] = text(strings.Repeat("e", most+step))
-		if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: it}); err == nil {
-			most += step
-		} else {
-			step /= 2
+	brim := func() {
+		t.Helper()
+		it := rawItem(t, s, q.Key)
+		most, step := 0, 8<<10
+		for step > 0 { // DynamoDB counts the bytes its own way
+			it[attrFirstErr] = text(strings.Repeat("e", most+step))
+			if _, err := c.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: it}); err == nil {
+				most += step
+			} else {
+				step /= 2
+			}
+		}
+		if most < 1000 {
+			t.Errorf("the error has %d bytes", most)
 		}
 	}
+	brim()
 	q.Token, q.Owner = newToken(), q.Owner+" of another name"
-	l = again(fmt.Sprintf("with %d bytes of error", most), q)
+	l = again("a full record", q)
 	if r := get(t, s, l.Key); !bytes.Equal(r.State, state) || !strings.HasPrefix(r.FirstErr, "eee") || l.Attempt != 2 {
 		t.Errorf("the state has %d bytes, and the error %d", len(r.State), len(r.FirstErr))
+	}
+	brim()
+	st, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Failed, ErrClass: long, ErrText: long})
+	if r := get(t, s, l.Key); st != dedupe.Failed || err != nil || !bytes.Equal(r.State, state) || !strings.HasPrefix(r.LastErr, "a") {
+		t.Errorf("a full record was settled to %v, %v", st, err)
 	}
 }
 

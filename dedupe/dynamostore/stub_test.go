@@ -68,7 +68,7 @@ func (s *stub) Do(r *http.Request) (*http.Response, error) {
 	a := s.answer(c)
 	date := time.Now().Add(s.ahead)
 	if a.proxy {
-		date = date.Add(-time.Hour)
+		date = date.Add(time.Hour)
 	}
 	if a.late > 0 {
 		<-time.After(a.late)
