@@ -32,6 +32,10 @@ func (m *model) run(ctx context.Context, j *onceq.Job) error {
 	slow, again := time.Duration(m.rnd.IntN(12_000))*time.Millisecond, time.Duration(m.rnd.IntN(20))*time.Second
 	m.mu.Unlock()
 	k := string(j.Message.Body)
+	if how == 3 { // it hears nothing, and does nothing
+		takes(2 * slow)
+		return errBoom
+	}
 	select {
 	case <-time.After(slow):
 	case <-ctx.Done():
@@ -189,4 +193,25 @@ func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 			takes(2 * time.Hour)
 		})
 	}
+}
+
+// Of a FIFO queue's records those that were given back are not held, and those that are done are.
+func TestGivenBackIsNotHeldInAGroup(t *testing.T) {
+	var runs sync.Map
+	bubble(t, plays(&runs), func(r *rig) {
+		r.queues(membroker.SQSFIFO)
+		r.withQueue()
+		r.send("a/retry-a1", "a/a2", "b/ok", "b/slow")
+		e := r.receive(5 * time.Minute)
+		failed, err := r.invoke(r.function(), e)
+		r.want(failed, err, "retry-a1", "a2")
+		var held []string
+		for _, x := range r.seen.extends {
+			i := slices.IndexFunc(e.Records, func(m events.SQSMessage) bool { return m.ReceiptHandle == string(x.Receipt) })
+			held = append(held, e.Records[i].Body)
+		}
+		if !slices.Equal(held, []string{"ok", "slow"}) {
+			t.Errorf("held: %q", held)
+		}
+	})
 }
