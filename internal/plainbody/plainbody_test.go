@@ -1,6 +1,7 @@
 package plainbody_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -40,21 +41,39 @@ type doerFunc func(*http.Request) (*http.Response, error)
 func (f doerFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestBodyThatIsClosedEndsWell(t *testing.T) {
-	sent := plainbody.Of(doerFunc(func(r *http.Request) (*http.Response, error) {
-		if b, err := io.ReadAll(io.LimitReader(r.Body, 4)); string(b) != "body" || err != nil {
-			t.Errorf("the body is %q, %v", b, err)
+	for _, size := range []int64{1, 64 << 10, 64<<10 + 1} {
+		body := &sdkBody{Reader: strings.NewReader(strings.Repeat("x", int(size)))}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", body)
+		if err != nil {
+			t.Fatal(err)
 		}
-		r.Body.Close()                                                   // the answer is there
-		if n, err := io.Copy(io.Discard, r.Body); n != 0 || err != nil { // as net/http looks for more
-			t.Errorf("after its end the body gave %d bytes, %v", n, err)
-		}
-		return nil, nil
-	}))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("body")})
+		r.ContentLength = size
+		plainbody.Of(doerFunc(func(r *http.Request) (*http.Response, error) {
+			if b, err := io.ReadAll(io.LimitReader(r.Body, size)); int64(len(b)) != size || err != nil {
+				t.Errorf("the body has %d bytes, %v", len(b), err)
+			}
+			body.Close() // the answer is there
+			if n, err := io.Copy(io.Discard, r.Body); n != 0 || err != nil {
+				t.Errorf("after its end the body of %d bytes gave %d, %v", size, n, err)
+			}
+			return nil, nil
+		})).Do(r)
+	}
+}
+
+// A body that is shorter than it says is not sent.
+func TestShortBody(t *testing.T) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent.Do(r)
+	r.ContentLength = 2
+	if _, err := plainbody.Of(doerFunc(func(*http.Request) (*http.Response, error) {
+		t.Error("it was sent")
+		return nil, nil
+	})).Do(r); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the answer is %v", err)
+	}
 }
 
 // A request without a body is known by its http.NoBody.
