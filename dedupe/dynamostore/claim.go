@@ -50,7 +50,10 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		if round > 2 && !retry.Rest(ctx, conflictPause(round)) {
 			break
 		}
-		sent, now := time.Now(), s.now()
+		sent, now, err := s.sure(ctx, q.Key)
+		if err != nil {
+			return dedupe.Claim{}, err
+		}
 		var after dedupe.Record
 		version := uint64(1)
 		if found != nil {
@@ -74,8 +77,8 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			continue
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
-		case no == nil && c.Outcome == dedupe.Won && s.clock.behind(now, sent) > margin/2:
-			// To others this lease ends early, or has ended. The same claim again has the right time.
+		case no == nil && c.Outcome == dedupe.Won && s.clock.misled(now, sent):
+			// To others this lease may end early, or have ended. The same claim again has the right time.
 			found = &stored{rec: after, fence: after.Fence, version: version}
 			continue
 		case no == nil:

@@ -88,11 +88,11 @@ func (c *clock) assume() {
 	c.seenWall, c.seenMono = w, time.Now()
 }
 
-// behind is how far the time was behind the service's when it was taken as now for what was sent at sent, by what the answer says. That is much
-// where the host was suspended with both of its clocks.
-func (c *clock) behind(now, sent time.Time) time.Duration {
-	t, _ := c.now()
-	return t.Sub(now.Add(time.Since(sent)))
+// misled tells whether the time was far behind the service's when it was taken as now for what was sent at sent, by what the answer
+// says, or may have been: the host was suspended, with one of its clocks or both.
+func (c *clock) misled(now, sent time.Time) bool {
+	t, known := c.now()
+	return !known || t.Sub(now.Add(time.Since(sent))) > margin/2
 }
 
 // vague tells whether two clocks like this one may be further apart than the margin: the answer took more than a second.
@@ -134,6 +134,21 @@ func (s *Store) learn(ctx context.Context, k dedupe.Key) error {
 		}
 		last = err
 	}
+}
+
+// sure is the time for what is decided by it, in the middle of a call: the host may have been suspended since the call began. sent is the host's own
+// time just before.
+func (s *Store) sure(ctx context.Context, k dedupe.Key) (sent, now time.Time, err error) {
+	for range learnTries {
+		sent = time.Now()
+		if t, known := s.clock.now(); known {
+			return sent, t, nil
+		}
+		if err := s.learn(ctx, k); err != nil {
+			return sent, now, err
+		}
+	}
+	return time.Now(), s.now(), nil
 }
 
 // now is the time for a call that has begun.

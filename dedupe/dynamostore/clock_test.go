@@ -271,6 +271,50 @@ func TestSuspendedHost(t *testing.T) {
 	})
 }
 
+// TestSteppedInACall: in the middle of a claim the host's clock, which is ten minutes wrong, is set. What is known of the time is worth nothing then, and the
+// host's own time is worth less: a live lease is left alone, and a claim that was won is made sure of.
+func TestSteppedInACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, wrong := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+			off := wrong
+			s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+			s.clock.wall = func() time.Time { return time.Now().Add(off) }
+			claimAll(t, s, request("k"))
+			rival := st.of("PutItem")[0].in["Item"]
+			step := func(c stubCall, a stubAnswer) stubAnswer {
+				if c.op != "GetItem" && off == wrong {
+					off += 5 * time.Second
+					return a
+				}
+				return applied
+			}
+			relearn := func() {
+				off, st.answer = wrong, func(stubCall) stubAnswer { return applied }
+				claimAll(t, s, request("another"))
+			}
+			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, refused(rival)) }
+			if c := claimAll(t, s, request("k"))[0]; c.Outcome != dedupe.InProgress || (c.Left-time.Minute-margin).Abs() > 2*time.Second {
+				t.Errorf("%v wrong: a live lease was answered %v, left %v", wrong, c.Outcome, c.Left)
+			}
+			relearn()
+			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, applied) }
+			l := claimAll(t, s, request("k"))[0].Lease
+			if left := time.Until(leaseEnd(t, st.of("PutItem"))); len(st.of("PutItem")) != 2 || (left-time.Until(l.Deadline)-margin).Abs() > 2*time.Second {
+				t.Errorf("%v wrong: after %d writes the lease ends in %v, and for its owner in %v", wrong, len(st.of("PutItem")), left, time.Until(l.Deadline))
+			}
+			relearn()
+			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, applied) }
+			rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Minute}})
+			if err != nil || rs[0].Err != nil {
+				t.Fatal(rs, err)
+			}
+			if left := time.Until(leaseEnd(t, st.of("UpdateItem"))); len(st.of("UpdateItem")) != 2 || (left-time.Until(rs[0].Deadline)-margin).Abs() > 2*time.Second {
+				t.Errorf("%v wrong: after %d writes the renewed lease ends in %v, and for its owner in %v", wrong, len(st.of("UpdateItem")), left, time.Until(rs[0].Deadline))
+			}
+		}
+	})
+}
+
 // TestSlowAnswer: the first answer of a process takes long, and leaves open what the time is by as much. It asks again.
 func TestSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

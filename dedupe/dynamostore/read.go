@@ -188,7 +188,10 @@ func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
 		if found == nil {
 			return nil
 		}
-		now := s.now()
+		_, now, err := s.sure(ctx, f.Key)
+		if err != nil {
+			return err
+		}
 		remove, err := dedupe.ApplyForget(&found.rec, f, now)
 		if err != nil {
 			return fmt.Errorf("dynamostore: Forget: %w", err)

@@ -39,7 +39,10 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
 	longer := false
 	for range renewTries {
-		sent, now := time.Now(), s.now()
+		sent, now, err := s.sure(ctx, n.Key)
+		if err != nil {
+			return time.Time{}, err
+		}
 		w := s.write("renew")
 		w.set(attrUpdated, moment(now))
 		w.add(attrVersion, 1)
@@ -60,8 +63,8 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		switch {
 		case err != nil:
 			return time.Time{}, s.explain(ctx, "Renew", err)
-		case no == nil && s.clock.behind(now, sent) > margin/2:
-			longer = false // to others the lease ends early, or has ended
+		case no == nil && s.clock.misled(now, sent):
+			longer = false // to others the lease may end early, or have ended
 			continue
 		case no == nil:
 			return sent.Add(n.TTL), nil
