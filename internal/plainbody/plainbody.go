@@ -35,7 +35,9 @@ func (d *doer) Do(r *http.Request) (*http.Response, error) {
 		if _, err := io.ReadFull(r.Body, b); err != nil {
 			return nil, err
 		}
-		r.Body = io.NopCloser(bytes.NewReader(b))
+		// On a connection that the server has closed meanwhile net/http begins anew, if nothing was written and it has the body again.
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
+		r.Body, _ = r.GetBody()
 	}
 	return d.Doer.Do(r)
 }

@@ -56,6 +56,15 @@ func TestBodyThatIsClosedEndsWell(t *testing.T) {
 			if n, err := io.Copy(io.Discard, r.Body); n != 0 || err != nil {
 				t.Errorf("after its end the body of %d bytes gave %d, %v", size, n, err)
 			}
+			if size <= 64<<10 {
+				again, err := r.GetBody()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b, err := io.ReadAll(again); int64(len(b)) != size || err != nil {
+					t.Errorf("the body has %d bytes the second time, %v", len(b), err)
+				}
+			}
 			return nil, nil
 		})).Do(r)
 	}
