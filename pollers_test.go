@@ -200,20 +200,30 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 	})
 }
 
+// A receive that waits for as long as it may, and then is on its way, is not overdue.
+func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
+		pass(time.Hour)
+		if n := p.peak.Load(); n != 1 {
+			t.Errorf("%d receives at once", n)
+		}
+	})
+}
+
 // A receive that is never answered has room reserved for what it may bring. One that steps in for it needs that room.
 func TestPollerThatStepsInFindsRoom(t *testing.T) {
 	for _, c := range []struct {
-		of                             membroker.Preset
+		billed                         bool
 		concurrency, prefetch, pollers int
 	}{
-		{membroker.SQSStandard, 5, 0, 2},
-		{membroker.SQSStandard, 10, -1, 2},
-		{membroker.SQSStandard, 1, 0, 2},
-		{membroker.SQSStandard, 5, 0, 3},
-		{membroker.Memory, 5, 0, 2},
+		{true, 5, 0, 2},
+		{true, 10, -1, 2},
+		{true, 1, 0, 2},
+		{true, 5, 0, 3},
+		{false, 5, 0, 2},
 	} {
 		var calls atomic.Int64
-		polls(t, c.of, func(_ context.Context, f membroker.Call) membroker.Fault {
+		polls(t, membroker.SQSStandard, func(_ context.Context, f membroker.Call) membroker.Fault {
 			if f.Op == membroker.Receive && calls.Add(1) == 1 {
 				return membroker.Fault{Delay: 30 * time.Minute}
 			}
@@ -241,6 +251,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			if peak := p.peak.Load(); int(peak) > c.pollers {
 				t.Errorf("%d receives at once", peak)
 			}
+		}, func(r *rig) {
+			r.q.limits = func(l broker.Limits) broker.Limits { l.PerRequestCost = c.billed; return l }
 		}, with(func(cfg *onceq.Config) {
 			cfg.Pollers, cfg.Concurrency, cfg.Prefetch = c.pollers, c.concurrency, c.prefetch
 			cfg.Handler = onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
