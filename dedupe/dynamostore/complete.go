@@ -27,6 +27,8 @@ const MaxCommitItems = 99
 // From now on the worker never writes done itself; what it finds after the handler decides. So the handler may return whatever error the
 // transaction had, also one after which nobody knows whether it was written.
 //
+// s is the worker's own store, or one that was called before: from its first call on it knows the service's time, by which the record expires.
+//
 // result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB is [dedupe.ErrResultSize].
 func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWriteItem, error) {
 	lease, stored, err := s.joining("CompleteItems", job, result)

@@ -110,7 +110,7 @@
 //	a duplicate of a job that is done        1 more
 //	a retry, a takeover, a replay            3 more: the claim is refused once, then swaps what it has read
 //	a beat of a long job                     1, every 10 s with the default Lease of 30 s
-//	a process's first call                   half a read unit
+//	a process's first call                   half a read unit, one where the answer takes more than a second
 //
 // A million jobs are 2 million units: 1.25 $ at 0.625 $ a million, the price on demand in us-east-1 in November 2026; with results of 3 KB five
 // million, 3.13 $. A million records kept for 31 days are about 0.6 GB, 0.15 $ a month. Deletions by TTL cost nothing. [Store.List] reads the whole
@@ -124,7 +124,7 @@
 //
 // A clock decides only when a lease is dead. It is the service's: the host's, corrected by the Date of every answer, to some ten milliseconds in time, and
 // leases are kept 2 s longer than their owners count on them. A process asks for it once, with a read, before its first write, and again after its
-// host was suspended or its clock was set; so a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
+// host was suspended or its clock was set; a lease whose answer shows that it was written with a wrong time is written again. So a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
 //
 // The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. When DynamoDB has deleted the item, the next fence is the
 // milliseconds since 1970: higher than the last one, provided that the service's clock does not go back by a retention, and that nobody claims one
