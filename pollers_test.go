@@ -113,6 +113,18 @@ func TestPollersComeForPartFullReceives(t *testing.T) {
 	})
 }
 
+// With few slots no receive brings five messages; one that brings all it may is as good a reason.
+func TestPollersWithFewSlots(t *testing.T) {
+	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+		r.send(numbered("k", 400)...)
+		pass(3 * time.Second)
+		if n := p.peak.Load(); n < 2 {
+			t.Errorf("%d receives at once", n)
+		}
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.Concurrency = 2 }))
+}
+
 // What piles up in a pause is for one poller; more of them join where that one cannot keep up.
 func TestPollersWithAPause(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
