@@ -152,7 +152,7 @@
 //
 //	a record, names and values together         400 KB (409,600 bytes)
 //	a result, and what a run has saved           390 KB (399,360 bytes) each: larger is dedupe.ErrResultSize, before anything is written
-//	owner, message id and fingerprint together   7 KB: larger is dedupe.ErrBadRequest
+//	owner, message id and fingerprint together   8,000 bytes: larger is dedupe.ErrBadRequest
 //	items of a Commit                            99, and 4 MB in all; those of one transaction are different items
 //	entries of a call                            100
 //

@@ -145,7 +145,7 @@ func (w *write) done(result []byte, tight bool) {
 }
 
 // tightErr is how much of an error's class and text is kept where a large state leaves no room for more.
-const tightErr = 256
+const tightErr = 100
 
 func short(s string) string {
 	s = clean(s) // which may make it longer

@@ -23,8 +23,8 @@ const (
 	// maxResult leaves the rest of the item to the key, the owner, the message id and the times.
 	maxResult = maxItem - 10<<10
 	// maxLabels bounds what a claim brings besides its key, so that a record with the largest state can be claimed again, and settled:
-	// with the longest key and scope there are some 1,700 bytes left for the names, the times and three errors of tightErr bytes.
-	maxLabels = 7 << 10
+	// with the longest key and scope there are 961 bytes left for the names (an expiry's has up to 255), the times and three errors of tightErr bytes.
+	maxLabels = 8000
 	// margin is added to each lease, for two clocks may both be off by the half second that a Date header leaves open.
 	margin = 2 * time.Second
 )
