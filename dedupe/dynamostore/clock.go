@@ -26,9 +26,10 @@ type clock struct {
 	// When the last answer was looked at, by the host's wall clock and by its monotonic one. Where the two have gone apart
 	// since, the host was suspended or its clock was set, and what was learnt before may be wrong.
 	seenWall, seenMono time.Time
-	// told is the latest time that was given. A better estimate does not go back behind it: the renewal just after a claim would
-	// find a longer lease, and take two writes.
-	told time.Time
+	// told is the latest time that was given, at toldAt by the host's monotonic clock. A better estimate does not go back behind it: the renewal just
+	// after a claim would find a longer lease, and take two writes. Nor does the time stand still until the estimate has come up
+	// to it, for then a record that was deleted would come again with its old fence; it goes at half its speed.
+	told, toldAt time.Time
 }
 
 // learnTries bound how often the time is asked for where the answers come, but slowly.
@@ -53,11 +54,14 @@ func (c *clock) now() (t time.Time, known bool) {
 		return micro(w), false
 	}
 	apart := w.Sub(c.seenWall) - time.Since(c.seenMono)
-	t = micro(w.Add((c.least + c.most) / 2))
-	if back := c.told.Sub(t); back < 0 || back > maxStep {
-		c.told = t
+	t, mono := w.Add((c.least+c.most)/2), time.Now()
+	if back := c.told.Sub(t); back >= 0 && back <= maxStep {
+		if slow := c.told.Add(mono.Sub(c.toldAt) / 2); slow.After(t) {
+			t = slow
+		}
 	}
-	return c.told, apart.Abs() <= maxStep
+	c.told, c.toldAt = t, mono
+	return micro(t), apart.Abs() <= maxStep
 }
 
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
