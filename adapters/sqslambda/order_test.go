@@ -74,7 +74,7 @@ func TestRandomInvocations(t *testing.T) {
 				r.o.FailWhole = seed%4 == 3
 				r.cfg.Defaults.MaxAttempts = -1
 				r.cfg.Defaults.Backoff = func(int, error) time.Duration { return time.Second }
-				faults := rand.New(rand.NewPCG(seed, 9))
+				faults, source := rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(seed, 11))
 				var mu sync.Mutex
 				flip := func(n int) bool { mu.Lock(); defer mu.Unlock(); return faults.IntN(n) == 0 }
 				r.store.set(func(string) error {
@@ -100,11 +100,11 @@ func TestRandomInvocations(t *testing.T) {
 				}
 				h := r.function()
 				var inFlight sync.WaitGroup
-				for n := 0; n < 4000; n++ {
+				for range 4000 {
 					if r.depth() == 0 {
 						break
 					}
-					ms, err := r.q.Receive(r.Context(), broker.ReceiveOptions{Max: 1 + faults.IntN(10), Visibility: 2 * time.Minute})
+					ms, err := r.q.Receive(r.Context(), broker.ReceiveOptions{Max: 1 + source.IntN(10), Visibility: 2 * time.Minute})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -127,7 +127,7 @@ func TestRandomInvocations(t *testing.T) {
 							}
 						}
 					})
-					takes(time.Duration(faults.IntN(5)) * time.Second)
+					takes(time.Duration(source.IntN(5)) * time.Second)
 				}
 				inFlight.Wait()
 				if n := r.depth(); n != 0 {
