@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,6 +67,26 @@ func TestOutageBurnsNoReceives(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each outage is told of once.
+func TestOutagesAreLogged(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.start()
+		for i := range 3 {
+			r.store.fails(errBoom, "claim")
+			for j := range 5 {
+				r.send(strconv.Itoa(10*i + j))
+			}
+			pass(time.Minute)
+			if n := r.log.count("the store does not answer; claims"); n != i+1 {
+				t.Errorf("%d warnings in the %d. outage", n, i+1)
+			}
+			r.store.heals()
+			pass(time.Minute)
+			r.wantQueue(0)
+		}
+	})
 }
 
 func TestOutageStopsReceiving(t *testing.T) {

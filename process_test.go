@@ -179,7 +179,7 @@ func TestProcessEndsBeforeUntil(t *testing.T) {
 		{"obeys", whenCut(errBoom), onceq.Nack, 25 * time.Second},
 		{"obeys, done", whenCut(nil), onceq.Ack, 25 * time.Second},
 		{"is late, done", func(context.Context, *onceq.Job) error { takes(27 * time.Second); return nil }, onceq.Ack, 27 * time.Second},
-		{"ignores", func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }, onceq.Leave, 30 * time.Second},
+		{"ignores", func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }, onceq.Leave, 29 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.h, func(r *rig) {
@@ -219,6 +219,27 @@ func TestProcessLeaseEndsSoonAfterUntil(t *testing.T) {
 		}
 		pass(time.Hour)
 	}, with(func(c *onceq.Config) { c.Lease = 10 * time.Minute }))
+}
+
+// The earliest Until counts for all, and where it is soon, half of the time to it is kept for the ends.
+func TestProcessUntilOfSeveral(t *testing.T) {
+	bubble(t, whenCut(errBoom), func(r *rig) {
+		begin := time.Now()
+		ds := deliveries("a", "b", "c")
+		for i, d := range []time.Duration{10 * time.Minute, 4 * time.Second, 0} {
+			if d > 0 {
+				ds[i].Until = begin.Add(d)
+			}
+		}
+		for i, d := range r.process(r.Context(), ds...) {
+			if d.Action != onceq.Nack || d.Delay != 0 {
+				t.Errorf("delivery %d: %v after %v", i, d.Action, d.Delay)
+			}
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("returned after %v", took)
+		}
+	})
 }
 
 func TestProcessAfterUntil(t *testing.T) {

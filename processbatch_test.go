@@ -180,6 +180,24 @@ func TestBatchDeadline(t *testing.T) {
 	}
 }
 
+// Half of the time is what a handler must have had to have timed out.
+func TestBatchDeadlineHalf(t *testing.T) {
+	for first, want := range map[time.Duration]string{10 * time.Second: "retried", 10*time.Second + 1: "handed-back"} {
+		h := func(ctx context.Context, j *onceq.Job) error {
+			if string(j.Message.Body) == "first" {
+				takes(first)
+				return nil
+			}
+			<-ctx.Done()
+			return errBoom
+		}
+		bubble(t, h, func(r *rig) {
+			got := r.batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(20 * time.Second), Concurrency: 1}, lasting(25*time.Second, "first", "second")...)
+			r.wantEnds(got, "done", want)
+		})
+	}
+}
+
 // A Deadline at which no delivery can be held any more would leave no time to write the ends, and none to cut the handlers off.
 func TestBatchDeadlineAfterUntil(t *testing.T) {
 	for _, d := range []time.Duration{30*time.Second - 1, 30 * time.Second, time.Minute} {
@@ -280,6 +298,37 @@ func TestBatchMinTime(t *testing.T) {
 		r.wantEnds(got, "handed-back", "handed-back")
 		if took := time.Since(begin); took != 0 || r.store.claims.Load() != 0 {
 			t.Errorf("took %v and %d claims", took, r.store.claims.Load())
+		}
+	})
+}
+
+// What runs already when the time becomes too short for others has its end recorded however long the store is away until then.
+func TestBatchMinTimeDuringAnOutage(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, "settle")
+		go func() {
+			takes(15 * time.Second)
+			r.store.heals()
+		}()
+		got := r.batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(time.Minute), MinTime: 59 * time.Second}, lasting(2*time.Minute, "a")...)
+		r.wantEnds(got, "done")
+	})
+}
+
+// What is answered as the time ends is answered before the return.
+func TestBatchWaitsForWhomItTells(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := false
+		p.ProcessBatch(r.Context(), lasting(10*time.Second, "a"), nil, func(int, onceq.Disposition) {
+			takes(20 * time.Second)
+			told = true
+		})
+		if !told {
+			t.Error("returned while its answer was being taken")
 		}
 	})
 }

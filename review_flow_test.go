@@ -135,3 +135,34 @@ func (s slowEnd) JobEnded(_ context.Context, r *TimingRecord) {
 	}
 	s.ended[r.Outcome]++
 }
+
+// Nothing of a batch stays with the manager that renews the claims.
+func TestBatchLeavesNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewProcessor(ProcessorConfig{
+			Store: st, DeadLetter: KeepInQueue, Scope: "test",
+			Handler: HandlerFunc(func(_ context.Context, j *Job) error {
+				<-time.After(time.Duration(len(j.Message.Body)) * time.Second)
+				return nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, until := range []time.Time{{}, time.Now().Add(10 * time.Second)} {
+			ds := []Delivery{{Until: until}, {Until: until}}
+			for i := range ds {
+				k := string(rune('a' + i))
+				ds[i].Message = &broker.Message{ID: k, Meta: &broker.Meta{ID: k, Key: k}, Body: make([]byte, 1+20*i)}
+			}
+			p.Process(t.Context(), ds, func(int, Disposition) {})
+			if n := p.leases.Len(); n != 0 {
+				t.Errorf("%d leases are held after the return", n)
+			}
+		}
+	})
+}
