@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/adapters/sqslambda"
 )
 
 // Events of other services whose records decode as if they were messages: answered as done, they would be lost, or buried as dead letters.
@@ -73,6 +74,26 @@ func TestPartitions(t *testing.T) {
 			r.want(failed, err, "retry-1", "2")
 			if n := len(r.seen.nacks); n != 2 || r.log.count("of another queue") != 0 {
 				t.Errorf("%s: %d nacks", arn, n)
+			}
+		})
+	}
+}
+
+// The id of an S3 notification tells objects apart whose names run into each other, and another service's records have none.
+func TestNotificationsOfS3(t *testing.T) {
+	ids := map[string]bool{}
+	for _, c := range []struct{ source, bucket, key string }{{"aws:s3", "ab", "c"}, {"aws:s3", "a", "bc"}, {"aws:s3", "", "abc"}, {"aws:ses", "ab", "c"}} {
+		bubble(t, nil, func(r *rig) {
+			r.o.Unwrap = sqslambda.S3
+			body := fmt.Sprintf(`{"Records":[{"eventSource":%q,"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":%q},"object":{"key":%q}}}]}`, c.source, c.bucket, c.key)
+			m := seenBy(r, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "1", Body: body}}})
+			switch is := c.source == "aws:s3" && c.bucket != ""; {
+			case (m.Meta != nil) != is:
+				t.Errorf("%+v: the metadata is %+v", c, m.Meta)
+			case is && (m.Meta.ID == "" || ids[m.Meta.ID]):
+				t.Errorf("%+v has the id %q of another one", c, m.Meta.ID)
+			case is:
+				ids[m.Meta.ID] = true
 			}
 		})
 	}
