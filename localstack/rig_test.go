@@ -128,7 +128,7 @@ func (p *proc) end(t *testing.T) (code int, text string) {
 // tempDir is a folder that another user may pass through; those of testing are below one that only we may.
 func tempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "onceq-test-")
+	dir, err := os.MkdirTemp("", "onceq-test-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (t *dynamoTill) audit(ctx context.Context, rows []shop.Row, letters map[str
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "copy.db")
 	if err := errors.Join(shop.MakeLedger(ctx, path, true), t.copyTo(ctx, path)); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/onceq/onceq"
@@ -41,7 +42,7 @@ func (s *storeOptions) check(naive bool) error {
 	case s.name != "dynamodb":
 		return fmt.Errorf("-store is %q, want sqlite or dynamodb", s.name)
 	case naive:
-		return fmt.Errorf("-no-onceq charges in SQLite; leave out -store")
+		return errors.New("-no-onceq charges in SQLite; leave out -store")
 	case s.endpoint == "":
 		return fmt.Errorf("-store dynamodb: %s names no endpoint; make demo STORE=dynamodb starts one", endpointVariable)
 	}

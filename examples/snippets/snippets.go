@@ -4,6 +4,7 @@ package snippets
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -42,7 +43,7 @@ func deductItem(store *dynamostore.Store, table string) onceq.Handler {
 			TableName: &table, Key: map[string]types.AttributeValue{"sku": &types.AttributeValueMemberS{Value: o.SKU}},
 			UpdateExpression: aws.String("ADD n :less"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{
-				":less": &types.AttributeValueMemberN{Value: fmt.Sprint(-o.Pieces)},
+				":less": &types.AttributeValueMemberN{Value: strconv.Itoa(-o.Pieces)},
 			},
 		}})
 	})
