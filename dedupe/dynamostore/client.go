@@ -14,6 +14,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/onceq/onceq/internal/plainbody"
 	pauses "github.com/onceq/onceq/internal/retry"
 )
 
@@ -32,7 +33,7 @@ const (
 // copyOf is the client that the store calls: with retries, connections and clock of its own.
 func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	return dynamodb.New(c.Options(), func(o *dynamodb.Options) {
-		o.HTTPClient = widened(o.HTTPClient)
+		o.HTTPClient = plainbody.Of(widened(o.HTTPClient))
 		// The retries of all callers share no allowance: many failing claims must not use up that of renewals.
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = maxTries

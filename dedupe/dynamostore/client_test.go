@@ -1,12 +1,15 @@
 package dynamostore
 
 import (
+	"io"
 	"net/http"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/dedupe"
 )
 
 // TestConnections: the store keeps as many connections as it writes at once, and leaves the user's client as it is.
@@ -27,12 +30,9 @@ func TestConnections(t *testing.T) {
 		"a transport that is nil": {&http.Client{Transport: (*http.Transport)(nil)}, 0},
 	} {
 		client := dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: c.hc})
-		s, err := New(client, "records", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hc := widened(client.Options().HTTPClient)
 		var got *http.Transport
-		switch hc := s.client.Options().HTTPClient.(type) {
+		switch hc := hc.(type) {
 		case *awshttp.BuildableClient:
 			got = hc.GetTransport()
 		case *http.Client:
@@ -40,7 +40,7 @@ func TestConnections(t *testing.T) {
 		}
 		switch {
 		case c.keep == 0:
-			if s.client.Options().HTTPClient != c.hc {
+			if hc != c.hc {
 				t.Errorf("%s: it was replaced", name)
 			}
 		case got == nil || got.MaxIdleConnsPerHost != c.keep || got.MaxIdleConns != 0 && got.MaxIdleConns < c.keep:
@@ -58,3 +58,33 @@ func TestConnections(t *testing.T) {
 type trips struct{}
 
 func (trips) RoundTrip(r *http.Request) (*http.Response, error) { return transport{}.Do(r) }
+
+// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there, also while net/http still looks for its end.
+// Then its WriteTo fails, and with the connection the answer is gone.
+func TestAnswerOutlivesItsRequest(t *testing.T) {
+	calls := 0
+	s, err := New(dynamodb.New(dynamodb.Options{
+		Region: region, Credentials: aws.CredentialsProviderFunc(credentials),
+		HTTPClient: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			calls++
+			if _, err := io.Copy(io.Discard, io.LimitReader(r.Body, r.ContentLength)); err != nil {
+				t.Error(err)
+			}
+			r.Body.Close()
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				t.Errorf("the end of the body is an error: %v", err)
+			}
+			return transport{}.Do(r)
+		})},
+	}), "records", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")}); err != nil || calls == 0 {
+		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -98,6 +98,7 @@ func (s *Store) expire(ctx context.Context) error {
 					s.table, deref(d.AttributeName), s.ttl)
 			}
 			return nil
+		default: // off, or being switched off
 		}
 		_, err = s.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{TableName: &s.table, TimeToLiveSpecification: &types.TimeToLiveSpecification{
 			AttributeName: &s.ttl, Enabled: aws.Bool(true),
