@@ -95,19 +95,23 @@ func (p *Processor) claimBatch(batch []*run) {
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
-	begin, now := rs[:0], time.Now()
+	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
 		if err != nil {
-			p.unanswered(r, err) // whatever it wraps, it says nothing of this entry
+			p.unanswered(r, err, false) // whatever it wraps, it says nothing of this entry
 			continue
 		}
 		c := &answers[i]
 		if c.Err == nil {
 			c.Err = sane(c, r)
 		}
+		sound = sound || c.Err == nil
 		if p.answered(r, c, now) {
 			begin = append(begin, r)
 		}
+	}
+	if sound {
+		p.claimed.Store(int64(now.Sub(p.epoch)))
 	}
 	launch(begin)
 	if len(others) > 0 {
@@ -180,7 +184,7 @@ func sane(c *dedupe.Claim, r *run) error {
 func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
 	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
 	if c.Err != nil && !never {
-		p.unanswered(r, c.Err)
+		p.unanswered(r, c.Err, !errors.Is(c.Err, dedupe.ErrFull)) // which is no word on the entry
 		return false
 	}
 	if r.tries > 0 {
@@ -305,10 +309,13 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 }
 
 // unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
-// answer was lost is recognised.
-func (p *Processor) unanswered(r *run, err error) {
+// answer was lost is recognised. Where the store errs on this entry alone, as on a record that something else has written, the
+// others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
+// meanwhile, it is given back.
+func (p *Processor) unanswered(r *run, err error, alone bool) {
 	if t := r.f.o.do; t != nil {
 		t.unanswered(err)
+		alone = false // its caller has a bound of his own
 	}
 	bound := r.f.o.batch.Outage
 	goesOn := true
@@ -317,17 +324,29 @@ func (p *Processor) unanswered(r *run, err error) {
 	} else {
 		r.tries++
 	}
+	waited := r.errsAlone(alone)
+	refused := waited >= p.c.SettleTimeout && time.Duration(p.claimed.Load()) > time.Since(p.epoch)-waited
+	if refused && !r.isOver() {
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
+			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
+		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
+		return
+	}
 	if r.tries == 2 && r.f.tells() {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
 			slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
-	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries))) {
+	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)
 	}
 	if !goesOn {
 		r.f.outage()
 	}
 }
+
+// refusedFor is how long a message is given back for whose claim the store refuses: somebody has to look at its record first, and the
+// queue counts each receive.
+const refusedFor = 5 * time.Minute
 
 // unreachable hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
 // at once: the queue counts each receive.

@@ -471,14 +471,18 @@ func (f *flow) abandoned() bool {
 	return f.closed
 }
 
-// later repeats a claim that the store could not answer. Until it is answered, nothing is received.
-func (f *flow) later(r *run, d time.Duration) bool {
+// later repeats a claim that the store could not answer. Until it is answered, nothing is received, where that is trouble.
+func (f *flow) later(r *run, d time.Duration, trouble bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped || f.paused || f.closed {
 		return false
 	}
-	if !r.troubled {
+	switch {
+	case !trouble:
+		f.leaveTrouble(r)
+		f.tell()
+	case !r.troubled:
 		r.troubled = true
 		f.troubled++
 	}

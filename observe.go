@@ -18,7 +18,7 @@ type TimingRecord struct {
 	Type  string
 	Key   dedupe.Key
 	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, unsettled,
+	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, claim-refused, unsettled,
 	// abandoned, no-message, no-handler or stale; a message that could not be claimed has the class of its dead letter.
 	Outcome string
 	// ErrClass and Err tell of the failure, if there was one.

@@ -398,3 +398,97 @@ func TestStaleTwiceIsHandedBack(t *testing.T) {
 		}
 	})
 }
+
+// erring makes the store err on the claims of these keys alone.
+func (r *rig) erring(err error, is func(key string) bool) {
+	r.store.set(func(s *store) {
+		s.onClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
+			for i := range rs {
+				if is(rs[i].Key.Key) {
+					cs[i] = dedupe.Claim{Err: err}
+				}
+			}
+			return cs
+		}
+	})
+}
+
+// A record that something else has written, or a person has mended badly, must not stop the worker for the other keys.
+func TestRefusedClaimStopsNobody(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		bad := numbered("bad", 6) // fewer than there are slots: else nothing tells it from an outage
+		r.erring(errBoom, func(key string) bool { return strings.HasPrefix(key, "bad") })
+		r.send(bad[:3]...)
+		r.start()
+		pass(time.Minute)
+		r.wantStatus("good-1", 0)
+		if n := r.q.received(bad[0]); n != 1 {
+			t.Errorf("%d receives while nothing told that the store is there", n)
+		}
+		r.send("good-1")
+		pass(time.Minute)
+		r.wantStatus("good-1", dedupe.Done)
+		r.send(bad[3:]...)
+		for n := range 20 {
+			r.send("later-" + strconv.Itoa(n))
+			pass(time.Minute)
+		}
+		for n := range 20 {
+			r.wantStatus("later-"+strconv.Itoa(n), dedupe.Done)
+		}
+		for _, k := range bad {
+			if n := r.q.received(k); n < 1 || n > 5 {
+				t.Errorf("%q was received %d times", k, n)
+			}
+			if r.seen.started(k) != 0 {
+				t.Errorf("%q ran unclaimed", k)
+			}
+		}
+		r.wantOutcomes(bad[0], "claim-refused", "claim-refused", "claim-refused", "claim-refused")
+		if n := r.log.count("the store refuses a claim"); n < len(bad) {
+			t.Errorf("%d log records", n)
+		}
+		r.store.set(func(s *store) { s.onClaim = nil })
+		pass(10 * time.Minute)
+		for _, k := range bad {
+			r.wantStatus(k, dedupe.Done)
+		}
+	})
+}
+
+// A store that errs on each entry is away as any other, and one that is full says nothing of the entry.
+func TestRefusedClaimsOfAllAreAnOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		err error
+		is  func(string) bool
+	}{
+		"all":             {errBoom, func(string) bool { return true }},
+		"full, but known": {dedupe.ErrFull, func(k string) bool { return !strings.HasPrefix(k, "known") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.erring(c.err, c.is)
+				keys := numbered("k", 5)
+				r.send(keys...)
+				r.start()
+				for n := range 60 {
+					r.send("known-" + strconv.Itoa(n))
+					pass(time.Minute)
+				}
+				for _, k := range keys {
+					if n := r.q.received(k); n > 1 {
+						t.Errorf("%q was received %d times", k, n)
+					}
+					if n := len(r.q.delays(k)); n != 0 {
+						t.Errorf("%q was nacked %d times", k, n)
+					}
+				}
+				r.store.set(func(s *store) { s.onClaim = nil })
+				pass(time.Minute)
+				for _, k := range keys {
+					r.wantStatus(k, dedupe.Done)
+				}
+			})
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -26,6 +27,8 @@ type Processor struct {
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
+	epoch      time.Time
+	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]
@@ -76,7 +79,7 @@ func (p *Processor) refuseDelivery(r *run) {
 
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
-	p := &Processor{c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue}
+	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue}
 	if m, ok := c.Handler.(*Mux); ok {
 		p.types = m.snapshot(c.Scope)
 	}

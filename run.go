@@ -85,6 +85,7 @@ type rarely struct {
 	result      []byte
 	timeout     *time.Timer // of the job, where the manager does not keep its claim
 	giveUp      time.Time   // when the present step is no longer repeated
+	alone       time.Time   // since when the store errs on its claim alone
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -144,6 +145,20 @@ func (r *run) repeats(d time.Duration) bool {
 		r.more().giveUp = now.Add(d)
 	}
 	return now.Before(r.rare.giveUp)
+}
+
+// errsAlone is how long the store has erred on the run's claim, and not on the whole call.
+func (r *run) errsAlone(alone bool) time.Duration {
+	switch {
+	case !alone:
+		if r.rare != nil {
+			r.rare.alone = time.Time{}
+		}
+		return 0
+	case r.more().alone.IsZero():
+		r.rare.alone = time.Now()
+	}
+	return time.Since(r.rare.alone)
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
