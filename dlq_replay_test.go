@@ -211,6 +211,27 @@ func (w *ward) wantCured(what string) {
 // Wherever a replay dies, and whatever call of it fails, nothing is lost and nothing is done twice: the next replay ends it.
 func TestReplayDies(t *testing.T) {
 	met := make(map[string]int)
+	missed := func() (ms []string) {
+		for _, m := range mishaps {
+			for _, call := range []string{"receive", "send", "ack", "extend", "nack"} {
+				if met[m.name+": "+call] == 0 {
+					ms = append(ms, m.name+": "+call)
+				}
+			}
+		}
+		return ms
+	}
+	// Which call is the n-th depends on the order of the letters, which is the broker's: few of the calls are extends.
+	for round := 0; round < 10 && len(missed()) > 0 && !t.Failed(); round++ {
+		replaysDie(t, met)
+	}
+	if ms := missed(); len(ms) > 0 {
+		t.Errorf("not tried: %v", ms)
+	}
+	t.Log(met)
+}
+
+func replaysDie(t *testing.T, met map[string]int) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
 		for _, m := range mishaps {
 			t.Run(p.String()+"/"+m.name, func(t *testing.T) {
@@ -227,14 +248,6 @@ func TestReplayDies(t *testing.T) {
 			})
 		}
 	}
-	for _, m := range mishaps {
-		for _, call := range []string{"receive", "send", "ack", "extend", "nack"} {
-			if met[m.name+": "+call] == 0 {
-				t.Errorf("%s was not tried at any %s", m.name, call)
-			}
-		}
-	}
-	t.Log(met)
 }
 
 func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
