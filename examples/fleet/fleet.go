@@ -251,6 +251,7 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, err error) {
 	reached := make(chan struct{})
 	sent := 0
+	var unread error // the lines are another goroutine's until the process is done
 	p, err := d.start("replay", d.a, func(word, rest string) {
 		switch word {
 		case lineLetter:
@@ -258,7 +259,7 @@ func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, e
 				close(reached)
 			}
 		case lineReport:
-			err = json.Unmarshal([]byte(rest), &r)
+			unread = json.Unmarshal([]byte(rest), &r)
 		}
 	})
 	if err != nil {
@@ -276,5 +277,5 @@ func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, e
 	if ended := p.Err(); ended != nil && !p.Killed() {
 		return r, false, fmt.Errorf("the replay has ended: %w", ended)
 	}
-	return r, p.Killed(), err
+	return r, p.Killed(), unread
 }
