@@ -89,6 +89,7 @@ func (p *Processor) claimBatch(batch []*run) {
 			q.Fingerprint = r.rare.fingerprint
 		}
 	}
+	sent := time.Now()
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	answers, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
 	ctx.close()
@@ -98,7 +99,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
 		if err != nil {
-			p.unanswered(r, err, false) // whatever it wraps, it says nothing of this entry
+			p.unanswered(r, err, nil) // whatever it wraps, it says nothing of this entry
 			continue
 		}
 		c := &answers[i]
@@ -106,7 +107,7 @@ func (p *Processor) claimBatch(batch []*run) {
 			c.Err = sane(c, r)
 		}
 		sound = sound || c.Err == nil
-		if p.answered(r, c, now) {
+		if p.answered(r, c, sent, now) {
 			begin = append(begin, r)
 		}
 	}
@@ -180,11 +181,11 @@ func sane(c *dedupe.Claim, r *run) error {
 	return nil
 }
 
-// answered acts on the answer to a claim. It is true when the handler is to run.
-func (p *Processor) answered(r *run, c *dedupe.Claim, now time.Time) bool {
+// answered acts on the answer to a claim that was sent at that time. It is true when the handler is to run.
+func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool {
 	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
 	if c.Err != nil && !never {
-		p.unanswered(r, c.Err, !errors.Is(c.Err, dedupe.ErrFull)) // which is no word on the entry
+		p.unanswered(r, c.Err, &sent)
 		return false
 	}
 	if r.tries > 0 {
@@ -311,11 +312,12 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 // unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
 // answer was lost is recognised. Where the store errs on this entry alone, as on a record that something else has written, the
 // others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
-// meanwhile, it is given back.
-func (p *Processor) unanswered(r *run, err error, alone bool) {
+// since then, before this one was sent again, it is given back. sent is nil where the whole call has failed.
+func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
+	// A store that is full or locked says nothing of the entry, and Do's caller has a bound of his own.
+	alone := sent != nil && r.f.o.do == nil && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
 	if t := r.f.o.do; t != nil {
 		t.unanswered(err)
-		alone = false // its caller has a bound of his own
 	}
 	bound := r.f.o.batch.Outage
 	goesOn := true
@@ -325,8 +327,8 @@ func (p *Processor) unanswered(r *run, err error, alone bool) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
-	refused := waited >= p.c.SettleTimeout && time.Duration(p.claimed.Load()) > time.Since(p.epoch)-waited
-	if refused && !r.isOver() {
+	other := time.Duration(p.claimed.Load())
+	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")

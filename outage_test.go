@@ -462,8 +462,9 @@ func TestRefusedClaimsOfAllAreAnOutage(t *testing.T) {
 		err error
 		is  func(string) bool
 	}{
-		"all":             {errBoom, func(string) bool { return true }},
-		"full, but known": {dedupe.ErrFull, func(k string) bool { return !strings.HasPrefix(k, "known") }},
+		"all":               {errBoom, func(string) bool { return true }},
+		"locked, but known": {dedupe.ErrBusy, func(k string) bool { return !strings.HasPrefix(k, "known") }},
+		"full, but known":   {dedupe.ErrFull, func(k string) bool { return !strings.HasPrefix(k, "known") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
