@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -232,6 +231,5 @@ func (s *Store) conditional(ctx context.Context, patient bool, send func() error
 
 // conflictPause is the one before the n-th repeat: 4 ms doubled up to 250 ms, half of it at random.
 func conflictPause(n int) time.Duration {
-	d := min(250*time.Millisecond, 4*time.Millisecond<<min(n-1, 10))
-	return d/2 + rand.N(d/2+1)
+	return retry.Within(4*time.Millisecond, 250*time.Millisecond, n)
 }

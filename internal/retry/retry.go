@@ -8,8 +8,11 @@ import (
 )
 
 // Pause is the one before the n-th repeat of a call: 50 ms doubled up to 5 s, half of it at random.
-func Pause(n int) time.Duration {
-	d := min(5*time.Second, 50*time.Millisecond<<min(max(0, n-1), 10))
+func Pause(n int) time.Duration { return Within(50*time.Millisecond, 5*time.Second, n) }
+
+// Within is Pause for calls of another length: first doubled up to most. It doubles ten times at the most.
+func Within(first, most time.Duration, n int) time.Duration {
+	d := min(most, first<<min(max(0, n-1), 10))
 	return d/2 + rand.N(d/2+1)
 }
 
