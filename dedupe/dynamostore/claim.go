@@ -17,21 +17,14 @@ const claimTries = 8
 // Claim tries to win each key: one write where there is no record, and where the present one stays as it is; two where the claim
 // takes it over or reopens it. The entries go out at once.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := s.begin(ctx, len(rs), func() dedupe.Key { return rs[0].Key }); err != nil {
-		return nil, err
-	}
-	cs := make([]dedupe.Claim, len(rs))
-	each(len(rs), func(i int) {
-		c, err := s.claim(ctx, &rs[i])
+	key := func(q *dedupe.ClaimRequest) dedupe.Key { return q.Key }
+	return answers(ctx, s, rs, key, func(q *dedupe.ClaimRequest) (dedupe.Claim, error) {
+		c, err := s.claim(ctx, q)
 		if err != nil {
 			c = dedupe.Claim{Err: err}
 		}
-		cs[i] = c
+		return c, c.Err
 	})
-	if err := unanswered(len(cs), func(i int) error { return cs[i].Err }); err != nil {
-		return nil, err
-	}
-	return cs, nil
 }
 
 func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim, error) {

@@ -162,15 +162,11 @@ func matches(r *dedupe.Record, q *dedupe.Query) bool {
 // Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31 days, which keeps the fence.
 // Where somebody changes the record all the time, the answer is [dedupe.ErrBusy].
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
-	if err := s.begin(ctx, len(fs), func() dedupe.Key { return fs[0].Key }); err != nil {
-		return nil, err
-	}
-	errs := make([]error, len(fs))
-	each(len(fs), func(i int) { errs[i] = s.forget(ctx, &fs[i]) })
-	if err := unanswered(len(errs), func(i int) error { return errs[i] }); err != nil {
-		return nil, err
-	}
-	return errs, nil
+	key := func(f *dedupe.Forgotten) dedupe.Key { return f.Key }
+	return answers(ctx, s, fs, key, func(f *dedupe.Forgotten) (answer, err error) {
+		err = s.forget(ctx, f)
+		return err, err
+	})
 }
 
 func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {

@@ -18,18 +18,11 @@ const renewTries = 4
 // Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
 // [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	if err := s.begin(ctx, len(ns), func() dedupe.Key { return ns[0].Key }); err != nil {
-		return nil, err
-	}
-	as := make([]dedupe.Renewed, len(ns))
-	each(len(ns), func(i int) {
-		end, err := s.renew(ctx, &ns[i])
-		as[i] = dedupe.Renewed{Deadline: end, Err: err}
+	key := func(n *dedupe.Renewal) dedupe.Key { return n.Key }
+	return answers(ctx, s, ns, key, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
+		end, err := s.renew(ctx, n)
+		return dedupe.Renewed{Deadline: end, Err: err}, err
 	})
-	if err := unanswered(len(as), func(i int) error { return as[i].Err }); err != nil {
-		return nil, err
-	}
-	return as, nil
 }
 
 func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error) {

@@ -15,18 +15,11 @@ import (
 // Settle ends claims, each with one write, all at once. A record that a transaction holds is [dedupe.ErrBusy] after some tens of
 // milliseconds; a joined settlement waits for the end of that transaction until ctx ends, for only that tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	if err := s.begin(ctx, len(ss), func() dedupe.Key { return ss[0].Key }); err != nil {
-		return nil, err
-	}
-	as := make([]dedupe.Settled, len(ss))
-	each(len(ss), func(i int) {
-		st, err := s.settle(ctx, &ss[i])
-		as[i] = dedupe.Settled{Status: st, Err: err}
+	key := func(t *dedupe.Settlement) dedupe.Key { return t.Key }
+	return answers(ctx, s, ss, key, func(t *dedupe.Settlement) (dedupe.Settled, error) {
+		st, err := s.settle(ctx, t)
+		return dedupe.Settled{Status: st, Err: err}, err
 	})
-	if err := unanswered(len(as), func(i int) error { return as[i].Err }); err != nil {
-		return nil, err
-	}
-	return as, nil
 }
 
 func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {

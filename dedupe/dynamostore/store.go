@@ -3,7 +3,6 @@ package dynamostore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
@@ -59,16 +59,7 @@ func (s *Store) Limits() dedupe.Limits {
 
 // ready tells why a call of n entries cannot begin.
 func (s *Store) ready(ctx context.Context, n int) error {
-	if s.closed.Load() {
-		return fmt.Errorf("dynamostore: %w", dedupe.ErrClosed)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("dynamostore: nothing was written: %w", err)
-	}
-	if n > maxBatch {
-		return fmt.Errorf("dynamostore: %w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, maxBatch)
-	}
-	return nil
+	return records.Ready(ctx, "dynamostore", s.closed.Load(), n, maxBatch)
 }
 
 // begin is ready for a call that needs the time; k is any key of it.
@@ -108,15 +99,28 @@ type silent struct{ error }
 
 func (e silent) Unwrap() error { return e.error }
 
-// unanswered is the error of a whole call in which no entry had an answer; err is that of entry i.
-func unanswered(n int, err func(i int) error) error {
-	for i := range n {
-		if !errors.As(err(i), new(silent)) {
+// answers makes a call of entries, each with writes of its own, all at once. one answers an entry, and tells its error again.
+func answers[Q, A any](ctx context.Context, s *Store, qs []Q, key func(*Q) dedupe.Key, one func(*Q) (A, error)) ([]A, error) {
+	if err := s.begin(ctx, len(qs), func() dedupe.Key { return key(&qs[0]) }); err != nil {
+		return nil, err
+	}
+	as, errs := make([]A, len(qs)), make([]error, len(qs))
+	each(len(qs), func(i int) { as[i], errs[i] = one(&qs[i]) })
+	if err := unanswered(errs); err != nil {
+		return nil, err
+	}
+	return as, nil
+}
+
+// unanswered is the error of a whole call in which no entry had an answer.
+func unanswered(errs []error) error {
+	for _, err := range errs {
+		if !errors.As(err, new(silent)) {
 			return nil
 		}
 	}
-	if n == 0 {
+	if len(errs) == 0 {
 		return nil
 	}
-	return err(0)
+	return errs[0]
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
@@ -98,16 +99,7 @@ func (s *Store) Limits() dedupe.Limits {
 
 // ready tells why a call of n entries cannot begin.
 func (s *Store) ready(ctx context.Context, n int) error {
-	if s.closed.Load() {
-		return fmt.Errorf("pgstore: %w", dedupe.ErrClosed)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("pgstore: nothing was written: %w", err)
-	}
-	if n > maxBatch {
-		return fmt.Errorf("pgstore: %w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, maxBatch)
-	}
-	return nil
+	return records.Ready(ctx, "pgstore", s.closed.Load(), n, maxBatch)
 }
 
 // arrange divides the entries at, by position, into statements. In each one a key stands once, in the order of

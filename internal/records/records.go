@@ -2,12 +2,27 @@
 package records
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
 
 	"github.com/onceq/onceq/dedupe"
 )
+
+// Ready tells why a call of n entries cannot begin, in the store's name.
+func Ready(ctx context.Context, store string, closed bool, n, most int) error {
+	if closed {
+		return fmt.Errorf("%s: %w", store, dedupe.ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: nothing was written: %w", store, err)
+	}
+	if n > most {
+		return fmt.Errorf("%s: %w: a batch of %d entries, the limit is %d", store, dedupe.ErrBadRequest, n, most)
+	}
+	return nil
+}
 
 // Pages goes through records, size of them at a time: read answers at most n of those that come after the key last, in
 // the order of their keys. limit bounds all of them; 0 = none. The sequence ends after the first error.
