@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/middleware"
 
-	"github.com/onceq/onceq/internal/plainbody"
+	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
 // clients makes the three copies. Bodies are checked against their checksums here, unless the user's client is told not to, and
@@ -22,7 +22,7 @@ import (
 func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	o := c.Options()
 	common := func(o *sqs.Options) {
-		o.HTTPClient = plainbody.Of(o.HTTPClient)
+		o.HTTPClient = sdkhttp.Sound(o.HTTPClient)
 		o.DisableMessageChecksumValidation = true
 		o.APIOptions = append(o.APIOptions, b.counts.middleware)
 	}
@@ -40,37 +40,11 @@ func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 func separate(c sqs.HTTPClient) sqs.HTTPClient {
 	switch c := c.(type) {
 	case *awshttp.BuildableClient:
-		return c.WithTransportOptions(widen)
+		return c.WithTransportOptions(pool.Widen)
 	case *http.Client:
-		t, ok := transportOf(c)
-		if !ok {
-			return c
-		}
-		own := *c
-		t = t.Clone()
-		widen(t)
-		own.Transport = t
-		return &own
+		return pool.Separate(c)
 	}
 	return c
-}
-
-// transportOf is what sends the client's requests, where that is known: without a Transport it is the default one, which keeps two
-// connections.
-func transportOf(c *http.Client) (*http.Transport, bool) {
-	rt := c.Transport
-	if rt == nil {
-		rt = http.DefaultTransport
-	}
-	t, ok := rt.(*http.Transport)
-	return t, ok && t != nil
-}
-
-func widen(t *http.Transport) {
-	t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, poolPerHost)
-	if t.MaxIdleConns != 0 {
-		t.MaxIdleConns = max(t.MaxIdleConns, poolIdle)
-	}
 }
 
 // checkTimeouts refuses a client that would cut every poll off before its end.
@@ -87,7 +61,7 @@ func checkTimeouts(c sqs.HTTPClient, longPoll time.Duration) error {
 		d, _ := c.GetReadTimeout()
 		return cmp.Or(check("timeout", c.GetTimeout()), check("read timeout", d), headers(c.GetTransport()))
 	case *http.Client:
-		if t, ok := transportOf(c); ok {
+		if t, ok := sdkhttp.Transport(c); ok {
 			return cmp.Or(check("Timeout", c.Timeout), headers(t))
 		}
 		return check("Timeout", c.Timeout)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
 // What SQS itself allows; see the package comment for the sources.
@@ -24,8 +26,7 @@ const (
 	maxCallTimeout  = 5 * time.Minute  // of Options.CallTimeout
 	badBodyDelay    = 1 * time.Second  // until a damaged message is delivered again
 	giveBackTimeout = 2 * time.Second  // for giving a damaged message back
-	poolPerHost     = 64               // idle connections of each client copy
-	poolIdle        = 2 * poolPerHost  // in all
+	pool            = sdkhttp.Pool(64) // idle connections of each client copy
 
 	// maxTotal is what we use of a delivery's 12 h: SQS counts them from a moment within the poll that we do not know, and refuses
 	// what goes beyond by a second.

@@ -14,8 +14,8 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/onceq/onceq/internal/plainbody"
 	pauses "github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
 const (
@@ -27,13 +27,13 @@ const (
 	// The default client of the SDK keeps 10 idle connections to a host, and opens a new one, with its handshake, for each
 	// further write of a batch.
 	poolPerHost = 2 * maxBatch
-	poolIdle    = 2 * poolPerHost
+	pool        = sdkhttp.Pool(poolPerHost)
 )
 
 // copyOf is the client that the store calls: with retries, connections and clock of its own.
 func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	return dynamodb.New(c.Options(), func(o *dynamodb.Options) {
-		o.HTTPClient = plainbody.Of(widened(o.HTTPClient))
+		o.HTTPClient = sdkhttp.Sound(widened(o.HTTPClient))
 		// The retries of all callers share no allowance: many failing claims must not use up that of renewals.
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = maxTries
@@ -55,30 +55,11 @@ func mayPass(err error) bool {
 func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
 	switch c := c.(type) {
 	case *awshttp.BuildableClient:
-		return c.WithTransportOptions(widen)
+		return c.WithTransportOptions(pool.Widen)
 	case *http.Client:
-		rt := c.Transport
-		if rt == nil {
-			rt = http.DefaultTransport
-		}
-		t, ok := rt.(*http.Transport)
-		if !ok || t == nil {
-			return c
-		}
-		own := *c
-		t = t.Clone()
-		widen(t)
-		own.Transport = t
-		return &own
+		return pool.Separate(c)
 	}
 	return c
-}
-
-func widen(t *http.Transport) {
-	t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, poolPerHost)
-	if t.MaxIdleConns != 0 {
-		t.MaxIdleConns = max(t.MaxIdleConns, poolIdle)
-	}
 }
 
 // boundTries gives each try its time: the SDK itself waits for an answer until the call's context ends.

@@ -1,5 +1,5 @@
-// Package plainbody sends the AWS SDK's requests so that no answer is lost which comes before its request has ended.
-package plainbody
+// Package sdkhttp has what the HTTP clients of the AWS SDK need: requests that lose no answer, and enough connections.
+package sdkhttp
 
 import (
 	"bytes"
@@ -12,11 +12,11 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Of is c for requests whose bodies are closed as soon as the answer's head is there, as the SDK does it. net/http may then
+// Sound is c for requests whose bodies are closed as soon as the answer's head is there, as the SDK does it. net/http may then
 // still look whether the body has more than it said: a closed Read is an end, but the WriteTo of the SDK's body is an error, for which
 // net/http closes the connection, and with it the rest of the answer is gone: ten messages that were received, or the word that
 // a record was written. A body without a WriteTo ends well.
-func Of(c Doer) Doer { return &doer{c} }
+func Sound(c Doer) Doer { return &doer{c} }
 
 // small is the size, in bytes, up to which a body goes out as net/http likes it best.
 const small = 64 << 10

@@ -1,4 +1,4 @@
-package plainbody_test
+package sdkhttp_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/onceq/onceq/internal/plainbody"
+	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
 // sdkBody ends as the SDK's does.
@@ -48,7 +48,7 @@ func TestBodyThatIsClosedEndsWell(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ContentLength = size
-		plainbody.Of(doerFunc(func(r *http.Request) (*http.Response, error) {
+		sdkhttp.Sound(doerFunc(func(r *http.Request) (*http.Response, error) {
 			if b, err := io.ReadAll(io.LimitReader(r.Body, size)); int64(len(b)) != size || err != nil {
 				t.Errorf("the body has %d bytes, %v", len(b), err)
 			}
@@ -77,7 +77,7 @@ func TestShortBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ContentLength = 2
-	if _, err := plainbody.Of(doerFunc(func(*http.Request) (*http.Response, error) {
+	if _, err := sdkhttp.Sound(doerFunc(func(*http.Request) (*http.Response, error) {
 		t.Error("it was sent")
 		return nil, nil
 	})).Do(r); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -89,7 +89,7 @@ func TestShortBody(t *testing.T) {
 func TestNoBodyStays(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		r := &http.Request{Body: body}
-		plainbody.Of(doerFunc(func(r *http.Request) (*http.Response, error) {
+		sdkhttp.Sound(doerFunc(func(r *http.Request) (*http.Response, error) {
 			if r.Body != body {
 				t.Errorf("%v became %v", body, r.Body)
 			}
