@@ -13,7 +13,6 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/examples/internal/shop"
 	"github.com/onceq/onceq/localstack/sqsfake"
@@ -168,8 +167,6 @@ func (d *demo) send(ctx context.Context) error {
 	return onceq.Send(ctx, d.queue, ms)
 }
 
-var errEmpty = errors.New("the queue is empty")
-
 // work runs the workers until the queue is empty: no message waits, is held, or will come back.
 func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 	working, stop := context.WithCancelCause(ctx)
@@ -183,26 +180,12 @@ func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 		})
 	}
 	all.Go(func() { d.reap(working) })
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for working.Err() == nil {
-		select {
-		case <-working.Done():
-		case <-tick.C:
-		}
-		depth, err := d.queue.Depth(context.WithoutCancel(ctx))
-		if err != nil {
-			stop(err)
-			break
-		}
-		s.Progress(int(depth.Visible+depth.InFlight+depth.Delayed), d.sent, int(d.counts.kills.Load()), d.began)
-		if depth == (broker.Depth{}) {
-			stop(errEmpty)
-		}
-	}
+	shop.UntilEmpty(working, stop, d.queue, 100*time.Millisecond, func(left int) {
+		s.Progress(left, d.sent, int(d.counts.kills.Load()), d.began)
+	})
 	all.Wait()
 	s.Clear()
-	if err := context.Cause(working); !errors.Is(err, errEmpty) {
+	if err := context.Cause(working); !errors.Is(err, shop.ErrEmpty) {
 		return err
 	}
 	return nil

@@ -80,7 +80,7 @@ type seat struct {
 	running  *atomic.Int64 // handlers of that process
 }
 
-// keep keeps a worker in the seat until ctx ends; with the cause errEmpty it drains then.
+// keep keeps a worker in the seat until ctx ends; with the cause shop.ErrEmpty it drains then.
 func (d *demo) keep(ctx context.Context, s *seat) error {
 	role := "worker"
 	if d.o.Naive {
@@ -115,7 +115,7 @@ func (d *demo) keep(ctx context.Context, s *seat) error {
 
 // end ends a process: in good order where the queue is empty, else at once.
 func end(ctx context.Context, p *child.Child) error {
-	if !errors.Is(context.Cause(ctx), errEmpty) {
+	if !errors.Is(context.Cause(ctx), shop.ErrEmpty) {
 		p.Kill()
 		<-p.Done()
 		return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/examples/internal/shop"
 )
 
@@ -136,28 +135,13 @@ func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 			}
 		})
 	}
-	empty := errors.New("the queue is empty")
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for working.Err() == nil {
-		select {
-		case <-working.Done():
-		case <-tick.C:
-		}
-		depth, err := d.queue.Depth(context.WithoutCancel(ctx))
-		if err != nil {
-			stop(err)
-			break
-		}
-		s.Progress(int(depth.Visible+depth.InFlight+depth.Delayed), int(d.counts.sent.Load()), len(d.plan.crashes()), d.began)
-		if depth == (broker.Depth{}) {
-			stop(empty)
-		}
-	}
+	shop.UntilEmpty(working, stop, d.queue, 50*time.Millisecond, func(left int) {
+		s.Progress(left, int(d.counts.sent.Load()), len(d.plan.crashes()), d.began)
+	})
 	seats.Wait()
 	bodies.Wait()
 	s.Clear()
-	if err := context.Cause(working); !errors.Is(err, empty) {
+	if err := context.Cause(working); !errors.Is(err, shop.ErrEmpty) {
 		return err
 	}
 	return nil
