@@ -59,7 +59,7 @@ func BenchmarkPostgres(b *testing.B) {
 				{"river", openRiver(b, pool)},
 			}
 			b.ResetTimer()
-			cs := compare(b, c.jobs, vs, nil)
+			cs := compare(b, rounds, c.jobs, vs, nil)
 			b.ReportMetric(0, "ns/op")
 			for i, v := range []string{"single", "hand", "store", "worker", "river"} {
 				b.ReportMetric(1e9/cs[i].wall, v+"-jobs/s")
@@ -68,6 +68,7 @@ func BenchmarkPostgres(b *testing.B) {
 				}
 				b.ReportMetric(cs[i].cpu/1e3, v+"-cpu-µs/job")
 			}
+			b.ReportMetric(cs[2].cpu/cs[1].cpu, "store-cpu-x-hand")
 		})
 	}
 }

@@ -184,7 +184,7 @@ func BenchmarkSQS(b *testing.B) {
 				{"watermill", filled(watermills(c.pollers))},
 			}
 			b.ResetTimer()
-			cs := compare(b, c.jobs, vs, func() int64 { return requestsOf(b, addr) })
+			cs := compare(b, rounds, c.jobs, vs, func() int64 { return requestsOf(b, addr) })
 			b.ReportMetric(0, "ns/op")
 			for i, v := range vs {
 				b.ReportMetric(1e9/cs[i].wall, v.name+"-jobs/s")
@@ -232,7 +232,7 @@ func BenchmarkSQSAtLowLoad(b *testing.B) {
 		trickled("watermill", watermills(pollers)),
 	}
 	b.ResetTimer()
-	cs := compare(b, jobs, vs, func() int64 { return requestsOf(b, addr) })
+	cs := compare(b, rounds, jobs, vs, func() int64 { return requestsOf(b, addr) })
 	b.ReportMetric(0, "ns/op")
 	for i, name := range names {
 		wait := median(waits[i][1:], func(c cost) float64 { return c.wall })
