@@ -152,8 +152,11 @@ func (w *Worker) Resume() {
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 	f.stop()
 	w.acks.SetLinger(0)
-	cut := time.AfterFunc(w.c.DrainTimeout, f.cutOff)
-	defer cut.Stop()
+	if w.c.DrainTimeout == 0 {
+		f.cutOff()
+	} else {
+		defer time.AfterFunc(w.c.DrainTimeout, f.cutOff).Stop()
+	}
 	left := make(chan []*run, 1)
 	hard := time.AfterFunc(w.c.DrainTimeout+w.c.SettleTimeout, func() { left <- f.abandon() })
 	defer hard.Stop()

@@ -123,7 +123,10 @@ func (b *Broker) poll(ctx context.Context, most time.Duration) *poll {
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.timer = time.AfterFunc(most, func() { p.cancel(errSilent) })
 	p.stopCaller = context.AfterFunc(ctx, func() {
-		if b.o.ReceiveGrace < most {
+		switch {
+		case b.o.ReceiveGrace == 0:
+			p.cancel(ctx.Err())
+		case b.o.ReceiveGrace < most:
 			time.AfterFunc(b.o.ReceiveGrace, func() { p.cancel(ctx.Err()) })
 		}
 	})

@@ -146,4 +146,8 @@ func numbered(n int) []string {
 }
 
 // pass lets virtual time pass.
-func pass(d time.Duration) { <-time.After(d) }
+func pass(d time.Duration) {
+	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
+		<-time.After(d)
+	}
+}

@@ -32,7 +32,11 @@ func newTester(t *testing.T, o *Options) *tester {
 }
 
 // pass lets time go by in a bubble.
-func pass(d time.Duration) { <-time.After(d) }
+func pass(d time.Duration) {
+	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
+		<-time.After(d)
+	}
+}
 
 func name(s string) dedupe.Key { return dedupe.Key{Scope: "test", Key: s} }
 

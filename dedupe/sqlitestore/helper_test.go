@@ -99,4 +99,8 @@ func settle(tb testing.TB, s *Store, l dedupe.Lease, to dedupe.Status) {
 }
 
 // pass lets time go by in a bubble.
-func pass(d time.Duration) { <-time.After(d) }
+func pass(d time.Duration) {
+	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
+		<-time.After(d)
+	}
+}

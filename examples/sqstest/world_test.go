@@ -132,10 +132,12 @@ func (c *carrier) Ship(ctx context.Context, key string, o Order) error {
 	c.mu.Lock()
 	c.calls++
 	c.mu.Unlock()
-	select {
-	case <-time.After(c.takes):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if c.takes > 0 {
+		select {
+		case <-time.After(c.takes):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
