@@ -145,7 +145,9 @@ func batchFaults() []fault {
 					if o.Wait < 0 {
 						o.Wait = 20 * time.Second
 					}
-					<-time.After(o.Wait)
+					if o.Wait > 0 {
+						<-time.After(o.Wait)
+					}
 					o.Wait = 0
 					return w.Broker.Receive(ctx, o)
 				}

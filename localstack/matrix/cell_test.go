@@ -177,7 +177,9 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	if fault != nil && fault.Delay > 0 {
 		for _, c := range first.Trace() {
 			if c.Fault == fault.Kind {
-				<-time.After(time.Until(c.Begun.Add(fault.Delay + b.second))) // what is late, or stands still, is yet to come
+				if left := time.Until(c.Begun.Add(fault.Delay + b.second)); left > 0 { // what is late, or stands still, is yet to come
+					<-time.After(left)
+				}
 			}
 		}
 	}
