@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to done. It does not
@@ -30,17 +31,17 @@ WHERE t.scope = $3::text AND t.key = $4::text AND t.token = $5::text::uuid AND t
 // four times as many rows as were claimed when the plan was made.
 const plans = 32
 
-// finishing is the statement that completes a job of this fence.
-func (s *Store) finishing(fence uint64) string {
+// plan is the place of the statement that completes a job of this fence, among those that differ in their comment.
+func (s *Store) plan(fence uint64) int {
 	base := s.firstFence.Load()
 	if base == 0 {
 		s.firstFence.CompareAndSwap(0, fence)
 		base = s.firstFence.Load()
 	}
 	if fence <= base {
-		return s.sql.finish[0]
+		return 0
 	}
-	return s.sql.finish[max(0, bits.Len64(fence-base)-smallTable)/2]
+	return max(0, bits.Len64(fence-base)-smallTable) / 2
 }
 
 // smallTable is so many bits of rows as reading all of them takes no longer than the index does.
@@ -78,16 +79,16 @@ type SQLExecer interface {
 // CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
 // that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
-	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(args []any) (int64, error) {
-		tag, err := tx.Exec(ctx, s.finishing(job.Lease().Fence), args...)
+	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(sql string, args []any) (int64, error) {
+		tag, err := tx.Exec(ctx, sql, args...)
 		return tag.RowsAffected(), err
 	})
 }
 
 // CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for PostgreSQL.
 func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned, result any) error {
-	return s.complete("CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(args []any) (int64, error) {
-		res, err := tx.ExecContext(ctx, s.finishing(job.Lease().Fence), args...)
+	return s.complete("CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(query string, args []any) (int64, error) {
+		res, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return 0, err
 		}
@@ -95,41 +96,67 @@ func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned,
 	})
 }
 
-func (s *Store) complete(call string, job dedupe.Owned, result any, check func() error, exec func(args []any) (int64, error)) error {
-	if job == nil {
-		return fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
+func (s *Store) complete(call string, job dedupe.Owned, result any, check func() error,
+	exec func(sql string, args []any) (int64, error),
+) error {
+	lease, err := join(call, job)
+	if err != nil {
+		return err
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return fmt.Errorf("pgstore: %s: %w: the job was not claimed in a store", call, dedupe.ErrBadRequest)
-	}
-	job.Join()
 	if err := check(); err != nil {
 		return fmt.Errorf("pgstore: %s: %w", call, err)
 	}
-	if err := lease.Key.Validate(); err != nil {
-		return fmt.Errorf("pgstore: %s: %w", call, err)
-	}
-	stored, err := records.Encode(result, maxResult)
+	args, err := completion(call, job, &lease, result)
 	if err != nil {
-		return fmt.Errorf("pgstore: %s: %w", call, err)
+		return err
 	}
-	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	n, err := exec([]any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.String()})
+	n, err := exec(s.sql.finish[s.plan(lease.Fence)], args)
 	switch {
 	case err != nil:
-		return s.explainTx(call, err)
+		return s.explainTx(call+": roll back", err)
 	case n == 0:
-		return fmt.Errorf("pgstore: %s: roll back; the key was claimed anew, this claim is settled already, "+
-			"or this is not the worker's store: %w", call, dedupe.ErrLeaseLost)
+		return leaseLost(call + ": roll back")
 	}
 	return nil
+}
+
+// join finds what cannot be completed. The job is joined first: a worker that went on alone would write done for effects
+// that were rolled back.
+func join(call string, job dedupe.Owned) (dedupe.Lease, error) {
+	if values.IsNil(job) {
+		return dedupe.Lease{}, fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
+	}
+	lease := job.Lease()
+	if lease.Fence == 0 {
+		return lease, fmt.Errorf("pgstore: %s: %w: the job was not claimed in a store", call, dedupe.ErrBadRequest)
+	}
+	job.Join()
+	if err := lease.Key.Validate(); err != nil {
+		return lease, fmt.Errorf("pgstore: %s: %w", call, err)
+	}
+	return lease, nil
+}
+
+// completion is the arguments of finishOwn.
+func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) ([]any, error) {
+	stored, err := records.Encode(result, maxResult)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
+	}
+	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
+	return []any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.String()}, nil
+}
+
+// leaseLost is the answer to a completion that has found no row.
+func leaseLost(what string) error {
+	return fmt.Errorf("pgstore: %s; the key was claimed anew, this claim is settled already, or this is not the worker's store: %w",
+		what, dedupe.ErrLeaseLost)
 }
 
 // checkTx finds what is no transaction.
 func checkTx(tx Execer) error {
 	switch {
-	case tx == nil || isNil(tx):
+	case values.IsNil(tx):
 		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
 	case isPool(tx):
 		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
@@ -176,25 +203,25 @@ func checkSQL(tx SQLExecer) error {
 		})
 		return err
 	}
-	if isNil(tx) {
+	if values.IsNil(tx) {
 		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
 	}
 	return nil
 }
 
-// explainTx says what to do about an error within the user's transaction.
-func (s *Store) explainTx(call string, err error) error {
+// explainTx says what to do about an error within the user's transaction, or what was done.
+func (s *Store) explainTx(what string, err error) error {
 	switch sqlState(err) {
 	case serializationFailure:
-		return fmt.Errorf("pgstore: %s: roll back; under REPEATABLE READ and SERIALIZABLE it must be the first statement of the "+
-			"transaction, for the worker's renewals change the row that it completes: %w: %w", call, dedupe.ErrBusy, err)
+		return fmt.Errorf("pgstore: %s; under REPEATABLE READ and SERIALIZABLE it must be the first statement of the "+
+			"transaction, for the worker's renewals change the row that it completes: %w: %w", what, dedupe.ErrBusy, err)
 	case deadlockDetected, lockNotAvailable, queryCanceled:
-		return fmt.Errorf("pgstore: %s: roll back, then try the transaction again: %w: %w", call, dedupe.ErrBusy, err)
+		return fmt.Errorf("pgstore: %s, then try the transaction again: %w: %w", what, dedupe.ErrBusy, err)
 	case failedTransaction:
-		return fmt.Errorf("pgstore: %s: roll back; a statement before it has failed: %w", call, err)
+		return fmt.Errorf("pgstore: %s; a statement before it has failed: %w", what, err)
 	case undefinedTable:
-		return fmt.Errorf("pgstore: %s: roll back: %w (is the transaction in the store's database, with its search_path, and has "+
-			"Migrate been run on table %s?)", call, err, s.sql.name)
+		return fmt.Errorf("pgstore: %s: %w (is the transaction in the store's database, with its search_path, and has "+
+			"Migrate been run on table %s?)", what, err, s.sql.name)
 	}
-	return fmt.Errorf("pgstore: %s: roll back: %w", call, err)
+	return fmt.Errorf("pgstore: %s: %w", what, err)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -54,10 +53,4 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica?)", what, err)
 	}
 	return fmt.Errorf("pgstore: %s: %w", what, err)
-}
-
-// isNil finds the nil pointer that hides in an interface: its methods panic.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
 }

@@ -64,17 +64,20 @@ func TestCompletionIsPlannedAnew(t *testing.T) {
 	}
 }
 
-func TestFinishing(t *testing.T) {
-	s := newStore(t, openPool(t), newTable())
+func TestPlan(t *testing.T) {
+	s := new(Store)
 	const first = 1_700_000_000_000_000
 	for _, c := range []struct {
 		rise uint64
 		want int
 	}{{0, 0}, {1, 0}, {255, 0}, {256, 1}, {1023, 1}, {1024, 2}, {255, 0}, {1 << 40, 17}} {
-		if got := s.finishing(first + c.rise); got != s.sql.finish[c.want] {
-			t.Errorf("fence + %d: %q, want plan %d", c.rise, got, c.want)
+		if got := s.plan(first + c.rise); got != c.want {
+			t.Errorf("fence + %d: plan %d, want %d", c.rise, got, c.want)
 		}
 	}
-	_ = s.finishing(first - 1) // another store's job, or a sequence that was set back
-	_ = s.finishing(math.MaxUint64)
+	for _, fence := range []uint64{first - 1, math.MaxUint64} { // another store's job, or a sequence that was set back
+		if got := s.plan(fence); got < 0 || got >= plans {
+			t.Errorf("fence %d: plan %d of %d", fence, got, plans)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/values"
 )
 
 const (
@@ -79,7 +80,7 @@ func checkPool(db DB) error {
 		return fmt.Errorf("pgstore: New: %w: db is a %T, one connection, which calls from many goroutines cannot share; "+
 			"give it a *pgxpool.Pool", dedupe.ErrBadRequest, db)
 	}
-	if isNil(db) {
+	if values.IsNil(db) {
 		return fmt.Errorf("pgstore: New: %w: db is a nil %T", dedupe.ErrBadRequest, db)
 	}
 	return nil
