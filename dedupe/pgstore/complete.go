@@ -177,10 +177,15 @@ func isPool(tx any) bool {
 
 // checkConn finds the connection on which no transaction was begun, or on which it has ended.
 func checkConn(conn *pgx.Conn) error {
-	if conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+	if isIdle(conn) {
 		return fmt.Errorf("%w: tx is in no transaction, so that its statements are committed one by one; BEGIN first", dedupe.ErrBadRequest)
 	}
 	return nil
+}
+
+// isIdle tells whether conn, where it is known, is in no transaction.
+func isIdle(conn *pgx.Conn) bool {
+	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
 }
 
 func checkSQL(tx SQLExecer) error {

@@ -68,14 +68,19 @@ func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 // run sends the pipeline and reads the answers. An error of the statements means that nothing was written; any other
 // leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error {
+	return p.commit(func() error { return p.send(ctx, db) })
+}
+
+// commit adds the end of the transaction and sends all of it.
+func (p *pipeline) commit(send func() error) error {
 	p.b.Queue(commitTx).Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != commitTx {
-			return fmt.Errorf("the transaction was rolled back: COMMIT was answered %s", tag)
+			return fmt.Errorf("COMMIT was answered %s: %w", tag, pgx.ErrTxCommitRollback)
 		}
 		p.uncommitted = false
 		return nil
 	})
-	err := p.send(ctx, db)
+	err := send()
 	if err == nil && p.uncommitted {
 		err = errors.New("COMMIT was not answered")
 	}

@@ -55,7 +55,7 @@ type statements struct {
 	schema, name                                                        string // as people write them
 	table, fence, index                                                 string // as statements do
 	insert, read, readState, change, renew, lock, settle, remove, sweep string
-	finish                                                              [plans]string // the same, but for a comment
+	finish, commit                                                      [plans]string // the same, but for a comment
 }
 
 func newStatements(schema, table string) statements {
@@ -81,6 +81,7 @@ func newStatements(schema, table string) statements {
 	st.sweep = fill(sweepRows)
 	for n := range st.finish {
 		st.finish[n] = fmt.Sprintf("%s /* plan %d */", fill(finishOwn), n)
+		st.commit[n] = fmt.Sprintf("%s /* plan %d */", fill(commitOwn), n)
 	}
 	return st
 }

@@ -1,0 +1,224 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+const (
+	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the same packet is skipped then. The error
+	// quotes a text of our own, so that none of the user's triggers is taken for it.
+	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1' AS n) SELECT coalesce(max(n), '` + noRow + `')::integer FROM done`
+
+	noRow = `onceq: the lease was lost`
+
+	notAnInteger = "22P02"
+)
+
+// Commit runs f in a transaction on the store's pool, and completes job in the round trip of its COMMIT: f's effects and the
+// completion are committed together or not at all, as with [Store.CompleteTx], which costs a round trip of its own. The
+// transaction is begun as by [pgx.BeginFunc]: the role or the database gives the isolation level.
+//
+// tx is f's until f returns, and so are its savepoints; one that is left open is committed with the rest. f must not commit tx, and
+// after a rollback it must return an error. The result is stored as CompleteTx stores one. f's error, as it is, is Commit's; all is
+// rolled back then, and where f panics.
+//
+// From Commit on the worker never writes done itself; what it finds after the handler decides. So the handler may return
+// every error of Commit:
+//
+//   - [dedupe.ErrLeaseLost]: rolled back. Another claim has taken the key, this one is settled already, by a Commit before, say, or
+//     the worker claims in another table than this store's.
+//   - [dedupe.ErrBusy]: rolled back because of others: a deadlock, lock_timeout, statement_timeout; or a conflict under REPEATABLE READ and
+//     SERIALIZABLE. There a renewal of this job by its worker, every third of the lease, is a conflict when it comes within the
+//     transaction: for long ones use CompleteTx, as the first statement. The transaction may be tried again.
+//   - One that says "rolled back", [dedupe.ErrResultSize] too: a deferred constraint that does not hold, for instance.
+//   - One that says "may be committed": the connection or ctx ended before the answer came. The worker finds out; and so does another
+//     Commit, which answers ErrLeaseLost when the first was committed.
+//   - [dedupe.ErrBadRequest]: job or f is nil, or f has ended tx.
+//
+// It holds a connection of the store's pool while f runs. Where that pool is the worker's, and small, make the handlers a second
+// Store, on a pool of their own and the same table. On what wraps a [*pgxpool.Pool] the completion takes a round trip of its own.
+//
+// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
+func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) (result any, err error)) error {
+	lease, err := join("Commit", job)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return fmt.Errorf("pgstore: Commit: %w: f is nil", dedupe.ErrBadRequest)
+	}
+	if err := s.ready(ctx, 1); err != nil {
+		return err
+	}
+	u, err := s.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("pgstore: Commit: nothing was begun: %w", err)
+	}
+	defer u.end(ctx)
+	result, err := f(u)
+	u.ended.Store(true)
+	if err == nil {
+		err = s.commit(ctx, u, job, &lease, result)
+	}
+	u.leave = sqlState(err) == readOnly
+	return err
+}
+
+// userTx is the transaction that f has in its hands.
+type userTx struct {
+	gate
+	ended atomic.Bool
+	// conn is nil where the pool is wrapped: what wraps it has methods of its own, which must not be passed by.
+	conn *pgxpool.Conn
+	// fault is what f has done to the transaction.
+	fault error
+	// committed is only told where conn is nil.
+	committed bool
+	// leave gives the connection up: its server has become a replica.
+	leave bool
+}
+
+var (
+	errOwnCommit   = errors.New("f must not commit its transaction; that is done, with the job's completion, when f has returned nil")
+	errOwnRollback = errors.New("f has rolled its transaction back, and returned no error")
+	errOwnEnd      = errors.New("f has ended its transaction with a statement of its own; what it did may be committed without the job's completion")
+)
+
+func (s *Store) begin(ctx context.Context) (*userTx, error) {
+	u := new(userTx)
+	u.over = &u.ended
+	pool, ok := s.db.(*pgxpool.Pool)
+	if !ok {
+		var err error
+		u.Tx, err = s.db.BeginTx(ctx, pgx.TxOptions{})
+		return u, err
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if u.Tx, err = conn.Begin(ctx); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	u.conn = conn
+	return u, nil
+}
+
+// Commit is refused: it would leave the job behind.
+func (u *userTx) Commit(context.Context) error {
+	if err := u.err(); err != nil {
+		return err
+	}
+	u.fault = errOwnCommit
+	return fmt.Errorf("pgstore: Commit: %w", u.fault)
+}
+
+func (u *userTx) Rollback(ctx context.Context) error {
+	if err := u.err(); err != nil {
+		return err
+	}
+	u.fault = cmp.Or(u.fault, errOwnRollback)
+	return u.gate.Rollback(ctx)
+}
+
+// end gives the connection back, and in no transaction: the pool closes one that is in any.
+func (u *userTx) end(ctx context.Context) {
+	u.ended.Store(true)
+	if u.conn == nil {
+		if !u.committed {
+			_ = u.Tx.Rollback(ctx)
+		}
+		return
+	}
+	if conn := u.conn.Conn(); !conn.IsClosed() && !isIdle(conn) && !u.leave {
+		_ = u.Tx.Rollback(ctx)
+	}
+	u.conn.Release()
+}
+
+// commit completes the job of a transaction in which f has done its work, and commits it.
+func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *dedupe.Lease, result any) error {
+	if u.fault == nil && isIdle(u.Tx.Conn()) {
+		u.fault = errOwnEnd
+	}
+	if u.fault != nil {
+		return fmt.Errorf("pgstore: Commit: the job is not completed: %w: %w", dedupe.ErrBadRequest, u.fault)
+	}
+	args, err := completion("Commit: rolled back", job, lease, result)
+	if err != nil {
+		return err
+	}
+	plan := s.plan(lease.Fence)
+	if u.conn == nil {
+		return s.commitApart(ctx, u, s.sql.finish[plan], args)
+	}
+	p := &pipeline{uncommitted: true}
+	p.exec(s.sql.commit[plan], args...)
+	err = p.commit(func() error { return u.conn.SendBatch(ctx, &p.b).Close() })
+	if !p.uncommitted { // what went wrong then, did so after it
+		return nil
+	}
+	return s.explainCommit(ctx, err)
+}
+
+// commitApart does the same with what every transaction can.
+func (s *Store) commitApart(ctx context.Context, u *userTx, sql string, args []any) error {
+	tag, err := u.Tx.Exec(ctx, sql, args...)
+	switch {
+	case err != nil && !isBusy(err):
+		return s.explainTx("Commit: rolled back", err)
+	case err == nil && tag.RowsAffected() == 0:
+		return leaseLost("Commit: rolled back")
+	case err == nil:
+		err = u.Tx.Commit(ctx)
+	}
+	u.committed = err == nil
+	return s.explainCommit(ctx, err)
+}
+
+// explainCommit says what became of the transaction.
+func (s *Store) explainCommit(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isNoRow(err):
+		return leaseLost("Commit: rolled back")
+	case isBusy(err):
+		return fmt.Errorf("pgstore: Commit: rolled back; try the transaction again (under REPEATABLE READ and SERIALIZABLE it is enough that "+
+			"the worker has renewed the job meanwhile): %w: %w", dedupe.ErrBusy, err)
+	case isRolledBack(err):
+		return s.explainTx("Commit: rolled back", err)
+	}
+	if ctx.Err() != nil { // pgx does not always name it
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return fmt.Errorf("pgstore: Commit: the transaction may be committed or not; let the handler return this error, and the worker finds out: %w", err)
+}
+
+// isNoRow knows the error that commitOwn makes.
+func isNoRow(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == notAnInteger && strings.Contains(pe.Message, noRow)
+}
+
+// isRolledBack knows the errors after which the transaction cannot be committed. The server's fatal ones are not of that kind: where it
+// is told to stop, or a pooler has lost it, it may have committed before.
+func isRolledBack(err error) bool {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR"
+	}
+	return errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err)
+}
