@@ -63,12 +63,11 @@ func benchStore(tb testing.TB, way time.Duration) (*Store, *dynamodb.Client, *tr
 	return newStore(tb, c, newTable(tb)), c, n
 }
 
-// TestWritesPerJob: two under Rerun, three under Park, and no read, but for the one at a process's start; four where a job is
+// TestWritesPerJob: two under Rerun, three under Park, and no read, not at a process's start either; four where a job is
 // tried again, one more for a takeover.
 func TestWritesPerJob(t *testing.T) {
 	t.Parallel()
 	s, _, n := benchStore(t, 0)
-	claimOne(t, s, request("the first"))
 	const jobs = 20
 	count := func(name string, want float64, do func(key string)) {
 		t.Helper()

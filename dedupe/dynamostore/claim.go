@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -17,8 +18,7 @@ const claimTries = 8
 // Claim tries to win each key: one write where there is no record, and where the present one stays as it is; two where the claim
 // takes it over or reopens it. The entries go out at once.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	key := func(q *dedupe.ClaimRequest) dedupe.Key { return q.Key }
-	return answers(ctx, s, rs, key, func(q *dedupe.ClaimRequest) (dedupe.Claim, error) {
+	return answers(ctx, s, rs, func(q *dedupe.ClaimRequest) (dedupe.Claim, error) {
 		c, err := s.claim(ctx, q)
 		if err != nil {
 			c = dedupe.Claim{Err: err}
@@ -36,22 +36,30 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			dedupe.ErrBadRequest, n, maxLabels)
 	}
 	req := *q
-	req.TTL = kept(q.TTL)
-	var found *stored // nothing, as far as is known
+	var found *stored   // nothing, as far as is known
+	var guess time.Time // of an insertion while the service's time was not known
 	tight := false
 	for round := range claimTries {
 		if round > 2 && !retry.Rest(ctx, conflictPause(round)) {
 			break
 		}
-		sent, now, err := s.sure(ctx, q.Key)
-		if err != nil {
-			return dedupe.Claim{}, err
+		sent := time.Now()
+		now, known := s.clock.now()
+		at, send := reading{now, sent}, ctx
+		if !known {
+			// The first call of a process, or its host was suspended, or its clock set. By such a time nothing is taken from anybody: an insertion
+			// cannot, and its answer, a refusal too, tells the time.
+			found, send = nil, guessing(ctx, at)
+			if guess.IsZero() {
+				guess = now
+			}
 		}
 		var after dedupe.Record
 		version := uint64(1)
 		if found != nil {
 			after, version = found.rec, found.version+1
 		}
+		req.TTL = s.kept(q.TTL)
 		c, changed := dedupe.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
 		if !changed {
 			if c.Err != nil {
@@ -62,17 +70,23 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		if tight {
 			after.ErrClass, after.FirstErr, after.LastErr = short(after.ErrClass), short(after.FirstErr), short(after.LastErr)
 		}
-		no, err := s.swap(ctx, found, s.encode(&after, version))
+		no, err := s.swap(send, q.Key, found, s.encode(&after, version))
 		switch {
+		case errors.Is(err, errMisled):
+			continue
 		case isTooLarge(err) && !tight:
 			// What an earlier attempt has left, an error's text among it, leaves no room for the claim.
 			tight = true
 			continue
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
-		case no == nil && c.Outcome == dedupe.Won && s.clock.misled(now, sent):
-			// To others this lease may end early, or have ended. The same claim again has the right time.
-			found = &stored{rec: after, fence: after.Fence, version: version}
+		case no == nil && c.Outcome == dedupe.Won && (s.clock.misled(at) || !known && s.clock.spread() > margin):
+			// To others this lease may end early, or have ended, or go on for long. The same claim again has the right time.
+			again := &stored{rec: after, fence: after.Fence, last: after.Fence, version: version}
+			if found == nil || found.last == 0 {
+				again.unsay()
+			}
+			found = again
 			continue
 		case no == nil:
 			if c.Outcome == dedupe.Won {
@@ -83,19 +97,31 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		if found, err = s.decode(no.item); err != nil {
 			return dedupe.Claim{}, foreign("Claim", err)
 		}
+		if found != nil && found.version == 1 && found.rec.Token == q.Token && found.rec.ClaimedAt.Equal(guess) {
+			found.unsay() // it was inserted, and the answer lost
+		}
 	}
 	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
 }
 
-// kept is how long a lease of ttl is kept.
-func kept(ttl time.Duration) time.Duration { return min(ttl, math.MaxInt64-margin) + margin }
+// unsay makes the insertion of a claim that nobody was told of, by a time that may be wrong, as good as none: what takes its place begins anew,
+// with times and a fence of the right time. The fence may be lower then, which is so for no two claims that were won. To keep one that is ten minutes
+// ahead would make it fall later, when DynamoDB has deleted the record.
+func (st *stored) unsay() { st.rec, st.last = dedupe.Record{}, 0 }
 
-// nextFence is above every fence that the key ever had. Where nothing tells the last one, because DynamoDB has deleted the record after its
-// expiry, the milliseconds since 1970 are: a key is not claimed more than once a millisecond on the average, and the service's
-// clock does not go back by a retention.
+// kept is how long a lease of ttl is kept.
+func (s *Store) kept(ttl time.Duration) time.Duration {
+	m := max(margin, s.clock.spread())
+	return min(ttl, math.MaxInt64-m) + m
+}
+
+// nextFence is above every fence that the key ever had: above the last one, and above the milliseconds since 1970: where DynamoDB has deleted the
+// record after its expiry, or the table was restored from a backup, nothing tells the last one. A key is not claimed more than once a millisecond on the
+// average, and the service's clock does not go back by a retention.
 func nextFence(found *stored, now time.Time) uint64 {
+	n := uint64(max(0, now.UnixMilli()))
 	if found != nil {
-		return found.fence + 1
+		n = max(n, found.last)
 	}
-	return uint64(now.UnixMilli()) + 1
+	return n + 1
 }

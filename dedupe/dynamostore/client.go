@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -41,13 +42,8 @@ func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 			o.Backoff = retry.BackoffDelayerFunc(func(n int, _ error) (time.Duration, error) { return pauses.Pause(n), nil })
 		})
 		o.RetryMaxAttempts = 0
-		o.APIOptions = append(o.APIOptions, boundTries, s.readDates)
+		o.APIOptions = append(o.APIOptions, s.boundTries, s.readDates)
 	})
-}
-
-// mayPass tells whether the SDK would repeat what had this error.
-func mayPass(err error) bool {
-	return retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err).Bool()
 }
 
 // widened is a copy that keeps as many connections open as there are writes at once. What the user has built otherwise
@@ -62,8 +58,9 @@ func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
 	return c
 }
 
-// boundTries gives each try its time: the SDK itself waits for an answer until the call's context ends.
-func boundTries(stack *middleware.Stack) error {
+// boundTries gives each try its time: the SDK itself waits for an answer until the call's context ends. A wrong guess is not
+// tried again.
+func (s *Store) boundTries(stack *middleware.Stack) error {
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("onceqBoundTries",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 			d := maxTry
@@ -75,6 +72,9 @@ func boundTries(stack *middleware.Stack) error {
 			out, meta, err := next.HandleFinalize(try, in)
 			if err != nil && try.Err() != nil && ctx.Err() == nil && !answeredBy(err) {
 				err = &tryError{after: d, cause: err}
+			}
+			if err != nil && !errors.As(err, new(*types.ConditionalCheckFailedException)) && s.clock.disproves(ctx) {
+				err = fmt.Errorf("%w: %v", errMisled, err) // hides what the SDK would repeat
 			}
 			return out, meta, err
 		}), (*retry.Attempt)(nil).ID(), middleware.After)
@@ -101,14 +101,22 @@ func (s *Store) readDates(stack *middleware.Stack) error {
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 			sent, began := s.clock.host(), time.Now()
 			out, meta, err := next.HandleDeserialize(ctx, in)
-			// An answer with an Age comes out of a cache, and one without a request's id from something on the way: a proxy's
-			// clock is not the service's.
-			if res, ok := out.RawResponse.(*smithyhttp.Response); ok && res != nil && res.Response != nil &&
-				res.Header.Get("Age") == "" && res.Header.Get("X-Amzn-Requestid") != "" {
-				if date, bad := smithyhttp.ParseTime(res.Header.Get("Date")); bad == nil {
-					s.clock.observe(date, sent, s.clock.host(), time.Since(began))
-				}
+			if date, ok := dateOf(out.RawResponse); ok {
+				s.clock.observe(date, sent, s.clock.host(), time.Since(began))
+			} else if err == nil || errors.As(err, new(*types.ConditionalCheckFailedException)) {
+				s.clock.assume()
 			}
 			return out, meta, err
 		}), middleware.Before)
+}
+
+// dateOf is the service's time. An answer with an Age comes out of a cache, and one without a request's id from something on the way: a proxy's clock
+// is not the service's.
+func dateOf(raw any) (t time.Time, ok bool) {
+	res, ok := raw.(*smithyhttp.Response)
+	if !ok || res == nil || res.Response == nil || res.Header.Get("Age") != "" || res.Header.Get("X-Amzn-Requestid") == "" {
+		return t, false
+	}
+	t, err := smithyhttp.ParseTime(res.Header.Get("Date"))
+	return t, err == nil
 }

@@ -2,14 +2,13 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
-	pauses "github.com/onceq/onceq/internal/retry"
 )
 
 // clock is the service's time: the host's, corrected by what the Date headers of answers say. They are in whole seconds, so
@@ -32,9 +31,6 @@ type clock struct {
 	told, toldAt time.Time
 }
 
-// learnTries bound how often the time is asked for where the answers come, but slowly.
-const learnTries = 2
-
 // maxStep is how far the two may go apart before the time is learnt anew.
 const maxStep = time.Second
 
@@ -45,23 +41,21 @@ func (c *clock) host() time.Time {
 	return time.Now().Round(0)
 }
 
-// now is the service's time as far as it is known, and whether it is.
+// now is the service's time as far as it is known, and whether it is; else it is the host's, or what it was believed to be before. What is known is
+// in the middle of what the answers leave open, but never ahead of the service's by more than half a margin: nobody's lease ends by a guess.
 func (c *clock) now() (t time.Time, known bool) {
 	w := c.host()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.known {
-		return micro(w), false
-	}
-	apart := w.Sub(c.seenWall) - time.Since(c.seenMono)
-	t, mono := w.Add((c.least+c.most)/2), time.Now()
+	known = c.known && (w.Sub(c.seenWall)-time.Since(c.seenMono)).Abs() <= maxStep
+	t, mono := w.Add(c.least+min(c.most-c.least, margin)/2), time.Now()
 	if back := c.told.Sub(t); back >= 0 && back <= maxStep {
 		if slow := c.told.Add(mono.Sub(c.toldAt) / 2); slow.After(t) {
 			t = slow
 		}
 	}
 	c.told, c.toldAt = t, mono
-	return micro(t), apart.Abs() <= maxStep
+	return micro(t), known
 }
 
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
@@ -83,8 +77,11 @@ func (c *clock) observe(date, sent, answered time.Time, took time.Duration) {
 	c.seenWall, c.seenMono = answered, time.Now()
 }
 
-// assume takes the host's time for the service's: the answers have no Date.
+// assume takes the host's time for the service's, where nothing else is known: the answers have no Date.
 func (c *clock) assume() {
+	if _, known := c.now(); known {
+		return
+	}
 	w := c.host()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,67 +89,51 @@ func (c *clock) assume() {
 	c.seenWall, c.seenMono = w, time.Now()
 }
 
-// misled tells whether the time was far behind the service's when it was taken as now for what was sent at sent, by what the answer
-// says, or may have been: the host was suspended, with one of its clocks or both.
-func (c *clock) misled(now, sent time.Time) bool {
+// reading is a time that was taken for the service's, and the host's own just before it.
+type reading struct{ now, sent time.Time }
+
+// misled tells whether that time was far from the service's, by what is known now, or may have been: the service's is not known, or the host was
+// suspended, with one of its clocks or both.
+func (c *clock) misled(r reading) bool {
 	t, known := c.now()
-	return !known || t.Sub(now.Add(time.Since(sent))) > margin/2
+	return !known || t.Sub(r.now.Add(time.Since(r.sent))).Abs() > margin/2
 }
 
-// vague tells whether two clocks like this one may be further apart than the margin: the answer took more than a second.
-func (c *clock) vague() bool {
+// spread is how much the answers leave open. It is above the margin where they all took more than a second.
+func (c *clock) spread() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.most-c.least > margin
+	return c.most - c.least
 }
 
-// learn makes the first call of a process, and one after its host was suspended or its clock was set: a read of the record under k,
-// for the Date of the answer, and to see once that the table has the right key. Every other answer keeps the time by the way. Where the answer was slow, as
-// the first one over a new connection is, it asks once more.
-func (s *Store) learn(ctx context.Context, k dedupe.Key) error {
-	in := &dynamodb.GetItemInput{
-		TableName: &s.table, Key: keyOf(k), ProjectionExpression: aws.String("#key"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
-	}
-	var last error
-	for n := 0; ; n++ {
-		_, known := s.clock.now()
-		if known && (n > 0 || s.keySeen.Load()) && (n == 0 || n >= learnTries || !s.clock.vague()) {
-			return nil // a refusal has a Date, too, and the call itself will tell it better
-		}
-		if n > 0 && !pauses.Rest(ctx, pauses.Pause(n)) {
-			return s.explain(ctx, "the first call", last)
-		}
-		_, err := s.client.GetItem(ctx, in, func(o *dynamodb.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 })
-		switch _, known = s.clock.now(); {
-		case isForeignKey(err):
-			// A PutItem would not see that the table has no sort key, and mix up the scopes.
-			return s.explain(ctx, "the first call", err)
-		case err == nil:
-			s.keySeen.Store(true)
-			if !known {
-				s.clock.assume() // the answers have no Date
-			}
-		case known:
-		case n+1 == maxTries, !mayPass(err):
-			return s.explain(ctx, "the first call", err)
-		}
-		last = err
-	}
+// errMisled is an error whose answer tells that the time in the request was wrong.
+var errMisled = errors.New("the time in it is wrong")
+
+type guessKey struct{}
+
+// guessing marks a request with a time that was not known. It is not repeated when an answer has told that it is wrong: AWS refuses what was signed more
+// than five minutes beside its time, so that nothing worse is written.
+func guessing(ctx context.Context, r reading) context.Context {
+	return context.WithValue(ctx, guessKey{}, r)
 }
 
-// sure is the time for what is decided by it, in the middle of a call: the host may have been suspended since the call began. sent is the host's own
-// time just before.
-func (s *Store) sure(ctx context.Context, k dedupe.Key) (sent, now time.Time, err error) {
-	for range learnTries {
-		sent = time.Now()
-		if t, known := s.clock.now(); known {
-			return sent, t, nil
-		}
-		if err := s.learn(ctx, k); err != nil {
-			return sent, now, err
+// disproves tells whether the request under ctx was a guess, and is known to be a wrong one.
+func (c *clock) disproves(ctx context.Context) bool {
+	r, guess := ctx.Value(guessKey{}).(reading)
+	_, known := c.now()
+	return guess && known && c.misled(r)
+}
+
+// sure is the time for a call of a claim's own. It is not known in a process's first call, and after its host was suspended or its clock was set. Then
+// a write that changes nothing but the version asks for it: every answer has a Date.
+func (s *Store) sure(ctx context.Context, k dedupe.Key, t dedupe.Token, patient bool) (reading, error) {
+	if _, known := s.clock.now(); !known {
+		if _, _, err := s.touch(t).update(ctx, k, patient, types.ReturnValueNone); err != nil {
+			return reading{}, err
 		}
 	}
-	return time.Now(), s.now(), nil
+	sent := time.Now()
+	return reading{s.now(), sent}, nil
 }
 
 // now is the time for a call that has begun.

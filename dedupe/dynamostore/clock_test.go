@@ -1,7 +1,6 @@
 package dynamostore
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -88,70 +87,6 @@ func TestClockDrifts(t *testing.T) {
 	})
 }
 
-// TestFirstCall: a process asks for the time once, before anything that depends on it, and again when its clock was set. The
-// answers that come by the way keep it up to date.
-func TestFirstCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
-		st.ahead = 10 * time.Minute
-		off := time.Duration(0)
-		s.clock.wall = func() time.Time { return time.Now().Add(off) }
-		claim := func() {
-			t.Helper()
-			q := request("k")
-			claimAll(t, s, q)
-			want := time.Now().Add(10*time.Minute + q.TTL + margin)
-			if d := leaseEnd(t, st.of("PutItem")).Sub(want); d.Abs() > time.Second {
-				t.Errorf("the lease ends %v beside the service's time", d)
-			}
-		}
-		claim()
-		if st.calls[0].op != "GetItem" || len(st.of("GetItem")) != 1 {
-			t.Errorf("the calls are %v", st.calls)
-		}
-		for range 10 {
-			claim()
-		}
-		if n := len(st.of("GetItem")); n != 1 {
-			t.Errorf("the time was asked for %d times", n)
-		}
-		off = -10 * time.Minute
-		claim()
-		if n := len(st.of("GetItem")); n != 2 {
-			t.Errorf("after the host's clock was set, the time was asked for %d times in all, want 2", n)
-		}
-		// In the middle of a call: what its answer says of the time is worth nothing.
-		st.answer = func(c stubCall) stubAnswer {
-			if c.op == "PutItem" && off < 0 {
-				off = 5 * time.Minute
-			}
-			return applied
-		}
-		claimAll(t, s, request("k"))
-		claim()
-		if n := len(st.of("GetItem")); n != 3 {
-			t.Errorf("after the host's clock was set on the way, the time was asked for %d times in all, want 3", n)
-		}
-	})
-}
-
-// TestNoDate: without a Date the host's clock counts; with no answer nothing is written.
-func TestNoDate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
-		st.undated = true
-		claimAll(t, s, request("k"))
-		claimAll(t, s, request("l"))
-		if len(st.of("GetItem")) != 1 {
-			t.Errorf("the calls are %v", st.calls)
-		}
-		s, st = stubbed(t, func(stubCall) stubAnswer { return stubAnswer{lost: errReset} })
-		if _, err := s.Claim(within(t, 5*time.Second), []dedupe.ClaimRequest{request("k")}); !errors.Is(err, context.DeadlineExceeded) || len(st.of("PutItem")) > 0 {
-			t.Errorf("without the time: %v, %d writes", err, len(st.of("PutItem")))
-		}
-	})
-}
-
 // TestWrongClocks: one worker's clock is ten minutes ahead, the other's ten minutes behind. A live lease is left alone, a dead
 // one is taken, both at the right time, and the stale token changes nothing.
 func TestWrongClocks(t *testing.T) {
@@ -162,6 +97,7 @@ func TestWrongClocks(t *testing.T) {
 	behind.clock.wall = func() time.Time { return time.Now().Add(-10 * time.Minute) }
 	for name, w := range map[string][2]*Store{"the owner is ahead": {ahead, behind}, "the owner is behind": {behind, ahead}} {
 		owner, rival := w[0], w[1]
+		owner.clock, rival.clock = clock{wall: owner.clock.wall}, clock{wall: rival.clock.wall} // two new processes
 		q := request(name)
 		old := claimOne(t, owner, q)
 		if d := time.Until(old.Deadline); d > q.TTL || d < q.TTL-10*time.Second {
@@ -195,29 +131,18 @@ func TestWrongClocks(t *testing.T) {
 		settleOne(t, rival, now, dedupe.Done)
 		// After a deletion by TTL the clock is the floor of the fence, on either worker.
 		deleteRaw(t, owner, q.Key)
+		<-time.After(1100 * time.Millisecond) // two clocks may differ by what a Date leaves open
 		l := claimOne(t, owner, request(name))
+		if l.Fence <= now.Fence {
+			t.Errorf("%s: after a deletion the fence is %d, and was %d", name, l.Fence, now.Fence)
+		}
 		settleOne(t, owner, l, dedupe.Failed)
 		deleteRaw(t, owner, q.Key)
-		<-time.After(1100 * time.Millisecond) // two clocks may differ by what a Date leaves open
+		<-time.After(1100 * time.Millisecond)
 		if again := claimOne(t, rival, request(name)); again.Fence <= l.Fence {
 			t.Errorf("%s: after a deletion the fence is %d, and was %d", name, again.Fence, l.Fence)
 		}
 	}
-}
-
-// leaseEnd is the end of the lease that the last of some writes asks for.
-func leaseEnd(t *testing.T, cs []stubCall) time.Time {
-	t.Helper()
-	in := cs[len(cs)-1].in
-	values, attr := in["ExpressionAttributeValues"], ":lease_until"
-	if in["Item"] != nil {
-		values, attr = in["Item"], "lease_until"
-	}
-	us, err := strconv.ParseInt(values.(object)[attr].(object)["N"].(string), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.UnixMicro(us)
 }
 
 // TestSuspendedHost: a virtual machine is suspended and both of its clocks stand still. What the next write says of the time is wrong, its answer
@@ -277,92 +202,41 @@ func TestSteppedInACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wrong := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
 			off := wrong
-			s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
+			table := &oneItem{tb: t}
+			s, st := stubbed(t, table.answer)
 			s.clock.wall = func() time.Time { return time.Now().Add(off) }
-			claimAll(t, s, request("k"))
-			rival := st.of("PutItem")[0].in["Item"]
-			step := func(c stubCall, a stubAnswer) stubAnswer {
-				if c.op != "GetItem" && off == wrong {
-					off += 5 * time.Second
-					return a
+			// learn makes the time known, and set the clock be set on the way of the next call.
+			learn := func() {
+				table.item, off = nil, wrong
+				claimAll(t, s, request("k"))
+			}
+			set := func() {
+				st.calls, st.answer = nil, func(c stubCall) stubAnswer {
+					off, st.answer = wrong+5*time.Second, table.answer
+					return table.answer(c)
 				}
-				return applied
 			}
-			relearn := func() {
-				off, st.answer = wrong, func(stubCall) stubAnswer { return applied }
-				claimAll(t, s, request("another"))
+			learn()
+			set()
+			if c := claimAll(t, s, request("k"))[0]; c.Outcome != dedupe.InProgress || (c.Left-time.Minute-margin).Abs() > 2*time.Second || len(st.calls) != 2 {
+				t.Errorf("%v wrong: a live lease was answered %v, left %v, after %d calls", wrong, c.Outcome, c.Left, len(st.calls))
 			}
-			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, refused(rival)) }
-			if c := claimAll(t, s, request("k"))[0]; c.Outcome != dedupe.InProgress || (c.Left-time.Minute-margin).Abs() > 2*time.Second {
-				t.Errorf("%v wrong: a live lease was answered %v, left %v", wrong, c.Outcome, c.Left)
-			}
-			relearn()
-			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, applied) }
-			l := claimAll(t, s, request("k"))[0].Lease
-			if left := time.Until(leaseEnd(t, st.of("PutItem"))); len(st.of("PutItem")) != 2 || (left-time.Until(l.Deadline)-margin).Abs() > 2*time.Second {
+			learn()
+			table.item = nil
+			set()
+			l := claimOne(t, s, request("k"))
+			if left := time.Until(timeOf(t, table.item, "lease_until")); len(st.of("PutItem")) != 3 || (left-time.Until(l.Deadline)-margin).Abs() > margin/2 {
 				t.Errorf("%v wrong: after %d writes the lease ends in %v, and for its owner in %v", wrong, len(st.of("PutItem")), left, time.Until(l.Deadline))
 			}
-			relearn()
-			st.calls, st.answer = nil, func(c stubCall) stubAnswer { return step(c, applied) }
+			learn()
+			table.item["token"] = object{"S": l.Token.String()}
+			set()
 			rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Minute}})
 			if err != nil || rs[0].Err != nil {
 				t.Fatal(rs, err)
 			}
-			if left := time.Until(leaseEnd(t, st.of("UpdateItem"))); len(st.of("UpdateItem")) != 2 || (left-time.Until(rs[0].Deadline)-margin).Abs() > 2*time.Second {
+			if left := time.Until(leaseEnd(t, st.of("UpdateItem"))); len(st.of("UpdateItem")) != 3 || (left-time.Until(rs[0].Deadline)-margin).Abs() > margin/2 {
 				t.Errorf("%v wrong: after %d writes the renewed lease ends in %v, and for its owner in %v", wrong, len(st.of("UpdateItem")), left, time.Until(rs[0].Deadline))
-			}
-		}
-	})
-}
-
-// TestSlowAnswer: the first answer of a process takes long, and leaves open what the time is by as much. It asks again.
-func TestSlowAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, st := stubbed(t, func(c stubCall) stubAnswer {
-			if c.op == "GetItem" && c.n == 1 {
-				return stubAnswer{late: 8 * time.Second}
-			}
-			return applied
-		})
-		l := claimAll(t, s, request("k"))[0].Lease
-		if left := time.Until(leaseEnd(t, st.of("PutItem"))); left < time.Until(l.Deadline)+margin/2 || len(st.of("GetItem")) != 2 {
-			t.Errorf("the lease ends in %v, and for its owner in %v, after %d reads", left, time.Until(l.Deadline), len(st.of("GetItem")))
-		}
-		// Where every answer is slow it does not ask for ever.
-		s, st = stubbed(t, func(stubCall) stubAnswer { return stubAnswer{late: 3 * time.Second} })
-		claimAll(t, s, request("k"))
-		claimAll(t, s, request("l"))
-		if n := len(st.of("GetItem")); n != learnTries {
-			t.Errorf("the time was asked for %d times", n)
-		}
-	})
-}
-
-// TestProxyDate: what a proxy answers in the service's place says nothing of the service's time.
-func TestProxyDate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, st := stubbed(t, func(c stubCall) stubAnswer {
-			if c.n == 1 {
-				return stubAnswer{code: "BadGateway", status: 502, proxy: true} // its clock is an hour ahead
-			}
-			return applied
-		})
-		l := claimAll(t, s, request("k"))[0].Lease
-		if left := time.Until(leaseEnd(t, st.of("PutItem"))); (left - time.Until(l.Deadline) - margin).Abs() > time.Second {
-			t.Errorf("the lease ends in %v, and for its owner in %v", left, time.Until(l.Deadline))
-		}
-	})
-}
-
-// TestSignedLate: a clock that is ten minutes wrong spoils the signatures, too; the SDK mends them by the answer to the first call.
-func TestSignedLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
-			s, st := stubbed(t, func(stubCall) stubAnswer { return applied })
-			st.ahead, st.strict = ahead, true
-			l := claimOne(t, s, request("k"))
-			if left := time.Until(leaseEnd(t, st.of("PutItem")).Add(-ahead)); left < time.Until(l.Deadline) || len(st.calls) > 3 {
-				t.Errorf("%v ahead: the lease ends in %v after %d calls", ahead, left, len(st.calls))
 			}
 		}
 	})

@@ -299,7 +299,7 @@ func TestPrinter(t *testing.T) {
 func TestWrittenCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := true
-		s, st := stubbed(t, func(c stubCall) stubAnswer {
+		s, st := warmed(t, func(c stubCall) stubAnswer {
 			if fails && c.op == "TransactWriteItems" {
 				return reasons("ConditionalCheckFailed", "None")
 			}

@@ -121,11 +121,14 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items 
 	if err != nil {
 		return err
 	}
-	if err := s.begin(ctx, 1, func() dedupe.Key { return lease.Key }); err != nil {
+	if err := s.ready(ctx, 1); err != nil {
 		return err
 	}
 	if len(items) > MaxCommitItems {
 		return fmt.Errorf("dynamostore: Commit: %w: %d items, the limit is %d", dedupe.ErrBadRequest, len(items), MaxCommitItems)
+	}
+	if _, err := s.sure(ctx, lease.Key, lease.Token, true); err != nil {
+		return s.explain(ctx, "Commit", err)
 	}
 	c := &commit{s: s, job: job, lease: lease, result: stored, items: items}
 	c.id = c.identify()

@@ -68,6 +68,11 @@ var guardedCases = []guarded{
 		l := claimOne(tb, other, request("live"))
 		return expectHeld(tb, s, request("live"), l)
 	}},
+	{"no later claim writes over another", func(tb testing.TB, s, other *Store) error {
+		claimOne(tb, s, request("the first"))
+		l := claimOne(tb, other, request("live, too"))
+		return expectHeld(tb, s, request("live, too"), l)
+	}},
 	{"a takeover does not write over a renewal", func(tb testing.TB, s, other *Store) error {
 		l := claimOne(tb, other, request("renewed"))
 		age(tb, other, l.Key, time.Hour)
@@ -106,6 +111,16 @@ var guardedCases = []guarded{
 		}
 		return nil
 	}},
+	{"a worker that does not know the time touches no other's claim", func(tb testing.TB, s, other *Store) error {
+		old, now := overtaken(tb, other, "first call")
+		was := rawItem(tb, other, now.Key)
+		s = beforeEach(tb, s, func() {})
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen")})
+		if is := rawItem(tb, other, now.Key); versionOf(is) != versionOf(was) {
+			return fmt.Errorf("the version was %d and is %d", versionOf(was), versionOf(is))
+		}
+		return unchanged(tb, other, now, dedupe.Claimed, err)
+	}},
 	{"a stale token renews nothing", func(tb testing.TB, s, other *Store) error {
 		old, now := overtaken(tb, other, "renew")
 		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen")})
@@ -140,7 +155,7 @@ var guardedCases = []guarded{
 		q.TTL = 5 * time.Hour
 		old := claimOne(tb, other, q)
 		var now dedupe.Lease
-		s = before(tb, s, 2, func() {
+		s = before(tb, s, 3, func() { // the first one asks for the time
 			age(tb, other, old.Key, 9*time.Hour)
 			now = claimOne(tb, other, request(q.Key.Key))
 		})
@@ -151,7 +166,7 @@ var guardedCases = []guarded{
 		q := request("longer, ended")
 		q.TTL = 5 * time.Hour
 		l := claimOne(tb, other, q)
-		s = before(tb, s, 2, func() { settleOne(tb, other, l, dedupe.Done) })
+		s = before(tb, s, 3, func() { settleOne(tb, other, l, dedupe.Done) })
 		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: []byte("stolen")})
 		return unchanged(tb, other, l, dedupe.Done, err)
 	}},
@@ -195,6 +210,11 @@ var guardedCases = []guarded{
 		err := s.Commit(tb.Context(), &job{lease: l}, "stolen")
 		return unchanged(tb, other, l, dedupe.Failed, err)
 	}},
+}
+
+func versionOf(it item) uint64 {
+	d := decoder{it: it}
+	return d.count(attrVersion)
 }
 
 // overtaken is a claim whose key another one has taken.
@@ -256,6 +276,7 @@ func TestConditions(t *testing.T) {
 		t.Fatalf("with all conditions: %q", failed)
 	}
 	want := []place{
+		{"first insert", isAbsent.name},
 		{"insert", isAbsent.name},
 		{"swap", sameFence.name},
 		{"swap", sameVersion.name},
@@ -268,7 +289,7 @@ func TestConditions(t *testing.T) {
 		{"settle", notSettled.name},
 		{"park", ownToken.name},
 		{"park", stillClaimed.name},
-		{"probe", ownToken.name},
+		{"touch", ownToken.name},
 		{"complete", ownToken.name},
 		{"complete", notSettled.name},
 	}

@@ -95,8 +95,9 @@
 //	  ]
 //	}
 //
-// A worker needs the first part, and for a Commit the rights to its own items beside (the transaction itself has none). GetItem is for the first
-// call of a process, and for [Store.Get]. [Store.List] needs Scan, [Store.CreateTable] the last part.
+// A worker needs the first part, and for a Commit the rights to its own items beside (the transaction itself has none). GetItem is for [Store.Get]: a worker
+// calls it when a handler still runs at a beat after its Commit, onceq.Do when its call has failed after one, and onceq.Result, [Store.Forget] and
+// [Store.List] do. A worker whose handlers return after their Commit works without it. [Store.List] needs Scan, [Store.CreateTable] the last part.
 //
 // # What it costs
 //
@@ -110,7 +111,7 @@
 //	a duplicate of a job that is done        1 more
 //	a retry, a takeover, a replay            3 more: the claim is refused once, then swaps what it has read
 //	a beat of a long job                     1, every 10 s with the default Lease of 30 s
-//	a process's first call                   half a read unit, one where the answer takes more than a second
+//	a process's first claim                  nothing more; 1 where the host's clock is wrong, or the answer takes more than a second
 //
 // A million jobs are 2 million units: 1.25 $ at 0.625 $ a million, the price on demand in us-east-1 in November 2026; with results of 3 KB five
 // million, 3.13 $. A million records kept for 31 days are about 0.6 GB, 0.15 $ a month. Deletions by TTL cost nothing. [Store.List] reads the whole
@@ -123,12 +124,19 @@
 // its own token wins at once.
 //
 // A clock decides only when a lease is dead. It is the service's: the host's, corrected by the Date of every answer, to some ten milliseconds in time, and
-// leases are kept 2 s longer than their owners count on them. A process asks for it once, with a read, before its first write, and again after its
-// host was suspended or its clock was set; a lease whose answer shows that it was written with a wrong time is written again. So a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
+// leases are kept 2 s longer than their owners count on them. Nothing is read for it. A process that does not know the time yet, or whose host was suspended or its clock
+// set, inserts its claim with the host's: an insertion takes nothing from anybody, and its answer tells the time. By that it decides about
+// what it has met; and where what it has written proves wrong by more than a second, the claim is written again, with the right times and fence, before it is answered. So
+// a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
 //
-// The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. When DynamoDB has deleted the item, the next fence is the
-// milliseconds since 1970: higher than the last one, provided that the service's clock does not go back by a retention, and that nobody claims one
-// key more than once a millisecond for as long.
+// One that dies between those two writes leaves a record with its host's time: where that was behind, the key is free as much earlier, and the job is claimed by another;
+// where it was ahead, the key is held for as much longer than the lease. That is five minutes at most, for AWS refuses what was signed more than that beside its own
+// time ([signatures]), and the claim is then written anew by the time of the refusal.
+//
+// The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. Each claim's is above the last one and above the
+// milliseconds since 1970, so that it rises too when DynamoDB has deleted the item, and in a table that was restored from a backup; provided that the service's clock
+// does not go back by a retention, and that nobody claims one key more than once a millisecond for as long. (Who reads the record between the two writes of a claim from a host with a
+// wrong clock may see a fence that no claim is ever won with.)
 //
 // A worker that is frozen (SIGSTOP, a suspended host, a Lambda environment between invocations) holds its claims until their leases end. Then another takes
 // them over, and the frozen one, when it wakes, changes nothing more: its renewals and settlements are [dedupe.ErrLeaseLost], its Commit is
@@ -178,6 +186,7 @@
 //
 // [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey
 // [TTL]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
+// [signatures]: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html
 // [units]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 // [quotas]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html
 // [transactions]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html

@@ -83,6 +83,7 @@ func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 type stored struct {
 	rec     dedupe.Record // the zero Record where it was forgotten
 	fence   uint64        // also of what was forgotten
+	last    uint64        // the highest fence that a claim was won with
 	version uint64
 	commit  string
 }
@@ -145,6 +146,7 @@ func (s *Store) decode(it item) (*stored, error) {
 	r.Key = dedupe.Key{Scope: d.text(attrScope), Key: d.text(attrKey)}
 	status := d.text(attrStatus)
 	st.fence, st.version = d.count(attrFence), d.count(attrVersion)
+	st.last = st.fence
 	if d.err == nil && (st.fence == 0 || st.version == 0) {
 		d.err = errors.New("it has no fence, or no version")
 	}

@@ -19,7 +19,7 @@ import (
 // Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each. It is for people and for
 // what never changes: what a read shows may be the state from before a transaction that is being committed, so no answer rests on one alone.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if err := s.begin(ctx, len(ks), func() dedupe.Key { return ks[0] }); err != nil {
+	if err := s.ready(ctx, len(ks)); err != nil {
 		return nil, err
 	}
 	found, errs := make([]*dedupe.Record, len(ks)), make([]error, len(ks))
@@ -48,6 +48,7 @@ func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, e
 	if err != nil {
 		return nil, s.explain(ctx, call, err)
 	}
+	s.keySeen.Store(true)
 	st, err := s.decode(out.Item)
 	if err != nil {
 		return nil, foreign(call, err)
@@ -96,8 +97,14 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 
 // matching are the keys of the records that q selects, in order.
 func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, error) {
-	if err := s.begin(ctx, 1, func() dedupe.Key { return dedupe.Key{Scope: cmp.Or(q.Scope, "any"), Key: "any"} }); err != nil {
+	if err := s.ready(ctx, 1); err != nil {
 		return nil, err
+	}
+	if _, known := s.clock.now(); !known || !s.keySeen.Load() {
+		// A Scan takes any table, and leaves out what has expired by the time that it is given.
+		if _, err := s.read(ctx, "List", dedupe.Key{Scope: cmp.Or(q.Scope, "any"), Key: "any"}); err != nil {
+			return nil, err
+		}
 	}
 	in := s.scan(q)
 	var keys []dedupe.Key
@@ -162,8 +169,7 @@ func matches(r *dedupe.Record, q *dedupe.Query) bool {
 // Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31 days, which keeps the fence.
 // Where somebody changes the record all the time, the answer is [dedupe.ErrBusy].
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
-	key := func(f *dedupe.Forgotten) dedupe.Key { return f.Key }
-	return answers(ctx, s, fs, key, func(f *dedupe.Forgotten) (answer, err error) {
+	return answers(ctx, s, fs, func(f *dedupe.Forgotten) (answer, err error) {
 		err = s.forget(ctx, f)
 		return err, err
 	})
@@ -184,9 +190,12 @@ func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
 		if found == nil {
 			return nil
 		}
-		_, now, err := s.sure(ctx, f.Key)
-		if err != nil {
-			return err
+		now, known := s.clock.now()
+		if !known { // the host was suspended since the answer came
+			if found, err = s.read(ctx, "Forget", f.Key); err != nil {
+				return err
+			}
+			continue
 		}
 		remove, err := dedupe.ApplyForget(&found.rec, f, now)
 		if err != nil {
@@ -195,7 +204,7 @@ func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
 		if !remove {
 			return nil
 		}
-		no, err := s.swap(ctx, found, s.tombstone(f.Key, found.fence, found.version+1, now, now.Add(dedupe.DefaultRetention)))
+		no, err := s.swap(ctx, f.Key, found, s.tombstone(f.Key, found.fence, found.version+1, now, now.Add(dedupe.DefaultRetention)))
 		if err != nil || no == nil {
 			return s.explain(ctx, "Forget", err)
 		}

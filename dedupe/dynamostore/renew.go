@@ -18,8 +18,7 @@ const renewTries = 4
 // Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
 // [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	key := func(n *dedupe.Renewal) dedupe.Key { return n.Key }
-	return answers(ctx, s, ns, key, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
+	return answers(ctx, s, ns, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
 		end, err := s.renew(ctx, n)
 		return dedupe.Renewed{Deadline: end, Err: err}, err
 	})
@@ -32,12 +31,12 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
 	longer := false
 	for range renewTries {
-		sent, now, err := s.sure(ctx, n.Key)
+		at, err := s.sure(ctx, n.Key, n.Token, false)
 		if err != nil {
-			return time.Time{}, err
+			return time.Time{}, s.explain(ctx, "Renew", err)
 		}
 		w := s.write("renew")
-		w.set(attrUpdated, moment(now))
+		w.set(attrUpdated, moment(at.now))
 		w.add(attrVersion, 1)
 		if n.Started {
 			w.set(attrStarted, truth(true))
@@ -49,18 +48,18 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			w.kind = "renew a longer lease"
 			w.own(n.Token, &stillClaimed)
 		} else {
-			w.set(attrLease, moment(now.Add(kept(n.TTL))))
+			w.set(attrLease, moment(at.now.Add(s.kept(n.TTL))))
 			w.own(n.Token, &stillClaimed, &notLonger)
 		}
 		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)
 		switch {
 		case err != nil:
 			return time.Time{}, s.explain(ctx, "Renew", err)
-		case no == nil && s.clock.misled(now, sent):
+		case no == nil && s.clock.misled(at):
 			longer = false // to others the lease may end early, or have ended
 			continue
 		case no == nil:
-			return sent.Add(n.TTL), nil
+			return at.sent.Add(n.TTL), nil
 		}
 		found, err := s.decode(no.item)
 		if err != nil {
@@ -70,7 +69,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		if found != nil {
 			r = found.rec
 		}
-		if err := dedupe.ApplyRenew(&r, n, now); err != nil {
+		if err := dedupe.ApplyRenew(&r, n, at.now); err != nil {
 			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
 		}
 		longer = true

@@ -15,8 +15,7 @@ import (
 // Settle ends claims, each with one write, all at once. A record that a transaction holds is [dedupe.ErrBusy] after some tens of
 // milliseconds; a joined settlement waits for the end of that transaction until ctx ends, for only that tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	key := func(t *dedupe.Settlement) dedupe.Key { return t.Key }
-	return answers(ctx, s, ss, key, func(t *dedupe.Settlement) (dedupe.Settled, error) {
+	return answers(ctx, s, ss, func(t *dedupe.Settlement) (dedupe.Settled, error) {
 		st, err := s.settle(ctx, t)
 		return dedupe.Settled{Status: st, Err: err}, err
 	})
@@ -32,11 +31,14 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	if t.Joined && t.To == dedupe.Done {
 		return s.probe(ctx, t)
 	}
-	w := s.settlement(t, s.now(), false)
-	_, no, err := w.update(ctx, t.Key, t.Joined, types.ReturnValueNone)
+	at, err := s.sure(ctx, t.Key, t.Token, t.Joined)
+	if err != nil {
+		return 0, s.explain(ctx, "Settle", err)
+	}
+	_, no, err := s.settlement(t, at.now, false).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	if isTooLarge(err) {
 		// What was saved, or said, before leaves no room for the end.
-		_, no, err = s.settlement(t, s.now(), true).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
+		_, no, err = s.settlement(t, at.now, true).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	}
 	switch {
 	case err != nil:
@@ -70,10 +72,7 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 // probe tells what is stored under the token, by a write that changes nothing but the version: a read may see the state from
 // before a transaction that is being committed, and a write does not.
 func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
-	w := s.write("probe")
-	w.add(attrVersion, 1)
-	w.own(t.Token)
-	it, no, err := w.update(ctx, t.Key, true, types.ReturnValueAllNew)
+	it, no, err := s.touch(t.Token).update(ctx, t.Key, true, types.ReturnValueAllNew)
 	if err != nil {
 		return 0, s.explain(ctx, "Settle", err)
 	}
@@ -85,6 +84,14 @@ func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status,
 		return 0, foreign("Settle", err)
 	}
 	return present(found, t)
+}
+
+// touch changes nothing but the version.
+func (s *Store) touch(t dedupe.Token) *write {
+	w := s.write("touch")
+	w.add(attrVersion, 1)
+	w.own(t)
+	return w
 }
 
 // settlement is the write of the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the

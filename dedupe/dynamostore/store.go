@@ -36,7 +36,7 @@ type Store struct {
 	ttl    string
 	clock  clock
 	closed atomic.Bool
-	// keySeen: the table has the key that the store needs.
+	// keySeen: the table has the key that the store needs, for DynamoDB has taken a request with the key apart.
 	keySeen atomic.Bool
 	written writtenCommits
 	// leaveOut lets tests take one clause out of one kind of write; see clause.
@@ -60,17 +60,6 @@ func (s *Store) Limits() dedupe.Limits {
 // ready tells why a call of n entries cannot begin.
 func (s *Store) ready(ctx context.Context, n int) error {
 	return records.Ready(ctx, "dynamostore", s.closed.Load(), n, maxBatch)
-}
-
-// begin is ready for a call that needs the time; k is any key of it.
-func (s *Store) begin(ctx context.Context, n int, k func() dedupe.Key) error {
-	if err := s.ready(ctx, n); err != nil || n == 0 {
-		return err
-	}
-	if _, known := s.clock.now(); known && s.keySeen.Load() {
-		return nil
-	}
-	return s.learn(ctx, k())
 }
 
 // each calls do for 0 to n-1, many at once: entries do not wait for each other, and a batch takes no longer than its
@@ -100,8 +89,8 @@ type silent struct{ error }
 func (e silent) Unwrap() error { return e.error }
 
 // answers makes a call of entries, each with writes of its own, all at once. one answers an entry, and tells its error again.
-func answers[Q, A any](ctx context.Context, s *Store, qs []Q, key func(*Q) dedupe.Key, one func(*Q) (A, error)) ([]A, error) {
-	if err := s.begin(ctx, len(qs), func() dedupe.Key { return key(&qs[0]) }); err != nil {
+func answers[Q, A any](ctx context.Context, s *Store, qs []Q, one func(*Q) (A, error)) ([]A, error) {
+	if err := s.ready(ctx, len(qs)); err != nil {
 		return nil, err
 	}
 	as, errs := make([]A, len(qs)), make([]error, len(qs))

@@ -133,6 +133,15 @@ func stubbed(tb testing.TB, answer func(c stubCall) stubAnswer) (*Store, *stub) 
 	return s, st
 }
 
+// warmed is a stubbed store that knows the time and the table's key.
+func warmed(tb testing.TB, answer func(c stubCall) stubAnswer) (*Store, *stub) {
+	tb.Helper()
+	s, st := stubbed(tb, func(stubCall) stubAnswer { return applied })
+	claimOne(tb, s, request("the first"))
+	st.calls, st.answer = nil, answer
+	return s, st
+}
+
 var (
 	errReset = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
 	applied  = stubAnswer{}

@@ -169,6 +169,9 @@ func (w *write) update(ctx context.Context, k dedupe.Key, patient bool, answer t
 		}
 		return err
 	})
+	if err == nil {
+		w.s.keySeen.Store(true)
+	}
 	return it, no, err
 }
 
@@ -188,18 +191,30 @@ func (w *write) put(ctx context.Context, it item) (*refusal, error) {
 	})
 }
 
-// swap puts it in place of what was read; was nil: of nothing.
-func (s *Store) swap(ctx context.Context, was *stored, it item) (*refusal, error) {
+// swap puts it, the item under k, in place of what was read; was nil: of nothing.
+func (s *Store) swap(ctx context.Context, k dedupe.Key, was *stored, it item) (*refusal, error) {
 	w := s.write("insert")
-	if was == nil {
-		w.when(&isAbsent)
-	} else {
+	switch {
+	case was != nil:
 		w.kind = "swap"
 		w.given("was_fence", number(was.fence))
 		w.given("was_version", number(was.version))
 		w.when(&sameFence, &sameVersion)
+		return w.put(ctx, it)
+	case s.keySeen.Load():
+		w.when(&isAbsent)
+		return w.put(ctx, it)
 	}
-	return w.put(ctx, it)
+	// PutItem would not see that the table has no sort key, and mix up the scopes. UpdateItem names the key, and is refused.
+	w.kind = "first insert"
+	for attr, v := range it {
+		if attr != attrKey && attr != attrScope {
+			w.set(attr, v)
+		}
+	}
+	w.when(&isAbsent)
+	_, no, err := w.update(ctx, k, false, types.ReturnValueNone)
+	return no, err
 }
 
 const (

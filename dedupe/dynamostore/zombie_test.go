@@ -143,7 +143,7 @@ func TestLostReplies(t *testing.T) {
 	}
 
 	q := request("k")
-	lose("PutItem")
+	lose("UpdateItem") // the first insertion of a store
 	got := claimAll(t, s, q)[0]
 	check("the first claim", got.Outcome == dedupe.Won && got.Fresh && got.Lease.Attempt == 1, got)
 	lose("UpdateItem")
@@ -166,7 +166,7 @@ func TestLostReplies(t *testing.T) {
 		rival := before(t, s, 2, func() { lose("PutItem") })
 		rival.client = dynamodb.New(rival.client.Options(), func(o *dynamodb.Options) { o.HTTPClient = lossy })
 		got := claimAll(t, rival, q)[0]
-		check("a claim of what was "+to.String(), got.Outcome == dedupe.Won && got.Lease.Fence == fence+1 && got.Lease.Attempt == 1, got)
+		check("a claim of what was "+to.String(), got.Outcome == dedupe.Won && got.Lease.Fence > fence && got.Lease.Attempt == 1, got)
 	}
 	lose("TransactWriteItems")
 	err = s.Commit(t.Context(), &job{lease: claimAll(t, s, q)[0].Lease}, "once", line(ledger, "row"))
