@@ -21,8 +21,8 @@ func (j job) Lease() dedupe.Lease   { return j.lease }
 func (j job) Retain() time.Duration { return dedupe.DefaultRetention }
 func (j job) Join()                 {}
 
-// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers: without CompleteTx, and with it as
-// its last statement. The claims are won beforehand.
+// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers: without a completion, with CompleteTx
+// as its last statement, and in Commit. The claims are won beforehand.
 func BenchmarkPostgresCompleteTx(b *testing.B) {
 	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
 	pool := openPool(b, db.URL)
@@ -36,19 +36,36 @@ func BenchmarkPostgresCompleteTx(b *testing.B) {
 	b.ResetTimer()
 	cs := compare(b, shortRounds, 800, []variant{
 		{"without", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
-			return transactions(ctx, tb, pool, nil, n), nil
+			return transactions(ctx, tb, nil, n, func(_ job, work func(tx pgx.Tx) error) error {
+				return pgx.BeginFunc(ctx, pool, work)
+			}), nil
 		}},
 		{"with CompleteTx", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
-			return transactions(ctx, tb, pool, st, n), nil
+			return transactions(ctx, tb, st, n, func(j job, work func(tx pgx.Tx) error) error {
+				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					if err := work(tx); err != nil {
+						return err
+					}
+					return st.CompleteTx(ctx, tx, j, nil)
+				})
+			}), nil
+		}},
+		{"with Commit", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+			return transactions(ctx, tb, st, n, func(j job, work func(tx pgx.Tx) error) error {
+				return st.Commit(ctx, j, func(tx pgx.Tx) (any, error) { return nil, work(tx) })
+			}), nil
 		}},
 	}, nil)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(1e9/cs[0].wall, "without-tx/s")
 	b.ReportMetric(1e9/cs[1].wall, "with-tx/s")
+	b.ReportMetric(1e9/cs[2].wall, "commit-tx/s")
 	b.ReportMetric(cs[1].beside, "x-without")
+	b.ReportMetric(cs[2].beside, "commit-x-without")
 }
 
-func transactions(ctx context.Context, tb testing.TB, pool *pgxpool.Pool, st *pgstore.Store, n int) func() {
+// transactions claims n jobs, where st is given, and has transact run the work of each.
+func transactions(ctx context.Context, tb testing.TB, st *pgstore.Store, n int, transact func(j job, work func(tx pgx.Tx) error) error) func() {
 	tb.Helper()
 	jobs := make(chan job, n)
 	for len(jobs) < n {
@@ -71,18 +88,13 @@ func transactions(ctx context.Context, tb testing.TB, pool *pgxpool.Pool, st *pg
 	return func() {
 		err := share(n, connections, 1, func(int) error {
 			j := <-jobs
-			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			return transact(j, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(ctx, `INSERT INTO charges VALUES ($1, 995)`, j.lease.Key.Key); err != nil {
 					return err
 				}
 				account := serial.Add(1) % 1000
-				if _, err := tx.Exec(ctx, `UPDATE accounts SET cents = cents - 995 WHERE id = $1`, account); err != nil {
-					return err
-				}
-				if st == nil {
-					return nil
-				}
-				return st.CompleteTx(ctx, tx, j, nil)
+				_, err := tx.Exec(ctx, `UPDATE accounts SET cents = cents - 995 WHERE id = $1`, account)
+				return err
 			})
 		})
 		if err != nil {
