@@ -178,6 +178,19 @@ func TestSuspendedHost(t *testing.T) {
 		}
 		check("a renewal", "UpdateItem", rs[0].Deadline)
 
+		// Between the refusal and the writing of what the table makes of it. It stays the second attempt.
+		table := &oneItem{tb: t, item: rivalItem("released", map[string]time.Time{"expires_at": time.Now().Add(st.ahead + time.Hour)})}
+		st.calls, st.answer = nil, func(c stubCall) stubAnswer {
+			if len(st.calls) == 2 {
+				st.ahead += 10 * time.Minute
+			}
+			return table.answer(c)
+		}
+		c = claimAll(t, s, request("k"))[0]
+		if left := timeOf(t, table.item, "lease_until").Add(-st.ahead).Sub(c.Lease.Deadline); c.Fresh || c.Lease.Attempt != 2 || len(st.calls) != 3 || left < 0 || left > 2*margin {
+			t.Errorf("after %d calls the claim is %+v, and its lease ends %v after its deadline", len(st.calls), c, left)
+		}
+
 		// Another was quicker.
 		st.answer = func(c stubCall) stubAnswer {
 			if c.op == "PutItem" && c.n == 1 {

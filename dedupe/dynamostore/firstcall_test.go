@@ -48,6 +48,7 @@ func TestFirstClaim(t *testing.T) {
 		"the host is years slow":                 {ahead: 20 * 365 * 24 * time.Hour, writes: 2},
 		"the host is years fast":                 {ahead: -20 * 365 * 24 * time.Hour, writes: 2},
 		"the first answer is slow":               {late: 8 * time.Second, writes: 3},
+		"slow, and the host 6.5 s slow":          {ahead: 6500 * time.Millisecond, late: 8 * time.Second, writes: 3}, // which that answer leaves open
 		"slow, and the host ten minutes slow":    {ahead: 10 * time.Minute, late: 8 * time.Second, writes: 3},
 		"slow, and the host ten minutes fast":    {ahead: -10 * time.Minute, late: 8 * time.Second, writes: 3},
 		"suspended on the way":                   {suspend: 10 * time.Minute, writes: 2},
@@ -267,5 +268,48 @@ func TestFirstRefusal(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestVagueTime: an answer that took 8 s leaves the service's time open by as much. A lease that may be alive by it is alive.
+func TestVagueTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+			for _, left := range []time.Duration{2 * time.Second, -10 * time.Second} {
+				table := &oneItem{tb: t}
+				s, st := stubbed(t, nil)
+				st.ahead = ahead
+				st.answer = func(c stubCall) stubAnswer {
+					a := table.answer(c)
+					<-time.After(8 * time.Second) // and has the Date of its end
+					return a
+				}
+				end := time.Now().Add(ahead + 8*time.Second + left)
+				table.item = rivalItem("claimed", map[string]time.Time{"lease_until": end, "created": end, "claimed_at": end})
+				want := dedupe.InProgress
+				if left < 0 {
+					want = dedupe.Won
+				}
+				if c := claimAll(t, s, request("k"))[0]; c.Outcome != want || left > 0 && c.Left < left-margin/2 {
+					t.Errorf("%v ahead: a lease with %v left was answered %v, left %v", ahead, left, c.Outcome, c.Left)
+				}
+			}
+		}
+	})
+}
+
+// TestNextFence: above the last one, and above the clock.
+func TestNextFence(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	for last, want := range map[uint64]uint64{0: 1_800_000_000_001, 7: 1_800_000_000_001, 1_800_000_000_000: 1_800_000_000_001, 1_800_000_600_000: 1_800_000_600_001} {
+		if n := nextFence(&stored{last: last}, now); n != want {
+			t.Errorf("after %d it is %d, want %d", last, n, want)
+		}
+	}
+	if n := nextFence(nil, now); n != 1_800_000_000_001 {
+		t.Errorf("the first one is %d", n)
+	}
+	if n := nextFence(nil, time.Time{}); n != 1 {
+		t.Errorf("on a host without a clock it is %d", n)
 	}
 }

@@ -88,6 +88,32 @@ func TestFirstClaimOvertaken(t *testing.T) {
 	})
 }
 
+// TestFirstClaimTwice: the answer to the first write is lost, and its caller, who has not waited, claims with the same token again. What that was told
+// holds for both, the fence as well.
+func TestFirstClaimTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+			table := &oneItem{tb: t}
+			again, _ := warmed(t, table.answer)
+			s, st := stubbed(t, nil)
+			s.clock.wall = func() time.Time { return time.Now().Add(off) }
+			q := request("k")
+			var told dedupe.Lease
+			st.answer = func(c stubCall) stubAnswer {
+				a := table.answer(c)
+				if len(st.calls) == 1 {
+					told = claimOne(t, again, q)
+					a.lost = errReset
+				}
+				return a
+			}
+			if c := claimAll(t, s, q)[0]; c.Outcome != dedupe.Won || c.Lease.Fence != told.Fence || numberOf(t, table.item, "fence") != int64(told.Fence) {
+				t.Errorf("%v: answered %+v; before it was %+v", off, c, told)
+			}
+		}
+	})
+}
+
 // TestFirstClaimCrashes: a process dies between the two writes. Where its host is slow the key is taken at once; where it is fast, it is held as long as the
 // host's clock is wrong, beside the lease, and no longer.
 func TestFirstClaimCrashes(t *testing.T) {
@@ -284,6 +310,26 @@ func TestFirstOthers(t *testing.T) {
 	}
 }
 
+// TestForgetSteppedInACall: the host's clock is set ahead while Forget reads. A record that has expired by that time only stays.
+func TestForgetSteppedInACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var off time.Duration
+		s, st := warmed(t, nil)
+		s.clock.wall = func() time.Time { return time.Now().Add(off) }
+		st.answer = func(c stubCall) stubAnswer {
+			if c.op != "GetItem" {
+				return applied
+			}
+			off = 10 * time.Minute
+			return stubAnswer{out: object{"Item": rivalItem("done", map[string]time.Time{"expires_at": time.Now().Add(5 * time.Minute)})}}
+		}
+		errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: request("k").Key, Fence: 1}})
+		if err != nil || !errors.Is(errs[0], dedupe.ErrLeaseLost) || len(st.of("GetItem")) != 2 || len(st.calls) != 2 {
+			t.Errorf("%v, %v after %v", errs, err, st.calls)
+		}
+	})
+}
+
 // TestFirstOthersStale: a stale token learns nothing but that, also where the time is not known.
 func TestFirstOthersStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -333,6 +379,11 @@ func TestNoDate(t *testing.T) {
 		table.item, st.undated = nil, false
 		l = claimAll(t, s, q)[0].Lease
 		expectTimes(t, "dated again", table.item, q, l, time.Now())
+		st.undated = true // an answer without a Date takes nothing away
+		claimAll(t, s, request("k"))
+		table.item = nil
+		l = claimAll(t, s, q)[0].Lease
+		expectTimes(t, "undated for once", table.item, q, l, time.Now())
 		sick, st := stubbed(t, func(stubCall) stubAnswer { return failing("AccessDeniedException", 400) })
 		st.undated = true
 		if _, err := sick.Claim(t.Context(), []dedupe.ClaimRequest{request("k")}); err == nil {
@@ -351,7 +402,7 @@ func TestSlowAnswers(t *testing.T) {
 			table := &oneItem{tb: t}
 			s, st := stubbed(t, func(c stubCall) stubAnswer {
 				a := table.answer(c)
-				a.late = 3 * time.Second
+				a.late = 8 * time.Second
 				return a
 			})
 			st.ahead = ahead
@@ -359,10 +410,20 @@ func TestSlowAnswers(t *testing.T) {
 				table.item, st.calls = nil, nil
 				began := time.Now()
 				l := claimAll(t, s, request("k"))[0].Lease
-				left := timeOf(t, table.item, "lease_until").Add(-ahead).Sub(began)
-				if own := l.Deadline.Sub(began); left < own || left > own+10*time.Second || len(st.calls) != want {
-					t.Errorf("the lease ends after %v, and for its owner after %v; %d writes, want %d", left, own, len(st.calls), want)
+				check := func(what string, end, deadline time.Time, want int) {
+					t.Helper()
+					left, own := end.Add(-ahead).Sub(began), deadline.Sub(began)
+					if left < own || left > own+20*time.Second || len(st.calls) != want {
+						t.Errorf("%s: the lease ends after %v, and for its owner after %v; %d writes, want %d", what, left, own, len(st.calls), want)
+					}
 				}
+				check("a claim", timeOf(t, table.item, "lease_until"), l.Deadline, want)
+				st.calls = nil
+				rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour}})
+				if err != nil || rs[0].Err != nil {
+					t.Fatal(rs, err)
+				}
+				check("a renewal", leaseEnd(t, st.calls), rs[0].Deadline, 1)
 			}
 		}
 	})
