@@ -148,13 +148,30 @@ func (u *userTx) end(ctx context.Context) {
 	u.conn.Release()
 }
 
-// commit completes the job of a transaction in which f has done its work, and commits it.
-func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *dedupe.Lease, result any) error {
-	if u.fault == nil && isIdle(u.Tx.Conn()) {
+// check finds why nothing can be sent. It is said before: of an error that comes while something is sent, pgx does not tell safely whether that
+// was before or after.
+func (u *userTx) check(ctx context.Context) error {
+	conn := u.Tx.Conn()
+	if u.fault == nil && isIdle(conn) {
 		u.fault = errOwnEnd
 	}
-	if u.fault != nil {
-		return fmt.Errorf("pgstore: Commit: the job is not completed: %w: %w", dedupe.ErrBadRequest, u.fault)
+	switch {
+	case u.fault != nil:
+		return fmt.Errorf("the job is not completed: %w: %w", dedupe.ErrBadRequest, u.fault)
+	case ctx.Err() != nil:
+		return fmt.Errorf("rolled back: %w", ctx.Err())
+	case conn != nil && conn.IsClosed():
+		return fmt.Errorf("rolled back: the connection was lost while f ran: %w", pgconn.ErrConnClosed)
+	case conn != nil && conn.PgConn().IsBusy():
+		return fmt.Errorf("rolled back: %w: f has left its rows open", dedupe.ErrBadRequest)
+	}
+	return nil
+}
+
+// commit completes the job of a transaction in which f has done its work, and commits it.
+func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *dedupe.Lease, result any) error {
+	if err := u.check(ctx); err != nil {
+		return fmt.Errorf("pgstore: Commit: %w", err)
 	}
 	args, err := completion("Commit: rolled back", job, lease, result)
 	if err != nil {
@@ -213,12 +230,10 @@ func isNoRow(err error) bool {
 	return errors.As(err, &pe) && pe.Code == notAnInteger && strings.Contains(pe.Message, noRow)
 }
 
-// isRolledBack knows the errors after which the transaction cannot be committed. The server's fatal ones are not of that kind: where it
-// is told to stop, or a pooler has lost it, it may have committed before.
+// isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are no such word: where it is told to stop,
+// or a pooler has lost it, it may have committed before. And pgconn.SafeToRetry is true of the error that comes after an
+// answer was lost.
 func isRolledBack(err error) bool {
 	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
-		return cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR"
-	}
-	return errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err)
+	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pe) && cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR"
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
@@ -165,5 +168,62 @@ func TestPoolOfItsOwn(t *testing.T) {
 	}
 	if err := tx.Commit(t.Context()); err != nil || get(t, own, b.Key).Status != dedupe.Done {
 		t.Errorf("the completion from the other pool: %v", err)
+	}
+}
+
+// TestCommitReplica: after a failover the old primary takes no writes, and the pool must not keep the connection.
+func TestCommitReplica(t *testing.T) {
+	b := newBusiness(t)
+	pool := poolOn(t, b.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	s := newStore(t, pool, "")
+	for _, work := range []string{"INSERT INTO ledger VALUES ('charged')", "SELECT 1"} {
+		exec(t, pool, "SET default_transaction_read_only = on")
+		err := s.Commit(t.Context(), b.claim(work), func(tx pgx.Tx) (any, error) {
+			_, err := tx.Exec(t.Context(), work)
+			return nil, err
+		})
+		if sqlState(err) != readOnly {
+			t.Errorf("%s: %v, want SQLSTATE %s", work, err, readOnly)
+		}
+		if on := scan[string](t, pool, "SHOW default_transaction_read_only"); on != "off" {
+			t.Errorf("%s: the pool has kept the connection", work)
+			exec(t, pool, "SET default_transaction_read_only = off")
+		}
+	}
+}
+
+// TestCommitSecondStore is the advice of the documentation: handlers that hold all of their own pool's connections keep none from
+// the worker's store.
+func TestCommitSecondStore(t *testing.T) {
+	b := newBusiness(t)
+	theirs := newStore(t, poolOn(t, b.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 2 }), "")
+	run := make(chan struct{})
+	jobs := []*job{b.claim("a"), b.claim("b")}
+	var in atomic.Int64
+	var wg sync.WaitGroup
+	for _, j := range jobs {
+		wg.Go(func() {
+			err := theirs.Commit(t.Context(), j, func(tx pgx.Tx) (any, error) {
+				in.Add(1)
+				<-run
+				_, err := tx.Exec(t.Context(), "INSERT INTO ledger VALUES ('charged')")
+				return nil, err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "both", func() bool { return in.Load() == 2 })
+	for _, j := range jobs {
+		rs, err := b.s.Renew(t.Context(), []dedupe.Renewal{{Key: j.lease.Key, Token: j.lease.Token, TTL: time.Hour}})
+		if err != nil || rs[0].Err != nil {
+			t.Error(rs, err)
+		}
+	}
+	close(run)
+	wg.Wait()
+	for _, j := range jobs {
+		b.want(j.lease.Key, dedupe.Done, 2)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
@@ -13,11 +14,31 @@ import (
 // TestCompletionIsPlannedAnew: the user's connection has planned the completion for a small table that was just vacuumed, and nobody
 // analyses it again. It must not read the whole of what it grows to.
 func TestCompletionIsPlannedAnew(t *testing.T) {
+	for name, finish := range map[string]func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error{
+		"CompleteTx": func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error {
+			return completing(t, s, theirs, ls...).Commit(t.Context())
+		},
+		"Commit": func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error {
+			for _, l := range ls {
+				if err := s.Commit(t.Context(), &job{lease: l}, func(pgx.Tx) (any, error) { return nil, nil }); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) { plannedAnew(t, finish) })
+	}
+}
+
+func plannedAnew(t *testing.T, complete func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error) {
+	t.Helper()
 	pool := openPool(t)
 	table := newTable()
 	s := newStore(t, pool, table)
 	exec(t, pool, "ALTER TABLE "+table+" SET (autovacuum_enabled = false)")
 	theirs := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	on := newStore(t, theirs, table)
 	claimed := 0
 	claim := func(n int) (ls []dedupe.Lease) {
 		t.Helper()
@@ -33,7 +54,7 @@ func TestCompletionIsPlannedAnew(t *testing.T) {
 	}
 	finish := func(ls []dedupe.Lease) {
 		t.Helper()
-		if err := completing(t, s, theirs, ls...).Commit(t.Context()); err != nil {
+		if err := complete(t, on, theirs, ls); err != nil {
 			t.Fatal(err)
 		}
 	}
