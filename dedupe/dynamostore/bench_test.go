@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/onceq/onceq/dedupe"
@@ -50,16 +48,17 @@ func (n *tried) count(stack *middleware.Stack) error {
 		}), middleware.After)
 }
 
-// benchStore is a store at such a distance, and a client for the same by hand.
-func benchStore(tb testing.TB, way time.Duration) (*Store, *dynamodb.Client, *tried) {
+// distant is a client of the same server at such a distance.
+func distant(c *dynamodb.Client, way time.Duration) *dynamodb.Client {
+	near := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: poolPerHost}}
+	return dynamodb.New(c.Options(), func(o *dynamodb.Options) { o.HTTPClient = far{near, way} })
+}
+
+// benchStore is a store whose requests are counted, and a client for the same by hand.
+func benchStore(tb testing.TB) (*Store, *dynamodb.Client, *tried) {
 	tb.Helper()
 	n := new(tried)
-	base := openClient(tb)
-	near := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: poolPerHost}}
-	c := dynamodb.New(base.Options(), func(o *dynamodb.Options) {
-		o.HTTPClient = far{near, way}
-		o.APIOptions = append(o.APIOptions, n.count)
-	})
+	c := dynamodb.New(distant(openClient(tb), 0).Options(), func(o *dynamodb.Options) { o.APIOptions = append(o.APIOptions, n.count) })
 	return newStore(tb, c, newTable(tb)), c, n
 }
 
@@ -67,7 +66,7 @@ func benchStore(tb testing.TB, way time.Duration) (*Store, *dynamodb.Client, *tr
 // tried again, one more for a takeover.
 func TestWritesPerJob(t *testing.T) {
 	t.Parallel()
-	s, _, n := benchStore(t, 0)
+	s, _, n := benchStore(t)
 	const jobs = 20
 	count := func(name string, want float64, do func(key string)) {
 		t.Helper()
@@ -184,84 +183,10 @@ func TestTenAtOnce(t *testing.T) {
 	})
 }
 
-// spans are the medians of claims of one and of ten, in turns.
-func spans(tb testing.TB, s *Store, rounds int) (one, ten time.Duration) {
-	tb.Helper()
-	span := func(qs []dedupe.ClaimRequest) time.Duration {
-		began := time.Now()
-		claimAll(tb, s, qs...)
-		return time.Since(began)
-	}
-	batch := func(name string, n int) (qs []dedupe.ClaimRequest) {
-		for i := range n {
-			qs = append(qs, request(fmt.Sprintf("%s-%d-%s", name, i, newToken())))
-		}
-		return qs
-	}
-	span(batch("warm", 40))
-	var ones, tens []time.Duration
-	for range rounds {
-		ones = append(ones, span(batch("one", 1)))
-		tens = append(tens, span(batch("ten", 10)))
-	}
-	return median(ones), median(tens)
-}
-
-func median(ds []time.Duration) time.Duration {
-	slices.Sort(ds)
-	return ds[len(ds)/2]
-}
-
-// BenchmarkTen is a claim of ten beside a claim of one, and beside ten PartiQL insertions in one BatchExecuteStatement, in turns. One
-// operation is a round.
-func BenchmarkTen(b *testing.B) {
-	for _, way := range []time.Duration{0, 20 * time.Millisecond} {
-		b.Run(fmt.Sprintf("way=%v", way), func(b *testing.B) {
-			s, c, _ := benchStore(b, way)
-			spans(b, s, 1)
-			var ones, tens, statements []time.Duration
-			for b.Loop() {
-				one, ten := spans(b, s, 1)
-				began := time.Now()
-				insertAll(b, c, s.table, 10)
-				ones, tens, statements = append(ones, one), append(tens, ten), append(statements, time.Since(began))
-			}
-			b.ReportMetric(float64(median(ones).Microseconds()), "one-µs")
-			b.ReportMetric(float64(median(tens))/float64(median(ones)), "ten/one")
-			b.ReportMetric(float64(median(statements))/float64(median(ones)), "partiql/one")
-		})
-	}
-}
-
-// insertAll claims by PartiQL.
-func insertAll(tb testing.TB, c *dynamodb.Client, table string, n int) {
-	tb.Helper()
-	insert := fmt.Sprintf(`INSERT INTO "%s" VALUE {'key': ?, 'scope': ?, 'status': 'claimed', 'fence': ?, 'version': 1, 'token': ?, 'attempt': 1,
-		'policy': 'rerun', 'owner': ?, 'message_id': ?, 'lease_until': ?, 'created': ?, 'claimed_at': ?, 'updated': ?}`, table)
-	in := new(dynamodb.BatchExecuteStatementInput)
-	for range n {
-		q := request("partiql-" + newToken().String())
-		now := time.Now()
-		in.Statements = append(in.Statements, types.BatchStatementRequest{Statement: &insert, Parameters: []value{
-			text(q.Key.Key), text(q.Key.Scope), number(now.UnixMilli()), text(q.Token.String()), text(q.Owner), text(q.MessageID),
-			moment(now.Add(q.TTL)), moment(now), moment(now), moment(now),
-		}})
-	}
-	out, err := c.BatchExecuteStatement(tb.Context(), in)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, r := range out.Responses {
-		if r.Error != nil {
-			tb.Fatal(deref(r.Error.Message))
-		}
-	}
-}
-
 // BenchmarkJobs is claim and settlement, one by one from 16 callers, beside the same two writes by hand, in turns of 200 jobs. One
 // operation is a job of each.
 func BenchmarkJobs(b *testing.B) {
-	s, c, n := benchStore(b, 0)
+	s, c, n := benchStore(b)
 	const turn, callers = 200, 16
 	ours := func(key string) error {
 		cs, err := s.Claim(b.Context(), []dedupe.ClaimRequest{request(key)})
@@ -313,24 +238,16 @@ func BenchmarkJobs(b *testing.B) {
 	b.ReportMetric(float64(took[1])/float64(took[0]), "jobs/s÷byhand")
 	b.ReportMetric(float64(cpu[0])/float64(cpu[1]), "cpu÷byhand")
 	b.ReportMetric(float64(writes)/float64(b.N), "writes/job")
+	b.ReportMetric(float64(n.reads.Load())/float64(b.N), "reads/job")
 }
 
 // byHand is what people write who need no more than a claim and its end.
 func byHand(ctx context.Context, c *dynamodb.Client, table, key string) error {
-	q := request(key)
-	now := time.Now()
-	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: &table,
-		Item: item{
-			attrKey: text(key), attrScope: text(q.Key.Scope), attrStatus: text("claimed"), attrToken: text(q.Token.String()),
-			attrLease: moment(now.Add(q.TTL)), attrOwner: text(q.Owner), attrMessage: text(q.MessageID), attrCreated: moment(now),
-		},
-		ConditionExpression: aws.String("attribute_not_exists(#key)"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
-	})
-	if err != nil {
+	q, now := request(key), time.Now()
+	if err := claimByHand(ctx, c, table, &q); err != nil {
 		return err
 	}
-	_, err = c.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+	_, err := c.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &table, Key: keyOf(q.Key),
 		UpdateExpression:         aws.String("SET #status = :done, #finished = :now, #ttl = :ttl REMOVE #lease"),
 		ConditionExpression:      aws.String("#token = :token AND #status = :claimed"),
@@ -339,6 +256,19 @@ func byHand(ctx context.Context, c *dynamodb.Client, table, key string) error {
 			":done": text("done"), ":claimed": text("claimed"), ":token": text(q.Token.String()), ":now": moment(now),
 			":ttl": expiry(now.Add(dedupe.DefaultRetention)),
 		},
+	})
+	return err
+}
+
+func claimByHand(ctx context.Context, c *dynamodb.Client, table string, q *dedupe.ClaimRequest) error {
+	now := time.Now()
+	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: &table,
+		Item: item{
+			attrKey: text(q.Key.Key), attrScope: text(q.Key.Scope), attrStatus: text("claimed"), attrToken: text(q.Token.String()),
+			attrLease: moment(now.Add(q.TTL)), attrOwner: text(q.Owner), attrMessage: text(q.MessageID), attrCreated: moment(now),
+		},
+		ConditionExpression: aws.String("attribute_not_exists(#key)"), ExpressionAttributeNames: map[string]string{"#key": attrKey},
 	})
 	return err
 }
