@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +87,7 @@ func TestCompleteTxCommit(t *testing.T) {
 	}
 }
 
-func TestCompleteTxResults(t *testing.T) {
+func TestResults(t *testing.T) {
 	b := newBusiness(t)
 	db := stdlib.OpenDBFromPool(b.pool)
 	t.Cleanup(func() { db.Close() })
@@ -104,25 +103,27 @@ func TestCompleteTxResults(t *testing.T) {
 		"json empty": {"", []byte(`""`)},
 		"largest":    {make([]byte, maxResult), make([]byte, maxResult)},
 	} {
-		for _, std := range []bool{false, true} {
-			j := &job{lease: claimOne(b, b.s, request(fmt.Sprint(name, std)))}
-			var err error
-			if std {
-				tx, err2 := db.BeginTx(t.Context(), nil)
-				err = errors.Join(err2, b.s.CompleteSQL(t.Context(), tx, j, c.result), tx.Commit())
-			} else {
-				tx, err2 := b.charge(j, c.result)
-				err = errors.Join(err2, tx.Commit(t.Context()))
-			}
-			if err != nil {
+		for way, complete := range map[string]func(j *job) error{
+			"CompleteTx": func(j *job) error {
+				tx, err := b.charge(j, c.result)
+				return errors.Join(err, tx.Commit(t.Context()))
+			},
+			"CompleteSQL": func(j *job) error {
+				tx, err := db.BeginTx(t.Context(), nil)
+				return errors.Join(err, b.s.CompleteSQL(t.Context(), tx, j, c.result), tx.Commit())
+			},
+			"Commit": func(j *job) error { return b.pay(j, c.result, nil) },
+		} {
+			j := b.claim(name + way)
+			if err := complete(j); err != nil {
 				b.Fatal(err)
 			}
 			r := get(b, b.s, j.lease.Key)
 			if (r.Result == nil) != (c.want == nil) || !bytes.Equal(r.Result, c.want) {
-				b.Errorf("%s: stored %.20q (nil: %v), want %.20q", name, r.Result, r.Result == nil, c.want)
+				b.Errorf("%s, %s: stored %.20q (nil: %v), want %.20q", way, name, r.Result, r.Result == nil, c.want)
 			}
 			if kept := r.Expires.Sub(r.Finished); kept != dedupe.DefaultRetention {
-				b.Errorf("%s: kept for %v, want %v", name, kept, dedupe.DefaultRetention)
+				b.Errorf("%s, %s: kept for %v, want %v", way, name, kept, dedupe.DefaultRetention)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // Package pgstore is a [dedupe.Store] in a PostgreSQL table, over pgx v5: durable, shared by any number of
-// workers on any number of hosts, and able to complete a job in the user's own transaction, of pgx
-// ([Store.CompleteTx]) or database/sql ([Store.CompleteSQL]).
+// workers on any number of hosts, and able to complete a job in the user's own transaction: in the round trip of its COMMIT
+// ([Store.Commit]), or as a statement of a transaction of pgx ([Store.CompleteTx]) or database/sql ([Store.CompleteSQL]).
 //
 //	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL")) // for the store alone
 //	store, err := pgstore.New(pool, nil)
@@ -12,16 +12,26 @@
 // committed or neither is, whatever crashes, and a worker that was overtaken cannot commit at all:
 //
 //	func (h *handler) Handle(ctx context.Context, job *onceq.Job) error {
-//		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+//		return h.store.Commit(ctx, job, func(tx pgx.Tx) (any, error) {
 //			_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", item)
-//			if err != nil {
-//				return err
-//			}
-//			return h.store.CompleteTx(ctx, tx, job, nil)
+//			return nil, err // or the job's result
 //		})
 //	}
 //
-// Under REPEATABLE READ and SERIALIZABLE, CompleteTx must be the transaction's first statement.
+// That is the cheapest form: it begins and commits the transaction itself, on the store's pool. Where the transaction is somebody
+// else's (of another pool, a framework, database/sql), or its options are the user's, complete the job within it; that is one statement
+// more:
+//
+//	return pgx.BeginTxFunc(ctx, h.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
+//		if err := h.store.CompleteTx(ctx, tx, job, nil); err != nil {
+//			return err
+//		}
+//		_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", item)
+//		return err
+//	})
+//
+// Under REPEATABLE READ and SERIALIZABLE, CompleteTx must be the first statement, as here; under READ COMMITTED it had better
+// be the last, for it locks the job's row. Commit's completion is the last in any case.
 //
 // # What waits for what
 //
@@ -37,10 +47,13 @@
 // Give the store a pool of its own, of two to four connections. In one that it shares with the handlers, their transactions can
 // hold every connection; the renewals then wait with all other calls, the leases run out, and other workers begin
 // the same jobs anew. CompleteTx runs on the connection of the handler's transaction, so the store's pool
-// need only lead to the same database.
+// need only lead to the same database. Commit runs on its store's pool, so give the handlers a second store, on theirs:
+//
+//	store, err := pgstore.New(pool, nil)       // the worker's
+//	theirs, err := pgstore.New(handlers, nil)  // the handlers call theirs.Commit
 //
 // Leases are judged by the server's clock alone; those of the workers may differ. The store names its isolation level (READ
-// COMMITTED) and the planner settings it needs in each transaction, so the defaults of the role or the database do not
+// COMMITTED) and the planner settings it needs in each transaction but that of a Commit, so the defaults of the role or the database do not
 // matter. Poolers in transaction mode (PgBouncer) work with every [pgx.QueryExecMode]; below PgBouncer 1.21 use
 // QueryExecModeExec or QueryExecModeCacheDescribe. Do not send the store to a replica. With synchronous_commit = off, or a
 // failover to a replica that lags, the server may forget what it has confirmed, and a job may then run twice.

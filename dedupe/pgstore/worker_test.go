@@ -23,23 +23,27 @@ import (
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
 type stock struct {
-	pool  *pgxpool.Pool
-	store *pgstore.Store
-	runs  atomic.Int64
+	pool     *pgxpool.Pool
+	store    *pgstore.Store
+	runs     atomic.Int64
+	complete completion
 }
+
+// completion runs work and then late in a transaction that completes the job.
+type completion func(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) error, late func() error) error
 
 func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 	run := h.runs.Add(1)
-	err := pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	work := func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", string(job.Message.Body))
-		if err != nil {
-			return err
-		}
-		if err := h.store.CompleteTx(ctx, tx, job, map[string]string{"item": string(job.Message.Body)}); err != nil {
-			return err
-		}
-		if run%3 == 0 {
+		return err
+	}
+	err := h.complete(ctx, h, job, work, func() error {
+		switch {
+		case run%3 == 0:
 			return errors.New("rolled back in the last moment")
+		case run%7 == 0:
+			panic("broken in the last moment")
 		}
 		return nil
 	})
@@ -49,26 +53,63 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 	return err
 }
 
+func completeTx(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) error, late func() error) error {
+	return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		if err := work(tx); err != nil {
+			return err
+		}
+		if err := h.store.CompleteTx(ctx, tx, job, string(job.Message.Body)); err != nil {
+			return err
+		}
+		return late()
+	})
+}
+
+func commit(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) error, late func() error) error {
+	return h.store.Commit(ctx, job, func(tx pgx.Tx) (any, error) {
+		if err := work(tx); err != nil {
+			return nil, err
+		}
+		return string(job.Message.Body), late()
+	})
+}
+
 // counter is told of how each delivery ended.
 type counter func(outcome string)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
 
-// TestWorkers: two workers, each order sent twice, transactions that are rolled back, and commits whose answers are lost: each
-// order takes one piece.
+// TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose answers are lost, and a server
+// whose processes are killed all the while: each order takes one piece.
 func TestWorkers(t *testing.T) {
+	t.Run("CompleteTx", func(t *testing.T) { workers(t, completeTx) })
+	t.Run("Commit", func(t *testing.T) { workers(t, commit) })
+}
+
+func workers(t *testing.T, complete completion) {
+	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	pool, err := pgxpool.New(ctx, localstack.Postgres(t).URL)
-	if err != nil {
-		t.Fatal(err)
+	url := localstack.Postgres(t).URL
+	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
+		c, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.MaxConns, c.ConnConfig.RuntimeParams["application_name"] = 4, name
+		pool, err := pgxpool.NewWithConfig(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		store, err := pgstore.New(pool, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pool, store
 	}
-	defer pool.Close()
-	store, err := pgstore.New(pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool, store := open("workers")
 	if err := store.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +141,25 @@ func TestWorkers(t *testing.T) {
 		}
 	}
 	wave()
-	h := &stock{pool: pool, store: store}
+	theirs, own := open("handlers")
+	h := &stock{pool: theirs, store: own, complete: complete}
 	var over atomic.Int64
 	run, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	killed := 0
+	wg.Go(func() {
+		for run.Err() == nil {
+			// Each process at whatever it is doing: between two statements, or within the COMMIT.
+			tag, err := pool.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
+				"WHERE datname = current_database() AND application_name = 'handlers' AND state <> 'idle' ORDER BY random() LIMIT 1")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			killed += int(tag.RowsAffected())
+			<-time.After(5 * time.Millisecond)
+		}
+	})
 	for range 2 {
 		w, err := onceq.New(onceq.Config{
 			ProcessorConfig: onceq.ProcessorConfig{
@@ -147,6 +203,10 @@ func TestWorkers(t *testing.T) {
 			t.Errorf("the items have %v pieces left, want %d each", left, pieces-orders/6)
 			break
 		}
+	}
+	t.Logf("%d runs, %d processes killed", h.runs.Load(), killed)
+	if killed == 0 {
+		t.Error("no process was killed")
 	}
 	if over.Load() < 2*orders || h.runs.Load() < orders {
 		t.Errorf("%d messages have ended after %d runs", over.Load(), h.runs.Load())
