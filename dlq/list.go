@@ -14,7 +14,8 @@ import (
 // List gives the letters that the filter chooses, the oldest failure first, each failure once, with the number of its
 // copies. It first receives all that is there, holding it so that nothing comes twice; then it hands everything back with
 // delay 0, and only then yields: whatever the loop does, and however it ends, no letter is hidden by it. A receive is
-// counted for each letter.
+// counted for each letter. Where the answer of a receive was lost it waits for Options.Visibility, until what that took comes
+// again.
 //
 // An error is the last thing that it yields, after the entries that it has found: [ErrIncomplete] where there are more than
 // Filter.Max lets through by default or than can be held, the context's cause, or the broker's. On a queue with ordered

@@ -133,14 +133,41 @@ func TestListFaults(t *testing.T) {
 				})
 				es, err := r.list(dlq.Filter{})
 				r.dead.SetFault(nil)
-				if op == membroker.Receive && f.Applied {
-					// What a lost reply brought is hidden for its visibility.
-					pass(time.Minute)
-				} else if err != nil || len(es) != 5 {
+				if err != nil || len(es) != 5 {
 					t.Errorf("%v %+v: %d entries, %v", op, f, len(es), err)
 				}
 				r.depths(5, 0)
 			}
+		}
+	})
+}
+
+// Where there is no minute without a lost answer, nothing tells that all has been seen.
+func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.puts(5)
+		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Receive && c.N%2 == 0 {
+				return membroker.Fault{Err: errFault, Applied: true}
+			}
+			return membroker.Fault{}
+		})
+		began := time.Now()
+		es, err := r.list(dlq.Filter{})
+		if took := time.Since(began); !errors.Is(err, dlq.ErrIncomplete) || took > 10*time.Minute {
+			t.Errorf("%d entries and %v after %v", len(es), err, took)
+		}
+		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			if c.Op == membroker.Receive && c.N%2 == 1 {
+				return membroker.Fault{Err: broker.ErrThrottled}
+			}
+			return membroker.Fault{}
+		})
+		pass(time.Minute)
+		began = time.Now()
+		es, err = r.list(dlq.Filter{})
+		if took := time.Since(began); err != nil || len(es) != 5 || took > 30*time.Second {
+			t.Errorf("throttled: %d entries and %v after %v", len(es), err, took)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestPurgeFaults(t *testing.T) {
 					return nil
 				}}
 				r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-					if c.Op == op && c.N%2 == 1 {
+					if c.Op == op && c.N%2 == 1 && (op != membroker.Receive || c.N < 9) {
 						return f
 					}
 					return membroker.Fault{}
@@ -98,7 +98,7 @@ func TestPurgeFaults(t *testing.T) {
 				if len(exported)+len(left) != 25 {
 					t.Errorf("%v %+v: %d exported, %d left", op, f, len(exported), len(left))
 				}
-				if op == membroker.Ack && len(left) > 0 {
+				if op != membroker.Extend && len(left) > 0 {
 					t.Errorf("%v are left", left)
 				}
 				for _, key := range left {

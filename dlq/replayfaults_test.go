@@ -32,7 +32,7 @@ func TestReplayFaults(t *testing.T) {
 					r.put(letterOf("stays", 99))
 					r.dlq = open(t, r.dead, &dlq.Options{Visibility: 20 * time.Second})
 					fault := func(_ context.Context, c membroker.Call) membroker.Fault {
-						if c.Op == op && c.N%3 == 1 {
+						if c.Op == op && c.N%3 == 1 && (op != membroker.Receive || c.N < 9) {
 							return f
 						}
 						return membroker.Fault{}
@@ -42,13 +42,10 @@ func TestReplayFaults(t *testing.T) {
 					rep := r.mustReplay(dlq.ReplayOptions{PerSecond: 2, Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "stays" }}})
 					r.queue.SetFault(nil)
 					r.dead.SetFault(nil)
-					if rep.Replayed != 23 && op != membroker.Receive || len(rep.Failed)+len(rep.Skipped) > 0 {
+					if rep.Replayed != 23 || len(rep.Failed)+len(rep.Skipped) > 0 {
 						t.Errorf("%v", rep)
 					}
-					pass(time.Minute) // what a lost reply brought is hidden, and so is what could not be handed back
-					if op == membroker.Receive {
-						r.mustReplay(dlq.ReplayOptions{Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "stays" }}})
-					}
+					pass(time.Minute) // what could not be handed back is hidden
 					r.depth(r.dead, "dead-letter queue", 1)
 					sent := keys(r.drain(r.queue))
 					once := slices.Compact(slices.Clone(sent))

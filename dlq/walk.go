@@ -3,6 +3,7 @@ package dlq
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +26,9 @@ type letter struct {
 // staleReceives is after how many receives in a row that brought nothing new a walk ends.
 const staleReceives = 5
 
+// lostWaits is for how many times Options.Visibility a walk waits, with nothing new, for what lost answers have hidden.
+const lostWaits = 3
+
 // walk goes through the queue once. It holds what it has met, so that each receive brings something else.
 type walk struct {
 	q     *Queue
@@ -33,6 +37,7 @@ type walk struct {
 	quiet time.Time          // since when we ask and nothing new comes; zero = something did
 	stale int                // how many receives in a row have brought nothing but what was known
 	idle  int                // how many have come back empty without waiting
+	lost  time.Time          // until when letters may be hidden that a receive brought whose answer was lost
 	heads map[string]string  // by group: the last letter of a receive that was full, behind which there may be more
 }
 
@@ -41,7 +46,7 @@ func (q *Queue) walk(ctx context.Context) *walk {
 }
 
 // next receives once and gives the letters that are new, and those that came again though they were held, or acked. It
-// is drained when nothing came for long enough.
+// is drained when nothing came for long enough, and what a lost answer may have hidden would have come again.
 func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*letter, drained bool, err error) {
 	room := w.q.o.MaxHeld - w.k.len()
 	if room <= 0 {
@@ -84,12 +89,14 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 		if w.stale++; w.stale == staleReceives {
 			return nil, again, false, fmt.Errorf("%w: letters come again faster than the others are reached, for the queue does not let them be held long enough", ErrIncomplete)
 		}
-	case now.Sub(w.quiet) >= w.q.o.Wait:
+	case now.Sub(w.quiet) >= w.q.o.Wait && !asked.Before(w.lost):
 		return nil, nil, true, nil
+	case now.Sub(w.quiet) >= w.q.o.Wait+lostWaits*w.q.o.Visibility:
+		return nil, nil, false, fmt.Errorf("%w: the answers of receives are lost again and again, with what they took", ErrIncomplete)
 	case now.Sub(asked) < wait/2:
 		// The broker does not wait, and must not be asked without a pause.
 		w.idle++
-		retry.Rest(ctx, min(retry.Pause(w.idle), w.q.o.Wait-now.Sub(w.quiet)))
+		retry.Rest(ctx, min(retry.Pause(w.idle), max(w.q.o.Wait-now.Sub(w.quiet), w.lost.Sub(now))))
 	}
 	return fresh, again, false, nil
 }
@@ -110,7 +117,11 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 			return ms, context.Cause(ctx)
 		case isFinal(err) || len(ms) > 0:
 			return ms, err
-		case !t.again(ctx, w.q.o.Patience):
+		}
+		if !errors.Is(err, broker.ErrThrottled) {
+			w.lost = time.Now().Add(w.q.o.Visibility)
+		}
+		if !t.again(ctx, w.q.o.Patience) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
