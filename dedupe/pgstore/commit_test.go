@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
@@ -331,6 +332,9 @@ func TestCommitFunction(t *testing.T) {
 			_, err := tx.Query(b.Context(), "SELECT generate_series(1, 1000)")
 			return err
 		}, want: dedupe.ErrBadRequest, text: "rolled back: "},
+		"a connection that it loses, and hides": {
+			more: swallowed(run("SELECT pg_terminate_backend(pg_backend_pid())")), want: pgconn.ErrConnClosed, text: "rolled back: the connection was lost",
+		},
 		"a deadline that it has overrun": {more: run("SET LOCAL statement_timeout = '20ms'; SELECT pg_sleep(60)"), text: "57014"},
 	} {
 		t.Run(name, func(t *testing.T) {

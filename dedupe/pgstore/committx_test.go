@@ -24,6 +24,7 @@ func TestCommitPanics(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		j := b.claim("1")
 		for name, end := range map[string]func(){"panic": func() { panic("broken") }, "Goexit": runtime.Goexit} {
+			var left pgx.Tx
 			returned := make(chan any, 1)
 			go func() {
 				answer := any("it went on")
@@ -34,7 +35,8 @@ func TestCommitPanics(t *testing.T) {
 					returned <- answer
 				}()
 				answer = "gone"
-				b.pay(j, nil, func(pgx.Tx) error {
+				b.pay(j, nil, func(tx pgx.Tx) error {
+					left = tx
 					end()
 					return nil
 				})
@@ -42,6 +44,9 @@ func TestCommitPanics(t *testing.T) {
 			}()
 			if got, want := <-returned, map[string]any{"panic": "broken", "Goexit": "gone"}[name]; got != want {
 				b.Errorf("%s: %v, want %v", name, got, want)
+			}
+			if _, err := left.Exec(b.Context(), "SELECT 1"); !errors.Is(err, pgx.ErrTxClosed) {
+				b.Errorf("%s: the transaction that is left: %v, want ErrTxClosed", name, err)
 			}
 			b.want(j.lease.Key, dedupe.Claimed, 0)
 			b.nothingIsOpen()
@@ -294,13 +299,68 @@ func TestCommitKilled(t *testing.T) {
 		go func() { result <- b.pay(j, nil, nil) }()
 		until(b.T, "the wait of the completion", func() bool { return waiting(b.T, b.pool) == 1 })
 		exec(b, b.pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-		if err := <-result; err == nil || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) {
+		err = <-result
+		_, together := b.s.db.(*pgxpool.Pool) // a pooler may say the same after the COMMIT
+		if open := strings.Contains(err.Error(), "may be committed"); open != together || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) {
 			b.Errorf("killed in the completion: %v", err)
 		}
 		blocker.Rollback(b.Context())
 		b.nothingIsOpen()
 		b.want(j.lease.Key, dedupe.Claimed, 0)
 	})
+}
+
+// TestCommitAnswered: the network ends after the answer to COMMIT, and before the server is ready for more.
+func TestCommitAnswered(t *testing.T) {
+	b := newBusiness(t)
+	cut := new(atomic.Bool)
+	pool := poolOn(t, b.pool.Config().ConnString(), dialled(func(c net.Conn) net.Conn { return receiver{c, cut} }), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	b.s = newStore(t, pool, "")
+	for i := range 3 {
+		j := b.claim(fmt.Sprint(i))
+		cut.Store(i > 0) // the first prepares the statements
+		if err := b.pay(j, nil, nil); err != nil {
+			t.Errorf("committed, and answered: %v", err)
+		}
+		b.want(j.lease.Key, dedupe.Done, i+1)
+	}
+	if n := pool.Stat().NewConnsCount(); n != 3 {
+		t.Errorf("%d connections, want 3: none was cut off", n)
+	}
+}
+
+// receiver ends after an answer to COMMIT.
+type receiver struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (r receiver) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	const ready = "Z\x00\x00\x00\x05I"
+	if at := strings.Index(string(p[:n]), "COMMIT\x00"+ready); at >= 0 && r.cut.CompareAndSwap(true, false) {
+		r.Close()
+		n = at + len("COMMIT\x00")
+	}
+	return n, err
+}
+
+// TestCommitNoBegin: a connection on which no transaction can begin is not kept.
+func TestCommitNoBegin(t *testing.T) {
+	b := newBusiness(t)
+	pool := poolOn(t, b.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	s := newStore(t, pool, "")
+	j := b.claim("1")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	commit := func() error { return s.Commit(ctx, j, func(pgx.Tx) (any, error) { return nil, nil }) }
+	exec(t, b.pool, "SELECT pg_terminate_backend($1, 5000)", scan[int](t, pool, "SELECT pg_backend_pid()"))
+	if err := commit(); err == nil || !strings.Contains(err.Error(), "nothing was begun") {
+		t.Errorf("Commit on a dead connection: %v", err)
+	}
+	if err := commit(); err != nil {
+		t.Errorf("and again: %v", err)
+	}
 }
 
 // TestCommitConstraints: what a deferred constraint or trigger says at COMMIT, or a trigger of the store's table, is the user's
