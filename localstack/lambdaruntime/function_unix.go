@@ -87,7 +87,7 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) (res Result) {
 	}
 	id := fmt.Sprintf("%08d", f.count.Add(1))
 	for {
-		s, err := f.take() //nolint:contextcheck // a sandbox outlives the invocation that it is started for
+		s, err := f.take() // a sandbox outlives the invocation that it is started for
 		if err != nil {
 			return Result{Err: err}
 		}

@@ -41,7 +41,7 @@ func run(name string, command []string) error {
 		return errors.New("interrupted")
 	}
 	fmt.Fprintf(os.Stderr, "backend %s: %s\n", name, version)
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // what the user has asked for
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), "ONCEQ_"+strings.ToUpper(name)+"_URL="+url)
