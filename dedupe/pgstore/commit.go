@@ -133,9 +133,8 @@ func (u *userTx) Rollback(ctx context.Context) error {
 	return u.gate.Rollback(ctx)
 }
 
-// end gives the connection back, and in no transaction: the pool closes one that is in any.
+// end gives the connection back, and in no transaction: the pool closes one that is in any. A rollback closes the pgx.Tx, too.
 func (u *userTx) end(ctx context.Context) {
-	u.ended.Store(true)
 	if u.conn == nil {
 		if !u.committed {
 			_ = u.Tx.Rollback(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -212,16 +213,32 @@ type wire struct {
 	breaks atomic.Pointer[func(send func() error)]
 }
 
-func (w *wire) wrap(c net.Conn) net.Conn {
-	return sender{c, func(p []byte) (int, error) {
-		breaks := w.breaks.Load()
-		if breaks == nil || !isCommit(p) || !w.breaks.CompareAndSwap(breaks, nil) {
-			return c.Write(p)
-		}
-		(*breaks)(func() error { _, err := c.Write(p); return err })
-		c.Close()
-		return len(p), nil
-	}}
+func (w *wire) wrap(c net.Conn) net.Conn { return &link{Conn: c, w: w} }
+
+type link struct {
+	net.Conn
+	w *wire
+	// broken connections bring no answer, also not to who reads while the call to Write goes on, as pgx does.
+	broken atomic.Bool
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	breaks := l.w.breaks.Load()
+	if breaks == nil || !isCommit(p) || !l.w.breaks.CompareAndSwap(breaks, nil) {
+		return l.Conn.Write(p)
+	}
+	l.broken.Store(true)
+	(*breaks)(func() error { _, err := l.Conn.Write(p); return err })
+	l.Close()
+	return len(p), nil
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if l.broken.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // isCommit knows the packet: a simple COMMIT, alone or after the completion, or both prepared.
