@@ -54,12 +54,16 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 				guess = now
 			}
 		}
+		if found != nil && found.version == 1 && found.rec.Token == q.Token &&
+			(found.rec.ClaimedAt.Equal(guess) || found.rec.ClaimedAt.After(now.Add(s.kept(0, true)))) {
+			found.unsay() // it was inserted, and the answer lost: in this call, or in one before it from a host that was ahead
+		}
 		var after dedupe.Record
 		version := uint64(1)
 		if found != nil {
 			after, version = found.rec, found.version+1
 		}
-		req.TTL = s.kept(q.TTL)
+		req.TTL = s.kept(q.TTL, known)
 		c, changed := dedupe.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
 		if !changed {
 			if c.Err != nil {
@@ -97,9 +101,6 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		if found, err = s.decode(no.item); err != nil {
 			return dedupe.Claim{}, foreign("Claim", err)
 		}
-		if found != nil && found.version == 1 && found.rec.Token == q.Token && found.rec.ClaimedAt.Equal(guess) {
-			found.unsay() // it was inserted, and the answer lost
-		}
 	}
 	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
 }
@@ -109,9 +110,13 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 // ahead would make it fall later, when DynamoDB has deleted the record.
 func (st *stored) unsay() { st.rec, st.last = dedupe.Record{}, 0 }
 
-// kept is how long a lease of ttl is kept.
-func (s *Store) kept(ttl time.Duration) time.Duration {
+// kept is how long a lease of ttl is kept. A guess that is let stand may be half a margin behind what is then believed to be the service's time, and
+// that another half behind the service's, which would leave nothing for the clocks of others.
+func (s *Store) kept(ttl time.Duration, known bool) time.Duration {
 	m := max(margin, s.clock.spread())
+	if !known {
+		m += margin / 2
+	}
 	return min(ttl, math.MaxInt64-m) + m
 }
 

@@ -47,15 +47,24 @@ func (c *clock) now() (t time.Time, known bool) {
 	w := c.host()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known = c.known && (w.Sub(c.seenWall)-time.Since(c.seenMono)).Abs() <= maxStep
+	known = c.known && !c.stepped(w)
 	t, mono := w.Add(c.least+min(c.most-c.least, margin)/2), time.Now()
 	if back := c.told.Sub(t); back >= 0 && back <= maxStep {
-		if slow := c.told.Add(mono.Sub(c.toldAt) / 2); slow.After(t) {
+		slow := c.told.Add(mono.Sub(c.toldAt) / 2)
+		if most := w.Add(c.least + margin/2); known && slow.After(most) {
+			slow = most // what was told was a guess
+		}
+		if slow.After(t) {
 			t = slow
 		}
 	}
 	c.told, c.toldAt = t, mono
 	return micro(t), known
+}
+
+// stepped tells whether the host was suspended, or its clock set, between the last answer and w. c.mu is held.
+func (c *clock) stepped(w time.Time) bool {
+	return (w.Sub(c.seenWall) - time.Since(c.seenMono)).Abs() > maxStep
 }
 
 func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
@@ -70,7 +79,7 @@ func (c *clock) observe(date, sent, answered time.Time, took time.Duration) {
 		c.known = false // the host slept on the way, or its clock was set
 		return
 	}
-	if c.known && least <= c.most && most >= c.least { // else the host's clock was set, or has run away
+	if c.known && !c.stepped(answered) && least <= c.most && most >= c.least { // else the host's clock was set, or has run away
 		least, most = max(least, c.least), min(most, c.most)
 	}
 	c.known, c.least, c.most = true, least, most

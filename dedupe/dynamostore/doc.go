@@ -124,14 +124,17 @@
 // its own token wins at once.
 //
 // A clock decides only when a lease is dead. It is the service's: the host's, corrected by the Date of every answer, to some ten milliseconds in time, and
-// leases are kept 2 s longer than their owners count on them. Nothing is read for it. A process that does not know the time yet, or whose host was suspended or its clock
-// set, inserts its claim with the host's: an insertion takes nothing from anybody, and its answer tells the time. By that it decides about
+// leases are kept 2 s longer than their owners count on them. Nothing is read for it. A process that does not know the time yet, or whose host was
+// suspended or its clock set, inserts its claim with the host's, and its lease 3 s longer: an insertion takes nothing from anybody, and its answer tells the time. By that it decides about
 // what it has met; and where what it has written proves wrong by more than a second, the claim is written again, with the right times and fence, before it is answered. So
 // a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
 //
 // One that dies between those two writes leaves a record with its host's time: where that was behind, the key is free as much earlier, and the job is claimed by another;
 // where it was ahead, the key is held for as much longer than the lease. That is five minutes at most, for AWS refuses what was signed more than that beside its own
 // time ([signatures]), and the claim is then written anew by the time of the refusal.
+//
+// What is on the way must not spoil the Date: where answers come without one, or without their X-Amzn-Requestid, the host's time is taken as it is, and a Date that a
+// proxy has put in the place of the service's is believed.
 //
 // The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. Each claim's is above the last one and above the
 // milliseconds since 1970, so that it rises too when DynamoDB has deleted the item, and in a table that was restored from a backup; provided that the service's clock

@@ -30,10 +30,13 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	}
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
 	longer := false
+	var at reading
 	for range renewTries {
-		at, err := s.sure(ctx, n.Key, n.Token, false)
-		if err != nil {
-			return time.Time{}, s.explain(ctx, "Renew", err)
+		if !longer { // else it is longer than what was asked for then
+			var err error
+			if at, err = s.sure(ctx, n.Key, n.Token, false); err != nil {
+				return time.Time{}, s.explain(ctx, "Renew", err)
+			}
 		}
 		w := s.write("renew")
 		w.set(attrUpdated, moment(at.now))
@@ -48,7 +51,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			w.kind = "renew a longer lease"
 			w.own(n.Token, &stillClaimed)
 		} else {
-			w.set(attrLease, moment(at.now.Add(s.kept(n.TTL))))
+			w.set(attrLease, moment(at.now.Add(s.kept(n.TTL, true))))
 			w.own(n.Token, &stillClaimed, &notLonger)
 		}
 		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)

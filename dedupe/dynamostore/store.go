@@ -25,7 +25,8 @@ const (
 	// maxLabels bounds what a claim brings besides its key, so that a record with the largest state can be claimed again, and settled:
 	// with the longest key and scope there are 961 bytes left for the names (an expiry's has up to 255), the times and three errors of tightErr bytes.
 	maxLabels = 8000
-	// margin is added to each lease, for two clocks may both be off by the half second that a Date header leaves open.
+	// margin is added to each lease, for two clocks may both be off, each by half of it at the most: half a second that a Date header leaves open, and half of
+	// the time that its answer took.
 	margin = 2 * time.Second
 )
 
