@@ -69,7 +69,7 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	case at.IsZero():
 		r.rare.timeout.Stop()
 	default:
-		r.rare.timeout = time.AfterFunc(time.Until(at), func() { r.ctx.end(ErrTimeout) })
+		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
 	}
 }
 

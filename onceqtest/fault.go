@@ -254,7 +254,9 @@ func (r *request[T]) late(ctx context.Context, d time.Duration) (T, error) {
 	}
 	replies := make(chan reply, 1)
 	go func() {
-		<-time.After(d)
+		if d > 0 {
+			<-time.After(d)
+		}
 		v, err := r.do(context.WithoutCancel(ctx))
 		replies <- reply{v, err}
 	}()

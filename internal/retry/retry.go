@@ -21,6 +21,9 @@ func Rest(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
+	if d <= 0 {
+		return true
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
