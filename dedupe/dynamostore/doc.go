@@ -129,7 +129,8 @@
 // what it has met; and where what it has written proves wrong by more than a second, the claim is written again, with the right times and fence, before it is answered. So
 // a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
 //
-// One that dies between those two writes leaves a record with its host's time: where that was behind, the key is free as much earlier, and the job is claimed by another;
+// One that dies between those two writes leaves a record with its host's time: where that was behind, the key is free as much earlier, and the job is claimed by another, as its
+// next attempt (so it is where a duplicate comes just between the two);
 // where it was ahead, the key is held for as much longer than the lease. That is five minutes at most, for AWS refuses what was signed more than that beside its own
 // time ([signatures]), and the claim is then written anew by the time of the refusal.
 //
