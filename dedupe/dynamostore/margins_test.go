@@ -19,8 +19,8 @@ func atPart(d time.Duration) {
 // lease is nobody else's before its Deadline.
 func TestMargins(t *testing.T) {
 	for _, way := range []time.Duration{0, 50 * time.Millisecond, 600 * time.Millisecond, 950 * time.Millisecond, 3 * time.Second} {
-		for off := -4 * time.Second; off <= 4*time.Second; off += 100 * time.Millisecond {
-			for part := time.Duration(0); part < time.Second; part += 90 * time.Millisecond {
+		for off := -4 * time.Second; off <= 4*time.Second; off += 150 * time.Millisecond {
+			for part := time.Duration(0); part < time.Second; part += 130 * time.Millisecond {
 				synctest.Test(t, func(t *testing.T) {
 					table := &oneItem{tb: t}
 					owner, st := stubbed(t, func(c stubCall) stubAnswer {

@@ -119,7 +119,7 @@ func (f *fleet) job(r *rand.Rand, s *Store, span func(time.Duration) time.Durati
 	f.held(q.Token, l, true)
 	if r.IntN(2) == 0 {
 		<-time.After(span(3 * time.Second))
-		call(func(ctx context.Context) error {
+		_ = call(func(ctx context.Context) error {
 			rs, err := s.Renew(ctx, []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: q.TTL + span(8*time.Second) - 4*time.Second}})
 			if err == nil && rs[0].Err == nil {
 				l.Deadline = rs[0].Deadline
@@ -134,7 +134,7 @@ func (f *fleet) job(r *rand.Rand, s *Store, span func(time.Duration) time.Durati
 			f.holder = dedupe.Lease{}
 		}
 		f.mu.Unlock()
-		call(func(ctx context.Context) error {
+		_ = call(func(ctx context.Context) error {
 			_, err := s.Settle(ctx, []dedupe.Settlement{{Key: q.Key, Token: q.Token, To: dedupe.Released}})
 			return err
 		})
@@ -176,7 +176,7 @@ func (f *fleet) answer(c stubCall) stubAnswer {
 	defer f.mu.Unlock()
 	values, _ := c.in["ExpressionAttributeValues"].(object)
 	is := func(attr, name string) bool { return f.item != nil && fieldOf(f.item, attr) == fieldOf(values, name) }
-	for _, clause := range strings.Split(c.in["ConditionExpression"].(string), " AND ") {
+	for clause := range strings.SplitSeq(c.in["ConditionExpression"].(string), " AND ") {
 		ok := false
 		switch clause {
 		case isAbsent.expr:
@@ -207,7 +207,7 @@ func (f *fleet) answer(c stubCall) stubAnswer {
 	f.item = maps.Clone(f.item)
 	names, _ := c.in["ExpressionAttributeNames"].(object)
 	sets, drops, _ := strings.Cut(strings.TrimPrefix(c.in["UpdateExpression"].(string), "SET "), " REMOVE ")
-	for _, set := range strings.Split(sets, ", ") {
+	for set := range strings.SplitSeq(sets, ", ") {
 		name, what, _ := strings.Cut(set, " = ")
 		attr := names[name].(string)
 		if _, plus, is := strings.Cut(what, " + "); is {
@@ -216,7 +216,7 @@ func (f *fleet) answer(c stubCall) stubAnswer {
 			f.item[attr] = values[what]
 		}
 	}
-	for _, name := range strings.Split(drops, ", ") {
+	for name := range strings.SplitSeq(drops, ", ") {
 		if attr, is := names[name].(string); is {
 			delete(f.item, attr)
 		}
