@@ -8,9 +8,6 @@ ARGS ?=
 STORE ?=
 PKGS ?= ./...
 TESTFLAGS ?=
-# The longest begin first. They wait for leases to end more than they compute, so there are more at a time than processors.
-FIRST ?= $(if $(filter ./...,$(PKGS)),./localstack/matrix ./dedupe/dynamostore)
-ATONCE ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 # make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
 BENCH ?= .
 BENCHPKGS ?=
@@ -55,7 +52,7 @@ test: ## run all tests in random order, against the back ends that are found, wi
 		race=; \
 		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
 	fi; \
-	set -x; $(TESTRUN) $(GO) test $$race -vet=off -p $(ATONCE) -shuffle=on $(TESTFLAGS) $(FIRST) $(PKGS)
+	set -x; $(TESTRUN) $(GO) test $$race -vet=off -shuffle=on $(TESTFLAGS) $(PKGS)
 
 soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 20 times)
 	$(MAKE) test PKGS='./localstack/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
