@@ -74,7 +74,7 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 				err = &tryError{after: d, cause: err}
 			}
 			if err != nil && !errors.As(err, new(*types.ConditionalCheckFailedException)) && s.clock.disproves(ctx) {
-				err = fmt.Errorf("%w: %v", errMisled, err) // hides what the SDK would repeat
+				err = fmt.Errorf("%w: %v", errMisled, err) //nolint:errorlint // hides what the SDK would repeat
 			}
 			return out, meta, err
 		}), (*retry.Attempt)(nil).ID(), middleware.After)
