@@ -27,10 +27,12 @@ func TestOverHTTP(t *testing.T) {
 	if q := r.queue("jobs.fifo"); *q != u {
 		t.Fatalf("%s and %s", *q, u)
 	}
-	go r.sendTo(&u, "g", "a")
+	var sending sync.WaitGroup
+	sending.Go(func() { r.sendTo(&u, "g", "a") })
 	got := r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: &u, WaitTimeSeconds: 20})
 	r.wantBodies(got, "a")
 	r.wantCode(r.remove(&u, got[0]), "")
+	sending.Wait() // its answer may come after the message
 }
 
 func TestCreateQueueRefuses(t *testing.T) {
