@@ -162,7 +162,7 @@ func (q *sqsQueue) broker(tb testing.TB, c *sqs.Client) *awssqs.Broker {
 //	watermill  watermill-aws, so many subscriptions that receive ten
 func BenchmarkSQS(b *testing.B) {
 	addr := startSQS(b)
-	for _, c := range []struct{ pollers, jobs int }{{16, 8000}, {64, 16_000}} {
+	for _, c := range []struct{ pollers, jobs int }{{16, 8000}, {64, 48_000}} {
 		b.Run(fmt.Sprintf("pollers=%d", c.pollers), func(b *testing.B) {
 			filled := func(start func(tb testing.TB, w *work) (stop func())) func(context.Context, testing.TB, int) (run, after func()) {
 				return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
