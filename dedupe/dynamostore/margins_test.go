@@ -68,9 +68,7 @@ func TestLeaseIsNotStolen(t *testing.T) {
 		rival, st := stubbed(t, nil)
 		st.answer = func(c stubCall) stubAnswer {
 			if len(st.calls) == 1 {
-				if way > 0 {
-					<-time.After(way)
-				}
+				<-time.After(way)
 			}
 			return table.answer(c)
 		}
