@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 const scope = "test"
@@ -146,17 +147,13 @@ func (r *rig) run(d time.Duration) {
 
 // pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
 func pass(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 	synctest.Wait()
 }
 
 // takes is a handler's work.
 func takes(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 }
 
 // send puts a message per text, "group/key" or "key"; the body is the key.

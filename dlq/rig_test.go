@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 var errFault = errors.New("fault")
@@ -112,9 +113,7 @@ func (r *rig) puts(n int) {
 }
 
 func pass(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 }
 
 // depth wants so many visible messages, and none hidden.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // ErrFault answers a call that was made to fail, unless the [Fault] names another error.
@@ -254,9 +256,7 @@ func (r *request[T]) late(ctx context.Context, d time.Duration) (T, error) {
 	}
 	replies := make(chan reply, 1)
 	go func() {
-		if d > 0 {
-			<-time.After(d)
-		}
+		retry.Rest(context.Background(), d)
 		v, err := r.do(context.WithoutCancel(ctx))
 		replies <- reply{v, err}
 	}()

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // How long a delivery may take until its handler starts, and from then on. No queue hides a message for longer than half
@@ -134,11 +135,7 @@ func (r *Rig) Process() *Process {
 }
 
 // Advance lets time pass: in a synctest bubble at once.
-func (r *Rig) Advance(d time.Duration) {
-	if d > 0 {
-		<-time.After(d)
-	}
-}
+func (r *Rig) Advance(d time.Duration) { retry.Rest(context.Background(), d) }
 
 // Deliver lets a new worker receive the next message that is visible, and returns when the message is acked, given
 // back or left, or the worker is dead. It ends the test when none is visible, and when the handler has not been

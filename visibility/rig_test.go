@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // The tests' leases have these times, unless they say otherwise.
@@ -184,9 +185,7 @@ func fails(context.Context, []int) error { return errTransient }
 // takes answers, with err, after d, whatever its context says.
 func takes(d time.Duration, err error) Extender[int] {
 	return func(context.Context, []int) error {
-		if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-			<-time.After(d)
-		}
+		retry.Rest(context.Background(), d)
 		return err
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 func brings(ms ...object) stubAnswer { return stubAnswer{out: object{"Messages": ms}} }
@@ -340,9 +341,7 @@ func TestUnansweredReceiveIsAskedAgain(t *testing.T) {
 				n := 0
 				b, s := stubbed(t, fifoURL, nil, func(stubCall) stubAnswer { n++; return steps[n-1].a })
 				for i, st := range steps {
-					if st.after > 0 {
-						<-time.After(st.after)
-					}
+					retry.Rest(context.Background(), st.after)
 					_, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: st.max, Visibility: cmp.Or(st.hide, time.Minute)})
 					if (err != nil) != (st.a.lost != nil || st.a.code != "") {
 						t.Fatalf("step %d was answered: %v", i, err)

@@ -1,6 +1,7 @@
 package membroker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 var presets = []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub}
@@ -147,7 +149,5 @@ func numbered(n int) []string {
 
 // pass lets virtual time pass.
 func pass(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 }

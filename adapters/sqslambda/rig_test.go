@@ -22,6 +22,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 const (
@@ -388,7 +389,5 @@ func numbered(n int) (ks []string) {
 }
 
 func takes(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // shifted moves the answers of a batch by one position.
@@ -145,9 +146,7 @@ func batchFaults() []fault {
 					if o.Wait < 0 {
 						o.Wait = 20 * time.Second
 					}
-					if o.Wait > 0 {
-						<-time.After(o.Wait)
-					}
+					retry.Rest(context.Background(), o.Wait)
 					o.Wait = 0
 					return w.Broker.Receive(ctx, o)
 				}

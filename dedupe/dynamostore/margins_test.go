@@ -1,11 +1,13 @@
 package dynamostore
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // atPart waits until d of a second have gone by: a Date leaves them out.
@@ -35,9 +37,7 @@ func TestMargins(t *testing.T) {
 						t.Errorf("the service %v ahead, answering within %v, at %v: the lease ends %v after its deadline", off, way, part, left)
 					}
 					rival, st := stubbed(t, func(c stubCall) stubAnswer {
-						if way > 0 {
-							<-time.After(way) // and has the Date of its end
-						}
+						retry.Rest(context.Background(), way) // and has the Date of its end
 						return table.answer(c)
 					})
 					st.ahead = off

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 	_ "modernc.org/sqlite"
 )
 
@@ -100,7 +102,5 @@ func settle(tb testing.TB, s *Store, l dedupe.Lease, to dedupe.Status) {
 
 // pass lets time go by in a bubble.
 func pass(d time.Duration) {
-	if d > 0 { // one that fires at once may crash the race detector (golang/go#78156)
-		<-time.After(d)
-	}
+	retry.Rest(context.Background(), d)
 }

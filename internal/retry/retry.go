@@ -16,7 +16,8 @@ func Within(first, most time.Duration, n int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Rest waits for d, and tells whether ctx goes on.
+// Rest waits for d, and tells whether ctx goes on. Where d is not above zero there is no timer: in a bubble of testing/synctest such a one
+// fires on the goroutine that sets it, and two at once crash the race detector (golang/go#78156).
 func Rest(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

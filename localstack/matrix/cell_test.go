@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -179,9 +180,7 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	if fault != nil && fault.Delay > 0 {
 		for _, c := range first.Trace() {
 			if c.Fault == fault.Kind {
-				if left := time.Until(c.Begun.Add(fault.Delay + b.second)); left > 0 { // what is late, or stands still, is yet to come
-					<-time.After(left)
-				}
+				retry.Rest(context.Background(), time.Until(c.Begun.Add(fault.Delay+b.second))) // what is late, or stands still, is yet to come
 			}
 		}
 	}
