@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqswire"
 )
 
 // Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of its own.
@@ -22,6 +23,7 @@ type Broker struct {
 	limits    broker.Limits
 	o         Options
 	checks    bool // whether bodies are checked against their checksums
+	opener    *sqswire.Opener
 
 	// Each has a client of its own: a client's connections and the tokens of its retryer are shared by its calls,
 	// and polls that wait or fail must not hold up a renewal or an ack.
@@ -62,6 +64,10 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	opener, err := sqswire.NewOpener(sqswire.Envelope(c.Unwrap), c.TrustTopics)
+	if err != nil {
+		return nil, fmt.Errorf("awssqs: %w", err)
+	}
 	name, err := checkURL(queueURL, client.Options())
 	if err != nil {
 		return nil, err
@@ -69,7 +75,7 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if err := checkTimeouts(client.Options().HTTPClient, c.LongPoll); err != nil {
 		return nil, err
 	}
-	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, visibility: c.Visibility}
+	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, opener: opener, visibility: c.Visibility}
 	b.checks = !client.Options().DisableMessageChecksumValidation
 	b.limits = limits(b.fifo, c.LongPoll)
 	b.receives, b.leases, b.rest = b.clients(client)

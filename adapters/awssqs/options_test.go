@@ -41,7 +41,12 @@ func TestNewRefuses(t *testing.T) {
 		"long ReceiveGrace":        {c, stubURL, awssqs.Options{ReceiveGrace: 22 * time.Second}, "Options.ReceiveGrace"},
 		"negative CallTimeout":     {c, stubURL, awssqs.Options{CallTimeout: -1}, "Options.CallTimeout"},
 		"long CallTimeout":         {c, stubURL, awssqs.Options{CallTimeout: time.Hour}, "Options.CallTimeout"},
-		"an envelope nobody knows": {c, stubURL, awssqs.Options{Unwrap: 8}, "Options.Unwrap"},
+		"an envelope nobody knows": {c, stubURL, awssqs.Options{Unwrap: 32}, "Options.Unwrap: 0x20"},
+		"what is within nothing":   {c, stubURL, awssqs.Options{Unwrap: awssqs.S3InSNS &^ awssqs.SNS}, "Options.Unwrap: 0x10"},
+		"trust without SNS":        {c, stubURL, awssqs.Options{Unwrap: awssqs.S3, TrustTopics: []string{theTopic}}, "Options.TrustTopics"},
+		"a topic's name":           {c, stubURL, awssqs.Options{Unwrap: awssqs.SNS, TrustTopics: []string{theTopic, "orders"}}, `Options.TrustTopics: "orders"`},
+		"a queue as a topic":       {c, stubURL, awssqs.Options{Unwrap: awssqs.SNS, TrustTopics: []string{"arn:aws:sqs:us-east-1:1:orders"}}, "Options.TrustTopics"},
+		"all topics":               {c, stubURL, awssqs.Options{Unwrap: awssqs.SNS, TrustTopics: []string{"arn:aws:sns:us-east-1:1:*"}}, "without wildcards"},
 	} {
 		b, err := awssqs.New(x.client, x.url, &x.o)
 		if b != nil || err == nil || !strings.Contains(err.Error(), x.says) {
