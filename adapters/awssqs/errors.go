@@ -34,12 +34,50 @@ func (b *Broker) failed(ctx context.Context, call string, err error) error {
 		// The SDK may say that the request was cancelled, which hides a deadline.
 		return b.wrap(call, fmt.Errorf("%w: %w", ctx.Err(), err))
 	}
-	return b.wrap(call, classify(err))
+	return b.wrap(call, classify(kinds[call], err))
+}
+
+// kind is what a call is about: one code means another thing to each.
+type kind int
+
+const (
+	aboutQueue kind = iota
+	aboutReceipts
+	aboutMessages
+)
+
+// kinds are those of the calls that are not about the queue alone.
+var kinds = map[string]kind{callAck: aboutReceipts, callNack: aboutReceipts, callExtend: aboutReceipts, callSend: aboutMessages}
+
+// What a call is named in an error.
+const (
+	callReceive = "receive"
+	callAck     = "ack"
+	callNack    = "nack"
+	callExtend  = "extend"
+	callSend    = "send"
+)
+
+// sentinels are the contract's words for SQS's codes; the package comment has them as a table. A code that is missing is one that may pass,
+// or that somebody has to mend: access, keys, SQS's own faults. Repeating is safe.
+var sentinels = map[string]error{
+	"QueueDoesNotExist": broker.ErrNotFound, "NonExistentQueue": broker.ErrNotFound, "InvalidAddress": broker.ErrNotFound,
+	"ResourceNotFound": broker.ErrNotFound,
+
+	"OverLimit": broker.ErrThrottled, "KmsThrottled": broker.ErrThrottled, "KMS.Throttling": broker.ErrThrottled,
+
+	"BatchRequestTooLong": broker.ErrTooLarge,
+
+	"UnsupportedOperation": broker.ErrUnsupported, "InvalidMessageContents": broker.ErrUnsupported,
+	"InvalidAttributeName": broker.ErrUnsupported, "InvalidAttributeValue": broker.ErrUnsupported,
+	"InvalidParameterCombination": broker.ErrUnsupported, "MissingParameter": broker.ErrUnsupported, "MissingRequiredParameter": broker.ErrUnsupported, "Validation": broker.ErrUnsupported, "ValidationError": broker.ErrUnsupported,
+	"InvalidBatchEntryId": broker.ErrUnsupported, "BatchEntryIdsNotDistinct": broker.ErrUnsupported, "EmptyBatchRequest": broker.ErrUnsupported,
+	"TooManyEntriesInBatchRequest": broker.ErrUnsupported,
 }
 
 // classify wraps err in the sentinel that fits, if one does.
-func classify(err error) error {
-	if s := sentinel(err); s != nil {
+func classify(k kind, err error) error {
+	if s := sentinel(k, err); s != nil {
 		return fmt.Errorf("%w: %w", s, err)
 	}
 	return err
@@ -47,7 +85,7 @@ func classify(err error) error {
 
 // sentinel reads the error code. In the Go SDK some codes have a type and others, such as InvalidParameterValue, have none, so it looks
 // at the code alone.
-func sentinel(err error) error {
+func sentinel(k kind, err error) error {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
 		return nil
@@ -55,17 +93,14 @@ func sentinel(err error) error {
 	code := codeOf(api)
 	switch code {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidIdFormat":
-		return broker.ErrReceiptExpired
+		if k == aboutReceipts {
+			return broker.ErrReceiptExpired
+		}
 	case "InvalidParameterValue":
-		return invalidParameter(api.ErrorMessage())
-	case "QueueDoesNotExist", "NonExistentQueue", "InvalidAddress":
-		return broker.ErrNotFound
-	case "OverLimit", "KmsThrottled", "KMS.Throttling":
-		return broker.ErrThrottled
-	case "BatchRequestTooLong":
-		return broker.ErrTooLarge
-	case "UnsupportedOperation", "InvalidMessageContents":
-		return broker.ErrUnsupported
+		return invalidParameter(k, api.ErrorMessage())
+	}
+	if s := sentinels[code]; s != nil {
+		return s
 	}
 	for _, c := range [...]string{code, api.ErrorCode()} {
 		if _, ok := retry.DefaultThrottleErrorCodes[c]; ok {
@@ -91,16 +126,20 @@ func codeOf(api smithy.APIError) string {
 	return strings.TrimSuffix(code, "Exception")
 }
 
-// invalidParameter tells apart what SQS puts under one code: a receipt that is no longer good, more than the 12 hours of a
-// delivery, a message that is too large.
-func invalidParameter(message string) error {
+// invalidParameter tells apart what SQS puts under one code: of a receipt more than the 12 hours of a delivery, of a message that it
+// is too large. What it says of a receipt otherwise is that it is no longer good; of a message, that SQS never takes it.
+func invalidParameter(k kind, message string) error {
 	m := strings.ToLower(message)
-	switch {
-	case strings.Contains(m, "receipt"), strings.Contains(m, "does not exist"), strings.Contains(m, "not available for visibility"):
+	switch k {
+	case aboutReceipts:
+		if strings.Contains(m, "visibilitytimeout") && !strings.Contains(m, "parameter receipthandle") {
+			return broker.ErrUnsupported
+		}
 		return broker.ErrReceiptExpired
-	case strings.Contains(m, "must be shorter than"), strings.Contains(m, "number of message attributes"):
-		return broker.ErrTooLarge
-	case strings.Contains(m, "visibilitytimeout"), strings.Contains(m, "beyond the limit"):
+	case aboutMessages:
+		if strings.Contains(m, "message must be shorter than") || strings.Contains(m, "number of message attributes") {
+			return broker.ErrTooLarge
+		}
 		return broker.ErrUnsupported
 	}
 	return nil
@@ -112,7 +151,7 @@ func (b *Broker) entryError(call string, e types.BatchResultErrorEntry) error {
 	if e.SenderFault {
 		api.Fault = smithy.FaultClient
 	}
-	return b.wrap(call, classify(api))
+	return b.wrap(call, classify(kinds[call], api))
 }
 
 // unanswered is an entry that SQS said nothing of: it may or may not have been applied.
@@ -124,7 +163,7 @@ func (b *Broker) unanswered(call string) error {
 // which everything may have been applied.
 func refused(err error) bool {
 	var re *smithyhttp.ResponseError
-	return sentinel(err) != nil || errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500
+	return sentinel(aboutQueue, err) != nil || errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500
 }
 
 func deref(s *string) string {

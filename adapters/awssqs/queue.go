@@ -29,7 +29,7 @@ func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string
 	}
 	out, err := client.GetQueueUrl(ctx, in)
 	if err != nil {
-		return "", fmt.Errorf("awssqs: find %s: %w", name, classify(err))
+		return "", fmt.Errorf("awssqs: find %s: %w", name, classify(aboutQueue, err))
 	}
 	return deref(out.QueueUrl), nil
 }

@@ -121,9 +121,14 @@ func TestSendErrorsAreMapped(t *testing.T) {
 		want       error
 	}{
 		{"InvalidParameterValue", "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.", broker.ErrTooLarge},
-		{"InvalidParameterValue", "something new", nil},
+		{"InvalidParameterValue", "something new", broker.ErrUnsupported},
 		{"InvalidMessageContents", "", broker.ErrUnsupported},
+		{"InvalidParameterValue", "Message (user) attribute types must be shorter than 256 Bytes", broker.ErrUnsupported},
+		{"InvalidParameterValue", "a receipt", broker.ErrUnsupported},
+		{"MissingRequiredParameterException", "", broker.ErrUnsupported},
 		{"QueueDoesNotExist", "", broker.ErrNotFound},
+		{"KmsAccessDenied", "", nil},
+		{"ReceiptHandleIsInvalid", "", nil},
 	} {
 		s := &stub{answer: func(stubCall) stubAnswer {
 			return stubAnswer{out: object{"Failed": []object{entryFails("0", c.code, c.text)}}}
