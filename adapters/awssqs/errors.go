@@ -31,8 +31,8 @@ func (b *Broker) failed(ctx context.Context, call string, err error) error {
 	case b.closed():
 		return b.wrap(call, broker.ErrClosed)
 	case ctx.Err() != nil:
-		// The SDK may say that the request was cancelled, which hides a deadline.
-		return b.wrap(call, fmt.Errorf("%w: %w", ctx.Err(), err))
+		// The SDK may say that the request was cancelled, which hides a deadline, or what SQS answered just then.
+		return b.wrap(call, fmt.Errorf("%w: %w", ctx.Err(), classify(kinds[call], err)))
 	}
 	return b.wrap(call, classify(kinds[call], err))
 }

@@ -168,14 +168,19 @@ func TestUnwrapWithoutSequencer(t *testing.T) {
 // Parts are joined by their lengths: no text of one can be taken for two.
 func TestUnwrapJoinsByLengths(t *testing.T) {
 	record := func(name, bucket, key, version, sequencer string) string {
-		return fmt.Sprintf(`{"eventSource":"aws:s3","eventName":%q,"s3":{"bucket":{"name":%q},"object":{"key":"%s","versionId":%q,"sequencer":%q}}}`, name, bucket, key, version, sequencer)
+		return fmt.Sprintf(`{"eventSource":"aws:s3","eventName":%q,"s3":{"bucket":{"name":%q},"object":{"key":"%s","versionId":"%s","sequencer":%q}}}`, name, bucket, key, version, sequencer)
 	}
 	all := func(rs ...string) string { return `{"Records":[` + strings.Join(rs, ",") + `]}` }
+	eight := strings.Repeat(`\u0000`, 7) + `\u0005`
 	ids := map[string]string{}
 	for _, body := range []string{
 		all(record("n", "b", "k", "v", "s")),
 		all(record("n", "b", `k\u0000v`, "", "s")),
 		all(record("n", "b", "k", "v", "s"), record("n", "b", "k", "v", "s")),
+		all(record("n", "b", `k\u0000v`, "s", "t")),
+		all(record("n", "b", "k", `v\u0000s`, "t")),
+		all(record("n", "b", "k"+eight+"v", "s", "t")),
+		all(record("n", "b", "k", "v"+eight+"s", "t")),
 		all(record("n", "b", `k\u0000v\u0000s\u0000n\u0000b\u0000k`, "v", "s")),
 		all(record("n", "b", "k", `v`, "s"), record("n", "b", "k", "v", "t")),
 	} {
