@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +17,7 @@ import (
 // Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of its own.
 type Broker struct {
 	url, name string
+	at        arn // empty in what neither the URL nor the client tells
 	fifo      bool
 	limits    broker.Limits
 	o         Options
@@ -68,42 +67,19 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("awssqs: %w", err)
 	}
-	name, err := checkURL(queueURL, client.Options())
+	at, err := checkURL(queueURL, client.Options())
 	if err != nil {
 		return nil, err
 	}
 	if err := checkTimeouts(client.Options().HTTPClient, c.LongPoll); err != nil {
 		return nil, err
 	}
-	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, opener: opener, visibility: c.Visibility}
+	b := &Broker{url: queueURL, name: at.name, at: at, fifo: strings.HasSuffix(at.name, ".fifo"), o: c, opener: opener, visibility: c.Visibility}
 	b.checks = !client.Options().DisableMessageChecksumValidation
 	b.limits = limits(b.fifo, c.LongPoll)
 	b.receives, b.leases, b.rest = b.clients(client)
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
-}
-
-// checkURL gives the queue's name. A queue of another region than the client's would be looked for where it is not: the SDK sends
-// to its own endpoint, whatever the URL says.
-func checkURL(queueURL string, o sqs.Options) (name string, err error) {
-	u, err := url.Parse(queueURL)
-	if err != nil {
-		return "", fmt.Errorf("awssqs: the queue URL: %w", err)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return "", fmt.Errorf("awssqs: the queue URL %q is not of the form https://sqs.REGION.amazonaws.com/ACCOUNT/NAME; for a name, see Find", queueURL)
-	}
-	name = path.Base(u.Path)
-	if name == "." || name == "/" {
-		return "", fmt.Errorf("awssqs: the queue URL %q ends without a queue's name", queueURL)
-	}
-	const service, domain = "sqs.", ".amazonaws.com"
-	if region, ok := strings.CutPrefix(u.Host, service); ok && o.BaseEndpoint == nil && o.Region != "" {
-		if region, ok = strings.CutSuffix(region, domain); ok && region != o.Region {
-			return "", fmt.Errorf("awssqs: the queue URL %q is of region %s, and the client of %s", queueURL, region, o.Region)
-		}
-	}
-	return name, nil
 }
 
 func limits(fifo bool, wait time.Duration) broker.Limits {
