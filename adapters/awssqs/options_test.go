@@ -1,6 +1,7 @@
 package awssqs_test
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,6 +57,10 @@ func TestNewRefuses(t *testing.T) {
 		"long ReceiveGrace":               {c, stubURL, awssqs.Options{ReceiveGrace: 22 * time.Second}, "Options.ReceiveGrace"},
 		"negative CallTimeout":            {c, stubURL, awssqs.Options{CallTimeout: -1}, "Options.CallTimeout"},
 		"long CallTimeout":                {c, stubURL, awssqs.Options{CallTimeout: time.Hour}, "Options.CallTimeout"},
+		"the longest Visibility":          {c, stubURL, awssqs.Options{Visibility: math.MaxInt64}, "Options.Visibility"},
+		"the longest LongPoll":            {c, stubURL, awssqs.Options{LongPoll: math.MaxInt64}, "Options.LongPoll"},
+		"the longest ReceiveGrace":        {c, stubURL, awssqs.Options{ReceiveGrace: math.MaxInt64}, "Options.ReceiveGrace"},
+		"the longest CallTimeout":         {c, stubURL, awssqs.Options{CallTimeout: math.MaxInt64}, "Options.CallTimeout"},
 		"an envelope nobody knows":        {c, stubURL, awssqs.Options{Unwrap: 32}, "Options.Unwrap: 0x20"},
 		"what is within nothing":          {c, stubURL, awssqs.Options{Unwrap: awssqs.S3InSNS &^ awssqs.SNS}, "Options.Unwrap: 0x10"},
 		"trust without SNS":               {c, stubURL, awssqs.Options{Unwrap: awssqs.S3, TrustTopics: []string{theTopic}}, "Options.TrustTopics"},

@@ -192,7 +192,7 @@ func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	as, err := b.attributes(ctx, types.QueueAttributeNameVisibilityTimeout)
 	switch {
 	case err == nil:
-		v = time.Duration(integer(as, types.QueueAttributeNameVisibilityTimeout)) * second
+		v = min(duration(as, types.QueueAttributeNameVisibilityTimeout), maxVisibility)
 	case isDenied(err):
 	default:
 		return 0, err

@@ -39,11 +39,6 @@ func ordered(rs []events.SQSMessage) bool {
 	return false
 }
 
-// queueOf is the name of the queue that a record came from; empty = it is not told.
-func queueOf(r *events.SQSMessage) string {
-	return r.EventSourceARN[strings.LastIndexByte(r.EventSourceARN, ':')+1:]
-}
-
 // message makes the contract's message of a record. What of it cannot be read is told in it, and concerns it alone.
 func message(r *events.SQSMessage, opener *sqswire.Opener) *broker.Message {
 	m := &broker.Message{

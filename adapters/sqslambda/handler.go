@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -47,7 +48,8 @@ type handler struct {
 	p       *onceq.Processor
 	o       Options
 	opener  *sqswire.Opener
-	strange sync.Once // records of another queue have been logged
+	strange sync.Once   // records of another queue have been logged
+	asked   atomic.Bool // the queue for its visibility timeout
 }
 
 func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEventResponse, err error) {
@@ -69,6 +71,9 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 		ds[i] = onceq.Delivery{Message: message(&e.Records[i], h.opener), Until: t.until}
 	}
 	v.hold()
+	if ok {
+		v.check()
+	}
 	h.p.ProcessBatch(ctx, ds, &onceq.BatchOptions{
 		Concurrency: h.o.Concurrency,
 		Unordered:   !v.ordered,

@@ -44,7 +44,8 @@ type Options struct {
 	// the job's own delay, and not at the end of the queue's visibility timeout; and an invocation that takes longer than a second
 	// holds its messages to its end, so that a visibility timeout that is too short does no harm, and a function that dies gives
 	// them back soon. That is one request for up to ten messages each time, and needs sqs:ChangeMessageVisibility.
-	// Records of another queue than this one, by the name, are left to their own timeout.
+	// Records of another queue than this one, by account, region and name, are left to their own timeout. The first invocation
+	// asks for the queue's visibility timeout, which needs sqs:GetQueueAttributes, and warns where it is less than six of the function's timeouts.
 	Queue broker.Receiver
 	// FailWhole is for an event source mapping without ReportBatchItemFailures: an invocation of which a record failed ends in an error,
 	// so that Lambda deletes none of the batch. With Queue the records that are done are deleted first, which needs sqs:DeleteMessage;

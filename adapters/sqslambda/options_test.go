@@ -2,6 +2,7 @@ package sqslambda_test
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func TestHandlerRefuses(t *testing.T) {
 		"Options.Reserve: 11m0s":       {Reserve: 11 * time.Minute},
 		"Options.MinTime: -1s":         {MinTime: -time.Second},
 		"Options.MinTime: 15m0s":       {MinTime: 15 * time.Minute},
+		"Options.MinTime: 2562047h":    {MinTime: math.MaxInt64},
+		"Options.Reserve: 2562047h":    {Reserve: math.MaxInt64},
+		"Options.Concurrency: 92233":   {Concurrency: math.MaxInt},
 		"Options.Unwrap: 0x8":          {Unwrap: 8},
 		"Options.TrustTopics: Options": {TrustTopics: []string{"arn:aws:sns:us-west-2:123456789012:T"}},
 		"Options.TrustTopics: \"T\"":   {Unwrap: sqslambda.SNS, TrustTopics: []string{"T"}},
