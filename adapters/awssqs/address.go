@@ -75,6 +75,9 @@ func one(s string) string {
 
 // HasARN tells whether the queue is the one that the ARN names, as far as its URL and the client's region tell. It does no I/O.
 func (b *Broker) HasARN(queue string) bool {
+	if b == nil {
+		return false
+	}
 	a, err := parseARN(queue)
 	same := func(have, want string) bool { return have == "" || have == want }
 	return err == nil && a.name == b.at.name && same(b.at.account, a.account) && same(b.at.region, a.region)

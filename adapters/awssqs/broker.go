@@ -99,22 +99,40 @@ func limits(fifo bool, wait time.Duration) broker.Limits {
 
 // Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out, for SQS counts these from within the
 // poll. A queue may be set to take smaller messages; what it refuses is answered ErrTooLarge.
-func (b *Broker) Limits() broker.Limits { return b.limits }
+func (b *Broker) Limits() broker.Limits {
+	if b == nil {
+		return broker.Limits{}
+	}
+	return b.limits
+}
 
 // URL is the queue's.
-func (b *Broker) URL() string { return b.url }
+func (b *Broker) URL() string {
+	if b == nil {
+		return ""
+	}
+	return b.url
+}
 
 // Name is the last part of the queue's URL.
-func (b *Broker) Name() string { return b.name }
+func (b *Broker) Name() string {
+	if b == nil {
+		return ""
+	}
+	return b.name
+}
 
 // Close ends the driver: polls that wait are cut off, and they and all later calls are answered ErrClosed. The
 // queue stays as it is. It never fails, and is needed only to end polls at once: idle connections close by themselves.
 func (b *Broker) Close() error {
-	b.close()
+	if !b.closed() {
+		b.close()
+	}
 	return nil
 }
 
-func (b *Broker) closed() bool { return b.closing.Err() != nil }
+// closed is also true of a Broker that New did not make.
+func (b *Broker) closed() bool { return b == nil || b.closing == nil || b.closing.Err() != nil }
 
 // call bounds one call other than a receive, and ends it with Close.
 func (b *Broker) call(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -22,7 +22,7 @@ var ErrChecksum = errors.New("awssqs: a body does not match its checksum")
 
 // wrap names the call and the queue.
 func (b *Broker) wrap(call string, err error) error {
-	return fmt.Errorf("awssqs: %s %s: %w", call, b.name, err)
+	return fmt.Errorf("awssqs: %s %s: %w", call, b.Name(), err)
 }
 
 // failed turns the error of a whole call into the contract's, with the SDK's own still within reach. ctx is the caller's.

@@ -121,6 +121,10 @@ func TestNewTakes(t *testing.T) {
 			t.Errorf("%s was answered: %v", url, err)
 		}
 	}
+	// Behind an endpoint of one's own, nobody knows which region serves what.
+	if _, err := awssqs.New(newClient("http://localhost:1"), "https://sqs.eu-west-1.amazonaws.com/1/orders", nil); err != nil {
+		t.Errorf("with an endpoint of one's own it was answered: %v", err)
+	}
 	b := makeBroker(t, (&stub{}).client(), fifoURL, &awssqs.Options{LongPoll: 20 * time.Second})
 	if b.Name() != "orders.fifo" || b.URL() != fifoURL {
 		t.Errorf("it is %s at %s", b.Name(), b.URL())
@@ -160,6 +164,7 @@ func TestHasARN(t *testing.T) {
 		{"https://sqs-fips.us-east-1.amazonaws.com/123456789012/orders", "fips-us-east-1", "arn:aws:sqs:us-east-1:123456789012:orders", true},
 		{"https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders", "cn-north-1", "arn:aws-cn:sqs:cn-north-1:123456789012:orders", true},
 		// What is not told is not compared.
+		{"https://sqs.us-east-1.amazonaws.com/1/orders", "us-east-1", "arn:aws:sqs:us-east-1:123456789012:orders", true},
 		{"http://localhost:9324/queue/orders", "us-east-1", "arn:aws:sqs:us-east-1:000000000000:orders", true},
 		{"http://localhost:9324/queue/orders", "", "arn:aws:sqs:elsewhere:000000000000:orders", true},
 	} {

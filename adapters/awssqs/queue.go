@@ -20,6 +20,9 @@ import (
 // Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing queue is broker.ErrNotFound. It
 // needs sqs:GetQueueUrl.
 func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {
+	if client == nil {
+		return "", errors.New("awssqs: find: the client is nil")
+	}
 	in := &sqs.GetQueueUrlInput{QueueName: &name}
 	if strings.HasPrefix(name, "arn:") {
 		a, err := parseARN(name)

@@ -60,7 +60,7 @@ func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 // Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole seconds. The delay also has to end within 12 h of the
 // receive: beyond, SQS refuses it, and it is answered ErrUnsupported.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, callNack, hs, 0, b.limits.MaxNack)
+	return b.hold(ctx, callNack, hs, 0, b.Limits().MaxNack)
 }
 
 // Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole seconds, and in all up to 12 h since the receive: beyond,
@@ -68,7 +68,7 @@ func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 // the deadline is answered with success and does nothing; after a new delivery it may do that, or hide the message for the new
 // delivery's owner as well.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, callExtend, hs, second, b.limits.MaxHold)
+	return b.hold(ctx, callExtend, hs, second, b.Limits().MaxHold)
 }
 
 // hold changes the visibility of those entries whose time is within the bounds.

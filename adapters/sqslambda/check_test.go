@@ -42,14 +42,15 @@ func TestVisibilityIsChecked(t *testing.T) {
 		asked  int // after three invocations
 		warned int
 	}{
-		"long enough":     {asked{hidden: 6 * time.Minute}, time.Minute, 1, 0},
-		"a second less":   {asked{hidden: 6*time.Minute - time.Second}, time.Minute, 1, 1},
-		"moments gone":    {asked{hidden: 6 * time.Minute}, time.Minute - 300*time.Millisecond, 1, 0},
-		"may not ask":     {asked{err: errors.New("denied")}, time.Minute, 1, 0},
-		"no answer":       {asked{takes: time.Hour}, time.Minute, 3, 0},
-		"no visibility":   {asked{}, time.Minute, 1, 1},
-		"a slow answer":   {asked{hidden: time.Minute, takes: time.Second}, time.Minute, 1, 1},
-		"without a limit": {asked{}, 0, 0, 0},
+		"long enough":       {asked{hidden: 6 * time.Minute}, time.Minute, 1, 0},
+		"a second less":     {asked{hidden: 6*time.Minute - time.Second}, time.Minute, 1, 1},
+		"moments gone":      {asked{hidden: 6 * time.Minute}, time.Minute - 300*time.Millisecond, 1, 0},
+		"and a second less": {asked{hidden: 6*time.Minute - time.Second}, time.Minute - 300*time.Millisecond, 1, 1},
+		"may not ask":       {asked{err: errors.New("denied")}, time.Minute, 1, 0},
+		"no answer":         {asked{takes: time.Hour}, time.Minute, 3, 0},
+		"no visibility":     {asked{}, time.Minute, 1, 1},
+		"a slow answer":     {asked{hidden: time.Minute, takes: time.Second}, time.Minute, 1, 1},
+		"without a limit":   {asked{}, 0, 0, 0},
 	} {
 		bubble(t, func(context.Context, *onceq.Job) error { takes(2 * time.Second); return nil }, func(r *rig) {
 			c.q.watched = r.seen
