@@ -9,8 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// checkURL tells what the URL names. A queue of another region than the client's would be looked for where it is not: the SDK sends
-// to its own endpoint, whatever the URL says.
+// checkURL tells what the URL names. A queue of another region than the client's would be looked
+// for where it is not: the SDK sends to its own endpoint, whatever the URL says.
 func checkURL(queueURL string, o sqs.Options) (arn, error) {
 	u, err := url.Parse(queueURL)
 	if err != nil {
@@ -34,13 +34,14 @@ func checkURL(queueURL string, o sqs.Options) (arn, error) {
 
 const accountDigits = 12
 
-// regionOf is the client's region. The SDK also takes names such as fips-us-east-1, as the same region.
+// regionOf is the client's region. The SDK also takes names such as fips-us-east-1, as the same
+// region.
 func regionOf(o sqs.Options) string {
 	return strings.TrimSuffix(strings.TrimPrefix(o.Region, "fips-"), "-fips")
 }
 
-// regionIn is the region that a public endpoint of SQS serves; empty where the host is another one, such as a VPC endpoint, of which AWS
-// makes names that nobody can foresee.
+// regionIn is the region that a public endpoint of SQS serves; empty where the host is another one,
+// such as a VPC endpoint, of which AWS makes names that nobody can foresee.
 func regionIn(host string) string {
 	host = strings.ToLower(host)
 	for _, domain := range [...]string{".api.aws", ".api.amazonwebservices.com.cn", ".amazonaws.com.cn", ".amazonaws.com"} {
@@ -73,7 +74,8 @@ func one(s string) string {
 	return s
 }
 
-// HasARN tells whether the queue is the one that the ARN names, as far as its URL and the client's region tell. It does no I/O.
+// HasARN tells whether the queue is the one that the ARN names, as far as its URL and the client's
+// region tell. It does no I/O.
 func (b *Broker) HasARN(queue string) bool {
 	if b == nil {
 		return false

@@ -9,7 +9,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// answers gathers what SQS says of each entry, by position. An entry that it does not name is in doubt.
+// answers gathers what SQS says of each entry, by position. An entry that it does not name is in
+// doubt.
 type answers struct {
 	b    *Broker
 	call string
@@ -53,7 +54,8 @@ func (a *answers) set(i int, err error) {
 	a.errs[i], a.told[i] = err, true
 }
 
-// names tells whether the entry has a receipt at all. SQS refuses the whole request for one that has none.
+// names tells whether the entry has a receipt at all. SQS refuses the whole request for one that
+// has none.
 func (a *answers) names(i int, r broker.Receipt) bool {
 	if r == "" {
 		a.set(i, a.b.wrap(a.call, fmt.Errorf("%w: it is empty", broker.ErrReceiptExpired)))

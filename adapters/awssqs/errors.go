@@ -15,9 +15,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is answered so when it brought nothing
-// else: repeating is safe. A send's entry is answered so when SQS has stored something else. That stays in the queue, and with the same
-// key it may be what is done, so send it again under another one.
+// ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is
+// answered so when it brought nothing else: repeating is safe. A send's entry is answered so when
+// SQS has stored something else. That stays in the queue, and with the same key it may be what is
+// done, so send it again under another one.
 var ErrChecksum = errors.New("awssqs: a body does not match its checksum")
 
 // wrap names the call and the queue.
@@ -25,13 +26,15 @@ func (b *Broker) wrap(call string, err error) error {
 	return fmt.Errorf("awssqs: %s %s: %w", call, b.Name(), err)
 }
 
-// failed turns the error of a whole call into the contract's, with the SDK's own still within reach. ctx is the caller's.
+// failed turns the error of a whole call into the contract's, with the SDK's own still within
+// reach. ctx is the caller's.
 func (b *Broker) failed(ctx context.Context, call string, err error) error {
 	switch {
 	case b.closed():
 		return b.wrap(call, broker.ErrClosed)
 	case ctx.Err() != nil:
-		// The SDK may say that the request was cancelled, which hides a deadline, or what SQS answered just then.
+		// The SDK may say that the request was cancelled, which hides a deadline, or what SQS
+		// answered just then.
 		return b.wrap(call, fmt.Errorf("%w: %w", ctx.Err(), classify(kinds[call], err)))
 	}
 	return b.wrap(call, classify(kinds[call], err))
@@ -58,20 +61,33 @@ const (
 	callSend    = "send"
 )
 
-// sentinels are the contract's words for SQS's codes; the package comment has them as a table. A code that is missing is one that may pass,
-// or that somebody has to mend: access, keys, SQS's own faults. Repeating is safe.
+// sentinels are the contract's words for SQS's codes; the package comment has them as a table. A
+// code that is missing is one that may pass, or that somebody has to mend: access, keys, SQS's own
+// faults. Repeating is safe.
 var sentinels = map[string]error{
-	"QueueDoesNotExist": broker.ErrNotFound, "NonExistentQueue": broker.ErrNotFound, "InvalidAddress": broker.ErrNotFound,
-	"ResourceNotFound": broker.ErrNotFound,
+	"QueueDoesNotExist": broker.ErrNotFound,
+	"NonExistentQueue":  broker.ErrNotFound,
+	"InvalidAddress":    broker.ErrNotFound,
+	"ResourceNotFound":  broker.ErrNotFound,
 
-	"OverLimit": broker.ErrThrottled, "KmsThrottled": broker.ErrThrottled, "KMS.Throttling": broker.ErrThrottled,
+	"OverLimit":      broker.ErrThrottled,
+	"KmsThrottled":   broker.ErrThrottled,
+	"KMS.Throttling": broker.ErrThrottled,
 
 	"BatchRequestTooLong": broker.ErrTooLarge,
 
-	"UnsupportedOperation": broker.ErrUnsupported, "InvalidMessageContents": broker.ErrUnsupported,
-	"InvalidAttributeName": broker.ErrUnsupported, "InvalidAttributeValue": broker.ErrUnsupported,
-	"InvalidParameterCombination": broker.ErrUnsupported, "MissingParameter": broker.ErrUnsupported, "MissingRequiredParameter": broker.ErrUnsupported, "Validation": broker.ErrUnsupported, "ValidationError": broker.ErrUnsupported,
-	"InvalidBatchEntryId": broker.ErrUnsupported, "BatchEntryIdsNotDistinct": broker.ErrUnsupported, "EmptyBatchRequest": broker.ErrUnsupported,
+	"UnsupportedOperation":         broker.ErrUnsupported,
+	"InvalidMessageContents":       broker.ErrUnsupported,
+	"InvalidAttributeName":         broker.ErrUnsupported,
+	"InvalidAttributeValue":        broker.ErrUnsupported,
+	"InvalidParameterCombination":  broker.ErrUnsupported,
+	"MissingParameter":             broker.ErrUnsupported,
+	"MissingRequiredParameter":     broker.ErrUnsupported,
+	"Validation":                   broker.ErrUnsupported,
+	"ValidationError":              broker.ErrUnsupported,
+	"InvalidBatchEntryId":          broker.ErrUnsupported,
+	"BatchEntryIdsNotDistinct":     broker.ErrUnsupported,
+	"EmptyBatchRequest":            broker.ErrUnsupported,
 	"TooManyEntriesInBatchRequest": broker.ErrUnsupported,
 }
 
@@ -83,8 +99,8 @@ func classify(k kind, err error) error {
 	return err
 }
 
-// sentinel reads the error code. In the Go SDK some codes have a type and others, such as InvalidParameterValue, have none, so it looks
-// at the code alone.
+// sentinel reads the error code. In the Go SDK some codes have a type and others, such as
+// InvalidParameterValue, have none, so it looks at the code alone.
 func sentinel(k kind, err error) error {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -120,14 +136,16 @@ func isTooLong(err error) bool {
 	return errors.As(err, &api) && codeOf(api) == "BatchRequestTooLong"
 }
 
-// codeOf is the code without what some answers put around it: AWS a prefix in its older protocol, emulators the name of a Java class.
+// codeOf is the code without what some answers put around it: AWS a prefix in its older protocol,
+// emulators the name of a Java class.
 func codeOf(api smithy.APIError) string {
 	code := strings.TrimPrefix(api.ErrorCode(), "AWS.SimpleQueueService.")
 	return strings.TrimSuffix(code, "Exception")
 }
 
-// invalidParameter tells apart what SQS puts under one code: of a receipt more than the 12 hours of a delivery, of a message that it
-// is too large. What it says of a receipt otherwise is that it is no longer good; of a message, that SQS never takes it.
+// invalidParameter tells apart what SQS puts under one code: of a receipt more than the 12 hours of
+// a delivery, of a message that it is too large. What it says of a receipt otherwise is that it is
+// no longer good; of a message, that SQS never takes it.
 func invalidParameter(k kind, message string) error {
 	m := strings.ToLower(message)
 	switch k {
@@ -159,8 +177,8 @@ func (b *Broker) unanswered(call string) error {
 	return b.wrap(call, errors.New("the answer does not name the entry"))
 }
 
-// refused tells whether SQS has answered that it did nothing, as opposed to no answer, or a failure of its own after
-// which everything may have been applied.
+// refused tells whether SQS has answered that it did nothing, as opposed to no answer, or a failure
+// of its own after which everything may have been applied.
 func refused(err error) bool {
 	var re *smithyhttp.ResponseError
 	return sentinel(aboutQueue, err) != nil || errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500

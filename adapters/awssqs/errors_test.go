@@ -39,7 +39,8 @@ func errorTable(t *testing.T) (rows [][]string) {
 	return rows
 }
 
-// The documented table of errors is what becomes of SQS's codes, in each call, of the whole and of an entry.
+// The documented table of errors is what becomes of SQS's codes, in each call, of the whole and of
+// an entry.
 func TestDocumentedErrors(t *testing.T) {
 	texts := map[string]string{
 		"(any other)":            "something new",
@@ -116,7 +117,8 @@ func TestErrorTableIsWhole(t *testing.T) {
 	}
 }
 
-// A call whose context ends while it is under way says so, whatever the SDK makes of it: its caller decides by that.
+// A call whose context ends while it is under way says so, whatever the SDK makes of it: its caller
+// decides by that.
 func TestCallsTellThatTheirContextEnded(t *testing.T) {
 	holds := []broker.Hold{{Receipt: "r", For: time.Second}}
 	for name, call := range map[string]func(ctx context.Context, b *awssqs.Broker) error{
@@ -153,7 +155,8 @@ func TestCallsTellThatTheirContextEnded(t *testing.T) {
 	}
 }
 
-// A poll whose caller's deadline passes is cut off, and cancelled for the SDK: the caller hears of its deadline.
+// A poll whose caller's deadline passes is cut off, and cancelled for the SDK: the caller hears of
+// its deadline.
 func TestReceiveTellsOfItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, grace := range []time.Duration{-1, time.Second} {
@@ -167,7 +170,8 @@ func TestReceiveTellsOfItsDeadline(t *testing.T) {
 	})
 }
 
-// SQS refuses a whole request for one entry without a receipt; the nine others are none the worse for it here.
+// SQS refuses a whole request for one entry without a receipt; the nine others are none the worse
+// for it here.
 func TestEmptyReceiptFailsAlone(t *testing.T) {
 	b, s := stubbed(t, stubURL, nil, func(c stubCall) stubAnswer {
 		if c.entries()[0]["ReceiptHandle"] == "lost" {
@@ -225,7 +229,8 @@ func TestNamedTwiceCountsOnce(t *testing.T) {
 	}
 }
 
-// The documented policy of a queue lets in each service for one source alone, nobody else, and nobody without TLS.
+// The documented policy of a queue lets in each service for one source alone, nobody else, and
+// nobody without TLS.
 func TestDocumentedQueuePolicy(t *testing.T) {
 	blocks := slices.DeleteFunc(documented(t, `{"Version"`), func(b string) bool { return !ofQueue(b) })
 	if len(blocks) != 1 {

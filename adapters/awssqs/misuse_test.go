@@ -10,7 +10,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// A Broker that New did not make, such as the one beside an error that nobody looked at, answers as a closed one.
+// A Broker that New did not make, such as the one beside an error that nobody looked at, answers as
+// a closed one.
 func TestBrokerThatNewDidNotMake(t *testing.T) {
 	for name, b := range map[string]*awssqs.Broker{"nil": nil, "zero": {}} {
 		ctx := t.Context()

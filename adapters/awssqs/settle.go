@@ -19,8 +19,9 @@ var entryIDs = func() (ids [maxBatch]*string) {
 	return ids
 }()
 
-// Ack deletes the messages. Success proves nothing: a standard queue says yes to the receipt of a message that was delivered again, and may
-// delete it or not. A FIFO queue answers a late one ErrReceiptExpired.
+// Ack deletes the messages. Success proves nothing: a standard queue says yes to the receipt of a
+// message that was delivered again, and may delete it or not. A FIFO queue answers a late one
+// ErrReceiptExpired.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	if len(rs) == 0 {
 		return nil
@@ -57,16 +58,18 @@ func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	return an.err()
 }
 
-// Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole seconds. The delay also has to end within 12 h of the
-// receive: beyond, SQS refuses it, and it is answered ErrUnsupported.
+// Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole
+// seconds. The delay also has to end within 12 h of the receive: beyond, SQS refuses it, and it is
+// answered ErrUnsupported.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 	return b.hold(ctx, callNack, hs, 0, b.Limits().MaxNack)
 }
 
-// Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole seconds, and in all up to 12 h since the receive: beyond,
-// SQS refuses it, and it is answered ErrUnsupported. On a standard queue one that comes after
-// the deadline is answered with success and does nothing; after a new delivery it may do that, or hide the message for the new
-// delivery's owner as well.
+// Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole
+// seconds, and in all up to 12 h since the receive: beyond, SQS refuses it, and it is answered
+// ErrUnsupported. On a standard queue one that comes after the deadline is answered with success
+// and does nothing; after a new delivery it may do that, or hide the message for the new delivery's
+// owner as well.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
 	return b.hold(ctx, callExtend, hs, second, b.Limits().MaxHold)
 }

@@ -20,7 +20,8 @@ const (
 	metaOfOur = `{"onceq":{"Type":"String","Value":"{\"v\":1,\"id\":\"x\",\"k\":\"order-7\",\"t\":\"refund\",\"ma\":-1,\"dead\":{\"f\":77}}"}}`
 )
 
-// A customer's text in the body of an honest producer is a text, whatever it looks like: it sets no metadata of ours.
+// A customer's text in the body of an honest producer is a text, whatever it looks like: it sets no
+// metadata of ours.
 func TestNotificationSetsNoMetadata(t *testing.T) {
 	body := sns("x", metaOfOur)
 	for name, o := range map[string]*awssqs.Options{
@@ -52,7 +53,8 @@ func TestNotificationSetsNoMetadata(t *testing.T) {
 	}
 }
 
-// A text that a topic carries is not opened once more unless that is asked for: it would take the place of the notification's id.
+// A text that a topic carries is not opened once more unless that is asked for: it would take the
+// place of the notification's id.
 func TestNotificationIsOpenedOnce(t *testing.T) {
 	for name, inner := range map[string]string{"a bus": busBody, "a bucket": bucket("s1"), "a test": testBody, "a topic": sns("y", `{}`)} {
 		m := unwrapped(t, awssqs.AllEnvelopes, sns(inner, `{}`), nil)
@@ -87,7 +89,8 @@ func TestEnvelopesDoNotMeet(t *testing.T) {
 	}
 }
 
-// Where a message came from is told by its envelope alone; of all other attributes those win that came beside the body.
+// Where a message came from is told by its envelope alone; of all other attributes those win that
+// came beside the body.
 func TestProvenanceIsOurs(t *testing.T) {
 	text := func(v string) object { return object{"DataType": "String", "StringValue": v} }
 	forged := func() object {

@@ -9,8 +9,9 @@ import (
 // timeoutsHidden is for how many timeouts of a function AWS wants a message to be hidden.
 const timeoutsHidden = 6
 
-// check compares the queue's visibility timeout with the function's timeout, beside the invocation and once: only an invocation knows
-// the latter. What was cut off by the invocation's end is asked again by the next one.
+// check compares the queue's visibility timeout with the function's timeout, beside the invocation
+// and once: only an invocation knows the latter. What was cut off by the invocation's end is asked
+// again by the next one.
 func (v *invocation) check() {
 	q, ok := v.h.o.Queue.(interface {
 		VisibilityTimeout(ctx context.Context) (time.Duration, error)

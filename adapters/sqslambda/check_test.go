@@ -34,7 +34,8 @@ func (a *asked) VisibilityTimeout(ctx context.Context) (time.Duration, error) {
 
 const tooBrief = "less than six times the function's timeout"
 
-// A queue that hides its messages for less than six of the function's timeouts is told of once, whatever comes after.
+// A queue that hides its messages for less than six of the function's timeouts is told of once,
+// whatever comes after.
 func TestVisibilityIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		q      asked
@@ -81,7 +82,8 @@ func TestVisibilityIsChecked(t *testing.T) {
 	}
 }
 
-// An invocation whose context ends in hundreds of years holds its messages for as long as the queue takes.
+// An invocation whose context ends in hundreds of years holds its messages for as long as the queue
+// takes.
 func TestTheLongestInvocation(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return nil }, func(r *rig) {
 		r.withQueue()

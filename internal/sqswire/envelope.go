@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// Envelope is a set of envelopes. The packages that users import have a type of their own, with the words for them.
+// Envelope is a set of envelopes. The packages that users import have a type of their own, with the
+// words for them.
 type Envelope uint8
 
 // What may be around a producer's own body, or in its place.
@@ -76,8 +77,9 @@ const (
 // reserved are the names that no sender may give to an attribute where envelopes are opened.
 var reserved = [...]string{fromTopic, fromSource, fromAcct, fromRegion, fromReplay}
 
-// Read reads our metadata, where the message brought it in an attribute of its own, and opens its envelope otherwise. What
-// has metadata is never opened: its body is the user's own, whatever it looks like.
+// Read reads our metadata, where the message brought it in an attribute of its own, and opens its
+// envelope otherwise. What has metadata is never opened: its body is the user's own, whatever it
+// looks like.
 func (o *Opener) Read(m *broker.Message, ours string, has bool) {
 	switch {
 	case has:
@@ -130,8 +132,8 @@ func openOne(m *broker.Message, eventBridge, s3 bool) {
 func (o *Opener) openSNS(m *broker.Message, n *notification) {
 	ours, has := n.MessageAttributes[broker.MetaAttribute]
 	if has && !slices.Contains(o.topics, n.TopicArn) {
-		// Under another key it would be another job. It stays as it came, and the metadata does not get among the attributes, from where a
-		// replay would make it real.
+		// Under another key it would be another job. It stays as it came, and the metadata does not
+		// get among the attributes, from where a replay would make it real.
 		m.MetaErr = fmt.Errorf("%w: it came through the topic %q, which Options.TrustTopics does not list", broker.ErrBadMeta, n.TopicArn)
 		return
 	}

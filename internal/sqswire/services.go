@@ -28,7 +28,8 @@ func mayHold(body []byte, names ...string) bool {
 
 func decode(body []byte, v any) bool { return json.Unmarshal(body, v) == nil }
 
-// openEventBridge takes the body out of what an event bus sent; nil where it is nothing of that kind.
+// openEventBridge takes the body out of what an event bus sent; nil where it is nothing of that
+// kind.
 func openEventBridge(m *broker.Message) *broker.Meta {
 	if !mayHold(m.Body, "detail-type", "detail", "source", "id") {
 		return nil
@@ -80,7 +81,8 @@ type s3Record struct {
 func (r *s3Record) parts() []string {
 	parts := []string{r.Name, r.S3.Bucket.Name, r.S3.Object.Key, r.S3.Object.VersionID, r.S3.Object.Sequencer}
 	if r.S3.Object.Sequencer == "" {
-		// Only what puts or deletes an object has one. Tagged twice, or restored twice, one version would be one job.
+		// Only what puts or deletes an object has one. Tagged twice, or restored twice, one version
+		// would be one job.
 		parts = append(parts, r.Time.UTC().Format(time.RFC3339Nano), r.Response.RequestID)
 	}
 	return parts
