@@ -1,6 +1,7 @@
 package awssqs
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -8,19 +9,18 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// answers gathers what SQS says of each entry, by position. An entry that it does not name is in doubt.
+// answers gathers what SQS says of each entry, by position. An entry that it does not name is in
+// doubt.
 type answers struct {
 	b    *Broker
 	call string
-	read func(error) error // of a failed entry's error
 	errs []error
 	told [maxBatch]bool
 	size int
-	n    int // how many were applied
 }
 
-func (b *Broker) answers(call string, size int, read func(error) error) *answers {
-	return &answers{b: b, call: call, size: size, read: read}
+func (b *Broker) answers(call string, size int) *answers {
+	return &answers{b: b, call: call, size: size}
 }
 
 // at is the position that id names, -1 where it names none.
@@ -35,16 +35,15 @@ func (a *answers) at(id *string) int {
 // applied gives the position of an entry that SQS has applied, -1 where there is none.
 func (a *answers) applied(id *string) int {
 	i := a.at(id)
-	if i >= 0 && !a.told[i] {
+	if i >= 0 {
 		a.told[i] = true
-		a.n++
 	}
 	return i
 }
 
 func (a *answers) failed(e types.BatchResultErrorEntry) {
 	if i := a.at(e.Id); i >= 0 {
-		a.set(i, a.read(a.b.entryError(a.call, e)))
+		a.set(i, a.b.entryError(a.call, e))
 	}
 }
 
@@ -55,13 +54,36 @@ func (a *answers) set(i int, err error) {
 	a.errs[i], a.told[i] = err, true
 }
 
-// rest answers those entries that nothing is known of yet.
-func (a *answers) rest(err error) {
+// names tells whether the entry has a receipt at all. SQS refuses the whole request for one that
+// has none.
+func (a *answers) names(i int, r broker.Receipt) bool {
+	if r == "" {
+		a.set(i, a.b.wrap(a.call, fmt.Errorf("%w: it is empty", broker.ErrReceiptExpired)))
+	}
+	return r != ""
+}
+
+// whole answers a request that failed as one, of so many entries.
+func (a *answers) whole(err error, entries int) error {
+	if entries == a.size {
+		return err
+	}
 	for i := range a.size {
 		if !a.told[i] {
 			a.set(i, err)
 		}
 	}
+	return a.err()
+}
+
+// done is how many entries were applied, an entry that was named twice once.
+func (a *answers) done() (n int64) {
+	for i := range a.size {
+		if a.told[i] && (a.errs == nil || a.errs[i] == nil) {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *answers) err() error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -13,15 +11,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqswire"
 )
 
 // Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of its own.
 type Broker struct {
 	url, name string
+	at        arn // empty in what neither the URL nor the client tells
 	fifo      bool
 	limits    broker.Limits
 	o         Options
 	checks    bool // whether bodies are checked against their checksums
+	opener    *sqswire.Opener
 
 	// Each has a client of its own: a client's connections and the tokens of its retryer are shared by its calls,
 	// and polls that wait or fail must not hold up a renewal or an ack.
@@ -62,42 +63,23 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := checkURL(queueURL, client.Options())
+	opener, err := sqswire.NewOpener(sqswire.Envelope(c.Unwrap), c.TrustTopics)
+	if err != nil {
+		return nil, fmt.Errorf("awssqs: %w", err)
+	}
+	at, err := checkURL(queueURL, client.Options())
 	if err != nil {
 		return nil, err
 	}
 	if err := checkTimeouts(client.Options().HTTPClient, c.LongPoll); err != nil {
 		return nil, err
 	}
-	b := &Broker{url: queueURL, name: name, fifo: strings.HasSuffix(name, ".fifo"), o: c, visibility: c.Visibility}
+	b := &Broker{url: queueURL, name: at.name, at: at, fifo: strings.HasSuffix(at.name, ".fifo"), o: c, opener: opener, visibility: c.Visibility}
 	b.checks = !client.Options().DisableMessageChecksumValidation
 	b.limits = limits(b.fifo, c.LongPoll)
 	b.receives, b.leases, b.rest = b.clients(client)
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
-}
-
-// checkURL gives the queue's name. A queue of another region than the client's would be looked for where it is not: the SDK sends
-// to its own endpoint, whatever the URL says.
-func checkURL(queueURL string, o sqs.Options) (name string, err error) {
-	u, err := url.Parse(queueURL)
-	if err != nil {
-		return "", fmt.Errorf("awssqs: the queue URL: %w", err)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return "", fmt.Errorf("awssqs: the queue URL %q is not of the form https://sqs.REGION.amazonaws.com/ACCOUNT/NAME; for a name, see Find", queueURL)
-	}
-	name = path.Base(u.Path)
-	if name == "." || name == "/" {
-		return "", fmt.Errorf("awssqs: the queue URL %q ends without a queue's name", queueURL)
-	}
-	const service, domain = "sqs.", ".amazonaws.com"
-	if region, ok := strings.CutPrefix(u.Host, service); ok && o.BaseEndpoint == nil && o.Region != "" {
-		if region, ok = strings.CutSuffix(region, domain); ok && region != o.Region {
-			return "", fmt.Errorf("awssqs: the queue URL %q is of region %s, and the client of %s", queueURL, region, o.Region)
-		}
-	}
-	return name, nil
 }
 
 func limits(fifo bool, wait time.Duration) broker.Limits {
@@ -117,22 +99,40 @@ func limits(fifo bool, wait time.Duration) broker.Limits {
 
 // Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out, for SQS counts these from within the
 // poll. A queue may be set to take smaller messages; what it refuses is answered ErrTooLarge.
-func (b *Broker) Limits() broker.Limits { return b.limits }
+func (b *Broker) Limits() broker.Limits {
+	if b == nil {
+		return broker.Limits{}
+	}
+	return b.limits
+}
 
 // URL is the queue's.
-func (b *Broker) URL() string { return b.url }
+func (b *Broker) URL() string {
+	if b == nil {
+		return ""
+	}
+	return b.url
+}
 
 // Name is the last part of the queue's URL.
-func (b *Broker) Name() string { return b.name }
+func (b *Broker) Name() string {
+	if b == nil {
+		return ""
+	}
+	return b.name
+}
 
 // Close ends the driver: polls that wait are cut off, and they and all later calls are answered ErrClosed. The
 // queue stays as it is. It never fails, and is needed only to end polls at once: idle connections close by themselves.
 func (b *Broker) Close() error {
-	b.close()
+	if !b.closed() {
+		b.close()
+	}
 	return nil
 }
 
-func (b *Broker) closed() bool { return b.closing.Err() != nil }
+// closed is also true of a Broker that New did not make.
+func (b *Broker) closed() bool { return b == nil || b.closing == nil || b.closing.Err() != nil }
 
 // call bounds one call other than a receive, and ends it with Close.
 func (b *Broker) call(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -19,6 +19,8 @@ type CheckOptions struct {
 	Retention time.Duration
 	// MaxMessage is the largest message that will be sent, in bytes, attributes and metadata included.
 	MaxMessage int
+	// FunctionTimeout is the timeout of the Lambda function that the queue calls; 0 = there is none.
+	FunctionTimeout time.Duration
 }
 
 // Setup is what a queue is set to.
@@ -45,10 +47,9 @@ func (b *Broker) Check(ctx context.Context, o CheckOptions) (Setup, []string, er
 	if err != nil {
 		return Setup{}, nil, b.wrap(call, err)
 	}
-	inSeconds := func(name types.QueueAttributeName) time.Duration { return time.Duration(integer(as, name)) * second }
 	s := Setup{
-		Visibility: inSeconds(types.QueueAttributeNameVisibilityTimeout), Retention: retentionOf(as),
-		Delay: inSeconds(types.QueueAttributeNameDelaySeconds), Wait: inSeconds(types.QueueAttributeNameReceiveMessageWaitTimeSeconds),
+		Visibility: duration(as, types.QueueAttributeNameVisibilityTimeout), Retention: retentionOf(as),
+		Delay: duration(as, types.QueueAttributeNameDelaySeconds), Wait: duration(as, types.QueueAttributeNameReceiveMessageWaitTimeSeconds),
 		MaxMessage:  int(integer(as, types.QueueAttributeNameMaximumMessageSize)),
 		MaxReceives: p.receives, DeadLetter: p.target,
 	}
@@ -76,6 +77,9 @@ func (b *Broker) retentionAt(ctx context.Context, target string) time.Duration {
 // keptFor is how long a Worker gives back what it keeps in the queue.
 const keptFor = time.Hour
 
+// timeoutsHidden is for how many timeouts of a function AWS wants a message to be hidden.
+const timeoutsHidden = 6
+
 func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	var ps []string
 	say := func(format string, args ...any) { ps = append(ps, fmt.Sprintf(format, args...)) }
@@ -83,14 +87,14 @@ func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	switch {
 	case o.KeepInQueue && s.MaxReceives == 0:
 		say("dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back until the queue drops it after %v", s.Retention)
-	case o.KeepInQueue && s.Retention > 0 && time.Duration(s.MaxReceives)*keptFor >= s.Retention:
+	case o.KeepInQueue && s.Retention > 0 && time.Duration(s.MaxReceives) >= (s.Retention+keptFor-1)/keptFor:
 		say("dead letters are left to the queue, a receive an hour, and after %v it drops what has not had its %d receives: set maxReceiveCount below %d",
 			s.Retention, s.MaxReceives, s.Retention/keptFor)
 	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts < 0:
 		say("the queue moves a message to %s after %d receives, and attempts are unlimited", name, s.MaxReceives)
-	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts > 0 && s.MaxReceives < 2*o.MaxAttempts:
+	case !o.KeepInQueue && s.MaxReceives > 0 && o.MaxAttempts > 0 && s.MaxReceives/2 < o.MaxAttempts:
 		say("the queue moves a message to %s after %d receives; with MaxAttempts %d set maxReceiveCount to %d or more, "+
-			"for a receive that never starts a handler counts too", name, s.MaxReceives, o.MaxAttempts, 2*o.MaxAttempts)
+			"for a receive that never starts a handler counts too", name, s.MaxReceives, o.MaxAttempts, 2*uint64(o.MaxAttempts))
 	}
 	if !fifo && s.DeadLetterRetention > 0 && s.DeadLetterRetention <= s.Retention {
 		say("%s keeps messages for %v, counted from their first send, and the queue for %v: a letter may be gone as soon as it is there; set the first well above the second",
@@ -101,6 +105,10 @@ func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	}
 	if o.MaxMessage > 0 && s.MaxMessage > 0 && s.MaxMessage < o.MaxMessage {
 		say("the queue takes messages of %d bytes, and up to %d are to be sent", s.MaxMessage, o.MaxMessage)
+	}
+	if s.Visibility/timeoutsHidden < o.FunctionTimeout {
+		say("the queue hides a message for %v, and the function's timeout is %v: set the visibility timeout to six times that, "+
+			"for Lambda tries again with messages that are hidden already", s.Visibility, o.FunctionTimeout)
 	}
 	if s.Delay > 0 {
 		say("the queue delays each message by %v", s.Delay)

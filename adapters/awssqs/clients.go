@@ -93,6 +93,9 @@ func (s Stats) PerMessage() float64 {
 
 // Stats tells the counts so far.
 func (b *Broker) Stats() Stats {
+	if b == nil {
+		return Stats{}
+	}
 	c := &b.counts
 	return Stats{
 		Receives: c.receives.Load(), Acks: c.acks.Load(), Holds: c.holds.Load(), Sends: c.sends.Load(), Others: c.others.Load(),

@@ -40,6 +40,42 @@
 // their own. Where a queue is encrypted with a customer's KMS key, who receives needs kms:Decrypt on the key, and who sends
 // kms:GenerateDataKey and kms:Decrypt.
 //
+// # Trust
+//
+// Whoever may send to a queue chooses the type, the key and the body of a job, and how long it may
+// run. What the queue's policy lets in is what a worker believes; nothing else is checked: messages
+// carry no signature of ours, and that of SNS is not verified. Metadata (id, key, type, a letter's
+// permission to reopen a failure) is read from the message's own attribute alone. A text in a body
+// never sets it, unless Options.TrustTopics says so of a topic. The names of a topic, a bucket, a
+// bus and a source in an envelope are texts in a body too: on a queue to which anybody else may
+// send, do not authorize by them.
+//
+// So a queue of which [Options].Unwrap opens the messages gets a policy that lets those services in
+// for the named sources, nobody else but an operator who replays, and nobody without TLS:
+//
+//	{"Version": "2012-10-17", "Statement": [
+//	  {"Sid": "Topic", "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"},
+//	   "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:sns:REGION:ACCOUNT:TOPIC"}}},
+//	  {"Sid": "Bucket", "Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
+//	   "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:s3:::BUCKET"}, "StringEquals": {"aws:SourceAccount": "ACCOUNT"}}},
+//	  {"Sid": "Rule", "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"},
+//	   "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:events:REGION:ACCOUNT:rule/RULE"}}},
+//	  {"Sid": "NobodyElse", "Effect": "Deny", "Principal": "*",
+//	   "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Condition": {"ArnNotEquals": {
+//	     "aws:SourceArn": ["arn:aws:sns:REGION:ACCOUNT:TOPIC", "arn:aws:s3:::BUCKET", "arn:aws:events:REGION:ACCOUNT:rule/RULE"],
+//	     "aws:PrincipalArn": "arn:aws:iam::ACCOUNT:role/OPERATOR"}}},
+//	  {"Sid": "TLS", "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders",
+//	   "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+//	]}
+//
+// Without NobodyElse each identity of the account that has sqs:SendMessage by its own policy may
+// send. The last statement fits every queue. Where several producers or tenants share a queue, a
+// key of one is a key of all: see Config.Fingerprint and Config.Key.
+//
 // # Recommended settings of a queue
 //
 //	aws sqs create-queue --queue-name orders-dead --attributes '{"MessageRetentionPeriod": "1209600"}'
@@ -100,17 +136,48 @@
 // brings the first 15 minutes, and nacks the rest, of up to 12 hours each: each is a receive to maxReceiveCount, 28 of them in 14
 // days. On a FIFO queue such a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
 //
+// # Errors
+//
+// What SQS answers, as the contract has it. "receipts" are Ack, Nack and Extend, "messages" Send,
+// "any" each call. Of a batch it holds for single entries too, and errors.As reaches the SDK's own
+// error.
+//
+//	ErrNotFound        any       QueueDoesNotExist NonExistentQueue InvalidAddress ResourceNotFoundException
+//	ErrThrottled       any       RequestThrottled ThrottlingException OverLimit KmsThrottled KMS.ThrottlingException
+//	ErrReceiptExpired  receipts  ReceiptHandleIsInvalid MessageNotInflight InvalidIdFormat
+//	ErrReceiptExpired  receipts  InvalidParameterValue (any other)
+//	ErrUnsupported     receipts  InvalidParameterValue (beyond 12 hours)
+//	ErrTooLarge        messages  InvalidParameterValue (bytes)
+//	ErrTooLarge        messages  InvalidParameterValue (number of attributes)
+//	ErrUnsupported     messages  InvalidParameterValue (any other)
+//	ErrTooLarge        any       BatchRequestTooLong
+//	ErrUnsupported     any       InvalidMessageContents InvalidAttributeName InvalidAttributeValue
+//	ErrUnsupported     any       MissingParameter InvalidParameterCombination ValidationError UnsupportedOperation
+//	ErrUnsupported     any       EmptyBatchRequest TooManyEntriesInBatchRequest InvalidBatchEntryId BatchEntryIdsNotDistinct
+//	none               any       AccessDenied InvalidSecurity InvalidClientTokenId ExpiredToken SignatureDoesNotMatch RequestExpired
+//	none               any       KmsAccessDenied KmsDisabled KmsInvalidKeyUsage KmsInvalidState KmsNotFound KmsOptInRequired
+//	none               any       InternalError InternalFailure ServiceUnavailable
+//
+// With none, and with a code that is not here, nothing was wrong with the entry itself: somebody
+// has to grant access or mend a key, or it passes. Repeating is safe, and workers do it.
+// ErrUnsupported and ErrTooLarge are for good: a letter so answered is cut down, and stays in its
+// queue where that does not help. Where a call's context, or Options.CallTimeout, ended first, the
+// error is the context's as well, and each entry may or may not have been applied.
+//
 // # What to know
 //
-//   - An ack that succeeded proves nothing, and an extension that came late succeeds and does nothing, on standard queues. The core decides by its
-//     store, and by Message.Deadline, which is early, unless an answer was more than 5 s on its way.
+//   - On a standard queue an ack that succeeded proves nothing, and an extension that came late
+//     succeeds and does nothing. After a new delivery the receipt of an old one may still work or not:
+//     an ack may delete the message, a nack may show it while another worker has it. The core decides
+//     by its store, and by Message.Deadline, which is early, unless an answer was more than 5 s on its way.
 //   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8) goes base64, which its metadata tells; so does an
 //     attribute's value, in an attribute of type Binary.onceq-text or String.onceq-empty.
 //   - Attributes are texts here: a Number or Binary attribute of another producer comes as its characters or bytes, and leaves, in a
 //     dead letter, as a String, or as Binary.onceq-text where it has to.
-//   - Bodies of other producers come without metadata; Config.Key finds their key. [Options].Unwrap opens the envelopes of SNS and EventBridge and reads
-//     the notifications of S3, and gives these an id: it survives what those services deliver twice, not what their
-//     producers do twice.
+//   - Bodies of other producers come without metadata; Config.Key finds their key. [Options].Unwrap
+//     opens the envelopes of SNS and EventBridge and reads the notifications of S3, and gives these an
+//     id: it survives what those services deliver twice, not what their producers do twice. See Trust
+//     for what may be believed of them.
 //   - A body that does not match its checksum is left to its next delivery, and its neighbours are not.
 //   - Group on a standard queue names the tenant of a fair queue, and orders nothing.
 //   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS goes on with a poll that is cut off. The

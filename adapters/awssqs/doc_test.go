@@ -40,10 +40,13 @@ func documented(t *testing.T, begin string) (blocks []string) {
 	return blocks
 }
 
+// ofQueue tells a queue's policy from an identity's.
+func ofQueue(policy string) bool { return strings.Contains(policy, `"Principal"`) }
+
 // The documented policies are what a worker, a producer and an operator need: each call that they make is allowed, and nothing is that
 // nobody makes.
 func TestDocumentedPolicies(t *testing.T) {
-	blocks := documented(t, `{"Version"`)
+	blocks := slices.DeleteFunc(documented(t, `{"Version"`), ofQueue)
 	if len(blocks) != 3 {
 		t.Fatalf("%d policies, want a worker's, a producer's and an operator's", len(blocks))
 	}

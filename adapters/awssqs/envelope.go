@@ -2,24 +2,45 @@ package awssqs
 
 import "github.com/onceq/onceq/internal/sqswire"
 
-// Envelope names what AWS services put around, or in place of, a producer's own body. The values may be added.
+// Envelope names what AWS services put around, or in place of, a producer's own body. The values
+// may be added.
+//
+// An envelope says of itself where it comes from, in the body, and no signature is checked. What
+// may be believed of it rests on the queue's policy alone: see Trust in the package comment.
 type Envelope uint8
 
-// The envelopes. A body that is none of those asked for comes as it is.
+// The envelopes. A body that is none of those asked for comes as it is, and so does one that has
+// metadata of ours beside it.
 const (
-	// SNS opens a notification of an SNS topic: the body is its Message, and its MessageAttributes join the attributes, our own among them, so
-	// that a job sent through a topic is the job that it was. Without metadata of ours, Meta.ID is the notification's MessageId, which
-	// stays the same when SNS delivers twice, and Created its Timestamp. Attribute "sns-topic" is the topic's ARN. (With raw message delivery there is
-	// no envelope, and nothing to open.)
+	// SNS opens a notification of an SNS topic: the body is its Message, and its MessageAttributes
+	// join the attributes, where those that came beside the body win. Meta.ID is "sns:" and the
+	// notification's MessageId, which stays the same when SNS delivers twice, and Created its
+	// Timestamp. Attribute "sns-topic" is the topic's ARN. What it carries is not opened once more.
+	// A job that was sent through a topic, metadata and all, is the job that it was where
+	// Options.TrustTopics lists the topic; from another one it has a MetaErr and ends as a dead
+	// letter, because under another key it would be another job. (With raw message delivery there
+	// is no envelope, and nothing to open.)
 	SNS = Envelope(sqswire.SNS)
-	// EventBridge opens what an event bus sends: the body is its detail, Meta.ID the id, Meta.Type the detail-type, Created the time;
-	// the attributes "eventbridge-source", "-account" and "-region" tell the rest.
+	// EventBridge opens what an event bus sends: the body is its detail, Meta.ID is "eb:", the
+	// source, ":" and the id, Meta.Type the detail-type, Created the time; the attributes
+	// "eventbridge-source", "-account", "-region" and "-replay-name" tell the rest. The replay of
+	// an archive, as far as we know, brings each event under its old id: what was done is found
+	// done, and what was missed is run. (Read in AWS's documents; not verified.) Where a replay is
+	// to run all of them again, make the key in Config.Key of Meta.ID and
+	// "eventbridge-replay-name".
 	EventBridge = Envelope(sqswire.EventBridge)
-	// S3 reads a bucket's notification. The body stays. Meta.ID is made of bucket, object, version, sequencer and name of
-	// the happening, so that a repeated notification is the same job and a new version is not; Meta.Type is "s3:" and that name, and Created its time. The test
-	// notification of a new configuration has the type "s3:TestEvent".
+	// S3 reads a bucket's notification. The body stays. Meta.ID is "s3:" and a digest of bucket,
+	// object, version, sequencer and name of the happening (and its time and request where S3 gives
+	// no sequencer), so that a repeated notification is the same job and a new version is not;
+	// Meta.Type is "s3:" and that name, and Created its time. The test notification of a new
+	// configuration has the type "s3:TestEvent". One of more than 100 records is not read; S3 sends
+	// one at a time.
 	S3 = Envelope(sqswire.S3)
+	// EventBridgeInSNS is SNS, and opens what an event bus has sent to the topic.
+	EventBridgeInSNS = Envelope(sqswire.EventBridgeInSNS)
+	// S3InSNS is SNS, and reads what a bucket has sent to the topic.
+	S3InSNS = Envelope(sqswire.S3InSNS)
 )
 
-// AllEnvelopes is each of them. An SNS notification may hold one of the others.
+// AllEnvelopes is each of the three by itself, and none within another one.
 const AllEnvelopes = SNS | EventBridge | S3

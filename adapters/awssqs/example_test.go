@@ -114,7 +114,7 @@ func ExampleOptions() {
 		log.Fatal(err)
 	}
 	fmt.Println(ms[0].Meta.Type, ms[0].Meta.ID)
-	// Output: s3:ObjectCreated:Put 6051d3e8b4e2d146596d64ed24e8e3bf
+	// Output: s3:ObjectCreated:Put s3:bec684f2c47b8c67f7480c7e98c34022
 }
 
 // How many requests the messages took.

@@ -18,12 +18,7 @@ func (b *Broker) read(m *broker.Message, in *types.Message) {
 	sqswire.ReadSystem(m, in.Attributes)
 	ours, ok := in.MessageAttributes[broker.MetaAttribute]
 	m.Attributes = readAttributes(in.MessageAttributes, ok)
-	switch {
-	case ok:
-		sqswire.ReadMeta(m, valueOf(ours))
-	case b.o.Unwrap != 0:
-		sqswire.Unwrap(m, sqswire.Envelope(b.o.Unwrap))
-	}
+	b.opener.Read(m, valueOf(ours), ok)
 }
 
 // readAttributes gives those of the user, nil when there are none.

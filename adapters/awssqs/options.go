@@ -51,9 +51,16 @@ type Options struct {
 	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter ones itself.
 	// Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.
 	CallTimeout time.Duration
-	// Unwrap names the envelopes of AWS services that a received body is taken out of, or read for its id and type.
+	// Unwrap names the envelopes of AWS services that a received body is taken out of, or read for
+	// its id and type. With any of them, attributes that have the names of an envelope's own
+	// ("sns-topic", "eventbridge-source" and so on) are dropped unless an envelope set them.
 	// Default 0: none, bodies come as they are.
 	Unwrap Envelope
+	// TrustTopics lists the ARNs of those SNS topics whose notifications may carry metadata of ours:
+	// id, key, type, and a letter's permission to reopen a failure. It needs SNS in Unwrap. Default
+	// none: metadata comes in the message's own attribute alone. List one only where the queue's policy
+	// lets nobody but these topics send, because the ARN in a notification is a text in a body.
+	TrustTopics []string
 }
 
 const (
@@ -81,8 +88,6 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is negative", o.CallTimeout)
 	case o.CallTimeout > maxCallTimeout:
 		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is above %v", o.CallTimeout, maxCallTimeout)
-	case o.Unwrap&^AllEnvelopes != 0:
-		return o, fmt.Errorf("awssqs: Options.Unwrap: %#x holds bits that name no envelope", uint8(o.Unwrap))
 	}
 	o.ReceiveGrace = max(0, o.ReceiveGrace)
 	return o, nil

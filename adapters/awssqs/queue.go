@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ import (
 // Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing queue is broker.ErrNotFound. It
 // needs sqs:GetQueueUrl.
 func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {
+	if client == nil {
+		return "", errors.New("awssqs: find: the client is nil")
+	}
 	in := &sqs.GetQueueUrlInput{QueueName: &name}
 	if strings.HasPrefix(name, "arn:") {
 		a, err := parseARN(name)
@@ -29,7 +33,7 @@ func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string
 	}
 	out, err := client.GetQueueUrl(ctx, in)
 	if err != nil {
-		return "", fmt.Errorf("awssqs: find %s: %w", name, classify(err))
+		return "", fmt.Errorf("awssqs: find %s: %w", name, classify(aboutQueue, err))
 	}
 	return deref(out.QueueUrl), nil
 }
@@ -75,8 +79,26 @@ func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target str
 	return p.receives, p.target, retentionOf(as), nil
 }
 
+// VisibilityTimeout is the queue's own, for receives that name none, as Lambda's are. It needs sqs:GetQueueAttributes.
+func (b *Broker) VisibilityTimeout(ctx context.Context) (time.Duration, error) {
+	as, err := b.ask(ctx, "visibility timeout", types.QueueAttributeNameVisibilityTimeout)
+	if err != nil {
+		return 0, err
+	}
+	return duration(as, types.QueueAttributeNameVisibilityTimeout), nil
+}
+
 func retentionOf(as attributes) time.Duration {
-	return time.Duration(integer(as, types.QueueAttributeNameMessageRetentionPeriod)) * second
+	return duration(as, types.QueueAttributeNameMessageRetentionPeriod)
+}
+
+// duration is what an attribute says in seconds, 0 where it says nothing that can be.
+func duration(as attributes, name types.QueueAttributeName) time.Duration {
+	n := integer(as, name)
+	if n < 0 || n > int64(math.MaxInt64/second) {
+		return 0
+	}
+	return time.Duration(n) * second
 }
 
 type redrivePolicy struct {

@@ -3,6 +3,7 @@ package awssqs_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,6 +84,11 @@ func TestCheck(t *testing.T) {
 		"and has nowhere":     {nil, awssqs.CheckOptions{MaxAttempts: 10, KeepInQueue: true}, []string{"no redrive policy"}},
 		"letters that expire": {dlqOf(4*day, 100), awssqs.CheckOptions{MaxAttempts: 10}, []string{"as soon as it is there"}},
 		"records that expire": {dlqOf(14*day, 100), awssqs.CheckOptions{MaxAttempts: 10, Retention: 17 * day}, []string{"unproven"}},
+		"the most attempts":   {dlqOf(14*day, 1000), awssqs.CheckOptions{MaxAttempts: math.MaxInt}, []string{"maxReceiveCount to 18446744073709551614"}},
+		"kept for ever":       {dlqOf(14*day, 3), awssqs.CheckOptions{Retention: math.MaxInt64, MaxMessage: math.MaxInt}, []string{"are to be sent"}},
+		"a function":          {dlqOf(14*day, 100), awssqs.CheckOptions{FunctionTimeout: 5 * time.Second}, nil},
+		"a longer function":   {dlqOf(14*day, 100), awssqs.CheckOptions{FunctionTimeout: 6 * time.Second}, []string{"function's timeout is 6s"}},
+		"the longest":         {dlqOf(14*day, 100), awssqs.CheckOptions{FunctionTimeout: math.MaxInt64}, []string{"function's timeout"}},
 		"small and late":      {map[string]string{"MaximumMessageSize": "1024", "DelaySeconds": "5"}, awssqs.CheckOptions{MaxMessage: 1025}, []string{"1024 bytes", "delays each message"}},
 	} {
 		s, ps, err := makeBroker(t, c, makeQueue(t, c, false, x.as), nil).Check(t.Context(), x.o)
@@ -152,4 +158,31 @@ func TestRedrive(t *testing.T) {
 			t.Error("a task that is not there was cancelled")
 		}
 	})
+}
+
+// What a server says is not believed beyond what can be.
+func TestAttributesBeyondAllBounds(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"60": time.Minute, "9223372036": 12 * time.Hour, "9223372037": 30 * time.Second, "9223372036854775807": 30 * time.Second, "-1": 30 * time.Second, "": 30 * time.Second, "x": 30 * time.Second,
+	} {
+		b, s := stubbed(t, stubURL, nil, func(c stubCall) stubAnswer {
+			if c.op == "GetQueueAttributes" {
+				return stubAnswer{out: object{"Attributes": object{"VisibilityTimeout": text, "MessageRetentionPeriod": text}}}
+			}
+			return brings(delivery("a", "r", ""))
+		})
+		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked := s.of("ReceiveMessage")[0].in["VisibilityTimeout"]; asked != want.Seconds() || time.Until(ms[0].Deadline) > want {
+			t.Errorf("%q: asked for %v, until %v", text, asked, ms[0].Deadline)
+		}
+		if _, _, kept, err := b.RedrivePolicy(t.Context()); kept < 0 || err != nil {
+			t.Errorf("%q: kept for %v, %v", text, kept, err)
+		}
+		if d, err := b.VisibilityTimeout(t.Context()); d < 0 || text == "60" && d != time.Minute || err != nil {
+			t.Errorf("%q: hidden for %v, %v", text, d, err)
+		}
+	}
 }

@@ -34,7 +34,7 @@ var (
 // On a FIFO queue a receive that was not answered is asked again with the same ReceiveRequestAttemptId by the next Receive that
 // has room for its messages, so that SQS gives what it had already counted as delivered.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
-	const call = "receive"
+	const call = callReceive
 	if b.closed() {
 		return nil, b.wrap(call, broker.ErrClosed)
 	}
@@ -53,7 +53,7 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 	a := b.attempt(&o)
 	in := &sqs.ReceiveMessageInput{
 		QueueUrl: &b.url, MaxNumberOfMessages: int32(a.max),
-		VisibilityTimeout: int32(a.visibility / second), WaitTimeSeconds: int32(o.Wait / second),
+		VisibilityTimeout: int32(a.visibility / second), WaitTimeSeconds: int32(o.Wait / second), // rounded down
 		MessageSystemAttributeNames: systemAttributes, MessageAttributeNames: allAttributes,
 	}
 	if a.id != "" {
@@ -102,7 +102,6 @@ func (b *Broker) completeReceive(o *broker.ReceiveOptions) error {
 	if o.Wait < 0 {
 		o.Wait = b.limits.MaxWait
 	}
-	o.Wait = o.Wait.Truncate(second)
 	o.Visibility = time.Duration(seconds(o.Visibility)) * second
 	return nil
 }
@@ -193,7 +192,7 @@ func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	as, err := b.attributes(ctx, types.QueueAttributeNameVisibilityTimeout)
 	switch {
 	case err == nil:
-		v = time.Duration(integer(as, types.QueueAttributeNameVisibilityTimeout)) * second
+		v = min(duration(as, types.QueueAttributeNameVisibilityTimeout), maxVisibility)
 	case isDenied(err):
 	default:
 		return 0, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,9 @@ func TestReceiveRefusesOptions(t *testing.T) {
 		{Max: 1, Visibility: time.Second - 1},
 		{Max: 1, Visibility: 12*time.Hour + 1},
 		{Max: 1, Visibility: -1},
+		{Max: 1, Visibility: math.MaxInt64},
+		{Max: 1, Wait: math.MaxInt64},
+		{Max: math.MaxInt},
 	} {
 		if _, err := b.Receive(t.Context(), o); !errors.Is(err, broker.ErrUnsupported) {
 			t.Errorf("%+v was answered: %v", o, err)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/broker"
 )
 
 // maxPerSecond is SQS's fastest fixed rate of a redrive.
@@ -127,6 +129,9 @@ func (b *Broker) CancelRedrive(ctx context.Context, handle string) (moved int64,
 
 // queueARN is asked for once.
 func (b *Broker) queueARN(ctx context.Context, call string) (string, error) {
+	if b.closed() {
+		return "", b.wrap(call, broker.ErrClosed)
+	}
 	b.mu.Lock()
 	have := b.arn
 	b.mu.Unlock()

@@ -1,6 +1,7 @@
 package awssqs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,24 +24,23 @@ import (
 // Group, a DedupID or a Delay that SQS does not take. On a standard queue Group is the tenant of a fair queue, and
 // DedupID is ignored.
 func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	const call = "send"
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := b.checkBatch(call, len(ms)); err != nil {
+	if err := b.checkBatch(callSend, len(ms)); err != nil {
 		return nil, err
 	}
 	if b.closed() {
-		return nil, b.wrap(call, broker.ErrClosed)
+		return nil, b.wrap(callSend, broker.ErrClosed)
 	}
 	s := sending{
-		answers: b.answers(call, len(ms), func(err error) error { return err }),
+		answers: b.answers(callSend, len(ms)),
 		ids:     make([]string, len(ms)), entries: make([]types.SendMessageBatchRequestEntry, 0, len(ms)),
 	}
 	for i := range ms {
 		e, size, err := b.pack(&ms[i])
 		if err != nil {
-			s.set(i, b.wrap(call, err))
+			s.set(i, b.wrap(callSend, err))
 			continue
 		}
 		if s.bytes+size > maxBytes {
@@ -104,12 +104,12 @@ func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchReque
 }
 
 func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (*sqs.SendMessageBatchOutput, error) {
-	call, cancel, err := s.b.begin(ctx, s.call)
+	ctx, cancel, err := s.b.begin(ctx, s.call)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
-	out, err := s.b.rest.SendMessageBatch(call, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
+	out, err := s.b.rest.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
 	if err != nil {
 		return nil, s.b.failed(ctx, s.call, err)
 	}
@@ -133,19 +133,14 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 			continue
 		}
 		s.ids[i] = deref(e.MessageId)
-		if s.b.fifo || !s.b.checks {
+		if s.b.fifo || !s.b.checks || e.MD5OfMessageBody == nil {
 			// A duplicate may be answered with the checksum of the first, whose body may have been another.
-			s.b.counts.sent.Add(1)
 			continue
 		}
 		for j := range entries {
-			if entries[j].Id == entryIDs[i] && e.MD5OfMessageBody != nil && !matches(*entries[j].MessageBody, *e.MD5OfMessageBody) {
-				s.ids[i] = ""
+			if entries[j].Id == entryIDs[i] && !matches(*entries[j].MessageBody, *e.MD5OfMessageBody) {
 				s.set(i, s.b.wrap(s.call, ErrChecksum))
 			}
-		}
-		if s.ids[i] != "" {
-			s.b.counts.sent.Add(1)
 		}
 	}
 	for _, e := range out.Failed {
@@ -157,8 +152,12 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 		if !s.told[i] {
 			s.set(i, s.b.unanswered(s.call))
 		}
-		if s.errs != nil && first == nil {
-			first = s.errs[i]
+		switch {
+		case s.errs == nil || s.errs[i] == nil:
+			s.b.counts.sent.Add(1)
+		default:
+			s.ids[i] = ""
+			first = cmp.Or(first, s.errs[i])
 		}
 	}
 	return first

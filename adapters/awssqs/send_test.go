@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -121,9 +122,14 @@ func TestSendErrorsAreMapped(t *testing.T) {
 		want       error
 	}{
 		{"InvalidParameterValue", "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.", broker.ErrTooLarge},
-		{"InvalidParameterValue", "something new", nil},
+		{"InvalidParameterValue", "something new", broker.ErrUnsupported},
 		{"InvalidMessageContents", "", broker.ErrUnsupported},
+		{"InvalidParameterValue", "Message (user) attribute types must be shorter than 256 Bytes", broker.ErrUnsupported},
+		{"InvalidParameterValue", "a receipt", broker.ErrUnsupported},
+		{"MissingRequiredParameterException", "", broker.ErrUnsupported},
 		{"QueueDoesNotExist", "", broker.ErrNotFound},
+		{"KmsAccessDenied", "", nil},
+		{"ReceiptHandleIsInvalid", "", nil},
 	} {
 		s := &stub{answer: func(stubCall) stubAnswer {
 			return stubAnswer{out: object{"Failed": []object{entryFails("0", c.code, c.text)}}}
@@ -173,24 +179,26 @@ func TestSendRefusesWhatSQSDoesNotTake(t *testing.T) {
 		m    broker.Outgoing
 		want error
 	}{
-		"name with a space":    {stubURL, attribute("a b"), broker.ErrUnsupported},
-		"name with a letter":   {stubURL, attribute("naïve"), broker.ErrUnsupported},
-		"empty name":           {stubURL, attribute(""), broker.ErrUnsupported},
-		"long name":            {stubURL, attribute(strings.Repeat("n", 257)), broker.ErrUnsupported},
-		"period first":         {stubURL, attribute(".a"), broker.ErrUnsupported},
-		"period last":          {stubURL, attribute("a."), broker.ErrUnsupported},
-		"periods":              {stubURL, attribute("a..b"), broker.ErrUnsupported},
-		"reserved":             {stubURL, attribute("aWs.x"), broker.ErrUnsupported},
-		"reserved too":         {stubURL, attribute("AMAZON.x"), broker.ErrUnsupported},
-		"ours":                 {stubURL, broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: "j"}, Attributes: map[string]string{"onceq": "x"}}, broker.ErrBadMeta},
-		"long delay":           {stubURL, broker.Outgoing{Body: []byte("a"), Delay: 15*time.Minute + 1}, broker.ErrUnsupported},
-		"negative delay":       {stubURL, broker.Outgoing{Body: []byte("a"), Delay: -1}, broker.ErrUnsupported},
-		"delay on FIFO":        {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", Delay: 1}, broker.ErrUnsupported},
-		"no group on FIFO":     {fifoURL, broker.Outgoing{Body: []byte("a")}, broker.ErrUnsupported},
-		"long group":           {fifoURL, broker.Outgoing{Body: []byte("a"), Group: strings.Repeat("g", 129)}, broker.ErrUnsupported},
-		"group with a space":   {stubURL, broker.Outgoing{Body: []byte("a"), Group: "a b"}, broker.ErrUnsupported},
-		"dedup id with a line": {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", DedupID: "a\n"}, broker.ErrUnsupported},
-		"long dedup id":        {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", DedupID: strings.Repeat("d", 129)}, broker.ErrUnsupported},
+		"name with a space":          {stubURL, attribute("a b"), broker.ErrUnsupported},
+		"name with a letter":         {stubURL, attribute("naïve"), broker.ErrUnsupported},
+		"empty name":                 {stubURL, attribute(""), broker.ErrUnsupported},
+		"long name":                  {stubURL, attribute(strings.Repeat("n", 257)), broker.ErrUnsupported},
+		"period first":               {stubURL, attribute(".a"), broker.ErrUnsupported},
+		"period last":                {stubURL, attribute("a."), broker.ErrUnsupported},
+		"periods":                    {stubURL, attribute("a..b"), broker.ErrUnsupported},
+		"reserved":                   {stubURL, attribute("aWs.x"), broker.ErrUnsupported},
+		"reserved too":               {stubURL, attribute("AMAZON.x"), broker.ErrUnsupported},
+		"ours":                       {stubURL, broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: "j"}, Attributes: map[string]string{"onceq": "x"}}, broker.ErrBadMeta},
+		"long delay":                 {stubURL, broker.Outgoing{Body: []byte("a"), Delay: 15*time.Minute + 1}, broker.ErrUnsupported},
+		"the longest delay":          {stubURL, broker.Outgoing{Body: []byte("a"), Delay: math.MaxInt64}, broker.ErrUnsupported},
+		"the longest delay, on FIFO": {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", Delay: math.MaxInt64}, broker.ErrUnsupported},
+		"negative delay":             {stubURL, broker.Outgoing{Body: []byte("a"), Delay: -1}, broker.ErrUnsupported},
+		"delay on FIFO":              {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", Delay: 1}, broker.ErrUnsupported},
+		"no group on FIFO":           {fifoURL, broker.Outgoing{Body: []byte("a")}, broker.ErrUnsupported},
+		"long group":                 {fifoURL, broker.Outgoing{Body: []byte("a"), Group: strings.Repeat("g", 129)}, broker.ErrUnsupported},
+		"group with a space":         {stubURL, broker.Outgoing{Body: []byte("a"), Group: "a b"}, broker.ErrUnsupported},
+		"dedup id with a line":       {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", DedupID: "a\n"}, broker.ErrUnsupported},
+		"long dedup id":              {fifoURL, broker.Outgoing{Body: []byte("a"), Group: "g", DedupID: strings.Repeat("d", 129)}, broker.ErrUnsupported},
 	} {
 		b, s := stubbed(t, c.url, nil, allApplied)
 		_, err := b.Send(t.Context(), []broker.Outgoing{c.m})

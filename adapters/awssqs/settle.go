@@ -2,14 +2,11 @@ package awssqs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -22,51 +19,59 @@ var entryIDs = func() (ids [maxBatch]*string) {
 	return ids
 }()
 
-// Ack deletes the messages. Success proves nothing: with the receipt of a message that was delivered again, a standard queue says
-// yes and may delete nothing. A FIFO queue answers a late one ErrReceiptExpired.
+// Ack deletes the messages. Success proves nothing: a standard queue says yes to the receipt of a
+// message that was delivered again, and may delete it or not. A FIFO queue answers a late one
+// ErrReceiptExpired.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
-	const call = "ack"
 	if len(rs) == 0 {
 		return nil
 	}
-	if err := b.checkBatch(call, len(rs)); err != nil {
+	if err := b.checkBatch(callAck, len(rs)); err != nil {
 		return err
 	}
-	in := &sqs.DeleteMessageBatchInput{QueueUrl: &b.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(rs))}
-	for i, r := range rs {
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: entryIDs[i], ReceiptHandle: (*string)(&r)}
-	}
-	ctx, cancel, err := b.begin(ctx, call)
+	ctx, cancel, err := b.begin(ctx, callAck)
 	if err != nil {
 		return err
 	}
 	defer cancel()
+	an := b.answers(callAck, len(rs))
+	in := &sqs.DeleteMessageBatchInput{QueueUrl: &b.url, Entries: make([]types.DeleteMessageBatchRequestEntry, 0, len(rs))}
+	for i, r := range rs {
+		if an.names(i, r) {
+			in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: entryIDs[i], ReceiptHandle: (*string)(&r)})
+		}
+	}
+	if len(in.Entries) == 0 {
+		return an.err()
+	}
 	out, err := b.leases.DeleteMessageBatch(ctx, in)
 	if err != nil {
-		return lease(b.failed(ctx, call, err))
+		return an.whole(b.failed(ctx, callAck, err), len(in.Entries))
 	}
-	an := b.answers(call, len(rs), lease)
 	for _, e := range out.Successful {
 		an.applied(e.Id)
 	}
 	for _, e := range out.Failed {
 		an.failed(e)
 	}
-	b.counts.acked.Add(int64(an.n))
+	b.counts.acked.Add(an.done())
 	return an.err()
 }
 
-// Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole seconds. The delay also has to end within 12 h of the
-// receive: beyond, SQS refuses it, and it is answered ErrUnsupported.
+// Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole
+// seconds. The delay also has to end within 12 h of the receive: beyond, SQS refuses it, and it is
+// answered ErrUnsupported.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, "nack", hs, 0, b.limits.MaxNack)
+	return b.hold(ctx, callNack, hs, 0, b.Limits().MaxNack)
 }
 
-// Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole seconds, and in all up to 12 h since the receive: beyond,
-// SQS refuses it, and it is answered ErrUnsupported. On a standard queue one that comes after
-// the deadline is answered with success and does nothing.
+// Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole
+// seconds, and in all up to 12 h since the receive: beyond, SQS refuses it, and it is answered
+// ErrUnsupported. On a standard queue one that comes after the deadline is answered with success
+// and does nothing; after a new delivery it may do that, or hide the message for the new delivery's
+// owner as well.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
-	return b.hold(ctx, "extend", hs, second, b.limits.MaxHold)
+	return b.hold(ctx, callExtend, hs, second, b.Limits().MaxHold)
 }
 
 // hold changes the visibility of those entries whose time is within the bounds.
@@ -82,11 +87,14 @@ func (b *Broker) hold(ctx context.Context, call string, hs []broker.Hold, least,
 		return err
 	}
 	defer cancel()
-	an := b.answers(call, len(hs), lease)
+	an := b.answers(call, len(hs))
 	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &b.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, 0, len(hs))}
 	for i := range hs {
 		if d := hs[i].For; d < least || d > most {
 			an.set(i, b.wrap(call, unsupported("%v; it is within %v and %v", d, least, most)))
+			continue
+		}
+		if !an.names(i, hs[i].Receipt) {
 			continue
 		}
 		r := string(hs[i].Receipt)
@@ -99,12 +107,7 @@ func (b *Broker) hold(ctx context.Context, call string, hs []broker.Hold, least,
 	}
 	out, err := b.leases.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {
-		err = lease(b.failed(ctx, call, err))
-		if len(in.Entries) == len(hs) {
-			return err
-		}
-		an.rest(err)
-		return an.err()
+		return an.whole(b.failed(ctx, call, err), len(in.Entries))
 	}
 	for _, e := range out.Successful {
 		an.applied(e.Id)
@@ -125,13 +128,4 @@ func (b *Broker) begin(ctx context.Context, call string) (context.Context, conte
 	}
 	ctx, cancel := b.call(ctx)
 	return ctx, cancel, nil
-}
-
-// lease reads an answer to a call about receipts: an invalid parameter that is nothing else is the receipt.
-func lease(err error) error {
-	var api smithy.APIError
-	if errors.As(err, &api) && codeOf(api) == "InvalidParameterValue" && sentinel(api) == nil {
-		return fmt.Errorf("%w: %w", broker.ErrReceiptExpired, err)
-	}
-	return err
 }

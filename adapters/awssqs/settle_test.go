@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -130,7 +131,7 @@ func TestHoldsOutsideTheLimitsAreNotSent(t *testing.T) {
 		return allApplied(c)
 	})
 	holds := func(first broker.Receipt) []broker.Hold {
-		return []broker.Hold{{Receipt: first, For: time.Second}, {Receipt: "b", For: -1}, {Receipt: "c", For: b.Limits().MaxNack + 1}, {Receipt: "d", For: 1500 * time.Millisecond}}
+		return []broker.Hold{{Receipt: first, For: time.Second}, {Receipt: "b", For: -1}, {Receipt: "c", For: math.MaxInt64}, {Receipt: "d", For: 1500 * time.Millisecond}}
 	}
 	for _, call := range []func(context.Context, []broker.Hold) error{b.Nack, b.Extend} {
 		err := call(t.Context(), holds("a"))
@@ -152,6 +153,9 @@ func TestHoldsOutsideTheLimitsAreNotSent(t *testing.T) {
 		}
 	}
 	n := len(s.calls)
+	if err := b.Nack(t.Context(), []broker.Hold{{Receipt: "a", For: b.Limits().MaxNack + 1}}); !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) || len(s.calls) > n {
+		t.Errorf("a nack by 1 ns too much was answered %v after %d calls", err, len(s.calls)-n)
+	}
 	if err := b.Extend(t.Context(), []broker.Hold{{Receipt: "a", For: 0}}); !errors.Is(broker.ErrAt(err, 0), broker.ErrUnsupported) || len(s.calls) > n {
 		t.Errorf("an extension by 0 was answered %v after %d calls", err, len(s.calls)-n)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,11 +41,16 @@ func bucket(sequencer string) string { return fmt.Sprintf(bucketBody, sequencer)
 // unwrapped is what a receive makes of a body.
 func unwrapped(t *testing.T, which awssqs.Envelope, body string, attributes object) *broker.Message {
 	t.Helper()
+	return received(t, &awssqs.Options{Unwrap: which}, body, attributes)
+}
+
+func received(t *testing.T, o *awssqs.Options, body string, attributes object) *broker.Message {
+	t.Helper()
 	m := delivery(body, "r", "")
 	if attributes != nil {
 		m["MessageAttributes"] = attributes
 	}
-	b, _ := stubbed(t, stubURL, &awssqs.Options{Unwrap: which}, func(stubCall) stubAnswer { return brings(m) })
+	b, _ := stubbed(t, stubURL, o, func(stubCall) stubAnswer { return brings(m) })
 	ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +63,8 @@ func TestUnwrap(t *testing.T) {
 	bus := map[string]string{"eventbridge-source": "aws.ec2", "eventbridge-account": "111122223333", "eventbridge-region": "us-west-1"}
 	both := maps.Clone(bus)
 	both["sns-topic"] = topic
+	replay := maps.Clone(bus)
+	replay["eventbridge-replay-name"] = "r1"
 	detail := `{"instance-id": "i-1234567890abcdef0","state":"terminated"}`
 	for name, c := range map[string]struct {
 		which         awssqs.Envelope
@@ -66,15 +74,23 @@ func TestUnwrap(t *testing.T) {
 		attributes    map[string]string
 	}{
 		"SNS": {
-			awssqs.SNS, sns("Hello world!", `{"a":{"Type":"String","Value":"1"},"b":{"Type":"Binary","Value":"AP8="}}`), "Hello world!", "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324", "",
+			awssqs.SNS, sns("Hello world!", `{"a":{"Type":"String","Value":"1"},"b":{"Type":"Binary","Value":"AP8="}}`), "Hello world!", "sns:22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324", "",
 			"2012-05-02T00:54:06.655Z",
 			map[string]string{"a": "1", "b": "\x00\xff", "sns-topic": topic},
 		},
-		"EventBridge":             {awssqs.EventBridge, busBody, detail, "6a7e8feb-b491-4cf7-a9f1-bf3703467718", "EC2 Instance State-change Notification", "2017-12-22T18:43:48Z", bus},
-		"S3":                      {awssqs.S3, bucket("s1"), bucket("s1"), "*", "s3:ObjectCreated:Put", "1970-01-01T00:00:00.001Z", nil},
-		"S3's test":               {awssqs.S3, testBody, testBody, "5582815E1AEA5ADF", "s3:TestEvent", "2014-10-13T15:57:02.089Z", nil},
-		"EventBridge within SNS":  {awssqs.AllEnvelopes, sns(busBody, `{}`), detail, "6a7e8feb-b491-4cf7-a9f1-bf3703467718", "EC2 Instance State-change Notification", "2017-12-22T18:43:48Z", both},
-		"S3 within SNS":           {awssqs.AllEnvelopes, sns(bucket("s1"), `{}`), bucket("s1"), "*", "s3:ObjectCreated:Put", "1970-01-01T00:00:00.001Z", map[string]string{"sns-topic": topic}},
+		"EventBridge":            {awssqs.EventBridge, busBody, detail, "eb:aws.ec2:6a7e8feb-b491-4cf7-a9f1-bf3703467718", "EC2 Instance State-change Notification", "2017-12-22T18:43:48Z", bus},
+		"S3":                     {awssqs.S3, bucket("s1"), bucket("s1"), "*", "s3:ObjectCreated:Put", "1970-01-01T00:00:00.001Z", nil},
+		"S3's test":              {awssqs.S3, testBody, testBody, "s3-test:5582815E1AEA5ADF", "s3:TestEvent", "2014-10-13T15:57:02.089Z", nil},
+		"EventBridge within SNS": {awssqs.EventBridgeInSNS, sns(busBody, `{}`), detail, "eb:aws.ec2:6a7e8feb-b491-4cf7-a9f1-bf3703467718", "EC2 Instance State-change Notification", "2017-12-22T18:43:48Z", both},
+		"S3 within SNS":          {awssqs.S3InSNS, sns(bucket("s1"), `{}`), bucket("s1"), "*", "s3:ObjectCreated:Put", "1970-01-01T00:00:00.001Z", map[string]string{"sns-topic": topic}},
+		"a replay": {
+			awssqs.EventBridge, strings.Replace(busBody, `"id"`, `"replay-name":"r1","id"`, 1), detail, "eb:aws.ec2:6a7e8feb-b491-4cf7-a9f1-bf3703467718",
+			"EC2 Instance State-change Notification", "2017-12-22T18:43:48Z", replay,
+		},
+		"an id of two parts":      {awssqs.EventBridge, strings.Replace(busBody, `"id":"`, `"id":"x:`, 1), strings.Replace(busBody, `"id":"`, `"id":"x:`, 1), "", "", "", nil},
+		"a topic of another kind": {awssqs.SNS, strings.Replace(sns("x", `{}`), "aws:sns", "aws:sqs", 1), strings.Replace(sns("x", `{}`), "aws:sns", "aws:sqs", 1), "", "", "", nil},
+		"without an id":           {awssqs.SNS, strings.Replace(sns("x", `{}`), "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324", "", 1), strings.Replace(sns("x", `{}`), "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324", "", 1), "", "", "", nil},
+		"a bus in a bus":          {awssqs.EventBridgeInSNS, busBody, busBody, "", "", "", nil},
 		"not asked for":           {awssqs.S3 | awssqs.EventBridge, sns("x", `{}`), sns("x", `{}`), "", "", "", nil},
 		"not asked for, a bus":    {awssqs.S3 | awssqs.SNS, busBody, busBody, "", "", "", nil},
 		"not asked for, a bucket": {awssqs.SNS | awssqs.EventBridge, bucket("s1"), bucket("s1"), "", "", "", nil},
@@ -108,7 +124,7 @@ func TestUnwrap(t *testing.T) {
 
 // A repeated notification is the same job, another version of the object is another one.
 func TestUnwrapKeys(t *testing.T) {
-	id := func(body string) string { return unwrapped(t, awssqs.AllEnvelopes, body, nil).Meta.ID }
+	id := func(body string) string { return unwrapped(t, awssqs.S3|awssqs.S3InSNS, body, nil).Meta.ID }
 	first := id(bucket("s1"))
 	if again := id(bucket("s1")); again != first {
 		t.Errorf("the same notification is %s and %s", first, again)
@@ -129,26 +145,83 @@ func TestUnwrapKeys(t *testing.T) {
 	}
 }
 
+// What neither puts nor deletes an object has no sequencer: tagged twice, one version of it is two happenings.
+func TestUnwrapWithoutSequencer(t *testing.T) {
+	id := func(body string) string { return unwrapped(t, awssqs.S3, body, nil).Meta.ID }
+	tagged := strings.Replace(strings.Replace(bucket("x"), `,"sequencer":"x"`, "", 1), `"s3":`, `"responseElements":{"x-amz-request-id":"r1"},"s3":`, 1)
+	if id(tagged) != id(strings.ReplaceAll(tagged, "\n", " ")) {
+		t.Error("the same notification is two jobs")
+	}
+	for name, other := range map[string]string{
+		"time":    strings.Replace(tagged, "00.001Z", "00.002Z", 1),
+		"request": strings.Replace(tagged, `"r1"`, `"r2"`, 1),
+	} {
+		if id(other) == id(tagged) {
+			t.Errorf("another %s is the same job", name)
+		}
+	}
+	if put := bucket("x"); id(put) != id(strings.Replace(put, "00.001Z", "00.002Z", 1)) {
+		t.Error("where there is a sequencer, the time tells jobs apart")
+	}
+}
+
+// Parts are joined by their lengths: no text of one can be taken for two.
+func TestUnwrapJoinsByLengths(t *testing.T) {
+	record := func(name, bucket, key, version, sequencer string) string {
+		return fmt.Sprintf(`{"eventSource":"aws:s3","eventName":%q,"s3":{"bucket":{"name":%q},"object":{"key":"%s","versionId":"%s","sequencer":%q}}}`, name, bucket, key, version, sequencer)
+	}
+	all := func(rs ...string) string { return `{"Records":[` + strings.Join(rs, ",") + `]}` }
+	eight := strings.Repeat(`\u0000`, 7) + `\u0005`
+	ids := map[string]string{}
+	for _, body := range []string{
+		all(record("n", "b", "k", "v", "s")),
+		all(record("n", "b", `k\u0000v`, "", "s")),
+		all(record("n", "b", "k", "v", "s"), record("n", "b", "k", "v", "s")),
+		all(record("n", "b", `k\u0000v`, "s", "t")),
+		all(record("n", "b", "k", `v\u0000s`, "t")),
+		all(record("n", "b", "k"+eight+"v", "s", "t")),
+		all(record("n", "b", "k", "v"+eight+"s", "t")),
+		all(record("n", "b", `k\u0000v\u0000s\u0000n\u0000b\u0000k`, "v", "s")),
+		all(record("n", "b", "k", `v`, "s"), record("n", "b", "k", "v", "t")),
+	} {
+		m := unwrapped(t, awssqs.S3, body, nil)
+		if m.Meta == nil {
+			t.Fatalf("%s is not read", body)
+		}
+		if was, taken := ids[m.Meta.ID]; taken {
+			t.Errorf("%s and %s are one job", was, body)
+		}
+		ids[m.Meta.ID] = body
+	}
+	r := record("n", "b", "k", "v", "s")
+	for n, reads := range map[int]bool{1: true, 100: true, 101: false} {
+		if m := unwrapped(t, awssqs.S3, all(slices.Repeat([]string{r}, n)...), nil); (m.Meta != nil) != reads {
+			t.Errorf("%d records are read: %v", n, m.Meta != nil)
+		}
+	}
+}
+
 // A job of ours that went through a topic is the job that it was.
 func TestOursThroughATopic(t *testing.T) {
 	ours := func(meta string) string {
 		return fmt.Sprintf(`{"onceq":{"Type":"String","Value":%q},"traceparent":{"Type":"String","Value":"00-1"}}`, meta)
 	}
-	m := unwrapped(t, awssqs.AllEnvelopes, sns("AP8=", ours(`{"v":1,"id":"j","k":"order-7","be":"base64"}`)), nil)
+	trusting := &awssqs.Options{Unwrap: awssqs.EventBridgeInSNS | awssqs.S3InSNS, TrustTopics: []string{"arn:aws:sns:us-west-2:123456789012:MyTopic"}}
+	m := received(t, trusting, sns("AP8=", ours(`{"v":1,"id":"j","k":"order-7","be":"base64"}`)), nil)
 	if m.Meta == nil || m.Meta.Key != "order-7" || !bytes.Equal(m.Body, []byte("\x00\xff")) || len(m.Attributes) != 2 || m.Attributes["traceparent"] != "00-1" {
 		t.Errorf("it came as %q with %q and %+v", m.Body, m.Attributes, m.Meta)
 	}
 	// Its body is the user's own, whatever it looks like.
-	m = unwrapped(t, awssqs.AllEnvelopes, sns(busBody, ours(`{"v":1,"id":"j"}`)), nil)
+	m = received(t, trusting, sns(busBody, ours(`{"v":1,"id":"j"}`)), nil)
 	if m.Meta == nil || m.Meta.ID != "j" || string(m.Body) != busBody {
 		t.Errorf("it came as %q with %+v", m.Body, m.Meta)
 	}
-	m = unwrapped(t, awssqs.AllEnvelopes, sns(busBody, ours(`{"id":"j"}`)), nil)
+	m = received(t, trusting, sns(busBody, ours(`{"id":"j"}`)), nil)
 	if m.Meta != nil || m.MetaErr == nil || string(m.Body) != busBody {
 		t.Errorf("with bad metadata it came as %q with %+v, %v", m.Body, m.Meta, m.MetaErr)
 	}
 	// And so without a topic: a body of ours is never opened.
-	m = unwrapped(t, awssqs.AllEnvelopes, busBody, object{"onceq": object{"DataType": "String", "StringValue": `{"v":1,"id":"j"}`}})
+	m = received(t, trusting, busBody, object{"onceq": object{"DataType": "String", "StringValue": `{"v":1,"id":"j"}`}})
 	if m.Meta == nil || m.Meta.ID != "j" || string(m.Body) != busBody {
 		t.Errorf("it came as %q with %+v", m.Body, m.Meta)
 	}
@@ -162,7 +235,7 @@ func FuzzUnwrap(f *testing.F) {
 		if body == "" {
 			return
 		}
-		m := unwrapped(t, awssqs.AllEnvelopes, strings.ToValidUTF8(body, "?"), nil)
+		m := unwrapped(t, awssqs.AllEnvelopes|awssqs.EventBridgeInSNS|awssqs.S3InSNS, strings.ToValidUTF8(body, "?"), nil)
 		if m.Meta != nil && m.Meta.ID == "" {
 			t.Errorf("%q has metadata without an id", body)
 		}

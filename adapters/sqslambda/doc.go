@@ -26,7 +26,13 @@
 //	batching window            0 s, or up to 300 s to fill batches; a batch above 10 needs 1 s or more
 //	maximum concurrency        ScalingConfig.MaximumConcurrency (2 to 1,000) of the mapping, not reserved concurrency alone: what is
 //	                           throttled is received, hidden and counted without being run
+//	provisioned mode           ProvisionedPollerConfig, MinimumPollers (2 to 200) and MaximumPollers (by default 200), instead of maximum
+//	                           concurrency: Lambda takes one of the two. A poller runs up to 10 invocations at once, so
+//	                           the reserved concurrency is 10 x MaximumPollers or more; and it is billed also while the queue is empty
 //	FIFO queues                B is at most 10; there is no batching window
+//
+// Check of package awssqs compares the visibility timeout with CheckOptions.FunctionTimeout. With Options.Queue the first invocation does,
+// and warns.
 //
 // Sources: [Lambda with SQS] and [its configuration]. The examples/lambda folder has a template with all of it.
 //
@@ -69,6 +75,8 @@
 //
 // The function's role needs sqs:ReceiveMessage, sqs:DeleteMessage and sqs:GetQueueAttributes on the queue (for the event source
 // mapping), sqs:SendMessage on the dead-letter queue, what the store needs, and with Options.Queue sqs:ChangeMessageVisibility.
+//
+// What may be believed of a record is told under Trust in the documentation of package awssqs: it rests on the queue's policy.
 //
 // [Lambda with SQS]: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
 // [its configuration]: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

@@ -39,13 +39,8 @@ func ordered(rs []events.SQSMessage) bool {
 	return false
 }
 
-// queueOf is the name of the queue that a record came from; empty = it is not told.
-func queueOf(r *events.SQSMessage) string {
-	return r.EventSourceARN[strings.LastIndexByte(r.EventSourceARN, ':')+1:]
-}
-
 // message makes the contract's message of a record. What of it cannot be read is told in it, and concerns it alone.
-func message(r *events.SQSMessage, which Envelope) *broker.Message {
+func message(r *events.SQSMessage, opener *sqswire.Opener) *broker.Message {
 	m := &broker.Message{
 		ID: r.MessageId, Receipt: broker.Receipt(r.ReceiptHandle), Body: []byte(r.Body),
 		Group: r.Attributes["MessageGroupId"],
@@ -61,12 +56,7 @@ func message(r *events.SQSMessage, which Envelope) *broker.Message {
 		}
 		m.Attributes[name] = valueOf(&v)
 	}
-	switch {
-	case ok:
-		sqswire.ReadMeta(m, valueOf(&ours))
-	case which != 0:
-		sqswire.Unwrap(m, sqswire.Envelope(which))
-	}
+	opener.Read(m, valueOf(&ours), ok)
 	return m
 }
 

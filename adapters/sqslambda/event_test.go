@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,6 +92,36 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
+// A notification sets metadata of ours only where its topic is trusted; otherwise it ends as a letter, and never runs.
+func TestUnwrapTrustsTopics(t *testing.T) {
+	const topic = "arn:aws:sns:us-west-2:123456789012:T"
+	const note = `{"Type":"Notification","MessageId":"22b80b92","TopicArn":"` + topic + `","Message":"inner","Timestamp":"2012-05-02T00:54:06.655Z",
+		"MessageAttributes":{"onceq":{"Type":"String","Value":"{\"v\":1,\"id\":\"j\",\"k\":\"order-7\"}"}}}`
+	e := events.SQSEvent{Records: []events.SQSMessage{{MessageId: "1", Body: note}}}
+	for _, topics := range [][]string{nil, {topic}} {
+		bubble(t, nil, func(r *rig) {
+			r.o.Unwrap, r.o.TrustTopics = sqslambda.AllEnvelopes, topics
+			m := seenBy(r, e)
+			switch {
+			case topics == nil && (m != nil || !slices.Equal(r.letters(), []string{onceq.ClassBadMeta})):
+				t.Errorf("from a topic that is not trusted it ran as %+v", m)
+			case topics != nil && (m == nil || m.Meta.Key != "order-7"):
+				t.Errorf("from a topic that is trusted it ran as %+v", m)
+			}
+		})
+	}
+	bubble(t, nil, func(r *rig) {
+		r.o.Unwrap = sqslambda.SNS
+		forged := "forged"
+		m := seenBy(r, events.SQSEvent{Records: []events.SQSMessage{{
+			MessageId: "1", Body: "text", MessageAttributes: map[string]events.SQSMessageAttribute{"sns-topic": {DataType: "String", StringValue: &forged}},
+		}}})
+		if m == nil || m.Attributes != nil {
+			t.Errorf("it ran as %+v", m)
+		}
+	})
+}
+
 // A poisonous record is lettered alone, whatever it is.
 func TestPoison(t *testing.T) {
 	for _, poison := range []string{"", "{", `{"v":1,"id":"j","be":"rot13"}`, `{"v":1,"id":"j","be":"base64"}`} {
@@ -124,7 +155,7 @@ func FuzzEvent(f *testing.F) {
 		}
 		runs := 0
 		bubble(t, nil, func(r *rig) {
-			r.o.Unwrap = sqslambda.AllEnvelopes
+			r.o.Unwrap = sqslambda.AllEnvelopes | sqslambda.EventBridgeInSNS | sqslambda.S3InSNS
 			r.withQueue()
 			r.o.Concurrency = 1
 			r.cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil })

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/sqswire"
 )
 
 // Func is what lambda.Start takes.
@@ -34,14 +36,20 @@ func Handler(p *onceq.Processor, o *Options) (Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handler{p: p, o: c}
+	opener, err := sqswire.NewOpener(sqswire.Envelope(c.Unwrap), c.TrustTopics)
+	if err != nil {
+		return nil, fmt.Errorf("sqslambda: %w", err)
+	}
+	h := &handler{p: p, o: c, opener: opener}
 	return h.handle, nil
 }
 
 type handler struct {
 	p       *onceq.Processor
 	o       Options
-	strange sync.Once // records of another queue have been logged
+	opener  *sqswire.Opener
+	strange sync.Once   // records of another queue have been logged
+	asked   atomic.Bool // the queue for its visibility timeout
 }
 
 func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEventResponse, err error) {
@@ -60,9 +68,12 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 	v := newInvocation(ctx, h, e.Records, t)
 	ds := make([]onceq.Delivery, len(e.Records))
 	for i := range ds {
-		ds[i] = onceq.Delivery{Message: message(&e.Records[i], h.o.Unwrap), Until: t.until}
+		ds[i] = onceq.Delivery{Message: message(&e.Records[i], h.opener), Until: t.until}
 	}
 	v.hold()
+	if ok {
+		v.check()
+	}
 	h.p.ProcessBatch(ctx, ds, &onceq.BatchOptions{
 		Concurrency: h.o.Concurrency,
 		Unordered:   !v.ordered,

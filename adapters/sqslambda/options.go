@@ -44,7 +44,9 @@ type Options struct {
 	// the job's own delay, and not at the end of the queue's visibility timeout; and an invocation that takes longer than a second
 	// holds its messages to its end, so that a visibility timeout that is too short does no harm, and a function that dies gives
 	// them back soon. That is one request for up to ten messages each time, and needs sqs:ChangeMessageVisibility.
-	// Records of another queue than this one, by the name, are left to their own timeout.
+	// Records of another queue than this one, by account, region and name, are left to their own
+	// timeout. The first invocation asks for the queue's visibility timeout, which needs
+	// sqs:GetQueueAttributes, and warns where it is less than six of the function's timeouts.
 	Queue broker.Receiver
 	// FailWhole is for an event source mapping without ReportBatchItemFailures: an invocation of which a record failed ends in an error,
 	// so that Lambda deletes none of the batch. With Queue the records that are done are deleted first, which needs sqs:DeleteMessage;
@@ -53,6 +55,10 @@ type Options struct {
 	FailWhole bool
 	// Unwrap names the envelopes of AWS services that a body is taken out of, or read for its id and type. Default 0: none.
 	Unwrap Envelope
+	// TrustTopics lists the ARNs of those SNS topics whose notifications may carry metadata of ours.
+	// It needs SNS in Unwrap. Default none. List one only where the queue's policy lets nobody but
+	// these topics send: see Trust in the documentation of package awssqs.
+	TrustTopics []string
 	// Logger gets what a person should look at, of what the Processor does not log itself. nil = no logs.
 	Logger *slog.Logger
 }
@@ -66,9 +72,12 @@ const (
 	SNS         = Envelope(sqswire.SNS)         // a notification of a topic, without raw message delivery
 	EventBridge = Envelope(sqswire.EventBridge) // what an event bus sends
 	S3          = Envelope(sqswire.S3)          // a bucket's notification
+
+	EventBridgeInSNS = Envelope(sqswire.EventBridgeInSNS) // SNS, and what an event bus has sent to the topic
+	S3InSNS          = Envelope(sqswire.S3InSNS)          // SNS, and what a bucket has sent to the topic
 )
 
-// AllEnvelopes is each of them. An SNS notification may hold one of the others.
+// AllEnvelopes is each of the three by itself, and none within another one.
 const AllEnvelopes = SNS | EventBridge | S3
 
 // complete fills in the defaults and checks the rest.
@@ -88,8 +97,6 @@ func (o Options) complete(p *onceq.Processor) (Options, error) {
 		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is not within 0 and %v", o.Reserve, maxReserve)
 	case o.MinTime < 0 || o.MinTime >= NoDeadline:
 		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is not within 0 and the longest invocation, %v", o.MinTime, NoDeadline)
-	case o.Unwrap&^AllEnvelopes != 0:
-		return o, fmt.Errorf("sqslambda: Options.Unwrap: %#x holds bits that name no envelope", uint8(o.Unwrap))
 	}
 	if values.IsNil(o.Queue) {
 		o.Queue = nil

@@ -70,16 +70,14 @@ func newInvocation(ctx context.Context, h *handler, rs []events.SQSMessage, t ti
 		return v
 	}
 	v.nacks = batch.New(batch.Options{Max: h.o.Queue.Limits().SettleBatch, Flight: flight}, v.nack)
-	name := ""
-	if n, ok := h.o.Queue.(interface{ Name() string }); ok {
-		name = n.Name()
-	}
+	known, tells := h.o.Queue.(interface{ HasARN(arn string) bool })
 	for i := range rs {
-		q := queueOf(&rs[i])
-		v.items[i].mine = rs[i].ReceiptHandle != "" && (name == "" || q == "" || q == name)
-		if name != "" && q != "" && q != name {
+		q := rs[i].EventSourceARN
+		another := tells && q != "" && !known.HasARN(q)
+		v.items[i].mine = rs[i].ReceiptHandle != "" && !another
+		if another {
 			h.strange.Do(func() {
-				v.warn("a record is of another queue than Options.Queue; it is left to its own visibility timeout", slog.String("queue", q), slog.String("want", name))
+				v.warn("a record is of another queue than Options.Queue; it is left to its own visibility timeout", slog.String("queue", q))
 			})
 		}
 	}
@@ -172,7 +170,8 @@ func (v *invocation) open(round, most int) (is []int) {
 // extend holds records that open has taken. Its error is one that may pass.
 func (v *invocation) extend(is []int) (expired int, failed error) {
 	l := v.h.o.Queue.Limits()
-	d := max(l.MinHold, time.Until(v.t.end)+grace)
+	left := time.Until(v.t.end)
+	d := max(l.MinHold, left+min(grace, math.MaxInt64-left))
 	if l.MaxHold > 0 {
 		d = min(d, l.MaxHold)
 	}
@@ -235,10 +234,7 @@ func (v *invocation) nack(is []int) {
 
 // longestNack is what the queue takes. Its bound on the whole hold of a message counts from a receive of which an event does not tell.
 func longestNack(l broker.Limits) time.Duration {
-	most := time.Duration(math.MaxInt64)
-	if l.MaxNack > 0 {
-		most = l.MaxNack
-	}
+	most := l.MaxNack
 	if l.MaxTotal > 0 {
 		most = min(most, max(0, l.MaxTotal-held))
 	}

@@ -3,6 +3,7 @@ package sqslambda_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -81,7 +82,7 @@ func TestEndedIsNotHeld(t *testing.T) {
 // A delay is cut to what the queue takes, of which a part is gone already.
 func TestLongestDelay(t *testing.T) {
 	for _, c := range []struct{ nack, total, want time.Duration }{
-		{12 * time.Hour, 12 * time.Hour, 11 * time.Hour}, {time.Hour, 0, time.Hour}, {0, 0, 12 * time.Hour}, {0, time.Minute, 0},
+		{12 * time.Hour, 12 * time.Hour, 11 * time.Hour}, {time.Hour, 0, time.Hour}, {math.MaxInt64, 0, 12 * time.Hour}, {time.Hour, time.Minute, 0}, {0, 0, 0},
 	} {
 		bubble(t, func(context.Context, *onceq.Job) error { return onceq.RetryAfter(24*time.Hour, errBoom) }, func(r *rig) {
 			r.withQueue()
@@ -267,11 +268,11 @@ func TestQueueHangs(t *testing.T) {
 	}
 }
 
-// The records of another queue than Options.Queue are run, and left to their own timeout.
+// The records of another queue than Options.Queue are run, and left to their own timeout: one of another account has the same name.
 func TestAnotherQueue(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return errBoom }, func(r *rig) {
 		r.withQueue()
-		r.seen.name = "others"
+		r.seen.arn = "arn:aws:sqs:us-east-1:210987654321:orders"
 		r.send("a", "b")
 		failed, err := r.invoke(r.function(), r.receive(5*time.Minute))
 		r.want(failed, err, "a", "b")
@@ -284,12 +285,15 @@ func TestAnotherQueue(t *testing.T) {
 	})
 }
 
-// Without a name to compare, and for a record without an ARN, the queue is taken for the right one.
+// A queue that does not tell, and one for a record without an ARN, is taken for the right one.
 func TestNamelessQueue(t *testing.T) {
-	for _, name := range []string{"", "orders"} {
+	for _, name := range []string{"", "elsewhere"} {
 		bubble(t, func(context.Context, *onceq.Job) error { return errBoom }, func(r *rig) {
 			r.withQueue()
-			r.seen.name = name
+			r.seen.arn = name
+			if name == "" {
+				r.o.Queue = struct{ broker.Receiver }{r.seen}
+			}
 			r.send("a")
 			e := r.receive(5 * time.Minute)
 			if name != "" {

@@ -109,7 +109,7 @@ func (s *counted) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.
 // watched is the queue, as Options.Queue: what is asked of it is kept.
 type watched struct {
 	broker.Receiver
-	name   string
+	arn    string // empty = it is any queue
 	limits func(broker.Limits) broker.Limits
 
 	mu             sync.Mutex
@@ -121,7 +121,7 @@ type watched struct {
 	ns             map[string]int
 }
 
-func (w *watched) Name() string { return w.name }
+func (w *watched) HasARN(arn string) bool { return w.arn == "" || w.arn == arn }
 
 func (w *watched) Limits() broker.Limits {
 	if w.limits == nil {
@@ -235,10 +235,10 @@ func (r *rig) queues(p membroker.Preset) {
 	if r.dlq, err = membroker.New(&membroker.Options{Preset: p}); err != nil {
 		r.Fatal(err)
 	}
-	r.seen = &watched{Receiver: r.q, name: "orders"}
+	r.seen = &watched{Receiver: r.q, arn: standard}
 	r.cfg.DeadLetter = r.dlq
 	if p == membroker.SQSFIFO {
-		r.arn, r.seen.name = fifo, "orders.fifo"
+		r.arn, r.seen.arn = fifo, fifo
 	}
 }
 

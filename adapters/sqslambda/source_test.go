@@ -68,7 +68,7 @@ func TestPartitions(t *testing.T) {
 		bubble(t, plays(&runs), func(r *rig) {
 			r.queues(membroker.SQSFIFO)
 			r.withQueue()
-			r.arn = arn
+			r.arn, r.seen.arn = arn, arn
 			r.send("a/retry-1", "a/2")
 			failed, err := r.invoke(r.function(), r.receive(time.Minute))
 			r.want(failed, err, "retry-1", "2")
