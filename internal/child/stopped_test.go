@@ -22,7 +22,7 @@ func TestStoppedOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if runtime.GOOS != "linux" && runtime.GOOS != "freebsd" { // there the parent's death must come after the stop
-		for state := ""; !strings.Contains(state, "T"); time.Sleep(time.Millisecond) {
+		for state := ""; !strings.Contains(state, "T"); <-time.After(time.Millisecond) {
 			out, err := exec.CommandContext(t.Context(), "ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 			if err != nil {
 				t.Fatal(err)
