@@ -71,23 +71,17 @@ func (s *site) serveCached(
 	if err != nil {
 		return "", err
 	}
-	for try := 1; ; try++ {
-		url, ended, err := serve(dir)
-		switch {
-		case err == nil || ctx.Err() != nil || !ended:
-			return url, err
-		case try == 1:
-			// somebody else may have taken the port between our look and the server's
-		case try == 2 && cached:
-			// part of it may be gone: it lies where people clean up
-			if dir, _, err = get(true); err != nil {
-				return "", err
-			}
-		default:
-			return "", err
-		}
-		s.close()
+	url, ended, err := serve(dir)
+	if err == nil || !ended || !cached || ctx.Err() != nil {
+		return url, err
 	}
+	// part of it may be gone: it lies where people clean up
+	s.close()
+	if dir, _, err = get(true); err != nil {
+		return "", err
+	}
+	url, _, err = serve(dir)
+	return url, err
 }
 
 // elsewhere are settings that lead pip and Maven away from the folder that they are to fill.

@@ -45,8 +45,9 @@
 //     is pulled where it is not here.
 //  3. AWS's DynamoDB Local 3.1.0 as a process of this machine, in memory, on the loopback address (its own main class listens on
 //     all), with its telemetry off. Java is what ONCEQ_JAVA names, else JAVA_HOME's, PATH's or an installed one, 17 or later. The
-//     first time, Maven (ONCEQ_MAVEN, else mvn in PATH) fetches the jars of a project file from where its settings say, and they
-//     are checked against a list of sums, in a minute: 44 MB in the folder onceq of the user's cache, which may be removed
+//     first time, Maven (ONCEQ_MAVEN, else mvn in PATH) fetches the jars of a project file from where its settings say, in a minute.
+//     They are checked against a list of sums, each time before they run; Maven's own plugin runs with the sums of the repository
+//     that it comes from. It is 44 MB in the folder onceq of the user's cache, which may be removed
 //     when no test runs.
 //
 // There is no stand-in for it: an evaluator of expressions of ours would only confirm our own reading.
@@ -68,6 +69,15 @@
 //
 // Without that program each test process has an instance of its own, and go test shows why a test was skipped with -v alone. Its
 // cache does not see what is installed: after that has changed, use -count=1.
+//
+// # Who else is on the machine
+//
+// What is started listens on the loopback address: containers too, where Docker is on this machine and we are in no container ourselves;
+// else their ports are open on all of Docker's addresses. Other users of the machine can come there. PostgreSQL asks
+// for a password and proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local and
+// LocalStack ask nobody: other users may read and forge what the tests store, so results from a machine that is shared with
+// strangers prove little. They inherit their port, and nobody can take it. They run as the user who tests, root included; PostgreSQL alone
+// refuses that and runs as postgres or nobody. So test as a user other than root where you can.
 //
 // # Nothing is left behind
 //

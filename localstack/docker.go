@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/log"
@@ -113,13 +115,18 @@ func newest(names []string, repository string) (best string) {
 	return best
 }
 
-// container starts one with a port of its own on the loopback address, and returns the addresses where that may be.
+// container starts one with a port of its own, and returns the addresses where that may be.
 func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, req testcontainers.ContainerRequest, port string) ([]string, error) {
 	req.ExposedPorts = []string{port + "/tcp"}
 	req.Labels = map[string]string{"onceq.localstack": s.dir}
 	modify := req.HostConfigModifier
+	host, err := p.DaemonHost(ctx)
+	if err != nil {
+		return nil, err
+	}
 	req.HostConfigModifier = func(h *container.HostConfig) {
 		h.AutoRemove = true
+		h.PortBindings = published(port, host)
 		if modify != nil {
 			modify(h)
 		}
@@ -143,11 +150,21 @@ func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, 
 	}
 	// Inside a container testcontainers takes Docker to be outside, behind the gateway; it may be beside us.
 	hosts := []string{"127.0.0.1"}
-	if host, err := c.Host(ctx); err == nil && host != "localhost" {
+	if host != "localhost" {
 		hosts = append(hosts, host)
 	}
 	for i, host := range hosts {
 		hosts[i] = net.JoinHostPort(host, mapped.Port())
 	}
 	return hosts, nil
+}
+
+// published binds a container's port to the loopback address, because not all back ends ask who comes. Where Docker is on another
+// machine, or outside the container that we are in, we could not reach it there: it listens on all addresses of Docker's.
+func published(port, dockerHost string) network.PortMap {
+	b := network.PortBinding{HostPort: "0"}
+	if ip, err := netip.ParseAddr(dockerHost); dockerHost == "localhost" || err == nil && ip.IsLoopback() {
+		b.HostIP = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return network.PortMap{network.MustParsePort(port + "/tcp"): {b}}
 }

@@ -5,7 +5,6 @@ package localstack
 import (
 	"context"
 	_ "embed" // what DynamoDB Local is made of
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,16 +28,15 @@ const (
 	dynamoDBJava = 17
 )
 
-// dynamoDBMain is what DynamoDB Local's own main class does for -inMemory, but for three things: it listens on the loopback
-// address alone, it asks for no other, and it tells Amazon nothing.
+// dynamoDBMain is what DynamoDB Local's own main class does for -inMemory, but for three things: it listens on the socket of the
+// loopback address that it inherits as its standard input, it asks for no other, and it tells Amazon nothing.
 const dynamoDBMain = `<?xml version="1.0"?>
 <!DOCTYPE Configure PUBLIC "-//Jetty//Configure//EN" "https://jetty.org/configure_10_0.dtd">
 <Configure id="Server" class="org.eclipse.jetty.server.Server">
   <Call name="addConnector"><Arg><New class="org.eclipse.jetty.server.ServerConnector">
     <Arg name="server"><Ref refid="Server"/></Arg>
+    <Set name="inheritChannel">true</Set>
     <Set name="host">127.0.0.1</Set>
-    <Set name="port">%s</Set>
-    <Set name="acceptQueueSize">256</Set>
   </New></Arg></Call>
   <Set name="handler"><New class="software.amazon.dynamodb.services.local.server.LocalDynamoDBServerHandler">
     <Arg><New class="software.amazon.dynamodb.services.local.server.LocalDynamoDBRequestHandler">
@@ -64,14 +62,15 @@ func startDynamoDB(ctx context.Context, s *site) (string, error) {
 	return url, err
 }
 
-// serveDynamoDB starts the server on a free port and waits until it answers. It tells whether the server ended by itself.
+// serveDynamoDB starts the server and waits until it answers. It tells whether the server ended by itself.
 func (s *site) serveDynamoDB(ctx context.Context, j java, dir string) (url string, ended bool, err error) {
-	port, err := freePort(ctx)
+	socket, addr, err := listen(ctx)
 	if err != nil {
 		return "", false, err
 	}
+	defer socket.Close()
 	main := filepath.Join(s.dir, "dynamodb.xml")
-	if err := os.WriteFile(main, fmt.Appendf(nil, dynamoDBMain, port), 0o600); err != nil {
+	if err := os.WriteFile(main, []byte(dynamoDBMain), 0o600); err != nil {
 		return "", false, err
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), j.path,
@@ -80,10 +79,11 @@ func (s *site) serveDynamoDB(ctx context.Context, j java, dir string) (url strin
 		// all that it writes
 		"-Djava.io.tmpdir="+s.dir, "-Duser.home="+s.dir, "-XX:-UsePerfData",
 		"-cp", filepath.Join(dir, "*"), "org.eclipse.jetty.xml.XmlConfiguration", main)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.Stdin = s.dir, socket
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + s.dir, "TMPDIR=" + s.dir, "LC_ALL=C.UTF-8", "TZ=UTC", "DDB_LOCAL_TELEMETRY=0"}
 	// it has nothing to save
 	return s.serve(ctx, cmd, syscall.SIGKILL, func(ctx context.Context) (string, error) {
-		return servingDynamoDB(ctx, []string{"http://127.0.0.1:" + port}, 90*time.Second)
+		_ = socket.Close() // a server that ends is to be seen
+		return servingDynamoDB(ctx, []string{"http://" + addr}, 90*time.Second)
 	})
 }

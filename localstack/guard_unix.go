@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -197,6 +198,18 @@ func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 		_ = log.Close()
 	})
 	return p, nil
+}
+
+// listen binds a port of the loopback address that a server is to inherit. It never gets free between, so that nobody else may take it
+// and be believed. The caller closes the file when the server has it.
+func listen(ctx context.Context) (f *os.File, addr string, err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	defer l.Close()
+	f, err = l.(*net.TCPListener).File()
+	return f, l.Addr().String(), err
 }
 
 // serve starts a program and waits until it answers, as wait tells, or has ended by itself.

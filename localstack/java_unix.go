@@ -93,18 +93,27 @@ func findJava(ctx context.Context, oldest int) (j java, err error) {
 // jars are what Maven gets for a project file, and the sums of what it must have got: lines of sha256sum's.
 type jars struct{ name, pom, sums string }
 
-// folder returns a folder with the jars.
+// folder returns a folder with the jars. What was in the cache is checked again, because it may have come from elsewhere, such as
+// a cache of a CI system's; it is fetched anew where it is not what it was.
 func (w jars) folder(ctx context.Context, s *site, j java, again bool) (dir string, cached bool, err error) {
 	key := sha256.Sum256([]byte(w.pom + "\n" + w.sums))
-	return s.cached(ctx, fmt.Sprintf("%s-%x", w.name, key[:8]), again, func(dir string) error {
-		return w.fetch(ctx, j, dir, s.dir)
-	})
+	get := func(again bool) (string, bool, error) {
+		return s.cached(ctx, fmt.Sprintf("%s-%x", w.name, key[:8]), again, func(dir string) error {
+			return w.fetch(ctx, j, dir, s.dir)
+		})
+	}
+	dir, cached, err = get(again)
+	if err == nil && cached && w.check(dir) != nil {
+		return get(true)
+	}
+	return dir, cached, err
 }
 
 // copyDependencies is the part of Maven that puts a project's jars into a folder.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// fetch has Maven get the jars, from where the user's settings say, and checks them: nothing of them has run before that.
+// fetch has Maven get the jars, from where the user's settings say, and checks them: nothing of them has run before that. Maven's
+// own plugin has: of that, Maven compares the sums that lie beside it in the repository.
 func (w jars) fetch(ctx context.Context, j java, dir, tmp string) error {
 	mvn, err := exec.LookPath(cmp.Or(os.Getenv(mavenEnv), "mvn"))
 	if err != nil {
@@ -120,7 +129,12 @@ func (w jars) fetch(ctx context.Context, j java, dir, tmp string) error {
 	if err := os.WriteFile(file, []byte(w.pom), 0o600); err != nil {
 		return err
 	}
-	_, err = tool(ctx, work, "env", "JAVA_HOME="+j.home, mvn, "--batch-mode", "--quiet", "--file", file,
+	// Maven looks for a folder .mvn from here up to the root, and runs what it finds there. Anybody may make one in /tmp.
+	if err := os.Mkdir(filepath.Join(work, ".mvn"), 0o700); err != nil {
+		return err
+	}
+	_, err = tool(ctx, work, "env", "JAVA_HOME="+j.home, "MAVEN_BASEDIR="+work, "MAVEN_SKIP_RC=1", mvn,
+		"--batch-mode", "--quiet", "--strict-checksums", "--file", file,
 		"-Dmaven.repo.local="+filepath.Join(work, "repository"), "-DoutputDirectory="+dir, copyDependencies)
 	if err != nil {
 		return fmt.Errorf("%s: %w", mvn, err)

@@ -3,10 +3,12 @@
 package localstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,9 +82,13 @@ func TestJars(t *testing.T) {
 	// mvn has a Maven leave files, and tells whether it ran.
 	mvn := func(leaves string) {
 		script(t, bin+"/mvn", `
-test -z "$MAVEN_ARGS" && test "$JAVA_HOME" = /home/of/17 || { echo settings; exit 1; }
-for a; do case $a in -DoutputDirectory=*) dir=${a#*=};; --file) pom=next;; *) test "$pom" != next || pom=$a;; esac; done
+test -z "$MAVEN_ARGS" && test "$JAVA_HOME" = /home/of/17 && test "$MAVEN_SKIP_RC" = 1 || { echo settings; exit 1; }
+for a; do case $a in
+	-DoutputDirectory=*) dir=${a#*=};; --strict-checksums) strict=yes;; --file) pom=next;; *) test "$pom" != next || pom=$a;;
+esac; done
+test "$strict" = yes || { echo "any sums do"; exit 1; }
 test "$(cat "$pom")" = "<project/>" || { echo "no project in $pom"; exit 1; }
+test "$MAVEN_BASEDIR" = "$(dirname "$pom")" && rmdir "$MAVEN_BASEDIR/.mvn" || { echo "others may say what runs"; exit 1; }
 cd "$dir" && `+leaves+"\n")
 		t.Setenv(mavenEnv, bin+"/mvn")
 	}
@@ -130,6 +136,12 @@ cd "$dir" && `+leaves+"\n")
 		t.Errorf("the second time, without Maven: %s, cached %v, %v", same, cached, err)
 	}
 	mvn("echo a >a.jar")
+	if err := os.WriteFile(dir+"/a.jar", []byte("b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if same, cached, err := get(good, false); same != dir || cached || err != nil || good.check(dir) != nil {
+		t.Errorf("with another file in the cache: %s, cached %v, %v, %v", same, cached, err, good.check(dir))
+	}
 	if err := os.Remove(dir + "/a.jar"); err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +157,33 @@ cd "$dir" && `+leaves+"\n")
 	}
 }
 
+// TestMavenTakesNothingFromAbove: anybody may put a folder .mvn into the system's folder for temporary files, and Maven would run what
+// it says.
+func TestMavenTakesNothingFromAbove(t *testing.T) {
+	j, err := findJava(t.Context(), dynamoDBJava)
+	if err != nil {
+		t.Skip(err)
+	}
+	if _, err := exec.LookPath(cmp.Or(os.Getenv(mavenEnv), "mvn")); err != nil {
+		t.Skip(err)
+	}
+	shared := t.TempDir()
+	theirs, ours := filepath.Join(shared, ".mvn"), filepath.Join(shared, "ours")
+	if err := errors.Join(os.Mkdir(theirs, 0o755), os.Mkdir(ours, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"jvm.config", "maven.config"} {
+		if err := os.WriteFile(filepath.Join(theirs, file), []byte("--option-of-theirs\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It is no project, which Maven says before it asks anybody for anything.
+	err = jars{name: "test-jars", pom: "<project/>"}.fetch(t.Context(), j, t.TempDir(), ours)
+	if err == nil || strings.Contains(err.Error(), "theirs") || !strings.Contains(err.Error(), "modelVersion") {
+		t.Errorf("want what Maven says of the project: %v", err)
+	}
+}
+
 // TestServeCached: what is broken in the cache is fetched again, once.
 func TestServeCached(t *testing.T) {
 	s := &site{dir: t.TempDir()}
@@ -156,10 +195,9 @@ func TestServeCached(t *testing.T) {
 		want, calls string
 	}{
 		{"at once", true, 0, "url", "get false serve"},
-		{"a port that is taken", true, 1, "url", "get false serve serve"},
-		{"a cache that is broken", true, 2, "url", "get false serve serve get true serve"},
-		{"a server that does not start", true, 9, "", "get false serve serve get true serve"},
-		{"one just fetched that does not start", false, 9, "", "get false serve serve"},
+		{"a cache that is broken", true, 1, "url", "get false serve get true serve"},
+		{"a server that does not start", true, 9, "", "get false serve get true serve"},
+		{"one just fetched that does not start", false, 9, "", "get false serve"},
 	} {
 		got = nil
 		ends := c.ends

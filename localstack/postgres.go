@@ -29,7 +29,8 @@ const durable = "durable"
 
 // A PostgresDB is an empty database of the test's own.
 type PostgresDB struct {
-	// URL is its address, with a user who may do everything: postgres://user:password@host:port/name?sslmode=disable.
+	// URL is its address, with a user who may do everything: postgres://user:password@host:port/name?sslmode=disable. That of a
+	// server of ours has require_auth=scram-sha-256 as well: so no other is believed that has taken the port.
 	URL string
 	// Name is the database's name.
 	Name string

@@ -31,8 +31,12 @@ func runPostgres(ctx context.Context, s *site) (string, error) {
 	password := rand.Text()
 	req := testcontainers.ContainerRequest{
 		Image: name,
-		Env:   map[string]string{"POSTGRES_PASSWORD": password, "PGDATA": data},
-		Cmd:   []string{"postgres"},
+		Env: map[string]string{
+			"POSTGRES_PASSWORD": password, "PGDATA": data,
+			// below 14 its own way is md5
+			"POSTGRES_HOST_AUTH_METHOD": "scram-sha-256", "POSTGRES_INITDB_ARGS": "--auth-host=scram-sha-256",
+		},
+		Cmd: []string{"postgres"},
 		HostConfigModifier: func(h *container.HostConfig) {
 			if s.variant != durable {
 				h.Tmpfs = map[string]string{data: "rw"}
@@ -53,10 +57,11 @@ func runPostgres(ctx context.Context, s *site) (string, error) {
 	return answering(ctx, addrs, time.Minute)
 }
 
+// postgresURL is the address of a server of ours. One that does not prove that it knows the password is none.
 func postgresURL(password, host string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", password),
-		Host: host, Path: "/postgres", RawQuery: "sslmode=disable",
+		Host: host, Path: "/postgres", RawQuery: "sslmode=disable&require_auth=scram-sha-256",
 	}
 	return u.String()
 }

@@ -5,7 +5,10 @@ package localstack
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -49,13 +52,13 @@ func startPostgres(ctx context.Context, s *site) (string, error) {
 		return "", err
 	}
 	c := cluster{bin: bin, dir: dir, password: rand.Text()}
-	if err := c.asWhom(); err != nil {
+	if c.who, err = asWhom(); err != nil {
 		return "", err
 	}
 	if err := c.init(ctx); err != nil {
 		return "", err
 	}
-	// another process may take the port between our look and the server's
+	// Another process may take the port between our look and the server's. It learns nothing: SCRAM shows no password.
 	for try := 1; ; try++ {
 		addr, err := c.serve(ctx, s)
 		if err == nil || try == 3 || ctx.Err() != nil {
@@ -107,11 +110,12 @@ type cluster struct {
 	who *syscall.Credential
 }
 
-func (c *cluster) asWhom() error {
+// asWhom is the account to run the server as where we are root: the one that packages make for it, else the one that owns
+// nothing.
+func asWhom() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
-		return nil
+		return nil, nil
 	}
-	// the account that packages make for it, else the one that owns nothing
 	for _, name := range []string{"postgres", "_postgres", "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
@@ -119,16 +123,15 @@ func (c *cluster) asWhom() error {
 		}
 		uid, err := strconv.ParseUint(u.Uid, 10, 32)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		gid, err := strconv.ParseUint(u.Gid, 10, 32)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		c.who = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-		return os.Chown(c.dir, int(uid), int(gid))
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return errors.New("the server does not run as root, and there is no account postgres or nobody")
+	return nil, errors.New("the server does not run as root, and there is no account postgres or nobody")
 }
 
 // command is one of the server's programs, with an environment that says nothing about other servers.
@@ -140,30 +143,51 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
+// init makes the data directory. A client of the server asks it for a proof that it knows the password's verifier (SCRAM), so that
+// nobody who has taken the port is believed.
 func (c *cluster) init(ctx context.Context) error {
-	out, err := c.command(ctx, "postgres", "--version").Output()
-	if err != nil {
-		return fmt.Errorf("%s/postgres --version: %w", c.bin, err)
-	}
-	// The password keeps other users of the machine out, and must not cost every connection milliseconds of hashing.
-	login := []string{"-A", "md5"}
-	if majorIn(string(out)) >= 16 {
-		login = []string{"-A", "scram-sha-256", "-c", "scram_iterations=1"}
-	}
 	file := filepath.Join(c.dir, "password")
-	if err := os.WriteFile(file, []byte(c.password), 0o600); err != nil {
+	if err := c.hand(file, scramVerifier(c.password, rand.Text())); err != nil {
 		return err
 	}
-	if c.who != nil {
-		if err := os.Chown(file, int(c.who.Uid), int(c.who.Gid)); err != nil {
-			return err
-		}
-	}
-	args := append(login, "-D", c.data(), "-U", "postgres", "--pwfile", file, "-E", "UTF8", "--locale=C", "--no-sync")
-	if out, err := c.command(ctx, "initdb", args...).CombinedOutput(); err != nil {
+	defer os.Remove(file)
+	out, err := c.command(ctx, "initdb", "-A", "scram-sha-256", "-D", c.data(), "-U", "postgres", "--pwfile", file,
+		"-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	return nil
+}
+
+// hand writes a file for the server's account into the folder, and gives it both, the folder last: once that is its own, it could
+// put a link where we are about to write.
+func (c *cluster) hand(file, text string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil && c.who != nil {
+		err = f.Chown(int(c.who.Uid), int(c.who.Gid))
+	}
+	if err = errors.Join(err, f.Close()); err != nil || c.who == nil {
+		return err
+	}
+	return os.Lchown(c.dir, int(c.who.Uid), int(c.who.Gid))
+}
+
+// scramVerifier is what the server keeps of a password (RFC 5803). It hashes once and not 4,096 times, which would cost
+// each connection milliseconds, because nobody guesses 128 random bits.
+func scramVerifier(password, salt string) string {
+	sum := func(key []byte, text string) []byte {
+		m := hmac.New(sha256.New, key)
+		m.Write([]byte(text))
+		return m.Sum(nil)
+	}
+	salted := sum([]byte(password), salt+"\x00\x00\x00\x01") // PBKDF2 of one iteration and one block
+	stored := sha256.Sum256(sum(salted, "Client Key"))
+	text := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("SCRAM-SHA-256$1:%s$%s:%s", text([]byte(salt)), text(stored[:]), text(sum(salted, "Server Key")))
 }
 
 func (c *cluster) data() string { return filepath.Join(c.dir, "data") }

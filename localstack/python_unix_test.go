@@ -156,7 +156,7 @@ func TestToolEnds(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	_, err := tool(ctx, "", "/bin/sh", "-c", "sleep 60 & wait")
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 4*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 30*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }

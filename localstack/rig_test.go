@@ -183,7 +183,7 @@ var buildRunner = sync.OnceValues(func() (exe string, err error) {
 func gone(t *testing.T, dir string, as ...asked) {
 	t.Helper()
 	var left string
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if left = whatIsLeft(dir, as); left == "" {
 			return
 		}

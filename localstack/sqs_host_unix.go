@@ -5,6 +5,7 @@ package localstack
 import (
 	"context"
 	_ "embed" // the lock files
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -25,12 +26,14 @@ var localStacks = []requirements{
 	{name: "localstack-4.13.1", python: 310, lock: &lock4131},
 }
 
-// localStackMain starts LocalStack on the loopback address alone: whatever GATEWAY_LISTEN says, its server listens on all
-// IPv4 addresses.
+// localStackMain starts LocalStack on the socket of the loopback address that it inherits: whatever GATEWAY_LISTEN says, its server
+// would listen on all IPv4 addresses.
 const localStackMain = `
-import functools
+import socket
 from twisted.internet import endpoints
-endpoints.TCP4ServerEndpoint = functools.partial(endpoints.TCP4ServerEndpoint, interface="127.0.0.1")
+def inherited(reactor, port, *args, **kwargs):
+    return endpoints.AdoptedStreamServerEndpoint(reactor, 3, socket.AF_INET)
+endpoints.TCP4ServerEndpoint = inherited
 from localstack.runtime.main import main
 main()
 `
@@ -48,15 +51,15 @@ func startLocalStack(ctx context.Context, s *site) (string, error) {
 	})
 }
 
-// serveLocalStack starts the server on a free port and waits until it answers. It tells whether the server ended by itself.
+// serveLocalStack starts the server and waits until it answers. It tells whether the server ended by itself.
 func (s *site) serveLocalStack(ctx context.Context, env string) (url string, ended bool, err error) {
-	port, err := freePort(ctx)
+	socket, addr, err := listen(ctx)
 	if err != nil {
 		return "", false, err
 	}
-	addr := "127.0.0.1:" + port
+	defer socket.Close()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), env+"/bin/python", "-I", "-c", localStackMain)
-	cmd.Dir = s.dir
+	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{socket}
 	cmd.Env = []string{
 		"PATH=" + env + "/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC",
 		// all that it writes
@@ -68,6 +71,7 @@ func (s *site) serveLocalStack(ctx context.Context, env string) (url string, end
 	}
 	// it has nothing to save
 	return s.serve(ctx, cmd, syscall.SIGKILL, func(ctx context.Context) (string, error) {
+		_ = socket.Close() // a server that ends is to be seen
 		return serving(ctx, []string{"http://" + addr}, 90*time.Second)
 	})
 }

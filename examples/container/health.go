@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -21,15 +22,16 @@ import (
 //	GET /livez   200 while the process works. It looks at nothing else: to restart a worker whose database is down helps nobody, and
 //	             the worker holds its messages meanwhile. ECS has this question alone, and kills for it.
 //	GET /readyz  200 once a poll was answered, 503 in a drain and while the queue or the store has failed for a while: it stops the
-//	             rollout of a version that lacks a permission, and is there for an alarm.
+//	             rollout of a version that lacks a permission, and is there for an alarm. It tells what fails and since when; why
+//	             stands in the log, because a store's error names its users and hosts, and anybody may ask.
 type health struct {
 	http.ServeMux
 	queue, store outage
 	draining     atomic.Bool
 }
 
-func newHealth(patience time.Duration) *health {
-	h := &health{queue: outage{what: "the queue"}, store: outage{what: "the store"}}
+func newHealth(patience time.Duration, log *slog.Logger) *health {
+	h := &health{queue: outage{what: "the queue", log: log}, store: outage{what: "the store", log: log}}
 	h.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := h.ready(patience); err != nil {
@@ -53,14 +55,18 @@ func (h *health) ready(patience time.Duration) error {
 	return errors.Join(h.queue.lasts(patience), h.store.lasts(patience))
 }
 
+// sayEvery keeps an outage from filling the log.
+const sayEvery = 10 * time.Second
+
 // outage knows since when all calls to something have failed.
 type outage struct {
 	what string
+	log  *slog.Logger
 
 	mu    sync.Mutex
 	once  bool
 	since time.Time // zero = they do not
-	last  error
+	said  time.Time // when it was last logged
 }
 
 // saw is told how a call ended. One that its caller gave up says nothing.
@@ -69,12 +75,15 @@ func (o *outage) saw(ctx context.Context, err error) {
 	defer o.mu.Unlock()
 	switch {
 	case err == nil:
-		o.once, o.since, o.last = true, time.Time{}, nil
+		o.once, o.since, o.said = true, time.Time{}, time.Time{}
 	case errors.Is(ctx.Err(), context.Canceled):
 	default:
-		o.last = err
 		if o.since.IsZero() {
 			o.since = time.Now()
+		}
+		if o.said.IsZero() || time.Since(o.said) >= sayEvery {
+			o.said = time.Now()
+			o.log.Warn(o.what+" fails", "error", err, "since", o.since)
 		}
 	}
 }
@@ -92,7 +101,7 @@ func (o *outage) lasts(d time.Duration) error {
 	if o.since.IsZero() || time.Since(o.since) < d {
 		return nil
 	}
-	return fmt.Errorf("%s has failed for %v: %w", o.what, time.Since(o.since).Round(time.Second), o.last)
+	return fmt.Errorf("%s has failed for %v", o.what, time.Since(o.since).Round(time.Second))
 }
 
 // watchedQueue tells how the polls go. Where all slots are busy there are none, and the last answer stands.

@@ -135,7 +135,7 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 		log.Warn("queue", "problem", p)
 	}
 
-	h := newHealth(s.patience)
+	h := newHealth(s.patience, log)
 	worker, err := onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(bank{s.bank}.charge),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -15,8 +16,8 @@ import (
 type settings struct {
 	queue, dead    string        // QUEUE_URL, DEAD_LETTER_QUEUE_URL
 	region         string        // AWS_REGION
-	endpoint       *string       // AWS_ENDPOINT_URL_SQS, for LocalStack and sqsfake
-	anyKeys        bool          // that server checks none, and AWS_ACCESS_KEY_ID is not set
+	endpoint       *string       // AWS_ENDPOINT_URL_SQS, for LocalStack, sqsfake or a VPC endpoint
+	anyKeys        bool          // that server checks none (see checksNoKeys), and AWS_ACCESS_KEY_ID is not set
 	postgres, file string        // DATABASE_URL, or DATABASE_FILE for workers on one machine
 	bank           string        // BANK_URL
 	addr           string        // HTTP_ADDR, default :8080
@@ -48,6 +49,17 @@ func (s *settings) least() time.Duration {
 	return margin + max(settleTimeout+time.Second, s.longPoll+pollGrace)
 }
 
+// checksNoKeys tells a server for tests, by http or this machine's name, from AWS's own behind a VPC endpoint: there a task's or
+// a pod's role signs, and no key is in the environment.
+func checksNoKeys(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "http" || u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+}
+
 // fromEnvironment reads the settings and tells all that is wrong with them at once.
 func fromEnvironment(env func(string) string) (settings, error) {
 	var errs []error
@@ -75,7 +87,7 @@ func fromEnvironment(env func(string) string) (settings, error) {
 		patience: duration("UNREADY_AFTER", 30*time.Second, time.Millisecond, time.Hour),
 	}
 	if e := env("AWS_ENDPOINT_URL_SQS"); e != "" {
-		s.endpoint, s.anyKeys = &e, env("AWS_ACCESS_KEY_ID") == ""
+		s.endpoint, s.anyKeys = &e, env("AWS_ACCESS_KEY_ID") == "" && checksNoKeys(e)
 	}
 	if text := env("CONCURRENCY"); text != "" {
 		n, err := strconv.Atoi(text)

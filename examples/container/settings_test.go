@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +37,18 @@ func TestSettings(t *testing.T) {
 	s, err := fromEnvironment(with(nil))
 	require.NoError(t, err)
 	require.Equal(t, 23*time.Second, s.drainTimeout(), "30 s without the settling and the margin")
+
+	for endpoint, any := range map[string]bool{
+		"": false, "https://vpce-1.sqs.eu-central-1.vpce.amazonaws.com": false, "https://10.0.0.7": false, "https://localhost.example.com": false,
+		"http://localstack:4566": true, "https://localhost:4566": true, "https://127.0.0.1:4566": true, "https://[::1]:4566": true,
+	} {
+		s, err := fromEnvironment(with(map[string]string{"AWS_ENDPOINT_URL_SQS": endpoint}))
+		require.NoError(t, err)
+		require.Equal(t, any, s.anyKeys, endpoint)
+		s, err = fromEnvironment(with(map[string]string{"AWS_ENDPOINT_URL_SQS": endpoint, "AWS_ACCESS_KEY_ID": "k"}))
+		require.NoError(t, err)
+		require.False(t, s.anyKeys, endpoint)
+	}
 
 	for _, c := range []struct {
 		changes map[string]string
@@ -95,7 +110,8 @@ func (b *broken) Claim(context.Context, []dedupe.ClaimRequest) ([]dedupe.Claim, 
 
 func TestStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHealth(onceq.DefaultLease)
+		var log bytes.Buffer
+		h := newHealth(onceq.DefaultLease, slog.New(slog.NewTextHandler(&log, nil)))
 		h.queue.saw(t.Context(), nil)
 		b := &broken{err: errors.New("connection refused")}
 		store := watchedStore{b, &h.store}
@@ -106,7 +122,8 @@ func TestStoreOutage(t *testing.T) {
 		claim()
 		require.NoError(t, h.ready(30*time.Second))
 		<-time.After(time.Second)
-		require.EqualError(t, h.ready(30*time.Second), "the store has failed for 30s: connection refused")
+		require.EqualError(t, h.ready(30*time.Second), "the store has failed for 30s", "the error itself is for the log alone")
+		require.Equal(t, 2, strings.Count(log.String(), "connection refused"), "each outage, and every ten seconds: %s", log.String())
 		b.err = nil
 		claim()
 		require.NoError(t, h.ready(30*time.Second))

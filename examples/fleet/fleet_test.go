@@ -241,7 +241,7 @@ func TestNobodyIsLeft(t *testing.T) {
 					require.Equal(t, 1, cmd.ProcessState.ExitCode())
 					require.Contains(t, text, "fleet: stopped. Run it again")
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("a process is left")
 			}
 		})

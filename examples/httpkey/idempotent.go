@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,8 +30,28 @@ type answer struct {
 
 func (a *answer) write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.Header)
+	w.Header().Set("Cache-Control", "no-store") // it is for one client
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // the client may be gone; its next request gets the same answer
+}
+
+// onceOnly are the headers that belong to one exchange: they are given with the first answer, and not kept.
+var onceOnly = []string{
+	"Set-Cookie", "Date", // of that moment
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", // of that connection
+}
+
+// kept is the answer without them.
+func (a answer) kept() answer {
+	drop := onceOnly
+	for _, names := range a.Header["Connection"] {
+		for name := range strings.SplitSeq(names, ",") {
+			drop = append(slices.Clip(drop), http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+	a.Header = maps.Clone(a.Header)
+	maps.DeleteFunc(a.Header, func(name string, _ []string) bool { return slices.Contains(drop, name) })
+	return a
 }
 
 var errServer = errors.New("the handler answered 5xx")
@@ -40,18 +61,29 @@ type jobKey struct{}
 // jobOf is the job of a request, for its EffectKey.
 func jobOf(ctx context.Context) *onceq.Job { return ctx.Value(jobKey{}).(*onceq.Job) }
 
-// idempotent lets next answer once for each Idempotency-Key of a client. The answer is kept and replayed, unless it is a
+// most is how large a request or an answer may be, in bytes.
+const most = 1 << 20
+
+// idempotent lets next answer once for each Idempotency-Key of a client: keys are each client's own, so it must be told who asks, from
+// the request's credentials; nobody else gets an answer. The answer is kept and replayed, unless it is a
 // 5xx: then nothing was decided, and the next request runs again. It follows draft-ietf-httpapi-idempotency-key-header:
 // 400 without a key, 409 while the first request is worked on, 422 for another request under a used key. An answer that is
-// larger than the store takes is given once; later requests with its key get a 500.
-func idempotent(p *onceq.Processor, client func(*http.Request) string, next http.Handler) http.Handler {
+// larger than the store takes is given once; later requests with its key get a 500, as all do where it has more than most
+// bytes. Where an operator has resolved the job as done, there is no answer to give: 204.
+func idempotent(p *onceq.Processor, client func(*http.Request) (name string, ok bool), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok := client(r)
+		if !ok {
+			w.Header().Set("WWW-Authenticate", `Basic realm="payments"`)
+			problem(w, http.StatusUnauthorized, "say who you are")
+			return
+		}
 		name := strings.Trim(r.Header.Get("Idempotency-Key"), `"`) // the draft quotes it, most clients do not
 		if name == "" || len(name) > 255 {
 			problem(w, http.StatusBadRequest, "send an Idempotency-Key of 1 to 255 bytes")
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 		var large *http.MaxBytesError
 		switch {
 		case errors.As(err, &large):
@@ -61,29 +93,29 @@ func idempotent(p *onceq.Processor, client func(*http.Request) string, next http
 			problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		ran := false
-		key := strconv.Quote(client(r)) + name // quoted, so that no client's name and key are another's
+		var first *answer                // set where this request ran
+		key := strconv.Quote(who) + name // quoted, so that no client's name and key are another's
 		a, err := onceq.Do(r.Context(), p, dedupe.Key{Key: key}, &onceq.DoOptions{Fingerprint: digest(r, body)},
 			func(ctx context.Context, j *onceq.Job) (answer, error) {
-				ran = true
 				in := r.WithContext(context.WithValue(ctx, jobKey{}, j))
 				in.Body = io.NopCloser(bytes.NewReader(body))
 				out := &recorder{header: make(http.Header)}
 				next.ServeHTTP(out, in)
-				a := answer{cmp.Or(out.status, http.StatusOK), out.header, out.body.Bytes()}
-				if a.Status >= 500 {
-					return a, errServer
+				first = out.answer()
+				if first.Status >= 500 && !out.overflow {
+					return *first, errServer
 				}
-				return a, nil
+				return first.kept(), nil
 			})
 		var busy *onceq.InProgressError
 		var mismatch *onceq.MismatchError
 		var notRun *onceq.NotRunError
 		switch {
-		case ran: // also where its end could not be recorded: the answer is true
-			a.write(w)
+		case first != nil: // also where its end could not be recorded: the answer is true
+			first.write(w)
 		case err == nil:
 			w.Header().Set("Idempotency-Replayed", "true")
+			a.Status = cmp.Or(a.Status, http.StatusNoContent)
 			a.write(w)
 		case errors.As(err, &busy):
 			retryAfter(w, busy.RetryAfter)
@@ -122,15 +154,19 @@ func problem(w http.ResponseWriter, status int, detail string) {
 
 // recorder keeps what a handler answers.
 type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
+	header   http.Header
+	status   int
+	body     bytes.Buffer
+	overflow bool // it would not stop
 }
 
 func (r *recorder) Header() http.Header { return r.header }
 
 // WriteHeader takes the first status, as the server does, and drops what goes before an answer.
 func (r *recorder) WriteHeader(status int) {
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as the server does: it could not be replayed
+	}
 	if r.status == 0 && status >= 200 {
 		r.status = status
 	}
@@ -138,5 +174,18 @@ func (r *recorder) WriteHeader(status int) {
 
 func (r *recorder) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
+	if r.overflow = r.overflow || r.body.Len()+len(b) > most; r.overflow {
+		return 0, fmt.Errorf("an answer of more than %d bytes", most)
+	}
 	return r.body.Write(b)
+}
+
+// answer is what was recorded. Of one that is too large a part would be wrong, and the handler has done its work: it is a 500 for good.
+func (r *recorder) answer() *answer {
+	if r.overflow {
+		instead := recorder{header: make(http.Header)}
+		problem(&instead, http.StatusInternalServerError, "the answer is too large")
+		return instead.answer()
+	}
+	return &answer{cmp.Or(r.status, http.StatusOK), r.header, r.body.Bytes()}
 }

@@ -1,15 +1,19 @@
 // Command httpkey is a payment service that clients may ask again: it takes the Idempotency-Key header, charges once for
 // each key, and replays its answer. Its records are in SQLite, so it may be killed and started again at any time.
 //
-//	go run ./examples/httpkey
-//	curl -i -H 'Idempotency-Key: order-7' -d '{"cents": 1250}' localhost:8080/payments
-//	curl -i -H 'Idempotency-Key: order-7' -d '{"cents": 1250}' localhost:8080/payments
+//	CLIENTS='alice:wonderland bob:builder' go run ./examples/httpkey
+//	curl -i -u alice:wonderland -H 'Idempotency-Key: order-7' -d '{"cents": 1250}' localhost:8080/payments
+//	curl -i -u alice:wonderland -H 'Idempotency-Key: order-7' -d '{"cents": 1250}' localhost:8080/payments
+//
+// Keys are each client's own. Without CLIENTS there is one, whose password it prints.
 //
 // idempotent.go is the middleware, for any handler.
 package main
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -21,6 +25,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -50,6 +56,34 @@ func (b *bank) charge(_ context.Context, key string, _ int) (id string, err erro
 	return b.charges[key], nil
 }
 
+// clients are who may pay, and their passwords. They stand for what a service knows its clients by.
+type clients map[string]string
+
+// newClients reads them from a text of name:password, with spaces between them. Of an empty one it makes a client and tells its password.
+func newClients(text string) (clients, error) {
+	if text == "" {
+		password := rand.Text()
+		log.Print("no CLIENTS: for this run there is one, curl -u demo:", password)
+		return clients{"demo": password}, nil
+	}
+	c := clients{}
+	for _, one := range strings.Fields(text) {
+		name, password, _ := strings.Cut(one, ":")
+		if name == "" || password == "" || c[name] != "" {
+			return nil, errors.New("CLIENTS: want name:password, each name once, with spaces between them") // not the text: it has passwords
+		}
+		c[name] = password
+	}
+	return c, nil
+}
+
+// of is the client whose credentials a request has.
+func (c clients) of(r *http.Request) (name string, ok bool) {
+	name, given, ok := r.BasicAuth()
+	password, known := c[name]
+	return name, ok && known && subtle.ConstantTimeCompare([]byte(given), []byte(password)) == 1
+}
+
 type charger interface {
 	charge(ctx context.Context, key string, cents int) (id string, err error)
 }
@@ -75,27 +109,30 @@ func pay(bank charger) http.HandlerFunc {
 }
 
 // service is all of it on a store.
-func service(store dedupe.Store, bank charger, logger *slog.Logger) (http.Handler, error) {
+func service(store dedupe.Store, who clients, bank charger, logger *slog.Logger) (http.Handler, error) {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "payments", Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	client := func(*http.Request) string { return "client" } // whom the request's credentials name: keys are each client's own
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", idempotent(p, client, pay(bank)))
+	mux.Handle("POST /payments", idempotent(p, who.of, pay(bank)))
 	return mux, nil
 }
 
 func main() {
 	addr := flag.String("addr", "localhost:8080", "`address` to listen on")
-	file := flag.String("db", "payments.db", "SQLite `file` of the records")
+	file := flag.String("db", ".demo/httpkey/payments.db", "SQLite `file` of the records; a folder that is not there is made, for this user alone")
 	flag.Parse()
+	who, err := newClients(os.Getenv("CLIENTS"))
+	if err != nil {
+		log.Fatal(err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err == nil {
 		log.Print("listening on ", l.Addr())
-		err = serve(ctx, l, *file, &bank{})
+		err = serve(ctx, l, *file, who, &bank{})
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -103,8 +140,11 @@ func main() {
 }
 
 // serve answers until ctx ends; requests under way are answered and recorded yet.
-func serve(ctx context.Context, l net.Listener, file string, bank charger) error {
+func serve(ctx context.Context, l net.Listener, file string, who clients, bank charger) error {
 	defer l.Close()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil { // the answers in the file are the clients' own
+		return err
+	}
 	db, err := sql.Open("sqlite", sqlitestore.DSN(file))
 	if err != nil {
 		return err
@@ -118,11 +158,17 @@ func serve(ctx context.Context, l net.Listener, file string, bank charger) error
 	if err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	h, err := service(store, bank, slog.Default())
+	h, err := service(store, who, bank, slog.Default())
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: h, ReadTimeout: 5 * time.Second} // a body that never ends must not hold the shutdown
+	s := &http.Server{
+		Handler:     h,
+		ReadTimeout: 5 * time.Second, // a body that never ends must not hold the shutdown
+		// nor a client that does not take its answer; one that gives up asks again, and gets it then
+		WriteTimeout:   30 * time.Second,
+		MaxHeaderBytes: 16 << 10,
+	}
 	drained := make(chan error, 1)
 	context.AfterFunc(ctx, func() { drained <- s.Shutdown(context.WithoutCancel(ctx)) })
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,7 +64,7 @@ func (w *world) start(wrap func(dedupe.Store) dedupe.Store) (h http.Handler, sto
 	if wrap != nil {
 		s = wrap(store)
 	}
-	h, err = service(s, w, slog.New(slog.DiscardHandler))
+	h, err = service(s, known, w, slog.New(slog.DiscardHandler))
 	require.NoError(w, err)
 	return h, func() {
 		require.NoError(w, store.Close())
@@ -70,8 +72,11 @@ func (w *world) start(wrap func(dedupe.Store) dedupe.Store) (h http.Handler, sto
 	}
 }
 
+// known are the clients of the tests.
+var known = clients{"alice": "a", "bob": "b"}
+
 func post(h http.Handler, key, body string) *httptest.ResponseRecorder {
-	return postAs(h, "", key, body)
+	return postAs(h, "alice", key, body)
 }
 
 // postAs posts as a client, where the handler tells them apart.
@@ -80,7 +85,7 @@ func postAs(h http.Handler, client, key, body string) *httptest.ResponseRecorder
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
-	r.SetBasicAuth(client, "")
+	r.SetBasicAuth(client, known[client])
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
@@ -172,6 +177,7 @@ func TestConcurrentRequests(t *testing.T) {
 					return
 				}
 				r.Header.Set("Idempotency-Key", "k-1")
+				r.SetBasicAuth("alice", known["alice"])
 				a, err := http.DefaultClient.Do(r)
 				if err != nil {
 					t.Error(err)
@@ -271,11 +277,12 @@ func TestServeDrains(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "localhost:0")
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, l, w.file, w) }()
+	go func() { ended <- serve(ctx, l, w.file, known, w) }()
 
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/payments", strings.NewReader(order))
 	require.NoError(t, err)
 	r.Header.Set("Idempotency-Key", "k-1")
+	r.SetBasicAuth("alice", known["alice"])
 	go func() {
 		for w.calls.Load() == 0 {
 			<-time.After(time.Millisecond)
@@ -304,11 +311,11 @@ func TestServeEndsUnderASlowBody(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "localhost:0")
 	require.NoError(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, l, w.file, w) }()
+	go func() { ended <- serve(ctx, l, w.file, known, w) }()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	_, err = io.WriteString(c, "POST /payments HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k-1\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
+	_, err = io.WriteString(c, "POST /payments HTTP/1.1\r\nHost: h\r\nAuthorization: Basic YWxpY2U6YQ==\r\nIdempotency-Key: k-1\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
 	require.NoError(t, err)
 	var going [12]byte
 	_, err = io.ReadFull(c, going[:]) // the handler reads
@@ -329,9 +336,9 @@ func middle(t *testing.T, f http.HandlerFunc) http.Handler {
 	require.NoError(t, err)
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "middle"})
 	require.NoError(t, err)
-	client := func(r *http.Request) string {
-		name, _, _ := r.BasicAuth()
-		return name
+	client := func(r *http.Request) (string, bool) {
+		name, _, ok := r.BasicAuth()
+		return name, ok
 	}
 	return idempotent(p, client, f)
 }
@@ -382,4 +389,135 @@ func TestAnswersThatAreNotKept(t *testing.T) {
 	require.Equal(t, http.StatusOK, post(h, "k", order).Code)
 	require.Equal(t, http.StatusInternalServerError, post(h, "k", order).Code)
 	require.Equal(t, 2, runs)
+}
+
+// Keys are each client's own, and who does not say who he is gets no answer, not even that a key is used.
+func TestClientsAreAsked(t *testing.T) {
+	w := newWorld(t)
+	h, stop := w.start(nil)
+	defer stop()
+	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.wants(postAs(h, "bob", "k-1", order), http.StatusCreated, false, "charge-2")
+	for name, ask := range map[string]func(*http.Request){
+		"nobody":           func(*http.Request) {},
+		"a stranger":       func(r *http.Request) { r.SetBasicAuth("mallory", "") },
+		"another password": func(r *http.Request) { r.SetBasicAuth("alice", "b") },
+		"no password":      func(r *http.Request) { r.SetBasicAuth("alice", "") },
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(order))
+		r.Header.Set("Idempotency-Key", "k-1")
+		ask(r)
+		a := httptest.NewRecorder()
+		h.ServeHTTP(a, r)
+		require.Equal(t, http.StatusUnauthorized, a.Code, name)
+		require.NotEmpty(t, a.Header().Get("WWW-Authenticate"), name)
+		require.NotContains(t, a.Body.String(), "charge", name)
+	}
+	require.EqualValues(t, 2, w.calls.Load())
+}
+
+func TestNewClients(t *testing.T) {
+	c, err := newClients("alice:a  bob:b:c")
+	require.NoError(t, err)
+	require.Equal(t, clients{"alice": "a", "bob": "b:c"}, c)
+	for _, text := range []string{"alice", "alice:", ":a", "alice:a alice:b"} {
+		_, err := newClients(text)
+		require.ErrorContains(t, err, "CLIENTS: want name:password", text)
+	}
+	c, err = newClients("")
+	require.NoError(t, err)
+	require.Greater(t, len(c["demo"]), 20)
+}
+
+// What belongs to one exchange is not given again: a cookie least of all.
+func TestHeadersOfOneExchange(t *testing.T) {
+	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
+		for name, value := range map[string]string{
+			"Set-Cookie": "session=1", "Date": "then", "Connection": "X-Hop", "X-Hop": "1", "Trailer": "X", "Upgrade": "h", "Location": "/payments/1",
+			"Cache-Control": "public",
+		} {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	a := post(h, "k", order)
+	require.Equal(t, "session=1", a.Header().Get("Set-Cookie"), "the first answer is the handler's own")
+	require.Equal(t, "no-store", a.Header().Get("Cache-Control"))
+	a = post(h, "k", order)
+	require.Equal(t, http.Header{"Location": {"/payments/1"}, "Cache-Control": {"no-store"}, "Idempotency-Replayed": {"true"}}, a.Header())
+}
+
+// An operator has said that the job is done; nobody knows its answer.
+func TestResolvedByAnOperator(t *testing.T) {
+	store, err := memstore.New(nil)
+	require.NoError(t, err)
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Store: store, Scope: "middle", Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
+	})
+	require.NoError(t, err)
+	runs := 0
+	h := idempotent(p, known.of, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		runs++
+		panic(http.ErrAbortHandler)
+	}))
+	require.Panics(t, func() { post(h, "k", order) })
+	require.Equal(t, http.StatusInternalServerError, post(h, "k", order).Code, "it is parked")
+	key := dedupe.Key{Scope: "middle", Key: `"alice"k`}
+	rs, err := store.Get(t.Context(), []dedupe.Key{key})
+	require.NoError(t, err)
+	require.NoError(t, dedupe.Resolve(t.Context(), store, key, rs[0].Fence, dedupe.Done, nil))
+	for range 2 {
+		a := post(h, "k", order)
+		require.Equal(t, http.StatusNoContent, a.Code)
+		require.Equal(t, "true", a.Header().Get("Idempotency-Replayed"))
+	}
+	require.Equal(t, 1, runs)
+}
+
+// An answer without end costs no memory without end, and its request does not run again.
+func TestAnswersAreBounded(t *testing.T) {
+	runs, written := 0, 0
+	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		for {
+			n, err := w.Write(make([]byte, 1<<16))
+			if written += n; err != nil {
+				return
+			}
+		}
+	})
+	for range 2 {
+		a := post(h, "k", order)
+		require.Equal(t, http.StatusInternalServerError, a.Code)
+		require.Contains(t, a.Body.String(), "too large")
+	}
+	require.Equal(t, 1, runs)
+	require.LessOrEqual(t, written, most)
+}
+
+// A status that the server would refuse is refused before it is kept.
+func TestStatusThatIsNone(t *testing.T) {
+	for _, status := range []int{0, 99, 1000} {
+		h := middle(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		for range 2 {
+			require.Panics(t, func() { post(h, "k", order) })
+		}
+	}
+}
+
+// The file of the answers is for its owner alone.
+func TestFolderIsOfItsOwner(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there, folders have no such modes")
+	}
+	w := newWorld(t)
+	w.file = filepath.Join(t.TempDir(), "new", "payments.db")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
+	require.NoError(t, err)
+	_ = serve(ctx, l, w.file, known, w) // it has ended before it began
+	info, err := os.Stat(filepath.Dir(w.file))
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode())
 }

@@ -241,7 +241,7 @@ func TestSoldOut(t *testing.T) {
 	}
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
 	require.NoError(t, onceq.Send(t.Context(), queue, ms))
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	n := &tally{want: 40, last: stop, outcomes: make(map[string]int)}
 	w, err := onceq.New(onceq.Config{

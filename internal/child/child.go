@@ -2,8 +2,9 @@
 // it is asked to, and never outlives the one that has started it.
 //
 // Standard input is the lifeline. A line on it asks the child to drain; its end without one means that the parent is gone, however
-// it went, and the child exits at once. A child is in a process group of its own, where there are such: ctrl-C in the terminal
-// is the parent's concern, and one that was stopped when its parent died is woken by the system with a hangup.
+// it went, and the child exits at once. One that is stopped cannot: Linux and FreeBSD kill it with its parent. Elsewhere its hangup
+// wakes it, unless its stop was still on its way when the parent died. A child is in a process group of its own, where
+// there are such: ctrl-C in the terminal is the parent's concern.
 package child
 
 import (
@@ -15,11 +16,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"sync"
 )
 
-// Orphaned is the exit status of a child whose parent is gone.
-const Orphaned = 3
+// orphaned is the exit status of a child whose parent is gone.
+const orphaned = 3
 
 // Child is a process that was started.
 type Child struct {
@@ -35,7 +37,7 @@ type Child struct {
 // Start starts cmd, whose standard input and output it takes. Each line of its output is given to line, one after the other,
 // until it has ended.
 func Start(cmd *exec.Cmd, line func(string)) (*Child, error) {
-	ownGroup(cmd)
+	tie(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -44,11 +46,17 @@ func Start(cmd *exec.Cmd, line func(string)) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
 	c := &Child{cmd: cmd, stdin: stdin, done: make(chan struct{})}
+	started := make(chan error)
 	go func() {
+		// The system ends the child with the thread that has started it: that must last as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		defer close(c.done)
 		in := bufio.NewReader(stdout)
 		for {
@@ -60,6 +68,9 @@ func Start(cmd *exec.Cmd, line func(string)) (*Child, error) {
 		}
 		c.err = cmd.Wait()
 	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -121,7 +132,7 @@ func Follow(ctx context.Context) context.Context {
 		in := bufio.NewReader(os.Stdin)
 		for {
 			if _, err := in.ReadString('\n'); err != nil {
-				os.Exit(Orphaned)
+				os.Exit(orphaned)
 			}
 			drain()
 		}

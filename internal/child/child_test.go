@@ -131,6 +131,31 @@ func TestOrphan(t *testing.T) {
 	ends(t, out)
 }
 
+// TestLifeline: the end of its standard input ends a child, also where the system does not.
+func TestLifeline(t *testing.T) {
+	cmd := command(t.Context(), "worker")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != orphaned {
+		t.Errorf("it ended with %s", cmd.ProcessState)
+	}
+}
+
 // family starts a parent with its child, and answers the child's number, and the pipe on which both write errors: it ends with the
 // last of them.
 func family(t *testing.T) (pid int, errs io.Reader, parent *exec.Cmd) {

@@ -128,7 +128,7 @@ func (s *scene) letters() map[string]string {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(100 * time.Millisecond) {
 		depth, err := s.dead.Depth(s.Context())
 		if err != nil {
 			s.Fatal(err)

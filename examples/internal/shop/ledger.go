@@ -46,7 +46,7 @@ func MakeLedger(ctx context.Context, path string, fresh bool) error {
 			}
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	db, err := OpenLedger(path)
