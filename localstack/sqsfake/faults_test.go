@@ -179,6 +179,7 @@ func TestFailedEntries(t *testing.T) {
 			for _, f := range out.Failed {
 				failed = append(failed, *f.Id+" "+*f.Code+" "+fmt.Sprint(f.SenderFault))
 			}
+			slices.Sort(failed)
 			return failed
 		}
 		r.srv.SetFaults(sqsfake.Fault{Action: "SendMessageBatch", Entries: []int{0, 2}})
@@ -204,7 +205,7 @@ func TestFailedEntries(t *testing.T) {
 }
 
 func TestStaleHandles(t *testing.T) {
-	inBubble(t, nil, func(r *rig) {
+	inBubble(t, staleWork, func(r *rig) {
 		q, f := r.queue("q"), r.queue("f.fifo")
 		r.send(q, "a")
 		r.sendTo(f, "g", "a")
@@ -234,7 +235,7 @@ func TestBadChecksums(t *testing.T) {
 }
 
 func TestDuplicates(t *testing.T) {
-	inBubble(t, nil, func(r *rig) {
+	inBubble(t, staleIgnored, func(r *rig) {
 		q := r.queue("q")
 		r.send(q, "a")
 		r.srv.SetFaults(sqsfake.Fault{Duplicate: true, Count: 1, Action: "ReceiveMessage"})
@@ -247,6 +248,20 @@ func TestDuplicates(t *testing.T) {
 		r.wantCounts(q, 0, 1, 0)
 		r.wantCode(r.remove(q, second), "")
 		r.wantCounts(q, 0, 0, 0)
+	})
+}
+
+func TestFaultOfFewer(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		q, f := r.queue("q"), r.queue("f.fifo")
+		for _, body := range []string{"1", "2", "3"} {
+			r.send(q, body)
+			r.sendTo(f, "g", body)
+		}
+		r.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Most: 2, Count: 2})
+		r.wantBodies(r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: q, MaxNumberOfMessages: 10, WaitTimeSeconds: 5}), "1", "2")
+		r.wantBodies(r.receive(f), "1", "2")
+		r.wantBodies(r.receive(q), "3")
 	})
 }
 
