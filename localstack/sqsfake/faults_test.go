@@ -276,7 +276,7 @@ func TestFaultOfAnUnknownAction(t *testing.T) {
 
 // TestFaultsOnTheWire: what a socket sees.
 func TestFaultsOnTheWire(t *testing.T) {
-	srv := sqsfake.Start(t, nil)
+	srv := sqsfake.Start(t, &sqsfake.Options{ShortPolls: sqsfake.ShortPollsWhole})
 	api := sqs.New(sqs.Options{
 		BaseEndpoint: &srv.URL, Region: "us-east-1", Credentials: credentials{}, RetryMaxAttempts: 1,
 		HTTPClient: &http.Client{Transport: &http.Transport{}},

@@ -85,10 +85,10 @@ func (s *Server) drawing(name string) *rand.Rand {
 // Seed is [Options.Seed], or the one that was drawn in its place.
 func (s *Server) Seed() uint64 { return s.seed }
 
-// staleWorks decides over one use of a receipt handle of an earlier receive.
+// staleWorks decides over one use of a receipt handle of an earlier receive, on a standard queue.
 func (q *queue) staleWorks(e *entry) bool {
 	switch {
-	case q.fifo, e.spoiled:
+	case e.spoiled:
 		return false
 	case q.s.o.StaleHandles == StaleRandom:
 		return q.rnd.IntN(2) == 0

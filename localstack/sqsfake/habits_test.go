@@ -44,6 +44,20 @@ func TestShortPollsAreSampled(t *testing.T) {
 			r.Fatalf("a long poll brought %q", bodies(ms))
 		}
 		r.wantBodies(r.receive(f), "0", "1", "2", "3")
+		// The oldest is not the first.
+		first := map[string]int{}
+		for i := range 40 {
+			q := r.queue(fmt.Sprint("fresh-", i))
+			for _, body := range []string{"0", "1", "2", "3"} {
+				r.send(q, body)
+			}
+			if ms := r.receive(q); len(ms) > 0 {
+				first[*ms[0].Body]++
+			}
+		}
+		if len(first) != 4 {
+			r.Fatalf("the first messages of fresh queues: %v", first)
+		}
 	})
 }
 
