@@ -153,7 +153,7 @@ func (s *sandbox) answered(w http.ResponseWriter, r *http.Request, id string, fa
 	if tooLarge {
 		_, _ = io.Copy(io.Discard, r.Body)
 		res.Payload, status = nil, http.StatusRequestEntityTooLarge
-		res.Err = fmt.Errorf("%w: Function.ResponseSizeTooLarge: Response payload size exceeded maximum allowed payload size (%d bytes).", ErrFunction, payloadMost)
+		res.Err = fmt.Errorf("%w: Function.ResponseSizeTooLarge: Response payload size exceeded maximum allowed payload size (%d bytes)", ErrFunction, payloadMost)
 	}
 	w.WriteHeader(status)
 	_ = http.NewResponseController(w).Flush()
