@@ -14,21 +14,20 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/localstack/sqsfake"
 )
 
 // TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but sqsfake, the test below has
 // said it all.
 func TestConformanceServer(t *testing.T) {
-	s := server(t)
-	kinds(t, func(fifo bool) brokertest.Harness {
-		h := harness(fifo, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
-		h.Visibility = 4 * time.Second
-		if s.Kind == "localstack" {
-			const why = "LocalStack takes the receipt of an earlier delivery for that of the present one; AWS may or may not"
-			h.Known = map[string]string{"stale-ack-changes-nothing": why, "stale-nack-changes-nothing": why, "stale-extension-changes-nothing": why}
-		}
-		return h
-	})
+	server(t)
+	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
+		t.Run(name, func(t *testing.T) {
+			h := harness(fifo, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
+			h.Visibility = 4 * time.Second
+			brokertest.Run(t, h)
+		})
+	}
 }
 
 // server is the one that the harness finds, if it is another than the strict one.
@@ -57,24 +56,27 @@ func TestMain(m *testing.M) {
 // parallel is go test's flag.
 const parallel = "test.parallel"
 
-// TestConformance checks the driver on the strict server, in virtual time.
+// TestConformance checks the driver on the strict server, in virtual time, with both habits that AWS has.
 func TestConformance(t *testing.T) {
-	kinds(t, func(fifo bool) brokertest.Harness {
-		h := harness(fifo, func(t testing.TB) *sqs.Client { return fakeClient(fake(t, nil)) })
-		h.Virtual = true
-		// SQS counts in whole seconds, and what is asked for is rounded up.
-		h.Slack = time.Second + time.Millisecond
-		return h
-	})
-}
-
-func kinds(t *testing.T, h func(fifo bool) brokertest.Harness) {
-	for _, fifo := range []bool{false, true} {
-		name := "standard"
-		if fifo {
-			name = "fifo"
-		}
-		t.Run(name, func(t *testing.T) { brokertest.Run(t, h(fifo)) })
+	for _, c := range []struct {
+		name  string
+		fifo  bool
+		stale sqsfake.StaleHandles
+	}{
+		{"standard", false, sqsfake.StaleWork},
+		{"standard-void", false, sqsfake.StaleIgnored},
+		{"fifo", true, sqsfake.StaleRandom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := harness(c.fifo, func(t testing.TB) *sqs.Client {
+				return fakeClient(fake(t, &sqsfake.Options{StaleHandles: c.stale}))
+			})
+			h.Virtual = true
+			// SQS counts in whole seconds, and what is asked for is rounded up.
+			h.Slack = time.Second + time.Millisecond
+			h.StaleReceiptsVoid = c.stale != sqsfake.StaleWork
+			brokertest.Run(t, h)
+		})
 	}
 }
 

@@ -125,7 +125,8 @@
 //	visibility timeout                          12 h, in whole seconds
 //	one delivery in all                         12 h from its receive, of which the last 30 s are left out
 //	delay of a send                             15 min; none on FIFO queues
-//	messages in flight                          120,000: then ErrThrottled, and on FIFO queues nothing comes
+//	messages in flight                          120,000: then a receive with Wait 0 is answered ErrThrottled. One that waits, as a worker's do, and any
+//	                                            on a FIFO queue brings nothing: a stuck consumer looks idle
 //
 // Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility, and the quotas of [messages], [queues] and
 // [FIFO queues].

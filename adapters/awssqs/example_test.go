@@ -109,7 +109,7 @@ func ExampleOptions() {
 	if _, err := client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &url, MessageBody: &body}); err != nil {
 		log.Fatal(err)
 	}
-	ms, err := uploads.Receive(ctx, broker.ReceiveOptions{Max: 10})
+	ms, err := uploads.Receive(ctx, broker.ReceiveOptions{Max: 10, Wait: -1})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -124,16 +124,19 @@ func ExampleBroker_Stats() {
 	if err := onceq.Send(ctx, orders, make([]broker.Outgoing, 10)); err != nil {
 		log.Fatal(err)
 	}
-	ms, err := orders.Receive(ctx, broker.ReceiveOptions{Max: 10, Visibility: time.Minute})
-	if err != nil {
-		log.Fatal(err)
-	}
-	var rs []broker.Receipt
-	for _, m := range ms {
-		rs = append(rs, m.Receipt)
-	}
-	if err := orders.Ack(ctx, rs); err != nil {
-		log.Fatal(err)
+	// One receive may bring fewer than there are, so it is made until all have come. It waits: one that does not may bring nothing of them.
+	for orders.Stats().Acked < 10 {
+		ms, err := orders.Receive(ctx, broker.ReceiveOptions{Max: 10, Wait: -1, Visibility: time.Minute})
+		if err != nil {
+			log.Fatal(err)
+		}
+		var rs []broker.Receipt
+		for _, m := range ms {
+			rs = append(rs, m.Receipt)
+		}
+		if err := orders.Ack(ctx, rs); err != nil {
+			log.Fatal(err)
+		}
 	}
 	s := orders.Stats()
 	fmt.Printf("%d sent and %d acked with %d, %d and %d requests, %.1f a message to receive and ack\n", s.Sent, s.Acked, s.Sends, s.Receives, s.Acks, s.PerMessage())

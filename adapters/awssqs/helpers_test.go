@@ -34,7 +34,12 @@ func fake(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
 	}
 	o.StrandCancelled = true
 	s := sqsfake.New(o)
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.Seed())
+		}
+		s.Close()
+	})
 	return s
 }
 

@@ -249,7 +249,7 @@ func TestLetterIsReplayed(t *testing.T) {
 				}, nil)
 				<-time.After(10 * time.Second)
 				w.empty(w.url)
-				ms, err := w.letter.Receive(w.Context(), broker.ReceiveOptions{Max: 10})
+				ms, err := w.letter.Receive(w.Context(), broker.ReceiveOptions{Max: 10, Wait: -1})
 				if err != nil || len(ms) != 1 || ms[0].Meta == nil || ms[0].Meta.Dead == nil {
 					w.Fatalf("the letters are %v, %v", ms, err)
 				}

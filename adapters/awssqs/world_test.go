@@ -38,10 +38,26 @@ type world struct {
 	queue, letter *awssqs.Broker // the test's own
 }
 
+// inWorld runs f twice: with the receipt handles of earlier receives at work, and ignored. AWS does either.
 func inWorld(t *testing.T, fifo bool, f func(w *world)) {
 	t.Helper()
+	if fifo { // there they are refused
+		inWorldOf(t, fifo, sqsfake.StaleRandom, f)
+		return
+	}
+	for _, stale := range []sqsfake.StaleHandles{sqsfake.StaleWork, sqsfake.StaleIgnored} {
+		name, err := stale.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run("old handles: "+string(name), func(t *testing.T) { inWorldOf(t, fifo, stale, f) })
+	}
+}
+
+func inWorldOf(t *testing.T, fifo bool, stale sqsfake.StaleHandles, f func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, srv: fake(t, nil), started: map[string]int{}, effects: map[string]int{}}
+		w := &world{T: t, srv: fake(t, &sqsfake.Options{StaleHandles: stale}), started: map[string]int{}, effects: map[string]int{}}
 		var err error
 		if w.store, err = memstore.New(nil); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ func TestConformance(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
 		t.Run(p.String(), func(t *testing.T) {
 			h := brokertest.Harness{
-				Virtual: true,
+				Virtual: true, StaleReceiptsVoid: true,
 				Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 					return openQueue(t, p, o)
 				},

@@ -90,7 +90,7 @@ type preset struct {
 	limits broker.Limits
 	// maxInFlight is the most messages in flight.
 	maxInFlight int
-	// throttles: a receive over maxInFlight is an error instead of empty.
+	// throttles: a receive over maxInFlight that does not wait is an error instead of empty.
 	throttles bool
 	// lenient: a receipt that is no longer good answers success; a late ack removes.
 	lenient bool

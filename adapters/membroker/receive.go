@@ -10,8 +10,8 @@ import (
 )
 
 // Receive brings up to o.Max messages that are visible, or waits for the first. With the
-// most messages in flight that the preset allows, it is answered ErrThrottled
-// (SQSStandard) or brings nothing (SQSFIFO).
+// most messages in flight that the preset allows, it brings nothing; one with Wait 0 of SQSStandard
+// is answered ErrThrottled.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	if err := b.complete(&o); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (b *Broker) receive(ctx context.Context, o *broker.ReceiveOptions) ([]broke
 		return nil, b.fail(Receive, broker.ErrClosed)
 	}
 	now := b.begin()
-	if b.rules.throttles && b.queue.inFlightN >= b.rules.maxInFlight {
+	if b.rules.throttles && o.Wait == 0 && b.queue.inFlightN >= b.rules.maxInFlight {
 		b.end(now)
 		b.mu.Unlock()
 		return nil, b.fail(Receive, fmt.Errorf("%w: OverLimit: %d messages are in flight", broker.ErrThrottled, b.rules.maxInFlight))

@@ -175,6 +175,76 @@ func fullBatches(e *env) {
 	e.gone("after the ack of all")
 }
 
+func fullExtension(e *env) {
+	n := min(e.l.SettleBatch, 1000)
+	for i := range n {
+		e.sendBodies(strconv.Itoa(i))
+	}
+	ms := e.take(n)
+	rs := make([]broker.Receipt, n)
+	for i, m := range ms {
+		rs[i] = m.Receipt
+	}
+	e.pause(e.v / 4)
+	from := time.Now().Add(e.hold)
+	e.ok(e.b.Extend(e.ctx, holds(rs, e.hold)), "Extend")
+	by := time.Now().Add(e.hold + e.h.Slack)
+	e.ack(e.between(from, by, "a message of a full batch of extensions"))
+	e.ack(e.take(n - 1)...)
+	e.gone("after the ack of all")
+}
+
+// receiptTwice settles [a, a, b]: a caller that gathers settlements may hold a receipt twice.
+func receiptTwice(e *env) {
+	twice := func(ms []*broker.Message) []broker.Receipt {
+		return []broker.Receipt{ms[0].Receipt, ms[0].Receipt, ms[1].Receipt}
+	}
+	answer := func(call string, err error) {
+		e.Helper()
+		var b *broker.BatchError
+		if err != nil && (!errors.As(err, &b) || len(b.Errs) != 3) {
+			e.fatalf("%s with a receipt twice was answered %v; it tells nothing of any entry", call, err)
+		}
+		for i := range 3 {
+			// The second of two equal ones may come too late.
+			if at := broker.ErrAt(err, i); at != nil && (i != 1 || !errors.Is(at, broker.ErrReceiptExpired)) {
+				e.errorf("%s with a receipt twice: entry %d was answered: %v", call, i, at)
+			}
+		}
+	}
+	e.sendBodies("a", "b")
+	answer("Nack", e.b.Nack(e.ctx, holds(twice(e.take(2)), 0)))
+	ms := e.take(2)
+	if e.l.Extends {
+		e.pause(e.v / 4)
+		from := time.Now().Add(e.hold)
+		answer("Extend", e.b.Extend(e.ctx, holds(twice(ms), e.hold)))
+		by := time.Now().Add(e.hold + e.h.Slack)
+		ms = append(ms[:0], e.between(from, by, "an extended message"), e.takeOne())
+	}
+	answer("Ack", e.b.Ack(e.ctx, twice(ms)))
+	e.gone("after the ack of both")
+}
+
+// takesNoMore leaves two messages in the queue for a whole timeout: they must be there unspent.
+func takesNoMore(e *env) {
+	e.sendBodies("a", "b", "c")
+	first := e.takeOne()
+	e.lapse(time.Now())
+	for range 3 {
+		m := e.takeOne()
+		answered := time.Now()
+		if left := m.Deadline.Sub(answered); left < e.v-e.v/4-e.h.Slack {
+			e.errorf("a message that nobody had received came with a Deadline %v after the answer; the timeout is %v", left, e.v)
+		}
+		if m.ID != first.ID && e.l.Attempts && m.Attempt != 1 {
+			e.errorf("a message that nobody had received came with Attempt %d", m.Attempt)
+		}
+		e.ack(m)
+	}
+	e.gone("after the ack of all")
+}
+
 func emptyBatch(e *env) {
 	ids, err := e.b.Send(e.ctx, nil)
 	if len(ids) > 0 || err != nil {
@@ -266,15 +336,9 @@ func receiveWait(e *env) {
 	}
 	for _, wait := range []time.Duration{e.wait(e.v), -1} {
 		after := e.wait(e.v / 4)
-		o := e.out("a")
-		sent := make(chan error, 1)
-		go func() {
-			e.pause(after)
-			_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
-			sent <- err
-		}()
+		sent := e.sendAfter(after, e.out("a"))
 		ms, took := receive(wait)
-		e.ok(<-sent, "Send")
+		sent()
 		if len(ms) == 0 || took > after+call {
 			e.errorf("Receive with Wait %v, and a message sent after %v, took %v and brought %s", wait, after, took, bodies(ms))
 		}

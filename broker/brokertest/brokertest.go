@@ -50,6 +50,12 @@ type Harness struct {
 	// DedupWindow is how long a DedupID swallows another send with the same one; 0 = the
 	// driver has no such thing and must ignore it.
 	DedupWindow time.Duration
+	// DedupPerGroup says that a DedupID counts within its group; false = in the whole queue.
+	DedupPerGroup bool
+	// StaleReceiptsVoid says that the service promises that a receipt changes nothing once its
+	// message was delivered again. SQS does not, for standard queues: there such a receipt may or
+	// may not work, and with false both pass.
+	StaleReceiptsVoid bool
 	// Missing makes a broker for a queue that is not there; nil rules its case out.
 	Missing func(t testing.TB) broker.Broker
 	// Known names the cases in which what stands for the service is known to differ, with

@@ -20,6 +20,21 @@ func TestSound(t *testing.T) {
 	}
 }
 
+// TestHabits runs the suite on what a service may do and need not.
+func TestHabits(t *testing.T) {
+	t.Run("receipts of earlier deliveries work", func(t *testing.T) { Run(t, harness(sqs, receiptsFollow)) })
+	t.Run("receipts of earlier deliveries are void", func(t *testing.T) {
+		h := harness(sqs, nil)
+		h.StaleReceiptsVoid = true
+		Run(t, h)
+	})
+	t.Run("duplicates are told by group", func(t *testing.T) {
+		h := harness(fifo, duplicatesByGroup)
+		h.DedupPerGroup = true
+		Run(t, h)
+	})
+}
+
 // TestFaultsAreFound runs cases on spoiled brokers: each fault must fail the cases that
 // name it, and every case must be failed by some fault.
 func TestFaultsAreFound(t *testing.T) {

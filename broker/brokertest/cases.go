@@ -10,6 +10,9 @@ import (
 // Pub/Sub allows.
 const redriveAfter = 5
 
+// staleRule ends the rules of receipts of earlier deliveries.
+const staleRule = "answered ErrReceiptExpired, or where Harness.StaleReceiptsVoid is set, it changes nothing"
+
 // maxTestBody is the largest body that the suite sends.
 const maxTestBody = 16 << 20
 
@@ -27,6 +30,7 @@ var (
 	attrLimit    = need{func(e *env) bool { return e.l.MaxAttributes > 0 }, "Limits.MaxAttributes is 0"}
 	settlesMany  = need{func(e *env) bool { return e.l.SettleBatch >= 5 }, "Limits.SettleBatch is below 5"}
 	sendsMany    = need{func(e *env) bool { return e.l.SendBatch >= 3 }, "Limits.SendBatch is below 3"}
+	dedups       = need{func(e *env) bool { return e.h.DedupWindow > 0 }, "Harness.DedupWindow is 0"}
 	virtual      = need{func(e *env) bool { return e.h.Virtual }, "Harness.Virtual is false: it would take hours"}
 	hasRaw       = need{func(e *env) bool { return e.queue.SendRaw != nil }, "Queue.SendRaw is nil"}
 	hasClose     = need{func(e *env) bool { return e.queue.Close != nil }, "Queue.Close is nil"}
@@ -78,6 +82,11 @@ func cases() []testCase {
 			run:  extensionKeepsHidden,
 		},
 		{
+			name: "settles-after-extension", needs: []need{extends},
+			rule: "the receipt of a message that was extended acks it and gives it back as before",
+			run:  settlesAfterExtension,
+		},
+		{
 			name: "longest-extension", needs: []need{extends, virtual},
 			rule: "an extension of MaxHold is honoured",
 			run:  longestExtension,
@@ -103,22 +112,18 @@ func cases() []testCase {
 			run:  extensionUnsupported,
 		},
 		{
-			name: "stale-ack-changes-nothing",
-			rule: "once a message was delivered again, an ack with the old receipt does not remove it",
-			run: func(e *env) {
-				staleReceipt(e, "Ack", func(r broker.Receipt) error { return e.b.Ack(e.ctx, []broker.Receipt{r}) })
-			},
+			name: "stale-ack",
+			rule: "once a message was delivered again, an ack with the old receipt removes it or changes nothing; " + staleRule,
+			run:  staleAck,
 		},
 		{
-			name: "stale-nack-changes-nothing",
-			rule: "once a message was delivered again, a nack with the old receipt does not give it back",
-			run: func(e *env) {
-				staleReceipt(e, "Nack", func(r broker.Receipt) error { return e.b.Nack(e.ctx, []broker.Hold{{Receipt: r}}) })
-			},
+			name: "stale-nack",
+			rule: "once a message was delivered again, a nack with the old receipt gives it back or changes nothing; " + staleRule,
+			run:  staleNack,
 		},
 		{
-			name: "stale-extension-changes-nothing", needs: []need{extends},
-			rule: "once a message was delivered again, an extension with the old receipt does not hide it longer",
+			name: "stale-extension", needs: []need{extends},
+			rule: "once a message was delivered again, an extension with the old receipt hides it for its For or changes nothing; " + staleRule,
 			run:  staleExtension,
 		},
 		{
@@ -128,7 +133,7 @@ func cases() []testCase {
 		},
 		{
 			name: "settled-stays-settled",
-			rule: "nothing that is done with the receipt of an acked message brings it back",
+			rule: "nothing that is done with the receipt of an acked message brings it back, or touches another message",
 			run:  settledStaysSettled,
 		},
 		{
@@ -198,6 +203,16 @@ func cases() []testCase {
 			run:  fullBatches,
 		},
 		{
+			name: "full-extension", needs: []need{extends},
+			rule: "an extension of exactly SettleBatch entries hides every message of them",
+			run:  fullExtension,
+		},
+		{
+			name: "receipt-twice-in-a-batch", needs: []need{settlesMany},
+			rule: "a batch with a receipt twice settles it once and its other entries as well; the second may be answered ErrReceiptExpired",
+			run:  receiptTwice,
+		},
+		{
 			name: "empty-batch",
 			rule: "an empty batch is applied without a call",
 			run:  emptyBatch,
@@ -211,6 +226,11 @@ func cases() []testCase {
 			name: "receive-max",
 			rule: "Receive brings at most Max messages, and leaves the others to be received",
 			run:  receiveMax,
+		},
+		{
+			name: "receive-takes-no-more",
+			rule: "what a Receive does not hand out stays in the queue, neither held nor counted as delivered",
+			run:  takesNoMore,
 		},
 		{
 			name: "receive-wait",
@@ -248,6 +268,16 @@ func cases() []testCase {
 			rule: "within Harness.DedupWindow a second send with the same DedupID succeeds and delivers nothing; without a window DedupID is ignored",
 			run:  dedupID,
 		},
+		{
+			name: "dedup-scope", queue: grouped, needs: []need{dedups, ordered},
+			rule: "the same DedupID in two groups is one message, or where Harness.DedupPerGroup is set two",
+			run:  dedupScope,
+		},
+		{
+			name: "equal-messages", queue: grouped,
+			rule: "messages without a DedupID are never taken for duplicates, however equal they are",
+			run:  equalMessages,
+		},
 		// Content.
 		{
 			name: "body-at-limit", needs: []need{bodyLimit, smallLimit},
@@ -273,6 +303,11 @@ func cases() []testCase {
 			name: "letter-that-does-not-fit", needs: []need{bodyLimit, smallLimit, sendsMany},
 			rule: "a dead letter that does not fit is answered ErrTooLarge at its position, never cut or dropped without a word; its neighbours are sent",
 			run:  letterThatDoesNotFit,
+		},
+		{
+			name: "batch-keeps-entries-apart", needs: []need{sendsMany},
+			rule: "each message of a batch comes with its own body, attributes and metadata",
+			run:  batchKeepsApart,
 		},
 		{
 			name: "empty-body",
@@ -343,8 +378,13 @@ func cases() []testCase {
 		// Calls at the same time, and the ends of a broker.
 		{
 			name: "cancelled-receive-strands-nothing",
-			rule: "a Receive whose context ends returns soon, with what it brought or the context's error; no message is stranded until its timeout",
+			rule: "a Receive whose context ends returns soon, with all that it brought or the context's error; no message is stranded until its timeout",
 			run:  cancelledReceiveStrandsNothing,
+		},
+		{
+			name: "ended-context",
+			rule: "Send, Ack, Nack and Extend with a context that has ended are applied and say so, or are answered an error that wraps the context's",
+			run:  endedContext,
 		},
 		{
 			name: "concurrent-use",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +122,25 @@ func letterThatDoesNotFit(e *env) {
 		if m.ID == ids[1] {
 			e.unchanged(m, letter)
 		}
+		e.ack(m)
+	}
+}
+
+func batchKeepsApart(e *env) {
+	n := min(e.l.SendBatch, 10)
+	os := make([]broker.Outgoing, n)
+	for i := range os {
+		os[i] = e.out(fmt.Sprintf("body %d", i))
+		os[i].Attributes = map[string]string{"all": fmt.Sprintf("value %d", i), fmt.Sprintf("a%d", i): "one"}
+		os[i].Meta = &broker.Meta{ID: fmt.Sprintf("j-%d", i), Key: fmt.Sprintf("k-%d", i)}
+	}
+	ids := e.send(os...)
+	for _, m := range e.take(n) {
+		i := slices.Index(ids, m.ID)
+		if i < 0 {
+			e.fatalf("message %s came, which is none of %q", m.ID, ids)
+		}
+		e.unchanged(m, os[i])
 		e.ack(m)
 	}
 }

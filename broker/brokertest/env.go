@@ -109,6 +109,20 @@ func (e *env) sendBodies(bodies ...string) (ids []string) {
 	return e.send(os...)
 }
 
+// sendAfter sends while the case does something else; answer waits for its end.
+func (e *env) sendAfter(d time.Duration, o broker.Outgoing) (answer func()) {
+	sent := make(chan error, 1)
+	go func() {
+		e.pause(d)
+		_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
+		sent <- err
+	}()
+	return func() {
+		e.Helper()
+		e.ok(<-sent, "Send")
+	}
+}
+
 // wait is what a Receive may wait of d.
 func (e *env) wait(d time.Duration) time.Duration {
 	if e.l.MaxWait > 0 {
@@ -219,7 +233,7 @@ func (e *env) quiet(until time.Time, what string) {
 // gone checks that nothing is left that a deadline could bring back.
 func (e *env) gone(what string) {
 	e.Helper()
-	if ms := e.poll(e.b, 1, time.Now().Add(e.v+e.h.Slack+e.v/4)); len(ms) > 0 {
+	if ms := e.poll(e.b, 1, time.Now().Add(max(e.v, e.hold)+e.h.Slack+e.v/4)); len(ms) > 0 {
 		e.fatalf("%s: %s came", what, bodies(ms))
 	}
 }

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq/adapters/membroker"
@@ -22,7 +23,7 @@ type fault struct {
 const sqs, fifo = membroker.SQSStandard, membroker.SQSFIFO
 
 func faults() []fault {
-	return slices.Concat(settleFaults(), batchFaults(), groupFaults(), contentFaults(), metaFaults(), otherFaults())
+	return slices.Concat(settleFaults(), losingFaults(), staleFaults(), batchFaults(), groupFaults(), contentFaults(), metaFaults(), otherFaults())
 }
 
 func settleFaults() []fault {
@@ -126,11 +127,6 @@ func settleFaults() []fault {
 			},
 		},
 		{
-			name: "receipts follow the message", preset: sqs,
-			fails: "stale-ack-changes-nothing stale-nack-changes-nothing stale-extension-changes-nothing",
-			spoil: receiptsFollow,
-		},
-		{
 			name: "late acks claim success", preset: membroker.Memory, fails: "late-ack-tells-the-truth",
 			spoil: func(w *wrapped) {
 				w.ack = func(ctx context.Context, rs []broker.Receipt) error { _ = w.Broker.Ack(ctx, rs); return nil }
@@ -202,9 +198,18 @@ func lateExtensionHides(w *wrapped) {
 
 // receiptsFollow lets a receipt stand for the message instead of the delivery.
 func receiptsFollow(w *wrapped) {
+	var mu sync.Mutex
 	id, newest := map[broker.Receipt]string{}, map[string]broker.Receipt{}
-	w.onMessage(func(m *broker.Message) { id[m.Receipt], newest[m.ID] = m.ID, m.Receipt })
-	follow := func(r broker.Receipt) broker.Receipt { return newest[id[r]] }
+	w.onMessage(func(m *broker.Message) {
+		mu.Lock()
+		defer mu.Unlock()
+		id[m.Receipt], newest[m.ID] = m.ID, m.Receipt
+	})
+	follow := func(r broker.Receipt) broker.Receipt {
+		mu.Lock()
+		defer mu.Unlock()
+		return newest[id[r]]
+	}
 	w.ack = func(ctx context.Context, rs []broker.Receipt) error {
 		rs = slices.Clone(rs)
 		for i := range rs {

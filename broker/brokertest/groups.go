@@ -189,3 +189,36 @@ func dedupID(e *env) {
 	}
 	e.gone("after the ack of all")
 }
+
+func dedupScope(e *env) {
+	first, second := e.inGroup("g", "first"), e.inGroup("h", "second")
+	first.DedupID, second.DedupID = "same", "same"
+	e.send(first)
+	e.send(second)
+	e.ack(due(e, "first"))
+	if e.h.DedupPerGroup {
+		e.ack(due(e, "second"))
+	}
+	e.gone("after the ack of all that are no duplicates")
+}
+
+// equalMessages sends what only a driver that looks at bodies takes for duplicates.
+func equalMessages(e *env) {
+	one := e.out("the same")
+	one.DedupID = ""
+	if e.l.OrderedGroups {
+		one.Group = "g"
+	}
+	ids := e.send(one, one)
+	ids = append(ids, e.send(one)...)
+	seen := map[string]bool{}
+	for range ids {
+		m := e.takeOne()
+		if seen[m.ID] {
+			e.errorf("message %s came twice", m.ID)
+		}
+		seen[m.ID] = true
+		e.ack(m)
+	}
+	e.gone("after the ack of all")
+}

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -31,15 +32,24 @@ func cancelledReceiveStrandsNothing(e *env) {
 		}
 		wg.Wait()
 	}
-	for round := range 30 {
+	several := min(e.l.ReceiveBatch, e.l.SendBatch, 10)
+	for round := range 32 {
+		// One message, and a batch, which a driver may hand out in part.
+		n := 1
+		if round%8 >= 4 {
+			n = several
+		}
+		os := make([]broker.Outgoing, n)
+		for i := range os {
+			os[i] = e.out(fmt.Sprintf("%d-%d", round, i))
+		}
 		ctx, cancel := context.WithCancel(e.ctx)
 		var wg sync.WaitGroup
 		var ms []*broker.Message
 		var err error
 		wg.Go(func() { ms, err = e.b.Receive(ctx, broker.ReceiveOptions{Max: e.l.ReceiveBatch, Wait: long}) })
-		o := e.out(strconv.Itoa(round))
 		var sendErr error
-		send := func() { _, sendErr = e.b.Send(e.ctx, []broker.Outgoing{o}) }
+		send := func() { _, sendErr = e.b.Send(e.ctx, os) }
 		var cancelled time.Time
 		switch round % 4 {
 		case 0: // the poll is under way; send, then cancel while its answer is coming
@@ -62,13 +72,61 @@ func cancelledReceiveStrandsNothing(e *env) {
 			e.errorf("a cancelled Receive ended after %v", took)
 		}
 		e.ended(ms, err)
-		if len(ms) == 0 {
-			ms = e.poll(e.b, 1, time.Now().Add(e.prompt))
-		}
-		if len(ms) == 0 {
-			e.fatalf("a message sent around the cancellation did not come within %v; it is stranded for the timeout of %v", e.prompt, e.v)
+		for until := time.Now().Add(e.prompt); len(ms) < n; {
+			more := e.poll(e.b, e.l.ReceiveBatch, until)
+			if len(more) == 0 {
+				e.fatalf("of %d messages sent around the cancellation %d came within %v; the others are stranded for the timeout of %v",
+					n, len(ms), e.prompt, e.v)
+			}
+			ms = append(ms, more...)
 		}
 		e.ack(ms...)
+	}
+}
+
+// endedContext makes every call that changes something with a context that has ended.
+func endedContext(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	// applied tells whether the call says that it was.
+	applied := func(call string, err error) bool {
+		e.Helper()
+		err = broker.ErrAt(err, 0)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			e.errorf("%s with an ended context was answered %v, which does not wrap the context's error", call, err)
+		}
+		return err == nil
+	}
+	ids, err := e.b.Send(ctx, []broker.Outgoing{e.out("a")})
+	if applied("Send", err) {
+		if m := e.takeOne(); len(ids) != 1 || m.ID != ids[0] {
+			e.errorf("Send answered %q, and %s came", ids, m.ID)
+		} else {
+			e.ack(m)
+		}
+	} else {
+		e.ack(e.poll(e.b, 1, time.Now().Add(e.prompt))...) // it may or may not have been sent
+	}
+
+	e.sendBodies("nack")
+	m := e.takeOne()
+	answered := time.Now()
+	if applied("Nack", e.b.Nack(ctx, []broker.Hold{{Receipt: m.Receipt}})) {
+		m = e.takeOne()
+	} else {
+		m = e.comes(answered.Add(e.v+e.h.Slack), "a message, given back or not,")
+	}
+	if e.l.Extends {
+		e.pause(e.v / 4)
+		from := time.Now().Add(e.hold)
+		if applied("Extend", e.b.Extend(ctx, []broker.Hold{{Receipt: m.Receipt, For: e.hold}})) {
+			m = e.between(from, time.Now().Add(e.hold+e.h.Slack), "a message extended with an ended context")
+		} else {
+			m = e.comes(time.Now().Add(e.hold+e.h.Slack), "a message, extended or not,")
+		}
+	}
+	if applied("Ack", e.b.Ack(ctx, []broker.Receipt{m.Receipt})) {
+		e.gone("after an ack with an ended context that succeeded")
 	}
 }
 

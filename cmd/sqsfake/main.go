@@ -58,6 +58,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.IntVar(&o.MaxInFlight, "max-in-flight", 120_000, "how many messages of a queue may be in flight")
 	flags.BoolVar(&o.ReportLostLeases, "report-lost-leases", false, "answer an extension after the timeout with an error; AWS answers OK")
 	flags.BoolVar(&o.StrandCancelled, "strand-cancelled", false, "let long polls whose caller went away take messages, as AWS does")
+	flags.TextVar(&o.StaleHandles, "stale-handles", sqsfake.StaleRandom, "what old receipt handles of standard queues do: random, work or ignored")
+	flags.TextVar(&o.ShortPolls, "short-polls", sqsfake.ShortPollsSampled, "what receives that do not wait bring of standard queues: sampled or whole")
+	flags.Uint64Var(&o.Seed, "seed", 0, "plays again what is random; 0 draws a seed")
 	flags.BoolVar(&o.RecreateAtOnce, "recreate-at-once", false, "allow a queue of a deleted one's name within 60 seconds")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -82,7 +85,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("-queue %s: %w", name, err)
 		}
 	}
-	if _, err := io.WriteString(out, directions(s.URL, o.Region, urls)); err != nil {
+	if _, err := io.WriteString(out, directions(s.URL, o.Region, s.Seed(), urls)); err != nil {
 		_ = l.Close()
 		return err
 	}
@@ -117,19 +120,21 @@ func reachable(listening string) string {
 }
 
 // directions tell how to reach the server.
-func directions(url, region string, urls []string) string {
+func directions(url, region string, seed uint64, urls []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "sqsfake serves SQS at %s\n", url)
 	for _, u := range urls {
 		fmt.Fprintf(&b, "queue %s\n", u)
 	}
+	fmt.Fprintf(&b, "what is random plays again with -seed %d\n", seed)
 	// Python's SDK reads AWS_DEFAULT_REGION, the others AWS_REGION.
-	fmt.Fprintf(&b, `To point the AWS command line or any SDK at it:
+	fmt.Fprintf(&b, `To point any SDK at it, or version 2 of the AWS command line:
 
   export AWS_ENDPOINT_URL_SQS=%s AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
   export AWS_REGION=%s AWS_DEFAULT_REGION=%s
 
+Version 1 of the command line passes over the address and calls the real AWS, unless it is given: aws --endpoint-url %s sqs list-queues
 In Go: sqs.NewFromConfig(cfg, func(o *sqs.Options) { o.BaseEndpoint = aws.String(%q) })
-`, url, region, region, url)
+`, url, region, region, url, url)
 	return b.String()
 }

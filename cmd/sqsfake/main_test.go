@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
 type credentials struct{}
@@ -63,7 +64,7 @@ func TestServeAndDrain(t *testing.T) {
 	if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &queues[0], MessageBody: new("a")}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queues[0]})
+	got, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &queues[0], WaitTimeSeconds: 20})
 	if err != nil || len(got.Messages) != 1 {
 		t.Fatalf("received %v, %v", got, err)
 	}
@@ -113,6 +114,40 @@ func receives(t *testing.T, endpoint string) int {
 	return counts["ReceiveMessage"]
 }
 
+// What AWS leaves to chance is chosen, and played again.
+func TestChoices(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	endpoint, queues, ended := start(t, ctx, "-queue", "orders", "-short-polls", "whole", "-stale-handles", "work", "-seed", "9")
+	api, q := client(endpoint), &queues[0]
+	receive := func() types.Message {
+		t.Helper()
+		got, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: q})
+		if err != nil || len(got.Messages) != 1 {
+			t.Fatalf("received %v, %v", got, err)
+		}
+		return got.Messages[0]
+	}
+	show := func(m types.Message) {
+		t.Helper()
+		if _, err := api.ChangeMessageVisibility(t.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: q, ReceiptHandle: m.ReceiptHandle}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := api.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: q, MessageBody: new("a")}); err != nil {
+		t.Fatal(err)
+	}
+	old := receive()
+	for range 20 { // at random, one of them would bring nothing, or the old handle do nothing
+		show(old)
+		receive()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWrongArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -123,6 +158,8 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"-addr", "nowhere"}, "missing port"},
 		{[]string{"-account", "me"}, "-account me: an account has 12 digits"},
 		{[]string{"-colour"}, "not defined"},
+		{[]string{"-stale-handles", "old"}, `"old" is none of random, work, ignored`},
+		{[]string{"-short-polls", "all"}, `"all" is none of sampled, whole`},
 	} {
 		if err := run(t.Context(), c.args, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
@@ -135,9 +172,10 @@ func TestWrongArguments(t *testing.T) {
 
 // Whoever copies the lines has all that an SDK asks for: Python's finds no region in AWS_REGION.
 func TestDirections(t *testing.T) {
-	got := directions("http://127.0.0.1:9324", "eu-west-1", []string{"http://127.0.0.1:9324/000000000000/orders"})
+	got := directions("http://127.0.0.1:9324", "eu-west-1", 7, []string{"http://127.0.0.1:9324/000000000000/orders"})
 	for _, want := range []string{
 		"queue http://127.0.0.1:9324/000000000000/orders\n", "AWS_ENDPOINT_URL_SQS=http://127.0.0.1:9324 ",
+		"-seed 7\n", "version 2 of the AWS command line", "aws --endpoint-url http://127.0.0.1:9324 sqs ",
 		"AWS_REGION=eu-west-1 ", "AWS_DEFAULT_REGION=eu-west-1\n", "AWS_ACCESS_KEY_ID=test ", "AWS_SECRET_ACCESS_KEY=test\n",
 	} {
 		if !strings.Contains(got, want) {

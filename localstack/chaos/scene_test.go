@@ -50,7 +50,7 @@ type scene struct {
 
 func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {
 	t.Helper()
-	server := sqsfake.Start(t, &sqsfake.Options{StrandCancelled: true})
+	server := sqsfake.Start(t, &sqsfake.Options{StrandCancelled: true, Seed: rng.Uint64()})
 	s := &scene{T: t, mode: m, rng: rng, api: newAPI(), log: newLog()}
 	http := httptest.NewServer(s.api)
 	t.Cleanup(http.Close)

@@ -56,8 +56,10 @@ type Stats struct {
 type Result struct {
 	RequestID string
 	Payload   []byte
-	// Err is ErrFunction, ErrExited or ErrTimeout; nil = it answered.
+	// Err is ErrFunction, ErrExited, ErrTimeout or ErrTooLarge; nil = it answered.
 	Err error
+	// Rejected says why an event source took the answer for the failure of the whole batch, which Lambda tells nobody; nil = it did not.
+	Rejected error
 }
 
 // New makes a function. Its processes are started as they are needed, and killed when the test ends.
@@ -77,8 +79,11 @@ func New(t testing.TB, o Options) *Function {
 	return f
 }
 
-// Invoke runs the function once, and waits for a sandbox if it has to.
+// Invoke runs the function once, and waits for a sandbox if it has to. Event and answer have at most 6 MB.
 func (f *Function) Invoke(ctx context.Context, payload []byte) (res Result) {
+	if len(payload) > payloadMost {
+		return Result{Err: fmt.Errorf("%w: %d bytes; at most %d", ErrTooLarge, len(payload), payloadMost)}
+	}
 	select {
 	case f.room <- struct{}{}:
 		defer func() { <-f.room }()

@@ -274,40 +274,37 @@ func TestInvoke(t *testing.T) {
 }
 
 // What the event source makes of an answer: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html. An id that is none fails
-// the batch without a word there, and the whole test here.
+// the batch without a word there; Rejected tells.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{name: "orders", visibility: time.Hour, o: lambdaruntime.Options{Timeout: 2 * time.Second}})
 	w.stop()
 	for _, c := range []struct {
-		text    string
-		deleted int
-		bad     bool
+		text     string
+		deleted  int
+		rejected string
 	}{
-		{`{"batchItemFailures":[]}`, 1, false},
-		{`{"batchItemFailures":null}`, 1, false},
-		{`{}`, 1, false},
-		{`null`, 1, false},
-		{`"done"`, 0, false},
-		{`[]`, 0, false},
-		{`{"batchItemFailures":[{"itemIdentifier":""}]}`, 0, true},
-		{`{"batchItemFailures":[{"itemIdentifier":null}]}`, 0, true},
-		{`{"batchItemFailures":[{"id":"x"}]}`, 0, true},
-		{`{"batchItemFailures":[{"itemIdentifier":"no-such-message"}]}`, 0, true},
+		{`{"batchItemFailures":[]}`, 1, ""},
+		{`{"batchItemFailures":null}`, 1, ""},
+		{`{}`, 1, ""},
+		{`null`, 1, ""},
+		{`"done"`, 0, "not of the form"},
+		{`[]`, 0, "not of the form"},
+		{`{"batchItemFailures":[{"itemIdentifier":""}]}`, 0, `"" as failed, which is no message`},
+		{`{"batchItemFailures":[{"itemIdentifier":null}]}`, 0, `"" as failed`},
+		{`{"batchItemFailures":[{"id":"x"}]}`, 0, `"" as failed`},
+		{`{"batchItemFailures":[{"itemIdentifier":"no-such-message"}]}`, 0, `"no-such-message" as failed`},
 	} {
 		if _, err := w.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &w.queue, MessageBody: new(bodyThatAnswers + c.text)}); err != nil {
 			t.Fatal(err)
 		}
 		before := w.depth(w.queue)
-		ctx, cancel := context.WithCancel(t.Context())
-		deleted := -1
-		err := w.f.Poll(ctx, lambdaruntime.Source{
-			Client: w.client, QueueURL: w.queue, ARN: w.arn,
-			Answered: func(_ events.SQSEvent, _ lambdaruntime.Result, n int) { deleted = n; cancel() },
-		})
-		cancel()
-		if (err != nil) != c.bad || !c.bad && deleted != c.deleted || w.depth(w.queue) != before-c.deleted {
-			t.Errorf("%s: deleted %d of 1, %v; want %d", c.text, deleted, err, c.deleted)
+		deleted, rejected := w.pollOnce(lambdaruntime.Source{})
+		if deleted != c.deleted || w.depth(w.queue) != before-c.deleted {
+			t.Errorf("%s: deleted %d of 1, want %d", c.text, deleted, c.deleted)
+		}
+		if (rejected != nil) != (c.rejected != "") || rejected != nil && !strings.Contains(rejected.Error(), c.rejected) {
+			t.Errorf("%s: rejected because of %v, want %q", c.text, rejected, c.rejected)
 		}
 	}
 }

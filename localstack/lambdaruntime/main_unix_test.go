@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 const (
 	bodyThatPanics  = "panic"   // and its process ends
 	bodyThatAnswers = "answer " // what follows
+	bodyThatSwells  = "swells"  // the answer, beyond 6 MB
 )
 
 // order is what a message asks for.
@@ -106,6 +107,9 @@ func function(ctx context.Context) error {
 			body := e.Records[0].Body
 			if body == bodyThatPanics {
 				panic("outside of the handler of jobs")
+			}
+			if body == bodyThatSwells {
+				return strings.Repeat("x", 7<<20), nil
 			}
 			if text, ok := strings.CutPrefix(body, bodyThatAnswers); ok {
 				return json.RawMessage(text), nil

@@ -130,7 +130,7 @@ func (s *sandbox) next(w http.ResponseWriter, r *http.Request) {
 
 // answered takes the answer to the invocation under way; Lambda takes none for another one.
 func (s *sandbox) answered(w http.ResponseWriter, r *http.Request, id string, failed bool) {
-	payload, err := io.ReadAll(r.Body)
+	payload, err := io.ReadAll(io.LimitReader(r.Body, payloadMost+1))
 	if err != nil {
 		return // killed in the middle
 	}
@@ -148,10 +148,16 @@ func (s *sandbox) answered(w http.ResponseWriter, r *http.Request, id string, fa
 	}
 	s.now = nil
 	s.mu.Unlock()
-	w.WriteHeader(http.StatusAccepted)
+	res, status := Result{RequestID: id, Payload: payload}, http.StatusAccepted
+	tooLarge := len(payload) > payloadMost
+	if tooLarge {
+		_, _ = io.Copy(io.Discard, r.Body)
+		res.Payload, status = nil, http.StatusRequestEntityTooLarge
+		res.Err = fmt.Errorf("%w: Function.ResponseSizeTooLarge: Response payload size exceeded maximum allowed payload size (%d bytes)", ErrFunction, payloadMost)
+	}
+	w.WriteHeader(status)
 	_ = http.NewResponseController(w).Flush()
-	res := Result{RequestID: id, Payload: payload}
-	if failed {
+	if failed && !tooLarge {
 		var e struct{ ErrorType, ErrorMessage string }
 		_ = json.Unmarshal(payload, &e) // what is not JSON is an error all the same
 		res.Err = fmt.Errorf("%w: %s: %s", ErrFunction, e.ErrorType, e.ErrorMessage)
@@ -234,6 +240,8 @@ var (
 	ErrFunction = errors.New("lambdaruntime: the function failed")
 	// ErrExited is a process that ended before it had answered.
 	ErrExited = errors.New("lambdaruntime: the function's process ended")
+	// ErrTooLarge is an event of more than 6 MB, which Lambda does not take. The function was not run.
+	ErrTooLarge = errors.New("lambdaruntime: the event is too large")
 	// ErrTimeout is a function that was killed at its timeout.
 	ErrTimeout = errors.New("lambdaruntime: the function timed out")
 )

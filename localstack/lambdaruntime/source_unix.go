@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -21,14 +23,21 @@ type Source struct {
 	// Client and QueueURL name the queue, ARN is what its records say. Required.
 	Client        *sqs.Client
 	QueueURL, ARN string
-	// BatchSize is the most records of an invocation. Default 10; 1 to 10.
+	// BatchSize is the most records of an invocation. Default 10; 1 to 10,000, on FIFO queues 1 to 10. An event of more than 6 MB is
+	// cut into several, each with an invocation of its own.
 	BatchSize int
+	// Window is how long a batch is gathered, counted from its first message, while their visibility timeouts run. 0 to 5 min; default 0
+	// up to a BatchSize of 10, and 1 s above, where Lambda wants one; none on FIFO queues.
+	Window time.Duration
 	// Concurrency is how many batches are received and invoked at once. Default 1.
 	Concurrency int
 	// IgnoreAnswer is a mapping without ReportBatchItemFailures: what the function answers is not looked at, and the whole batch is
 	// deleted, unless it fails.
 	IgnoreAnswer bool
-	// Answered is told of each invocation and of what was deleted; nil = nobody.
+	// Twice is asked whether an event shall be invoked a second time, at the same time where there are sandboxes, as Lambda itself does now and
+	// then. nil = never. It is called by as many goroutines as Concurrency says.
+	Twice func(e events.SQSEvent) bool
+	// Answered is told of each invocation and of what was deleted; nil = nobody. It is called by as many goroutines as invoke.
 	Answered func(e events.SQSEvent, r Result, deleted int)
 }
 
@@ -37,8 +46,8 @@ func is(err, target error) bool { return errors.Is(err, target) }
 // Poll receives from the queue, with its own visibility timeout, invokes the function with each batch, and deletes what it did not
 // report as failed, until ctx ends. As Lambda's poller it changes no visibility. It answers what hinders it.
 func (f *Function) Poll(ctx context.Context, s Source) error {
-	if s.BatchSize == 0 {
-		s.BatchSize = 10
+	if err := s.complete(); err != nil {
+		return err
 	}
 	var pollers sync.WaitGroup
 	errs := make([]error, max(1, s.Concurrency))
@@ -57,37 +66,45 @@ func (f *Function) Poll(ctx context.Context, s Source) error {
 }
 
 func (f *Function) poll(ctx context.Context, s *Source) error {
-	out, err := s.Client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &s.QueueURL, MaxNumberOfMessages: int32(s.BatchSize), WaitTimeSeconds: 1,
-		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll}, MessageAttributeNames: []string{"All"},
-	})
+	ms, err := s.gather(ctx)
 	if err != nil {
 		return err
 	}
-	if len(out.Messages) == 0 {
-		return nil
-	}
-	var e events.SQSEvent
-	for i := range out.Messages {
-		e.Records = append(e.Records, Record(s.ARN, &out.Messages[i]))
-	}
-	payload, err := json.Marshal(e)
+	batches, err := s.events(ms)
 	if err != nil {
 		return err
 	}
-	res := f.Invoke(ctx, payload)
-	gone, err := s.deletes(e, res)
-	if err != nil {
-		return err
+	for _, b := range batches {
+		invocations := 1
+		if s.Twice != nil && s.Twice(b.event) {
+			invocations = 2
+		}
+		var both sync.WaitGroup
+		errs := make([]error, invocations)
+		for i := range errs {
+			both.Go(func() { errs[i] = f.run(ctx, s, b) })
+		}
+		both.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
 	}
-	if len(gone) > 0 {
+	return nil
+}
+
+// run is one invocation, and what becomes of its messages.
+func (f *Function) run(ctx context.Context, s *Source, b batch) error {
+	res := f.Invoke(ctx, b.payload)
+	var gone []types.DeleteMessageBatchRequestEntry
+	gone, res.Rejected = s.deletes(b.event, res)
+	for part := range slices.Chunk(gone, receiveMost) {
 		// Lambda deletes what a function has answered, whatever becomes of the mapping.
-		if _, err := s.Client.DeleteMessageBatch(context.WithoutCancel(ctx), &sqs.DeleteMessageBatchInput{QueueUrl: &s.QueueURL, Entries: gone}); err != nil {
+		if _, err := s.Client.DeleteMessageBatch(context.WithoutCancel(ctx), &sqs.DeleteMessageBatchInput{QueueUrl: &s.QueueURL, Entries: part}); err != nil {
 			return err
 		}
 	}
 	if s.Answered != nil {
-		s.Answered(e, res, len(gone))
+		s.Answered(b.event, res, len(gone))
 	}
 	return nil
 }
@@ -109,16 +126,18 @@ func Record(arn string, m *types.Message) events.SQSMessage {
 }
 
 // deletes are the records that Lambda deletes: all that the answer does not name. An answer that is not of the form, or that names an id which is
-// none or empty, fails the whole batch.
-func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, err error) {
+// none or empty, fails the whole batch, and Lambda says no word of it; rejected does.
+func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, rejected error) {
 	if res.Err != nil {
 		return nil, nil //nolint:nilerr // the whole batch comes again
 	}
 	failed := map[string]bool{}
 	if !s.IgnoreAnswer {
 		var r events.SQSEventResponse
-		if text := strings.TrimSpace(string(res.Payload)); text != "" && json.Unmarshal(res.Payload, &r) != nil {
-			return nil, nil //nolint:nilerr // as above
+		if text := strings.TrimSpace(string(res.Payload)); text != "" {
+			if err := json.Unmarshal(res.Payload, &r); err != nil {
+				return nil, fmt.Errorf("lambdaruntime: the answer is not of the form: %w", err)
+			}
 		}
 		ids := map[string]bool{}
 		for i := range e.Records {

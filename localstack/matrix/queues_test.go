@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"testing"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/onceq/onceq/localstack/sqsfake"
 	"github.com/onceq/onceq/onceqtest"
 )
+
+var seed = flag.Uint64("sqs.seed", 0, "plays again what sqsfake has drawn in a cell; 0 draws a seed for each")
 
 // queues are a cell's queue and the one of its letters.
 type queues interface {
@@ -49,11 +52,17 @@ type memoryQueues struct{ ends }
 func (q memoryQueues) connect(*onceqtest.Process) (ends, error) { return q.ends, nil }
 
 // onSQS puts a backend's queues on SQS: on our own server, which works in bubbles and is as strict as AWS. There, too, a poll goes on
-// when its caller has died, and hides what it finds.
+// when its caller has died, and hides what it finds. What AWS leaves to chance, such as whether the receipt of an earlier delivery
+// works, is drawn anew in each cell; -sqs.seed plays a cell again.
 func (b *backend) onSQS(fifo bool) *backend {
 	b.plain, b.queues = true, func(t testing.TB, _ *backend) queues {
-		q := &sqsQueues{srv: sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1})}
-		t.Cleanup(q.srv.Close)
+		q := &sqsQueues{srv: sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1, Seed: *seed})}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("it plays again with -sqs.seed=%d", q.srv.Seed())
+			}
+			q.srv.Close()
+		})
 		suffix := ""
 		if fifo {
 			suffix = ".fifo"

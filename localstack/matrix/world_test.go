@@ -348,8 +348,12 @@ func (w *world) record() *dedupe.Record {
 
 // dead takes the letters out of their queue.
 func (w *world) dead() (ms []*broker.Message) {
+	o := broker.ReceiveOptions{Max: w.letters.Limits().ReceiveBatch}
+	if w.b.plain {
+		o.Wait = time.Second // SQS may bring a part, or nothing, to a receive that does not wait
+	}
 	for {
-		got, err := w.letters.Receive(w.Context(), broker.ReceiveOptions{Max: w.letters.Limits().ReceiveBatch})
+		got, err := w.letters.Receive(w.Context(), o)
 		if err != nil {
 			w.Fatal(err)
 		}

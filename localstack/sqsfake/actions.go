@@ -1,6 +1,9 @@
 package sqsfake
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // action is one of the API's actions: what it takes, and what it does.
 type action struct {
@@ -65,6 +68,7 @@ type call struct {
 	s        *Server
 	ctx      context.Context //nolint:containedctx // of one request, as in http.Request
 	base     string          // scheme and host, as the client sees the server
+	trace    string          // the request's X-Amzn-Trace-Id
 	in       input
 	q        *queue
 	settings *settings // q's, when the call began
@@ -84,41 +88,41 @@ func (c *call) eachEntry(f func(*entry) *apiError) {
 			results[i] = err
 		}
 	}
-	c.writeBatch(results, nil)
+	c.writeBatch(results, c.q.shuffle(len(results)), nil)
 }
 
-// writeBatch writes a batch's answer; more adds to that of an entry that succeeded.
-func (c *call) writeBatch(results []*apiError, more func(w *writer, i int)) {
+// writeBatch writes a batch's answer, in the order that places has; more adds to that of an entry
+// that succeeded. A list without entries is left out.
+func (c *call) writeBatch(results []*apiError, order places, more func(w *writer, i int)) {
 	w := &c.out
-	w.open('{')
-	w.key("Successful")
-	w.open('[')
-	for i, err := range results {
-		if err != nil {
-			continue
+	list := func(key string, listed func(*apiError) bool, write func(i int)) {
+		if !slices.ContainsFunc(results, listed) {
+			return
 		}
-		w.open('{')
-		w.field("Id", c.in.entries[i].id)
+		w.key(key)
+		w.open('[')
+		for _, i := range order[:len(results)] {
+			if listed(results[i]) {
+				w.open('{')
+				w.field("Id", c.in.entries[i].id)
+				write(int(i))
+				w.close('}')
+			}
+		}
+		w.close(']')
+	}
+	w.open('{')
+	list("Successful", func(err *apiError) bool { return err == nil }, func(i int) {
 		if more != nil {
 			more(w, i)
 		}
-		w.close('}')
-	}
-	w.close(']')
-	w.key("Failed")
-	w.open('[')
-	for i, err := range results {
-		if err == nil {
-			continue
-		}
-		w.open('{')
-		w.field("Id", c.in.entries[i].id)
+	})
+	list("Failed", func(err *apiError) bool { return err != nil }, func(i int) {
+		err := results[i]
 		w.key("SenderFault")
 		w.boolean(err.fault() == "Sender")
 		w.field("Code", err.code)
 		w.field("Message", err.message)
-		w.close('}')
-	}
-	w.close(']')
+	})
 	w.close('}')
 }

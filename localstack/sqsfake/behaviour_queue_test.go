@@ -272,7 +272,7 @@ var queueBehaviours = []behaviour{
 			r.wantCode(add("cross"), "")
 			r.wantCode(add("cross"), codeParameter)
 			policy := r.attribute(q, "Policy")
-			for _, part := range []string{`"cross"`, `"SQS:ReceiveMessage"`, `arn:aws:iam::668614515564:`, r.arn(q)} {
+			for _, part := range []string{`"cross"`, `"SQS:ReceiveMessage"`, `arn:aws:iam::668614515564:`, r.arn(q) + "/SQSDefaultPolicy"} {
 				if !strings.Contains(policy, part) {
 					r.Fatalf("the policy has no %s: %s", part, policy)
 				}

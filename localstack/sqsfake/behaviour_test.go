@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/localstack/sqsfake"
 )
 
 // A behaviour is something that SQS does, checked through an SDK. The same table runs
@@ -29,11 +30,13 @@ type behaviour struct {
 	// ours marks what AWS leaves open and this server has decided, or what takes hours:
 	// others are not asked.
 	ours bool
-	run  func(r *rig)
+	// options set up our server, where AWS leaves it open what it does.
+	options *sqsfake.Options
+	run     func(r *rig)
 }
 
 func behaviours() []behaviour {
-	return slices.Concat(visibilityBehaviours, messageBehaviours, batchBehaviours, queueBehaviours,
+	return slices.Concat(visibilityBehaviours, staleBehaviours, recordedBehaviours, messageBehaviours, batchBehaviours, queueBehaviours,
 		fifoBehaviours, redriveBehaviours, moveBehaviours)
 }
 
@@ -44,7 +47,7 @@ func TestBehaviour(t *testing.T) {
 			t.Errorf("%q is there twice, or without a reference", b.name)
 		}
 		seen[b.name] = true
-		t.Run(b.name, func(t *testing.T) { inBubble(t, nil, b.run) })
+		t.Run(b.name, func(t *testing.T) { inBubble(t, b.options, b.run) })
 	}
 }
 

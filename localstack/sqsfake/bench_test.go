@@ -23,11 +23,16 @@ type raw struct {
 func newRaw(tb testing.TB, overHTTP bool, name string, o *sqsfake.Options) *raw {
 	tb.Helper()
 	r := &raw{tb: tb}
+	whole := sqsfake.Options{}
+	if o != nil {
+		whole = *o
+	}
+	whole.ShortPolls = sqsfake.ShortPollsWhole
 	if overHTTP {
-		r.srv = sqsfake.Start(tb, o)
+		r.srv = sqsfake.Start(tb, &whole)
 		r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	} else {
-		r.srv = sqsfake.New(o)
+		r.srv = sqsfake.New(&whole)
 		r.client = r.srv.Client()
 	}
 	u, err := r.srv.CreateQueue(name, map[string]string{"VisibilityTimeout": "43200"})

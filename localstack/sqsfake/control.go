@@ -31,7 +31,15 @@ type faultDocument struct {
 	Entries    []int   `json:"entries,omitempty"`
 	Stale      bool    `json:"stale,omitempty"`
 	BadMD5     []int   `json:"badMD5,omitempty"`
+	Most       int     `json:"most,omitempty"`
 	Duplicate  bool    `json:"duplicate,omitempty"`
+}
+
+// health is the answer to who asks whether the server serves. The seed is Options.Seed, or the one
+// that was drawn.
+type health struct {
+	Status string `json:"status"`
+	Seed   uint64 `json:"seed,string"`
 }
 
 type span time.Duration
@@ -47,7 +55,7 @@ func (d *faultDocument) fault() Fault {
 		Action: d.Action, Queue: d.Queue, Skip: d.Skip, Count: d.Count, Rate: d.Rate, For: time.Duration(d.For),
 		Delay: time.Duration(d.Delay), ReplyDelay: time.Duration(d.ReplyDelay), Code: d.Code, Message: d.Message,
 		Status: d.Status, Reset: d.Reset, Silence: d.Silence, Applied: d.Applied, Entries: d.Entries,
-		Stale: d.Stale, BadMD5: d.BadMD5, Duplicate: d.Duplicate,
+		Stale: d.Stale, BadMD5: d.BadMD5, Most: d.Most, Duplicate: d.Duplicate,
 	}
 }
 
@@ -58,7 +66,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request, body []byt
 	}
 	switch r.Method + " " + r.URL.Path[len(controlPath):] {
 	case "GET health":
-		writeJSON(w, map[string]string{"status": "ok"})
+		writeJSON(w, health{"ok", s.seed})
 	case "GET requests":
 		writeJSON(w, s.Counts())
 	case "DELETE requests":

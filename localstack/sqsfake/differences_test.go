@@ -20,6 +20,8 @@ var differences = map[string]map[string]difference{
 		"an extension after the timeout answers OK and hides nothing": {
 			does: "hides the message within about a second after the timeout", sometimes: true,
 		},
+		"true and false are taken in any case":                              does("tells them as they came"),
+		"the texts of refused entries are not those of refused calls":       does("says the same of both"),
 		"43,200 seconds is the longest timeout":                             does("accepts more"),
 		"43,200 seconds is the longest timeout of a receive":                does("accepts more"),
 		"12 hours in total: more is refused, not shortened":                 does("accepts more"),

@@ -16,14 +16,22 @@
 //     message stays visible, and a worker that believes it holds the message does its job
 //     twice. Emulators hide the message, so that the bug never shows.
 //     [Options.ReportLostLeases] makes it an error, to find the caller.
-//   - A DeleteMessage after the timeout succeeds on a standard queue, unless somebody received
-//     the message again: then it succeeds and deletes nothing. On a FIFO queue it fails.
+//   - A DeleteMessage after the timeout succeeds on a standard queue, and deletes. Once somebody
+//     received the message again it succeeds and may delete nothing. On a FIFO queue it fails.
+//   - The receipt handle of an earlier receive works or does not, on a standard queue: it may
+//     delete, hide or show what somebody else holds. [Options.StaleHandles] chooses.
+//   - A receive that does not wait brings some of a standard queue's messages, or nothing, in any
+//     order: that it is empty says nothing. [Options.ShortPolls] chooses; one that waits brings
+//     what there is.
+//   - The entries of a batch are answered in any order, and a list without entries is left out.
 //   - A message is held for 12 hours at most, counted from its receive. An extension that
 //     goes beyond fails; it is not shortened. More than 43,200 seconds are refused.
-//   - 120,000 messages may be in flight. Beyond, a standard queue answers OverLimit, a FIFO
-//     queue nothing at all, which looks as if it were empty. [Options.MaxInFlight] lowers it.
+//   - 120,000 messages may be in flight. Beyond, a standard queue answers OverLimit to a receive
+//     that does not wait. One that waits, and any on a FIFO queue, gets nothing at all, which looks
+//     as if the queue were empty. [Options.MaxInFlight] lowers the limit.
 //   - A FIFO queue swallows a second message with the same deduplication id for five minutes,
-//     also when the first one is deleted already; it answers OK with the first one's id. A
+//     also when the first one is deleted already, but not after a purge; it answers OK with the
+//     first one's id. A changed deduplication scope holds after a minute. A
 //     message in flight holds back the later ones of its group, not the earlier ones that
 //     became visible again. There is no delay for single messages. ReceiveRequestAttemptId
 //     brings the same messages and handles again, unless one was touched since. Sequence
@@ -44,24 +52,29 @@
 // With [Options.StrandCancelled], a long poll whose caller went away goes on, and what it
 // finds is hidden from everybody for a whole timeout, as on AWS.
 //
-// Where AWS documents nothing, this server takes the answer that hides least: a stale receipt
-// handle on a standard queue changes nothing, silently; a message that a redrive policy or a
-// move task brings into a FIFO queue is not taken for a duplicate; its receive count goes on
-// in the dead-letter queue, though the policy of that queue counts from zero.
+// What AWS leaves to chance is drawn at random. [Options.Seed] plays it again, for calls in the
+// same order on each queue; [Server.Seed] tells the one in use.
 //
-// Messages of a standard queue come in order, and twice only where a [Fault] says so: do not
-// rely on it. Fair queues' MessageGroupId is taken and told, and changes no order.
+// Where AWS documents nothing, this server takes the answer that hides least: the answers to a
+// batch of sends are out of order too; a message that a redrive policy or a
+// move task brings into a FIFO queue is not taken for a duplicate; its receive count goes on
+// in the dead-letter queue, though the policy of that queue counts from zero. What is known from
+// recordings of AWS by other projects alone says so in the code.
+//
+// To a receive that waits, messages of a standard queue come in order, and twice only where a
+// [Fault] says so: do not rely on it. Fair queues' MessageGroupId is taken and told, and changes no
+// order.
 //
 // # Faults
 //
 // [Server.SetFaults] lets calls go wrong: latency, throttling and any other error at the n-th
 // call or at a rate, resets, silence, replies that are lost after the call was applied, single
-// entries of a batch that fail, stale receipt handles, wrong checksums, duplicates.
+// entries of a batch that fail, stale receipt handles, wrong checksums, fewer messages, duplicates.
 // [Server.Counts] and [Server.Requests] tell what was asked.
 //
 // Over HTTP, beside the API:
 //
-//	GET    /_sqsfake/health    200 when it serves
+//	GET    /_sqsfake/health    200 when it serves, with the seed
 //	GET    /_sqsfake/requests  how many requests came, by action
 //	DELETE /_sqsfake/requests  sets them to zero
 //	PUT    /_sqsfake/faults    replaces the faults: a JSON array of objects with the fields of

@@ -60,7 +60,7 @@ func ExampleServer_SetFaults() {
 	if _, err := client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queue, MessageBody: aws.String("order 7")}); err != nil {
 		log.Fatal(err)
 	}
-	got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue})
+	got, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, WaitTimeSeconds: 20})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -54,10 +54,14 @@ type Fault struct {
 	// Entries fails these entries of a batch, counted from 0, with Code ("InternalError" if
 	// that is empty). The others go through.
 	Entries []int
-	// Stale takes the receipt handles of the call for those of an earlier receive.
+	// Stale takes the receipt handles of the call for those of an earlier receive, which do
+	// nothing: on a standard queue the call succeeds, on a FIFO queue it fails.
 	Stale bool
 	// BadMD5 answers a wrong checksum of the bodies at these places of a send or a receive.
 	BadMD5 []int
+	// Most is how many messages a receive brings at most; 0 means as many as it asks for. AWS may
+	// always bring fewer.
+	Most int
 	// Duplicate leaves the messages of a receive visible: the next receive gets them again,
 	// as at-least-once delivery allows at any time.
 	Duplicate bool
@@ -112,6 +116,7 @@ var noFault Fault
 // faults are those in force.
 type faults struct {
 	mu    sync.Mutex
+	rnd   *rand.Rand
 	rules []*rule
 }
 
@@ -169,7 +174,7 @@ func (fs *faults) hit(f *rule) bool {
 	if f.For > 0 && time.Since(f.set) >= f.For {
 		return false
 	}
-	if f.Rate > 0 && f.Rate < 1 && rand.Float64() >= f.Rate {
+	if f.Rate > 0 && f.Rate < 1 && fs.rnd.Float64() >= f.Rate {
 		return false
 	}
 	f.seen++

@@ -179,6 +179,7 @@ func TestFailedEntries(t *testing.T) {
 			for _, f := range out.Failed {
 				failed = append(failed, *f.Id+" "+*f.Code+" "+fmt.Sprint(f.SenderFault))
 			}
+			slices.Sort(failed)
 			return failed
 		}
 		r.srv.SetFaults(sqsfake.Fault{Action: "SendMessageBatch", Entries: []int{0, 2}})
@@ -204,7 +205,7 @@ func TestFailedEntries(t *testing.T) {
 }
 
 func TestStaleHandles(t *testing.T) {
-	inBubble(t, nil, func(r *rig) {
+	inBubble(t, staleWork, func(r *rig) {
 		q, f := r.queue("q"), r.queue("f.fifo")
 		r.send(q, "a")
 		r.sendTo(f, "g", "a")
@@ -234,7 +235,7 @@ func TestBadChecksums(t *testing.T) {
 }
 
 func TestDuplicates(t *testing.T) {
-	inBubble(t, nil, func(r *rig) {
+	inBubble(t, staleIgnored, func(r *rig) {
 		q := r.queue("q")
 		r.send(q, "a")
 		r.srv.SetFaults(sqsfake.Fault{Duplicate: true, Count: 1, Action: "ReceiveMessage"})
@@ -250,6 +251,20 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
+func TestFaultOfFewer(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		q, f := r.queue("q"), r.queue("f.fifo")
+		for _, body := range []string{"1", "2", "3"} {
+			r.send(q, body)
+			r.sendTo(f, "g", body)
+		}
+		r.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Most: 2, Count: 2})
+		r.wantBodies(r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: q, MaxNumberOfMessages: 10, WaitTimeSeconds: 5}), "1", "2")
+		r.wantBodies(r.receive(f), "1", "2")
+		r.wantBodies(r.receive(q), "3")
+	})
+}
+
 func TestFaultOfAnUnknownAction(t *testing.T) {
 	defer func() {
 		if got := fmt.Sprint(recover()); !strings.Contains(got, `no action "SendMesage"`) {
@@ -261,7 +276,7 @@ func TestFaultOfAnUnknownAction(t *testing.T) {
 
 // TestFaultsOnTheWire: what a socket sees.
 func TestFaultsOnTheWire(t *testing.T) {
-	srv := sqsfake.Start(t, nil)
+	srv := sqsfake.Start(t, &sqsfake.Options{ShortPolls: sqsfake.ShortPollsWhole})
 	api := sqs.New(sqs.Options{
 		BaseEndpoint: &srv.URL, Region: "us-east-1", Credentials: credentials{}, RetryMaxAttempts: 1,
 		HTTPClient: &http.Client{Transport: &http.Transport{}},

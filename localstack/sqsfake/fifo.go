@@ -45,14 +45,10 @@ type attempt struct {
 	got []took
 }
 
+// reset forgets all, as a purge does: the deduplication ids too (LocalStack's recording of AWS,
+// test_purge_queue_clears_fifo_deduplication_cache).
 func (o *order) reset() {
 	*o = order{groups: map[string]*group{}, sent: map[dedupKey]*sending{}, attempts: map[string]*attempt{}}
-}
-
-// empty drops the messages; the deduplication ids stay, as after deletes.
-func (o *order) empty() {
-	o.groups, o.first, o.last = map[string]*group{}, nil, nil
-	o.attempts, o.oldAttempts = map[string]*attempt{}, ring[*attempt]{}
 }
 
 // join appends m to its group.

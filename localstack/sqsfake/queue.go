@@ -1,6 +1,9 @@
 package sqsfake
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // queue is one queue. Everything in it belongs to the server's lock. A stretch of work
 // under the lock starts with begin and closes with end.
@@ -13,6 +16,7 @@ type queue struct {
 	// not taken for ours.
 	nonce    uint64
 	settings *settings
+	rnd      *rand.Rand
 	tags     map[string]string
 	created  time.Time
 	modified time.Time
@@ -26,15 +30,18 @@ type queue struct {
 	ready    list // of a standard queue
 	counts   [gone]int
 	order    order // of a FIFO queue
-	waiters  waiters
-	alarm    alarm
-	tasks    []*moveTask // started with this queue as the source, the oldest first
+	// scopeWas is the deduplication scope until scopeFrom, when that of the settings holds.
+	scopeWas  bool
+	scopeFrom int64
+	waiters   waiters
+	alarm     alarm
+	tasks     []*moveTask // started with this queue as the source, the oldest first
 }
 
 func newQueue(s *Server, name string, fifo bool, set *settings) *queue {
 	now := time.Now()
 	q := &queue{
-		s: s, name: name, arn: s.arn(name), fifo: fifo, nonce: s.nonces.Uint64(), settings: set,
+		s: s, name: name, arn: s.arn(name), fifo: fifo, nonce: s.nonces.Uint64(), settings: set, rnd: s.drawing(name),
 		tags: map[string]string{}, created: now, modified: now, messages: map[uint64]*message{},
 		hidden: timeHeap{which: byDue}, ages: timeHeap{which: byAge},
 	}
@@ -153,7 +160,19 @@ func (q *queue) clear() {
 	q.hidden.items, q.ages.items = nil, nil
 	q.ready = list{}
 	q.counts = [gone]int{}
-	q.order.empty()
+	q.order.reset()
+}
+
+// propagation is how long AWS takes at most for a changed attribute to hold everywhere.
+const propagation = int64(60 * time.Second)
+
+// dedupPerGroup is the deduplication scope that holds now. A changed one takes its time on AWS
+// (LocalStack's recording of 2025-08-19: longer than the seconds of a test).
+func (q *queue) dedupPerGroup(now int64) bool {
+	if now < q.scopeFrom {
+		return q.scopeWas
+	}
+	return q.settings.dedupPerGroup
 }
 
 // changeDelay lets a changed DelaySeconds hold for the messages that wait already, as AWS

@@ -47,6 +47,9 @@ func (s *Server) sortedNames(prefix string) []string {
 // many, seen from inside and outside of a container.
 func (s *Server) nameFromURL(queueURL string) (string, *apiError) {
 	u, err := url.Parse(queueURL)
+	if checkName(queueURL, strings.HasSuffix(queueURL, ".fifo")) == nil {
+		return queueURL, nil // a bare name: LocalStack's recordings of AWS
+	}
 	if err != nil || u.Scheme == "" {
 		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, s.o.Account)
 	}
@@ -94,7 +97,7 @@ func checkName(name string, fifo bool) *apiError {
 
 // create makes a queue, or finds the one that is there with the same attributes.
 func (s *Server) create(name string, given, tags map[string]string) *apiError {
-	fifo := given["FifoQueue"] == "true"
+	fifo := strings.EqualFold(given["FifoQueue"], "true")
 	if err := checkName(name, fifo); err != nil {
 		return err
 	}
@@ -199,8 +202,12 @@ func (c *call) listQueues() *apiError {
 	c.s.mu.Lock()
 	names := c.s.sortedNames(c.in.prefix)
 	c.s.mu.Unlock()
-	return c.writePage("QueueUrls", names)
+	return c.writePage(listed, names)
 }
+
+// listed are the queues of ListQueues, a member that AWS leaves out when it is empty. That of
+// ListDeadLetterSourceQueues is there always.
+const listed = "QueueUrls"
 
 // writePage writes the URLs of a list of queues, in pages where the request has MaxResults.
 func (c *call) writePage(key string, names []string) *apiError {
@@ -233,7 +240,9 @@ func (c *call) writePage(key string, names []string) *apiError {
 	if more && paged {
 		w.field("NextToken", base64.StdEncoding.EncodeToString([]byte(names[len(names)-1])))
 	}
-	w.texts(key, urls)
+	if len(urls) > 0 || key != listed {
+		w.texts(key, urls)
+	}
 	w.close('}')
 	return nil
 }
@@ -279,12 +288,7 @@ func (c *call) listQueueTags() *apiError {
 	defer c.s.mu.Unlock()
 	w := &c.out
 	w.open('{')
-	w.key("Tags")
-	w.open('{')
-	for _, k := range slices.Sorted(maps.Keys(c.q.tags)) {
-		w.field(k, c.q.tags[k])
-	}
-	w.close('}')
+	w.dict("Tags", c.q.tags)
 	w.close('}')
 	return nil
 }

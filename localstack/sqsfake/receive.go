@@ -26,40 +26,45 @@ type wish struct {
 	max     int
 	timeout int64
 	attempt string
+	// short: it does not wait.
+	short bool
 	// repeat leaves what is taken visible: the next receive gets it too.
 	repeat bool
 }
 
 // take receives up to w.max messages. Those that have had all their receives go to the
 // dead-letter queue instead.
-func (q *queue) take(w *wish, now int64) ([]took, *apiError) {
+func (q *queue) take(w *wish, now int64) (got []took) {
 	limit := min(w.max, q.s.o.MaxInFlight-q.counts[flying])
 	if limit <= 0 {
-		if q.fifo {
-			return nil, nil
-		}
-		return nil, errOverLimit.withf("Too many messages in flight: the limit is %d.", q.s.o.MaxInFlight)
+		return nil
 	}
-	var got []took
 	var again []*message
-	for len(got) < limit {
-		m := q.nextReady()
-		if m == nil {
-			break
+	take := func(m *message) {
+		if !q.redrive(m, now) {
+			got = append(got, q.deliver(m, w, now))
+			if w.repeat {
+				again = append(again, m)
+			}
 		}
-		// The rest of a run of a group: only its first message waits for the ones before.
-		for m != nil && m.state == ready && len(got) < limit {
-			next := m.next
-			if !q.redrive(m, now) {
-				got = append(got, q.deliver(m, w, now))
-				if w.repeat {
-					again = append(again, m)
-				}
+	}
+	switch {
+	case q.fifo:
+		for m := q.nextReady(); m != nil && len(got) < limit; m = q.nextReady() {
+			// The rest of a run of a group: only its first message waits for the ones before.
+			for m != nil && m.state == ready && len(got) < limit {
+				next := m.next
+				take(m)
+				m = next
 			}
-			m = next
-			if !q.fifo {
-				break
-			}
+		}
+	case w.short && q.s.o.ShortPolls == ShortPollsSampled:
+		for _, m := range q.sample(limit) {
+			take(m)
+		}
+	default:
+		for m := q.nextReady(); m != nil && len(got) < limit; m = q.nextReady() {
+			take(m)
 		}
 	}
 	for _, m := range again {
@@ -68,7 +73,7 @@ func (q *queue) take(w *wish, now int64) ([]took, *apiError) {
 	if q.fifo && w.attempt != "" {
 		q.order.rememberAttempt(&attempt{id: w.attempt, at: now, got: got})
 	}
-	return got, nil
+	return got
 }
 
 // nextReady is the message that comes next.
@@ -152,6 +157,10 @@ func (c *call) receiveMessage() *apiError {
 			return errAttributeName.withf("Unknown Attribute %s.", n)
 		}
 	}
+	if most := c.fault.Most; most > 0 {
+		w.max = min(w.max, most)
+	}
+	w.short = wait <= 0
 	got, err := c.receive(&w, wait)
 	if err != nil {
 		return err
@@ -170,10 +179,15 @@ func (c *call) receive(w *wish, wait time.Duration) ([]took, *apiError) {
 		q.unlock(now)
 		return got, nil
 	}
-	got, err := q.take(w, now)
-	if err != nil || len(got) > 0 || wait <= 0 || q.deleted || q.s.draining {
+	if w.short && !q.fifo && q.counts[flying] >= q.s.o.MaxInFlight {
+		// To a receive that waits, AWS answers nothing at the end of its wait, and no error.
 		q.unlock(now)
-		return got, err
+		return nil, errOverLimit.withf("Too many messages in flight: the limit is %d.", q.s.o.MaxInFlight)
+	}
+	got = q.take(w, now)
+	if len(got) > 0 || w.short || q.deleted || q.s.draining {
+		q.unlock(now)
+		return got, nil
 	}
 	waiting := &waiter{wish: *w, answered: make(chan struct{})}
 	q.waiters.push(waiting)
@@ -267,11 +281,11 @@ func (ws *waiters) answer(w *waiter, got []took, err *apiError) {
 // serve gives the waiting receives what there is.
 func (q *queue) serve(now int64) {
 	for w := q.waiters.first; w != nil && q.nextReady() != nil; w = q.waiters.first {
-		got, err := q.take(&w.wish, now)
-		if err == nil && len(got) == 0 {
+		got := q.take(&w.wish, now)
+		if len(got) == 0 {
 			return
 		}
-		q.waiters.answer(w, got, err)
+		q.waiters.answer(w, got, nil)
 	}
 }
 

@@ -36,12 +36,29 @@ type rig struct {
 	srv *sqsfake.Server
 }
 
-// inBubble runs f in virtual time, on a server of its own.
+// inBubble runs f in virtual time, on a server of its own whose short polls are whole: most tests look
+// at a queue by one.
 func inBubble(t *testing.T, o *sqsfake.Options, f func(r *rig)) {
+	t.Helper()
+	var whole sqsfake.Options
+	if o != nil {
+		whole = *o
+	}
+	whole.ShortPolls = sqsfake.ShortPollsWhole
+	inBubbleOf(t, &whole, f)
+}
+
+// inBubbleOf runs f in virtual time, on a server with these options.
+func inBubbleOf(t *testing.T, o *sqsfake.Options, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv := sqsfake.New(o)
 		defer srv.Close()
+		defer func() {
+			if t.Failed() {
+				t.Logf("Options.Seed %d", srv.Seed())
+			}
+		}()
 		f(&rig{judge: t, srv: srv, api: directClient(srv)})
 	})
 }

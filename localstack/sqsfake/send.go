@@ -16,7 +16,7 @@ const (
 
 // compose makes the content of an entry, or says what is wrong with it. It runs without
 // the lock: checksums take time.
-func (c *call) compose(e *entry) (*content, *apiError) {
+func (c *call) compose(e *entry, batch bool) (*content, *apiError) {
 	set := c.settings
 	if e.body == "" {
 		return nil, missing("MessageBody")
@@ -25,11 +25,15 @@ func (c *call) compose(e *entry) (*content, *apiError) {
 		return nil, err
 	}
 	if r, ok := badCharacter(e.body); !ok {
-		return nil, errContents.withf("Invalid characters found: %U. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF", r)
+		return nil, errContents.withf(badText, r)
 	}
 	size := e.size()
 	if size > set.maxSize {
-		return nil, errParameter.withf("One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", set.maxSize)
+		what := "are invalid"
+		if batch {
+			what = "cannot be validated" // LocalStack's recordings of AWS have both
+		}
+		return nil, errParameter.withf("One or more parameters %s. Reason: Message must be shorter than %d bytes.", what, set.maxSize)
 	}
 	if e.delay < 0 || e.delay > int64(maxDelay/time.Second) {
 		return nil, badValue("DelaySeconds", e.delay, "DelaySeconds must be >= 0 and <= 900.")
@@ -37,6 +41,9 @@ func (c *call) compose(e *entry) (*content, *apiError) {
 	trace, err := traceHeader(e.system)
 	if err != nil {
 		return nil, err
+	}
+	if trace == "" {
+		trace = c.trace
 	}
 	if err := c.checkOrder(e); err != nil {
 		return nil, err
@@ -126,7 +133,7 @@ func (q *queue) accept(e *entry, m *content, now int64) *content {
 	}
 	if q.fifo {
 		key := dedupKey{id: m.dedupID}
-		if q.settings.dedupPerGroup {
+		if q.dedupPerGroup(now) {
 			key.group = m.group
 		}
 		if s := q.order.sent[key]; s != nil {
@@ -152,7 +159,7 @@ func (c *call) sendMessage() *apiError {
 	if err := c.checkFIFO(e, false); err != nil {
 		return err
 	}
-	m, err := c.compose(e)
+	m, err := c.compose(e, false)
 	if err != nil {
 		return err
 	}
@@ -190,7 +197,7 @@ func (c *call) sendMessageBatch() *apiError {
 	contents := make([]*content, len(entries))
 	results := make([]*apiError, len(entries))
 	for i := range entries {
-		contents[i], results[i] = c.compose(&entries[i])
+		contents[i], results[i] = c.compose(&entries[i], true)
 	}
 	now := c.q.lock()
 	for i, m := range contents {
@@ -204,7 +211,8 @@ func (c *call) sendMessageBatch() *apiError {
 			contents[i] = c.q.accept(&entries[i], m, now)
 		}
 	}
+	order := c.q.shuffle(len(entries))
 	c.q.unlock(now)
-	c.writeBatch(results, func(w *writer, i int) { c.writeSent(w, &entries[i], contents[i], i) })
+	c.writeBatch(results, order, func(w *writer, i int) { c.writeSent(w, &entries[i], contents[i], i) })
 	return nil
 }

@@ -1,6 +1,7 @@
 package sqsfake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -8,12 +9,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Options set up a server; the zero value is AWS's behaviour.
+// Options set up a server; the zero value is AWS's behaviour, what AWS leaves to chance included.
 type Options struct {
 	// Account is the account id in queue URLs and ARNs. Default 000000000000.
 	Account string
@@ -32,6 +34,17 @@ type Options struct {
 	// RecreateAtOnce allows a queue to be created within 60 seconds of deleting one of the
 	// same name. AWS refuses that with QueueDeletedRecently.
 	RecreateAtOnce bool
+	// StaleHandles is what becomes of receipt handles of earlier receives on standard queues.
+	// Default StaleRandom.
+	StaleHandles StaleHandles
+	// ShortPolls is what a receive that does not wait brings from a standard queue. Default
+	// ShortPollsSampled.
+	ShortPolls ShortPolls
+	// Seed makes what is random play again: stale handles, short polls, the order of a batch's
+	// answers, the rates of faults. Each queue draws for itself, in the order of its calls.
+	// Default 0: the server draws one, which [Server.Seed] tells, and [Start] logs when the test
+	// has failed.
+	Seed uint64
 	// LogSize is how many requests [Server.Requests] remembers. Default 10,000; negative
 	// means none. [Server.Counts] counts all.
 	LogSize int
@@ -47,6 +60,7 @@ type Server struct {
 	URL string
 
 	o      Options
+	seed   uint64
 	base   time.Time
 	nonces *rand.Rand
 	faults faults
@@ -72,7 +86,7 @@ func New(o *Options) *Server {
 		o = &Options{}
 	}
 	s := &Server{
-		URL: "http://sqsfake.test", o: *o, base: time.Now(), nonces: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		URL: "http://sqsfake.test", o: *o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), base: time.Now(), nonces: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		closing: make(chan struct{}), queues: map[string]*queue{}, deletions: map[string]time.Time{},
 	}
 	if s.o.Account == "" {
@@ -88,6 +102,7 @@ func New(o *Options) *Server {
 		s.o.LogSize = 10_000
 	}
 	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
+	s.faults.rnd = s.drawing("")
 	s.SetFaults(o.Faults...)
 	return s
 }
@@ -109,7 +124,12 @@ func Start(t testing.TB, o *Options) *Server {
 			t.Errorf("sqsfake: %v", err)
 		}
 	}()
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.seed)
+		}
+		s.Close()
+	})
 	return s
 }
 
@@ -117,7 +137,7 @@ func Start(t testing.TB, o *Options) *Server {
 // ends in .fifo makes a FIFO queue.
 func (s *Server) CreateQueue(name string, attributes map[string]string) (queueURL string, err error) {
 	given := make(map[string]string, len(attributes)+1)
-	if len(name) > 5 && name[len(name)-5:] == ".fifo" {
+	if strings.HasSuffix(name, ".fifo") {
 		given["FifoQueue"] = "true"
 	}
 	maps.Copy(given, attributes)

@@ -60,12 +60,29 @@ func TestInFlightLimit(t *testing.T) {
 				r.Fatalf("received %d", len(held[u]))
 			}
 		}
-		_, err := r.api.ReceiveMessage(r.Context(), &sqs.ReceiveMessageInput{QueueUrl: q, WaitTimeSeconds: 5})
+		_, err := r.api.ReceiveMessage(r.Context(), &sqs.ReceiveMessageInput{QueueUrl: q})
 		r.wantCode(err, "OverLimit")
-		start := time.Now()
-		r.wantBodies(r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: f, WaitTimeSeconds: 5}))
-		if took := time.Since(start); took != 5*time.Second {
-			r.Fatalf("the FIFO queue answered after %v", took)
+		r.wantBodies(r.receive(f))
+		// Who waits is told of no limit: a consumer that is stuck looks idle.
+		for _, u := range []*string{q, f} {
+			start := time.Now()
+			r.wantBodies(r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: u, WaitTimeSeconds: 5}))
+			if took := time.Since(start); took != 5*time.Second {
+				r.Fatalf("it was answered after %v", took)
+			}
+		}
+		for _, u := range []*string{q, f} {
+			start := time.Now()
+			go func() {
+				after(time.Second)
+				_ = r.remove(u, held[u][1])
+			}()
+			if got := r.receiveWith(&sqs.ReceiveMessageInput{QueueUrl: u, WaitTimeSeconds: 5}); len(got) != 1 {
+				r.Fatalf("received %q", bodies(got))
+			}
+			if took := time.Since(start); took != time.Second {
+				r.Fatalf("what came free was received after %v", took)
+			}
 		}
 		for _, u := range []*string{q, f} {
 			r.wantCode(r.remove(u, held[u][0]), "")

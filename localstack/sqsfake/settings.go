@@ -40,6 +40,20 @@ var choices = map[string][]string{
 	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
 }
 
+// booleans are the choices between true and false. AWS takes them in any case, as Python writes them:
+// LocalStack's recordings say "True".
+var booleans = map[string]bool{"FifoQueue": true, "ContentBasedDeduplication": true, "SqsManagedSseEnabled": true}
+
+func loweredBooleans(given map[string]string) map[string]string {
+	lowered := maps.Clone(given)
+	for name, value := range lowered {
+		if booleans[name] {
+			lowered[name] = strings.ToLower(value)
+		}
+	}
+	return lowered
+}
+
 // texts are the attributes that are taken as they come; an empty one is removed.
 var texts = []string{"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"}
 
@@ -72,14 +86,15 @@ func isAttribute(name string) bool {
 
 // change is the settings with other values.
 func (old *settings) change(given map[string]string, fifo bool) (*settings, *apiError) {
+	given = loweredBooleans(given)
 	values := maps.Clone(old.values)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value := given[name]
 		if err := checkAttribute(name, value, fifo); err != nil {
 			return nil, err
 		}
-		if value == "" {
-			delete(values, name)
+		if value == "" || name == "KmsDataKeyReusePeriodSeconds" && value == "300" {
+			delete(values, name) // nor does AWS tell its default (LocalStack's recordings)
 		} else {
 			values[name] = value
 		}
@@ -101,8 +116,8 @@ func checkAttribute(name, value string, fifo bool) *apiError {
 		return errAttributeName.withf("Unknown Attribute %s.", name)
 	}
 	if slices.Contains(onlyFIFO, name) && !fifo {
-		if name == "FifoQueue" {
-			return errAttributeName.withf("Unknown Attribute FifoQueue.")
+		if booleans[name] {
+			return errAttributeName.withf("Unknown Attribute %s.", name)
 		}
 		return errAttributeName.withf("You can specify the %s only when FifoQueue is set to true.", name)
 	}
@@ -156,25 +171,20 @@ func (c *call) getQueueAttributes() *apiError {
 		"QueueArn":                              q.arn,
 	}
 	maps.Copy(all, q.settings.values)
-	names := c.in.names
-	if slices.Contains(names, "All") {
-		names = slices.Sorted(maps.Keys(all))
+	chosen := map[string]string{}
+	for _, name := range c.in.names {
+		switch value, is := all[name]; {
+		case name == "All":
+			chosen = all
+		case is:
+			chosen[name] = value
+		case !isAttribute(name) && !slices.Contains(computed, name):
+			return errAttributeName.withf("Unknown Attribute %s.", name)
+		}
 	}
 	w := &c.out
 	w.open('{')
-	if len(names) > 0 {
-		w.key("Attributes")
-		w.open('{')
-		for i, name := range names {
-			if !isAttribute(name) && !slices.Contains(computed, name) {
-				return errAttributeName.withf("Unknown Attribute %s.", name)
-			}
-			if !slices.Contains(names[:i], name) {
-				w.optional(name, all[name])
-			}
-		}
-		w.close('}')
-	}
+	w.dict("Attributes", chosen)
 	w.close('}')
 	return nil
 }
@@ -191,6 +201,9 @@ func (c *call) setQueueAttributes() *apiError {
 		if err := q.s.checkTarget(next.redrive, text, q.arn, q.fifo); err != nil {
 			return err
 		}
+	}
+	if next.dedupPerGroup != q.settings.dedupPerGroup {
+		q.scopeWas, q.scopeFrom = q.dedupPerGroup(now), now+propagation
 	}
 	delay := q.settings.delay
 	q.settings, q.modified = next, time.Now()

@@ -7,7 +7,8 @@ import "time"
 const maxVisibility = 12 * time.Hour
 
 const (
-	notAvailable  = "Message does not exist or is not available for visibility timeout change."
+	// notAvailable is without a full stop in the answer to a batch alone (gocloud.dev's recordings).
+	notAvailable  = "Message does not exist or is not available for visibility timeout change"
 	handleExpired = "The receipt handle has expired."
 )
 
@@ -15,7 +16,7 @@ const (
 //
 // After the timeout AWS answers OK and does nothing: the message stays visible, and the
 // caller believes that it holds it. So does this server; Options.ReportLostLeases makes it
-// an error.
+// an error. Once somebody else has the message, an old handle may change that one's hold.
 func (q *queue) changeVisibility(e *entry, now int64) *apiError {
 	if e.visibility < 0 || e.visibility > int64(maxVisibility/time.Second) {
 		return badValue("VisibilityTimeout", e.visibility, "Must be between 0 and 43200, if provided.")
@@ -25,13 +26,16 @@ func (q *queue) changeVisibility(e *entry, now int64) *apiError {
 		return err
 	}
 	if m == nil {
-		return lostReceipt(e.receipt, notAvailable)
+		err := lostReceipt(e.receipt, notAvailable+".")
+		err.lost = notAvailable
+		return err
 	}
 	if !current && q.fifo {
 		return lostReceipt(e.receipt, handleExpired)
 	}
-	if !current || m.state != flying {
-		if q.s.o.ReportLostLeases {
+	report := q.s.o.ReportLostLeases
+	if m.state != flying || !current && (report || !q.staleWorks(e)) {
+		if report {
 			return errNotInflight.withf("The message is no longer in flight for this receipt handle.")
 		}
 		return nil
@@ -49,9 +53,9 @@ func (q *queue) changeVisibility(e *entry, now int64) *apiError {
 	return nil
 }
 
-// remove deletes a message. On a standard queue that works after the timeout too, unless
-// somebody else has received the message: then it succeeds and deletes nothing. A FIFO
-// queue wants a handle that still holds.
+// remove deletes a message. On a standard queue that works after the timeout too. Once somebody
+// else has received the message it succeeds, and may delete nothing. A FIFO queue wants a handle
+// that still holds.
 func (q *queue) remove(e *entry) *apiError {
 	m, current, err := q.find(e)
 	if err != nil || m == nil {
@@ -60,7 +64,7 @@ func (q *queue) remove(e *entry) *apiError {
 	if q.fifo && (!current || m.state != flying) {
 		return lostReceipt(e.receipt, handleExpired)
 	}
-	if current {
+	if current || q.staleWorks(e) {
 		q.drop(m)
 	}
 	return nil

@@ -70,7 +70,7 @@ func TestErrorsOnTheWire(t *testing.T) {
 		{"ReceiveMessage", on(`,"MaxNumberOfMessages":0`), 400, "com.amazon.coral.service#InvalidParameterValueException", "InvalidParameterValue;Sender", "Value 0 for parameter MaxNumberOfMessages is invalid"},
 		{"ReceiveMessage", on(`,"AttributeNames":["Colour"]`), 400, "com.amazonaws.sqs#InvalidAttributeName", "InvalidAttributeName;Sender", "Unknown Attribute Colour."},
 		{"DeleteMessage", on(`,"ReceiptHandle":"h"`), 404, "com.amazonaws.sqs#ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid;Sender", `"h" is not a valid receipt handle`},
-		{"DeleteQueue", `{"QueueUrl":"q"}`, 404, "com.amazonaws.sqs#InvalidAddress", "InvalidAddress;Sender", "/000000000000/NAME"},
+		{"DeleteQueue", `{"QueueUrl":"a/q"}`, 404, "com.amazonaws.sqs#InvalidAddress", "InvalidAddress;Sender", "/000000000000/NAME"},
 		{"DeleteQueue", `{"QueueUrl":"` + strings.Replace(u, "000000000000", "111111111111", 1) + `"}`, 400, "com.amazonaws.sqs#QueueDoesNotExist", codeNoQueue + ";Sender", ""},
 		{"GetQueueUrl", `{"QueueName":"q","QueueOwnerAWSAccountId":"111111111111"}`, 400, "com.amazonaws.sqs#QueueDoesNotExist", codeNoQueue + ";Sender", ""},
 		{"ListQueues", `{"MaxResults":0}`, 400, "com.amazon.coral.service#InvalidParameterValueException", "InvalidParameterValue;Sender", "MaxResults"},
@@ -100,6 +100,80 @@ func TestErrorsOnTheWire(t *testing.T) {
 	}
 }
 
+// TestAbsence: AWS leaves out lists without entries, and answers an action without output by no body at all. Clients ask for the member.
+func TestAbsence(t *testing.T) {
+	inBubble(t, &sqsfake.Options{RecreateAtOnce: true}, func(r *rig) {
+		tt := r.judge.(*testing.T)
+		q := r.queue("q")
+		on := func(rest string) string { return `{"QueueUrl":"` + *q + `"` + rest + `}` }
+		handle := func() string {
+			r.send(q, "a")
+			return `"ReceiptHandle":"` + *r.receiveOne(q).ReceiptHandle + `"`
+		}
+		const account = `"Label":"l","AWSAccountIds":["668614515564"],"Actions":["*"]`
+		for _, c := range []struct {
+			action, body string
+			want         string // of the answer; - before what it must not have
+		}{
+			{"ListQueues", `{"QueueNamePrefix":"none"}`, `{}`},
+			{"ListQueues", `{}`, `"QueueUrls":["`},
+			{"ListQueueTags", on(``), `{}`},
+			{"ListDeadLetterSourceQueues", on(``), `{"queueUrls":[]}`},
+			{"GetQueueAttributes", on(`,"AttributeNames":["Policy"]`), `{}`},
+			{"GetQueueAttributes", on(``), `{}`},
+			{"SendMessageBatch", on(`,"Entries":[{"Id":"0","MessageBody":"a"}]`), `-Failed`},
+			{"SendMessageBatch", on(`,"Entries":[{"Id":"0","MessageBody":"\u0001"}]`), `-Successful`},
+			{"DeleteMessageBatch", on(`,"Entries":[{"Id":"0",` + handle() + `}]`), `{"Successful":[{"Id":"0"}]}`},
+			{"ReceiveMessage", `{"QueueUrl":"` + *r.queue("empty") + `"}`, `{}`},
+			{"DeleteMessage", on("," + handle()), ``},
+			{"ChangeMessageVisibility", on(`,"VisibilityTimeout":9,` + handle()), ``},
+			{"SetQueueAttributes", on(`,"Attributes":{"DelaySeconds":"1"}`), ``},
+			{"TagQueue", on(`,"Tags":{"a":"b"}`), ``},
+			{"UntagQueue", on(`,"TagKeys":["a"]`), ``},
+			{"AddPermission", on("," + account), ``},
+			{"RemovePermission", on(`,"Label":"l"`), ``},
+			{"PurgeQueue", on(``), ``},
+			{"DeleteQueue", on(``), ``},
+		} {
+			status, header, answer := post(tt, r.srv, c.action, c.body)
+			absent, wants := strings.CutPrefix(c.want, "-")
+			switch {
+			case status != 200:
+				r.Fatalf("%s %s: %d %s", c.action, c.body, status, answer)
+			case wants && strings.Contains(answer, absent), strings.HasPrefix(absent, `"`) && !strings.Contains(answer, absent):
+				r.Fatalf("%s answered %s", c.action, answer)
+			case !wants && !strings.HasPrefix(absent, `"`) && answer != c.want:
+				r.Fatalf("%s answered %q, want %q", c.action, answer, c.want)
+			case header.Get("Content-Type") != "application/x-amz-json-1.0":
+				r.Fatalf("%s: headers %v", c.action, header)
+			}
+		}
+	})
+}
+
+// TestTraceHeader: the header of a request is that of its messages which have none of their own. The SDK sends it inside Lambda.
+func TestTraceHeader(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		q := r.queue("q")
+		const own = `,"MessageSystemAttributes":{"AWSTraceHeader":{"DataType":"String","StringValue":"Root=own"}}`
+		for _, c := range []struct{ action, rest, want string }{
+			{"SendMessage", `"MessageBody":"a"`, "Root=header"},
+			{"SendMessage", `"MessageBody":"a"` + own, "Root=own"},
+			{"SendMessageBatch", `"Entries":[{"Id":"0","MessageBody":"a"}]`, "Root=header"},
+		} {
+			req := httptest.NewRequestWithContext(r.Context(), http.MethodPost, "/", strings.NewReader(`{"QueueUrl":"`+*q+`",`+c.rest+`}`))
+			req.Header.Set("X-Amz-Target", "AmazonSQS."+c.action)
+			req.Header.Set("X-Amzn-Trace-Id", "Root=header")
+			r.srv.ServeHTTP(httptest.NewRecorder(), req)
+			m := r.receiveOne(q)
+			if got := m.Attributes["AWSTraceHeader"]; got != c.want {
+				r.Fatalf("%s %s: %q", c.action, c.rest, got)
+			}
+			r.wantCode(r.remove(q, m), "")
+		}
+	})
+}
+
 // TestExplicitZeros: an SDK that sends zeros, unlike Go's, must be understood.
 func TestExplicitZeros(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
@@ -123,7 +197,7 @@ func TestExplicitZeros(t *testing.T) {
 }
 
 func TestEscapes(t *testing.T) {
-	srv := sqsfake.New(nil)
+	srv := sqsfake.New(&sqsfake.Options{ShortPolls: sqsfake.ShortPollsWhole})
 	u, err := srv.CreateQueue("q", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +224,7 @@ func TestQueryProtocolIsRefused(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
-	srv := sqsfake.New(nil)
+	srv := sqsfake.New(&sqsfake.Options{Seed: 7})
 	ask := func(method, path, body string) (int, string) {
 		w := httptest.NewRecorder()
 		srv.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
@@ -161,7 +235,7 @@ func TestControl(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/_sqsfake/health", "", 200, `{"status":"ok"}`},
+		{"GET", "/_sqsfake/health", "", 200, `{"status":"ok","seed":"7"}`},
 		{"PUT", "/_sqsfake/faults", `[{"action":"SendMessage","skip":1,"delay":"200ms","code":"RequestThrottled","entries":[1]},{"status":500}]`, 200, `{"faults":2}`},
 		{"PUT", "/_sqsfake/faults", `[{"colour":"blue"}]`, 400, `unknown field "colour"`},
 		{"PUT", "/_sqsfake/faults", `[{"action":"Send"}]`, 400, `no action "Send"`},
@@ -221,7 +295,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		w := httptest.NewRecorder()
 		srv.ServeHTTP(w, req)
-		if !json.Valid(w.Body.Bytes()) {
+		if none := w.Code == http.StatusOK && w.Body.Len() == 0; !none && !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s %s: %d %q", action, body, w.Code, w.Body)
 		}
 	})

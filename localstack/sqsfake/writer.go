@@ -2,6 +2,8 @@ package sqsfake
 
 import (
 	"encoding/base64"
+	"maps"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -108,6 +110,19 @@ func (w *writer) blobField(k string, b []byte) {
 	w.b = append(w.b, '"')
 	w.b = base64.StdEncoding.AppendEncode(w.b, b)
 	w.b = append(w.b, '"')
+}
+
+// dict is a map of texts, by their keys; an empty one is left out, as AWS does.
+func (w *writer) dict(k string, m map[string]string) {
+	if len(m) == 0 {
+		return
+	}
+	w.key(k)
+	w.open('{')
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		w.field(name, m[name])
+	}
+	w.close('}')
 }
 
 func (w *writer) texts(k string, list []string) {
