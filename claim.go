@@ -14,6 +14,7 @@ import (
 	mrand "math/rand/v2"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -155,7 +156,7 @@ func (p *Processor) leaseFor(r *run) time.Duration {
 	if r.hasOneLease() {
 		most = maxLease
 	}
-	return min(most, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))
+	return min(most, max(minLease, durations.Sum(time.Until(r.rare.until), p.c.SettleTimeout)))
 }
 
 // hasOneLease tells whether the run's claim is to last, and so is not renewed.

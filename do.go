@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 // DoOptions say how one call of [Do] goes. The zero value and nil are usable.
@@ -213,7 +214,7 @@ func (c *call) message() *broker.Message {
 func (c *call) inProgress(left, age time.Duration) answer {
 	return answer{
 		err:   &InProgressError{Key: c.key, RetryAfter: max(time.Second, min(age, left)), Age: age},
-		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, left+10*time.Millisecond)),
+		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, durations.Sum(left, 10*time.Millisecond))),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -37,7 +38,7 @@ type try struct {
 }
 
 // claimTime is how long a store that does not answer is asked for a claim: a lost packet leaves room for a repeat.
-func (p *Processor) claimTime() time.Duration { return 2 * p.c.CallTimeout }
+func (p *Processor) claimTime() time.Duration { return durations.Sum(p.c.CallTimeout, p.c.CallTimeout) }
 
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
 // at once; a claim that is still on its way is then given back when it comes.

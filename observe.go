@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 // TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
@@ -115,7 +116,7 @@ func (p *Processor) timing(r *run) TimingRecord {
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
 	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, r.rare.until.Sub(r.f.epoch)+p.c.SettleTimeout)
+		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
 	}
 	m := r.job.Message
 	if m == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -95,7 +96,7 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 		return func() int { return n }
 	}
 	late, over := false, false
-	t := time.AfterFunc(p.w.l.MaxWait+stepIn, func() {
+	t := time.AfterFunc(durations.Sum(p.w.l.MaxWait, stepIn), func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !over {

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
 )
@@ -87,7 +88,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
 		Timeout:     min(c.Lease, hold),
 		Margin:      min(c.CallTimeout, min(c.Lease, hold)/6),
-		CallTimeout: 2 * c.CallTimeout, // for two calls, one after the other
+		CallTimeout: durations.Sum(c.CallTimeout, c.CallTimeout), // for two calls, one after the other
 		MaxBatch:    p.extendBatch(),
 		IsLost:      func(err error) bool { return errors.Is(err, errGone) },
 		OnLost:      p.lost,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -158,7 +159,7 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 		defer time.AfterFunc(w.c.DrainTimeout, f.cutOff).Stop()
 	}
 	left := make(chan []*run, 1)
-	hard := time.AfterFunc(w.c.DrainTimeout+w.c.SettleTimeout, func() { left <- f.abandon() })
+	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.abandon() })
 	defer hard.Stop()
 	ended := make(chan struct{})
 	go func() {
