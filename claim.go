@@ -26,7 +26,7 @@ func (p *Processor) begin(rs []*run) {
 		if !r.advance(claiming) {
 			continue // its delivery was lost just now
 		}
-		if r.job.Message == nil {
+		if r.message == nil {
 			p.finish(r, Disposition{Action: Leave}, "no-message")
 			continue
 		}
@@ -38,7 +38,7 @@ func (p *Processor) begin(rs []*run) {
 			p.refuseDelivery(r)
 			continue
 		}
-		if left := early(r.job.Message); left > 0 {
+		if left := early(r.message); left > 0 {
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
 		}
@@ -84,8 +84,8 @@ func (p *Processor) claimBatch(batch []*run) {
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, reopens(r.job.Message)
-		q.Owner, q.MessageID = p.c.Owner, r.job.Message.ID
+		q.Policy, q.Reopen = r.opts.policy, reopens(r.message)
+		q.Owner, q.MessageID = p.c.Owner, r.message.ID
 		if r.rare != nil {
 			q.Fingerprint = r.rare.fingerprint
 		}
@@ -238,7 +238,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	}
 	r.job.Attempt = c.Lease.Attempt
 	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
-		r.job.Attempt = max(1, r.job.Message.Attempt)
+		r.job.Attempt = max(1, r.message.Attempt)
 	}
 	if !r.advance(claimed) {
 		return false
@@ -259,7 +259,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return false
 	}
-	if no := p.tooOld(r.job.Message, c.Created, now); no != nil {
+	if no := p.tooOld(r.message, c.Created, now); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}

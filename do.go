@@ -202,11 +202,12 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 
 // message stands for the delivery that a Do does not have.
 func (c *call) message() *broker.Message {
-	m := &broker.Message{Meta: &broker.Meta{ID: c.key.Key, Key: c.key.Key}}
+	g := &given{meta: broker.Meta{ID: c.key.Key, Key: c.key.Key}}
+	g.message.Meta = &g.meta
 	if c.o.Reopen != 0 {
-		m.Meta.Dead = &broker.Dead{Fence: c.o.Reopen}
+		g.meta.Dead = &broker.Dead{Fence: c.o.Reopen}
 	}
-	return m
+	return &g.message
 }
 
 // inProgress is the answer of a key that another run holds. Who asks again when as much time has gone by once more asks

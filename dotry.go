@@ -75,7 +75,8 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
 		start: t.start, ended: t.end, do: t,
 	})
-	r := c.p.newRun(t.f, c.message(), time.Now())
+	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
+	r.give()
 	t.r, r.key, r.opts = r, c.key, c.opts
 	r.more().fingerprint = c.o.Fingerprint
 	if d, ok := ctx.Deadline(); ok {

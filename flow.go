@@ -134,7 +134,7 @@ func (f *flow) offer(n int, rs []*run) {
 
 // follows puts r behind the one of its group that is on its way, if there is one; else r is it.
 func (f *flow) follows(r *run) bool {
-	g := r.job.Message.Group
+	g := r.message.Group
 	if l := f.lanes[g]; l != nil {
 		l.followers = append(l.followers, r)
 		return true
@@ -389,10 +389,10 @@ func (f *flow) isStopped() bool {
 func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := again.job.Message
+	m := again.message
 	for r := f.live; r != nil; r = r.next {
 		at := r.at() // before its key is read, which is written until it is claimed
-		if at >= claimed && at < settling && r.job.Message.ID == m.ID && r.key == again.key {
+		if at >= claimed && at < settling && r.message.ID == m.ID && r.key == again.key {
 			set(r, m)
 			return true
 		}

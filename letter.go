@@ -56,7 +56,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	rare.fit = dlq.FitFor(r.job.Message, p.c.DeadLetter.Limits())
+	rare.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -69,7 +69,7 @@ func (p *Processor) putBatch(rs []*run) {
 	}
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
+		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
 			out[i].Group = EffectKey(r.key, "letter")

@@ -118,7 +118,7 @@ func (p *Processor) timing(r *run) TimingRecord {
 	if r.hasOneLease() {
 		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
 	}
-	m := r.job.Message
+	m := r.message
 	if m == nil {
 		return t
 	}

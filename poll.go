@@ -196,12 +196,12 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
 	}
-	rs, now := make([]*run, 0, len(ms)), time.Now()
-	for _, m := range ms {
+	rs, copies, now := make([]*run, 0, len(ms)), make([]given, len(ms)), time.Now()
+	for i, m := range ms {
 		if m == nil {
 			continue
 		}
-		r := w.p.newRun(f, m, now)
+		r := w.p.newRun(f, m, &copies[i], now)
 		r.held.Deadline = m.Deadline
 		if m.Deadline.IsZero() {
 			r.held.Deadline = now.Add(w.c.Visibility)

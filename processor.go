@@ -159,9 +159,11 @@ type Disposition struct {
 	Record  TimingRecord
 }
 
-func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {
-	r := &run{p: p, f: f, received: now.Sub(f.epoch)}
-	r.job = Job{Message: m, r: r}
+// newRun makes the run of a delivery; g is where the user's copy of the message goes.
+func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
+	r := &run{p: p, f: f, message: m, received: now.Sub(f.epoch)}
+	g.message.Meta = &g.meta
+	r.job = Job{Message: &g.message, r: r}
 	r.ctx.base = f.o.base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {
