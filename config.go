@@ -142,7 +142,8 @@ type Config struct {
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
-	// and at most Concurrency; < 0 = none.
+	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another of their group do not count:
+	// of them up to Concurrency + Prefetch receive batches are held.
 	Prefetch int
 	// Pollers is how many receives there are at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64. Where requests are billed it is the most of them: there is one on a quiet

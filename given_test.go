@@ -50,7 +50,10 @@ func TestLetterIsMadeFromWhatCame(t *testing.T) {
 	}{
 		"handler": {func(_ context.Context, j *onceq.Job) error { spoil(j.Message); return onceq.Permanent(errBoom) }, func(*onceq.Config) {}},
 		"replaced": {
-			func(_ context.Context, j *onceq.Job) error { j.Message = &broker.Message{}; return onceq.Permanent(errBoom) }, func(*onceq.Config) {},
+			func(_ context.Context, j *onceq.Job) error {
+				j.Message = &broker.Message{}
+				return onceq.Permanent(errBoom)
+			}, func(*onceq.Config) {},
 		},
 		"removed":  {func(_ context.Context, j *onceq.Job) error { j.Message = nil; return onceq.Permanent(errBoom) }, func(*onceq.Config) {}},
 		"Observer": {failing, func(c *onceq.Config) { c.Observer = observes{c.Observer.(*seen)} }},

@@ -134,7 +134,7 @@ func (p *pollers) poll(ctx context.Context) error {
 		ms, err := w.receive(ctx, n)
 		reserved := done()
 		rs := w.taken(f, ms)
-		f.offer(reserved, rs)
+		kept := f.offer(reserved, rs)
 		switch {
 		case err == nil:
 			p.once.Store(true)
@@ -148,7 +148,7 @@ func (p *pollers) poll(ctx context.Context) error {
 				return nil
 			}
 			pause := w.c.PollPause
-			if len(rs) == 0 && time.Since(asked) < noWait {
+			if kept == 0 && (len(rs) > 0 || time.Since(asked) < noWait) {
 				hasty++
 				pause = max(pause, min(time.Second, retry.Pause(hasty)))
 			} else {
@@ -160,7 +160,7 @@ func (p *pollers) poll(ctx context.Context) error {
 			case len(rs) < n:
 				parts++
 			}
-			if len(rs) < n && parts <= trusted && pause > 0 {
+			if pause > 0 && (kept == 0 || len(rs) < n && parts <= trusted) {
 				retry.Rest(ctx, pause)
 				since = time.Now()
 			}
@@ -179,7 +179,7 @@ func (p *pollers) poll(ctx context.Context) error {
 }
 
 // noWait is what an empty receive takes at least if it has waited for a message at all. Some brokers do not, and must not
-// be asked without a pause.
+// be asked without a pause; nor must one that brings only followers for which there is no room.
 const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {

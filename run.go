@@ -58,6 +58,7 @@ type run struct {
 	prev, next *run
 	lane       *lane // while it is the one of its group that is on its way
 	retry      *time.Timer
+	follows    bool // it waits behind that one
 	inSlot     bool
 	unsettled  bool
 	troubled   bool // the store could not answer its claim

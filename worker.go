@@ -65,6 +65,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
 		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
+		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
 		recv:     w.c.Broker,
