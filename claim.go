@@ -80,29 +80,20 @@ func (p *Processor) claimBatch(batch []*run) {
 	})
 	rs, others := p.each(rs)
 	draw(rs)
-	reqs := make([]dedupe.ClaimRequest, len(rs))
-	for i, r := range rs {
-		q := &reqs[i]
-		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, reopens(r.message)
-		q.Owner, q.MessageID = p.c.Owner, r.message.ID
-		if r.rare != nil {
-			q.Fingerprint = r.rare.fingerprint
+	answers, sent, err := p.ask(rs)
+	switch {
+	case err == nil:
+	case dividable(rs, err) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
+		p.claimApart(rs, err)
+		rs = nil
+	default:
+		for _, r := range rs {
+			p.unanswered(r, err, p.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
 		}
-	}
-	sent := time.Now()
-	ctx := callContext(context.Background(), p.c.CallTimeout)
-	answers, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
-	ctx.close()
-	if err == nil && len(answers) != len(reqs) {
-		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+		rs = nil
 	}
 	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
-		if err != nil {
-			p.unanswered(r, err, nil) // whatever it wraps, it says nothing of this entry
-			continue
-		}
 		c := &answers[i]
 		if c.Err == nil {
 			c.Err = sane(c, r)
@@ -119,6 +110,28 @@ func (p *Processor) claimBatch(batch []*run) {
 	if len(others) > 0 {
 		p.claims.Add(others...)
 	}
+}
+
+// ask makes one call of Claim.
+func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err error) {
+	reqs := make([]dedupe.ClaimRequest, len(rs))
+	for i, r := range rs {
+		q := &reqs[i]
+		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
+		q.Policy, q.Reopen = r.opts.policy, reopens(r.message)
+		q.Owner, q.MessageID = p.c.Owner, r.message.ID
+		if r.rare != nil {
+			q.Fingerprint = r.rare.fingerprint
+		}
+	}
+	sent = time.Now()
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	answers, err = guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
+	ctx.close()
+	if err == nil && len(answers) != len(reqs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+	}
+	return answers, sent, err
 }
 
 // each takes the first of equal keys; the others go with the next batch, where the store knows what became of it. rs is sorted by

@@ -134,6 +134,19 @@ func TestFollowersLeaveNoTrace(t *testing.T) {
 		}
 		pass(12 * time.Hour)
 		r.wantQueue(0)
+		for n := range 4 { // with more followers than may be held at once
+			ks := numbered(fmt.Sprintf("later%d-", n), 10)
+			for _, k := range ks {
+				r.send("later/" + k)
+			}
+			pass(time.Minute)
+			for _, k := range ks {
+				r.wantStatus(k, dedupe.Done)
+				if n := r.q.received(k); n != 1 {
+					t.Errorf("%q was received %d times", k, n)
+				}
+			}
+		}
 		r.send("x/x1", "y/y1", "w/w1", "v/v1")
 		pass(5 * time.Hour)
 		for _, k := range []string{"x1", "y1", "w1", "v1"} {

@@ -85,7 +85,7 @@ func (p *Processor) putBatch(rs []*run) {
 		return
 	}
 	for i, r := range rs {
-		p.put(r, broker.ErrAt(err, i))
+		p.put(r, broker.ErrAt(err, i), refusedAlone(err))
 	}
 }
 
@@ -101,7 +101,8 @@ func isUnfit(err error) bool {
 	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
 }
 
-func (p *Processor) put(r *run, err error) {
+// put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a whole call.
+func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
@@ -116,6 +117,11 @@ func (p *Processor) put(r *run, err error) {
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
+	case alone && !time.Now().Before(r.rare.giveUp):
+		// The same; such letters must not keep the places of jobs that can be done.
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
+			slog.String("job", r.job.ID()), slog.Any("error", err))
+		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
 	default:
 		if r.tries == 3 {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",

@@ -86,9 +86,10 @@ type rarely struct {
 	fit         dlq.Fit // how far the letter has been shrunk
 	stales      int
 	result      []byte
-	timeout     *time.Timer // of the job, where the manager does not keep its claim
-	giveUp      time.Time   // when the present step is no longer repeated
-	alone       time.Time   // since when the store errs on its claim alone
+	timeout     *time.Timer   // of the job, where the manager does not keep its claim
+	giveUp      time.Time     // when the present step is no longer repeated
+	alone       time.Time     // since when the store errs on its claim alone
+	failing     time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
