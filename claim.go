@@ -348,9 +348,9 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
 		return
 	}
-	if r.tries == 2 && r.f.tells() {
+	if lasts, tell := r.f.trouble.fails(r.tries >= 2); tell {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
-			slog.String("scope", r.key.Scope), slog.Any("error", err))
+			forSo(lasts), slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
 	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)

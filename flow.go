@@ -27,13 +27,13 @@ type flow struct {
 	queue     []*run    // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
 	lanes     map[string]*lane
-	reserved  int  // asked of the broker and not here yet
-	pending   int  // here, and not in a slot; without the followers
-	followers int  // here, behind one of their group
-	busy      int  // slots: from the claim to the handler's return
-	unsettled int  // from the handler's return to the disposition
-	troubled  int  // claims that the store could not answer and has not yet
-	told      bool // the log, of this outage
+	reserved  int // asked of the broker and not here yet
+	pending   int // here, and not in a slot; without the followers
+	followers int // here, behind one of their group
+	busy      int // slots: from the claim to the handler's return
+	unsettled int // from the handler's return to the disposition
+	troubled  int // claims that the store could not answer and has not yet
+	trouble   outage
 	live      *run // list of all that are not gone
 	count     int  // of live
 	stopped   bool // drain: nothing new starts
@@ -473,26 +473,20 @@ func (f *flow) abandon() (cut []*run) {
 // answered is told that the store has answered a claim that it could not answer before.
 func (f *flow) answered(r *run) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.leaveTrouble(r)
+	over := f.troubled == 0
 	f.tell()
+	f.mu.Unlock()
+	if over {
+		f.p.storeAgain(f)
+	}
 }
 
 func (f *flow) leaveTrouble(r *run) {
 	if r.troubled {
 		r.troubled = false
 		f.troubled--
-		f.told = f.told && f.troubled > 0
 	}
-}
-
-// tells is true once in an outage.
-func (f *flow) tells() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	was := f.told
-	f.told = true
-	return !was
 }
 
 func (f *flow) abandoned() bool {

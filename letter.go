@@ -105,6 +105,7 @@ func isUnfit(err error) bool {
 func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
+		p.lettersAgain(r.f.o.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
 		r.rare.fit++
@@ -123,9 +124,9 @@ func (p *Processor) put(r *run, err error, alone bool) {
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
 	default:
-		if r.tries == 3 {
+		if lasts, tell := p.lettersOut.fails(r.tries >= 3); tell {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
-				slog.String("job", r.job.ID()), slog.Any("error", err))
+				forSo(lasts), slog.String("job", r.job.ID()), slog.Any("error", err))
 		}
 		r.again(retry.Pause(int(r.tries)), func() queueOfRuns { return p.letters })
 	}

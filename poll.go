@@ -21,6 +21,7 @@ type pollers struct {
 	f     *flow
 	fatal func(error)
 	once  atomic.Bool // something was received, so the queue is there
+	out   outage      // of receiving, for all of them
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -138,6 +139,7 @@ func (p *pollers) poll(ctx context.Context) error {
 		switch {
 		case err == nil:
 			p.once.Store(true)
+			p.receivesAgain(ctx)
 			failed = 0
 			many := len(rs) >= min(n, manyCame)
 			if many && time.Since(since) >= w.c.PollPause { // what piles up in a pause is no reason
@@ -170,8 +172,9 @@ func (p *pollers) poll(ctx context.Context) error {
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
 		}
-		if failed++; failed == 3 {
-			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", slog.Any("error", err))
+		failed++
+		if lasts, tell := p.out.fails(failed >= 3); tell {
+			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", forSo(lasts), slog.Any("error", err))
 		}
 		retry.Rest(ctx, retry.Pause(failed))
 	}

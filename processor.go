@@ -28,6 +28,7 @@ type Processor struct {
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
+	lettersOut outage              // of the dead-letter queue
 	epoch      time.Time
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 
