@@ -86,6 +86,30 @@ func TestDividedOutageIsOne(t *testing.T) {
 	})
 }
 
+// A claim that is refused for a day becomes a letter, which reopens nothing: else the queue would drop the message in the end.
+func TestClaimRefusedForADayIsALetter(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.erring(errBoom, func(key string) bool { return key == "bad" })
+		r.send("bad")
+		r.start()
+		for n := range 24 * 60 {
+			if n == 23*60 {
+				r.noLetters()
+			}
+			r.send("k" + strconv.Itoa(n))
+			pass(time.Minute)
+		}
+		for n := range 20 {
+			r.send("later" + strconv.Itoa(n))
+			pass(time.Minute)
+		}
+		if m := r.letter(onceq.ClassClaimRefused); m.Meta.Dead.Fence != 0 {
+			t.Errorf("the letter is %+v", m.Meta.Dead)
+		}
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard))
+}
+
 // Letters that the dead-letter queue refuses, one by one, for a reason that may pass: they must not keep the slots.
 func TestRefusedLettersStopNobody(t *testing.T) {
 	bubble(t, failsOn("p"), func(r *rig) {

@@ -343,6 +343,11 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 	waited := r.errsAlone(alone)
 	other := time.Duration(p.claimed.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
+		if r.refusedLong() {
+			r.f.answered(r)
+			p.refuse(r, &refusal{ClassClaimRefused, err})
+			return
+		}
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
@@ -363,6 +368,22 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 // refusedFor is how long a message is given back for whose claim the store refuses: somebody has to look at its record first, and the
 // queue counts each receive.
 const refusedFor = 5 * time.Minute
+
+// A claim that is refused for a day is given up: the queue would drop its message in the end, and nobody would know. Where the queue
+// counts receives, there are to be as many as there may be in a third of a day: a message that has only waited is not to blame.
+const (
+	refusedMost     = 24 * time.Hour
+	refusedReceives = 100
+)
+
+// refusedLong tells whether the message of a refused claim becomes a letter.
+func (r *run) refusedLong() bool {
+	from := r.message.Published
+	if r.message.Meta != nil {
+		from = latest(from, r.message.Meta.NotBefore)
+	}
+	return !from.IsZero() && time.Since(from) >= refusedMost && (r.message.Attempt == 0 || r.message.Attempt >= refusedReceives)
+}
 
 // unreachable hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
 // at once: the queue counts each receive.

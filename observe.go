@@ -43,8 +43,9 @@ type TimingRecord struct {
 	Result []byte
 }
 
-// Observer is told of each job's start and end, from many goroutines. What it panics with is logged and
-// does no harm to the job.
+// Observer is told of each job's start and end, from many goroutines: of a start by the one that runs the handler, of an end
+// by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
+// the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
 type Observer interface {
 	// JobStarted is called before the handler; the handler gets the context that it returns.
 	JobStarted(ctx context.Context, j *Job) context.Context
