@@ -54,7 +54,8 @@ func (o *DoOptions) check() error {
 // f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its cause, and ends with
 // the cause [ErrLeaseLost] when the key is lost to another. The claim is renewed while f runs. How f ended is
 // recorded even when ctx has ended; that is tried for SettleTimeout, which a call of the store that hangs may overrun by its
-// CallTimeout:
+// CallTimeout. A claim of which nobody knows whether it was won is given back for as long after Do has returned: in a bubble of
+// testing/synctest wait for that before the test ends. The ends are:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
 //   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
