@@ -20,14 +20,15 @@ type refusal struct {
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
 // was won, so there is nothing that its replay could reopen.
 func (p *Processor) admit(r *run) *refusal {
-	m := r.job.Message
+	m := r.message
 	if m.MetaErr != nil {
 		return &refusal{ClassBadMeta, m.MetaErr}
 	}
 	unfold(m)
+	r.give()
 	opts, scope := p.optionsFor(m)
 	r.opts = opts
-	key, err := p.keyOf(m)
+	key, err := p.keyOf(r.job.Message)
 	if err != nil {
 		return &refusal{ClassNoKey, err}
 	}
@@ -37,7 +38,7 @@ func (p *Processor) admit(r *run) *refusal {
 	}
 	r.key = key
 	if p.c.Fingerprint != nil {
-		if r.more().fingerprint, err = p.fingerprintOf(m); err != nil {
+		if r.more().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
 			return &refusal{ClassError, err}
 		}
 	}

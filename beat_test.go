@@ -25,7 +25,12 @@ func until(d time.Duration) onceq.HandlerFunc {
 	}
 }
 
-func noStore(r *rig) { r.cfg.Store = onceq.NoStore }
+func noStore(r *rig) {
+	r.cfg.Store = onceq.NoStore
+	if !r.cfg.Broker.Limits().Attempts {
+		r.cfg.Defaults.MaxAttempts = -1
+	}
+}
 
 func TestLongJobIsReceivedOnce(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {

@@ -14,6 +14,7 @@ import (
 	mrand "math/rand/v2"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -25,7 +26,7 @@ func (p *Processor) begin(rs []*run) {
 		if !r.advance(claiming) {
 			continue // its delivery was lost just now
 		}
-		if r.job.Message == nil {
+		if r.message == nil {
 			p.finish(r, Disposition{Action: Leave}, "no-message")
 			continue
 		}
@@ -37,7 +38,7 @@ func (p *Processor) begin(rs []*run) {
 			p.refuseDelivery(r)
 			continue
 		}
-		if left := early(r.job.Message); left > 0 {
+		if left := early(r.message); left > 0 {
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
 		}
@@ -79,29 +80,20 @@ func (p *Processor) claimBatch(batch []*run) {
 	})
 	rs, others := p.each(rs)
 	draw(rs)
-	reqs := make([]dedupe.ClaimRequest, len(rs))
-	for i, r := range rs {
-		q := &reqs[i]
-		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, reopens(r.job.Message)
-		q.Owner, q.MessageID = p.c.Owner, r.job.Message.ID
-		if r.rare != nil {
-			q.Fingerprint = r.rare.fingerprint
+	answers, sent, err := p.ask(rs)
+	switch {
+	case err == nil:
+	case dividable(rs, err) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
+		p.claimApart(rs, err)
+		rs = nil
+	default:
+		for _, r := range rs {
+			p.unanswered(r, err, p.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
 		}
-	}
-	sent := time.Now()
-	ctx := callContext(context.Background(), p.c.CallTimeout)
-	answers, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
-	ctx.close()
-	if err == nil && len(answers) != len(reqs) {
-		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+		rs = nil
 	}
 	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
-		if err != nil {
-			p.unanswered(r, err, nil) // whatever it wraps, it says nothing of this entry
-			continue
-		}
 		c := &answers[i]
 		if c.Err == nil {
 			c.Err = sane(c, r)
@@ -118,6 +110,28 @@ func (p *Processor) claimBatch(batch []*run) {
 	if len(others) > 0 {
 		p.claims.Add(others...)
 	}
+}
+
+// ask makes one call of Claim.
+func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err error) {
+	reqs := make([]dedupe.ClaimRequest, len(rs))
+	for i, r := range rs {
+		q := &reqs[i]
+		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
+		q.Policy, q.Reopen = r.opts.policy, reopens(r.message)
+		q.Owner, q.MessageID = p.c.Owner, r.message.ID
+		if r.rare != nil {
+			q.Fingerprint = r.rare.fingerprint
+		}
+	}
+	sent = time.Now()
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	answers, err = guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, reqs) })
+	ctx.close()
+	if err == nil && len(answers) != len(reqs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+	}
+	return answers, sent, err
 }
 
 // each takes the first of equal keys; the others go with the next batch, where the store knows what became of it. rs is sorted by
@@ -155,7 +169,7 @@ func (p *Processor) leaseFor(r *run) time.Duration {
 	if r.hasOneLease() {
 		most = maxLease
 	}
-	return min(most, max(minLease, time.Until(r.rare.until)+p.c.SettleTimeout))
+	return min(most, max(minLease, durations.Sum(time.Until(r.rare.until), p.c.SettleTimeout)))
 }
 
 // hasOneLease tells whether the run's claim is to last, and so is not renewed.
@@ -237,7 +251,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	}
 	r.job.Attempt = c.Lease.Attempt
 	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
-		r.job.Attempt = max(1, r.job.Message.Attempt)
+		r.job.Attempt = max(1, r.message.Attempt)
 	}
 	if !r.advance(claimed) {
 		return false
@@ -258,7 +272,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
 		return false
 	}
-	if no := p.tooOld(r.job.Message, c.Created, now); no != nil {
+	if no := p.tooOld(r.message, c.Created, now); no != nil {
 		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}
@@ -329,14 +343,19 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 	waited := r.errsAlone(alone)
 	other := time.Duration(p.claimed.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
+		if r.refusedLong() {
+			r.f.answered(r)
+			p.refuse(r, &refusal{ClassClaimRefused, err})
+			return
+		}
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
 		return
 	}
-	if r.tries == 2 && r.f.tells() {
+	if lasts, tell := r.f.trouble.fails(r.tries >= 2); tell {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
-			slog.String("scope", r.key.Scope), slog.Any("error", err))
+			forSo(lasts), slog.String("scope", r.key.Scope), slog.Any("error", err))
 	}
 	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)
@@ -349,6 +368,22 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 // refusedFor is how long a message is given back for whose claim the store refuses: somebody has to look at its record first, and the
 // queue counts each receive.
 const refusedFor = 5 * time.Minute
+
+// A claim that is refused for a day is given up: the queue would drop its message in the end, and nobody would know. Where the queue
+// counts receives, there are to be as many as there may be in a third of a day: a message that has only waited is not to blame.
+const (
+	refusedMost     = 24 * time.Hour
+	refusedReceives = 100
+)
+
+// refusedLong tells whether the message of a refused claim becomes a letter.
+func (r *run) refusedLong() bool {
+	from := r.message.Published
+	if r.message.Meta != nil {
+		from = latest(from, r.message.Meta.NotBefore)
+	}
+	return !from.IsZero() && time.Since(from) >= refusedMost && (r.message.Attempt == 0 || r.message.Attempt >= refusedReceives)
+}
 
 // unreachable hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
 // at once: the queue counts each receive.

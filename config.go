@@ -41,7 +41,7 @@ const (
 // Processor's Defaults.
 type JobOptions struct {
 	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
-	// unlimited.
+	// unlimited, which must be said where there is neither a Store nor a broker that counts deliveries.
 	MaxAttempts int
 	// Timeout bounds one run of the handler; 0 = none, else at least 1 ms. At its end the handler's context is
 	// cancelled with the cause ErrTimeout. A handler that ignores its context runs on, with its leases kept.
@@ -110,8 +110,9 @@ type ProcessorConfig struct {
 	Fingerprint func(*broker.Message) []byte
 	// Defaults hold for jobs that say nothing else.
 	Defaults JobOptions
-	// Retention is how long the record of a finished job is kept. Default 31 days; at least the
-	// longest time that a message may spend in the queue and the dead-letter queue together.
+	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m, and at least the
+	// longest time that a message may spend in the queue and the dead-letter queue together: Run refuses less, where the
+	// brokers tell these (broker.RedrivePolicy). The longest Duration means for ever.
 	Retention time.Duration
 	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h.
 	Lease time.Duration
@@ -142,7 +143,8 @@ type Config struct {
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
-	// and at most Concurrency; < 0 = none.
+	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another of their group do not count:
+	// of them up to Concurrency + Prefetch receive batches are held.
 	Prefetch int
 	// Pollers is how many receives there are at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64. Where requests are billed it is the most of them: there is one on a quiet
@@ -162,7 +164,8 @@ type Config struct {
 	// the broker's limits.
 	Visibility time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
-	// cancelled. Default 20 s; < 0 = no time at all. The hard end is DrainTimeout + SettleTimeout.
+	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard end is
+	// DrainTimeout + SettleTimeout.
 	DrainTimeout time.Duration
 }
 
@@ -266,6 +269,8 @@ func (c *Config) check() error {
 		return badConfig("Config.Prefetch", "%d is above %d", c.Prefetch, maxConcurrency)
 	case values.Same(c.DeadLetter, c.Broker):
 		return badConfig("Config.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
+	case c.Store == NoStore && !l.Attempts && c.Defaults.MaxAttempts > 0:
+		return badConfig("Config.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", c.Defaults.MaxAttempts)
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("Config.HoldGroup", "the broker does not order groups")
 	case c.PollPause < 0:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 // DoOptions say how one call of [Do] goes. The zero value and nil are usable.
@@ -53,7 +54,8 @@ func (o *DoOptions) check() error {
 // f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its cause, and ends with
 // the cause [ErrLeaseLost] when the key is lost to another. The claim is renewed while f runs. How f ended is
 // recorded even when ctx has ended; that is tried for SettleTimeout, which a call of the store that hangs may overrun by its
-// CallTimeout:
+// CallTimeout. A claim of which nobody knows whether it was won is given back for as long after Do has returned: in a bubble of
+// testing/synctest wait for that before the test ends. The ends are:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
 //   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
@@ -201,11 +203,12 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 
 // message stands for the delivery that a Do does not have.
 func (c *call) message() *broker.Message {
-	m := &broker.Message{Meta: &broker.Meta{ID: c.key.Key, Key: c.key.Key}}
+	g := &given{meta: broker.Meta{ID: c.key.Key, Key: c.key.Key}}
+	g.message.Meta = &g.meta
 	if c.o.Reopen != 0 {
-		m.Meta.Dead = &broker.Dead{Fence: c.o.Reopen}
+		g.meta.Dead = &broker.Dead{Fence: c.o.Reopen}
 	}
-	return m
+	return &g.message
 }
 
 // inProgress is the answer of a key that another run holds. Who asks again when as much time has gone by once more asks
@@ -213,7 +216,7 @@ func (c *call) message() *broker.Message {
 func (c *call) inProgress(left, age time.Duration) answer {
 	return answer{
 		err:   &InProgressError{Key: c.key, RetryAfter: max(time.Second, min(age, left)), Age: age},
-		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, left+10*time.Millisecond)),
+		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, durations.Sum(left, 10*time.Millisecond))),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -37,7 +38,7 @@ type try struct {
 }
 
 // claimTime is how long a store that does not answer is asked for a claim: a lost packet leaves room for a repeat.
-func (p *Processor) claimTime() time.Duration { return 2 * p.c.CallTimeout }
+func (p *Processor) claimTime() time.Duration { return durations.Sum(p.c.CallTimeout, p.c.CallTimeout) }
 
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
 // at once; a claim that is still on its way is then given back when it comes.
@@ -74,7 +75,8 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
 		start: t.start, ended: t.end, do: t,
 	})
-	r := c.p.newRun(t.f, c.message(), time.Now())
+	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
+	r.give()
 	t.r, r.key, r.opts = r, c.key, c.opts
 	r.more().fingerprint = c.o.Fingerprint
 	if d, ok := ctx.Deadline(); ok {

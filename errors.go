@@ -22,6 +22,7 @@ const (
 	ClassMismatch       = "mismatch"         // the key is taken by another payload
 	ClassNoKey          = "no-key"           // the message has no idempotency key
 	ClassBadKey         = "bad-key"          // the key cannot be stored
+	ClassClaimRefused   = "claim-refused"    // the store has refused the claim for a day, and answered others
 	ClassBadMeta        = "bad-meta"         // our metadata could not be read
 	ClassDecode         = "decode"           // the body does not decode
 	ClassResult         = "result"           // the result cannot be encoded or stored

@@ -27,12 +27,13 @@ type flow struct {
 	queue     []*run    // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
 	lanes     map[string]*lane
-	reserved  int  // asked of the broker and not here yet
-	pending   int  // here, and not in a slot
-	busy      int  // slots: from the claim to the handler's return
-	unsettled int  // from the handler's return to the disposition
-	troubled  int  // claims that the store could not answer and has not yet
-	told      bool // the log, of this outage
+	reserved  int // asked of the broker and not here yet
+	pending   int // here, and not in a slot; without the followers
+	followers int // here, behind one of their group
+	busy      int // slots: from the claim to the handler's return
+	unsettled int // from the handler's return to the disposition
+	troubled  int // claims that the store could not answer and has not yet
+	trouble   outage
 	live      *run // list of all that are not gone
 	count     int  // of live
 	stopped   bool // drain: nothing new starts
@@ -44,7 +45,8 @@ type flowOptions struct {
 	base     context.Context // the handlers' values
 	slots    int             // handlers at once
 	capacity int             // held at once, before their handlers have returned
-	live     int             // held at once, those included that wait for their ack or nack; with more nothing is received
+	live     int             // the same, those included that wait for their ack or nack; with more nothing is received
+	follow   int             // followers held at once, beside these; 0 = all that come
 	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
 	ended    func(*run)      // acts on a disposition, and calls gone
 	ordered  bool            // deliveries of one group run one after the other
@@ -56,10 +58,12 @@ type flowOptions struct {
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
 }
 
-// lane is a group: one of its deliveries is on its way, the others wait behind it.
+// lane is a group: one of its deliveries is on its way, the others wait behind it. They need no slot before it has ended,
+// so they take no room from other groups, and the broker brings no more of the group meanwhile.
 type lane struct {
 	group     string
 	followers []*run
+	closed    bool // a follower was handed back: what comes behind it must not stay
 }
 
 func newFlow(p *Processor, o flowOptions) *flow {
@@ -98,7 +102,7 @@ func (f *flow) unreserve(n int) {
 func (f *flow) free() int { return f.o.capacity - f.reserved - f.pending - f.busy }
 
 func (f *flow) hasRoom() bool {
-	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.count < f.o.live && f.free() >= f.few
+	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.count-f.followers < f.o.live && f.free() >= f.few
 }
 
 // tell wakes a poller if there is something for it to do; called with the lock held.
@@ -109,8 +113,9 @@ func (f *flow) tell() {
 }
 
 // offer takes deliveries in; n is what was reserved for them. They are held under the lock: the manager may find
-// one lost at once, and its end must come after its beginning.
-func (f *flow) offer(n int, rs []*run) {
+// one lost at once, and its end must come after its beginning. It answers how many it has kept.
+func (f *flow) offer(n int, rs []*run) (kept int) {
+	var tooMany []*run
 	f.mu.Lock()
 	f.reserved -= n
 	if f.o.holds {
@@ -118,33 +123,54 @@ func (f *flow) offer(n int, rs []*run) {
 	}
 	for _, r := range rs {
 		f.link(r)
-		f.pending++
-		if r.grouped() && f.follows(r) {
-			continue
+		switch l := f.ahead(r); {
+		case l == nil:
+			f.pending++
+			f.queue = append(f.queue, r)
+		case l.closed || f.o.follow > 0 && f.followers >= f.o.follow:
+			l.closed = true
+			tooMany = append(tooMany, r)
+			f.behind(r)
+		default:
+			l.followers = append(l.followers, r)
+			f.behind(r)
 		}
-		f.queue = append(f.queue, r)
 	}
 	out := f.pump(nil)
-	back := f.unstarted()
+	back := append(tooMany, f.unstarted()...)
 	f.tell()
 	f.mu.Unlock()
 	f.send(out)
 	f.handBack(back)
+	return len(rs) - len(tooMany)
 }
 
-// follows puts r behind the one of its group that is on its way, if there is one; else r is it.
-func (f *flow) follows(r *run) bool {
-	g := r.job.Message.Group
+func (f *flow) behind(r *run) {
+	r.follows = true
+	f.followers++
+}
+
+// leaveLane is behind undone.
+func (f *flow) leaveLane(r *run) {
+	r.follows = false
+	f.followers--
+}
+
+// ahead is the lane in which r must wait; nil = none, and where r has a group it is now the one of it that is on its way.
+func (f *flow) ahead(r *run) *lane {
+	if !r.grouped() {
+		return nil
+	}
+	g := r.message.Group
 	if l := f.lanes[g]; l != nil {
-		l.followers = append(l.followers, r)
-		return true
+		return l
 	}
 	if f.lanes == nil {
 		f.lanes = make(map[string]*lane)
 	}
 	r.lane = &lane{group: g}
 	f.lanes[g] = r.lane
-	return false
+	return nil
 }
 
 // pump takes what may start from the queue. It is called with the lock held; the caller hands the answer
@@ -253,6 +279,8 @@ func (f *flow) disposed(r *run) {
 	case r.unsettled:
 		r.unsettled = false
 		f.unsettled--
+	case r.follows:
+		f.leaveLane(r)
 	default:
 		f.pending--
 	}
@@ -277,6 +305,8 @@ func (f *flow) advance(r *run) (back []*run) {
 		next := l.followers[0]
 		l.followers = l.followers[1:]
 		next.lane = l
+		f.leaveLane(next)
+		f.pending++
 		f.queue = append(f.queue, next)
 		return nil
 	}
@@ -389,10 +419,10 @@ func (f *flow) isStopped() bool {
 func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := again.job.Message
+	m := again.message
 	for r := f.live; r != nil; r = r.next {
 		at := r.at() // before its key is read, which is written until it is claimed
-		if at >= claimed && at < settling && r.job.Message.ID == m.ID && r.key == again.key {
+		if at >= claimed && at < settling && r.message.ID == m.ID && r.key == again.key {
 			set(r, m)
 			return true
 		}
@@ -443,26 +473,20 @@ func (f *flow) abandon() (cut []*run) {
 // answered is told that the store has answered a claim that it could not answer before.
 func (f *flow) answered(r *run) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.leaveTrouble(r)
+	over := f.troubled == 0
 	f.tell()
+	f.mu.Unlock()
+	if over {
+		f.p.storeAgain(f)
+	}
 }
 
 func (f *flow) leaveTrouble(r *run) {
 	if r.troubled {
 		r.troubled = false
 		f.troubled--
-		f.told = f.told && f.troubled > 0
 	}
-}
-
-// tells is true once in an outage.
-func (f *flow) tells() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	was := f.told
-	f.told = true
-	return !was
 }
 
 func (f *flow) abandoned() bool {

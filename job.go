@@ -14,7 +14,10 @@ import (
 // Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument, and must not use it
 // after it has returned.
 type Job struct {
-	// Message is the delivery. That of a Do has nothing but the key, in its Meta.
+	// Message is the delivery. It is the handler's own copy, its Meta and Attributes too: what a handler, a middleware,
+	// Config.Key or Config.Fingerprint changes in it the next of them sees, and a dead letter does not. Only the bytes of
+	// Body are shared with the letter: give Body other bytes, and leave those that came as they are. The message of a Do
+	// has nothing but the key, in its Meta.
 	Message *broker.Message
 	// Attempt is how often this job has been claimed for a run, this one included, as the store counts.
 	Attempt int
@@ -26,21 +29,30 @@ var _ dedupe.Owned = (*Job)(nil)
 
 // ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
 func (j *Job) ID() string {
-	if j.Message != nil && j.Message.Meta != nil && j.Message.Meta.ID != "" {
-		return j.Message.Meta.ID
+	m := j.received()
+	if m != nil && m.Meta != nil && m.Meta.ID != "" {
+		return m.Meta.ID
 	}
-	if j.Message != nil {
-		return j.Message.ID
+	if m != nil {
+		return m.ID
 	}
 	return ""
 }
 
 // Type is Meta.Type; empty for a foreign producer.
 func (j *Job) Type() string {
-	if j.Message != nil && j.Message.Meta != nil {
-		return j.Message.Meta.Type
+	if m := j.received(); m != nil && m.Meta != nil {
+		return m.Meta.Type
 	}
 	return ""
+}
+
+// received is the message as it came; in a test that made the Job itself, Message.
+func (j *Job) received() *broker.Message {
+	if j.r == nil {
+		return j.Message
+	}
+	return j.r.message
 }
 
 // Key is the idempotency key under which the job is claimed.

@@ -56,7 +56,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	rare.fit = dlq.FitFor(r.job.Message, p.c.DeadLetter.Limits())
+	rare.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -69,7 +69,7 @@ func (p *Processor) putBatch(rs []*run) {
 	}
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = dlq.Letter(r.job.Message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
+		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
 			out[i].Group = EffectKey(r.key, "letter")
@@ -85,7 +85,7 @@ func (p *Processor) putBatch(rs []*run) {
 		return
 	}
 	for i, r := range rs {
-		p.put(r, broker.ErrAt(err, i))
+		p.put(r, broker.ErrAt(err, i), refusedAlone(err))
 	}
 }
 
@@ -101,9 +101,11 @@ func isUnfit(err error) bool {
 	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
 }
 
-func (p *Processor) put(r *run, err error) {
+// put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a whole call.
+func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
+		p.lettersAgain(r.f.o.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
 		r.rare.fit++
@@ -116,10 +118,15 @@ func (p *Processor) put(r *run, err error) {
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
+	case alone && !time.Now().Before(r.rare.giveUp):
+		// The same; such letters must not keep the places of jobs that can be done.
+		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
+			slog.String("job", r.job.ID()), slog.Any("error", err))
+		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
 	default:
-		if r.tries == 3 {
+		if lasts, tell := p.lettersOut.fails(r.tries >= 3); tell {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
-				slog.String("job", r.job.ID()), slog.Any("error", err))
+				forSo(lasts), slog.String("job", r.job.ID()), slog.Any("error", err))
 		}
 		r.again(retry.Pause(int(r.tries)), func() queueOfRuns { return p.letters })
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 // TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
@@ -42,8 +43,9 @@ type TimingRecord struct {
 	Result []byte
 }
 
-// Observer is told of each job's start and end, from many goroutines. What it panics with is logged and
-// does no harm to the job.
+// Observer is told of each job's start and end, from many goroutines: of a start by the one that runs the handler, of an end
+// by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
+// the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
 type Observer interface {
 	// JobStarted is called before the handler; the handler gets the context that it returns.
 	JobStarted(ctx context.Context, j *Job) context.Context
@@ -115,9 +117,9 @@ func (p *Processor) timing(r *run) TimingRecord {
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
 	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, r.rare.until.Sub(r.f.epoch)+p.c.SettleTimeout)
+		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
 	}
-	m := r.job.Message
+	m := r.message
 	if m == nil {
 		return t
 	}

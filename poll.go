@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -20,6 +21,7 @@ type pollers struct {
 	f     *flow
 	fatal func(error)
 	once  atomic.Bool // something was received, so the queue is there
+	out   outage      // of receiving, for all of them
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -95,7 +97,7 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 		return func() int { return n }
 	}
 	late, over := false, false
-	t := time.AfterFunc(p.w.l.MaxWait+stepIn, func() {
+	t := time.AfterFunc(durations.Sum(p.w.l.MaxWait, stepIn), func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !over {
@@ -133,10 +135,11 @@ func (p *pollers) poll(ctx context.Context) error {
 		ms, err := w.receive(ctx, n)
 		reserved := done()
 		rs := w.taken(f, ms)
-		f.offer(reserved, rs)
+		kept := f.offer(reserved, rs)
 		switch {
 		case err == nil:
 			p.once.Store(true)
+			p.receivesAgain(ctx)
 			failed = 0
 			many := len(rs) >= min(n, manyCame)
 			if many && time.Since(since) >= w.c.PollPause { // what piles up in a pause is no reason
@@ -147,7 +150,7 @@ func (p *pollers) poll(ctx context.Context) error {
 				return nil
 			}
 			pause := w.c.PollPause
-			if len(rs) == 0 && time.Since(asked) < noWait {
+			if kept == 0 && (len(rs) > 0 || time.Since(asked) < noWait) {
 				hasty++
 				pause = max(pause, min(time.Second, retry.Pause(hasty)))
 			} else {
@@ -159,7 +162,7 @@ func (p *pollers) poll(ctx context.Context) error {
 			case len(rs) < n:
 				parts++
 			}
-			if len(rs) < n && parts <= trusted && pause > 0 {
+			if pause > 0 && (kept == 0 || len(rs) < n && parts <= trusted) {
 				retry.Rest(ctx, pause)
 				since = time.Now()
 			}
@@ -169,8 +172,9 @@ func (p *pollers) poll(ctx context.Context) error {
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
 		}
-		if failed++; failed == 3 {
-			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", slog.Any("error", err))
+		failed++
+		if lasts, tell := p.out.fails(failed >= 3); tell {
+			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", forSo(lasts), slog.Any("error", err))
 		}
 		retry.Rest(ctx, retry.Pause(failed))
 	}
@@ -178,7 +182,7 @@ func (p *pollers) poll(ctx context.Context) error {
 }
 
 // noWait is what an empty receive takes at least if it has waited for a message at all. Some brokers do not, and must not
-// be asked without a pause.
+// be asked without a pause; nor must one that brings only followers for which there is no room.
 const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
@@ -195,12 +199,12 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
 	}
-	rs, now := make([]*run, 0, len(ms)), time.Now()
-	for _, m := range ms {
+	rs, copies, now := make([]*run, 0, len(ms)), make([]given, len(ms)), time.Now()
+	for i, m := range ms {
 		if m == nil {
 			continue
 		}
-		r := w.p.newRun(f, m, now)
+		r := w.p.newRun(f, m, &copies[i], now)
 		r.held.Deadline = m.Deadline
 		if m.Deadline.IsZero() {
 			r.held.Deadline = now.Add(w.c.Visibility)

@@ -72,10 +72,10 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 			r.f.gone(r)
 		},
 	})
-	runs, now := make([]*run, len(ds)), time.Now()
+	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
-		runs[i] = p.newRun(fl, d.Message, now)
+		runs[i] = p.newRun(fl, d.Message, &copies[i], now)
 		runs[i].index = int32(i)
 		if fl.o.bounded {
 			runs[i].more().until = d.Until

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
 )
@@ -27,6 +28,7 @@ type Processor struct {
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
+	lettersOut outage              // of the dead-letter queue
 	epoch      time.Time
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 
@@ -87,7 +89,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
 		Timeout:     min(c.Lease, hold),
 		Margin:      min(c.CallTimeout, min(c.Lease, hold)/6),
-		CallTimeout: 2 * c.CallTimeout, // for two calls, one after the other
+		CallTimeout: durations.Sum(c.CallTimeout, c.CallTimeout), // for two calls, one after the other
 		MaxBatch:    p.extendBatch(),
 		IsLost:      func(err error) bool { return errors.Is(err, errGone) },
 		OnLost:      p.lost,
@@ -158,9 +160,11 @@ type Disposition struct {
 	Record  TimingRecord
 }
 
-func (p *Processor) newRun(f *flow, m *broker.Message, now time.Time) *run {
-	r := &run{p: p, f: f, received: now.Sub(f.epoch)}
-	r.job = Job{Message: m, r: r}
+// newRun makes the run of a delivery; g is where the user's copy of the message goes.
+func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
+	r := &run{p: p, f: f, message: m, received: now.Sub(f.epoch)}
+	g.message.Meta = &g.meta
+	r.job = Job{Message: &g.message, r: r}
 	r.ctx.base = f.o.base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {

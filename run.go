@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,10 +31,11 @@ const (
 // The fields in the first block are written by the one goroutine that has the run at that time (the
 // poller, the claim, the handler, the settlement, in this order); those below mu by several.
 type run struct {
-	job Job
-	p   *Processor
-	f   *flow
-	ctx lazyContext
+	job     Job
+	message *broker.Message // as it was received; the job's is the user's to change
+	p       *Processor
+	f       *flow
+	ctx     lazyContext
 
 	held    visibility.Held[*run]
 	opts    jobOptions
@@ -56,6 +58,7 @@ type run struct {
 	prev, next *run
 	lane       *lane // while it is the one of its group that is on its way
 	retry      *time.Timer
+	follows    bool // it waits behind that one
 	inSlot     bool
 	unsettled  bool
 	troubled   bool // the store could not answer its claim
@@ -83,9 +86,10 @@ type rarely struct {
 	fit         dlq.Fit // how far the letter has been shrunk
 	stales      int
 	result      []byte
-	timeout     *time.Timer // of the job, where the manager does not keep its claim
-	giveUp      time.Time   // when the present step is no longer repeated
-	alone       time.Time   // since when the store errs on its claim alone
+	timeout     *time.Timer   // of the job, where the manager does not keep its claim
+	giveUp      time.Time     // when the present step is no longer repeated
+	alone       time.Time     // since when the store errs on its claim alone
+	failing     time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -94,6 +98,27 @@ type jobOptions struct {
 	policy  dedupe.Policy
 	timeout time.Duration
 	backoff func(int, error) time.Duration
+}
+
+// given is the room for a copy of a message. Those of one receive are allocated together.
+type given struct {
+	message broker.Message
+	meta    broker.Meta
+}
+
+// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
+func (r *run) give() {
+	m, meta := r.job.Message, r.job.Message.Meta
+	*m = *r.message
+	m.Attributes = maps.Clone(m.Attributes)
+	if m.Meta == nil {
+		return
+	}
+	*meta = *m.Meta
+	if meta.Dead != nil {
+		meta.Dead = m.Meta.Clone().Dead
+	}
+	m.Meta = meta
 }
 
 // more makes room for what few runs need.
@@ -185,7 +210,7 @@ func living(rs []*run) []*run { return slices.DeleteFunc(rs, (*run).isOver) }
 
 // grouped tells whether the run's place in its group matters.
 func (r *run) grouped() bool {
-	return r.f.o.ordered && r.job.Message != nil && r.job.Message.Group != ""
+	return r.f.o.ordered && r.message != nil && r.message.Group != ""
 }
 
 // currentReceipt is the newest delivery's: a redelivery hands its own over to the run.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -50,7 +51,7 @@ func (p *Processor) settleBatch(rs []*run) {
 		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
 		t.Joined = r.joined.Load()
 		if v.to == dedupe.Released {
-			t.Retain += min(v.delay, p.longestNack()) // the record must be there when the message comes again
+			t.Retain = durations.Sum(t.Retain, min(v.delay, p.longestNack())) // the record must be there when the message comes again
 		}
 		if v.to == dedupe.Done {
 			t.Result = r.result()

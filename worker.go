@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -56,7 +57,12 @@ func New(c Config) (*Worker, error) {
 // started, lets the handlers run on until DrainTimeout, then ends their contexts with the cause
 // ErrDraining. It returns nil when every job has been settled, and a *DrainError with those that had
 // not when DrainTimeout + SettleTimeout were over. A queue that is closed, or that is not there at the
-// first receive, ends it with that error. A Worker runs once at a time.
+// first receive, ends it with that error; a Retention that is shorter than the queue and the dead-letter queue keep a message
+// is refused, where these tell it. A Worker runs once at a time.
+//
+// A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive, also one of a duplicate while the first runs:
+// the duplicate of a job that takes ten times the visibility timeout is received about five times. A limit of 3 may move it to the
+// dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
 	f := newFlow(w.p, flowOptions{
@@ -64,6 +70,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
 		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
+		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
 		recv:     w.c.Broker,
@@ -75,7 +82,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.leave()
-	w.warn(ctx)
+	if err := w.look(ctx); err != nil {
+		return err
+	}
 
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
@@ -158,7 +167,7 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 		defer time.AfterFunc(w.c.DrainTimeout, f.cutOff).Stop()
 	}
 	left := make(chan []*run, 1)
-	hard := time.AfterFunc(w.c.DrainTimeout+w.c.SettleTimeout, func() { left <- f.abandon() })
+	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.abandon() })
 	defer hard.Stop()
 	ended := make(chan struct{})
 	go func() {
@@ -202,8 +211,8 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 	alive = true
 }
 
-// warn says once, at the start, what the configuration does not promise.
-func (w *Worker) warn(ctx context.Context) {
+// look says once, at the start, what the configuration does not promise; what it breaks is an error.
+func (w *Worker) look(ctx context.Context) error {
 	log := w.c.Logger
 	if w.l.Durable && !w.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
@@ -211,28 +220,49 @@ func (w *Worker) warn(ctx context.Context) {
 	if !w.l.Extends {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
-	w.warnRedrive(ctx)
+	receives, kept, err := w.policy(ctx, w.c.Broker)
+	w.warnRedrive(ctx, receives, err)
+	return w.checkRetention(ctx, kept)
+}
+
+// policy reads how a queue dead-letters and how long it keeps messages.
+func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Duration, err error) {
+	rp, ok := b.(broker.RedrivePolicy)
+	if !ok {
+		return 0, 0, broker.ErrUnsupported
+	}
+	call := callContext(ctx, w.c.CallTimeout)
+	defer call.close()
+	receives, err = guard2(func() (n int, err error) {
+		n, _, kept, err = rp.RedrivePolicy(call)
+		return n, err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return receives, kept, nil
+}
+
+// checkRetention refuses a Retention that is over while a message, or its letter, may still come: what was done would be done again.
+// What cannot be read counts nothing.
+func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error {
+	_, letters, _ := w.policy(ctx, w.c.DeadLetter)
+	least := durations.Sum(max(0, queue), max(0, letters))
+	if w.c.Store == NoStore || w.c.Retention >= least {
+		return nil
+	}
+	return badConfig("Config.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.c.Retention, least, queue, letters)
 }
 
 // warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
 // before MaxAttempts, and there must be one where letters are left to it.
-func (w *Worker) warnRedrive(ctx context.Context) {
-	rp, ok := w.c.Broker.(broker.RedrivePolicy)
-	if !ok {
-		return
-	}
-	call := callContext(ctx, w.c.CallTimeout)
-	defer call.close()
-	receives, err := guard2(func() (int, error) {
-		n, _, _, err := rp.RedrivePolicy(call)
-		return n, err
-	})
+func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	switch most := w.c.Defaults.MaxAttempts; {
 	case err != nil:
 	case w.p.keep && receives == 0:
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
 	case !w.p.keep && receives > 0 && (most < 0 || receives <= most):
-		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts",
+		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
 }

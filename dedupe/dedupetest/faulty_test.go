@@ -3,6 +3,7 @@ package dedupetest
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -339,6 +340,10 @@ func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
 	case "no result is an empty one":
 		if t.Result == nil {
 			t.Result = []byte{}
+		}
+	case "longest retention overflows":
+		if t.Retain == math.MaxInt64 {
+			t.Retain = 1
 		}
 	case "default retention of a day":
 		if t.Retain == 0 {

@@ -2,6 +2,7 @@ package dedupetest
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -53,6 +54,11 @@ func outcomeCases() []testCase {
 			name: "claimed-and-parked-never-expire",
 			rule: "claimed and parked records have no expiry",
 			run:  neverExpire,
+		},
+		{
+			name: "for-ever",
+			rule: "the longest time.Duration is taken as TTL and as Retain: the lease, and the record, end in nobody's lifetime",
+			run:  longest,
 		},
 		{
 			name: "forget",
@@ -244,6 +250,23 @@ func defaultRetention(e *env) {
 	e.age(k, dedupe.DefaultRetention-time.Hour)
 	e.claim(e.request(k))
 	e.age(k, 2*time.Hour)
+	e.claim(e.request(k))
+}
+
+func longest(e *env) {
+	const forEver, years = math.MaxInt64, 20 * 365 * 24 * time.Hour
+	k := key("k")
+	q := e.request(k)
+	q.TTL = forEver
+	e.claim(q)
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: forEver})
+	e.age(k, years)
+	e.claim(e.request(k))
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released, Retain: forEver})
+	q = e.request(k)
+	e.claim(q)
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Retain: forEver})
+	e.age(k, years)
 	e.claim(e.request(k))
 }
 

@@ -40,6 +40,7 @@ func faults() map[string]string {
 		"empty fingerprint is none":      "fingerprints",
 		"retention ignored":              "retention",
 		"default retention of a day":     "default-retention",
+		"longest retention overflows":    "for-ever",
 		"parked expires":                 "claimed-and-parked-never-expire",
 		"forget ignores the fence":       "forget",
 		"forget takes live claims":       "forget",
