@@ -248,7 +248,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
 		if !r.hasOneLease() {
-			p.holdClaim(r, c.Lease.Deadline, lost)
+			p.holdClaim(r, c.Lease.Deadline, now, lost)
 		}
 	} else if !r.f.o.holds && r.opts.timeout > 0 && !r.hasOneLease() {
 		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
@@ -272,14 +272,14 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	return true
 }
 
-// holdClaim keeps the claim alive from now on, with the delivery where that is held too. A delivery that was
-// held already beats often enough for both; only an earlier deadline is news. Where the delivery was lost
-// while the claim was under way, the claim alone is kept.
-func (p *Processor) holdClaim(r *run, deadline time.Time, lost bool) {
+// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just
+// now, its deadline will do until the first beat; from then on the lease is the claim's. Where the delivery was lost while
+// the claim was under way, the claim alone is kept.
+func (p *Processor) holdClaim(r *run, deadline, now time.Time, lost bool) {
 	switch {
 	case !r.f.o.holds, lost:
 		p.keepClaim(r, deadline)
-	case deadline.Before(r.held.Deadline):
+	case deadline.Before(r.held.Deadline), r.held.Deadline.Sub(now) < min(p.c.Lease, p.visibility)*2/3:
 		p.leases.Update(&r.held, deadline)
 	}
 }

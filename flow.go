@@ -431,7 +431,7 @@ func (f *flow) abandon() (cut []*run) {
 			cut = append(cut, r)
 		}
 		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between
-		f.p.leases.Release(&r.held)
+		f.p.release(r)
 	}
 	for _, r := range cut {
 		f.unlink(r)

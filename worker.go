@@ -245,7 +245,7 @@ func (w *Worker) ended(r *run) {
 	case Nack:
 		w.nacks.Add(r)
 	default:
-		w.p.leases.Release(&r.held)
+		w.p.release(r)
 		r.f.gone(r)
 	}
 }
