@@ -113,7 +113,8 @@ type ProcessorConfig struct {
 	// Retention is how long the record of a finished job is kept. Default 31 days; at least the
 	// longest time that a message may spend in the queue and the dead-letter queue together.
 	Retention time.Duration
-	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h.
+	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Below twice CallTimeout Run warns: one slow
+	// call of the store may use such a claim up.
 	Lease time.Duration
 	// SettleTimeout bounds how long the writing of a job's end is repeated when the worker drains, when Do's caller
 	// waits, or when the store answers and refuses it. A store that does not answer is asked without a bound while

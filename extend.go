@@ -117,5 +117,6 @@ func (p *Processor) lost(r *run, err error) {
 		r.ctx.end(errClaimLost)
 	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
 		r.ctx.end(errUnanswered)
+		p.holdUnanswered(r)
 	}
 }

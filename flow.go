@@ -27,17 +27,18 @@ type flow struct {
 	queue     []*run    // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
 	lanes     map[string]*lane
-	reserved  int  // asked of the broker and not here yet
-	pending   int  // here, and not in a slot
-	busy      int  // slots: from the claim to the handler's return
-	unsettled int  // from the handler's return to the disposition
-	troubled  int  // claims that the store could not answer and has not yet
-	told      bool // the log, of this outage
-	live      *run // list of all that are not gone
-	count     int  // of live
-	stopped   bool // drain: nothing new starts
-	paused    bool // as stopped, until Resume
-	closed    bool // hard end: what still happens is nobody's business any more
+	reserved  int           // asked of the broker and not here yet
+	pending   int           // here, and not in a slot
+	busy      int           // slots: from the claim to the handler's return
+	unsettled int           // from the handler's return to the disposition
+	troubled  int           // claims that the store could not answer and has not yet
+	told      bool          // the log, of this outage
+	live      *run          // list of all that are not gone
+	count     int           // of live
+	stopped   bool          // drain: nothing new starts
+	since     time.Duration // the epoch, when it stopped
+	paused    bool          // as stopped, until Resume
+	closed    bool          // hard end: what still happens is nobody's business any more
 }
 
 type flowOptions struct {
@@ -53,6 +54,7 @@ type flowOptions struct {
 	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
 	do       *try            // the one run is a Do's; nil = deliveries
+	abandons bool            // a stop has a hard end: what has not been settled by then is abandoned
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
 }
 
@@ -199,7 +201,7 @@ func (f *flow) handBack(rs []*run) {
 			f.p.unreachable(r)
 			continue
 		}
-		f.p.finish(r, Disposition{Action: Nack}, "handed-back")
+		f.p.giveBack(r, 0, "handed-back")
 	}
 }
 
@@ -339,7 +341,13 @@ func (f *flow) waitAll() {
 }
 
 // stop lets nothing new start and hands back at once what has not.
-func (f *flow) stop() { f.halt(func() { f.stopped = true }) }
+func (f *flow) stop() {
+	f.halt(func() {
+		if !f.stopped {
+			f.stopped, f.since = true, time.Since(f.epoch)
+		}
+	})
+}
 
 // pause is a stop that resume ends.
 func (f *flow) pause() { f.halt(func() { f.paused = true }) }
@@ -380,9 +388,15 @@ func (f *flow) starts() bool {
 }
 
 func (f *flow) isStopped() bool {
+	stopped, _ := f.stoppedAt()
+	return stopped
+}
+
+// stoppedAt tells whether the flow has stopped, and when, since its epoch.
+func (f *flow) stoppedAt() (bool, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stopped
+	return f.stopped, f.since
 }
 
 // handOver finds the job that runs for the message of again and lets set give it the new receipt.

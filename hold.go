@@ -37,13 +37,35 @@ func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 		if !r.claimHeld && errs[i] == nil {
 			errs[i] = visibility.ErrLater
 		}
-		if r.keeping == 0 && !r.deliveryLost {
-			r.keeping = keepQueued
+		if r.queuesHold() {
 			later = append(later, r)
 		}
 		r.mu.Unlock()
 	}
 	p.holds.Add(later...)
+}
+
+// queuesHold tells whether the delivery is to be put in for its extension, which is noted; called with the run's lock held.
+func (r *run) queuesHold() bool {
+	if r.keeping != 0 || r.deliveryLost {
+		return false
+	}
+	r.keeping = keepQueued
+	return true
+}
+
+// holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its beats may have to wait long for
+// a call that does not hang.
+func (p *Processor) holdUnanswered(r *run) {
+	if !r.f.o.holds || !p.most.Extends {
+		return
+	}
+	r.mu.Lock()
+	queues := r.queuesHold()
+	r.mu.Unlock()
+	if queues {
+		p.holds.Add(r)
+	}
 }
 
 // holdBatch extends deliveries in one call. What has lapsed meanwhile is lost without one.
@@ -54,6 +76,7 @@ func (p *Processor) holdBatch(rs []*run) {
 		done: make(chan struct{}), err: errNoExtension,
 	}
 	var recv broker.Receiver
+	var next []*run
 	for _, r := range rs {
 		d := p.holdFor(r, now)
 		r.mu.Lock()
@@ -64,8 +87,12 @@ func (p *Processor) holdBatch(rs []*run) {
 		case r.lapsed(now):
 			r.keeping &^= keepQueued
 			ends = p.loseDelivery(r)
-		case r.deliveryEnds.Sub(now) > d-p.visibility/6:
-			r.keeping &^= keepQueued // it was extended just now: the store has not answered, so the beat was repeated
+		case r.deliveryEnds.Sub(now) > d-p.visibility/6: // it was extended just now, and the beat was repeated
+			if r.claimHeld && p.leases.Left(&r.held) <= 0 {
+				next = append(next, r)
+			} else {
+				r.keeping &^= keepQueued
+			}
 		default:
 			recv = r.f.o.recv
 			r.extending = h.done
@@ -77,6 +104,7 @@ func (p *Processor) holdBatch(rs []*run) {
 			p.unkept(r)
 		}
 	}
+	p.holdsAfter(p.visibility/6, next)
 	if len(h.runs) == 0 {
 		return
 	}
@@ -99,23 +127,40 @@ type holding struct {
 
 // land acts on the answers. It is deferred, because a driver may end its goroutine.
 func (h *holding) land() {
-	now, again := time.Now(), h.runs[:0]
-	pause := h.p.visibility / 12
+	now, pause := time.Now(), h.p.visibility/12
+	var again, next []*run
 	for i, r := range h.runs {
-		if ends := r.deliveryEnd(); h.extended(i, now) {
+		ends := r.deliveryEnd()
+		switch h.extended(i, now) {
+		case holdAgain:
 			again = append(again, r)
 			pause = min(pause, max(ends.Sub(now)/3, time.Millisecond))
+		case holdNext:
+			next = append(next, r)
+		case holdDone:
 		}
 	}
 	close(h.done)
-	if len(again) > 0 {
-		time.AfterFunc(pause, func() { h.p.holds.Add(again...) })
+	h.p.holdsAfter(pause, again)
+	h.p.holdsAfter(h.p.visibility/3, next)
+}
+
+func (p *Processor) holdsAfter(d time.Duration, rs []*run) {
+	if len(rs) > 0 {
+		time.AfterFunc(d, func() { p.holds.Add(rs...) })
 	}
 }
 
-// extended acts on one answer, and tells whether the extension is to be tried again. An answer that came after the deadline never
-// counts: a standard SQS queue answers OK then, and does nothing.
-func (h *holding) extended(i int, answered time.Time) (again bool) {
+// What follows an extension.
+const (
+	holdDone  = iota
+	holdAgain // it has failed in passing
+	holdNext  // the store does not answer for the claim, so that the delivery does not wait for its beat
+)
+
+// extended acts on one answer, and tells what follows. An answer that came after the deadline never counts: a standard SQS queue
+// answers OK then, and does nothing.
+func (h *holding) extended(i int, answered time.Time) (follows int) {
 	p, r, err := h.p, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
 	r.extending = nil
@@ -126,20 +171,25 @@ func (h *holding) extended(i int, answered time.Time) (again bool) {
 		r.deliveryEnds = h.ends[i]
 		if !r.claimHeld {
 			p.leases.Update(&r.held, h.ends[i])
+		} else if p.leases.Left(&r.held) <= 0 {
+			follows = holdNext
 		}
 	case late, errors.Is(err, broker.ErrReceiptExpired):
 		ends = p.loseDelivery(r)
 	default:
-		again = r.keeping&keepStopped == 0
+		follows = holdAgain
 	}
-	if !again {
+	if r.keeping&keepStopped != 0 {
+		follows = holdDone
+	}
+	if follows == holdDone {
 		r.keeping &^= keepQueued
 	}
 	r.mu.Unlock()
 	if ends {
 		p.unkept(r)
 	}
-	return again
+	return follows
 }
 
 // loseDelivery notes, with the run's lock held, that the broker delivers the message again, and tells whether nothing else keeps the

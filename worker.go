@@ -66,6 +66,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
+		abandons: true,
 		recv:     w.c.Broker,
 		start:    func(r *run) { ready <- r },
 		ended:    w.ended,
@@ -207,6 +208,10 @@ func (w *Worker) warn(ctx context.Context) {
 	log := w.c.Logger
 	if w.l.Durable && !w.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
+	}
+	if w.c.Store != NoStore && w.c.Lease/2 < w.c.CallTimeout {
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: Lease is below twice CallTimeout: one slow call of the store uses a claim up, and its handler does not start or is cut off",
+			slog.Duration("lease", w.c.Lease), slog.Duration("call_timeout", w.c.CallTimeout))
 	}
 	if !w.l.Extends {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
