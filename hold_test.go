@@ -139,6 +139,23 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 	}
 }
 
+// A claim that is longer than the visibility timeout outlasts a store that is away for as long, for the store's own word counts.
+func TestLongClaimOutlastsAnOutage(t *testing.T) {
+	bubble(t, until(5*time.Minute), func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(30 * time.Second)
+		r.store.fails(errBoom, "renew")
+		pass(40 * time.Second)
+		r.store.heals()
+		pass(5 * time.Minute)
+		r.wantOutcomes("a", "done")
+		if n := r.q.received("a"); n != 1 {
+			t.Errorf("%d receives", n)
+		}
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = time.Minute, 10*time.Second }))
+}
+
 // On the happy path a beat is one renewal for all claims that a store takes at once, and one extension for each batch of the queue.
 func TestRequestsOfABeat(t *testing.T) {
 	const jobs, minutes = 100, 5
