@@ -22,8 +22,8 @@ const (
 // errNoExtension is the answer of a call that has ended its goroutine.
 var errNoExtension = errors.New("onceq: the extension was not answered")
 
-// holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where nothing is claimed the delivery
-// is the lease, and its answer comes later.
+// holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where
+// nothing is claimed the delivery is the lease, and its answer comes later.
 func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 	if !p.most.Extends {
 		return
@@ -45,7 +45,8 @@ func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 	p.holds.Add(later...)
 }
 
-// queuesHold tells whether the delivery is to be put in for its extension, which is noted; called with the run's lock held.
+// queuesHold tells whether the delivery is to be put in for its extension, which is noted; called
+// with the run's lock held.
 func (r *run) queuesHold() bool {
 	if r.keeping != 0 || r.deliveryLost {
 		return false
@@ -54,8 +55,8 @@ func (r *run) queuesHold() bool {
 	return true
 }
 
-// holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its beats may have to wait long for
-// a call that does not hang.
+// holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
+// beats may have to wait long for a call that does not hang.
 func (p *Processor) holdUnanswered(r *run) {
 	if !r.f.o.holds || !p.most.Extends {
 		return
@@ -158,8 +159,8 @@ const (
 	holdNext  // the store does not answer for the claim, so that the delivery does not wait for its beat
 )
 
-// extended acts on one answer, and tells what follows. An answer that came after the deadline never counts: a standard SQS queue
-// answers OK then, and does nothing.
+// extended acts on one answer, and tells what follows. An answer that came after the deadline never
+// counts: a standard SQS queue answers OK then, and does nothing.
 func (h *holding) extended(i int, answered time.Time) (follows int) {
 	p, r, err := h.p, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
@@ -192,9 +193,9 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 	return follows
 }
 
-// loseDelivery notes, with the run's lock held, that the broker delivers the message again, and tells whether nothing else keeps the
-// run. Where a claim is held that alone keeps others away, and the run goes on, except in a group, whose order depends on the
-// delivery.
+// loseDelivery notes, with the run's lock held, that the broker delivers the message again, and
+// tells whether nothing else keeps the run. Where a claim is held that alone keeps others away, and
+// the run goes on, except in a group, whose order depends on the delivery.
 func (p *Processor) loseDelivery(r *run) (ends bool) {
 	r.deliveryLost = true
 	switch {
@@ -227,7 +228,8 @@ func (p *Processor) release(r *run) {
 	p.leases.Release(&r.held)
 }
 
-// quiesce is release, and then waits until no beat and no extension of the runs is in flight, or ctx ends.
+// quiesce is release, and then waits until no beat and no extension of the runs is in flight, or
+// ctx ends.
 func (p *Processor) quiesce(ctx context.Context, rs []*run) error {
 	for _, r := range rs {
 		r.mu.Lock()

@@ -33,8 +33,8 @@ func sizes() []int {
 	return []int{10, 1000}
 }
 
-// A queue whose Extend hangs makes no claim lapse: the store confirms each, so no handler is cut off, however many there are and
-// however short the lease is.
+// A queue whose Extend hangs makes no claim lapse: the store confirms each, so no handler is cut
+// off, however many there are and however short the lease is.
 func TestHangingExtendCutsNobodyOff(t *testing.T) {
 	for _, n := range sizes() {
 		for _, c := range []struct{ lease, hangs time.Duration }{
@@ -89,7 +89,8 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 	}
 }
 
-// A store that hangs cuts off those alone whose claims it did not confirm in time, and makes no delivery lapse.
+// A store that hangs cuts off those alone whose claims it did not confirm in time, and makes no
+// delivery lapse.
 func TestHangingStoreLosesNoDelivery(t *testing.T) {
 	for _, n := range sizes() {
 		for _, c := range []struct {
@@ -139,7 +140,8 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 	}
 }
 
-// A claim that is longer than the visibility timeout outlasts a store that is away for as long, for the store's own word counts.
+// A claim that is longer than the visibility timeout outlasts a store that is away for as long, for
+// the store's own word counts.
 func TestLongClaimOutlastsAnOutage(t *testing.T) {
 	bubble(t, until(5*time.Minute), func(r *rig) {
 		r.send("a")
@@ -156,7 +158,8 @@ func TestLongClaimOutlastsAnOutage(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = time.Minute, 10*time.Second }))
 }
 
-// On the happy path a beat is one renewal for all claims that a store takes at once, and one extension for each batch of the queue.
+// On the happy path a beat is one renewal for all claims that a store takes at once, and one
+// extension for each batch of the queue.
 func TestRequestsOfABeat(t *testing.T) {
 	const jobs, minutes = 100, 5
 	bubble(t, until(minutes*time.Minute), func(r *rig) {
@@ -179,7 +182,8 @@ func TestRequestsOfABeat(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = jobs }))
 }
 
-// In a group the delivery counts, too: it ends the handler when it lapses, and the claim keeps others away until it has returned.
+// In a group the delivery counts, too: it ends the handler when it lapses, and the claim keeps
+// others away until it has returned.
 func TestHangingExtendInAGroup(t *testing.T) {
 	var cause error
 	bubble(t, func(ctx context.Context, j *onceq.Job) error {
@@ -207,7 +211,8 @@ func TestHangingExtendInAGroup(t *testing.T) {
 	}, preset(membroker.SQSFIFO))
 }
 
-// Without a store the delivery is all there is: a queue that hangs ends the handler before the deadline.
+// Without a store the delivery is all there is: a queue that hangs ends the handler before the
+// deadline.
 func TestHangingExtendWithoutAStore(t *testing.T) {
 	var at time.Duration
 	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
@@ -229,7 +234,8 @@ func TestHangingExtendWithoutAStore(t *testing.T) {
 	}, preset(membroker.SQSStandard), noStore)
 }
 
-// A nack waits for an extension that is in flight, a hang for as long as its call may take; another call is not sent behind it.
+// A nack waits for an extension that is in flight, a hang for as long as its call may take; another
+// call is not sent behind it.
 func TestNackWaitsForAnExtension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := func(context.Context, *onceq.Job) error {

@@ -27,8 +27,8 @@ func (r *rig) lateClaims(claims int64, by time.Duration) {
 	})
 }
 
-// A claim whose answer comes when its lease is over, or nearly so, starts no handler: somebody else may have the key. It is given back,
-// and does not count.
+// A claim whose answer comes when its lease is over, or nearly so, starts no handler: somebody else
+// may have the key. It is given back, and does not count.
 func TestLateClaimStartsNothing(t *testing.T) {
 	for name, o := range map[string]option{"rerun": func(*rig) {}, "park": parks} {
 		for _, by := range []time.Duration{2600 * time.Millisecond, 2999 * time.Millisecond, 3 * time.Second, 4 * time.Second} {
@@ -101,7 +101,8 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = 3*time.Second, 3*time.Second }))
 }
 
-// The confirmation of the start prolongs the claim: what it took does not count against the handler.
+// The confirmation of the start prolongs the claim: what it took does not count against the
+// handler.
 func TestSlowConfirmationOfAStart(t *testing.T) {
 	bubble(t, until(3*time.Second), func(r *rig) {
 		r.store.set(func(s *store) {
@@ -122,7 +123,8 @@ func TestSlowConfirmationOfAStart(t *testing.T) {
 	}, parks, with(func(c *onceq.Config) { c.Lease = 6 * time.Second }))
 }
 
-// A run that is cut off between its claim and its start does not start: by the batch's end, or because its claim is lost.
+// A run that is cut off between its claim and its start does not start: by the batch's end, or
+// because its claim is lost.
 func TestCutRunDoesNotStart(t *testing.T) {
 	t.Run("claim lost while the start is confirmed", func(t *testing.T) {
 		bubble(t, never(t), func(r *rig) {

@@ -131,7 +131,8 @@ func (r *rig) beside(set func(c *onceq.Config)) (stop func()) {
 	}
 }
 
-// A job whose worker dies is taken over within its lease and a few seconds, however long it had run.
+// A job whose worker dies is taken over within its lease and a few seconds, however long it had
+// run.
 func TestDeadOwnerIsTakenOver(t *testing.T) {
 	type times struct{ lease, visibility time.Duration }
 	usual := times{30 * time.Second, 30 * time.Second}
@@ -198,7 +199,8 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 	}
 }
 
-// While the owner lives, a duplicate is received seldom: as often as its age doubles, also where the two workers have other leases.
+// While the owner lives, a duplicate is received seldom: as often as its age doubles, also where
+// the two workers have other leases.
 func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 	const length = 10 * time.Hour
 	for _, c := range []struct{ owner, claimer time.Duration }{
