@@ -125,6 +125,28 @@ func TestDrainInAnOutageOfSettlements(t *testing.T) {
 	}
 }
 
+// A batch without an end has no hard end either: what ended long before its stop is written for
+// SettleTimeout from there.
+func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
+	for away, want := range map[time.Duration]onceq.Action{63 * time.Second: onceq.Ack, time.Hour: onceq.Leave} {
+		bubble(t, returns(nil), func(r *rig) {
+			r.store.fails(errBoom, "settle", "renew")
+			heal := time.AfterFunc(away, r.store.heals)
+			defer heal.Stop()
+			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+			defer cancel()
+			begin := time.Now()
+			got := r.process(ctx, deliveries("a")...)
+			if took := time.Since(begin); took < time.Minute || took > time.Minute+onceq.DefaultSettleTimeout {
+				t.Errorf("%v: it took %v", away, took)
+			}
+			if got[0].Action != want {
+				t.Errorf("%v: %+v", away, got[0])
+			}
+		})
+	}
+}
+
 // A store that is away for longer than the whole drain: the jobs are named, and delivered again.
 func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {

@@ -231,3 +231,20 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 		})
 	}
 }
+
+// A lease that is over and cannot be taken is locked by the transaction in which its owner completes the
+// job, and may be so for long: it is asked for as seldom as one that lives.
+func TestLockedClaimIsAskedForSeldom(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onClaim = func([]dedupe.ClaimRequest, []dedupe.Claim) []dedupe.Claim {
+				return []dedupe.Claim{{Outcome: dedupe.InProgress, Age: time.Hour, Term: 30 * time.Second}}
+			}
+		})
+		r.send("a")
+		r.run(time.Minute)
+		if got := r.q.delays("a"); len(got) != 1 || got[0] < time.Hour {
+			t.Errorf("nacked with %v", got)
+		}
+	})
+}
