@@ -243,15 +243,17 @@ func TestNackWaitsForAnExtension(t *testing.T) {
 			return onceq.RetryAfter(20*time.Second, errBoom)
 		}
 		r := newRig(t, h, preset(membroker.SQSStandard))
-		var in, during atomic.Int64
+		var ends, during atomic.Int64
+		begin := time.Now()
 		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
 			switch c.Op {
 			case membroker.Extend:
-				in.Store(1)
-				time.AfterFunc(4*time.Second, func() { in.Store(0) })
 				f.Delay = 4 * time.Second
+				ends.Store(int64(time.Since(begin) + f.Delay))
 			case membroker.Nack:
-				during.Add(in.Load())
+				if int64(time.Since(begin)) < ends.Load() {
+					during.Add(1)
+				}
 			}
 			return f
 		})
