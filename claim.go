@@ -261,8 +261,10 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.mu.Lock()
 		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
-		if !r.hasOneLease() {
-			p.holdClaim(r, c.Lease.Deadline, lost)
+		if r.hasOneLease() {
+			r.held.Deadline = c.Lease.Deadline // nobody beats it
+		} else {
+			p.holdClaim(r, c.Lease.Deadline, now, lost)
 		}
 	} else if !r.f.o.holds && r.opts.timeout > 0 && !r.hasOneLease() {
 		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
@@ -286,14 +288,14 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	return true
 }
 
-// holdClaim keeps the claim alive from now on, with the delivery where that is held too. A delivery that was
-// held already beats often enough for both; only an earlier deadline is news. Where the delivery was lost
-// while the claim was under way, the claim alone is kept.
-func (p *Processor) holdClaim(r *run, deadline time.Time, lost bool) {
+// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just
+// now, its deadline will do until the first beat; from then on the lease is the claim's. Where the delivery was lost while
+// the claim was under way, the claim alone is kept.
+func (p *Processor) holdClaim(r *run, deadline, now time.Time, lost bool) {
 	switch {
 	case !r.f.o.holds, lost:
 		p.keepClaim(r, deadline)
-	case deadline.Before(r.held.Deadline):
+	case deadline.Before(r.held.Deadline), r.held.Deadline.Sub(now) < min(p.c.Lease, p.visibility)*2/3:
 		p.leases.Update(&r.held, deadline)
 	}
 }
@@ -308,8 +310,8 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 	}
 }
 
-// inProgress gives a message back while another of its job is worked on: for as long as that has taken,
-// so that the receives stay few however long it takes. It is nobody's failure.
+// inProgress gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
+// that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
 func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 	r.outcome = dedupe.InProgress
 	if t := r.f.o.do; t != nil {
@@ -320,7 +322,18 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 		return
 	}
 	wait := max(c.Left, c.Age)
+	if p.silent(c) {
+		wait = c.Left
+	}
 	p.finish(r, Disposition{Action: Nack, Delay: wait + mrand.N(wait/8+time.Second)}, "in-progress")
+}
+
+// silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
+// the delivery's visibility, whichever is shorter; the workers of one queue agree on that, if not on Lease. A lease that is over and
+// cannot be taken is locked by the owner's transaction, which lives.
+func (p *Processor) silent(c *dedupe.Claim) bool {
+	term := cmp.Or(c.Term, p.c.Lease)
+	return c.Left > 0 && term-c.Left >= min(term, p.visibility)/2
 }
 
 // unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
@@ -350,7 +363,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		}
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
+		p.giveBack(r, refusedFor, "claim-refused")
 		return
 	}
 	if lasts, tell := r.f.trouble.fails(r.tries >= 2); tell {
@@ -392,5 +405,20 @@ func (p *Processor) unreachable(r *run) {
 	if r.f.o.batch.Outage > 0 {
 		d = p.c.Lease/2 + mrand.N(p.c.Lease/2+1)
 	}
-	p.finish(r, Disposition{Action: Nack, Delay: d}, "store-unreachable")
+	p.giveBack(r, d, "store-unreachable")
 }
+
+// giveBack hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
+// that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
+// A Do does the same when its caller has gone.
+func (p *Processor) giveBack(r *run, d time.Duration, outcome string) {
+	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.o.do != nil {
+		p.finish(r, Disposition{Action: Nack, Delay: d}, outcome)
+		return
+	}
+	r.ending = outcome
+	p.end(r, verdict{to: dedupe.Released, uncounted: true, delay: d})
+}
+
+// inDoubt tells whether the run is given back without an answer to its claim.
+func (r *run) inDoubt() bool { return r.outcome == 0 && r.ending != "" }

@@ -114,11 +114,13 @@ type ProcessorConfig struct {
 	// longest time that a message may spend in the queue and the dead-letter queue together: Run refuses less, where the
 	// brokers tell these (broker.RedrivePolicy). The longest Duration means for ever.
 	Retention time.Duration
-	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h.
+	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Below twice
+	// CallTimeout Run warns: one slow call of the store may use such a claim up.
 	Lease time.Duration
-	// SettleTimeout bounds how long the writing of a job's end is repeated when the worker drains, when Do's caller
-	// waits, or when the store answers and refuses it. A store that does not answer is asked without a bound while
-	// nothing drains; nothing new starts meanwhile. Default 5 s.
+	// SettleTimeout bounds how long the writing of a job's end is repeated when Do's caller waits, or
+	// when the store answers and refuses it. A store that does not answer is asked without a bound,
+	// and while a Worker drains until the hard end; nothing new starts meanwhile. In a batch whose
+	// deliveries have no Until it is asked for SettleTimeout once ctx has ended. Default 5 s.
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration
@@ -161,7 +163,8 @@ type Config struct {
 	// brings five messages or more. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s; within
-	// the broker's limits.
+	// the broker's limits. The workers of one queue should agree on it: who finds a job in progress
+	// takes its owner for dead when that has not renewed its claim for half as long.
 	Visibility time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
 	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard end is

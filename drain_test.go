@@ -284,3 +284,77 @@ func TestReceiveErrorsBackOff(t *testing.T) {
 		r.wantStatus("a", dedupe.Done)
 	})
 }
+
+// A claim whose answer is lost when a drain or a pause begins may have been won. It is given back by its token, uncounted: the next worker
+// need not wait for its lease, and no job becomes a letter without a start.
+func TestClaimInDoubtIsGivenBack(t *testing.T) {
+	for name, stop := range map[string]func(r *rig){
+		"drain": func(r *rig) {
+			if err := r.ends(0, onceq.DefaultSettleTimeout); err != nil {
+				r.Errorf("Run: %v", err)
+			}
+			r.store.heals()
+			r.w = r.worker(nil)
+			r.start()
+		},
+		"pause": func(r *rig) {
+			r.w.Pause()
+			pass(onceq.DefaultSettleTimeout)
+			r.store.heals()
+			r.w.Resume()
+		},
+	} {
+		for _, settles := range []storeFault{{}, {err: errBoom, applied: true}} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, returns(nil), func(r *rig) {
+					r.store.set(func(s *store) {
+						s.fault = func(c storeCall) storeFault {
+							switch {
+							case c.op == "claim":
+								return storeFault{err: errBoom, applied: true}
+							case c.n == 1:
+								return settles
+							}
+							return storeFault{}
+						}
+					})
+					r.send("a")
+					r.start()
+					pass(2 * time.Second)
+					stop(r)
+					pass(5 * time.Second)
+					r.wantOutcomes("a", "handed-back", "done")
+					if rec := r.record("a"); rec.Attempt != 1 {
+						t.Errorf("the record is %+v", rec)
+					}
+					r.noLetters()
+					r.wantQueue(0)
+				}, most(1))
+			})
+		}
+	}
+}
+
+// What was not won after all is handed back, not left until it lapses.
+func TestClaimInDoubtThatWasNotWon(t *testing.T) {
+	for name, other := range map[string]bool{"no record": false, "another's": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, never(t), func(r *rig) {
+				r.store.fails(errBoom, "claim")
+				r.send("a")
+				r.start()
+				pass(time.Second)
+				if other {
+					r.store.occupy(t, "a", time.Hour, dedupe.Rerun)
+				}
+				if err := r.ends(0, onceq.DefaultSettleTimeout); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				if got := r.q.delays("a"); !slices.Equal(got, []time.Duration{0}) {
+					t.Errorf("nacked with %v", got)
+				}
+				r.wantOutcomes("a", "handed-back")
+			})
+		})
+	}
+}

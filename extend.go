@@ -4,47 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math"
-	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/visibility"
 )
 
+// The causes of a handler's context, each of them ErrLeaseLost. Only after the first is nothing settled: the
+// store has said that the key is another's.
 var (
-	// errGone is the beat's answer that a hold is lost for good.
-	errGone = errors.New("onceq: hold lost")
-	// The causes of a handler's context, each of them ErrLeaseLost. Only after the first is nothing settled: the
-	// store has said that the key is another's.
 	errClaimLost    = fmt.Errorf("%w: the key was claimed by another", ErrLeaseLost)
 	errUnanswered   = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
 	errDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
 )
 
-// extend is one beat: it renews the claims, then the deliveries of those whose claim is not lost. A lost
-// claim ends the run; a lost delivery does not, for the claim alone keeps others away, except where a group's
-// order depends on the delivery, or where nothing is claimed yet.
+// extend is one beat. It renews the claims, and lands when the store has answered: a queue that hangs must not make a claim
+// lapse. The deliveries follow in calls of their own, also where the store has not answered: it must not make them lapse either.
 func (p *Processor) extend(ctx context.Context, rs []*run) error {
 	errs := make([]error, len(rs))
-	renewing, stop := ctx, context.CancelFunc(func() {})
-	if end, ok := ctx.Deadline(); ok {
-		// Half of the time is for the deliveries: a store that hangs must not make them lapse.
-		renewing, stop = context.WithTimeout(ctx, time.Until(end)/2)
-	}
-	p.renewClaims(renewing, rs, errs)
-	stop()
-	p.extendDeliveries(ctx, rs, errs)
+	p.renewClaims(ctx, rs, errs)
+	p.holdDeliveries(rs, errs)
 	return broker.Batch(errs)
-}
-
-func (p *Processor) extendBatch() int {
-	n := min(p.c.Store.Limits().MaxBatch, maxStoreBatch)
-	if p.most.SettleBatch > 0 {
-		n = min(n, p.most.SettleBatch)
-	}
-	return max(1, n)
 }
 
 func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
@@ -76,7 +55,6 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 		}
 		switch {
 		case e == nil:
-			// Known now: the deliveries' part of the beat may hang, and must not make the handler be cut off.
 			p.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
@@ -127,132 +105,18 @@ func (p *Processor) claimGone(r *run) error {
 		r.claimHeld = false
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errGone, errClaimLost)
+	return errClaimLost
 }
 
-func (p *Processor) extendDeliveries(ctx context.Context, rs []*run, errs []error) {
-	var batch []broker.Hold
-	var at []int
-	var ends []time.Time
-	now := time.Now()
-	var recv broker.Receiver
-	for i, r := range rs {
-		if errors.Is(errs[i], errGone) || !r.f.o.holds || !p.most.Extends {
-			continue
-		}
-		recv = r.f.o.recv
-		d := p.holdFor(r, now)
-		r.mu.Lock()
-		if !r.deliveryLost && d > 0 {
-			batch = append(batch, broker.Hold{Receipt: r.receipt, For: d})
-			at = append(at, i)
-			ends = append(ends, now.Add(d))
-		}
-		r.mu.Unlock()
-	}
-	if len(batch) == 0 {
-		return
-	}
-	_, err := guard2(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, batch) })
-	answered := time.Now()
-	for n, i := range at {
-		if e := p.extended(rs[i], batch[n].Receipt, broker.ErrAt(err, n), ends[n], answered); e != nil && errs[i] == nil {
-			errs[i] = e
-		}
-	}
-}
-
-// extended acts on the answer to an extension. One that came after the deadline never counts: a
-// standard SQS queue answers OK then, and does nothing.
-func (p *Processor) extended(r *run, receipt broker.Receipt, err error, until, answered time.Time) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.receipt != receipt {
-		return nil // a redelivery has handed its receipt over meanwhile
-	}
-	late := !r.deliveryEnds.IsZero() && !answered.Before(r.deliveryEnds)
-	if err == nil && !late {
-		r.deliveryEnds = until
-		return nil
-	}
-	if errors.Is(err, broker.ErrReceiptExpired) || late {
-		r.deliveryLost = true
-		switch {
-		case r.at() >= settling:
-		case !r.claimHeld:
-			return fmt.Errorf("%w: %w", errGone, errDeliveryLost)
-		case r.grouped():
-			r.ctx.end(errDeliveryLost) // and the claim is kept until the handler has returned
-		}
-		return nil
-	}
-	if r.claimHeld {
-		// The claim holds, and alone keeps others away.
-		return fmt.Errorf("%w: %w", visibility.ErrAgain, err)
-	}
-	return err
-}
-
-// holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
-func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
-	d := p.visibility
-	if p.most.MaxTotal == 0 {
-		return d
-	}
-	left := p.totalLeft(r, now)
-	if left < p.most.MaxTotal/12 {
-		r.mu.Lock()
-		warn := !r.totalWarned
-		r.totalWarned = true
-		r.mu.Unlock()
-		if warn {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
-				slog.String("job", r.job.ID()), slog.Duration("left", left))
-		}
-	}
-	if left < p.most.MinHold {
-		return 0
-	}
-	return min(d, left)
-}
-
-// totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
-func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
-	if p.most.MaxTotal == 0 {
-		return math.MaxInt64
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.received + p.most.MaxTotal - now.Sub(r.f.epoch) - time.Second
-}
-
-func (r *run) deliveryEnd() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.deliveryEnds
-}
-
-// lost is the visibility manager's word that a run's hold is lost, or was not confirmed in time.
+// lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time. What has not been claimed is
+// ended by its delivery's own answer.
 func (p *Processor) lost(r *run, err error) {
 	switch {
 	case r.at() < claimed:
-		if errors.Is(err, errGone) {
-			// Nothing is claimed: the broker delivers it to somebody else.
-			p.drop(r)
-		}
-	case errors.Is(err, errDeliveryLost) && r.fence != 0 && !r.grouped():
-		// It was lost just before the claim was won, which goes on alone.
-		p.keepClaim(r, time.Now().Add(p.c.Lease))
-	default:
-		r.ctx.end(causeOf(err))
+	case errors.Is(err, errClaimLost):
+		r.ctx.end(errClaimLost)
+	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
+		r.ctx.end(errUnanswered)
+		p.holdUnanswered(r)
 	}
-}
-
-func causeOf(err error) error {
-	for _, cause := range []error{errClaimLost, errDeliveryLost} {
-		if errors.Is(err, cause) {
-			return cause
-		}
-	}
-	return errUnanswered
 }

@@ -34,11 +34,12 @@ type flow struct {
 	unsettled int // from the handler's return to the disposition
 	troubled  int // claims that the store could not answer and has not yet
 	trouble   outage
-	live      *run // list of all that are not gone
-	count     int  // of live
-	stopped   bool // drain: nothing new starts
-	paused    bool // as stopped, until Resume
-	closed    bool // hard end: what still happens is nobody's business any more
+	live      *run          // list of all that are not gone
+	count     int           // of live
+	stopped   bool          // drain: nothing new starts
+	since     time.Duration // the epoch, when it stopped
+	paused    bool          // as stopped, until Resume
+	closed    bool          // hard end: what still happens is nobody's business any more
 }
 
 type flowOptions struct {
@@ -55,6 +56,7 @@ type flowOptions struct {
 	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
 	recv     broker.Receiver
 	do       *try            // the one run is a Do's; nil = deliveries
+	abandons bool            // a stop has a hard end: what has not been settled by then is abandoned
 	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
 }
 
@@ -225,7 +227,7 @@ func (f *flow) handBack(rs []*run) {
 			f.p.unreachable(r)
 			continue
 		}
-		f.p.finish(r, Disposition{Action: Nack}, "handed-back")
+		f.p.giveBack(r, 0, "handed-back")
 	}
 }
 
@@ -369,7 +371,13 @@ func (f *flow) waitAll() {
 }
 
 // stop lets nothing new start and hands back at once what has not.
-func (f *flow) stop() { f.halt(func() { f.stopped = true }) }
+func (f *flow) stop() {
+	f.halt(func() {
+		if !f.stopped {
+			f.stopped, f.since = true, time.Since(f.epoch)
+		}
+	})
+}
 
 // pause is a stop that resume ends.
 func (f *flow) pause() { f.halt(func() { f.paused = true }) }
@@ -410,9 +418,15 @@ func (f *flow) starts() bool {
 }
 
 func (f *flow) isStopped() bool {
+	stopped, _ := f.stoppedAt()
+	return stopped
+}
+
+// stoppedAt tells whether the flow has stopped, and when, since its epoch.
+func (f *flow) stoppedAt() (bool, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stopped
+	return f.stopped, f.since
 }
 
 // handOver finds the job that runs for the message of again and lets set give it the new receipt.
@@ -461,7 +475,7 @@ func (f *flow) abandon() (cut []*run) {
 			cut = append(cut, r)
 		}
 		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between
-		f.p.leases.Release(&r.held)
+		f.p.release(r)
 	}
 	for _, r := range cut {
 		f.unlink(r)

@@ -39,7 +39,7 @@ func (w *Worker) nack(rs []*run) {
 // timeout.
 func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
 	ctx := callContext(context.Background(), w.c.CallTimeout)
-	if err := w.p.leases.Quiesce(ctx, heldOf(rs)...); err != nil {
+	if err := w.p.quiesce(ctx, rs); err != nil {
 		ctx.close()
 		ctx = callContext(context.Background(), w.c.CallTimeout)
 	}
@@ -76,7 +76,6 @@ func (w *Worker) retries(r *run, err error) bool {
 			slog.String("job", r.job.ID()), slog.Any("error", err))
 		return false
 	}
-	r.held.Deadline = r.deliveryEnd()
-	w.p.leases.Hold(&r.held)
+	w.p.hold(r)
 	return true
 }

@@ -84,6 +84,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 			until = d.Until
 		}
 	}
+	fl.o.abandons = !until.IsZero()
 	if end := fl.o.batch.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
 		fl.o.batch.Deadline = p.lastWord(until)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
-	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
 )
@@ -23,6 +22,7 @@ type Processor struct {
 	c          ProcessorConfig
 	types      map[string]*jobType // under a Mux
 	visibility time.Duration       // of the deliveries that the manager extends
+	margin     time.Duration       // before a lease's deadline, in which nothing starts under it
 	most       broker.Limits       // of the queue whose deliveries the manager extends
 	keep       bool                // DeadLetter is KeepInQueue
 	doOnly     bool                // there is no Handler
@@ -37,6 +37,7 @@ type Processor struct {
 	settles *batch.Queue[*run]
 	joins   *batch.Queue[*run]
 	letters *batch.Queue[*run]
+	holds   *batch.Queue[*run] // of deliveries, to be extended
 }
 
 // Batches in flight at once. More would not fill the batches.
@@ -44,6 +45,7 @@ const (
 	storeFlight  = 4
 	joinFlight   = 16
 	letterFlight = 2
+	holdFlight   = 16 // they hold none of the calls that renew claims
 )
 
 // NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs neither Handler nor
@@ -81,17 +83,18 @@ func (p *Processor) refuseDelivery(r *run) {
 
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
-	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue}
+	timeout := min(c.Lease, hold)
+	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue, margin: min(c.CallTimeout, timeout/6)}
 	if m, ok := c.Handler.(*Mux); ok {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error
 	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
-		Timeout:     min(c.Lease, hold),
-		Margin:      min(c.CallTimeout, min(c.Lease, hold)/6),
-		CallTimeout: durations.Sum(c.CallTimeout, c.CallTimeout), // for two calls, one after the other
-		MaxBatch:    p.extendBatch(),
-		IsLost:      func(err error) bool { return errors.Is(err, errGone) },
+		Timeout:     timeout,
+		Margin:      p.margin,
+		CallTimeout: min(c.CallTimeout, timeout/3), // one that hangs leaves time for another
+		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
+		IsLost:      func(err error) bool { return errors.Is(err, errClaimLost) },
 		OnLost:      p.lost,
 		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
 		Revives:     true,
@@ -104,6 +107,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 	p.settles = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.settleBatch)
 	p.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, p.settleBatch)
 	p.letters = batch.New(batch.Options{Max: c.DeadLetter.Limits().SendBatch, Flight: letterFlight}, p.putBatch)
+	p.holds = batch.New(batch.Options{Max: most.SettleBatch, Flight: holdFlight}, p.holdBatch)
 	return p, nil
 }
 

@@ -70,9 +70,11 @@ type run struct {
 	receipt      broker.Receipt
 	received     time.Duration // since the flow's epoch
 	deliveryEnds time.Time     // when the broker will deliver it again
+	extending    chan struct{} // closed when the extension in flight has its answer; nil = there is none
 	deliveryLost bool
 	totalWarned  bool
 	claimHeld    bool // the claim is to be renewed
+	keeping      keeping
 	beats        int32
 }
 

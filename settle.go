@@ -65,7 +65,7 @@ func (p *Processor) settleBatch(rs []*run) {
 	}
 	for i, r := range rs {
 		if err != nil {
-			p.unsettled(r, err, !r.f.isStopped())
+			p.unsettled(r, err, true)
 			continue
 		}
 		p.settled(r, answers[i])
@@ -76,7 +76,7 @@ func (p *Processor) settleBatch(rs []*run) {
 // joined one may have to wait for the user's transaction.
 func (p *Processor) settleCall(rs []*run) time.Duration {
 	for _, r := range rs {
-		if r.tries > 0 || r.joined.Load() {
+		if r.tries > 0 && !r.inDoubt() || r.joined.Load() {
 			return p.c.CallTimeout
 		}
 	}
@@ -87,6 +87,9 @@ func (p *Processor) settleCall(rs []*run) time.Duration {
 // wins over whatever the handler returned.
 func (p *Processor) settled(r *run, a dedupe.Settled) {
 	switch {
+	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
+		return
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
 		p.finish(r, Disposition{Action: Leave}, "lease-lost")
 		return
@@ -121,7 +124,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		}
 		p.finish(r, Disposition{Action: Ack}, "done")
 	case dedupe.Released:
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(&r.verdict))
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
 		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.starts(), time.Now())
 	default:
@@ -129,33 +132,48 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	}
 }
 
-func releasedAs(v *verdict) string {
-	if v.uncounted {
+func releasedAs(r *run) string {
+	switch {
+	case r.inDoubt():
+		return r.ending
+	case r.verdict.uncounted:
 		return "handed-back"
 	}
 	return "retried"
 }
 
 // unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
-// see the state from before a commit in flight. A store that does not answer is asked as long as nobody waits for the
-// end (patient): to give up would run again every job that ended while it was away. What it answers to this
-// entry alone, again and again, is another matter: such jobs must not fill the slots.
-func (p *Processor) unsettled(r *run, err error, patient bool) {
+// see the state from before a commit in flight. A store that does not answer (away) is asked as long as nobody waits for the
+// end, and at a drain until the hard end: to give up would run again every job that ended while it was away. What it
+// answers to this entry alone, again and again, is another matter: such jobs must not fill the slots.
+func (p *Processor) unsettled(r *run, err error, away bool) {
 	if r.isOver() {
 		return
 	}
 	if t := r.f.o.do; t != nil {
 		t.unanswered(err)
-		patient = false
+		away = false
 	}
 	r.tries++
-	pause := retry.Pause(int(r.tries))
+	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
+	switch stopped, at := r.f.stoppedAt(); {
+	case !stopped:
+	case r.inDoubt():
+		since = at
+	case away:
+		patient, since = r.f.o.abandons, max(since, at)
+		pause = min(pause, p.c.SettleTimeout/4) // there may be little time left
+	}
 	if patient && r.tries == 5 {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer, so that a job's end cannot be recorded; it is tried again",
 			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
 	}
-	if patient || time.Since(r.f.epoch)-r.ended+pause < p.c.SettleTimeout {
+	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.out.Load()) {
 		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })
+		return
+	}
+	if r.inDoubt() { // nothing depends on it
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
 		return
 	}
 	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",

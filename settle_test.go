@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -92,21 +93,71 @@ func TestSettleOutlastsAFailover(t *testing.T) {
 	}
 }
 
-// During a drain an end is waited for no longer than SettleTimeout.
-func TestSettlePastSettleTimeoutInADrain(t *testing.T) {
+// A drain amid an outage: what ended long before is written until the hard end, for it has its effect only once then.
+func TestDrainInAnOutageOfSettlements(t *testing.T) {
+	for name, fault := range map[string]storeFault{"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "hangs": {hang: true}} {
+		for _, back := range []time.Duration{3 * time.Second, hardEnd - 6*time.Second} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, returns(nil), func(r *rig) {
+					r.store.set(func(s *store) {
+						s.fault = func(c storeCall) storeFault {
+							if c.op == "settle" || c.op == "renew" {
+								return fault
+							}
+							return storeFault{}
+						}
+					})
+					keys := numbered("k", 10)
+					r.send(keys...)
+					r.start()
+					pass(time.Minute)
+					time.AfterFunc(back, r.store.heals)
+					if err := r.ends(back, back+6*time.Second); err != nil {
+						t.Errorf("Run: %v", err)
+					}
+					for _, k := range keys {
+						r.wantOutcomes(k, "done")
+					}
+					r.wantQueue(0)
+				})
+			})
+		}
+	}
+}
+
+// A batch without an end has no hard end either: what ended long before its stop is written for
+// SettleTimeout from there.
+func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
+	for away, want := range map[time.Duration]onceq.Action{63 * time.Second: onceq.Ack, time.Hour: onceq.Leave} {
+		bubble(t, returns(nil), func(r *rig) {
+			r.store.fails(errBoom, "settle", "renew")
+			heal := time.AfterFunc(away, r.store.heals)
+			defer heal.Stop()
+			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+			defer cancel()
+			begin := time.Now()
+			got := r.process(ctx, deliveries("a")...)
+			if took := time.Since(begin); took < time.Minute || took > time.Minute+onceq.DefaultSettleTimeout {
+				t.Errorf("%v: it took %v", away, took)
+			}
+			if got[0].Action != want {
+				t.Errorf("%v: %+v", away, got[0])
+			}
+		})
+	}
+}
+
+// A store that is away for longer than the whole drain: the jobs are named, and delivered again.
+func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, "settle")
 		r.send("a")
 		r.start()
 		pass(time.Minute)
-		began := time.Now()
-		if err := r.stop(); err != nil {
+		var abandoned *onceq.DrainError
+		if err := r.ends(hardEnd, hardEnd); !errors.As(err, &abandoned) || len(abandoned.Jobs) != 1 {
 			t.Errorf("Run: %v", err)
 		}
-		if took := time.Since(began); took > onceq.DefaultSettleTimeout {
-			t.Errorf("the drain took %v", took)
-		}
-		r.wantOutcomes("a", "unsettled")
 		if r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
 			t.Errorf("%d acks, nacks %v", r.q.acked("a"), r.q.delays("a"))
 		}

@@ -87,10 +87,20 @@ func (p *Processor) mayStart(r *run) bool {
 		p.loseClaim(r)
 	case cut != nil, !r.f.starts():
 		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+	case !p.confirmed(r):
+		p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: errTooLate.Error(), uncounted: true})
 	default:
 		return true
 	}
 	return false
+}
+
+var errTooLate = classed(ClassLease, "onceq: the claim was over, or nearly so, before its handler could start")
+
+// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its answer may have come late, or
+// the process stood still since.
+func (p *Processor) confirmed(r *run) bool {
+	return r.fence == 0 || p.leases.Left(&r.held) > min(p.margin, p.leaseFor(r)/6)
 }
 
 // handled is told how the handler ended.
@@ -166,6 +176,7 @@ func (p *Processor) confirmStart(r *run) bool {
 		}
 		switch {
 		case err == nil:
+			p.renewed(r, answers[0].Deadline)
 			return true
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			p.loseClaim(r)
@@ -181,6 +192,15 @@ func (p *Processor) confirmStart(r *run) bool {
 			pause.Stop()
 		}
 	}
+}
+
+// renewed notes, before the handler has begun, that the store has prolonged the claim.
+func (p *Processor) renewed(r *run, deadline time.Time) {
+	if r.hasOneLease() {
+		r.held.Deadline = deadline
+		return
+	}
+	p.leases.Update(&r.held, deadline)
 }
 
 // loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody else's.

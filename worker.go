@@ -73,6 +73,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
 		ordered:  w.l.OrderedGroups,
 		holds:    true,
+		abandons: true,
 		recv:     w.c.Broker,
 		start:    func(r *run) { ready <- r },
 		ended:    w.ended,
@@ -217,6 +218,10 @@ func (w *Worker) look(ctx context.Context) error {
 	if w.l.Durable && !w.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
 	}
+	if w.c.Store != NoStore && w.c.Lease/2 < w.c.CallTimeout {
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: Lease is below twice CallTimeout: one slow call of the store uses a claim up, and its handler does not start or is cut off",
+			slog.Duration("lease", w.c.Lease), slog.Duration("call_timeout", w.c.CallTimeout))
+	}
 	if !w.l.Extends {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
@@ -275,7 +280,7 @@ func (w *Worker) ended(r *run) {
 	case Nack:
 		w.nacks.Add(r)
 	default:
-		w.p.leases.Release(&r.held)
+		w.p.release(r)
 		r.f.gone(r)
 	}
 }

@@ -81,6 +81,7 @@ func (c *Claim) fill(r *Record, now time.Time) {
 	case InProgress:
 		c.Left = max(0, r.LeaseUntil.Sub(now))
 		c.Age = max(0, now.Sub(r.ClaimedAt))
+		c.Term = max(0, r.LeaseUntil.Sub(r.Updated))
 	case AlreadyDone, AlreadyFailed, IsParked, Mismatch:
 		c.Record = r.Clone()
 	case Stale: // the record is not its business

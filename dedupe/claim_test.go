@@ -182,6 +182,7 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 		want.Created, want.FirstErr, want.State = after.Created, after.FirstErr, after.State
 	case dedupe.InProgress:
 		want.Left, want.Age = after.LeaseUntil.Sub(now), now.Sub(after.ClaimedAt)
+		want.Term = after.LeaseUntil.Sub(after.Updated)
 	case dedupe.AlreadyDone, dedupe.AlreadyFailed, dedupe.IsParked, dedupe.Mismatch:
 		want.Record = after
 	case dedupe.Stale:

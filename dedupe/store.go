@@ -88,7 +88,7 @@ type Outcome uint8
 // The outcomes of a claim.
 const (
 	Won           Outcome = iota + 1
-	InProgress            // another claim is live: Left, Age
+	InProgress            // another claim is live: Left, Age, Term
 	AlreadyDone           // Record
 	AlreadyFailed         // Record
 	IsParked              // Record
@@ -129,6 +129,7 @@ type Claim struct {
 	State    []byte        // Won: what earlier attempts saved
 	Left     time.Duration // InProgress: until the lease is dead
 	Age      time.Duration // InProgress: since the claim was won
+	Term     time.Duration // InProgress: how long the lease was when its owner last gave a sign of life; 0 = not known
 	Record   *Record       // AlreadyDone, AlreadyFailed, IsParked, Mismatch: a copy
 	Err      error
 }

@@ -35,18 +35,27 @@ func (m *Manager[L]) tick() {
 }
 
 // catchUp makes due what has come near its deadline while the machine was suspended, and the monotonic clock, by
-// which leases are due, stood still.
+// which leases are due, stood still. Such a jump may also be a wall clock that was set, with nothing lost; so where a late
+// answer counts, the beat goes out first, and the holder is told when that is not answered within the margin.
 func (m *Manager[L]) catchUp(now moment) {
 	skew := now.wall - now.mono
 	if skew-m.skew > int64(m.o.Margin) {
 		for _, e := range slices.Clone(m.leases.s) {
-			if e.h.unanswered(now) {
-				e.h.next = now.mono
-				m.leases.fix(e.h, now.mono)
+			if h := e.h; h.unanswered(now) {
+				h.next = now.mono
+				m.doubts(h, now)
+				m.leases.fix(h, now.mono)
 			}
 		}
 	}
 	m.skew = skew
+}
+
+// doubts gives a lease that is over by the wall clock alone the margin for a beat to be answered.
+func (m *Manager[L]) doubts(h *Held[L], now moment) {
+	if m.o.Revives && h.deadline.mono > now.mono {
+		h.doubt, h.warn = true, min(h.warn, now.mono+int64(m.o.Margin))
+	}
 }
 
 // look does what is due for h, by until for its beat; called with the lock held. Afterwards nothing of h is due now.

@@ -188,27 +188,28 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// Prolonged, but beat again soon.
-func TestAgain(t *testing.T) {
+// What is answered later is neither prolonged nor lost meanwhile, whatever the answer wraps beside it, and is beaten as usual.
+func TestLater(t *testing.T) {
 	for name, x := range map[string]Extender[int]{
-		"plain":       takes(0, fmt.Errorf("%w: %w", ErrAgain, errTransient)),
-		"by position": only(1, fmt.Errorf("%w: %w", ErrAgain, errTransient)),
-		// The error beside it does not matter: the lease was prolonged.
-		"with a loss": only(1, fmt.Errorf("%w: %w", ErrAgain, broker.ErrReceiptExpired)),
+		"plain":       takes(0, ErrLater),
+		"by position": only(1, fmt.Errorf("%w: %w", ErrLater, errTransient)),
+		"with a loss": only(1, fmt.Errorf("%w: %w", ErrLater, broker.ErrReceiptExpired)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := newRig(t, Options[int]{}, x)
+				r := newRig(t, Options[int]{Revives: true}, x)
 				h := r.hold(1, timeout)
-				wait(5 * time.Minute)
-				r.silent(t)
-				at := r.beatsOf(1)
-				want := []time.Duration{interval / 8, interval / 4, interval / 2, interval / 2}
-				if got := gaps(at)[1:5]; !slices.Equal(got, want) {
-					t.Errorf("beats %v apart, want %v", got, want)
+				wait(interval + time.Second)
+				if got := r.deadline(h); got != timeout {
+					t.Errorf("deadline %v, want %v", got, timeout)
 				}
-				if got, want := r.deadline(h), at[len(at)-1]+timeout; got != want {
-					t.Errorf("deadline %v, want %v", got, want)
+				r.Update(h, time.Now().Add(timeout)) // the answer
+				wait(timeout - margin - 1)
+				r.silent(t)
+				wait(1)
+				r.wants(t, word{1, interval + time.Second + timeout - margin, ErrUnanswered})
+				for _, gap := range gaps(r.beatsOf(1)) {
+					between(t, "gap", gap, interval*7/8, interval)
 				}
 			})
 		})

@@ -110,11 +110,10 @@ func (m *Manager[L]) land(f flight[L], err error) (next flight[L], losses []loss
 
 // answer is what an Extender said of one lease.
 type answer struct {
-	err  error
-	lost bool
+	err   error
+	later bool
+	lost  bool
 }
-
-func (a answer) prolonged() bool { return a.err == nil || errors.Is(a.err, ErrAgain) }
 
 // answers takes an Extender's answer apart. One that is too short for an entry says nothing of it, whatever
 // it says of the others.
@@ -128,8 +127,8 @@ func (m *Manager[L]) answers(err error, n int) []answer {
 		if _, short := errors.AsType[*broker.BatchError](a); short {
 			a = errNoAnswer
 		}
-		as[i] = answer{err: a}
-		as[i].lost = !as[i].prolonged() && m.o.IsLost(a)
+		as[i] = answer{err: a, later: errors.Is(a, ErrLater)}
+		as[i].lost = a != nil && !as[i].later && m.o.IsLost(a)
 	}
 	return as
 }
@@ -145,11 +144,11 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 			return true, nil
 		}
 		return true, fmt.Errorf("%w: the answer came after it", ErrUnanswered)
-	case a.prolonged() && !m.prolong(h, sent.plus(m.o.Timeout), now):
+	case a.err == nil && !m.prolong(h, sent.plus(m.o.Timeout), now):
 		h.next = now.mono
 		return false, nil
 	}
-	if a.err != nil {
+	if a.err != nil && !a.later {
 		h.tries = min(h.tries+1, 3)
 		h.next = now.mono + m.backoff(h.tries)
 		return false, nil //nolint:nilerr // it is tried again; only the deadline ends a hold

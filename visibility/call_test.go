@@ -161,7 +161,7 @@ func TestExtenderEndsItsGoroutine(t *testing.T) {
 // An answer that is too short says nothing of the leases beyond its end, even where it says the worst, or
 // the best, of the others.
 func TestShortAnswer(t *testing.T) {
-	for _, err := range []error{broker.ErrReceiptExpired, ErrAgain, errTransient, nil} {
+	for _, err := range []error{broker.ErrReceiptExpired, ErrLater, errTransient, nil} {
 		t.Run(fmt.Sprint(err), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				answer := &broker.BatchError{Errs: []error{err}}
@@ -175,7 +175,7 @@ func TestShortAnswer(t *testing.T) {
 				switch first := r.beats[0]; {
 				case errors.Is(err, broker.ErrReceiptExpired):
 					r.wants(t, word{first.l, first.at, err}, second)
-				case err == errTransient:
+				case err == errTransient, err == ErrLater:
 					if w := r.told(); len(w) != 2 || w[0].err != ErrUnanswered || w[1].err != ErrUnanswered {
 						t.Errorf("told %v", w)
 					}

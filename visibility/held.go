@@ -22,6 +22,7 @@ type Held[L any] struct {
 	tries    uint8 // beats that failed since the last answer; 3 stands for more
 	flying   bool  // a beat is in flight
 	stale    bool  // the beat in flight is of an earlier hold
+	doubt    bool  // by the wall clock it is over, and a beat will tell whether that was set or the machine stood still
 }
 
 // never is no time; every moment is before it.
@@ -53,12 +54,15 @@ func (h *Held[L]) told() bool { return h.warn == never }
 
 // unanswered tells whether the deadline is so near, or over, that the holder must be told.
 func (h *Held[L]) unanswered(now moment) bool {
+	if h.doubt {
+		return now.mono >= h.warn && !h.told()
+	}
 	return !h.told() && h.deadline.reached(now, h.deadline.mono-h.warn)
 }
 
 // until sets the deadline. A lease with little time left is given half of it before its holder is told: a
 // beat that goes out at once may well be answered.
 func (h *Held[L]) until(d, now moment, margin time.Duration) {
-	h.deadline = d
+	h.deadline, h.doubt = d, false
 	h.warn = d.mono - min(int64(margin), max(0, d.left(now)/2))
 }

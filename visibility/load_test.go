@@ -126,7 +126,7 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				errs := make([]error, len(ls))
 				for i := range errs {
-					errs[i] = []error{nil, nil, nil, errTransient, broker.ErrReceiptExpired, ErrAgain}[rand.IntN(6)]
+					errs[i] = []error{nil, nil, nil, errTransient, broker.ErrReceiptExpired, ErrLater}[rand.IntN(6)]
 				}
 				return broker.Batch(errs)
 			})

@@ -102,11 +102,20 @@ func (m *Manager[L]) due(h *Held[L]) int64 {
 func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !h.held() {
-		return
+	if h.held() {
+		m.update(h, m.at(deadline))
 	}
-	now := m.now()
-	h.until(m.at(deadline), now, m.o.Margin)
+}
+
+func (m *Manager[L]) update(h *Held[L], deadline moment) {
+	now, warn, doubt := m.now(), h.warn, h.doubt
+	h.until(deadline, now, m.o.Margin)
+	if h.deadline.wall <= now.wall { // it may have been asked for before the wall clock jumped
+		m.doubts(h, now)
+		if doubt {
+			h.warn = min(h.warn, warn)
+		}
+	}
 	h.next = min(h.next, now.mono+m.soon(int64(m.o.Interval), h.deadline.left(now)))
 	m.waiting.fix(h, m.urgency(h, now))
 	m.changed(h)
@@ -141,6 +150,23 @@ func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 		return h.Deadline
 	}
 	return m.base.Add(time.Duration(h.deadline.mono))
+}
+
+// Left is the time until a lease ends, as far as the answers tell, by the clock that says less: the wall clock, or the
+// monotonic one, which stands still while the machine is suspended. It is 0 at most where the answers have stopped: the holder has
+// been told, or would have been, had the wall clock not jumped just now. Of a lease that is not held, Held.Deadline says it.
+func (m *Manager[L]) Left(h *Held[L]) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if !h.held() {
+		return time.Duration(m.at(h.Deadline).left(now))
+	}
+	left := h.deadline.left(now)
+	if h.told() || h.doubt {
+		left = min(left, 0)
+	}
+	return time.Duration(left)
 }
 
 // Len is how many leases are held.

@@ -13,9 +13,9 @@ import (
 var (
 	// ErrUnanswered tells a holder that its lease's deadline is near, or over, and no beat was answered.
 	ErrUnanswered = errors.New("visibility: lease not confirmed before its deadline")
-	// ErrAgain is for an Extender to wrap where a lease was prolonged and something beside it was not: the
-	// answer counts, and the next beat comes soon.
-	ErrAgain = errors.New("visibility: prolonged, but beat again soon")
+	// ErrLater is for an Extender to wrap where a lease's answer comes later, through Manager.Update or Release: until
+	// then nothing is known of it. The next beat comes at its usual time.
+	ErrLater = errors.New("visibility: the answer comes later")
 )
 
 // Extender prolongs a batch of leases. It answers by position: nil = every lease has Options.Timeout more, counted from
@@ -51,7 +51,9 @@ type Options[L any] struct {
 	// OnLost tells a holder that its lease is lost: with the Extender's answer, and then it is no longer held;
 	// or with ErrUnanswered, once for each time that the answers stop, before the deadline, and then it is
 	// still held and may yet be prolonged. Only a machine that was suspended, or a lease that was over when it came,
-	// is reported after its deadline. It is called outside the manager's lock and must not block.
+	// is reported after its deadline. Where the wall clock alone says that a lease is over, and Revives is set, the lease
+	// is beaten at once and reported when Margin has gone by without an answer: the clock may have been set, not the machine
+	// suspended. It is called outside the manager's lock and must not block.
 	OnLost func(l L, err error)
 	// OnTimeout tells a holder that the time set by SetTimeout has come. As OnLost.
 	OnTimeout func(l L)

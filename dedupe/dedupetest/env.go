@@ -157,6 +157,7 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	if got.Outcome == dedupe.InProgress {
 		e.near("Claim: Left", got.Left, want.Left)
 		e.near("Claim: Age", got.Age, want.Age)
+		e.near("Claim: Term", got.Term, want.Term)
 	}
 	switch {
 	case (got.Record == nil) != (want.Record == nil):

@@ -215,6 +215,10 @@ func (s *shop) claimOne(q dedupe.ClaimRequest) dedupe.Claim {
 		if c.Outcome == dedupe.InProgress {
 			c.Left = r.LeaseUntil.Sub(r.ClaimedAt)
 		}
+	case "term counts from the claim":
+		if c.Outcome == dedupe.InProgress {
+			c.Term = r.LeaseUntil.Sub(r.ClaimedAt)
+		}
 	case "records shared":
 		if c.Record != nil {
 			c.Record = r

@@ -139,8 +139,10 @@ func leftAndAge(e *env) {
 	c := e.claim(e.request(k))
 	e.near("Left", c.Left, 3*ttl/2)
 	e.near("Age", c.Age, ttl/2)
+	e.near("Term", c.Term, 2*ttl)
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: 2 * ttl})
 	c = e.claim(e.request(k))
+	e.near("Term after a renewal", c.Term, 2*ttl)
 	e.near("Left after a renewal", c.Left, 2*ttl)
 	e.near("Age after a renewal", c.Age, ttl/2)
 }

@@ -31,6 +31,7 @@ func faults() map[string]string {
 		"empty state ignored":            "started-and-state",
 		"only the record parks":          "park-by-record-or-claimer",
 		"left counts from the claim":     "left-and-age",
+		"term counts from the claim":     "left-and-age",
 		"second clock late":              "clock-of-the-second-handle",
 		"late packet wins":               "late-packet",
 		"joined writes done":             "joined-never-writes-done",

@@ -21,6 +21,7 @@ const (
 	InterruptedParks
 	UncommittedParks
 	DrainUncounted
+	DoubtUncounted
 
 	OwnClaimAgain
 	LatePacketStale
@@ -71,6 +72,7 @@ var ruleNames = [ruleCount]string{
 	InterruptedParks:      "under Park a panic or a cut run is parked (else: retried)",
 	UncommittedParks:      "under Park nil without its transaction is parked (else: retried)",
 	DrainUncounted:        "a drained run gives its attempt back (else: it counts)",
+	DoubtUncounted:        "a drain gives a claim in doubt back by its token (else: leaves it)",
 
 	OwnClaimAgain:        "a claim repeated with its own token is won (else: in progress)",
 	LatePacketStale:      "a claim with the token that was released is stale (else: won)",

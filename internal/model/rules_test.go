@@ -31,6 +31,7 @@ var without = []struct {
 	{InterruptedParks, OneParkedEffect, Config{External: true, Policies: parks}},
 	{UncommittedParks, OneParkedEffect, Config{Tx: true, External: true, Policies: parks}},
 	{DrainUncounted, NobodysFailure, Config{External: true, Policies: reruns, Calm: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
+	{DoubtUncounted, NobodysFailure, Config{External: true, Policies: reruns, Calm: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
 
 	{OwnClaimAgain, NotBlockedByOneself, Config{Tx: true, Policies: reruns}},
 	{LatePacketStale, OneLiveClaim, Config{Tx: true, Policies: reruns, LatePackets: true}},

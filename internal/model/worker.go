@@ -95,6 +95,15 @@ func (m *model) claiming(s *state, i int) {
 	m.claim(&n, q)
 	m.fault(i, "claims the key, and the answer is lost", n)
 	m.delay(s, i, packet{kind: claimPacket, fence: w.reopens, payload: w.payload, policy: q.policy})
+	if m.c.Drains {
+		n = m.from(s)
+		if m.without(DoubtUncounted) {
+			n.leave(i)
+		} else {
+			m.verdict(&n.w[i], Verdict{To: dedupe.Released, Uncounted: true})
+		}
+		m.step(i, "drains while it does not know whether the key is its own", n)
+	}
 	if m.without(ClaimBeforeEffect) {
 		n = m.from(s)
 		n.w[i] = worker{pc: running, fence: curFence, payload: w.payload}

@@ -1,0 +1,274 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// hanging makes the op of the queue hang for as long as it is true.
+func (r *rig) hanging(op membroker.Op, on *atomic.Bool) {
+	r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+		if c.Op == op && on.Load() {
+			f.Delay = time.Hour // or until the call's context ends
+		}
+		return f
+	})
+}
+
+// sizes are how many jobs run at once. ONCEQ_LARGE=1 takes ten times as many, which takes a minute.
+func sizes() []int {
+	if os.Getenv("ONCEQ_LARGE") != "" {
+		return []int{100, 1000, 10_000}
+	}
+	return []int{10, 1000}
+}
+
+// A queue whose Extend hangs makes no claim lapse: the store confirms each, so no handler is cut
+// off, however many there are and however short the lease is.
+func TestHangingExtendCutsNobodyOff(t *testing.T) {
+	for _, n := range sizes() {
+		for _, c := range []struct{ lease, hangs time.Duration }{
+			{30 * time.Second, 20 * time.Second},
+			{30 * time.Second, time.Hour},
+			{5 * time.Second, 20 * time.Second},
+			{5 * time.Second, time.Hour},
+		} {
+			t.Run(fmt.Sprintf("%d jobs, %v lease, hangs for %v", n, c.lease, c.hangs), func(t *testing.T) {
+				var cut, at, most atomic.Int64
+				h := func(ctx context.Context, _ *onceq.Job) error {
+					defer at.Add(-1)
+					for now := at.Add(1); now > most.Load(); {
+						most.Store(now)
+					}
+					select {
+					case <-time.After(3 * time.Minute):
+						return nil
+					case <-ctx.Done():
+						cut.Add(1)
+						return context.Cause(ctx)
+					}
+				}
+				bubble(t, h, func(r *rig) {
+					keys := numbered("k", n)
+					r.send(keys...)
+					r.start()
+					pass(20 * time.Second)
+					var hangs atomic.Bool
+					r.hanging(membroker.Extend, &hangs)
+					hangs.Store(true)
+					pass(c.hangs)
+					hangs.Store(false)
+					pass(10 * time.Minute)
+					if cut.Load() != 0 {
+						t.Errorf("%d of %d handlers were cut off", cut.Load(), n)
+					}
+					starts := 0
+					for _, k := range keys {
+						starts += r.seen.started(k)
+						r.wantStatus(k, dedupe.Done)
+					}
+					if starts != n || most.Load() != int64(n) {
+						t.Errorf("%d starts, %d at once, of %d jobs", starts, most.Load(), n)
+					}
+					r.wantQueue(0)
+				}, preset(membroker.SQSStandard), parks, with(func(cfg *onceq.Config) {
+					cfg.Concurrency, cfg.Lease, cfg.Visibility = n, c.lease, c.lease
+				}))
+			})
+		}
+	}
+}
+
+// A store that hangs cuts off those alone whose claims it did not confirm in time, and makes no
+// delivery lapse.
+func TestHangingStoreLosesNoDelivery(t *testing.T) {
+	for _, n := range sizes() {
+		for _, c := range []struct {
+			hangs time.Duration
+			cut   bool
+		}{{10 * time.Second, false}, {time.Minute, true}} {
+			t.Run(fmt.Sprintf("%d jobs, hangs for %v", n, c.hangs), func(t *testing.T) {
+				var cut atomic.Int64
+				h := func(ctx context.Context, _ *onceq.Job) error {
+					select {
+					case <-time.After(3 * time.Minute):
+					case <-ctx.Done():
+						cut.Add(1)
+						takes(2 * time.Minute) // it does not obey
+					}
+					return nil
+				}
+				bubble(t, h, func(r *rig) {
+					keys := numbered("k", n)
+					r.send(keys...)
+					r.start()
+					pass(20 * time.Second)
+					r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return storeFault{hang: true} } })
+					pass(c.hangs)
+					r.store.heals()
+					pass(10 * time.Minute)
+					if got := cut.Load(); got != map[bool]int64{true: int64(n)}[c.cut] {
+						t.Errorf("%d of %d handlers were cut off", got, n)
+					}
+					again := 0
+					for _, k := range keys {
+						if r.q.received(k) > 1 {
+							again++
+						}
+						if n := r.seen.started(k); n != 1 {
+							t.Errorf("%q was started %d times", k, n)
+						}
+						r.wantStatus(k, dedupe.Done)
+					}
+					if again > 0 {
+						t.Errorf("%d of %d deliveries have lapsed", again, n)
+					}
+					r.wantQueue(0)
+				}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) { cfg.Concurrency = n }))
+			})
+		}
+	}
+}
+
+// A claim that is longer than the visibility timeout outlasts a store that is away for as long, for
+// the store's own word counts.
+func TestLongClaimOutlastsAnOutage(t *testing.T) {
+	bubble(t, until(5*time.Minute), func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(30 * time.Second)
+		r.store.fails(errBoom, "renew")
+		pass(40 * time.Second)
+		r.store.heals()
+		pass(5 * time.Minute)
+		r.wantOutcomes("a", "done")
+		if n := r.q.received("a"); n != 1 {
+			t.Errorf("%d receives", n)
+		}
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = time.Minute, 10*time.Second }))
+}
+
+// On the happy path a beat is one renewal for all claims that a store takes at once, and one
+// extension for each batch of the queue.
+func TestRequestsOfABeat(t *testing.T) {
+	const jobs, minutes = 100, 5
+	bubble(t, until(minutes*time.Minute), func(r *rig) {
+		var extends atomic.Int64
+		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+			if c.Op == membroker.Extend {
+				extends.Add(1)
+			}
+			return f
+		})
+		r.send(numbered("k", jobs)...)
+		r.run(minutes*time.Minute + time.Second)
+		const beats = minutes * 60 / 10 * 4 / 3 // up to a quarter more, for jitter
+		if n := r.store.renews.Load(); n > 3*beats {
+			t.Errorf("%d renewals of %d jobs in %d minutes", n, jobs, minutes)
+		}
+		if n := extends.Load(); n > beats*jobs/10 {
+			t.Errorf("%d extensions of %d jobs in %d minutes, ten to a call", n, jobs, minutes)
+		}
+	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = jobs }))
+}
+
+// In a group the delivery counts, too: it ends the handler when it lapses, and the claim keeps
+// others away until it has returned.
+func TestHangingExtendInAGroup(t *testing.T) {
+	var cause error
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		if j.Attempt > 1 || j.Key().Key != "a" {
+			return nil
+		}
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return cause
+	}, func(r *rig) {
+		var hangs atomic.Bool
+		r.hanging(membroker.Extend, &hangs)
+		hangs.Store(true)
+		r.send("g/a", "g/b")
+		r.start()
+		pass(40 * time.Second)
+		if !errors.Is(cause, onceq.ErrLeaseLost) {
+			t.Errorf("the cause is %v", cause)
+		}
+		hangs.Store(false)
+		pass(10 * time.Minute)
+		r.wantStatus("a", dedupe.Done)
+		r.wantStatus("b", dedupe.Done)
+		r.wantQueue(0)
+	}, preset(membroker.SQSFIFO))
+}
+
+// Without a store the delivery is all there is: a queue that hangs ends the handler before the
+// deadline.
+func TestHangingExtendWithoutAStore(t *testing.T) {
+	var at time.Duration
+	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+		begin := time.Now()
+		<-ctx.Done()
+		at = time.Since(begin)
+		return context.Cause(ctx)
+	}, func(r *rig) {
+		var hangs atomic.Bool
+		r.hanging(membroker.Extend, &hangs)
+		hangs.Store(true)
+		r.send("a")
+		r.start()
+		pass(29 * time.Second)
+		if at < 20*time.Second || at > 25*time.Second {
+			t.Errorf("cut off after %v", at)
+		}
+		hangs.Store(false)
+	}, preset(membroker.SQSStandard), noStore)
+}
+
+// A nack waits for an extension that is in flight, a hang for as long as its call may take; another
+// call is not sent behind it.
+func TestNackWaitsForAnExtension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := func(context.Context, *onceq.Job) error {
+			takes(11 * time.Second)
+			return onceq.RetryAfter(20*time.Second, errBoom)
+		}
+		r := newRig(t, h, preset(membroker.SQSStandard))
+		var ends, during atomic.Int64
+		begin := time.Now()
+		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+			switch c.Op {
+			case membroker.Extend:
+				f.Delay = 4 * time.Second
+				ends.Store(int64(time.Since(begin) + f.Delay))
+			case membroker.Nack:
+				if int64(time.Since(begin)) < ends.Load() {
+					during.Add(1)
+				}
+			}
+			return f
+		})
+		r.send("a")
+		r.start()
+		pass(25 * time.Second)
+		if n := r.q.extended("a"); n != 1 || during.Load() != 0 {
+			t.Errorf("%d extensions, %d nacks while one was in flight", n, during.Load())
+		}
+		if got := r.q.delays("a"); len(got) != 1 {
+			t.Errorf("nacked with %v", got)
+		}
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		pass(time.Minute)
+	})
+}
