@@ -14,10 +14,19 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// slowBeats lets no beat prolong a claim before its handler could start.
+func slowBeats(c storeCall) (f storeFault) {
+	if c.op == "renew" {
+		f.delay = 100 * time.Millisecond
+	}
+	return f
+}
+
 // lateClaims makes the answers to the first claims come so long after their leases began.
 func (r *rig) lateClaims(claims int64, by time.Duration) {
 	var n atomic.Int64
 	r.store.set(func(s *store) {
+		s.fault = slowBeats
 		s.onClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
 			if n.Add(1) <= claims {
 				takes(by)
@@ -46,7 +55,8 @@ func TestLateClaimStartsNothing(t *testing.T) {
 						t.Fatalf("the deliveries ended as %+v", got)
 					}
 					for _, rec := range got[:3] {
-						if rec.Outcome != "handed-back" || rec.ErrClass != onceq.ClassLease {
+						// It has no class where the manager was first to say so.
+						if rec.Outcome != "handed-back" || rec.ErrClass != onceq.ClassLease && rec.ErrClass != "" {
 							t.Errorf("%s, class %q", rec.Outcome, rec.ErrClass)
 						}
 					}
@@ -195,6 +205,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 				t.Fatal(len(ms), err)
 			}
 			r.store.set(func(s *store) {
+				s.fault = slowBeats
 				s.onClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
 					takes(4 * time.Second)
 					cs[0].Lease.Deadline = time.Now().Add(-time.Second)
@@ -210,6 +221,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 			if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {
 				t.Errorf("the record is %+v", rec)
 			}
+			pass(time.Minute) // for a beat that is still in flight
 		})
 	}
 }
