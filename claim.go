@@ -38,6 +38,10 @@ func (p *Processor) begin(rs []*run) {
 			continue
 		}
 		if left := early(r.job.Message); left > 0 {
+			if no := p.tooEarly(r, left); no != nil {
+				p.refuse(r, no)
+				continue
+			}
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
 		}
@@ -79,12 +83,12 @@ func (p *Processor) claimBatch(batch []*run) {
 	})
 	rs, others := p.each(rs)
 	draw(rs)
-	reqs := make([]dedupe.ClaimRequest, len(rs))
+	reqs, names := make([]dedupe.ClaimRequest, len(rs)), origins(rs)
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, reopens(r.job.Message)
-		q.Owner, q.MessageID = p.c.Owner, r.job.Message.ID
+		q.Policy, q.Reopen = r.opts.policy, p.reopens(r)
+		q.Owner, q.MessageID = p.c.Owner, names[i]
 		if r.rare != nil {
 			q.Fingerprint = r.rare.fingerprint
 		}
@@ -213,9 +217,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		}
 		p.finish(r, Disposition{Action: Ack}, "already-done")
 	case dedupe.AlreadyFailed, dedupe.IsParked:
-		// A worker may have died between the record and the letter: the letter is put again.
-		rec := c.Record
-		p.letter(r, cmp.Or(rec.ErrClass, ClassError), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
+		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
 		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
@@ -259,7 +261,8 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		return false
 	}
 	if no := p.tooOld(r.job.Message, c.Created, now); no != nil {
-		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
+		// Nothing failed: what has the key beside it, or gets it later, may run.
+		p.end(r, verdict{to: dedupe.Released, uncounted: true, refused: true, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}
 	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
@@ -330,7 +333,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 	other := time.Duration(p.claimed.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
-			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "claim-refused")
 		return
 	}
