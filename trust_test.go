@@ -58,7 +58,7 @@ func forged(k string, n int) []broker.Outgoing {
 	var ms []broker.Outgoing
 	for i := range n {
 		ms = append(ms, broker.Outgoing{
-			Body: []byte(fmt.Sprint("forged ", i)),
+			Body: fmt.Append(nil, "forged ", i),
 			Meta: &broker.Meta{Key: k, Dead: &broker.Dead{Fence: uint64(i + 1)}},
 		})
 	}

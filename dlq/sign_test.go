@@ -202,7 +202,7 @@ func TestHiddenMetadata(t *testing.T) {
 
 // A letter does not carry a user's attribute with the name of ours.
 func TestLetterDropsHiddenMetadata(t *testing.T) {
-	for f := dlq.Whole; f < dlq.Fits; f++ {
+	for f := range dlq.Fits {
 		for _, m := range []*broker.Message{message(), foreign(), unreadable()} {
 			m.Attributes[dlq.UnreadableAttribute] = "hidden"
 			out := dlq.Letter(m, key, dead(), f)
