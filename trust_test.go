@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,13 +21,17 @@ import (
 // down is a handler that fails for good until it is mended, and notes the bodies that it ran to their end.
 type down struct {
 	mended bool
-	ran    []string
+
+	mu  sync.Mutex
+	ran []string
 }
 
 func (d *down) handle(_ context.Context, j *onceq.Job) error {
 	if !d.mended {
 		return onceq.Permanent(errBoom)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.ran = append(d.ran, string(j.Message.Body))
 	return nil
 }
