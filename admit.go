@@ -60,6 +60,7 @@ func unfold(m *broker.Message) {
 func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 	d := &p.c.Defaults
 	o := jobOptions{most: bounded(d.MaxAttempts), timeout: d.Timeout, policy: d.Interrupted, backoff: d.Backoff}
+	most, timeout := d.MostAttempts, d.MostTimeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
 	if m.Meta == nil {
 		return o, scope
@@ -71,15 +72,13 @@ func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 		if t.options.Backoff != nil {
 			o.backoff = t.options.Backoff
 		}
+		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {
 		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
-	o.most = cmp.Or(bounded(m.Meta.MaxAttempts), o.most)
-	if m.Meta.Timeout > 0 {
-		o.timeout = m.Meta.Timeout
-	}
+	o.lower(m.Meta, most, timeout)
 	return o, scope
 }
 
@@ -123,13 +122,6 @@ func early(m *broker.Message) time.Duration {
 	return max(0, time.Until(m.Meta.NotBefore))
 }
 
-func reopens(m *broker.Message) uint64 {
-	if m.Meta == nil || m.Meta.Dead == nil {
-		return 0
-	}
-	return m.Meta.Dead.Fence
-}
-
 // tooOld tells why a job whose claim was won must not start: it expired, or its message was older than Retention when
 // its record was made, so that an earlier record may have said done and be gone. It looks at the record's beginning, not at
 // whether this claim made it: the first who found the message too old may have died before that was settled.
@@ -137,16 +129,7 @@ func (p *Processor) tooOld(m *broker.Message, created, now time.Time) *refusal {
 	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
 		return &refusal{ClassExpired, fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
 	}
-	made := m.Published
-	if m.Meta != nil {
-		made = latest(m.Meta.Created, m.Meta.NotBefore)
-		if m.Meta.Dead != nil {
-			made = latest(made, m.Meta.Dead.At)
-		}
-		if made.IsZero() {
-			made = m.Published
-		}
-	}
+	made := madeAt(m)
 	if made.IsZero() || created.IsZero() {
 		return nil
 	}
@@ -154,6 +137,22 @@ func (p *Processor) tooOld(m *broker.Message, created, now time.Time) *refusal {
 		return &refusal{ClassUnproven, fmt.Errorf("onceq: the job was %v old when its record was made: an earlier record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
 	}
 	return nil
+}
+
+// madeAt is when the job was made, or failed, or might start; the zero time where nobody says. What was made or failed later than the
+// broker took the message was not: its sender says so to be younger.
+func madeAt(m *broker.Message) time.Time {
+	if m.Meta == nil {
+		return m.Published
+	}
+	made := m.Meta.Created
+	if m.Meta.Dead != nil {
+		made = latest(made, m.Meta.Dead.At)
+	}
+	if !m.Published.IsZero() && (made.IsZero() && m.Meta.NotBefore.IsZero() || made.After(m.Published)) {
+		made = m.Published
+	}
+	return latest(made, m.Meta.NotBefore)
 }
 
 func latest(a, b time.Time) time.Time {

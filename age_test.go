@@ -19,10 +19,14 @@ func TestExpired(t *testing.T) {
 		r.put(m)
 		pass(time.Minute)
 		r.run(time.Second)
-		r.wantStatus("a", dedupe.Failed)
-		if d := r.letter(onceq.ClassExpired).Meta.Dead; d.Fence != r.record("a").Fence || !strings.Contains(d.LastErr, "expired at") {
+		r.wantStatus("a", dedupe.Released)
+		if rec := r.record("a"); rec.Attempt != 0 || rec.ErrClass != "" || rec.FirstErr != "" {
+			t.Errorf("the record is %+v", rec)
+		}
+		if d := r.letter(onceq.ClassExpired).Meta.Dead; d.Fence != 0 || !strings.Contains(d.LastErr, "expired at") {
 			t.Errorf("the letter is %+v", d)
 		}
+		r.wantOutcomes("a", "expired")
 		r.wantQueue(0)
 	})
 	bubble(t, returns(nil), func(r *rig) {
@@ -68,29 +72,36 @@ func TestUnproven(t *testing.T) {
 	const old = 25 * time.Hour
 	for _, c := range []struct {
 		name string
+		late time.Duration // after which it is sent
 		meta func(m *broker.Meta)
 		runs bool
 	}{
-		{"created long ago", func(*broker.Meta) {}, false},
-		{"not before, of late", func(m *broker.Meta) { m.NotBefore = time.Now().Add(old - time.Hour) }, true},
-		{"replayed of late", func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now().Add(old - time.Hour)} }, true},
-		{"replayed long ago", func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now().Add(time.Minute)} }, false},
-		{"created of late", func(m *broker.Meta) { m.Created = time.Now().Add(old - time.Hour) }, true},
+		{"created long ago", 0, func(*broker.Meta) {}, false},
+		{"created long ago, sent of late", old - time.Hour, func(m *broker.Meta) { m.Created = time.Now().Add(time.Hour - old) }, false},
+		{"not before, of late", 0, func(m *broker.Meta) { m.NotBefore = time.Now().Add(old - 2*time.Hour) }, true},
+		{"replayed of late", old - time.Hour, func(m *broker.Meta) {
+			m.Created, m.Dead = time.Now().Add(time.Hour-old), &broker.Dead{Fence: 7, At: time.Now()}
+		}, true},
+		{"replayed long ago", 0, func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now()} }, false},
+		{"created of late", old - time.Hour, func(m *broker.Meta) { m.Created = time.Now() }, true},
+		{"created later than it was sent", 0, func(m *broker.Meta) { m.Created = time.Now().Add(old - time.Hour) }, false},
+		{"failed later than it was sent", 0, func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now().Add(old - time.Hour)} }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
+				pass(c.late)
 				m := message("a")
 				c.meta(m.Meta)
 				r.put(m)
-				pass(old)
+				pass(old - c.late)
 				r.run(time.Second)
 				if c.runs {
 					r.wantStatus("a", dedupe.Done)
 					r.noLetters()
 					return
 				}
-				r.wantStatus("a", dedupe.Failed)
-				if d := r.letter(onceq.ClassUnproven).Meta.Dead; d.Fence != r.record("a").Fence {
+				r.wantStatus("a", dedupe.Released)
+				if d := r.letter(onceq.ClassUnproven).Meta.Dead; d.Fence != 0 {
 					t.Errorf("the letter is %+v", d)
 				}
 				if n := r.seen.started("a"); n != 0 {
@@ -111,7 +122,7 @@ func TestUnprovenSticks(t *testing.T) {
 		r.store.occupy(t, "a", time.Second, dedupe.Rerun)
 		pass(time.Minute)
 		r.run(time.Second)
-		r.wantStatus("a", dedupe.Failed)
+		r.wantStatus("a", dedupe.Released)
 		r.letter(onceq.ClassUnproven)
 	}, with(func(c *onceq.Config) { c.Retention = 24 * time.Hour }))
 }

@@ -39,6 +39,10 @@ func (p *Processor) begin(rs []*run) {
 			continue
 		}
 		if left := early(r.message); left > 0 {
+			if no := p.tooEarly(r, left); no != nil {
+				p.refuse(r, no)
+				continue
+			}
 			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
 			continue
 		}
@@ -114,12 +118,12 @@ func (p *Processor) claimBatch(batch []*run) {
 
 // ask makes one call of Claim.
 func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err error) {
-	reqs := make([]dedupe.ClaimRequest, len(rs))
+	reqs, names := make([]dedupe.ClaimRequest, len(rs)), origins(rs)
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, reopens(r.message)
-		q.Owner, q.MessageID = p.c.Owner, r.message.ID
+		q.Policy, q.Reopen = r.opts.policy, p.reopens(r)
+		q.Owner, q.MessageID = p.c.Owner, names[i]
 		if r.rare != nil {
 			q.Fingerprint = r.rare.fingerprint
 		}
@@ -227,9 +231,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		}
 		p.finish(r, Disposition{Action: Ack}, "already-done")
 	case dedupe.AlreadyFailed, dedupe.IsParked:
-		// A worker may have died between the record and the letter: the letter is put again.
-		rec := c.Record
-		p.letter(r, cmp.Or(rec.ErrClass, ClassError), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
+		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
 		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
@@ -275,7 +277,8 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		return false
 	}
 	if no := p.tooOld(r.message, c.Created, now); no != nil {
-		p.end(r, verdict{to: dedupe.Failed, class: no.class, text: clip(safeText(no.err), maxErrText)})
+		// Nothing failed: what has the key beside it, or gets it later, may run.
+		p.end(r, verdict{to: dedupe.Released, uncounted: true, refused: true, class: no.class, text: clip(safeText(no.err), maxErrText)})
 		return false
 	}
 	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
@@ -362,7 +365,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 			return
 		}
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
-			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.giveBack(r, refusedFor, "claim-refused")
 		return
 	}

@@ -43,9 +43,9 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 		outcome string
 	}{{dedupe.Failed, "custom", "already-failed"}, {dedupe.Parked, onceq.ClassInterrupted, "already-parked"}} {
 		bubble(t, never(t), func(r *rig) {
-			q := r.store.occupy(t, "a", time.Minute, dedupe.Rerun)
+			id := r.putRaw(message("a"))[0]
+			q := r.store.occupy(t, "a", time.Minute, dedupe.Rerun, id)
 			r.store.settle(t, q, dedupe.Settlement{To: c.to, ErrClass: c.class, ErrText: "because"})
-			r.send("a")
 			r.run(time.Second)
 			rec := r.record("a")
 			if d := r.letter(c.class).Meta.Dead; d.Fence != rec.Fence || d.FirstErr != "because" || d.LastErr != "because" || d.Attempts != 1 || !d.At.Equal(rec.Finished) {
@@ -60,12 +60,12 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 
 func TestTakeoverParks(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
-		q := r.store.occupy(t, "a", time.Minute, dedupe.Park)
+		id := r.putRaw(message("a"))[0]
+		q := r.store.occupy(t, "a", time.Minute, dedupe.Park, id)
 		if _, err := r.store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
-		r.send("a")
 		r.run(time.Second)
 		r.wantStatus("a", dedupe.Parked)
 		if d := r.letter(onceq.ClassInterrupted).Meta.Dead; d.Fence != r.record("a").Fence || d.LastErr == "" {
@@ -273,11 +273,13 @@ func TestRefused(t *testing.T) {
 }
 
 // putRaw sends without what Send would refuse.
-func (r *rig) putRaw(ms ...broker.Outgoing) {
+func (r *rig) putRaw(ms ...broker.Outgoing) []string {
 	r.Helper()
-	if _, err := r.q.Send(r.Context(), ms); err != nil {
+	ids, err := r.q.Send(r.Context(), ms)
+	if err != nil {
 		r.Fatal(err)
 	}
+	return ids
 }
 
 func TestForeignMessagesWithAKey(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -25,6 +26,8 @@ const (
 	DefaultConcurrency   = 10
 	DefaultRetention     = dedupe.DefaultRetention
 	DefaultAckLinger     = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
+	DefaultMostAttempts  = 100                    // what a job's Meta may raise MaxAttempts to
+	DefaultMostTimeout   = 24 * time.Hour         // and a Timeout
 )
 
 // Bounds of what a configuration may ask for.
@@ -37,8 +40,8 @@ const (
 	maxPollers     = 64
 )
 
-// JobOptions say how a job is run. A job's Meta wins over its type's options, and these win over the
-// Processor's Defaults.
+// JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta may lower them, and raise them
+// as far as MostAttempts and MostTimeout let it: whoever may send a message writes its Meta.
 type JobOptions struct {
 	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
 	// unlimited, which must be said where there is neither a Store nor a broker that counts deliveries.
@@ -54,13 +57,31 @@ type JobOptions struct {
 	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s doubled
 	// with each attempt up to 15 min, of which a random part is taken (full jitter).
 	Backoff func(attempt int, err error) time.Duration
+	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for; what is above counts as this. 0 = 100, or
+	// MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too. Not below MaxAttempts.
+	MostAttempts int
+	// MostTimeout is the longest Timeout that a job's Meta may ask for; what is above counts as this. 0 = 24 h, or Timeout where
+	// that is longer, and any where Timeout is none; < 0 = any. Not below Timeout.
+	MostTimeout time.Duration
+	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received; one beyond becomes a dead letter of
+	// class "too-early". 0 = 31 days, or Retention where that is longer; < 0 = any.
+	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a Mux
 	// that, a ':' and the type.
 	Scope string
 }
 
-func (o *JobOptions) check(field string) error {
+// check looks at o, which stands beside the defaults d, or is them.
+func (o *JobOptions) check(field string, d *JobOptions) error {
+	attempts, most := cmp.Or(o.MaxAttempts, d.MaxAttempts), cmp.Or(o.MostAttempts, d.MostAttempts)
+	timeout, longest := cmp.Or(o.Timeout, d.Timeout), cmp.Or(o.MostTimeout, d.MostTimeout)
 	switch {
+	case most > 0 && (attempts < 0 || attempts > most):
+		return badConfig(field+".MostAttempts", "%d is below MaxAttempts, %d; < 0 is unlimited", most, attempts)
+	case longest > 0 && longest < minJobTimeout:
+		return badConfig(field+".MostTimeout", "%v is below %v; is its unit missing?", longest, minJobTimeout)
+	case longest > 0 && timeout > longest:
+		return badConfig(field+".MostTimeout", "%v is below Timeout, %v", longest, timeout)
 	case o.Timeout < 0:
 		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
 	case o.Timeout > 0 && o.Timeout < minJobTimeout:
@@ -98,15 +119,21 @@ type ProcessorConfig struct {
 	// Scope separates the keys of this kind of work from all others in the store. Required; at most
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
+	// LetterKeys sign the dead letters whose replay may run a failed or parked job again, and with them only a letter that one of
+	// them has signed does: without, whoever may send messages and knows the number of a failure, its fence, may. The first key
+	// signs, all verify. Each is 32 random bytes or more; give dlq.Options the same. Letters from before there were keys
+	// need dlq.ReplayOptions.Vouch. Default: none, and each letter reopens its failure.
+	LetterKeys dlq.Keys
 	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the queue's own redrive.
 	DeadLetter broker.Sender
-	// Key finds a message's idempotency key. Default: Meta.Key, else Meta.ID; a message of a foreign
+	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that each can take another's: where that
+	// matters, make the key of who sent the message, as far as the queue vouches for it, and the sender's own. Default: Meta.Key, else Meta.ID; a message of a foreign
 	// producer has neither and needs this function. An empty Scope in its answer means the default. An
 	// error makes the message a dead letter of class "no-key".
 	Key func(*broker.Message) (dedupe.Key, error)
 	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with another
 	// fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic difference
-	// would dead-letter an honest duplicate.
+	// would dead-letter an honest duplicate. Set it where producers that need not trust each other share a scope.
 	Fingerprint func(*broker.Message) []byte
 	// Defaults hold for jobs that say nothing else.
 	Defaults JobOptions
@@ -216,8 +243,11 @@ func (c *ProcessorConfig) check() error {
 	if err := checkScope("Config.Scope", c.Scope); err != nil {
 		return err
 	}
-	if err := c.Defaults.check("Config.Defaults"); err != nil {
+	if err := c.Defaults.check("Config.Defaults", &c.Defaults); err != nil {
 		return err
+	}
+	if err := c.LetterKeys.Check(); err != nil {
+		return badConfig("Config.LetterKeys", "%v", err)
 	}
 	if l := c.Store.Limits(); l.MaxBatch < 1 {
 		return badConfig("Config.Store", "its Limits().MaxBatch is %d, want 1 or more", l.MaxBatch)
@@ -226,7 +256,7 @@ func (c *ProcessorConfig) check() error {
 		return badConfig("Config.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
 	}
 	if m, ok := c.Handler.(*Mux); ok {
-		return m.check(c.Scope, c.Store == NoStore)
+		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceq/onceq/dlq"
 )
 
 // Classes of failures that onceq itself records. A handler's own error may bring another class by
@@ -17,13 +19,15 @@ const (
 	ClassLease          = "lease"            // the lease could not be confirmed in time, and the run ended in an error
 	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; not started
 	ClassInterrupted    = "interrupted"      // cut off under Park: whether the effect happened is unknown
-	ClassExpired        = "expired"          // Meta.Expires had passed
-	ClassUnproven       = "unproven"         // older than Retention, and without a record: it may have been done
+	ClassExpired        = dlq.ClassExpired   // Meta.Expires had passed
+	ClassTooEarly       = dlq.ClassTooEarly  // Meta.NotBefore lies beyond MostNotBefore
+	ClassDuplicate      = dlq.ClassDuplicate // another message with the key has failed, or is parked
+	ClassUnproven       = dlq.ClassUnproven  // older than Retention, and without a record: it may have been done
 	ClassMismatch       = "mismatch"         // the key is taken by another payload
 	ClassNoKey          = "no-key"           // the message has no idempotency key
 	ClassBadKey         = "bad-key"          // the key cannot be stored
 	ClassClaimRefused   = "claim-refused"    // the store has refused the claim for a day, and answered others
-	ClassBadMeta        = "bad-meta"         // our metadata could not be read
+	ClassBadMeta        = dlq.ClassBadMeta   // our metadata could not be read
 	ClassDecode         = "decode"           // the body does not decode
 	ClassResult         = "result"           // the result cannot be encoded or stored
 	ClassNoHandler      = "no-handler"       // no handler for the message's type
@@ -152,9 +156,13 @@ type DrainError struct {
 	Jobs []string
 }
 
-// Error names the jobs.
+// Error names the jobs, each in at most 256 bytes that a terminal may show.
 func (e *DrainError) Error() string {
-	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(e.Jobs, ", "))
+	names := make([]string, len(e.Jobs))
+	for i, j := range e.Jobs {
+		names[i] = dlq.Printable(clip(j, maxLogged))
+	}
+	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(names, ", "))
 }
 
 // ConfigError says which field of a configuration cannot be.

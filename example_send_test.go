@@ -125,5 +125,5 @@ func ExampleSend_expires() {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
 	// Output:
-	// failed expired
+	// expired expired
 }

@@ -73,7 +73,7 @@ func (w *Worker) retries(r *run, err error) bool {
 	}
 	if errors.Is(err, broker.ErrUnsupported) || !r.repeats(w.c.SettleTimeout) {
 		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
-			slog.String("job", r.job.ID()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.Any("error", err))
 		return false
 	}
 	w.p.hold(r)

@@ -283,7 +283,7 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 		r.mu.Unlock()
 		if warn {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
-				slog.String("job", r.job.ID()), slog.Duration("left", left))
+				slog.String("job", r.name()), slog.Duration("left", left))
 		}
 	}
 	if left < p.most.MinHold {

@@ -40,7 +40,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	}
 	if p.holdsBack(r) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
-			slog.String("job", r.job.ID()), slog.String("class", class), slog.String("error", text))
+			slog.String("job", r.name()), slog.String("class", class), slog.String("error", text))
 		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
 		return
 	}
@@ -49,7 +49,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	}
 	rare := r.more()
 	first := rare.firstErr
-	if rare.record != nil {
+	if rare.record != nil && fence != 0 { // else its errors are another message's
 		first = rare.record.FirstErr
 	}
 	rare.dead = broker.Dead{
@@ -70,6 +70,7 @@ func (p *Processor) putBatch(rs []*run) {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
 		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
+		p.c.LetterKeys.Sign(&out[i])
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
 			out[i].Group = EffectKey(r.key, "letter")
@@ -112,7 +113,7 @@ func (p *Processor) put(r *run, err error, alone bool) {
 		p.letters.Add(r)
 	case isUnfit(err):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
-			slog.String("job", r.job.ID()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
 	case r.isOver():
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
@@ -121,12 +122,12 @@ func (p *Processor) put(r *run, err error, alone bool) {
 	case alone && !time.Now().Before(r.rare.giveUp):
 		// The same; such letters must not keep the places of jobs that can be done.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
-			slog.String("job", r.job.ID()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
 	default:
 		if lasts, tell := p.lettersOut.fails(r.tries >= 3); tell {
 			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
-				forSo(lasts), slog.String("job", r.job.ID()), slog.Any("error", err))
+				forSo(lasts), slog.String("job", r.name()), slog.Any("error", err))
 		}
 		r.again(retry.Pause(int(r.tries)), func() queueOfRuns { return p.letters })
 	}
@@ -139,7 +140,7 @@ func (p *Processor) deadAs(r *run) string {
 		return "already-failed"
 	case r.outcome == dedupe.IsParked:
 		return "already-parked"
-	case r.outcome != dedupe.Won:
+	case r.outcome != dedupe.Won, r.verdict.refused:
 		return r.verdict.class
 	case r.verdict.to == dedupe.Parked:
 		return "parked"

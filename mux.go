@@ -125,7 +125,7 @@ func (m *Mux) snapshot(scope string) map[string]*jobType {
 }
 
 // check validates the types' options against the scope they will live in.
-func (m *Mux) check(scope string, storeless bool) error {
+func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.err != nil {
@@ -138,7 +138,7 @@ func (m *Mux) check(scope string, storeless bool) error {
 		if values.IsNil(r.wrapped) {
 			return badConfig("Mux.Use", "a middleware made the handler of type %q nil", typ)
 		}
-		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ)); err != nil {
+		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ), d); err != nil {
 			return err
 		}
 		if storeless && r.options.Interrupted == dedupe.Park {

@@ -20,7 +20,8 @@ type TimingRecord struct {
 	Key   dedupe.Key
 	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
 	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, claim-refused, unsettled,
-	// abandoned, no-message, no-handler or stale; a message that could not be claimed has the class of its dead letter.
+	// abandoned, no-message, no-handler or stale; a message that could not be claimed, or was too old to start, has the class of
+	// its dead letter.
 	Outcome string
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
@@ -140,16 +141,20 @@ func (p *Processor) timing(r *run) TimingRecord {
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", t.JobID), slog.String("outcome", t.Outcome),
+		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", t.Outcome),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
-		as = append(as, slog.Int("attempt", t.Attempt), slog.Uint64("fence", t.Fence),
-			slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process))
+		as = append(as, slog.Int("attempt", t.Attempt))
+		if t.ErrClass == "" || t.Outcome == "retried" || t.Outcome == "lease-lost" {
+			// That of a job that has failed, or is parked, is the permission to run it again, and logs are read by many.
+			as = append(as, slog.Uint64("fence", t.Fence))
+		}
+		as = append(as, slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process))
 	}
 	as = append(as, slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats))
 	if t.Type != "" {
-		as = append(as, slog.String("type", t.Type))
+		as = append(as, slog.String("type", clip(t.Type, maxLogged)))
 	}
 	if t.Receives > 0 {
 		as = append(as, slog.Int("receives", t.Receives))

@@ -3,6 +3,7 @@ package onceq_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,9 +178,9 @@ func (s *store) steal(t *testing.T, k string) {
 }
 
 // occupy claims the key for somebody else.
-func (s *store) occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy) dedupe.ClaimRequest {
+func (s *store) occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy, message ...string) dedupe.ClaimRequest {
 	t.Helper()
-	q := dedupe.ClaimRequest{Key: key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another"}
+	q := dedupe.ClaimRequest{Key: key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another", MessageID: strings.Join(message, "")}
 	cs, err := s.Store.Claim(t.Context(), []dedupe.ClaimRequest{q})
 	if err != nil || cs[0].Outcome != dedupe.Won {
 		t.Fatalf("occupy %q: %+v, %v", k, cs, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -216,8 +217,10 @@ func checkOutgoing(m *broker.Outgoing) error {
 	case !meta.Expires.IsZero() && !meta.NotBefore.IsZero() && !meta.NotBefore.Before(meta.Expires):
 		return fmt.Errorf("the field Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
 	}
-	if _, taken := m.Attributes[broker.MetaAttribute]; taken {
-		return fmt.Errorf("the field Attributes holds %q, the name of our own", broker.MetaAttribute)
+	for _, ours := range [...]string{broker.MetaAttribute, dlq.UnreadableAttribute} {
+		if _, taken := m.Attributes[ours]; taken {
+			return fmt.Errorf("the field Attributes holds %q, the name of our own", ours)
+		}
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
 	if p.holdsBack(r) && v.to == dedupe.Failed {
 		v.to, v.delay, v.backoff = dedupe.Released, keptFor, false
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
-			slog.String("job", r.job.ID()), slog.String("class", v.class), slog.String("error", v.text))
+			slog.String("job", r.name()), slog.String("class", v.class), slog.String("error", v.text))
 	}
 	r.verdict = v
 	r.ended, r.tries = ended, 0
@@ -49,6 +49,9 @@ func (p *Processor) settleBatch(rs []*run) {
 		v, t := &r.verdict, &batch[i]
 		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.to, p.c.Retention
 		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
+		if v.refused {
+			t.ErrClass, t.ErrText = "", "" // they are the message's, not the job's
+		}
 		t.Joined = r.joined.Load()
 		if v.to == dedupe.Released {
 			t.Retain = durations.Sum(t.Retain, min(v.delay, p.longestNack())) // the record must be there when the message comes again
@@ -101,7 +104,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done:
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
-			slog.String("job", r.job.ID()), slog.Int("bytes", len(r.result())))
+			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
 		r.more().result = nil
 		p.settleQueue(r).Add(r)
 		return
@@ -124,6 +127,10 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		}
 		p.finish(r, Disposition{Action: Ack}, "done")
 	case dedupe.Released:
+		if v := &r.verdict; v.refused {
+			p.letter(r, v.class, v.text, 0, 0, time.Now())
+			return
+		}
 		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
 		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.starts(), time.Now())
@@ -166,7 +173,7 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	}
 	if patient && r.tries == 5 {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer, so that a job's end cannot be recorded; it is tried again",
-			slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
 	}
 	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.out.Load()) {
 		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })
@@ -177,6 +184,6 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		return
 	}
 	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
-		slog.String("job", r.job.ID()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
 	p.finish(r, Disposition{Action: Leave}, "unsettled")
 }

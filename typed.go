@@ -1,15 +1,19 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/onceq/onceq/dedupe"
 )
 
 // JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job for good,
-// class "decode": repeating would not change it.
+// class "decode": repeating would not change it. The error's text, which is logged and goes into the letter, names the place and quotes no
+// number of the body; a T with an UnmarshalJSON of its own may quote what it likes.
 func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
 	if f == nil {
 		return nil
@@ -67,10 +71,28 @@ func decodeResult[R any](k dedupe.Key, b []byte) (v R, err error) {
 
 func decode[T any](j *Job) (v T, err error) {
 	if err := json.Unmarshal(j.Message.Body, &v); err != nil {
-		return v, Permanent(classed(ClassDecode, "onceq: the body of %d bytes does not decode into %T: %w", len(j.Message.Body), v, err))
+		return v, Permanent(classed(ClassDecode, "onceq: the body of %d bytes does not decode into %T: %w", len(j.Message.Body), v, unquoted(err)))
 	}
 	return v, nil
 }
+
+// unquoted leaves the body's own numbers out of the text of an error, which is logged and put into the letter: one may be a card's.
+func unquoted(err error) error {
+	var t *json.UnmarshalTypeError
+	if !errors.As(err, &t) {
+		return err
+	}
+	kind, _, _ := strings.Cut(t.Value, " ")
+	return &unquotedError{fmt.Sprintf("json: cannot unmarshal %s at byte %d into %s of type %v", kind, t.Offset, cmp.Or(t.Field, "a value"), t.Type), err}
+}
+
+type unquotedError struct {
+	text string
+	err  error
+}
+
+func (e *unquotedError) Error() string { return e.text }
+func (e *unquotedError) Unwrap() error { return e.err }
 
 // Result reads what is recorded for a key: its status, and, when it is done, the result as JSONResult or
 // CompleteTx stored it. The status is 0 when there is no record. A done job without a result gives the

@@ -26,6 +26,7 @@ type verdict struct {
 	text      string
 	uncounted bool
 	backoff   bool          // the delay comes from the job's Backoff
+	refused   bool          // released, and its message becomes a dead letter all the same
 	delay     time.Duration // of the nack, where to is Released
 }
 

@@ -39,7 +39,8 @@ const (
 //	c     CorrelationID                dead  Dead, an object:
 //	cr    Created, Unix milliseconds           f Fence, c Class, fe FirstErr, le LastErr,
 //	nb    NotBefore, the same                  a Attempts, s Source, at At,
-//	ex    Expires, the same                    ua Attributes, an object of texts
+//	ex    Expires, the same                    ua Attributes, an object of texts,
+//	                                           sg Signature
 //
 // A version only ever adds members; what it does not know it keeps ([Meta].Extra and
 // [Dead].Extra) and writes again, together with the higher version number. A change that
@@ -98,6 +99,7 @@ func appendDead(dst []byte, d *Dead) []byte {
 	dst = appendTextMember(dst, `,"s":`, d.Source)
 	dst = appendTimeMember(dst, `,"at":`, d.At)
 	dst = appendTextsMember(dst, `,"ua":`, d.Attributes)
+	dst = appendTextMember(dst, `,"sg":`, d.Signature)
 	dst = appendExtra(dst, d.Extra, isDeadMember)
 	if len(dst) > start {
 		// Every member brought its own comma, the first one too.

@@ -115,6 +115,9 @@ func (r *metaReader) dead() (*Dead, error) {
 		case "ua":
 			d.Attributes, err = r.texts()
 			return 1 << 7, err
+		case "sg":
+			d.Signature, err = r.text()
+			return 1 << 8, err
 		}
 		return 0, nil
 	})
@@ -135,7 +138,7 @@ func isMetaMember(name string) bool {
 
 func isDeadMember(name string) bool {
 	switch name {
-	case "f", "c", "fe", "le", "a", "s", "at", "ua":
+	case "f", "c", "fe", "le", "a", "s", "at", "ua", "sg":
 		return true
 	}
 	return false

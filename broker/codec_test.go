@@ -21,7 +21,7 @@ func fullMeta() *Meta {
 		Dead: &Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone",
 			Attempts: 4, Source: "orders", At: ms(1764000003000),
-			Attributes: map[string]string{"b": "2", "a": "1\x00"},
+			Attributes: map[string]string{"b": "2", "a": "1\x00"}, Signature: "c2ln-_",
 		},
 	}
 }
@@ -38,7 +38,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{
 			"all members", fullMeta(), `{"v":1,"id":"j-1","t":"mail","k":"order-7","c":"req-9","cr":1764000000123,` +
 				`"nb":1764000001000,"ex":1764000002000,"ma":5,"p":-3,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
-				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000,"ua":{"a":"1\u0000","b":"2"}}}`,
+				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000,"ua":{"a":"1\u0000","b":"2"},"sg":"c2ln-_"}}`,
 		},
 		{"the epoch is a time", &Meta{Created: ms(0)}, `{"v":1,"cr":0}`},
 		{"timeout rounded up", &Meta{Timeout: 1}, `{"v":1,"to":1}`},
@@ -302,7 +302,7 @@ func FuzzMetaRoundTrip(f *testing.F) {
 		if dead {
 			m.Dead = &Dead{
 				Fence: fence, Class: class, FirstErr: first, LastErr: last, Attempts: attempts, Source: source, At: ms(at),
-				Extra: deadExtra,
+				Signature: id, Extra: deadExtra,
 			}
 		}
 		s := EncodeMeta(m)
@@ -317,6 +317,9 @@ func FuzzMetaRoundTrip(f *testing.F) {
 		want := m.Clone()
 		for _, p := range []*string{&want.ID, &want.Type, &want.Key, &want.CorrelationID} {
 			*p = string([]rune(*p)) // what is not UTF-8 becomes U+FFFD, byte by byte
+		}
+		if dead && got.Dead.Signature != want.ID {
+			t.Fatalf("%q: signature %q, want %q", s, got.Dead.Signature, want.ID)
 		}
 		if got.ID != want.ID || got.Type != want.Type || got.Key != want.Key || got.CorrelationID != want.CorrelationID ||
 			got.MaxAttempts != want.MaxAttempts || got.Priority != want.Priority {

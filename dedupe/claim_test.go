@@ -146,11 +146,14 @@ func TestApplyClaim(t *testing.T) {
 
 		{"done", record(dedupe.Done), none, dedupe.AlreadyDone, record(dedupe.Done)},
 		{"done: its own", with(record(dedupe.Done), own), none, dedupe.AlreadyDone, with(record(dedupe.Done), own)},
-		{"done: Reopen opens nothing", with(record(dedupe.Done), printed), func(q *request) { reopens(q); printB(q) }, dedupe.AlreadyDone, with(record(dedupe.Done), printed)},
+		{"done: Reopen opens nothing", with(record(dedupe.Done), printed), reopens, dedupe.AlreadyDone, with(record(dedupe.Done), printed)},
+		{"done: Reopen does not hide another payload", with(record(dedupe.Done), printed), func(q *request) { reopens(q); printB(q) }, dedupe.Mismatch, with(record(dedupe.Done), printed)},
+		{"released: Reopen does not hide another payload", with(record(dedupe.Released), printed), func(q *request) { reopens(q); printB(q) }, dedupe.Mismatch, with(record(dedupe.Released), printed)},
+		{"parked: another fence does not hide another payload", with(record(dedupe.Parked), printed), func(q *request) { reopensOther(q); printB(q) }, dedupe.Mismatch, with(record(dedupe.Parked), printed)},
 		{"failed", record(dedupe.Failed), none, dedupe.AlreadyFailed, record(dedupe.Failed)},
 		{"failed: its own", with(record(dedupe.Failed), own), none, dedupe.AlreadyFailed, with(record(dedupe.Failed), own)},
 		{"failed: another fence", record(dedupe.Failed), reopensOther, dedupe.AlreadyFailed, record(dedupe.Failed)},
-		{"failed: another fence and payload", with(record(dedupe.Failed), printed), func(q *request) { reopensOther(q); printB(q) }, dedupe.AlreadyFailed, with(record(dedupe.Failed), printed)},
+		{"failed: another fence and payload", with(record(dedupe.Failed), printed), func(q *request) { reopensOther(q); printB(q) }, dedupe.Mismatch, with(record(dedupe.Failed), printed)},
 		{"parked", record(dedupe.Parked), none, dedupe.IsParked, record(dedupe.Parked)},
 		{"parked: another fence", record(dedupe.Parked), reopensOther, dedupe.IsParked, record(dedupe.Parked)},
 	} {

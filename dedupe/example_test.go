@@ -40,6 +40,7 @@ func Example_claimTable() {
 	// Output:
 	// RULE                   FOUND           IF               ANSWER          RECORD
 	// no record              none            -                won             new, attempt 1
+	// reopened               failed, parked  reopens          won             claimed, attempt 1
 	// another payload        any             payload differs  mismatch        kept
 	// own claim again        live, dead      own token        won             lease prolonged
 	// live claim of another  live            -                in-progress     kept
@@ -47,7 +48,6 @@ func Example_claimTable() {
 	// dead claim of another  dead            -                won             claimed, attempt + 1
 	// late packet            released        own token        stale           kept
 	// released               released        -                won             claimed, attempt + 1
-	// reopened               failed, parked  reopens          won             claimed, attempt 1
 	// done                   done            -                already-done    kept
 	// failed                 failed          -                already-failed  kept
 	// parked                 parked          -                parked          kept

@@ -51,8 +51,11 @@ func validText(field, s string, most int) error {
 // claim, so that a claim whose answer was lost can be repeated and is recognised.
 type Token [16]byte
 
-// String is the token in hexadecimal.
-func (t Token) String() string { return hex.EncodeToString(t[:]) }
+// String is the beginning of the token, for people: a log must not hold one that could be used.
+func (t Token) String() string { return hex.EncodeToString(t[:2]) + "…" }
+
+// Hex is the whole token in hexadecimal, for stores. Who has it can end the claim.
+func (t Token) Hex() string { return hex.EncodeToString(t[:]) }
 
 // Status is the state of a record. The zero Status stands for "no record".
 type Status uint8
@@ -124,7 +127,8 @@ type Record struct {
 	Attempt int    // how often the key was claimed for a run, uncounted releases given back
 	Started bool   // the handler may have begun; written under Park only
 	Policy  Policy // of the last claim
-	// Owner and MessageID tell people who holds or held the claim, and for which message.
+	// Owner tells people who holds or held the claim, and MessageID for which message: a worker writes the broker's id, a '#' and a sum
+	// of the content.
 	Owner, MessageID string
 	LeaseUntil       time.Time // while claimed
 	Fingerprint      []byte    // of the payload; nil = not given

@@ -2,6 +2,7 @@ package dedupe_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestStrings(t *testing.T) {
 		{dedupe.Mismatch, "mismatch"},
 		{dedupe.Stale, "stale"},
 		{dedupe.Outcome(99), "Outcome(99)"},
-		{dedupe.Token{0: 0xab, 15: 1}, "ab000000000000000000000000000001"},
+		{dedupe.Token{0: 0xab, 15: 1}, "ab00…"},
 		{dedupe.Key{Scope: "a", Key: "b"}, "a/b"},
 	} {
 		if got := c.got.String(); got != c.want {
@@ -150,5 +151,18 @@ func TestExpired(t *testing.T) {
 		if r.Expired(now) != ends {
 			t.Errorf("%v has expired at its end: %v, want %v", s, !ends, ends)
 		}
+	}
+}
+
+func TestTokensAreNotPrintedWhole(t *testing.T) {
+	token := dedupe.Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	c := dedupe.Claim{Lease: dedupe.Lease{Token: token}, Record: &dedupe.Record{Token: token}}
+	for _, format := range []string{"%v", "%+v", "%s", "%x"} {
+		if s := fmt.Sprintf(format, c) + fmt.Sprintf(format, c.Record) + fmt.Sprintf(format, token); strings.Contains(strings.ToLower(s), "0708") {
+			t.Errorf("%s shows %s", format, s)
+		}
+	}
+	if got := token.Hex(); got != "0102030405060708090a0b0c0d0e0f10" {
+		t.Errorf("Hex is %q", got)
 	}
 }

@@ -54,14 +54,15 @@ type ClaimRequest struct {
 	Token Token
 	// TTL is the lease's length, counted by the store's clock from when it grants it. > 0.
 	TTL time.Duration
-	// Fingerprint is compared with the record's where both are given.
+	// Fingerprint is compared with the record's where both are given, unless Reopen is granted.
 	Fingerprint []byte
 	// Policy is stored with the claim. A dead, started claim is parked when the record or
 	// the request says Park.
 	Policy Policy
 	// Reopen is the fence of the failure, or park, whose dead letter this message is; 0 = none.
 	Reopen uint64
-	// Owner and MessageID are for people.
+	// Owner is for people. MessageID names the message that claims: the worker tells by it, later, whether a message is the one that
+	// failed. Stores keep both as they come.
 	Owner, MessageID string
 }
 

@@ -38,7 +38,7 @@ func (c Cond) meets(v bool) bool { return c == Either || (c == Yes) == v }
 type Situation struct {
 	At          At   // one value, not a set
 	Own         bool // the call's token is the record's
-	Differs     bool // both fingerprints are given, they differ, and the claim does not reopen
+	Differs     bool // both fingerprints are given, and they differ
 	Interrupted bool // the claim had started, and the record or the request says Park
 	Reopens     bool // the request's Reopen is the record's fence
 }
@@ -75,6 +75,8 @@ func (r *ClaimRow) Matches(s Situation) bool {
 // ClaimTable is the claim, whole. Its order matters: the first row that matches decides.
 var ClaimTable = []ClaimRow{
 	{Name: "no record", At: AtNone, Outcome: Won, Change: TakeFresh},
+	// Only what is really reopened may bring another payload: a Reopen that fits no failure is anybody's to write.
+	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: Won, Change: TakeReopen},
 	{Name: "another payload", At: AtAny, Differs: Yes, Outcome: Mismatch},
 	{Name: "own claim again", At: AtClaimed, Own: Yes, Outcome: Won, Change: Prolong},
 	{Name: "live claim of another", At: AtLive, Outcome: InProgress},
@@ -82,7 +84,6 @@ var ClaimTable = []ClaimRow{
 	{Name: "dead claim of another", At: AtDead, Outcome: Won, Change: TakeNext},
 	{Name: "late packet", At: AtReleased, Own: Yes, Outcome: Stale},
 	{Name: "released", At: AtReleased, Outcome: Won, Change: TakeNext},
-	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: Won, Change: TakeReopen},
 	{Name: "done", At: AtDone, Outcome: AlreadyDone},
 	{Name: "failed", At: AtFailed, Outcome: AlreadyFailed},
 	{Name: "parked", At: AtParked, Outcome: IsParked},
@@ -144,7 +145,7 @@ func Meet(r *Record, q *ClaimRequest, now time.Time) Situation {
 	return Situation{
 		At:          at(r, now),
 		Own:         r.Token == q.Token,
-		Differs:     q.Reopen == 0 && r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint),
+		Differs:     r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint),
 		Interrupted: r.Started && (r.Policy == Park || q.Policy == Park),
 		Reopens:     q.Reopen != 0 && q.Reopen == r.Fence,
 	}

@@ -28,6 +28,9 @@ func claimRule(s dedupe.Situation) string {
 	if s.At == dedupe.AtNone {
 		return "no record"
 	}
+	if s.Reopens && (s.At == dedupe.AtFailed || s.At == dedupe.AtParked) {
+		return "reopened"
+	}
 	if s.Differs {
 		return "another payload"
 	}
@@ -53,10 +56,7 @@ func claimRule(s dedupe.Situation) string {
 	case dedupe.AtDone:
 		return "done"
 	}
-	switch {
-	case s.Reopens:
-		return "reopened"
-	case s.At == dedupe.AtFailed:
+	if s.At == dedupe.AtFailed {
 		return "failed"
 	}
 	return "parked"
@@ -158,6 +158,7 @@ func TestClaimRows(t *testing.T) {
 		change  dedupe.Change
 	}{
 		{"no record", dedupe.Won, dedupe.TakeFresh},
+		{"reopened", dedupe.Won, dedupe.TakeReopen},
 		{"another payload", dedupe.Mismatch, dedupe.Keep},
 		{"own claim again", dedupe.Won, dedupe.Prolong},
 		{"live claim of another", dedupe.InProgress, dedupe.Keep},
@@ -165,7 +166,6 @@ func TestClaimRows(t *testing.T) {
 		{"dead claim of another", dedupe.Won, dedupe.TakeNext},
 		{"late packet", dedupe.Stale, dedupe.Keep},
 		{"released", dedupe.Won, dedupe.TakeNext},
-		{"reopened", dedupe.Won, dedupe.TakeReopen},
 		{"done", dedupe.AlreadyDone, dedupe.Keep},
 		{"failed", dedupe.AlreadyFailed, dedupe.Keep},
 		{"parked", dedupe.IsParked, dedupe.Keep},

@@ -24,6 +24,8 @@ type Entry struct {
 	// Copies is how many more letters of the same failure there are, as far as they were seen. A worker that dies
 	// between a letter and its ack leaves one, and so does a message that was sent twice.
 	Copies int
+	// Unsigned: the letter names a failure, and none of Options.LetterKeys has signed it. Its replay cannot reopen that failure.
+	Unsigned bool
 }
 
 // Class is the failure's class, [Unexplained] where the letter does not say.
@@ -35,7 +37,7 @@ func (e Entry) At() time.Time { return failedAt(e.Message) }
 // Ref is the letter's name.
 func (e Entry) Ref() Ref { return refOf(e.Message) }
 
-// String is the letter in a line: when, which, and its last error.
+// String is the letter in a line: when, which, and its last error. It is safe for a terminal, as [Printable] says.
 func (e Entry) String() string {
 	s := fmt.Sprintf("%s  %s", stamp(e.At()), e.Ref())
 	if d := deadOf(e.Message.Meta); d != nil && d.LastErr != "" {
@@ -44,16 +46,23 @@ func (e Entry) String() string {
 	if e.Copies > 0 {
 		s += fmt.Sprintf(" (and %d more of it)", e.Copies)
 	}
+	if e.Unsigned {
+		s += " (not signed)"
+	}
 	return s
 }
 
-// Show writes all that is known of the letter, a line each, for people.
+// ShownBody is how many bytes of a body [Entry.Show] writes.
+const ShownBody = 4096
+
+// Show writes what is known of the letter, a line each, for people, and the first [ShownBody] bytes of its body. It is safe for a
+// terminal, as [Printable] says.
 func (e Entry) Show(w io.Writer) error {
 	m := e.Message
 	var b strings.Builder
 	row := func(name, text string) {
 		if text != "" {
-			fmt.Fprintf(&b, "%-12s %s\n", name, strings.ReplaceAll(text, "\n", "\n             "))
+			fmt.Fprintf(&b, "%-12s %s\n", name, paragraph(text, "             "))
 		}
 	}
 	row("key", keyOf(m.Meta))
@@ -68,6 +77,9 @@ func (e Entry) Show(w io.Writer) error {
 		row("last error", d.LastErr)
 		row("source", d.Source)
 		row("fence", strconv.FormatUint(d.Fence, 10))
+		if e.Unsigned {
+			row("signature", "none that fits: its replay reopens nothing")
+		}
 		for _, k := range slices.Sorted(maps.Keys(d.Attributes)) {
 			row("attribute", k+" = "+d.Attributes[k])
 		}
@@ -90,7 +102,7 @@ func (e Entry) Show(w io.Writer) error {
 		row("copies", fmt.Sprintf("%d more", e.Copies))
 	}
 	if utf8.Valid(m.Body) {
-		row("body", string(m.Body))
+		row("body", cutAt(string(m.Body), ShownBody))
 	} else {
 		row("body", fmt.Sprintf("%d bytes, not text", len(m.Body)))
 	}
@@ -105,13 +117,13 @@ type Ref struct {
 	Fence                    uint64 // 0 = nothing that a replay could reopen
 }
 
-// String is the name in a few words.
+// String is the name in a few words, safe for a terminal.
 func (r Ref) String() string {
 	s := cmp.Or(r.Key, "message "+r.MessageID)
 	if r.Type != "" {
 		s = r.Type + " " + s
 	}
-	return s + " [" + r.Class + "]"
+	return Printable(s + " [" + r.Class + "]")
 }
 
 func refOf(m *broker.Message) Ref {
@@ -131,13 +143,13 @@ func stamp(t time.Time) string {
 // line is the first line of a text, and not too much of it.
 func line(s string) string {
 	s, _, more := strings.Cut(s, "\n")
-	if len(s) > TrimmedText {
-		return trim(s)
-	}
-	if more {
+	switch {
+	case len(s) > TrimmedText:
+		s = trim(s)
+	case more:
 		s += " …"
 	}
-	return s
+	return Printable(s)
 }
 
 // identity tells failures apart: letters with one identity are copies of each other.

@@ -29,8 +29,17 @@ const (
 const TrimmedText = 120
 
 // UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as it
-// came.
+// came. The name is ours, as that of the attribute is: a user's attribute of this name is left out of a letter.
 const UnreadableAttribute = broker.MetaAttribute + "-unreadable"
+
+// The classes of letters that a replay treats in a way of their own; package onceq names all classes.
+const (
+	ClassBadMeta   = "bad-meta"  // our metadata could not be read: the replay restores it
+	ClassExpired   = "expired"   // these four have no fence, for nothing failed; their replay's claim is an ordinary one
+	ClassUnproven  = "unproven"  //
+	ClassTooEarly  = "too-early" //
+	ClassDuplicate = "duplicate" //
+)
 
 // FitFor is the first fit worth trying, by the number of attributes that the queue takes.
 func FitFor(m *broker.Message, l broker.Limits) Fit {
@@ -51,15 +60,16 @@ func Letter(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group,
 		DedupID: dedupID(k, d.Fence, "letter", m.ID, f),
 	}
-	if m.MetaErr != nil {
+	if _, taken := m.Attributes[UnreadableAttribute]; taken || m.MetaErr != nil {
 		out.Attributes = maps.Clone(m.Attributes)
-		if raw, ok := out.Attributes[broker.MetaAttribute]; ok {
-			delete(out.Attributes, broker.MetaAttribute)
-			out.Attributes[UnreadableAttribute] = raw
-		}
+		delete(out.Attributes, UnreadableAttribute)
 	}
 	if f >= Bare {
 		return out
+	}
+	if raw, ok := out.Attributes[broker.MetaAttribute]; ok && m.MetaErr != nil {
+		delete(out.Attributes, broker.MetaAttribute)
+		out.Attributes[UnreadableAttribute] = raw
 	}
 	meta := m.Meta.Clone()
 	if meta == nil {
@@ -120,11 +130,13 @@ func dedupID(k Key, fence uint64, direction, id string, f Fit) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-func trim(s string) string {
-	if len(s) <= TrimmedText {
+func trim(s string) string { return cutAt(s, TrimmedText) }
+
+// cutAt leaves n bytes of a longer text, and tells how long it was.
+func cutAt(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	n := TrimmedText
 	for n > 0 && s[n]&0xC0 == 0x80 {
 		n--
 	}

@@ -88,7 +88,7 @@ func TestLetter(t *testing.T) {
 		{"foreign, bare", foreign(), dlq.Bare, nil, users},
 		{"unreadable", unreadable(), dlq.Whole, made(nil), moved},
 		{"unreadable, folded", unreadable(), dlq.Folded, made(func(d *broker.Dead) { d.Attributes = moved }), nil},
-		{"unreadable, bare", unreadable(), dlq.Bare, nil, moved},
+		{"unreadable, bare", unreadable(), dlq.Bare, nil, unreadable().Attributes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := *c.m

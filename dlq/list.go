@@ -138,7 +138,7 @@ func (q *Queue) look(ctx context.Context, f Filter, v visit) error {
 func entryOf(l *letter) Entry {
 	m := *l.m
 	m.Receipt, m.Deadline = "", time.Time{}
-	return Entry{Message: &m}
+	return Entry{Message: &m, Unsigned: l.unsigned}
 }
 
 // Group is the letters of one class.
@@ -216,7 +216,7 @@ func (gs Groups) String() string {
 	rows := [][]string{{"class", "letters", "copies", "oldest", "newest", "types", "last error"}}
 	for _, g := range gs {
 		rows = append(rows, []string{
-			g.Class, strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
+			Printable(g.Class), strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), Printable(counted(g.Types)), line(g.Sample),
 		})
 	}
 	return table(rows)

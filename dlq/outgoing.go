@@ -3,6 +3,7 @@ package dlq
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 
@@ -18,13 +19,18 @@ var (
 	errCopyStays = errors.New("a copy of a letter that was not sent")
 )
 
-// replayOf is what a replay sends for the letter m: the message as the worker met it, with the reason and the fence of
+// replayOf is what a replay sends for the letter: the message as the worker met it, with the reason and the fence of
 // its failure. An error is the reason why it is not to be sent.
-func replayOf(m *broker.Message, l broker.Limits, edit func(*broker.Outgoing) error) (broker.Outgoing, error) {
+func replayOf(of *letter, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
+	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
 	unfold(&out, l)
 	restore(&out)
 	dead, key, typ := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta)
+	forged := of.unsigned && !o.Vouch
+	if forged && dead != nil {
+		dead.Fence, dead.Signature = 0, ""
+	}
 	had := out.Meta != nil
 	if edit != nil {
 		out.Body = bytes.Clone(m.Body) // the letter itself stays as it is
@@ -49,14 +55,25 @@ func replayOf(m *broker.Message, l broker.Limits, edit func(*broker.Outgoing) er
 			delete(out.Attributes, broker.MetaAttribute)
 		}
 	}
-	if dead != nil && dead.Fence == 0 && dead.Attempts == 0 && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
+	if dead != nil && dead.Fence == 0 && !forged && !isOrdinary(dead) && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
 		return out, errNoFence
 	}
+	keys.Sign(&out) // Edit may have changed what the signature was for, and the first key may be new
 	if l.RequireGroup && out.Group == "" {
 		out.Group = digest("group", 0, keyOf(out.Meta), m.ID).String()
 	}
 	out.DedupID = replayID(m, &out, edit != nil)
 	return out, nil
+}
+
+// isOrdinary tells whether a letter without a fence may be sent as it is: its handler had been started without a store, or nothing
+// but the time or another message's failure was in its way.
+func isOrdinary(d *broker.Dead) bool {
+	switch d.Class {
+	case ClassExpired, ClassUnproven, ClassTooEarly, ClassDuplicate:
+		return true
+	}
+	return d.Attempts > 0
 }
 
 // unfold gives the user's attributes their places back, if there is room for all of them beside ours.
@@ -73,15 +90,31 @@ func unfold(out *broker.Outgoing, l broker.Limits) {
 }
 
 // restore makes a message whose metadata could not be read what it was: the worker that put the letter may have been too
-// old for it.
+// old for it. In any other letter the attribute is somebody's who would like to choose the metadata, and is dropped.
 func restore(out *broker.Outgoing) {
 	raw, ok := out.Attributes[UnreadableAttribute]
 	if !ok {
 		return
 	}
 	delete(out.Attributes, UnreadableAttribute)
-	out.Attributes[broker.MetaAttribute] = raw
-	out.Meta = nil
+	if d := deadOf(out.Meta); d != nil && d.Class == ClassBadMeta && d.Fence == 0 {
+		out.Attributes[broker.MetaAttribute] = withoutDead(raw)
+		out.Meta = nil
+	}
+}
+
+// withoutDead takes the permission to reopen out of metadata that nobody could read: no worker has written it.
+func withoutDead(raw string) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal([]byte(raw), &members) != nil || members["dead"] == nil {
+		return raw // what is no JSON no version reads
+	}
+	delete(members, "dead")
+	b, err := json.Marshal(members)
+	if err != nil {
+		return raw
+	}
+	return string(b)
 }
 
 // replayID is the broker-level deduplication id of a replay. It is not the letter's, which a FIFO queue would swallow.

@@ -48,6 +48,9 @@ type Options struct {
 	// Patience is how long a broker's call that fails is repeated before its error is returned, if the context does not
 	// end earlier. Default 1 min; < 0 = nothing is repeated.
 	Patience time.Duration
+	// LetterKeys are those of the workers' configuration: letters that none of them has signed are shown as such and cannot
+	// reopen a failure, and what a replay sends is signed. Each has 32 bytes or more. Default: nothing is signed or verified.
+	LetterKeys Keys
 }
 
 // Queue is a dead-letter queue to look into, to replay from, and to purge. It needs nothing but a broker that
@@ -90,6 +93,9 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		return nil, bad("Options.MaxHeld", "%d is negative", q.o.MaxHeld)
 	case q.o.CallTimeout < 0:
 		return nil, bad("Options.CallTimeout", "%v is negative", q.o.CallTimeout)
+	}
+	if err := q.o.LetterKeys.Check(); err != nil {
+		return nil, bad("Options.LetterKeys", "%v", err)
 	}
 	q.o.Visibility = cmp.Or(q.o.Visibility, max(l.MinHold, DefaultVisibility))
 	if l.MaxHold > 0 {
@@ -134,4 +140,9 @@ func (t *tries) again(ctx context.Context, patience time.Duration) bool {
 // isFinal tells of errors that no repetition mends.
 func isFinal(err error) bool {
 	return errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound)
+}
+
+// isUnsigned tells of a letter that names a failure, and that no key has signed where there are keys.
+func (q *Queue) isUnsigned(m *broker.Message) bool {
+	return len(q.o.LetterKeys) > 0 && fenceOf(m.Meta) != 0 && !q.o.LetterKeys.Signed(m)
 }

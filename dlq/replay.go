@@ -36,6 +36,10 @@ type ReplayOptions struct {
 	// the job again. The same letter may be edited twice, when a replay died and is run again, so Edit must not depend on
 	// anything but the letter; a key drawn at random would run the job twice.
 	Edit func(*broker.Outgoing) error
+	// Vouch signs the chosen letters that none of Options.LetterKeys has signed, such as those from before there were
+	// keys. It is the operator's word for their bodies: look at them first. Default: they are sent without their
+	// fence, so that their claims are ordinary ones. It needs Options.LetterKeys.
+	Vouch bool
 	// Each, when set, is told of each letter that was looked at, when its fate is known.
 	Each func(Step)
 }
@@ -51,6 +55,8 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.To", "is the dead-letter queue itself")
 	case o.To.Limits().SendBatch < 1:
 		return bad("ReplayOptions.To", "its Limits() have SendBatch %d, want 1 or more", o.To.Limits().SendBatch)
+	case o.Vouch && len(q.o.LetterKeys) == 0:
+		return bad("ReplayOptions.Vouch", "is set, but Options.LetterKeys is empty")
 	case o.PerSecond < 0 || math.IsNaN(o.PerSecond) || math.IsInf(o.PerSecond, 0):
 		return bad("ReplayOptions.PerSecond", "%v is not a rate; 0 = no limit", o.PerSecond)
 	case o.PerSecond > 0 && o.PerSecond < minRate:
@@ -82,10 +88,13 @@ const minRate = 1.0 / 3600
 // sent, is held until the end, so that it is met once, and handed back with delay 0.
 //
 //   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is sent without: its claim is an
-//     ordinary one, and finds a failure that is recorded, if any. It then becomes a letter that can be replayed.
+//     ordinary one, and finds a failure that is recorded, if any. The message that failed then becomes a letter that can be replayed.
 //   - A letter with fence 0, for which no claim was won, would be refused again: without another key or type from Edit it is
-//     skipped. Where the handler had been started, under onceq.NoStore, it is sent.
-//   - One whose metadata the worker could not read is sent as it had come.
+//     skipped. Where the handler had been started, under onceq.NoStore, it is sent. So is one of class "expired", "unproven", "too-early" or
+//     "duplicate": nothing failed there. A duplicate is acked once the job of its key is done.
+//   - One whose metadata the worker could not read is sent as it had come, but for a member that would reopen something.
+//   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in Report.Unsigned; see Vouch.
+//     What is sent with a fence is signed anew, by the first key.
 //   - Where the store has forgotten the key, the claim is an ordinary one.
 //
 // An error is the context's cause, [*CanaryError], [ErrIncomplete], or the broker's after Options.Patience; the report says
@@ -161,7 +170,7 @@ func (r *replay) choose(l *letter) error {
 		r.tell(l, Unchosen, nil)
 		return nil
 	}
-	out, err := replayOf(l.m, r.limits, r.o.Edit)
+	out, err := replayOf(l, r.limits, r.o, r.q.o.LetterKeys)
 	if err != nil {
 		r.tell(l, Skipped, err)
 		return nil
@@ -347,6 +356,9 @@ func (r *replay) sendOnce(ctx context.Context, ls []*letter) []error {
 // done removes letters that were sent, and their copies.
 func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
 	for _, l := range ls {
+		if l.unsigned && !r.o.Vouch {
+			r.report.Unsigned++
+		}
 		body := digest("body", 0, string(l.out.Body))
 		r.bodies[body] = true
 		if name := jobName(l.out.Meta); name != "" {

@@ -73,6 +73,8 @@ type Report struct {
 	// Unacked is how many of those that were sent or exported are not known to have left the dead-letter queue. Where one
 	// has not, the next run sends it again, and the claim answers it.
 	Unacked int
+	// Unsigned is how many of those that were sent went without their fence, because no key of Options.LetterKeys had signed them.
+	Unsigned int
 	// Skipped are the letters that were not to be sent, Failed those that could not be sent, or of which that is not
 	// known.
 	Skipped, Failed []Left
@@ -92,6 +94,7 @@ func (r Report) String() string {
 	fmt.Fprintf(&b, "%d seen", r.Seen)
 	part(r.Replayed, "replayed")
 	part(r.Purged, "purged")
+	part(r.Unsigned, "of these not signed, which reopen nothing")
 	part(r.Copies, "copies dropped")
 	part(len(r.Skipped), "skipped")
 	part(len(r.Failed), "failed")
@@ -107,7 +110,7 @@ func (r Report) String() string {
 		for _, reason := range slices.SortedFunc(maps.Keys(n), func(a, b string) int {
 			return cmp.Or(n[b]-n[a], strings.Compare(a, b))
 		}) {
-			fmt.Fprintf(&b, "\n%d %s: %s", n[reason], what, reason)
+			fmt.Fprintf(&b, "\n%d %s: %s", n[reason], what, Printable(reason))
 		}
 	}
 	list("skipped", r.Skipped)

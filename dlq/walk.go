@@ -17,6 +17,8 @@ type letter struct {
 	name string          // its message id
 	id   identity
 	fate Fate // 0 = not decided
+	// unsigned: it would reopen a failure, and no key of ours has signed it
+	unsigned bool
 
 	out    broker.Outgoing // what a replay sends
 	cut    Fit             // how far that was cut down
@@ -74,7 +76,11 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 			again = append(again, l)
 			continue
 		}
-		l := &letter{m: m, name: name, id: identityOf(m)}
+		l := &letter{m: m, name: name, id: identityOf(m), unsigned: w.q.isUnsigned(m)}
+		if l.unsigned {
+			// Never a copy of one that is signed, which would then be removed in its stead.
+			l.id = digest("unsigned", 0, l.id.String())
+		}
 		w.known[name] = l
 		fresh = append(fresh, l)
 	}

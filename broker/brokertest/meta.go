@@ -19,6 +19,7 @@ func fullMeta() *broker.Meta {
 		Dead: &broker.Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",
 			Attempts: 7, Source: "orders", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
+			Signature: "c2lnbmVk_-",
 		},
 	}
 }

@@ -69,7 +69,7 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 	add("Key", got.Key, want.Key)
 	add("Status", got.Status, want.Status)
 	add("Fence", got.Fence, want.Fence)
-	add("Token", got.Token, want.Token)
+	add("Token", got.Token.Hex(), want.Token.Hex())
 	add("Attempt", got.Attempt, want.Attempt)
 	add("Started", got.Started, want.Started)
 	add("Policy", got.Policy, want.Policy)

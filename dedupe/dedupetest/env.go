@@ -178,7 +178,7 @@ func (e *env) wonWell(q *dedupe.ClaimRequest, got, want *dedupe.Claim, before *d
 	}
 	e.m.top[q.Key] = g.Fence
 	if g.Key != w.Key || g.Token != w.Token || g.Attempt != w.Attempt {
-		e.errorf("Claim answered a lease on %s, token %v, attempt %d; want %s, %v, %d", g.Key, g.Token, g.Attempt, w.Key, w.Token, w.Attempt)
+		e.errorf("Claim answered a lease on %s, token %v, attempt %d; want %s, %v, %d", g.Key, g.Token.Hex(), g.Attempt, w.Key, w.Token.Hex(), w.Attempt)
 	}
 	e.near("Claim: Created", got.Created.Sub(start), want.Created.Sub(start))
 	e.deadline("Claim", g.Deadline, q.Key, start.Add(q.TTL), end.Add(q.TTL))

@@ -37,7 +37,7 @@ func outcomeCases() []testCase {
 		},
 		{
 			name: "fingerprints",
-			rule: "fingerprints are compared where both are given, before anything else, and not when the claim reopens; an empty one counts as given",
+			rule: "fingerprints are compared where both are given, before anything but a reopening that is granted; an empty one counts as given",
 			run:  fingerprints,
 		},
 		{
@@ -200,14 +200,23 @@ func fingerprints(e *env) {
 	claim(b, 0, dedupe.Mismatch) // the claim without one has not removed it
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Failed})
 	claim(b, 0, dedupe.Mismatch)
-	claim(b, e.at(k).Fence+1, dedupe.AlreadyFailed)
+	claim(b, e.at(k).Fence+1, dedupe.Mismatch) // a Reopen that fits nothing does not switch it off
+	claim(nil, e.at(k).Fence+1, dedupe.AlreadyFailed)
 	t = claim(b, e.at(k).Fence, dedupe.Won)
 	claim(a, 0, dedupe.Mismatch)
+	claim(a, e.at(k).Fence, dedupe.Mismatch)
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Parked})
+	claim(a, e.at(k).Fence-1, dedupe.Mismatch)
 	t = claim(nil, e.at(k).Fence, dedupe.Won)
 	claim(a, 0, dedupe.InProgress) // the reopening had none, so there is none
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})
 	claim(a, 0, dedupe.AlreadyDone)
+
+	k = key("done")
+	t = claim(a, 0, dedupe.Won)
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})
+	claim(b, e.at(k).Fence, dedupe.Mismatch) // what is done is not reopened
+	claim(a, e.at(k).Fence, dedupe.AlreadyDone)
 
 	k = key("empty")
 	claim([]byte{}, 0, dedupe.Won)

@@ -161,4 +161,4 @@ func (w *walk) log(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-func tail(t dedupe.Token) string { return t.String()[20:] }
+func tail(t dedupe.Token) string { return t.Hex()[20:] }

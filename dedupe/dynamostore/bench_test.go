@@ -253,7 +253,7 @@ func byHand(ctx context.Context, c *dynamodb.Client, table, key string) error {
 		ConditionExpression:      aws.String("#token = :token AND #status = :claimed"),
 		ExpressionAttributeNames: map[string]string{"#status": attrStatus, "#finished": attrFinished, "#ttl": "expires_at", "#lease": attrLease, "#token": attrToken},
 		ExpressionAttributeValues: item{
-			":done": text("done"), ":claimed": text("claimed"), ":token": text(q.Token.String()), ":now": moment(now),
+			":done": text("done"), ":claimed": text("claimed"), ":token": text(q.Token.Hex()), ":now": moment(now),
 			":ttl": expiry(now.Add(dedupe.DefaultRetention)),
 		},
 	})
@@ -265,7 +265,7 @@ func claimByHand(ctx context.Context, c *dynamodb.Client, table string, q *dedup
 	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &table,
 		Item: item{
-			attrKey: text(q.Key.Key), attrScope: text(q.Key.Scope), attrStatus: text("claimed"), attrToken: text(q.Token.String()),
+			attrKey: text(q.Key.Key), attrScope: text(q.Key.Scope), attrStatus: text("claimed"), attrToken: text(q.Token.Hex()),
 			attrLease: moment(now.Add(q.TTL)), attrOwner: text(q.Owner), attrMessage: text(q.MessageID), attrCreated: moment(now),
 		},
 		ConditionExpression: aws.String("attribute_not_exists(#key)"), ExpressionAttributeNames: map[string]string{"#key": attrKey},

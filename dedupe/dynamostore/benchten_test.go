@@ -47,7 +47,7 @@ func (s *spans) report(b *testing.B, prefix string) {
 // fresh are claims of keys without records.
 func fresh(n int) (qs []dedupe.ClaimRequest) {
 	for range n {
-		qs = append(qs, request(newToken().String()))
+		qs = append(qs, request(newToken().Hex()))
 	}
 	return qs
 }
@@ -133,10 +133,10 @@ func insertAll(tb testing.TB, c *dynamodb.Client, table string, n int) {
 		'policy': 'rerun', 'owner': ?, 'message_id': ?, 'lease_until': ?, 'created': ?, 'claimed_at': ?, 'updated': ?}`, table)
 	in := new(dynamodb.BatchExecuteStatementInput)
 	for range n {
-		q := request("partiql-" + newToken().String())
+		q := request("partiql-" + newToken().Hex())
 		now := time.Now()
 		in.Statements = append(in.Statements, types.BatchStatementRequest{Statement: &insert, Parameters: []value{
-			text(q.Key.Key), text(q.Key.Scope), number(now.UnixMilli()), text(q.Token.String()), text(q.Owner), text(q.MessageID),
+			text(q.Key.Key), text(q.Key.Scope), number(now.UnixMilli()), text(q.Token.Hex()), text(q.Owner), text(q.MessageID),
 			moment(now.Add(q.TTL)), moment(now), moment(now), moment(now),
 		}})
 	}

@@ -198,7 +198,7 @@ func TestSuspendedHost(t *testing.T) {
 				return applied
 			}
 			rival := maps.Clone(written.(object))
-			rival["token"], rival["version"] = object{"S": newToken().String()}, object{"N": "2"}
+			rival["token"], rival["version"] = object{"S": newToken().Hex()}, object{"N": "2"}
 			rival["lease_until"] = object{"N": strconv.FormatInt(time.Now().Add(st.ahead+time.Minute).UnixMicro(), 10)}
 			return refused(rival)
 		}
@@ -242,7 +242,7 @@ func TestSteppedInACall(t *testing.T) {
 				t.Errorf("%v wrong: after %d writes the lease ends in %v, and for its owner in %v", wrong, len(st.of("PutItem")), left, time.Until(l.Deadline))
 			}
 			learn()
-			table.item["token"] = object{"S": l.Token.String()}
+			table.item["token"] = object{"S": l.Token.Hex()}
 			set()
 			rs, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Minute}})
 			if err != nil || rs[0].Err != nil {

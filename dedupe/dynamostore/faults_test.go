@@ -234,7 +234,7 @@ func TestCommitReasons(t *testing.T) {
 	record := func(token dedupe.Token, status string, more object) object {
 		it := object{
 			"key": object{"S": "k"}, "scope": object{"S": "orders"}, "status": object{"S": status}, "fence": object{"N": "7"}, "version": object{"N": "3"},
-			"token": object{"S": token.String()}, "attempt": object{"N": "1"}, "policy": object{"S": "rerun"},
+			"token": object{"S": token.Hex()}, "attempt": object{"N": "1"}, "policy": object{"S": "rerun"},
 		}
 		if status != "claimed" && status != "parked" {
 			it["expires_at"] = object{"N": "4000000000"}
@@ -334,7 +334,7 @@ func TestCommitToken(t *testing.T) {
 		if len(tokens) != 3 || tokens[0] != tokens[1] || tokens[1] == tokens[2] || len(tokens[0]) != 32 {
 			t.Errorf("the tokens are %q", tokens)
 		}
-		if slices.Contains(tokens, j.lease.Token.String()) {
+		if slices.Contains(tokens, j.lease.Token.Hex()) {
 			t.Error("a token is the claim's own: other items under it would be a mismatch for ten minutes")
 		}
 	})

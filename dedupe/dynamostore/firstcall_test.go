@@ -165,7 +165,7 @@ func TestFirstKey(t *testing.T) {
 func rivalItem(status string, more map[string]time.Time) object {
 	it := object{
 		"key": object{"S": "k"}, "scope": object{"S": "orders"}, "status": object{"S": status}, "fence": object{"N": "7"}, "version": object{"N": "1"},
-		"token": object{"S": newToken().String()}, "attempt": object{"N": "1"}, "policy": object{"S": "rerun"},
+		"token": object{"S": newToken().Hex()}, "attempt": object{"N": "1"}, "policy": object{"S": "rerun"},
 	}
 	for attr, at := range more {
 		n := at.UnixMicro()

@@ -79,7 +79,7 @@ func TestFirstClaimOvertaken(t *testing.T) {
 			return table.answer(c)
 		}
 		c := claimAll(t, slow, request("k"))[0]
-		if c.Outcome != dedupe.InProgress || fieldOf(table.item, "token") != other.Token.String() {
+		if c.Outcome != dedupe.InProgress || fieldOf(table.item, "token") != other.Token.Hex() {
 			t.Errorf("answered %+v; the item is %v", c, table.item)
 		}
 		if d := time.Since(time.UnixMilli(int64(other.Fence))); d > margin/2 {
@@ -153,7 +153,7 @@ func TestFirstOthers(t *testing.T) {
 	type moments = map[string]time.Time
 	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
 	own := func(it object) object {
-		it["token"] = object{"S": lease.Token.String()}
+		it["token"] = object{"S": lease.Token.Hex()}
 		return it
 	}
 	end := func(n string, c stubCall) (d time.Time) {

@@ -94,7 +94,7 @@ func (s *Store) encode(r *dedupe.Record, version uint64) item {
 	it[attrKey], it[attrScope] = text(r.Key.Key), text(r.Key.Scope)
 	it[attrStatus], it[attrPolicy] = text(r.Status.String()), text(r.Policy.String())
 	it[attrFence], it[attrVersion], it[attrAttempt] = number(r.Fence), number(version), number(r.Attempt)
-	it[attrToken] = text(r.Token.String())
+	it[attrToken] = text(r.Token.Hex())
 	if r.Started {
 		it[attrStarted] = truth(true)
 	}

@@ -112,7 +112,7 @@ func TestRenewedLongerDeadline(t *testing.T) {
 				return applied
 			}
 			it := rivalItem("claimed", map[string]time.Time{"lease_until": end})
-			it["token"] = object{"S": token.String()}
+			it["token"] = object{"S": token.Hex()}
 			a := refused(it)
 			a.late = 4 * time.Second
 			return a

@@ -145,7 +145,7 @@ func (f *fleet) job(r *rand.Rand, s *Store, span func(time.Duration) time.Durati
 func (f *fleet) held(token dedupe.Token, l dedupe.Lease, claimed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := fieldOf(f.item, "token") == token.String()
+	own := fieldOf(f.item, "token") == token.Hex()
 	switch {
 	case claimed && f.holder.Token != token && time.Until(f.holder.Deadline) > 0:
 		f.tb.Errorf("seed %d: a lease was taken %v before its deadline", f.seed, time.Until(f.holder.Deadline))

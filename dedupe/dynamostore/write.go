@@ -121,7 +121,7 @@ func (w *write) when(cs ...*clause) {
 
 // own is the condition of a renewal or a settlement.
 func (w *write) own(t dedupe.Token, cs ...*clause) {
-	w.given(attrToken, text(t.String()))
+	w.given(attrToken, text(t.Hex()))
 	for _, c := range cs {
 		switch c {
 		case &notSettled:

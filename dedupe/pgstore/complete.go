@@ -144,7 +144,7 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	return []any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.String()}, nil
+	return []any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.Hex()}, nil
 }
 
 // leaseLost is the answer to a completion that has found no row.

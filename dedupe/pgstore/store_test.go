@@ -359,7 +359,7 @@ func TestRowsForPeople(t *testing.T) {
 	q.Policy = dedupe.Park
 	l := claimOne(t, s, q)
 	row := `SELECT concat_ws(' ', scope, key, status, attempt, policy, owner, message_id, last_error, lease_until > now(), replace(token::text, '-', '')) FROM onceq_dedupe`
-	if got, want := scan[string](t, pool, row), "orders order-1 claimed 1 park worker-1 m-order-1  t "+l.Token.String(); got != want {
+	if got, want := scan[string](t, pool, row), "orders order-1 claimed 1 park worker-1 m-order-1  t "+l.Token.Hex(); got != want {
 		t.Errorf("a claimed row reads %q, want %q", got, want)
 	}
 	as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Failed, ErrClass: "permanent", ErrText: "card declined"}})

@@ -78,7 +78,7 @@ func TestReadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, err := time.Parse(time.RFC3339Nano, updated)
-	if err != nil || status != "failed" || policy != "park" || !strings.EqualFold(token, q.Token.String()) {
+	if err != nil || status != "failed" || policy != "park" || !strings.EqualFold(token, q.Token.Hex()) {
 		t.Errorf("the row shows %s, %s, %s, %s", status, policy, updated, token)
 	}
 	if d := time.Since(at); d < 0 || d > time.Minute || len(updated) != len("2006-01-02T15:04:05.000000000Z") {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dlq"
 )
 
 // server is a mail server in memory. It sends what it is handed as often as it is handed over, unless it takes
@@ -102,7 +103,7 @@ func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", r.Key.Key, strings.TrimSpace(r.Outcome+" "+r.ErrClass))
+	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", dlq.Printable(r.Key.Key), strings.TrimSpace(r.Outcome+" "+r.ErrClass))
 	if s.left--; r.Outcome == "retried" {
 		s.left++
 	}

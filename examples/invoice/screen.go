@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 )
 
 // screen prints how each delivery ended, and stops the worker after the last.
@@ -32,7 +33,7 @@ func (s *screen) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 	if inv, status, err := onceq.Result[invoice](ctx, s.store, r.Key); err == nil && status == dedupe.Done {
 		what = fmt.Sprintf("invoice %d", inv.Number)
 	}
-	fmt.Fprintf(s.out, "%-17s %-13s %s\n", r.Key.Key, r.Outcome, what)
+	fmt.Fprintf(s.out, "%-17s %-13s %s\n", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(what))
 	if s.left--; s.left == 0 {
 		s.last()
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dlq"
 )
 
 // keysLive is how long the API knows a key.
@@ -136,13 +137,13 @@ func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, "  worker:  %-7s %s\n", r.Key.Key, r.Outcome)
+	fmt.Fprintf(s.out, "  worker:  %-7s %s\n", dlq.Printable(r.Key.Key), r.Outcome)
 	if r.Err != "" {
 		_, why, found := strings.Cut(r.Err, `": `) // without the URL
 		if !found {
 			why = r.Err
 		}
-		fmt.Fprintf(s.out, "                   because %s\n", why)
+		fmt.Fprintf(s.out, "                   because %s\n", dlq.Printable(why))
 	}
 	if s.left--; r.Outcome == "retried" {
 		s.left++

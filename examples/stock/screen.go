@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dlq"
 )
 
 // ownSchema makes a schema for this run, in which everything is made, and drops it in the end.
@@ -42,7 +43,7 @@ func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintln(s.out, strings.TrimRight(fmt.Sprintf("  %s %-12s %s", r.Key.Key, r.Outcome, r.Err), " "))
+	fmt.Fprintln(s.out, strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " "))
 	if s.left--; r.Outcome == "retried" {
 		s.left++
 	}

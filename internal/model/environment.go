@@ -61,13 +61,13 @@ func (m *model) network(s *state) {
 	locked := s.tx.phase != noTx
 	switch {
 	case p.kind == claimPacket:
-		m.claim(&n, claimCall{token: p.token, reopens: p.fence, payload: p.payload, policy: p.policy})
+		m.claim(&n, claimCall{token: p.token, reopens: p.fence, payload: p.payload, policy: p.policy, word: p.word})
 	case p.kind == startPacket && !locked:
 		_ = m.renew(&n, p.token, true)
 	case p.kind == settlePacket && !locked:
 		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, joined: p.joined})
 	case p.kind == letterPacket:
-		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload}) {
+		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload, word: p.word}) {
 			m.pruned++
 			return
 		}
@@ -102,7 +102,7 @@ func (m *model) operator(s *state) {
 			continue
 		}
 		n := m.from(s)
-		again := item{place: inQueue, fence: it.fence, payload: it.payload, old: it.old}
+		again := item{place: inQueue, fence: it.fence, payload: it.payload, old: it.old, word: it.word}
 		switch {
 		case m.without(ReplaySendsFirst):
 			n.items[k] = item{}

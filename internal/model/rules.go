@@ -36,10 +36,12 @@ const (
 	DeadLeaseRenewed
 	SeenAfterEffect
 	MismatchFirst
+	ReopensOrDiffers
 	MismatchNeverReopens
 	FenceOutlivesRecord
 	UnprovenFails
 	UnprovenSticks
+	UnprovenReleases
 
 	ReplaySendsFirst
 
@@ -87,10 +89,12 @@ var ruleNames = [ruleCount]string{
 	DeadLeaseRenewed:     "a dead lease that nobody took is renewed (else: lost)",
 	SeenAfterEffect:      "done is written after the effect (else: with the claim)",
 	MismatchFirst:        "another payload is told before done (else: after)",
+	ReopensOrDiffers:     "a claim that reopens nothing is compared (else: not if its message names any failure)",
 	MismatchNeverReopens: "a mismatch's letter has fence 0 (else: the record's)",
 	FenceOutlivesRecord:  "fences go on rising after Forget (else: start again)",
-	UnprovenFails:        "a message older than the retention fails if there is no record (else: runs)",
+	UnprovenFails:        "a message older than the retention is refused if there is no record (else: runs)",
 	UnprovenSticks:       "... also when the first who found that out has died (else: runs)",
+	UnprovenReleases:     "... and leaves the key to others (else: the key has failed)",
 
 	ReplaySendsFirst: "a replay sends the letter, then removes it (else: the other way round)",
 }

@@ -49,9 +49,11 @@ var without = []struct {
 	{ParkByRecord, OneParkedEffect, Config{External: true, Policies: mixed}},
 	{SeenAfterEffect, NothingLost, Config{Tx: true, Policies: reruns}},
 	{MismatchFirst, NothingLost, Config{Tx: true, Policies: reruns, Payloads: true}},
-	{MismatchNeverReopens, NothingLost, Config{Tx: true, Policies: reruns, Payloads: true}},
+	{ReopensOrDiffers, LetterIsTrue, Config{Tx: true, Policies: reruns, Payloads: true, Forgets: true, TellOld: true, MaxAttempts: 1, Items: 2}},
+	{MismatchNeverReopens, LetterIsTrue, Config{Tx: true, Policies: reruns, Payloads: true}},
 	{FenceOutlivesRecord, FenceRises, Config{Tx: true, Policies: reruns, Forgets: true}},
 	{UnprovenFails, OneParkedEffect, Config{External: true, Policies: parks, Retention: true, MaxAttempts: 1}},
+	{UnprovenReleases, NobodysFailure, Config{External: true, Policies: reruns, Calm: true, Retention: true, HandlersSucceed: true, MaxAttempts: 1, Items: 2}},
 	{UnprovenSticks, OneParkedEffect, Config{External: true, Policies: parks, Retention: true}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},

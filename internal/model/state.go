@@ -78,6 +78,8 @@ type worker struct {
 	attempt uint8
 	to      dedupe.Status // while settling
 	old     bool          // its message, while claiming, or its letter is older than the retention
+	word    bool          // of its message, while claiming, or its letter: see item
+	refused bool          // while settling: its message was too old to be believed, and gets a letter
 
 	uncounted bool // while settling
 	joined    bool // a transaction may have completed the job
@@ -108,6 +110,7 @@ type item struct {
 	hands   uint8 // the workers that hold a receipt for it
 	sent    bool  // in the DLQ: a replay has sent it, and may remove it
 	old     bool  // older than the retention
+	word    bool  // of a message that was refused: its replay is the operator's word that the job may run
 }
 
 // packetKind is what a packet asks for.
@@ -131,6 +134,7 @@ type packet struct {
 	to        dedupe.Status
 	uncounted bool
 	joined    bool
+	word      bool
 }
 
 // ghost is what nobody in the system knows, and the checks must.
@@ -327,13 +331,13 @@ func (s *state) swap() {
 
 // code is different for different items.
 func (i *item) code() uint16 {
-	return pack[uint16](uint8(i.place), 2, uint8(i.fence), 2, i.payload, 1, i.hands, 2, bit(i.sent), 1, bit(i.old), 1)
+	return pack[uint16](uint8(i.place), 2, uint8(i.fence), 2, i.payload, 1, i.hands, 2, bit(i.sent), 1, bit(i.old), 1, bit(i.word), 1)
 }
 
 // code is different for different workers, but for what only the checks know.
 func (w *worker) code() uint32 {
 	return pack[uint32](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
-		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2)
+		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1)
 }
 
 // pack puts numbers side by side, each followed by its width in bits.

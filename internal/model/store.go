@@ -74,6 +74,7 @@ type claimCall struct {
 	reopens fence
 	payload uint8
 	policy  dedupe.Policy
+	word    bool // the message is a replay that an operator has decided on
 }
 
 // claim applies a claim, and checks the invariants that it could break.
@@ -140,7 +141,7 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 	if next == newFence {
 		s.age()
 	}
-	if q.reopens == curFence && !before.expired && (before.status == dedupe.Failed || before.status == dedupe.Parked) || s.ghost.forgotten {
+	if q.reopens == curFence && !before.expired && (before.status == dedupe.Failed || before.status == dedupe.Parked) || s.ghost.forgotten || q.word {
 		// An operator has decided: the effects of the runs before are accounted for.
 		for i := range s.w {
 			w := &s.w[i]
@@ -192,6 +193,9 @@ func (m *model) forgetClaimRules(before *record, rec *dedupe.Record, req *dedupe
 	}
 	if m.without(ParkByClaimer) && rec.Policy == dedupe.Rerun {
 		req.Policy = dedupe.Rerun
+	}
+	if m.without(ReopensOrDiffers) && req.Reopen != 0 && req.Reopen != rec.Fence && rec.Fingerprint != nil {
+		rec.Fingerprint = req.Fingerprint
 	}
 	if m.without(MismatchFirst) && before.status == dedupe.Done {
 		req.Fingerprint = nil

@@ -39,14 +39,14 @@ func (m *model) receive(s *state, i int) {
 		}
 		n := m.from(s)
 		n.items[k].hands |= hand(i)
-		n.w[i] = worker{pc: claiming, reopens: it.fence, payload: it.payload, old: it.old}
+		n.w[i] = worker{pc: claiming, reopens: it.fence, payload: it.payload, old: it.old, word: it.word}
 		m.step(i, "receives a message", n)
 	}
 }
 
 func (m *model) claiming(s *state, i int) {
 	w := &s.w[i]
-	q := claimCall{token: ownToken(i), reopens: w.reopens, payload: w.payload, policy: m.c.Policies[i]}
+	q := claimCall{token: ownToken(i), reopens: w.reopens, payload: w.payload, policy: m.c.Policies[i], word: w.word}
 
 	n := m.from(s)
 	c := m.claim(&n, q)
@@ -94,7 +94,7 @@ func (m *model) claiming(s *state, i int) {
 	n = m.from(s)
 	m.claim(&n, q)
 	m.fault(i, "claims the key, and the answer is lost", n)
-	m.delay(s, i, packet{kind: claimPacket, fence: w.reopens, payload: w.payload, policy: q.policy})
+	m.delay(s, i, packet{kind: claimPacket, fence: w.reopens, payload: w.payload, policy: q.policy, word: w.word})
 	if m.c.Drains {
 		n = m.from(s)
 		if m.without(DoubtUncounted) {
@@ -117,6 +117,9 @@ func (m *model) won(s *state, i int) {
 	unproven := w.old && (s.rec.fresh || s.rec.reborn && !m.without(UnprovenSticks)) && !m.without(UnprovenFails)
 	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt}
 	switch {
+	case unproven && !m.without(UnprovenReleases):
+		m.verdict(w, Verdict{To: dedupe.Released, Uncounted: true})
+		w.refused = true
 	case unproven, w.attempt > m.c.MaxAttempts:
 		m.verdict(w, Verdict{To: dedupe.Failed})
 	case m.parks(i):
@@ -215,6 +218,12 @@ func (m *model) settled(s *state, i int, status dedupe.Status) {
 			m.letter(s, i, carries)
 		}
 	default:
+		if w.refused {
+			s.dropToken(i)
+			m.letter(s, i, noFence)
+			s.w[i].word = true
+			return
+		}
 		s.leave(i)
 	}
 }
@@ -226,11 +235,14 @@ func (m *model) letter(s *state, i int, carries fence) {
 	if carries != noFence && !(carries == curFence && recorded) && !m.without(LetterOfRecord) {
 		m.breaks(LetterIsTrue)
 	}
+	if carries == curFence && m.c.Payloads && s.w[i].payload != s.rec.payload {
+		m.breaks(LetterIsTrue)
+	}
 }
 
 func (m *model) lettering(s *state, i int) {
 	w := &s.w[i]
-	it := item{place: inDLQ, fence: w.fence, payload: w.payload, old: w.old}
+	it := item{place: inDLQ, fence: w.fence, payload: w.payload, old: w.old, word: w.word}
 	if m.c.LettersBare {
 		it.fence = noFence
 	}
@@ -257,7 +269,7 @@ func (m *model) lettering(s *state, i int) {
 	} else {
 		m.pruned++
 	}
-	m.delay(s, i, packet{kind: letterPacket, fence: it.fence, payload: w.payload})
+	m.delay(s, i, packet{kind: letterPacket, fence: it.fence, payload: w.payload, word: w.word})
 }
 
 // ack makes the worker ack next. known tells that done was seen, or that the letter is stored.

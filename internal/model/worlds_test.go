@@ -32,6 +32,7 @@ var worlds = []struct {
 	{"forget, transactions", Config{Tx: true, Policies: reruns, Forgets: true, Redrive: true}},
 	{"forget, park", Config{External: true, Policies: parks, Forgets: true}},
 	{"retention", Config{External: true, Policies: parks, Retention: true, Once: true, MaxAttempts: 1, Items: 2}},
+	{"calm retention, nobody fails", Config{External: true, Policies: reruns, Calm: true, Retention: true, HandlersSucceed: true, MaxAttempts: 1, Items: 2}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 

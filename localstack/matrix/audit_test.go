@@ -114,7 +114,7 @@ func (a *audit) tokens() (ts []dedupe.Token) {
 	for _, c := range a.claims {
 		ts = append(ts, c.token)
 	}
-	slices.SortFunc(ts, func(a, b dedupe.Token) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(ts, func(a, b dedupe.Token) int { return cmp.Compare(a.Hex(), b.Hex()) })
 	return slices.Compact(ts)
 }
 
@@ -123,7 +123,7 @@ func (a *audit) tell(begun time.Time) string {
 	defer a.mu.Unlock()
 	var s strings.Builder
 	for _, c := range a.claims {
-		fmt.Fprintf(&s, "%9v %s won fence %d with token %v\n", c.at.Sub(begun).Round(time.Millisecond), c.by, c.fence, c.token)
+		fmt.Fprintf(&s, "%9v %s won fence %d with token %v\n", c.at.Sub(begun).Round(time.Millisecond), c.by, c.fence, c.token.Hex())
 	}
 	return s.String()
 }

@@ -1,0 +1,59 @@
+package dlq
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Printable is s as a terminal may show it: a line of text that steers nothing. Control characters, those that change the
+// direction or end a line, and bytes that are not UTF-8 are written as \xNN or \uNNNN. Print nothing of a message without
+// it: who may send a message may otherwise clear an operator's screen, hide a line, or write to the clipboard.
+func Printable(s string) string {
+	clean := 0
+	for clean < len(s) {
+		r, n := utf8.DecodeRuneInString(s[clean:])
+		if steers(r, n) {
+			break
+		}
+		clean += n
+	}
+	if clean == len(s) {
+		return s
+	}
+	var b strings.Builder
+	b.WriteString(s[:clean])
+	for i := clean; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case !steers(r, n):
+			b.WriteString(s[i : i+n])
+		case n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// steers tells whether a terminal does something else with a character, of n bytes, than to show it.
+func steers(r rune, n int) bool {
+	switch {
+	case r == utf8.RuneError && n == 1, r < 0x20, 0x7f <= r && r <= 0x9f:
+		return true
+	case r == 0x061c, r == 0x200e, r == 0x200f, 0x2028 <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069:
+		return true
+	}
+	return false
+}
+
+// paragraph is Printable for a text of several lines, each further one behind the indent. A tab is four blanks.
+func paragraph(s, indent string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = Printable(strings.ReplaceAll(l, "\t", "    "))
+	}
+	return strings.Join(lines, "\n"+indent)
+}

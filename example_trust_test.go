@@ -1,0 +1,97 @@
+package onceq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+)
+
+// With LetterKeys a failed job runs again by a letter that one of the keys has signed, and by no message that somebody else has
+// written: not by another body with the job's key, nor by one that names its failure.
+func ExampleProcessorConfig_letterKeys() {
+	queue, dead, store := inMemory()
+	keys := dlq.Keys{bytes.Repeat([]byte{7}, 32)} // of the program's secrets: 32 random bytes or more
+	down := true
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				if down {
+					return onceq.Permanent(errors.New("the bank is closed"))
+				}
+				fmt.Printf("pays %s\n", j.Message.Body)
+				return nil
+			}),
+			Store: store, Scope: "payments", DeadLetter: dead, LetterKeys: keys,
+		},
+		Broker: queue,
+	}
+	send(queue, "order-7", "9 EUR to Ann")
+	fence := work(c, 1)[0].Fence
+	down = false
+
+	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{
+		Body: []byte("900 EUR to Eve"), Meta: &broker.Meta{Key: "order-7", Dead: &broker.Dead{Fence: fence}},
+	})
+	fmt.Println(work(c, 1)[0].ErrClass)
+
+	letters := must(dlq.New(dead, &dlq.Options{Wait: time.Millisecond, LetterKeys: keys}))
+	fmt.Println(must(letters.Replay(context.Background(), dlq.ReplayOptions{
+		Filter: dlq.Filter{Class: onceq.ClassPermanent}, To: queue,
+	})))
+	work(c, 1)
+	// Output:
+	// duplicate
+	// 2 seen, 1 replayed, 1 not chosen
+	// pays 9 EUR to Ann
+}
+
+// A job's Meta lowers what the worker allows, and raises it up to the ceilings: whoever may send messages writes it.
+func ExampleJobOptions_ceilings() {
+	queue, dead, store := inMemory()
+	c := onceq.Config{
+		ProcessorConfig: onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				at, _ := ctx.Deadline()
+				fmt.Printf("attempt %d, has %v\n", j.Attempt, time.Until(at).Round(time.Minute))
+				return errors.New("not yet")
+			}),
+			Store: store, Scope: "reports", DeadLetter: dead,
+			Defaults: onceq.JobOptions{
+				MaxAttempts: 2, MostAttempts: 3,
+				Timeout: time.Minute, MostTimeout: time.Hour,
+				MostNotBefore: 24 * time.Hour,
+				Backoff:       func(int, error) time.Duration { return 0 },
+			},
+		},
+		Broker: queue,
+	}
+	for _, m := range []broker.Meta{
+		{Key: "r-1", MaxAttempts: -1, Timeout: 1000 * time.Hour},
+		{Key: "r-2", NotBefore: time.Now().Add(30 * 24 * time.Hour)},
+	} {
+		_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &m})
+	}
+	for _, r := range work(c, 4) {
+		if r.ErrClass == onceq.ClassTooEarly {
+			fmt.Println(r.Key.Key, r.Outcome)
+		}
+	}
+	// Output:
+	// attempt 1, has 1h0m0s
+	// attempt 2, has 1h0m0s
+	// attempt 3, has 1h0m0s
+	// r-2 too-early
+}
+
+// What a message has brought is printed through Printable: an operator's terminal does what is in it otherwise.
+func ExampleTimingRecord_printable() {
+	r := onceq.TimingRecord{JobID: "order-7\x1b[2J\rorder-8", Outcome: "done"}
+	fmt.Println(dlq.Printable(r.JobID), r.Outcome)
+	// Output: order-7\x1b[2J\x0dorder-8 done
+}
