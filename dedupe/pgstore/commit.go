@@ -18,7 +18,7 @@ import (
 const (
 	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the same packet is skipped then. The error
 	// quotes a text of our own, so that none of the user's triggers is taken for it.
-	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1' AS n) SELECT coalesce(max(n), '` + noRow + `')::integer FROM done`
+	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1'::pg_catalog.text AS n) SELECT coalesce(pg_catalog.max(n), '` + noRow + `')::integer FROM done`
 
 	noRow = `onceq: the lease was lost`
 
@@ -178,10 +178,10 @@ func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *
 	}
 	plan := s.plan(lease.Fence)
 	if u.conn == nil {
-		return s.commitApart(ctx, u, s.sql.finish[plan], args)
+		return s.commitApart(ctx, u, s.sql().finish[plan], args)
 	}
 	p := &pipeline{uncommitted: true}
-	p.exec(s.sql.commit[plan], args...)
+	p.exec(s.sql().commit[plan], args...)
 	err = p.commit(func() error { return u.conn.SendBatch(ctx, &p.b).Close() })
 	if !p.uncommitted { // what went wrong then, did so after it
 		return nil

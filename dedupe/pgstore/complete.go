@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"math/bits"
 
@@ -20,9 +21,14 @@ import (
 //
 // It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the time at which it came, one and the same
 // in all columns, and needs no subquery.
-const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
-	updated = statement_timestamp(), finished = statement_timestamp(), expires = statement_timestamp() + $2::bigint * interval '1 microsecond'
-WHERE t.scope = $3::text AND t.key = $4::text AND t.token = $5::text::uuid AND t.status IN ('claimed', 'parked')`
+//
+// The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here is text that the server would transcode: the
+// key goes as bytes.
+const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::pg_catalog.bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
+	updated = pg_catalog.statement_timestamp(), finished = pg_catalog.statement_timestamp(),
+	expires = pg_catalog.statement_timestamp() {+} ($2::bigint::float {*} interval '1 microsecond')
+WHERE t.scope {=} pg_catalog.convert_from($3::pg_catalog.bytea, 'UTF8') AND t.key {=} pg_catalog.convert_from($4::pg_catalog.bytea, 'UTF8')
+	AND t.token {=} $5::pg_catalog.text::pg_catalog.uuid AND (t.status {=} 'claimed' OR t.status {=} 'parked')`
 
 // plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of the planner settings of a
 // pipeline, and a plan that a connection has made while the table was small and vacuumed reads all of it, until the next ANALYZE,
@@ -110,7 +116,7 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	if err != nil {
 		return err
 	}
-	n, err := exec(s.sql.finish[s.plan(lease.Fence)], args)
+	n, err := exec(s.sql().finish[s.plan(lease.Fence)], args)
 	switch {
 	case err != nil:
 		return s.explainTx(call+": roll back", err)
@@ -144,7 +150,7 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	return []any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.String()}, nil
+	return []any{stored, retain, []byte(lease.Key.Scope), []byte(lease.Key.Key), hex.EncodeToString(lease.Token[:])}, nil
 }
 
 // leaseLost is the answer to a completion that has found no row.
@@ -226,7 +232,7 @@ func (s *Store) explainTx(what string, err error) error {
 		return fmt.Errorf("pgstore: %s; a statement before it has failed: %w", what, err)
 	case undefinedTable:
 		return fmt.Errorf("pgstore: %s: %w (is the transaction in the store's database, with its search_path, and has "+
-			"Migrate been run on table %s?)", what, err, s.sql.name)
+			"Migrate been run on table %s?)", what, err, s.sql().name)
 	}
 	return fmt.Errorf("pgstore: %s: %w", what, err)
 }

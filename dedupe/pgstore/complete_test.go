@@ -351,17 +351,27 @@ func TestCompleteTxBusy(t *testing.T) {
 	}
 }
 
-// TestCompleteTxElsewhere: a transaction in another database is a mistake that gets a hint.
+// TestCompleteTxElsewhere: a transaction whose search_path leads elsewhere completes the job in the table that Migrate has found. A store that was
+// not migrated cannot know it, and gives a hint.
 func TestCompleteTxElsewhere(t *testing.T) {
 	b := newBusiness(t)
 	l := claimOne(b, b.s, request("1"))
 	exec(b, b.pool, "CREATE SCHEMA elsewhere")
-	tx := b.begin(pgx.ReadCommitted)
-	if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {
+	unmigrated, err := New(b.pool, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := b.s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
-	if err == nil || !strings.Contains(err.Error(), "search_path") {
-		t.Errorf("CompleteTx: %v, want a hint", err)
+	for s, hint := range map[*Store]bool{unmigrated: true, b.s: false} {
+		tx := b.begin(pgx.ReadCommitted)
+		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {
+			t.Fatal(err)
+		}
+		err := s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
+		if (err != nil) != hint || hint && !strings.Contains(err.Error(), "search_path") {
+			t.Errorf("CompleteTx: %v; want a hint: %v", err, hint)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -16,7 +16,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
-	other := newStore(t, pool, s.sql.name)
+	other := newStore(t, pool, s.sql().name)
 	renew := func(started bool) func(l dedupe.Lease) {
 		return func(l dedupe.Lease) {
 			rs, err := other.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour, Started: started}})
@@ -73,7 +73,7 @@ func TestForgetChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
-	other := newStore(t, pool, s.sql.name)
+	other := newStore(t, pool, s.sql().name)
 	l := claimOne(t, s, request("k"))
 	settleOne(t, s, l, dedupe.Released)
 	counting.trips.Store(0)
@@ -107,8 +107,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer blocker.Rollback(context.Background())
-	insert := `INSERT INTO ` + s.sql.table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
-		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql.table
+	insert := `INSERT INTO ` + s.sql().table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
+		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql().table
 	if _, err := blocker.Exec(t.Context(), insert); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { cs, err = s.Claim(t.Context(), []dedupe.ClaimRequest{request("a"), request("b")}) })
 	until(t, "the wait for the other's insertion", func() bool { return waiting(t, pool) == 1 })
-	exec(t, pool, "DELETE FROM "+s.sql.table+" WHERE key = 'a'")
+	exec(t, pool, "DELETE FROM "+s.sql().table+" WHERE key = 'a'")
 	blocker.Rollback(t.Context())
 	wg.Wait()
 	if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.Won || !cs[0].Fresh || cs[1].Outcome != dedupe.Won || counting.trips.Load() != 2 {

@@ -225,9 +225,9 @@ func TestBadRowsFailAlone(t *testing.T) {
 		"fence is 0":       "UPDATE {t} SET fence = 0 WHERE key LIKE 'bad%'",
 		"time is infinite": "UPDATE {t} SET lease_until = 'infinity' WHERE key LIKE 'bad%'",
 	} {
-		exec(t, pool, "TRUNCATE "+s.sql.table)
+		exec(t, pool, "TRUNCATE "+s.sql().table)
 		bad, good := claimOne(t, s, request("bad "+name)), claimOne(t, s, request("good "+name))
-		exec(t, pool, strings.ReplaceAll(damage, "{t}", s.sql.name))
+		exec(t, pool, strings.ReplaceAll(damage, "{t}", s.sql().name))
 		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{{Key: bad.Key, Token: newToken(), TTL: 1}, {Key: good.Key, Token: newToken(), TTL: 1}})
 		if err != nil || cs[0].Err == nil || !strings.Contains(cs[0].Err.Error(), name) || !strings.Contains(cs[0].Err.Error(), bad.Key.Key) || cs[1].Outcome != dedupe.InProgress {
 			t.Errorf("%s: Claim: %+v, %v", name, cs, err)
