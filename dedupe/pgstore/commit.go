@@ -230,9 +230,20 @@ func isNoRow(err error) bool {
 }
 
 // isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are no such word: where it is told to stop,
-// or a pooler has lost it, it may have committed before. And pgconn.SafeToRetry is true of the error that comes after an
-// answer was lost.
+// or a pooler has lost it, it may have committed before; poolers say that with the severity of an ordinary error, too, but then by a class of a
+// lost connection, an operator or the system. And pgconn.SafeToRetry is true of the error that comes after an answer was lost.
 func isRolledBack(err error) bool {
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		return true
+	}
 	var pe *pgconn.PgError
-	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pe) && cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR"
+	if !errors.As(err, &pe) || cmp.Or(pe.SeverityUnlocalized, pe.Severity) != "ERROR" {
+		return false
+	}
+	for _, class := range []string{"08", "57P", "58"} {
+		if strings.HasPrefix(pe.Code, class) {
+			return false
+		}
+	}
+	return true
 }

@@ -60,7 +60,8 @@ type Execer interface {
 }
 
 // SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN was run. A
-// [*sql.DB] is refused, although it has the method, and so is a conn of pgx/v5/stdlib without its BEGIN.
+// [*sql.DB] is refused, although it has the method, and so are what has one embedded, as the DB of other packages, and a conn of pgx/v5/stdlib
+// without its BEGIN. One of another driver without its BEGIN cannot be told.
 type SQLExecer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -168,11 +169,7 @@ func checkTx(tx Execer) error {
 		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
 			dedupe.ErrBadRequest, tx)
 	}
-	conn, _ := tx.(*pgx.Conn)
-	if c, ok := tx.(interface{ Conn() *pgx.Conn }); ok {
-		conn = c.Conn()
-	}
-	return checkConn(conn)
+	return checkConn(tx)
 }
 
 // isPool knows a *pgxpool.Pool, and what has it embedded, by a method that no transaction has.
@@ -181,9 +178,16 @@ func isPool(tx any) bool {
 	return ok
 }
 
-// checkConn finds the connection on which no transaction was begun, or on which it has ended.
-func checkConn(conn *pgx.Conn) error {
-	if isIdle(conn) {
+// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no transaction was begun, or on which it has ended.
+func checkConn(tx any) error {
+	idle := false
+	switch c := tx.(type) {
+	case interface{ Conn() *pgx.Conn }:
+		idle = isIdle(c.Conn())
+	case interface{ PgConn() *pgconn.PgConn }:
+		idle = !c.PgConn().IsClosed() && c.PgConn().TxStatus() == 'I'
+	}
+	if idle {
 		return fmt.Errorf("%w: tx is in no transaction, so that its statements are committed one by one; BEGIN first", dedupe.ErrBadRequest)
 	}
 	return nil
@@ -195,29 +199,27 @@ func isIdle(conn *pgx.Conn) bool {
 }
 
 func checkSQL(tx SQLExecer) error {
-	switch tx := tx.(type) {
-	case nil:
+	switch {
+	case values.IsNil(tx):
 		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	case *sql.DB:
-		return fmt.Errorf("%w: tx is a *sql.DB, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
-			dedupe.ErrBadRequest)
-	case *sql.Conn:
-		if tx == nil {
-			break
-		}
+	case records.IsSQLPool(tx):
+		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
+			dedupe.ErrBadRequest, tx)
+	}
+	if tx, ok := tx.(rawConn); ok {
 		var err error
 		_ = tx.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
-			if c, ok := driver.(interface{ Conn() *pgx.Conn }); ok {
-				err = checkConn(c.Conn())
-			}
+			err = checkConn(driver)
 			return nil
 		})
 		return err
 	}
-	if values.IsNil(tx) {
-		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	}
 	return nil
+}
+
+// rawConn is a *sql.Conn, or what has one embedded.
+type rawConn interface {
+	Raw(f func(driver any) error) error
 }
 
 // explainTx says what to do about an error within the user's transaction, or what was done.

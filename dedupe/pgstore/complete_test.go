@@ -170,6 +170,11 @@ func TestCompleteTxRefusals(t *testing.T) {
 		"a conn of the pool":         {tx: conn, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
 		"a transaction that is over": {tx: over, lease: l, text: "clos"},
 		"a *sql.DB":                  {sql: db, lease: l, want: dedupe.ErrBadRequest, text: "*sql.DB"},
+		"another package's DB":       {sql: houseDB{db}, lease: l, want: dedupe.ErrBadRequest, text: "pgstore.houseDB"},
+		"a pointer to one":           {sql: &houseDB{db}, lease: l, want: dedupe.ErrBadRequest, text: "*pgstore.houseDB"},
+		"another package's pool":     {tx: housePool{b.pool}, lease: l, want: dedupe.ErrBadRequest, text: "pgstore.housePool"},
+		"another package's conn":     {tx: houseConn{conn.Conn()}, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
+		"another package's sql conn": {sql: houseSQLConn{sqlConn}, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
 		"a nil *sql.Tx":              {sql: (*sql.Tx)(nil), lease: l, want: dedupe.ErrBadRequest, text: "tx is nil"},
 		"a nil *sql.Conn":            {sql: (*sql.Conn)(nil), lease: l, want: dedupe.ErrBadRequest, text: "tx is nil"},
 		"a *sql.Conn":                {sql: sqlConn, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
@@ -223,6 +228,14 @@ func TestCompleteTxRefusals(t *testing.T) {
 	}
 	b.want(l.Key, dedupe.Done, 0)
 }
+
+// What other packages have, sqlx.DB and bun.DB among them.
+type (
+	houseDB      struct{ *sql.DB }
+	housePool    struct{ *pgxpool.Pool }
+	houseConn    struct{ *pgx.Conn }
+	houseSQLConn struct{ *sql.Conn }
+)
 
 // TestCompleteTxLost names the three causes.
 func TestCompleteTxLost(t *testing.T) {

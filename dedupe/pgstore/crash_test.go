@@ -136,7 +136,7 @@ func TestLostReplies(t *testing.T) {
 			q = request("k")
 			c = claimAll(t, s, q)[0]
 		}
-		n := dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step")}
+		n := dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step"), StateNo: 1}
 		renew := func() error { _, err := s.Renew(t.Context(), []dedupe.Renewal{n}); return err }
 		lose("a renewal", renew)
 		if err := renew(); err != nil {

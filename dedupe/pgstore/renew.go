@@ -14,7 +14,7 @@ import (
 )
 
 // renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
-// [dedupe.RenewTable] tell.
+// [dedupe.RenewTable] tell. The first 8 bytes of a state are its number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
@@ -25,7 +25,9 @@ const renewOwn = `WITH given AS MATERIALIZED (
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::float {*} interval '1 microsecond')), updated = g.at,
-	started = t.started OR g.started IS TRUE, state = coalesce(g.state, t.state)
+	started = t.started OR g.started IS TRUE,
+	state = CASE WHEN g.state IS NULL THEN t.state
+		WHEN pg_catalog.substr(g.state, 1, 8) {>} coalesce(pg_catalog.substr(t.state, 1, 8), ''::pg_catalog.bytea) THEN g.state ELSE t.state END
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
@@ -66,7 +68,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	column(a, at, func(i int) dedupe.Token { return ns[i].Token }, (*array).token)
 	shared(a, at, func(i int) int64 { return micros(ns[i].TTL) }, (*array).int)
 	column(a, at, func(i int) bool { return ns[i].Started }, (*array).bool)
-	column(a, at, func(i int) []byte { return ns[i].State }, (*array).blob)
+	column(a, at, func(i int) []byte { return records.EncodeState(ns[i].StateNo, ns[i].State) }, (*array).blob)
 	args := a.args()
 	done, errs := make([]bool, len(at)), make([]error, len(at))
 	p := newPipeline()

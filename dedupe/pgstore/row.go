@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // columns are those of a record beside its key, in the order in which row holds them.
@@ -63,6 +64,9 @@ func (w *row) record(k dedupe.Key) (dedupe.Record, error) {
 		return dedupe.Record{}, &contentError{k, fmt.Sprintf("fence is %d, want a number above 0", w.fence)}
 	}
 	r.Fence = uint64(w.fence)
+	if r.StateNo, r.State, err = records.DecodeState(r.State); err != nil {
+		return dedupe.Record{}, &contentError{k, err.Error()}
+	}
 	for _, c := range []struct {
 		to   *time.Time
 		from *pgtype.Timestamptz

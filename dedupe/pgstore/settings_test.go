@@ -135,7 +135,7 @@ func wholeLife(ctx context.Context, pool *pgxpool.Pool, name string) error {
 	if _, err := claim(q, dedupe.Won); err != nil {
 		return err
 	}
-	ns, err := s.Renew(ctx, []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true, State: state}})
+	ns, err := s.Renew(ctx, []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true, State: state, StateNo: 1}})
 	if err != nil || ns[0].Err != nil {
 		return fmt.Errorf("renew: %w", errors.Join(err, ns[0].Err))
 	}

@@ -53,7 +53,7 @@ func TestExecModes(t *testing.T) {
 			var ns []dedupe.Renewal
 			var ss []dedupe.Settlement
 			for i, q := range qs {
-				ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: i%2 == 0, State: [][]byte{nil, {}, all}[i%3]})
+				ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: i%2 == 0, State: [][]byte{nil, {}, all}[i%3], StateNo: 1})
 				ss = append(ss, dedupe.Settlement{
 					Key: q.Key, Token: q.Token, To: []dedupe.Status{dedupe.Released, dedupe.Done, dedupe.Failed}[i%3], Result: [][]byte{nil, {}, all}[i/2%3],
 					ErrClass: q.Key.Key, ErrText: q.Key.Key, Uncounted: i%2 == 0,
@@ -272,7 +272,7 @@ func TestLargeBatches(t *testing.T) {
 	for i := range n {
 		q := request(fmt.Sprintf("%03d", i))
 		qs, ks = append(qs, q), append(ks, q.Key)
-		ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, State: blob(i)})
+		ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, State: blob(i), StateNo: 1})
 		ss = append(ss, dedupe.Settlement{Key: q.Key, Token: q.Token, To: dedupe.Done, Result: blob(n - i)})
 	}
 	claimAll(t, s, qs...)
