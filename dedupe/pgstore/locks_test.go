@@ -403,6 +403,15 @@ func waiting(t *testing.T, pool *pgxpool.Pool) int {
 	return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 }
 
+// terminate ends the server's process of that number, and sees its end; the function that waits for it is of version 14.
+func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
+	t.Helper()
+	exec(t, pool, "SELECT pg_terminate_backend($1)", pid)
+	until(t, "the end of the server's process", func() bool {
+		return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+	})
+}
+
 // until polls: there is no channel into the server.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
