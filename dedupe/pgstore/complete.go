@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"fmt"
 	"math/bits"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -151,7 +151,27 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	return []any{stored, retain, []byte(lease.Key.Scope), []byte(lease.Key.Key), hex.EncodeToString(lease.Token[:])}, nil
+	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every encoding.
+	var b strings.Builder
+	b.Grow(2 * (len(`\x\x`) + len(lease.Key.Scope) + len(lease.Key.Key) + len(lease.Token)))
+	b.WriteString(`\x`)
+	writeHex(&b, lease.Key.Scope)
+	scope := b.Len()
+	b.WriteString(`\x`)
+	writeHex(&b, lease.Key.Key)
+	key := b.Len()
+	writeHex(&b, string(lease.Token[:]))
+	text := b.String()
+	return []any{stored, retain, text[:scope], text[scope:key], text[key:]}, nil
+}
+
+// writeHex is hex.EncodeToString without its copies.
+func writeHex(b *strings.Builder, s string) {
+	const digits = "0123456789abcdef"
+	for i := range len(s) {
+		b.WriteByte(digits[s[i]>>4])
+		b.WriteByte(digits[s[i]&15])
+	}
 }
 
 // leaseLost is the answer to a completion that has found no row.

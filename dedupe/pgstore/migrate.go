@@ -81,10 +81,12 @@ type present struct {
 
 func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
 
-// look finds the table as statements would, and beside it what belongs to it.
+// look finds the table as statements would, and beside it what belongs to it. obj_description will not do: before version 14 the operators within it are
+// the search_path's.
 const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_version'),
 	pg_catalog.current_setting('server_encoding'), coalesce(n.nspname::pg_catalog.text, ''),
-	coalesce(c.oid, 0::pg_catalog.oid), coalesce(pg_catalog.obj_description(c.oid, 'pg_class'), ''),
+	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
+		WHERE d.objoid {=} c.oid AND d.classoid {=} 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid {=} 0), ''),
 	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $2::pg_catalog.name),
 	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $3::pg_catalog.name)
 FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
