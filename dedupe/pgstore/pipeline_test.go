@@ -183,10 +183,20 @@ func TestRolledBack(t *testing.T) {
 		code, severity string
 		want           bool
 	}{
-		{"23505", "ERROR", true}, {"40001", "ERROR", true}, {"57014", "ERROR", true}, {"XX000", "ERROR", true}, {"53100", "ERROR", true},
-		{"57P01", "FATAL", false}, {"23505", "FATAL", false}, {"XX000", "PANIC", false},
+		{"23505", "ERROR", true},
+		{"40001", "ERROR", true},
+		{"57014", "ERROR", true},
+		{"XX000", "ERROR", true},
+		{"53100", "ERROR", true},
+		{"57P01", "FATAL", false},
+		{"23505", "FATAL", false},
+		{"XX000", "PANIC", false},
 		// as poolers say it
-		{"08P01", "ERROR", false}, {"08006", "ERROR", false}, {"57P01", "ERROR", false}, {"57P03", "ERROR", false}, {"58000", "ERROR", false},
+		{"08P01", "ERROR", false},
+		{"08006", "ERROR", false},
+		{"57P01", "ERROR", false},
+		{"57P03", "ERROR", false},
+		{"58000", "ERROR", false},
 	} {
 		for _, pe := range []*pgconn.PgError{{Code: c.code, Severity: c.severity}, {Code: c.code, Severity: "FEHLER", SeverityUnlocalized: c.severity}} {
 			if got := isRolledBack(fmt.Errorf("wrapped: %w", pe)); c.severity == "ERROR" && got != c.want || c.severity != "ERROR" && got {

@@ -36,10 +36,8 @@ func words(s string) map[string]bool {
 // unqualified are the functions, types and operators of a statement that the search_path decides. calls gets the names of
 // PostgreSQL's own functions in it, and ops those of its operators.
 func unqualified(sql string, calls, ops map[string]bool) (found []string) {
-	all := token.FindAllString(strings.TrimSuffix(sql, "*/"), -1)
-	if i := strings.Index(sql, "/* plan"); i >= 0 {
-		all = token.FindAllString(sql[:i], -1)
-	}
+	sql, _, _ = strings.Cut(sql, "/* plan")
+	all := token.FindAllString(sql, -1)
 	at := func(i int) string {
 		if i < 0 || i >= len(all) {
 			return ""
