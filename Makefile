@@ -33,7 +33,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-fast test soak check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+.PHONY: help demo demo-fast test soak compat check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test: ## run all tests in random order, against the back ends that are found, wi
 
 soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 20 times)
 	$(MAKE) test PKGS='./localstack/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
+
+compat: ## run pgstore's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
+	$(GO) run ./localstack/internal/compat $(ARGS)
 
 check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
 

@@ -77,7 +77,7 @@ func (c *Claim) fill(r *Record, now time.Time) {
 	case Won:
 		c.Lease = Lease{Key: r.Key, Token: r.Token, Fence: r.Fence, Attempt: r.Attempt}
 		c.Created, c.FirstErr = r.Created, r.FirstErr
-		c.State = bytes.Clone(r.State)
+		c.State, c.StateNo = bytes.Clone(r.State), r.StateNo
 	case InProgress:
 		c.Left = max(0, r.LeaseUntil.Sub(now))
 		c.Age = max(0, now.Sub(r.ClaimedAt))
@@ -103,8 +103,8 @@ func ApplyRenew(r *Record, n *Renewal, now time.Time) error {
 			if n.Started {
 				r.Started = true
 			}
-			if n.State != nil {
-				r.State = bytes.Clone(n.State)
+			if n.State != nil && n.StateNo > r.StateNo {
+				r.State, r.StateNo = bytes.Clone(n.State), n.StateNo
 			}
 		}
 		return row.Err
@@ -182,6 +182,9 @@ func (n *Renewal) Validate() error {
 	}
 	if n.TTL <= 0 {
 		return fmt.Errorf("%w: Renewal.TTL is %v, want more than 0", ErrBadRequest, n.TTL)
+	}
+	if n.State != nil && n.StateNo < 1 {
+		return fmt.Errorf("%w: Renewal.StateNo is %d, want 1 or more beside a State", ErrBadRequest, n.StateNo)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ const (
 // record is one under status, with everything else filled in that it can have.
 func record(s dedupe.Status) dedupe.Record {
 	r := dedupe.Record{
-		Key: jobKey, Status: s, Fence: fenced, Token: theirs, Attempt: 3, Owner: "w-1", MessageID: "m-1", State: []byte("step"),
+		Key: jobKey, Status: s, Fence: fenced, Token: theirs, Attempt: 3, Owner: "w-1", MessageID: "m-1", State: []byte("step"), StateNo: 1,
 		ErrClass: "timeout", FirstErr: "first", LastErr: "last", Created: past.Add(-time.Hour), ClaimedAt: past, Updated: past,
 	}
 	switch s {
@@ -182,7 +182,7 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 	case dedupe.Won:
 		want.Lease = dedupe.Lease{Key: after.Key, Token: mine, Fence: after.Fence, Attempt: after.Attempt}
 		want.Fresh = after.Created.Equal(now)
-		want.Created, want.FirstErr, want.State = after.Created, after.FirstErr, after.State
+		want.Created, want.FirstErr, want.State, want.StateNo = after.Created, after.FirstErr, after.State, after.StateNo
 	case dedupe.InProgress:
 		want.Left, want.Age = after.LeaseUntil.Sub(now), now.Sub(after.ClaimedAt)
 		want.Term = after.LeaseUntil.Sub(after.Updated)

@@ -21,8 +21,12 @@
 //   - A stale token changes nothing.
 //   - Every entry of a batch is one conditional write, alone: it succeeds or fails without
 //     its neighbours.
-//   - Repeating a call whose answer was lost is always safe, and gives the answer that was lost. An
+//   - Repeating a call whose answer was lost is always safe, and gives the answer that was lost, or
+//     [ErrLeaseLost] where the key has moved on since: released and claimed by another, or forgotten. A
+//     claim whose record was forgotten meanwhile wins anew. An
 //     ambiguous outcome is resolved by repeating the conditional write, never by a read: a read
 //     may see the state from before a commit in flight.
+//   - What arrives late changes nothing that came after it: a stale token, a shorter lease, a state of
+//     a lower number.
 //   - Safety rests on token and fence. A clock decides only when a lease is dead.
 package dedupe

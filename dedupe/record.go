@@ -134,6 +134,7 @@ type Record struct {
 	Fingerprint      []byte    // of the payload; nil = not given
 	Result           []byte    // when done; may be empty
 	State            []byte    // steps that a run has saved
+	StateNo          int       // the number of State, which only rises; 0 = there is none
 	ErrClass         string    // of the last failure
 	FirstErr         string    // text of the first failure
 	LastErr          string    // text of the last failure

@@ -3,6 +3,7 @@ package dedupe_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,5 +100,56 @@ func TestResolveBesideAReplay(t *testing.T) {
 	rs, err := s.Get(t.Context(), []dedupe.Key{l.Key})
 	if err != nil || rs[0].Status != dedupe.Claimed {
 		t.Errorf("the record is %+v, %v; the replay's claim is live", rs[0], err)
+	}
+}
+
+// TestResolveAnOldLetter: a record that was parked, reopened and parked anew takes no word that is meant for the first time.
+func TestResolveAnOldLetter(t *testing.T) {
+	s, old := parked(t)
+	q := dedupe.ClaimRequest{Key: old.Key, Token: dedupe.Token{2}, TTL: time.Minute, Policy: dedupe.Park, Reopen: old.Fence}
+	cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
+	if err != nil || cs[0].Outcome != dedupe.Won || cs[0].Lease.Fence <= old.Fence {
+		t.Fatal(cs, err)
+	}
+	as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: q.Key, Token: q.Token, To: dedupe.Parked, ErrClass: "interrupted", ErrText: "again"}})
+	if err != nil || as[0].Status != dedupe.Parked {
+		t.Fatal(as, err)
+	}
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
+		for _, fence := range []uint64{0, 1, old.Fence, cs[0].Lease.Fence - 1, cs[0].Lease.Fence + 1} {
+			err := dedupe.Resolve(t.Context(), s, old.Key, fence, to, []byte("1"))
+			if !errors.Is(err, dedupe.ErrLeaseLost) || !strings.Contains(err.Error(), "parked with fence") {
+				t.Errorf("to %v with fence %d of %d: %v, want ErrLeaseLost that says what it is", to, fence, cs[0].Lease.Fence, err)
+			}
+		}
+	}
+	rs, err := s.Get(t.Context(), []dedupe.Key{old.Key})
+	if err != nil || rs[0].Status != dedupe.Parked || rs[0].LastErr != "again" {
+		t.Errorf("the record is %+v, %v", rs[0], err)
+	}
+	if err := dedupe.Resolve(t.Context(), s, old.Key, cs[0].Lease.Fence, dedupe.Done, nil); err != nil {
+		t.Errorf("the letter of the second time: %v", err)
+	}
+}
+
+// TestResolveBesideALateWord: the claim that was taken for dead says done while an operator says something else. Its word stands, and the
+// operator is told.
+func TestResolveBesideALateWord(t *testing.T) {
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
+		s, l := parked(t)
+		err := dedupe.Resolve(t.Context(), reopening{s, func() {
+			as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: []byte("its own")}})
+			if err != nil || as[0].Status != dedupe.Done {
+				t.Error(as, err)
+			}
+		}}, l.Key, l.Fence, to, []byte("the operator's"))
+		told := errors.Is(err, dedupe.ErrLeaseLost) && strings.Contains(err.Error(), "became done meanwhile")
+		if same := to == dedupe.Done; told == same || same && err != nil {
+			t.Errorf("to %v: %v", to, err)
+		}
+		rs, err := s.Get(t.Context(), []dedupe.Key{l.Key})
+		if err != nil || rs[0].Status != dedupe.Done || string(rs[0].Result) != "its own" {
+			t.Errorf("to %v: the record is %+v, %v", to, rs[0], err)
+		}
 	}
 }

@@ -24,9 +24,10 @@ func TestApplyRenew(t *testing.T) {
 		{"own claim: never shortened", with(live, long), dedupe.Renewal{}, nil, with(live, prolonged, long)},
 		{"own claim: started", live, dedupe.Renewal{Started: true}, nil, with(live, prolonged, started)},
 		{"own claim: started stays", with(live, started), dedupe.Renewal{}, nil, with(live, prolonged, started)},
-		{"own claim: state", live, dedupe.Renewal{State: []byte("two")}, nil, with(live, prolonged, func(r *dedupe.Record) { r.State = []byte("two") })},
-		{"own claim: empty state", live, dedupe.Renewal{State: []byte{}}, nil, with(live, prolonged, func(r *dedupe.Record) { r.State = []byte{} })},
-		{"not ours: another's", record(dedupe.Claimed), dedupe.Renewal{State: []byte("x")}, dedupe.ErrLeaseLost, record(dedupe.Claimed)},
+		{"own claim: state", live, dedupe.Renewal{State: []byte("two"), StateNo: 2}, nil, with(live, prolonged, func(r *dedupe.Record) { r.State, r.StateNo = []byte("two"), 2 })},
+		{"own claim: late state", live, dedupe.Renewal{State: []byte("late"), StateNo: 1}, nil, with(live, prolonged)},
+		{"own claim: empty state", live, dedupe.Renewal{State: []byte{}, StateNo: 2}, nil, with(live, prolonged, func(r *dedupe.Record) { r.State, r.StateNo = []byte{}, 2 })},
+		{"not ours: another's", record(dedupe.Claimed), dedupe.Renewal{State: []byte("x"), StateNo: 2}, dedupe.ErrLeaseLost, record(dedupe.Claimed)},
 		{"not ours: none", dedupe.Record{}, dedupe.Renewal{}, dedupe.ErrLeaseLost, dedupe.Record{}},
 		{"not ours: released", with(record(dedupe.Released), own), dedupe.Renewal{}, dedupe.ErrLeaseLost, with(record(dedupe.Released), own)},
 		{"not ours: done", with(record(dedupe.Done), own), dedupe.Renewal{}, dedupe.ErrLeaseLost, with(record(dedupe.Done), own)},
@@ -142,7 +143,7 @@ func TestSettleCopiesTheResult(t *testing.T) {
 	}
 	s := []byte("x")
 	r = with(record(dedupe.Claimed), own)
-	if err := dedupe.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease, State: s}, now); err != nil {
+	if err := dedupe.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease, State: s, StateNo: 2}, now); err != nil {
 		t.Fatal(err)
 	}
 	s[0] = '!'

@@ -21,7 +21,8 @@ const DefaultRetention = 31 * 24 * time.Hour
 // A batch has at most Limits.MaxBatch entries. A Claim batch holds each key once and is sorted by
 // key, so that two batches never wait for each other in opposite orders; the caller sees to both.
 type Store interface {
-	// Claim tries to win each key, as [ClaimTable] says.
+	// Claim tries to win each key, as [ClaimTable] says. What another call, or a user's transaction, is just writing may be
+	// answered InProgress, or [ErrBusy], in place of the table's answer; nothing is written then.
 	Claim(ctx context.Context, rs []ClaimRequest) ([]Claim, error)
 	// Renew prolongs leases, as [RenewTable] says; it never shortens one.
 	Renew(ctx context.Context, rs []Renewal) ([]Renewed, error)
@@ -29,10 +30,12 @@ type Store interface {
 	// under the token, so repeating it is safe.
 	Settle(ctx context.Context, ss []Settlement) ([]Settled, error)
 	// Get reads records, strongly consistent; nil = no record, or an expired one. It never decides
-	// anything: see the package comment.
+	// anything: see the package comment. One record that cannot be read, because something else wrote it, fails the whole
+	// call: nil would say that there is none.
 	Get(ctx context.Context, ks []Key) ([]*Record, error)
 	// List goes through records in the order of their keys. A record may be changed
-	// meanwhile; each is seen at most once. The sequence ends after the first error.
+	// meanwhile; each is seen at most once. The sequence ends after the first error, also one of a single record that
+	// cannot be read.
 	List(ctx context.Context, q Query) iter.Seq2[*Record, error]
 	// Forget removes records. Nil by position where the record is gone, or was not there.
 	Forget(ctx context.Context, fs []Forgotten) ([]error, error)
@@ -128,6 +131,7 @@ type Claim struct {
 	Created  time.Time     // Won: when the record was made; a message much older may have had another
 	FirstErr string        // Won: the text of the first failure of an earlier attempt
 	State    []byte        // Won: what earlier attempts saved
+	StateNo  int           // Won: the number of State; 0 = there is none
 	Left     time.Duration // InProgress: until the lease is dead
 	Age      time.Duration // InProgress: since the claim was won
 	Term     time.Duration // InProgress: how long the lease was when its owner last gave a sign of life; 0 = not known
@@ -155,6 +159,10 @@ type Renewal struct {
 	Started bool
 	// State replaces what the run has saved; nil = unchanged.
 	State []byte
+	// StateNo is the number of State: 1 or more, and above that of the state before it, which an earlier attempt may have saved
+	// ([Claim].StateNo). A Renew that its caller has given up may be executed after the next one; a State whose number is not above
+	// the stored one's is left out, and the lease prolonged all the same.
+	StateNo int
 }
 
 // Renewed is the answer to one Renewal.

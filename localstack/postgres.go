@@ -93,7 +93,7 @@ func postgresVersion(ctx context.Context, addr, variant string) (string, error) 
 	if _, err := withDatabase(addr, "x"); err != nil {
 		return "", err
 	}
-	conn, err := pgx.Connect(ctx, addr)
+	conn, err := connectAdmin(ctx, addr)
 	if err != nil {
 		return "", err
 	}
@@ -136,7 +136,7 @@ func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) e
 	conn := a.byURL[addr]
 	if conn == nil || conn.IsClosed() {
 		var err error
-		if conn, err = pgx.Connect(ctx, addr); err != nil {
+		if conn, err = connectAdmin(ctx, addr); err != nil {
 			return err
 		}
 		if _, err = conn.Exec(ctx, "select pg_advisory_lock_shared($1)", processNumber()); err == nil && a.byURL[addr] == nil {
@@ -151,6 +151,17 @@ func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) e
 		a.byURL[addr] = conn
 	}
 	return f(conn)
+}
+
+// connectAdmin connects as one who may do everything, perhaps to a server that is not ours: what others have made in its schemas must not
+// take the place of PostgreSQL's own functions.
+func connectAdmin(ctx context.Context, addr string) (*pgx.Conn, error) {
+	c, err := pgx.ParseConfig(addr)
+	if err != nil {
+		return nil, err
+	}
+	c.RuntimeParams["search_path"] = "pg_catalog, pg_temp"
+	return pgx.ConnectConfig(ctx, c)
 }
 
 // databasePrefix begins the names of all databases that are made over the connection.

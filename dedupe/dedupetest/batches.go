@@ -56,7 +56,7 @@ func fullBatches(e *env) {
 	for i := range n {
 		k := key(fmt.Sprintf("k%06d", i))
 		qs[i], ks[i] = e.request(k), k
-		ns[i] = dedupe.Renewal{Key: k, Token: qs[i].Token, TTL: 2 * ttl, State: fmt.Appendf(nil, "state %d", i)}
+		ns[i] = dedupe.Renewal{Key: k, Token: qs[i].Token, TTL: 2 * ttl, State: fmt.Appendf(nil, "state %d", i), StateNo: 1}
 		ss[i] = dedupe.Settlement{Key: k, Token: qs[i].Token, To: dedupe.Done, Result: fmt.Appendf(nil, "result %d", i)}
 	}
 	start := time.Now()
@@ -132,7 +132,7 @@ func mixedBatch(e *env) {
 	ns := []dedupe.Renewal{
 		{Key: none, Token: q.Token, TTL: ttl},
 		{Key: live, Token: q.Token, TTL: 2 * ttl, Started: true},
-		{Key: done, Token: d.Token, TTL: ttl, State: []byte("late")},
+		{Key: done, Token: d.Token, TTL: ttl, State: []byte("late"), StateNo: 9},
 	}
 	for i, r := range e.renewAll(ns) {
 		e.expectRenew(&ns[i], &r, start, time.Now())

@@ -53,7 +53,7 @@ func cancelled(e *env) {
 	_, err := e.s.Claim(ctx, []dedupe.ClaimRequest{q})
 	want("Claim", err)
 	e.claim(q)
-	n := dedupe.Renewal{Key: k, Token: q.Token, TTL: 2 * ttl, Started: true, State: []byte("step 1")}
+	n := dedupe.Renewal{Key: k, Token: q.Token, TTL: 2 * ttl, Started: true, State: []byte("step 1"), StateNo: 1}
 	_, err = e.s.Renew(ctx, []dedupe.Renewal{n})
 	want("Renew", err)
 	e.renew(n)

@@ -83,6 +83,7 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 	addBytes("Fingerprint", got.Fingerprint, want.Fingerprint)
 	addBytes("Result", got.Result, want.Result)
 	addBytes("State", got.State, want.State)
+	add("StateNo", got.StateNo, want.StateNo)
 	add("ErrClass", got.ErrClass, want.ErrClass)
 	add("FirstErr", got.FirstErr, want.FirstErr)
 	add("LastErr", got.LastErr, want.LastErr)

@@ -151,8 +151,8 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	if got.FirstErr != want.FirstErr {
 		e.errorf("Claim of %s: FirstErr is %q, want %q", q.Key, got.FirstErr, want.FirstErr)
 	}
-	if !same(got.State, want.State) {
-		e.errorf("Claim of %s: State is %s, want %s", q.Key, show(got.State), show(want.State))
+	if !same(got.State, want.State) || got.StateNo != want.StateNo {
+		e.errorf("Claim of %s: State is %s, number %d; want %s, %d", q.Key, show(got.State), got.StateNo, show(want.State), want.StateNo)
 	}
 	if got.Outcome == dedupe.InProgress {
 		e.near("Claim: Left", got.Left, want.Left)
@@ -202,6 +202,7 @@ func (e *env) deadline(call string, got time.Time, k dedupe.Key, from, until tim
 // renew renews, and checks answer and record.
 func (e *env) renew(n dedupe.Renewal) error {
 	e.Helper()
+	number(&n, e.at(n.Key))
 	start := time.Now()
 	as, err := e.s.Renew(e.ctx, []dedupe.Renewal{n})
 	end := time.Now()

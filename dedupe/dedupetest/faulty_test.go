@@ -280,6 +280,8 @@ func (s *shop) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed
 			if len(n.State) == 0 {
 				n.State = nil
 			}
+		case "late state accepted":
+			n.StateNo = max(n.StateNo, r.StateNo+1)
 		case "a key once in a batch":
 			if slices.ContainsFunc(rs[:i], func(m dedupe.Renewal) bool { return m.Key == n.Key }) {
 				continue

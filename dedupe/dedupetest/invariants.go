@@ -301,7 +301,7 @@ func lostReply(e *env) {
 		for range 2 {
 			again := e.claim(q)
 			if again.Outcome != dedupe.Won || again.Lease.Fence != c.Lease.Fence || again.Lease.Attempt != c.Lease.Attempt ||
-				again.Fresh != c.Fresh || again.FirstErr != c.FirstErr || !same(again.State, c.State) {
+				again.Fresh != c.Fresh || again.FirstErr != c.FirstErr || !same(again.State, c.State) || again.StateNo != c.StateNo {
 				e.errorf("the answer was %v (fence %d, attempt %d, fresh %v), repeated %v (fence %d, attempt %d, fresh %v)",
 					c.Outcome, c.Lease.Fence, c.Lease.Attempt, c.Fresh, again.Outcome, again.Lease.Fence, again.Lease.Attempt, again.Fresh)
 			}

@@ -1,6 +1,8 @@
 package dedupetest
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -22,6 +24,11 @@ func leaseCases() []testCase {
 			name: "started-and-state",
 			rule: "Started and State are kept with the claim; the state goes to the next attempt, Started does not; no State leaves it, an empty one replaces it",
 			run:  startedAndState,
+		},
+		{
+			name: "state-order",
+			rule: "a state takes the place of one with a lower number only; a late one is left out, its renewal succeeds, and the numbers go on over attempts",
+			run:  stateOrder,
 		},
 		{
 			name: "park-by-record-or-claimer",
@@ -94,6 +101,58 @@ func startedAndState(e *env) {
 	if c := e.claim(e.request(k)); len(c.State) != 0 {
 		e.errorf("after an empty state the next attempt got %s", show(c.State))
 	}
+}
+
+func stateOrder(e *env) {
+	k := key("k")
+	q := e.request(k)
+	e.claim(q)
+	save := func(no int, state string, want string) {
+		e.Helper()
+		e.doing = fmt.Sprintf("state %d, %q", no, state)
+		if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte(state), StateNo: no}); err != nil {
+			e.errorf("the renewal was answered %v", err)
+		}
+		if r := e.get(k); string(r.State) != want {
+			e.errorf("the state is %s, want %q", show(r.State), want)
+		}
+	}
+	save(2, "two", "two")
+	save(2, "two", "two") // its answer was lost
+	save(1, "one, which was given up", "two")
+	save(2, "another two", "two")
+	save(255, "255", "255")
+	save(256, "256", "256")
+	save(3, "three", "256")
+	save(1000, "", "")
+	save(999, "999", "")
+	if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: 5 * ttl, State: []byte("late"), StateNo: 4}); err != nil {
+		e.errorf("a late state with a longer lease was answered %v", err)
+	}
+	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte("1001"), StateNo: 1001})
+	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Failed, ErrClass: "timeout", ErrText: "slow"})
+	q = e.request(k)
+	q.Reopen = e.at(k).Fence
+	if c := e.claim(q); c.StateNo != 1001 || string(c.State) != "1001" {
+		e.errorf("the next attempt got state %s, number %d", show(c.State), c.StateNo)
+	}
+	save(1, "a new attempt that does not count on", "1001")
+	save(1002, "1002", "1002")
+	e.doing = "a state without a number"
+	for _, no := range []int{0, -1} {
+		rs, err := e.s.Renew(e.ctx, []dedupe.Renewal{{Key: k, Token: q.Token, TTL: ttl, State: []byte("x"), StateNo: no}})
+		if err != nil || len(rs) != 1 || !errors.Is(rs[0].Err, dedupe.ErrBadRequest) {
+			e.errorf("number %d was answered %+v, %v; want ErrBadRequest", no, rs, err)
+		}
+	}
+	e.stored(k)
+	e.doing = "the key begins anew"
+	e.forget(dedupe.Forgotten{Key: k, Fence: e.at(k).Fence, Force: true})
+	q = e.request(k)
+	if c := e.claim(q); c.StateNo != 0 || c.State != nil {
+		e.errorf("it got state %s, number %d", show(c.State), c.StateNo)
+	}
+	save(1, "one", "one")
 }
 
 func parkByEither(e *env) {

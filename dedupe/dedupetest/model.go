@@ -59,7 +59,15 @@ func (m *model) claim(q dedupe.ClaimRequest) dedupe.Claim {
 	return c
 }
 
+// number gives a state without one the number that follows on r's.
+func number(n *dedupe.Renewal, r *dedupe.Record) {
+	if n.State != nil && n.StateNo == 0 {
+		n.StateNo = r.StateNo + 1
+	}
+}
+
 func (m *model) renew(n dedupe.Renewal) error {
+	number(&n, m.at(n.Key))
 	return dedupe.ApplyRenew(m.at(n.Key), &n, time.Now())
 }
 

@@ -29,6 +29,7 @@ func faults() map[string]string {
 		"renew shortens":                 "renew-never-shortens",
 		"dead lease not renewed":         "renew-a-dead-lease",
 		"empty state ignored":            "started-and-state",
+		"late state accepted":            "state-order",
 		"only the record parks":          "park-by-record-or-claimer",
 		"left counts from the claim":     "left-and-age",
 		"term counts from the claim":     "left-and-age",

@@ -85,7 +85,7 @@ func resultLimit(e *env) {
 		e.fatalf("Settle with a result of MaxResult + 1 bytes was answered %+v", as)
 	}
 	e.equal("the record after that", e.get(k), was)
-	rs, err := e.s.Renew(e.ctx, []dedupe.Renewal{{Key: k, Token: q.Token, TTL: 5 * ttl, Started: true, State: over}})
+	rs, err := e.s.Renew(e.ctx, []dedupe.Renewal{{Key: k, Token: q.Token, TTL: 5 * ttl, Started: true, State: over, StateNo: 1}})
 	e.ok(err, "Renew with one entry that is too large")
 	if len(rs) != 1 || !errors.Is(rs[0].Err, dedupe.ErrResultSize) {
 		e.fatalf("Renew with a state of MaxResult + 1 bytes was answered %+v", rs)

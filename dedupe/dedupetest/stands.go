@@ -210,10 +210,11 @@ func endSituations(s situation) []situation {
 		{TTL: 3 * ttl, Started: true},
 		{TTL: 3 * ttl, State: []byte("step 2")},
 		{TTL: 3 * ttl, State: []byte{}},
+		{TTL: 3 * ttl, State: []byte("step 1, late"), StateNo: 1},
 	} {
 		r := s
 		r.renew = &n
-		r.call = fmt.Sprintf("a renewal (TTL %v, started %v, state %s)", n.TTL, n.Started, show(n.State))
+		r.call = fmt.Sprintf("a renewal (TTL %v, started %v, state %s, number %d)", n.TTL, n.Started, show(n.State), n.StateNo)
 		all = append(all, r)
 	}
 	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {

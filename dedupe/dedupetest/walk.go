@@ -104,7 +104,10 @@ func (w *walk) renew(e *env, k dedupe.Key) {
 	case 1:
 		n.State = []byte{}
 	}
-	w.log("renew %s token %s ttl %v started %v state %s", k.Key, tail(n.Token), n.TTL, n.Started, show(n.State))
+	if n.State != nil {
+		n.StateNo = 1 + w.r.IntN(e.at(k).StateNo+2)
+	}
+	w.log("renew %s token %s ttl %v started %v state %s number %d", k.Key, tail(n.Token), n.TTL, n.Started, show(n.State), n.StateNo)
 	w.log("  = %v", e.renew(n))
 }
 

@@ -107,7 +107,8 @@ func (e *CommitError) Unwrap() error { return e.err }
 // Nil says that items are written and the job is done, also where a repeat finds that an earlier try with the same items was written and
 // its answer lost. The errors:
 //
-//   - [dedupe.ErrLeaseLost]: nothing was written; another claim has taken the key, this one is settled already, or it was completed by
+//   - [dedupe.ErrLeaseLost]: nothing was written, but where an earlier try was and its record has been forgotten since; another claim
+//     has taken the key, this one is settled already, or it was completed by
 //     other items than these, or in another store.
 //   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a condition that does not hold.
 //   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit beside what the record holds.
@@ -305,8 +306,10 @@ func (c *commit) refused(it item, err error) error {
 	if bad != nil {
 		return foreign("Commit", fmt.Errorf("nothing was written: %w: %w", bad, err))
 	}
-	why := "the key was claimed anew, its record is gone, or this is not the worker's store"
+	// What a try before this one has written may have been forgotten since.
+	what, why := "this try wrote nothing", "the key was claimed anew, its record is gone, or this is not the worker's store"
 	if found != nil && found.rec.Token == c.lease.Token {
+		what = "nothing was written"
 		switch {
 		case found.rec.Status == dedupe.Done && found.commit == c.id:
 			return nil
@@ -316,7 +319,7 @@ func (c *commit) refused(it item, err error) error {
 			why = "this claim is " + found.rec.Status.String() + " already"
 		}
 	}
-	return fmt.Errorf("dynamostore: Commit: nothing was written: %s: %w: %w", why, dedupe.ErrLeaseLost, err)
+	return fmt.Errorf("dynamostore: Commit: %s: %s: %w: %w", what, why, dedupe.ErrLeaseLost, err)
 }
 
 func deref(s *string) string {

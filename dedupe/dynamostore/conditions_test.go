@@ -115,7 +115,7 @@ var guardedCases = []guarded{
 		old, now := overtaken(tb, other, "first call")
 		was := rawItem(tb, other, now.Key)
 		s = beforeEach(tb, s, func() {})
-		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen")})
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen"), StateNo: 9})
 		if is := rawItem(tb, other, now.Key); versionOf(is) != versionOf(was) {
 			return fmt.Errorf("the version was %d and is %d", versionOf(was), versionOf(is))
 		}
@@ -123,7 +123,7 @@ var guardedCases = []guarded{
 	}},
 	{"a stale token renews nothing", func(tb testing.TB, s, other *Store) error {
 		old, now := overtaken(tb, other, "renew")
-		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen")})
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: 9 * time.Hour, State: []byte("stolen"), StateNo: 9})
 		return unchanged(tb, other, now, dedupe.Claimed, err)
 	}},
 	{"a claim that has ended is not renewed", func(tb testing.TB, s, other *Store) error {
@@ -134,7 +134,7 @@ var guardedCases = []guarded{
 		it := rawItem(tb, other, l.Key)
 		it[attrLease] = number(1)
 		putRaw(tb, other, it)
-		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, State: []byte("stolen")})
+		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, State: []byte("stolen"), StateNo: 9})
 		return unchanged(tb, other, l, dedupe.Parked, err)
 	}},
 	{"a renewal shortens no lease", func(tb testing.TB, s, other *Store) error {
@@ -159,7 +159,7 @@ var guardedCases = []guarded{
 			age(tb, other, old.Key, 9*time.Hour)
 			now = claimOne(tb, other, request(q.Key.Key))
 		})
-		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: time.Minute, State: []byte("stolen")})
+		err := renewOne(tb, s, dedupe.Renewal{Key: old.Key, Token: old.Token, TTL: time.Minute, State: []byte("stolen"), StateNo: 9})
 		return unchanged(tb, other, now, dedupe.Claimed, err)
 	}},
 	{"a renewal of a longer lease does not touch what has ended", func(tb testing.TB, s, other *Store) error {
@@ -167,8 +167,22 @@ var guardedCases = []guarded{
 		q.TTL = 5 * time.Hour
 		l := claimOne(tb, other, q)
 		s = before(tb, s, 3, func() { settleOne(tb, other, l, dedupe.Done) })
-		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: []byte("stolen")})
+		err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: []byte("stolen"), StateNo: 9})
 		return unchanged(tb, other, l, dedupe.Done, err)
+	}},
+	{"a late state does not take the place of a newer one", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("late state"))
+		save(tb, other, l, "two", 2, time.Minute)
+		save(tb, s, l, "one", 1, time.Hour)
+		return saved(tb, other, l, "two")
+	}},
+	{"a late state with a longer lease does not, either", func(tb testing.TB, s, other *Store) error {
+		q := request("late state, longer")
+		q.TTL = 5 * time.Hour
+		l := claimOne(tb, other, q)
+		s = before(tb, s, 3, func() { save(tb, other, l, "two", 2, time.Minute) })
+		save(tb, s, l, "one", 1, time.Minute)
+		return saved(tb, other, l, "two")
 	}},
 	{"a stale token settles nothing", func(tb testing.TB, s, other *Store) error {
 		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
@@ -210,6 +224,21 @@ var guardedCases = []guarded{
 		err := s.Commit(tb.Context(), &job{lease: l}, "stolen")
 		return unchanged(tb, other, l, dedupe.Failed, err)
 	}},
+}
+
+func save(tb testing.TB, s *Store, l dedupe.Lease, state string, no int, ttl time.Duration) {
+	tb.Helper()
+	if err := renewOne(tb, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: ttl, State: []byte(state), StateNo: no}); err != nil {
+		tb.Error(err)
+	}
+}
+
+func saved(tb testing.TB, s *Store, l dedupe.Lease, want string) error {
+	tb.Helper()
+	if r := get(tb, s, l.Key); string(r.State) != want {
+		return fmt.Errorf("the state is %q, number %d; want %q", r.State, r.StateNo, want)
+	}
+	return nil
 }
 
 func versionOf(it item) uint64 {
@@ -283,6 +312,8 @@ func TestConditions(t *testing.T) {
 		{"renew", ownToken.name},
 		{"renew", stillClaimed.name},
 		{"renew", notLonger.name},
+		{"renew", olderState.name},
+		{"renew a longer lease", olderState.name},
 		{"renew a longer lease", ownToken.name},
 		{"renew a longer lease", stillClaimed.name},
 		{"settle", ownToken.name},

@@ -31,7 +31,7 @@
 //	owner        and message_id, for people
 //	created      and claimed_at, updated, finished, lease_until: microseconds since 1970
 //	expires_at   seconds since 1970, or Options.TTLAttribute: the table's TTL; absent while claimed or parked
-//	result       and state, fingerprint: binary
+//	result       and state, fingerprint: binary; state_no: the state's number
 //	error_class  and first_error, last_error
 //	commit       which transaction has completed it
 //

@@ -30,6 +30,7 @@ const (
 	attrFingerprint = "fingerprint"
 	attrResult      = "result"
 	attrState       = "state"
+	attrStateNo     = "state_no"
 	attrClass       = "error_class"
 	attrFirstErr    = "first_error"
 	attrLastErr     = "last_error"
@@ -43,7 +44,7 @@ const (
 // attributes are all but the expiry, whose name is the user's choice.
 var attributes = []string{
 	attrKey, attrScope, attrStatus, attrFence, attrVersion, attrToken, attrAttempt, attrStarted, attrPolicy, attrOwner, attrMessage,
-	attrLease, attrFingerprint, attrResult, attrState, attrClass, attrFirstErr, attrLastErr, attrCreated, attrClaimed, attrUpdated,
+	attrLease, attrFingerprint, attrResult, attrState, attrStateNo, attrClass, attrFirstErr, attrLastErr, attrCreated, attrClaimed, attrUpdated,
 	attrFinished, attrCommit,
 }
 
@@ -113,6 +114,9 @@ func (s *Store) encode(r *dedupe.Record, version uint64) item {
 			it[f.attr] = blob(f.b)
 		}
 	}
+	if r.StateNo > 0 {
+		it[attrStateNo] = number(r.StateNo)
+	}
 	for _, f := range [...]struct {
 		attr string
 		t    time.Time
@@ -172,6 +176,7 @@ func (s *Store) decode(it item) (*stored, error) {
 	r.Owner, r.MessageID = d.text(attrOwner), d.text(attrMessage)
 	r.ErrClass, r.FirstErr, r.LastErr = d.text(attrClass), d.text(attrFirstErr), d.text(attrLastErr)
 	r.Fingerprint, r.Result, r.State = d.blob(attrFingerprint), d.blob(attrResult), d.blob(attrState)
+	r.StateNo = int(d.count(attrStateNo))
 	r.LeaseUntil, r.Created, r.ClaimedAt = d.moment(attrLease), d.moment(attrCreated), d.moment(attrClaimed)
 	r.Updated, r.Finished = d.moment(attrUpdated), d.moment(attrFinished)
 	if n := d.count(s.ttl); n > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewTries: the second is for a longer lease, the others are for a host that has slept.
-const renewTries = 4
+// renewTries: the second is for a longer lease, the third for a newer state, the others are for a host that has slept.
+const renewTries = 5
 
 // Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
 // [dedupe.ErrBusy].
@@ -29,7 +29,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		return time.Time{}, fmt.Errorf("dynamostore: %w", err)
 	}
 	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
-	longer := false
+	longer, saves := false, n.State != nil
 	var at reading
 	for range renewTries {
 		if !longer { // else it is longer than what was asked for then
@@ -44,8 +44,9 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		if n.Started {
 			w.set(attrStarted, truth(true))
 		}
-		if n.State != nil {
+		if saves {
 			w.set(attrState, blob(n.State))
+			w.set(attrStateNo, number(n.StateNo))
 		}
 		if longer {
 			w.kind = "renew a longer lease"
@@ -53,6 +54,9 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		} else {
 			w.set(attrLease, moment(at.now.Add(s.kept(n.TTL, true))))
 			w.own(n.Token, &stillClaimed, &notLonger)
+		}
+		if saves {
+			w.when(&olderState)
 		}
 		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)
 		switch {
@@ -72,10 +76,15 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		if found != nil {
 			r = found.rec
 		}
+		before := r.StateNo
 		if err := dedupe.ApplyRenew(&r, n, at.now); err != nil {
 			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
 		}
-		longer = true
+		if saves && before >= n.StateNo {
+			saves = false // it came late
+		} else {
+			longer = true
+		}
 	}
 	return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", dedupe.ErrBusy)
 }

@@ -78,7 +78,7 @@ func TestTooLarge(t *testing.T) {
 		if _, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: large}); !errors.Is(err, dedupe.ErrResultSize) {
 			t.Errorf("Settle with %d bytes: %v, want ErrResultSize", size, err)
 		}
-		if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, State: large}); !errors.Is(err, dedupe.ErrResultSize) {
+		if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, State: large, StateNo: 1}); !errors.Is(err, dedupe.ErrResultSize) {
 			t.Errorf("Renew with %d bytes: %v, want ErrResultSize", size, err)
 		}
 		if r := get(t, s, l.Key); r.Status != dedupe.Claimed || r.State != nil || r.Result != nil {
@@ -101,7 +101,7 @@ func TestNoRoom(t *testing.T) {
 		q := request(key)
 		q.Owner, q.MessageID = strings.Repeat("o", 3500), strings.Repeat("m", 3500)
 		l := claimOne(t, s, q)
-		if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state}); err != nil {
+		if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state, StateNo: 1}); err != nil {
 			t.Fatal(err)
 		}
 		return l
@@ -166,7 +166,7 @@ func TestBrimful(t *testing.T) {
 		q.Token = newToken()
 		again(fmt.Sprintf("claim %d", n), q)
 		q.Reopen = 0
-		if err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true, State: state}); err != nil {
+		if err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true, State: state, StateNo: 1}); err != nil {
 			t.Fatalf("renewal %d: %v", n, err)
 		}
 		st, err := settle(t, s, dedupe.Settlement{Key: q.Key, Token: q.Token, To: to, ErrClass: long, ErrText: long, Result: state})
@@ -182,7 +182,7 @@ func TestBrimful(t *testing.T) {
 	s = newStore(t, c, newTable(t))
 	q = request("full")
 	l := again("the first", q)
-	if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state}); err != nil {
+	if err := renewOne(t, s, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Minute, State: state, StateNo: 1}); err != nil {
 		t.Fatal(err)
 	}
 	settleOne(t, s, l, dedupe.Released)

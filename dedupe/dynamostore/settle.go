@@ -140,7 +140,7 @@ func (w *write) done(result []byte, tight bool) {
 	}
 	w.drop(attrClass, attrFirstErr, attrLastErr)
 	if tight {
-		w.drop(attrState)
+		w.drop(attrState, attrStateNo)
 	}
 }
 

@@ -34,6 +34,7 @@ var (
 	ownToken     = clause{"the claim's own token", "#token = :token", []string{attrToken}}
 	stillClaimed = clause{"still claimed", "#status = :claimed", []string{attrStatus}}
 	notSettled   = clause{"claimed or parked", "(#status = :claimed OR #status = :parked)", []string{attrStatus}}
+	olderState   = clause{"no newer state", "(attribute_not_exists(#state_no) OR #state_no < :state_no)", []string{attrStateNo}}
 	notLonger    = clause{"no longer lease", "#lease_until <= :lease_until", []string{attrLease}}
 )
 

@@ -147,7 +147,7 @@ func TestLostReplies(t *testing.T) {
 	got := claimAll(t, s, q)[0]
 	check("the first claim", got.Outcome == dedupe.Won && got.Fresh && got.Lease.Attempt == 1, got)
 	lose("UpdateItem")
-	err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step")})
+	err := renewOne(t, s, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step"), StateNo: 1})
 	r := get(t, s, q.Key)
 	check("a renewal", err == nil && r.Started && string(r.State) == "step", err, r)
 	for _, to := range []dedupe.Status{dedupe.Released, dedupe.Parked, dedupe.Failed} {

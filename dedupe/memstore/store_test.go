@@ -160,7 +160,7 @@ func TestRecordsAreReused(t *testing.T) {
 		if !c.Fresh || c.State != nil || c.FirstErr != "" {
 			t.Fatalf("claim %d was answered %+v", i, c)
 		}
-		if _, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: name(key), Token: token, TTL: ttl, Started: true, State: []byte("x")}}); err != nil {
+		if _, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: name(key), Token: token, TTL: ttl, Started: true, State: []byte("x"), StateNo: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: name(key), Token: token, To: dedupe.Done, Result: []byte("x")}}); err != nil {

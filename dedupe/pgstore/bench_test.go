@@ -65,11 +65,11 @@ func claimAndSettle(ctx context.Context, s dedupe.Store, name string, from int64
 func BenchmarkBatchByHand(b *testing.B) {
 	pool := benchPool(b)
 	s := newStore(b, pool, newTable())
-	insert := `INSERT INTO ` + s.sql.table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, lease_until,
+	insert := `INSERT INTO ` + s.sql().table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, lease_until,
 		error_class, first_error, last_error, created, claimed_at, updated)
-		SELECT 'orders', u.key, 'claimed', nextval('` + s.sql.fence + `'), u.token, 1, false, 'rerun', 'worker-1', u.message, clock_timestamp() + interval '1 minute',
+		SELECT 'orders', u.key, 'claimed', nextval('` + s.sql().fence + `'), u.token, 1, false, 'rerun', 'worker-1', u.message, clock_timestamp() + interval '1 minute',
 		'', '', '', clock_timestamp(), clock_timestamp(), clock_timestamp() FROM unnest($1::text[], $2::uuid[], $3::text[]) AS u (key, token, message) ON CONFLICT DO NOTHING`
-	settle := `UPDATE ` + s.sql.table + ` t SET status = 'done', lease_until = NULL, updated = clock_timestamp(), finished = clock_timestamp(),
+	settle := `UPDATE ` + s.sql().table + ` t SET status = 'done', lease_until = NULL, updated = clock_timestamp(), finished = clock_timestamp(),
 		expires = clock_timestamp() + interval '31 days' FROM unnest($1::text[], $2::uuid[]) AS u (key, token)
 		WHERE t.scope = 'orders' AND t.key = u.key AND t.token = u.token AND t.status = 'claimed'`
 	const size = 100
@@ -97,11 +97,11 @@ func BenchmarkBatchByHand(b *testing.B) {
 func BenchmarkAlone(b *testing.B) {
 	pool := benchPool(b)
 	s := newStore(b, pool, newTable())
-	insert := `INSERT INTO ` + s.sql.table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, lease_until,
+	insert := `INSERT INTO ` + s.sql().table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, lease_until,
 		error_class, first_error, last_error, created, claimed_at, updated)
-		VALUES ($1, $2, 'claimed', nextval('` + s.sql.fence + `'), $3, 1, false, 'rerun', 'worker-1', $4, clock_timestamp() + interval '1 minute',
+		VALUES ($1, $2, 'claimed', nextval('` + s.sql().fence + `'), $3, 1, false, 'rerun', 'worker-1', $4, clock_timestamp() + interval '1 minute',
 		'', '', '', clock_timestamp(), clock_timestamp(), clock_timestamp()) ON CONFLICT DO NOTHING`
-	settle := `UPDATE ` + s.sql.table + ` SET status = 'done', lease_until = NULL, updated = clock_timestamp(), finished = clock_timestamp(),
+	settle := `UPDATE ` + s.sql().table + ` SET status = 'done', lease_until = NULL, updated = clock_timestamp(), finished = clock_timestamp(),
 		expires = clock_timestamp() + interval '31 days' WHERE scope = $1 AND key = $2 AND token = $3 AND status = 'claimed'`
 	one := func(n int64) error {
 		q := request("job-" + strconv.FormatInt(n, 10))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -19,53 +20,56 @@ import (
 // key that is being committed, as long as waits allow, and then leaves the row to it.
 const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
 	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
-SELECT g.scope, g.key, 'claimed', nextval('{fence}'), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
-	g.at + g.ttl * interval '1 microsecond', g.fingerprint, '', '', '', g.at, g.at, g.at
-FROM (SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.owner, ($6::text[])[1]) AS owner,
-		g.message_id, g.fingerprint, g.ord, clock_timestamp() AS at
-	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::text[], $7::text[], $8::bytea[])
+SELECT g.scope, g.key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
+	g.at {+} (g.ttl::float {*} interval '1 microsecond'), g.fingerprint, '', '', '', g.at, g.at, g.at
+FROM (SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.owner, ($6::pg_catalog.text[])[1]) AS owner,
+		g.message_id, g.fingerprint, g.ord, pg_catalog.clock_timestamp() AS at
+	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[])
 	WITH ORDINALITY AS g (scope, key, token, ttl, park, owner, message_id, fingerprint, ord)) g
-WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope = g.scope AND h.key = g.key)
+WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope {=} g.scope AND h.key {=} g.key)
 ORDER BY g.ord
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING t.scope, t.key, t.fence, t.created`
 
 // readGiven reads the records under keys, but for those that the transaction itself has just written.
-const readGiven = `SELECT g.ord, clock_timestamp(), {columns}
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
-WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
+const readGiven = `SELECT g.ord, pg_catalog.clock_timestamp(), {columns}
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
+JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
+WHERE ` + notOurs
+
+// notOurs leaves out the rows that the transaction itself has written; no row has the transaction 0.
+const notOurs = `t.xmin {<>} coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid, '0'::pg_catalog.xid)`
 
 // changeRead writes records that were read before, where they are still the same and nobody holds their rows. A time is
 // given as microseconds from now; NULL leaves it, and one below 0 clears it.
 var changeRead = `WITH given AS MATERIALIZED (
-	SELECT u.*, clock_timestamp() AS at
-	FROM unnest($1::text[], $2::text[], $3::bigint[], $4::uuid[], $5::text[], $6::timestamptz[], $7::timestamptz[],
-		$8::text[], $9::boolean[], $10::uuid[], $11::integer[], $12::boolean[], $13::boolean[], $14::text[], $15::text[], $16::bytea[],
-		$17::boolean[], $18::text[], $19::text[], $20::text[],
+	SELECT u.*, pg_catalog.clock_timestamp() AS at
+	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.uuid[], $5::pg_catalog.text[], $6::pg_catalog.timestamptz[], $7::pg_catalog.timestamptz[],
+		$8::pg_catalog.text[], $9::boolean[], $10::pg_catalog.uuid[], $11::integer[], $12::boolean[], $13::boolean[], $14::pg_catalog.text[], $15::pg_catalog.text[], $16::pg_catalog.bytea[],
+		$17::boolean[], $18::pg_catalog.text[], $19::pg_catalog.text[], $20::pg_catalog.text[],
 		$21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[])
 	WITH ORDINALITY AS u (scope, key, was_fence, was_token, was_status, was_updated, was_lease,
 		status, rises, token, attempt, started, park, owner, message_id, fingerprint,
 		anew, error_class, first_error, last_error,
 		lease_until, created, claimed_at, finished, expires, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
-	WHERE t.fence = g.was_fence AND t.token = g.was_token AND t.status = g.was_status
-		AND t.updated = g.was_updated AND t.lease_until IS NOT DISTINCT FROM g.was_lease
+	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+	WHERE t.fence {=} g.was_fence AND t.token {=} g.was_token AND t.status {=} g.was_status
+		AND t.updated {=} g.was_updated AND (t.lease_until {=} g.was_lease OR t.lease_until IS NULL AND g.was_lease IS NULL)
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, started = g.started IS TRUE,
-	fence = CASE WHEN g.rises THEN greatest(nextval('{fence}'), t.fence + 1) ELSE t.fence END,
+	fence = CASE WHEN g.rises THEN greatest(pg_catalog.nextval('{fence}'::pg_catalog.regclass), t.fence {+} 1::bigint) ELSE t.fence END,
 	policy = CASE WHEN g.park THEN 'park' ELSE 'rerun' END, owner = g.owner, message_id = g.message_id, fingerprint = g.fingerprint,
 	result = CASE WHEN g.anew THEN NULL ELSE t.result END, state = CASE WHEN g.anew THEN NULL ELSE t.state END,
 	error_class = g.error_class, first_error = g.first_error, last_error = g.last_error,
 	updated = g.at, ` +
 	fromNow("lease_until") + `, ` + fromNow("created") + `, ` + fromNow("claimed_at") + `, ` + fromNow("finished") + `, ` + fromNow("expires") + `
-FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord, t.fence, g.at`
 
 func fromNow(column string) string {
-	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s >= 0 THEN g.at + g.%[1]s * interval '1 microsecond' END`, column)
+	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s {>=} 0::bigint THEN g.at {+} (g.%[1]s::float {*} interval '1 microsecond') END`, column)
 }
 
 // pauses are those before each round of a claim. The first looks, the second writes; the others are for a record that
@@ -294,7 +298,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 	)
 	targets := []any{&scope, &key, &fence, &created}
 	n := -1
-	p.query(s.sql.insert, args, func(rows pgx.Rows) error {
+	p.query(s.sql().insert, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -351,7 +355,8 @@ func (s *Store) change(p *pipeline, changed []*claim) {
 	add(func(a *array, _, r *dedupe.Record) { a.text(r.Status.String()) })
 	add(func(a *array, b, r *dedupe.Record) { a.bool(r.Fence != b.Fence) })
 	add(func(a *array, _, r *dedupe.Record) { a.token(r.Token) })
-	add(func(a *array, _, r *dedupe.Record) { a.int(int64(r.Attempt)) })
+	// No column holds more; by then it is far above every limit on attempts.
+	add(func(a *array, _, r *dedupe.Record) { a.int(int64(min(r.Attempt, math.MaxInt32))) })
 	add(func(a *array, _, r *dedupe.Record) { a.bool(r.Started) })
 	add(func(a *array, _, r *dedupe.Record) { a.bool(r.Policy == dedupe.Park) })
 	add(func(a *array, _, r *dedupe.Record) { a.text(clean(r.Owner)) })
@@ -375,7 +380,7 @@ func (s *Store) change(p *pipeline, changed []*claim) {
 		now        time.Time
 	)
 	targets := []any{&ord, &fence, &now}
-	p.query(s.sql.change, a.args(), func(rows pgx.Rows) error {
+	p.query(s.sql().change, a.args(), func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 const (
 	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the same packet is skipped then. The error
 	// quotes a text of our own, so that none of the user's triggers is taken for it.
-	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1' AS n) SELECT coalesce(max(n), '` + noRow + `')::integer FROM done`
+	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1'::pg_catalog.text AS n) SELECT coalesce(pg_catalog.max(n), '` + noRow + `')::integer FROM done`
 
 	noRow = `onceq: the lease was lost`
 
@@ -178,10 +178,10 @@ func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *
 	}
 	plan := s.plan(lease.Fence)
 	if u.conn == nil {
-		return s.commitApart(ctx, u, s.sql.finish[plan], args)
+		return s.commitApart(ctx, u, s.sql().finish[plan], args)
 	}
 	p := &pipeline{uncommitted: true}
-	p.exec(s.sql.commit[plan], args...)
+	p.exec(s.sql().commit[plan], args...)
 	err = p.commit(func() error { return u.conn.SendBatch(ctx, &p.b).Close() })
 	if !p.uncommitted { // what went wrong then, did so after it
 		return nil
@@ -230,9 +230,20 @@ func isNoRow(err error) bool {
 }
 
 // isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are no such word: where it is told to stop,
-// or a pooler has lost it, it may have committed before. And pgconn.SafeToRetry is true of the error that comes after an
-// answer was lost.
+// or a pooler has lost it, it may have committed before; poolers say that with the severity of an ordinary error, too, but then by a class of a
+// lost connection, an operator or the system. And pgconn.SafeToRetry is true of the error that comes after an answer was lost.
 func isRolledBack(err error) bool {
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		return true
+	}
 	var pe *pgconn.PgError
-	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pe) && cmp.Or(pe.SeverityUnlocalized, pe.Severity) == "ERROR"
+	if !errors.As(err, &pe) || cmp.Or(pe.SeverityUnlocalized, pe.Severity) != "ERROR" {
+		return false
+	}
+	for _, class := range []string{"08", "57P", "58"} {
+		if strings.HasPrefix(pe.Code, class) {
+			return false
+		}
+	}
+	return true
 }

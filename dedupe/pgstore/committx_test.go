@@ -305,7 +305,7 @@ func TestCommitKilled(t *testing.T) {
 		err := b.pay(j, nil, func(tx pgx.Tx) error {
 			var pid int
 			err := tx.QueryRow(b.Context(), "SELECT pg_backend_pid()").Scan(&pid)
-			exec(b, b.pool, "SELECT pg_terminate_backend($1, 5000)", pid)
+			terminate(b.T, b.pool, pid)
 			return err
 		})
 		if err == nil || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) {
@@ -371,7 +371,7 @@ func TestCommitNoBegin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	commit := func() error { return s.Commit(ctx, j, func(pgx.Tx) (any, error) { return nil, nil }) }
-	exec(t, b.pool, "SELECT pg_terminate_backend($1, 5000)", scan[int](t, pool, "SELECT pg_backend_pid()"))
+	terminate(t, b.pool, scan[int](t, pool, "SELECT pg_backend_pid()"))
 	if err := commit(); err == nil || !strings.Contains(err.Error(), "nothing was begun") {
 		t.Errorf("Commit on a dead connection: %v", err)
 	}

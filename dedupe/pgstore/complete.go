@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/bits"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,9 +21,14 @@ import (
 //
 // It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the time at which it came, one and the same
 // in all columns, and needs no subquery.
-const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
-	updated = statement_timestamp(), finished = statement_timestamp(), expires = statement_timestamp() + $2::bigint * interval '1 microsecond'
-WHERE t.scope = $3::text AND t.key = $4::text AND t.token = $5::text::uuid AND t.status IN ('claimed', 'parked')`
+//
+// The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here is text that the server would transcode: the
+// key goes as bytes.
+const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::pg_catalog.bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
+	updated = pg_catalog.statement_timestamp(), finished = pg_catalog.statement_timestamp(),
+	expires = pg_catalog.statement_timestamp() {+} ($2::bigint::float {*} interval '1 microsecond')
+WHERE t.scope {=} pg_catalog.convert_from($3::pg_catalog.bytea, 'UTF8') AND t.key {=} pg_catalog.convert_from($4::pg_catalog.bytea, 'UTF8')
+	AND t.token {=} $5::pg_catalog.text::pg_catalog.uuid AND (t.status {=} 'claimed' OR t.status {=} 'parked')`
 
 // plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of the planner settings of a
 // pipeline, and a plan that a connection has made while the table was small and vacuumed reads all of it, until the next ANALYZE,
@@ -54,7 +60,8 @@ type Execer interface {
 }
 
 // SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN was run. A
-// [*sql.DB] is refused, although it has the method, and so is a conn of pgx/v5/stdlib without its BEGIN.
+// [*sql.DB] is refused, although it has the method, and so are what has one embedded, as the DB of other packages, and a conn of pgx/v5/stdlib
+// without its BEGIN. One of another driver without its BEGIN cannot be told.
 type SQLExecer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -110,7 +117,7 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	if err != nil {
 		return err
 	}
-	n, err := exec(s.sql.finish[s.plan(lease.Fence)], args)
+	n, err := exec(s.sql().finish[s.plan(lease.Fence)], args)
 	switch {
 	case err != nil:
 		return s.explainTx(call+": roll back", err)
@@ -144,7 +151,27 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	return []any{stored, retain, lease.Key.Scope, lease.Key.Key, lease.Token.Hex()}, nil
+	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every encoding.
+	var b strings.Builder
+	b.Grow(2 * (len(`\x\x`) + len(lease.Key.Scope) + len(lease.Key.Key) + len(lease.Token)))
+	b.WriteString(`\x`)
+	writeHex(&b, lease.Key.Scope)
+	scope := b.Len()
+	b.WriteString(`\x`)
+	writeHex(&b, lease.Key.Key)
+	key := b.Len()
+	writeHex(&b, string(lease.Token[:]))
+	text := b.String()
+	return []any{stored, retain, text[:scope], text[scope:key], text[key:]}, nil
+}
+
+// writeHex is hex.EncodeToString without its copies.
+func writeHex(b *strings.Builder, s string) {
+	const digits = "0123456789abcdef"
+	for i := range len(s) {
+		b.WriteByte(digits[s[i]>>4])
+		b.WriteByte(digits[s[i]&15])
+	}
 }
 
 // leaseLost is the answer to a completion that has found no row.
@@ -162,11 +189,7 @@ func checkTx(tx Execer) error {
 		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
 			dedupe.ErrBadRequest, tx)
 	}
-	conn, _ := tx.(*pgx.Conn)
-	if c, ok := tx.(interface{ Conn() *pgx.Conn }); ok {
-		conn = c.Conn()
-	}
-	return checkConn(conn)
+	return checkConn(tx)
 }
 
 // isPool knows a *pgxpool.Pool, and what has it embedded, by a method that no transaction has.
@@ -175,9 +198,16 @@ func isPool(tx any) bool {
 	return ok
 }
 
-// checkConn finds the connection on which no transaction was begun, or on which it has ended.
-func checkConn(conn *pgx.Conn) error {
-	if isIdle(conn) {
+// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no transaction was begun, or on which it has ended.
+func checkConn(tx any) error {
+	idle := false
+	switch c := tx.(type) {
+	case interface{ Conn() *pgx.Conn }:
+		idle = isIdle(c.Conn())
+	case interface{ PgConn() *pgconn.PgConn }:
+		idle = !c.PgConn().IsClosed() && c.PgConn().TxStatus() == 'I'
+	}
+	if idle {
 		return fmt.Errorf("%w: tx is in no transaction, so that its statements are committed one by one; BEGIN first", dedupe.ErrBadRequest)
 	}
 	return nil
@@ -189,29 +219,27 @@ func isIdle(conn *pgx.Conn) bool {
 }
 
 func checkSQL(tx SQLExecer) error {
-	switch tx := tx.(type) {
-	case nil:
+	switch {
+	case values.IsNil(tx):
 		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	case *sql.DB:
-		return fmt.Errorf("%w: tx is a *sql.DB, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
-			dedupe.ErrBadRequest)
-	case *sql.Conn:
-		if tx == nil {
-			break
-		}
+	case records.IsSQLPool(tx):
+		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
+			dedupe.ErrBadRequest, tx)
+	}
+	if tx, ok := tx.(rawConn); ok {
 		var err error
 		_ = tx.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
-			if c, ok := driver.(interface{ Conn() *pgx.Conn }); ok {
-				err = checkConn(c.Conn())
-			}
+			err = checkConn(driver)
 			return nil
 		})
 		return err
 	}
-	if values.IsNil(tx) {
-		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	}
 	return nil
+}
+
+// rawConn is a *sql.Conn, or what has one embedded.
+type rawConn interface {
+	Raw(f func(driver any) error) error
 }
 
 // explainTx says what to do about an error within the user's transaction, or what was done.
@@ -226,7 +254,7 @@ func (s *Store) explainTx(what string, err error) error {
 		return fmt.Errorf("pgstore: %s; a statement before it has failed: %w", what, err)
 	case undefinedTable:
 		return fmt.Errorf("pgstore: %s: %w (is the transaction in the store's database, with its search_path, and has "+
-			"Migrate been run on table %s?)", what, err, s.sql.name)
+			"Migrate been run on table %s?)", what, err, s.sql().name)
 	}
 	return fmt.Errorf("pgstore: %s: %w", what, err)
 }

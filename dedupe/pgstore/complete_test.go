@@ -170,6 +170,11 @@ func TestCompleteTxRefusals(t *testing.T) {
 		"a conn of the pool":         {tx: conn, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
 		"a transaction that is over": {tx: over, lease: l, text: "clos"},
 		"a *sql.DB":                  {sql: db, lease: l, want: dedupe.ErrBadRequest, text: "*sql.DB"},
+		"another package's DB":       {sql: houseDB{db}, lease: l, want: dedupe.ErrBadRequest, text: "pgstore.houseDB"},
+		"a pointer to one":           {sql: &houseDB{db}, lease: l, want: dedupe.ErrBadRequest, text: "*pgstore.houseDB"},
+		"another package's pool":     {tx: housePool{b.pool}, lease: l, want: dedupe.ErrBadRequest, text: "pgstore.housePool"},
+		"another package's conn":     {tx: houseConn{conn.Conn()}, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
+		"another package's sql conn": {sql: houseSQLConn{sqlConn}, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
 		"a nil *sql.Tx":              {sql: (*sql.Tx)(nil), lease: l, want: dedupe.ErrBadRequest, text: "tx is nil"},
 		"a nil *sql.Conn":            {sql: (*sql.Conn)(nil), lease: l, want: dedupe.ErrBadRequest, text: "tx is nil"},
 		"a *sql.Conn":                {sql: sqlConn, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
@@ -223,6 +228,14 @@ func TestCompleteTxRefusals(t *testing.T) {
 	}
 	b.want(l.Key, dedupe.Done, 0)
 }
+
+// What other packages have, sqlx.DB and bun.DB among them.
+type (
+	houseDB      struct{ *sql.DB }
+	housePool    struct{ *pgxpool.Pool }
+	houseConn    struct{ *pgx.Conn }
+	houseSQLConn struct{ *sql.Conn }
+)
 
 // TestCompleteTxLost names the three causes.
 func TestCompleteTxLost(t *testing.T) {
@@ -351,17 +364,27 @@ func TestCompleteTxBusy(t *testing.T) {
 	}
 }
 
-// TestCompleteTxElsewhere: a transaction in another database is a mistake that gets a hint.
+// TestCompleteTxElsewhere: a transaction whose search_path leads elsewhere completes the job in the table that Migrate has found. A store that was
+// not migrated cannot know it, and gives a hint.
 func TestCompleteTxElsewhere(t *testing.T) {
 	b := newBusiness(t)
 	l := claimOne(b, b.s, request("1"))
 	exec(b, b.pool, "CREATE SCHEMA elsewhere")
-	tx := b.begin(pgx.ReadCommitted)
-	if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {
+	unmigrated, err := New(b.pool, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := b.s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
-	if err == nil || !strings.Contains(err.Error(), "search_path") {
-		t.Errorf("CompleteTx: %v, want a hint", err)
+	for s, hint := range map[*Store]bool{unmigrated: true, b.s: false} {
+		tx := b.begin(pgx.ReadCommitted)
+		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {
+			t.Fatal(err)
+		}
+		err := s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
+		if (err != nil) != hint || hint && !strings.Contains(err.Error(), "search_path") {
+			t.Errorf("CompleteTx: %v; want a hint: %v", err, hint)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -33,14 +33,19 @@ func TestConformance(t *testing.T) {
 }
 
 func subject(t testing.TB, pool *pgxpool.Pool, begin func(testing.TB, *Store, string) dedupetest.Tx) dedupetest.Subject {
+	return subjectBeside(t, pool, pool, begin)
+}
+
+// subjectBeside is a store on a pool of its own, beside that of the hooks.
+func subjectBeside(t testing.TB, pool, own *pgxpool.Pool, begin func(testing.TB, *Store, string) dedupetest.Tx) dedupetest.Subject {
 	table := newTable()
-	s := newStore(t, pool, table)
+	s := newStore(t, own, table)
 	ledger := table + "_ledger"
 	exec(t, pool, "CREATE TABLE "+ledger+" (line text NOT NULL)")
 	return dedupetest.Subject{
 		Store:  s,
 		Age:    func(t testing.TB, k dedupe.Key, d time.Duration) { age(t, pool, s, k, d) },
-		Second: func(t testing.TB) dedupe.Store { return newStore(t, pool, table) },
+		Second: func(t testing.TB) dedupe.Store { return newStore(t, own, table) },
 		Begin:  func(t testing.TB) dedupetest.Tx { return begin(t, s, ledger) },
 		Rows: func(t testing.TB) []string {
 			rows, err := pool.Query(t.Context(), "SELECT line FROM "+ledger)

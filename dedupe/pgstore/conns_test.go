@@ -104,8 +104,8 @@ func TestManyRivalsThatHang(t *testing.T) {
 		qs = append(qs, request(fmt.Sprintf("k-%03d", i)))
 	}
 	for i := 5; i < 200; i += 5 {
-		if _, err := tx.Exec(t.Context(), "INSERT INTO "+s.sql.table+" SELECT (jsonb_populate_record(t, jsonb_build_object('key', $1::text))).* FROM "+
-			s.sql.table+" t WHERE key = 'k-000'", qs[i].Key.Key); err != nil {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO "+s.sql().table+" SELECT (jsonb_populate_record(t, jsonb_build_object('key', $1::text))).* FROM "+
+			s.sql().table+" t WHERE key = 'k-000'", qs[i].Key.Key); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func inserting(t *testing.T, s *Store, pool *pgxpool.Pool, key string) pgx.Tx {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tx.Rollback(context.Background()) })
-	insert := `INSERT INTO ` + s.sql.table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error,
+	insert := `INSERT INTO ` + s.sql().table + ` (scope, key, status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error,
 		created, claimed_at, updated) VALUES ('orders', $1, 'claimed', 1, gen_random_uuid(), 1, false, 'rerun', '', '', '', '', '', now(), now(), now())`
 	if _, err := tx.Exec(t.Context(), insert, key); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestLostReplies(t *testing.T) {
 			q = request("k")
 			c = claimAll(t, s, q)[0]
 		}
-		n := dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step")}
+		n := dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: true, State: []byte("step"), StateNo: 1}
 		renew := func() error { _, err := s.Renew(t.Context(), []dedupe.Renewal{n}); return err }
 		lose("a renewal", renew)
 		if err := renew(); err != nil {

@@ -53,14 +53,19 @@
 //	theirs, err := pgstore.New(handlers, nil)  // the handlers call theirs.Commit
 //
 // Leases are judged by the server's clock alone; those of the workers may differ. The store names its isolation level (READ
-// COMMITTED) and the planner settings it needs in each transaction but that of a Commit, so the defaults of the role or the database do not
-// matter. Poolers in transaction mode (PgBouncer) work with every [pgx.QueryExecMode]; below PgBouncer 1.21 use
-// QueryExecModeExec or QueryExecModeCacheDescribe. Do not send the store to a replica. With synchronous_commit = off, or a
+// COMMITTED), the client's encoding, the forms of results and the planner settings it needs in each transaction but that of a Commit or a CompleteTx,
+// whose statement depends on none; so the defaults of the role or the database do not
+// matter (with QueryExecModeSimpleProtocol pgx itself wants client_encoding UTF8). Poolers in transaction mode (PgBouncer) work with every [pgx.QueryExecMode]; below PgBouncer 1.21 use
+// QueryExecModeExec or QueryExecModeCacheDescribe.
+//
+// A lock on the whole table (ALTER TABLE, VACUUM FULL, LOCK TABLE) is waited for: by renewals and settlements until the deadline of their context, 5 s
+// in a worker, which then costs their connection; by claims for 250 ms, but on a connection that has not prepared their statements yet until the
+// deadline, too. Such a lock that is held for longer than a third of the lease costs leases: do it with lock_timeout set, and in seconds. Do not send the store to a replica. With synchronous_commit = off, or a
 // failover to a replica that lags, the server may forget what it has confirmed, and a job may then run twice.
 //
 // # Rows that people can read
 //
-// The table has a column for each field of [dedupe.Record]. Status and policy are words, times timestamptz.
+// The table has a column for each field of [dedupe.Record]. Status and policy are words, times timestamptz. The first 8 bytes of state are its number.
 //
 //	SELECT key, status, attempt, owner, last_error, updated FROM onceq_dedupe WHERE status = 'failed';
 //
@@ -68,12 +73,26 @@
 // have them are refused by [dedupe.Key.Validate].
 //
 // Beside the table stand an index on expires and a sequence, from which every claim takes its fence; it starts at
-// the clock's microseconds and survives the records, so that a dead letter never matches a failure that is not its own. Call
+// the clock's microseconds and survives the records, so that a dead letter never matches a failure that is not its own. A copy of
+// the database that came without its sequences (logical replication, pg_dump --schema-only) or one of an older state would begin them anew: [Store.Migrate]
+// raises the sequence to the clock where it is behind. Where no role that runs it may (it takes UPDATE on the sequence), do it
+// by hand before the first worker starts:
+//
+//	SELECT setval('onceq_dedupe_fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+//
+// Call
 // [Store.Sweep] now and then, from a cron job or a ticker, to delete what has expired.
 //
 // # Rights and versions
 //
 // A worker's role needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on the sequence and the schema. [Store.Migrate]
 // needs CREATE on the schema only when something is missing, so that another role may run it beforehand. The
-// database's encoding must be UTF8, and its version 13 or later.
+// database's encoding must be UTF8, and its version 13 or later; columns scope and key of a table that was made by hand need COLLATE "C".
+//
+// The statements name the schema of each function, type and operator, and of the table when Migrate was called, so that nobody who may create in a
+// schema of the search_path can put anything in their place. But who can make the table itself before Migrate does, with triggers of his own, could.
+// Give it a schema in which others may not create ([Options].Table "jobs.records"), and on databases that come from version 14 or
+// before, where every role may create in the schema public:
+//
+//	REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 package pgstore

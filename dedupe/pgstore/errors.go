@@ -48,9 +48,9 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	case isBusy(err):
 		return fmt.Errorf("pgstore: %s: nothing was written: %w: %w", what, dedupe.ErrBusy, err)
 	case state == undefinedTable:
-		return fmt.Errorf("pgstore: %s: %w (has Migrate been run on table %s?)", what, err, s.sql.name)
+		return fmt.Errorf("pgstore: %s: %w (has Migrate been run on table %s?)", what, err, s.sql().name)
 	case state == readOnly:
-		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica?)", what, err)
+		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica, or default_transaction_read_only on?)", what, err)
 	}
 	return fmt.Errorf("pgstore: %s: %w", what, err)
 }

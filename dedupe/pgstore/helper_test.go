@@ -135,7 +135,7 @@ func scan[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v 
 // age lets d go by for the record under k.
 func age(tb testing.TB, pool *pgxpool.Pool, s *Store, k dedupe.Key, d time.Duration) {
 	tb.Helper()
-	exec(tb, pool, `UPDATE `+s.sql.table+` SET lease_until = lease_until - $3::interval, created = created - $3::interval, claimed_at = claimed_at - $3::interval,
+	exec(tb, pool, `UPDATE `+s.sql().table+` SET lease_until = lease_until - $3::interval, created = created - $3::interval, claimed_at = claimed_at - $3::interval,
 		updated = updated - $3::interval, finished = finished - $3::interval, expires = expires - $3::interval WHERE scope = $1 AND key = $2`, k.Scope, k.Key, d)
 }
 

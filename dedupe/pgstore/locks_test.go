@@ -110,7 +110,7 @@ func TestReferenced(t *testing.T) {
 	pool := openPool(t, impatient)
 	s := newStore(t, pool, newTable())
 	l := claimOne(t, s, request("k"))
-	exec(t, pool, "CREATE TABLE lines (scope text, key text, FOREIGN KEY (scope, key) REFERENCES "+s.sql.table+")")
+	exec(t, pool, "CREATE TABLE lines (scope text, key text, FOREIGN KEY (scope, key) REFERENCES "+s.sql().table+")")
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestSlowTakeoverIsSeen(t *testing.T) {
 	}
 	defer tx.Rollback(context.Background())
 	other := newToken()
-	if _, err := tx.Exec(t.Context(), "UPDATE "+s.sql.table+" SET token = $1, fence = fence + 1, claimed_at = clock_timestamp(), updated = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour'",
+	if _, err := tx.Exec(t.Context(), "UPDATE "+s.sql().table+" SET token = $1, fence = fence + 1, claimed_at = clock_timestamp(), updated = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour'",
 		[16]byte(other)); err != nil {
 		t.Fatal(err)
 	}
@@ -401,6 +401,15 @@ func TestKeyTwice(t *testing.T) {
 func waiting(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+}
+
+// terminate ends the server's process of that number, and sees its end; the function that waits for it is of version 14.
+func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
+	t.Helper()
+	exec(t, pool, "SELECT pg_terminate_backend($1)", pid)
+	until(t, "the end of the server's process", func() bool {
+		return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+	})
 }
 
 // until polls: there is no channel into the server.

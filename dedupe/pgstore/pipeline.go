@@ -18,15 +18,21 @@ const (
 	commitTx = `COMMIT`
 )
 
-// steady holds for the transaction. The statements look up each key in the primary key's index and nowhere else:
+// plain holds for the transaction, so that what a role or a database has set changes neither what is stored nor what is read. Under
+// another encoding the server would transcode keys, and one key would have two spellings: two winners. Where results come as
+// text, pgx reads dates and bytes in one form each, and would fail after the COMMIT.
+const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg_catalog.set_config('datestyle', 'ISO', true), ` +
+	`pg_catalog.set_config('bytea_output', 'hex', true)`
+
+// steady adds to that what the planner needs. The statements look up each key in the primary key's index and nowhere else:
 // while the table is small and without statistics the planner likes to read it whole, and a prepared statement
 // would go on doing so as the table grows, for a minute or more.
-const steady = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), ` +
-	`set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true), ` +
-	`set_config('plan_cache_mode', 'force_generic_plan', true)`
+const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
+	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
+	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
 
 // hasty holds for the transaction, too.
-const hasty = steady + `, set_config('lock_timeout', $1, true)`
+const hasty = steady + `, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 
 // pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED, whatever the
 // role's or the database's default is: each of its statements must see what others have committed before it.

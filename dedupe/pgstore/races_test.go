@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
-	other := newStore(t, pool, s.sql.name)
+	other := newStore(t, pool, s.sql().name)
 	renew := func(started bool) func(l dedupe.Lease) {
 		return func(l dedupe.Lease) {
 			rs, err := other.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour, Started: started}})
@@ -73,7 +74,7 @@ func TestForgetChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
-	other := newStore(t, pool, s.sql.name)
+	other := newStore(t, pool, s.sql().name)
 	l := claimOne(t, s, request("k"))
 	settleOne(t, s, l, dedupe.Released)
 	counting.trips.Store(0)
@@ -107,8 +108,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer blocker.Rollback(context.Background())
-	insert := `INSERT INTO ` + s.sql.table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
-		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql.table
+	insert := `INSERT INTO ` + s.sql().table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
+		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql().table
 	if _, err := blocker.Exec(t.Context(), insert); err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +118,68 @@ func TestRemovedMeanwhile(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { cs, err = s.Claim(t.Context(), []dedupe.ClaimRequest{request("a"), request("b")}) })
 	until(t, "the wait for the other's insertion", func() bool { return waiting(t, pool) == 1 })
-	exec(t, pool, "DELETE FROM "+s.sql.table+" WHERE key = 'a'")
+	exec(t, pool, "DELETE FROM "+s.sql().table+" WHERE key = 'a'")
 	blocker.Rollback(t.Context())
 	wg.Wait()
 	if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.Won || !cs[0].Fresh || cs[1].Outcome != dedupe.Won || counting.trips.Load() != 2 {
 		t.Errorf("after %d round trips: %+v, %v; want both won after 2", counting.trips.Load(), cs, err)
+	}
+}
+
+// TestOwnClaimBesideARenewal: an own claim that is repeated, because its answer was lost, may meet its own renewal that records the start. That has
+// a shorter lease, so of all that was read only the time of the last change differs, and the start must stay.
+func TestOwnClaimBesideARenewal(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, "records")
+	q := request("k")
+	q.Policy = dedupe.Park
+	claimOne(t, s, q)
+	rival := &counted{DB: pool}
+	again := newStore(t, rival, "records")
+	rival.trips.Store(0)
+	rival.before = func() {
+		if rival.trips.Load() == 2 { // the first has read the record
+			ns, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Second, Started: true}})
+			if err != nil || ns[0].Err != nil {
+				t.Error(ns, err)
+			}
+		}
+	}
+	q.TTL = time.Hour
+	claimOne(t, again, q)
+	if n := rival.trips.Load(); n < 3 {
+		t.Errorf("%d round trips: the second has written over what it did not see", n)
+	}
+	r := get(t, s, q.Key)
+	if !r.Started || time.Until(r.LeaseUntil) < 50*time.Minute {
+		t.Errorf("the record is %+v", r)
+	}
+	age(t, pool, s, q.Key, 2*time.Hour)
+	q.Token = newToken()
+	if c := claimAll(t, s, q)[0]; c.Outcome != dedupe.IsParked {
+		t.Errorf("a takeover of the started claim is answered %v, want parked", c.Outcome)
+	}
+}
+
+// TestMostAttempts: a record with as many attempts as its column holds does not fail those that are claimed with it.
+func TestMostAttempts(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, "records")
+	qs := []dedupe.ClaimRequest{request("a"), request("b"), request("c")}
+	claimAll(t, s, qs...)
+	exec(t, pool, "UPDATE records SET attempt = 2147483647 WHERE key = 'b'")
+	for range 2 {
+		for i := range qs {
+			age(t, pool, s, qs[i].Key, time.Hour)
+			qs[i].Token = newToken()
+		}
+		for i, c := range claimAll(t, s, qs...) {
+			if c.Outcome != dedupe.Won {
+				t.Errorf("claim of %v: %v", qs[i].Key, c.Outcome)
+			}
+		}
+	}
+	if r := get(t, s, qs[1].Key); r.Attempt != math.MaxInt32 {
+		t.Errorf("attempt %d", r.Attempt)
 	}
 }

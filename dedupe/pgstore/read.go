@@ -76,21 +76,21 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 		}
 		where.WriteString(" AND " + cond)
 	}
-	where.WriteString("(t.expires IS NULL OR t.expires > clock_timestamp())")
+	where.WriteString("(t.expires IS NULL OR t.expires {>} pg_catalog.clock_timestamp())")
 	if last != (dedupe.Key{}) {
-		add("(t.scope, t.key) > (?::text, ?::text)", last.Scope, last.Key)
+		add("(t.scope, t.key) {>} (?::pg_catalog.text, ?::pg_catalog.text)", last.Scope, last.Key)
 	}
 	if q.Scope != "" {
-		add("t.scope = ?::text", q.Scope)
+		add("t.scope {=} ?::pg_catalog.text", q.Scope)
 	}
 	if q.Prefix != "" {
 		addPrefix(add, q.Prefix)
 	}
 	if q.Status != 0 {
-		add("t.status = ?::text", q.Status.String())
+		add("t.status {=} ?::pg_catalog.text", q.Status.String())
 	}
 	if !q.Before.IsZero() {
-		add("t.updated < ?::timestamptz", q.Before)
+		add("t.updated {<} ?::pg_catalog.timestamptz", q.Before)
 	}
 	add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
 	var page []*dedupe.Record
@@ -98,7 +98,8 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	w := new(row)
 	targets := w.listed()
 	p := newPipeline()
-	p.query("SELECT t.scope, t.key, "+columns+" FROM "+s.sql.table+" t WHERE "+where.String(), args, func(rows pgx.Rows) error {
+	sql := operators.Replace("SELECT t.scope, t.key, " + columns + " FROM " + s.sql().table + " t WHERE " + where.String())
+	p.query(sql, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -129,14 +130,14 @@ func addPrefix(add func(string, ...any), prefix string) {
 		}
 	}
 	if text != prefix {
-		add("substr(convert_to(t.key, 'UTF8'), 1, ?::integer) = ?::bytea", len(prefix), []byte(prefix))
+		add("pg_catalog.substr(pg_catalog.convert_to(t.key, 'UTF8'), 1, ?::integer) {=} ?::pg_catalog.bytea", len(prefix), []byte(prefix))
 	}
 	if text == "" {
 		return
 	}
-	add("t.key >= ?::text", text)
+	add("t.key {>=} ?::pg_catalog.text", text)
 	if end := follower(text); end != "" {
-		add("t.key < ?::text", end)
+		add("t.key {<} ?::pg_catalog.text", end)
 	}
 }
 
@@ -158,13 +159,13 @@ func follower(s string) string {
 
 // removeRead deletes records that were read before, where they are still the same and nobody holds their rows.
 const removeRead = `WITH locked AS MATERIALIZED (
-	SELECT g.ord, t.scope, t.key FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::timestamptz[])
+	SELECT g.ord, t.scope, t.key FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
 		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
-	JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
-	WHERE t.fence = g.fence AND t.status = g.status AND t.updated = g.updated
+	JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
+	WHERE t.fence {=} g.fence AND t.status {=} g.status AND t.updated {=} g.updated
 	FOR UPDATE OF t SKIP LOCKED
 )
-DELETE FROM {table} t USING locked g WHERE t.scope = g.scope AND t.key = g.key
+DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
 // Forget removes records; the fence survives them. It waits for no row: where a transaction holds one, or somebody
@@ -230,7 +231,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 		column(a, gone, func(g read) string { return g.r.Status.String() }, (*array).text)
 		column(a, gone, func(g read) time.Time { return g.r.Updated }, (*array).time)
 		p = newPipeline()
-		p.query(s.sql.remove, a.args(), mark1(done))
+		p.query(s.sql().remove, a.args(), mark1(done))
 		if err := p.run(ctx, s.db); err != nil {
 			return err
 		}

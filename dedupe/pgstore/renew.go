@@ -14,19 +14,21 @@ import (
 )
 
 // renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
-// [dedupe.RenewTable] tell.
+// [dedupe.RenewTable] tell. The first 8 bytes of a state are its number.
 const renewOwn = `WITH given AS MATERIALIZED (
-	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, clock_timestamp() AS at
-	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::boolean[], $6::bytea[])
+	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
+	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
 	WITH ORDINALITY AS g (scope, key, token, ttl, started, state, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
-	WHERE t.token = g.token AND t.status = 'claimed'
+	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+	WHERE t.token {=} g.token AND t.status {=} 'claimed'
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
-UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at + g.ttl * interval '1 microsecond'), updated = g.at,
-	started = t.started OR g.started IS TRUE, state = coalesce(g.state, t.state)
-FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::float {*} interval '1 microsecond')), updated = g.at,
+	started = t.started OR g.started IS TRUE,
+	state = CASE WHEN g.state IS NULL THEN t.state
+		WHEN pg_catalog.substr(g.state, 1, 8) {>} coalesce(pg_catalog.substr(t.state, 1, 8), ''::pg_catalog.bytea) THEN g.state ELSE t.state END
+FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
 // Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the answer is
@@ -66,11 +68,11 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	column(a, at, func(i int) dedupe.Token { return ns[i].Token }, (*array).token)
 	shared(a, at, func(i int) int64 { return micros(ns[i].TTL) }, (*array).int)
 	column(a, at, func(i int) bool { return ns[i].Started }, (*array).bool)
-	column(a, at, func(i int) []byte { return ns[i].State }, (*array).blob)
+	column(a, at, func(i int) []byte { return records.EncodeState(ns[i].StateNo, ns[i].State) }, (*array).blob)
 	args := a.args()
 	done, errs := make([]bool, len(at)), make([]error, len(at))
 	p := newPipeline()
-	p.query(s.sql.renew, args, mark1(done))
+	p.query(s.sql().renew, args, mark1(done))
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		if err == nil {
 			// What may be renewed, and was not, is locked, or was when the update came by.
@@ -111,9 +113,9 @@ func mark1(done []bool) func(pgx.Rows) error {
 
 // readState reads what decides a renewal or a settlement, but for the rows that the transaction has just written.
 const readState = `SELECT g.ord, t.token, t.status
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope = ` + inScope + ` AND t.key = g.key
-WHERE t.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid`
+FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
+JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
+WHERE ` + notOurs
 
 // readTokens adds the reading of token and status under the keys of the entries at. read is given each with its place
 // in at.
@@ -124,7 +126,7 @@ func (s *Store) readTokens(p *pipeline, keys []any, at []int, key func(i int) *d
 		status string
 	)
 	targets := []any{&ord, (*[16]byte)(&r.Token), &status}
-	p.query(s.sql.readState, keys, func(rows pgx.Rows) error {
+	p.query(s.sql().readState, keys, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // columns are those of a record beside its key, in the order in which row holds them.
@@ -63,6 +64,9 @@ func (w *row) record(k dedupe.Key) (dedupe.Record, error) {
 		return dedupe.Record{}, &contentError{k, fmt.Sprintf("fence is %d, want a number above 0", w.fence)}
 	}
 	r.Fence = uint64(w.fence)
+	if r.StateNo, r.State, err = records.DecodeState(r.State); err != nil {
+		return dedupe.Record{}, &contentError{k, err.Error()}
+	}
 	for _, c := range []struct {
 		to   *time.Time
 		from *pgtype.Timestamptz
@@ -105,14 +109,14 @@ func keyed[T any](of []T, key func(T) *dedupe.Key) *arrays {
 }
 
 // inScope is the scope of the row g of the arrays.
-const inScope = `coalesce(g.scope, ($1::text[])[1])`
+const inScope = `coalesce(g.scope, ($1::pg_catalog.text[])[1])`
 
 // readRows adds the reading of the records under the keys, two arrays, but for those that the transaction itself has
 // written. read is given each with its place in the arrays.
 func (s *Store) readRows(p *pipeline, keys []any, read func(n int, w *row)) {
 	w := new(row)
 	targets := w.numbered()
-	p.query(s.sql.read, keys, func(rows pgx.Rows) error {
+	p.query(s.sql().read, keys, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

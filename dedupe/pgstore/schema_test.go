@@ -61,8 +61,8 @@ func TestTables(t *testing.T) {
 	for _, name := range names {
 		for range 2 {
 			s := newStore(t, pool, name)
-			if name != "" && s.sql.name != name {
-				t.Errorf("table %q is called %q", name, s.sql.name)
+			if name != "" && s.sql().name != name {
+				t.Errorf("table %q is called %q", name, s.sql().name)
 			}
 		}
 		s := newStore(t, pool, name)
@@ -142,7 +142,7 @@ func TestMigrateRefuses(t *testing.T) {
 		"another table":  {"CREATE TABLE {t} (id bigint)", "not this store's: no column attempt; no column claimed_at"},
 		"a type":         {"{ours}; ALTER TABLE {t} ALTER COLUMN token TYPE text", "column token is text, want uuid"},
 		"a column":       {"{ours}; ALTER TABLE {t} DROP COLUMN state", "no column state"},
-		"no primary key": {"{ours}; ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "no primary key on (scope, key)"},
+		"no primary key": {"{ours}; ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "no valid primary key on (scope, key)"},
 		"newer":          {"{ours}; COMMENT ON TABLE {t} IS 'onceq dedupe records, version 7'", "version 7, made by a newer pgstore"},
 		"absurd":         {"{ours}; COMMENT ON TABLE {t} IS 'onceq dedupe records, version x'", `version x"`},
 	} {
@@ -263,9 +263,9 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	sweep(0, 0)
-	exec(t, pool, "UPDATE "+s.sql.table+" SET expires = expires - interval '2 hours', lease_until = lease_until - interval '2 hours'")
+	exec(t, pool, "UPDATE "+s.sql().table+" SET expires = expires - interval '2 hours', lease_until = lease_until - interval '2 hours'")
 	// A row that was mended by hand keeps its claim.
-	exec(t, pool, "UPDATE "+s.sql.table+" SET expires = now() - interval '1 hour' WHERE status IN ('claimed', 'parked')")
+	exec(t, pool, "UPDATE "+s.sql().table+" SET expires = now() - interval '1 hour' WHERE status IN ('claimed', 'parked')")
 	sweep(7, 7)
 	// One that somebody holds is left to the next time.
 	tx, err := pool.Begin(t.Context())
@@ -273,7 +273,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "SELECT FROM "+s.sql.table+" WHERE key = '2400' FOR UPDATE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM "+s.sql().table+" WHERE key = '2400' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	var total int
@@ -296,7 +296,7 @@ func TestSweep(t *testing.T) {
 	if total+n != done-7 || n == 0 || err != nil {
 		t.Errorf("three sweepers removed %d, the last %d, %v; want %d together", total, n, err, done-7)
 	}
-	if left := scan[int](t, pool, "SELECT count(*) FROM "+s.sql.table); left != 3 {
+	if left := scan[int](t, pool, "SELECT count(*) FROM "+s.sql().table); left != 3 {
 		t.Errorf("%d rows are left, want 3", left)
 	}
 	_ = claimed
@@ -305,7 +305,7 @@ func TestSweep(t *testing.T) {
 func TestClosed(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
-	second := newStore(t, pool, s.sql.name)
+	second := newStore(t, pool, s.sql().name)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Error(err)

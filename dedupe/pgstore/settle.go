@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -14,29 +15,29 @@ import (
 // settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
 // caller has a late word. The others are decided by what is read after it.
 const settleOwn = `WITH given AS MATERIALIZED (
-	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
-		g.result, g.error_class, g.error_text, g.uncounted, g.ord, clock_timestamp() AS at
-	FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bytea[], $7::text[], $8::text[], $9::boolean[])
+	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
+		g.result, g.error_class, g.error_text, g.uncounted, g.ord, pg_catalog.clock_timestamp() AS at
+	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::pg_catalog.text[], $5::bigint[], $6::pg_catalog.bytea[], $7::pg_catalog.text[], $8::pg_catalog.text[], $9::boolean[])
 	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope = g.scope AND t.key = g.key
-	WHERE t.token = g.token AND (t.status = 'claimed' OR t.status = 'parked' AND g.status <> 'parked')
+	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR t.status {=} 'parked' AND g.status {<>} 'parked')
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
-	finished = CASE WHEN g.status <> 'released' THEN g.at END,
-	expires = CASE WHEN g.status <> 'parked' THEN g.at + g.retain * interval '1 microsecond' END,
-	result = CASE WHEN g.status = 'done' THEN g.result ELSE t.result END,
-	started = t.started AND g.status <> 'released',
-	attempt = CASE WHEN g.status = 'released' AND g.uncounted THEN greatest(0, t.attempt - 1) ELSE t.attempt END,
-	error_class = CASE WHEN g.status = 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
-	last_error = CASE WHEN g.status = 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
-	first_error = CASE WHEN g.status = 'done' THEN '' WHEN t.first_error = '' THEN coalesce(g.error_text, '') ELSE t.first_error END
-FROM locked g WHERE t.scope = g.scope AND t.key = g.key
+	finished = CASE WHEN g.status {<>} 'released' THEN g.at END,
+	expires = CASE WHEN g.status {<>} 'parked' THEN g.at {+} (g.retain::float {*} interval '1 microsecond') END,
+	result = CASE WHEN g.status {=} 'done' THEN g.result ELSE t.result END,
+	started = t.started AND g.status {<>} 'released',
+	attempt = CASE WHEN g.status {=} 'released' AND g.uncounted THEN greatest(0, t.attempt {-} 1) ELSE t.attempt END,
+	error_class = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
+	last_error = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
+	first_error = CASE WHEN g.status {=} 'done' THEN '' WHEN t.first_error {=} '' THEN coalesce(g.error_text, '') ELSE t.first_error END
+FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
 // lockRow waits for the row, and so for the transaction that holds it.
-const lockRow = `SELECT FROM {table} t WHERE t.scope = $1 AND t.key = $2 FOR NO KEY UPDATE OF t`
+const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text FOR NO KEY UPDATE OF t`
 
 // Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the answer is
 // [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each waits for its row
@@ -88,10 +89,10 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		if limit := lockTimeout(ctx); limit != "" {
 			p = newHasty(limit) // so that it is not the client that gives up: that would cost the connection
 		}
-		p.exec(s.sql.lock, first.Key.Scope, first.Key.Key)
+		p.exec(s.sql().lock, first.Key.Scope, first.Key.Key)
 	}
 	if !first.Joined || first.To != dedupe.Done {
-		p.query(s.sql.settle, args, mark1(done))
+		p.query(s.sql().settle, args, mark1(done))
 	}
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		a, changed := dedupe.ApplySettle(&r, &ss[at[n]], time.Time{})
@@ -153,5 +154,5 @@ func lockTimeout(ctx context.Context) string {
 	}
 	left := time.Until(end)
 	left -= min(left/5, 250*time.Millisecond)
-	return fmt.Sprintf("%dms", max(1, left.Milliseconds()))
+	return fmt.Sprintf("%dms", min(max(1, left.Milliseconds()), math.MaxInt32)) // the setting holds 24 days
 }

@@ -38,15 +38,20 @@ type DB interface {
 type Options struct {
 	// Table is the name of the table of records, alone or with its schema ("jobs.records"); the index and the
 	// sequence of fences beside it are named after it. Each part has letters, digits and underscores, no digit
-	// first, and at most 48 bytes; case counts. Without a schema the connection's search_path decides, so that all
-	// connections, those of [Store.CompleteTx] too, must have the same. Default "onceq_dedupe".
+	// first, and at most 48 bytes; case counts. Name the schema, as "jobs.records", where others may create in a
+	// schema of the search_path; see the package comment. Without one the connection's search_path decides where
+	// [Store.Migrate] finds or makes the table, and the store then names that schema in each statement. A store whose Migrate is
+	// not called leaves it to each connection; all, those of [Store.CompleteTx] too, must then have the same path.
+	// Default "onceq_dedupe".
 	Table string
 }
 
 // Store keeps records in a PostgreSQL table. Make one with [New].
 type Store struct {
-	db     DB
-	sql    statements
+	db            DB
+	schema, table string // as Options.Table has them
+	// st is replaced by Migrate, which finds the schema where Options.Table names none.
+	st     atomic.Pointer[statements]
 	closed atomic.Bool
 	// firstFence is that of the first completion in a transaction; 0 before it.
 	firstFence atomic.Uint64
@@ -68,8 +73,12 @@ func New(db DB, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, sql: newStatements(schema, table), insertWait: insertWait}, nil
+	s := &Store{db: db, schema: schema, table: table, insertWait: insertWait}
+	s.st.Store(newStatements(schema, table))
+	return s, nil
 }
+
+func (s *Store) sql() *statements { return s.st.Load() }
 
 // checkPool finds what only one goroutine at a time may use.
 func checkPool(db DB) error {

@@ -53,7 +53,7 @@ func TestExecModes(t *testing.T) {
 			var ns []dedupe.Renewal
 			var ss []dedupe.Settlement
 			for i, q := range qs {
-				ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: i%2 == 0, State: [][]byte{nil, {}, all}[i%3]})
+				ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, Started: i%2 == 0, State: [][]byte{nil, {}, all}[i%3], StateNo: 1})
 				ss = append(ss, dedupe.Settlement{
 					Key: q.Key, Token: q.Token, To: []dedupe.Status{dedupe.Released, dedupe.Done, dedupe.Failed}[i%3], Result: [][]byte{nil, {}, all}[i/2%3],
 					ErrClass: q.Key.Key, ErrText: q.Key.Key, Uncounted: i%2 == 0,
@@ -225,9 +225,9 @@ func TestBadRowsFailAlone(t *testing.T) {
 		"fence is 0":       "UPDATE {t} SET fence = 0 WHERE key LIKE 'bad%'",
 		"time is infinite": "UPDATE {t} SET lease_until = 'infinity' WHERE key LIKE 'bad%'",
 	} {
-		exec(t, pool, "TRUNCATE "+s.sql.table)
+		exec(t, pool, "TRUNCATE "+s.sql().table)
 		bad, good := claimOne(t, s, request("bad "+name)), claimOne(t, s, request("good "+name))
-		exec(t, pool, strings.ReplaceAll(damage, "{t}", s.sql.name))
+		exec(t, pool, strings.ReplaceAll(damage, "{t}", s.sql().name))
 		cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{{Key: bad.Key, Token: newToken(), TTL: 1}, {Key: good.Key, Token: newToken(), TTL: 1}})
 		if err != nil || cs[0].Err == nil || !strings.Contains(cs[0].Err.Error(), name) || !strings.Contains(cs[0].Err.Error(), bad.Key.Key) || cs[1].Outcome != dedupe.InProgress {
 			t.Errorf("%s: Claim: %+v, %v", name, cs, err)
@@ -272,7 +272,7 @@ func TestLargeBatches(t *testing.T) {
 	for i := range n {
 		q := request(fmt.Sprintf("%03d", i))
 		qs, ks = append(qs, q), append(ks, q.Key)
-		ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, State: blob(i)})
+		ns = append(ns, dedupe.Renewal{Key: q.Key, Token: q.Token, TTL: time.Hour, State: blob(i), StateNo: 1})
 		ss = append(ss, dedupe.Settlement{Key: q.Key, Token: q.Token, To: dedupe.Done, Result: blob(n - i)})
 	}
 	claimAll(t, s, qs...)

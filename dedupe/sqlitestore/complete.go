@@ -9,11 +9,12 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run. A [*sql.DB] is
-// refused, although it has the method: it would commit each statement by itself. So would a conn without its BEGIN, which cannot be
-// told.
+// refused, although it has the method, and so is what has one embedded, as the DB of other packages: it would commit each statement by itself.
+// So would a conn without its BEGIN; with the driver github.com/mattn/go-sqlite3 it is refused, with modernc.org/sqlite it cannot be told.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -36,7 +37,7 @@ type Execer interface {
 // CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
 // that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
-	if job == nil {
+	if values.IsNil(job) {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
 	}
 	lease := job.Lease()
@@ -71,20 +72,27 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 
 // checkTx finds what is no transaction. The nil pointers that hide in the interface are among it: their methods panic.
 func checkTx(tx Execer) error {
-	isNil := false
-	switch tx := tx.(type) {
-	case nil:
-		isNil = true
-	case *sql.Tx:
-		isNil = tx == nil
-	case *sql.Conn:
-		isNil = tx == nil
-	case *sql.DB:
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is a *sql.DB, which commits each statement by itself; "+
-			"give it the *sql.Tx that the job's effects are in", dedupe.ErrBadRequest)
-	}
-	if isNil {
+	switch {
+	case values.IsNil(tx):
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
+	case records.IsSQLPool(tx):
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is a %T, which commits each statement by itself; "+
+			"give it the *sql.Tx that the job's effects are in", dedupe.ErrBadRequest, tx)
+	}
+	idle := false
+	if conn, ok := tx.(interface {
+		Raw(f func(driver any) error) error
+	}); ok {
+		_ = conn.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
+			if c, ok := driver.(interface{ AutoCommit() bool }); ok {
+				idle = c.AutoCommit()
+			}
+			return nil
+		})
+	}
+	if idle {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is in no transaction, so that its statements are committed one by one; BEGIN IMMEDIATE first",
+			dedupe.ErrBadRequest)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -342,6 +343,18 @@ func TestCompleteTxDeferred(t *testing.T) {
 // nothing is a transaction that must not be touched.
 type nothing struct{ Execer }
 
+// houseDB is what other packages have, sqlx.DB and bun.DB among them.
+type houseDB struct{ *sql.DB }
+
+// rawConn is a conn of github.com/mattn/go-sqlite3: true is one in no transaction. It writes no row.
+type rawConn bool
+
+func (c rawConn) AutoCommit() bool                                                { return bool(c) }
+func (c rawConn) Raw(f func(any) error) error                                     { return f(c) }
+func (rawConn) LastInsertId() (int64, error)                                      { return 0, nil }
+func (rawConn) RowsAffected() (int64, error)                                      { return 0, nil }
+func (c rawConn) ExecContext(context.Context, string, ...any) (sql.Result, error) { return c, nil }
+
 func TestCompleteTxRefuses(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		ctx := b.Context()
@@ -359,6 +372,10 @@ func TestCompleteTxRefuses(t *testing.T) {
 			{"nil *sql.Tx", (*sql.Tx)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
 			{"nil *sql.Conn", (*sql.Conn)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
 			{"a pool", b.db, &job{lease: l}, nil, dedupe.ErrBadRequest, "*sql.DB", true},
+			{"another package's pool", houseDB{b.db}, &job{lease: l}, nil, dedupe.ErrBadRequest, "sqlitestore.houseDB", true},
+			{"a pointer to one", &houseDB{b.db}, &job{lease: l}, nil, dedupe.ErrBadRequest, "*sqlitestore.houseDB", true},
+			{"a conn that tells", rawConn(true), &job{lease: l}, nil, dedupe.ErrBadRequest, "BEGIN IMMEDIATE", true},
+			{"its transaction", rawConn(false), &job{lease: l}, nil, dedupe.ErrLeaseLost, "roll back", true},
 			{"no store", nothing{}, &job{lease: dedupe.Lease{Key: l.Key}}, nil, dedupe.ErrBadRequest, "not claimed", false},
 			{"bytes too large", nothing{}, &job{lease: l}, make([]byte, maxResult+1), dedupe.ErrResultSize, "1048577", true},
 			{"json too large", nothing{}, &job{lease: l}, strings.Repeat("a", maxResult), dedupe.ErrResultSize, "1048578", true},

@@ -30,6 +30,10 @@
 //
 //	SELECT key, status, attempt, last_error FROM onceq_dedupe WHERE status = 'failed';
 //
+// The first 8 bytes of state are its number. Stop all processes before the file is replaced, by a restore or mv: one that runs goes on with the
+// file that is gone, and another one wins the same keys in the new one. After a restore [Store.Migrate] raises the fence to the clock, above all that
+// was given out since the backup.
+//
 // The store's clock is [time.Now]: one file means one host. It works inside a testing/synctest bubble that
 // opens and closes the *sql.DB itself.
 package sqlitestore

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // columns is the row of a record, in the order of columnValues and columnTargets.
@@ -18,7 +19,7 @@ var columns = []string{
 func columnValues(r *dedupe.Record) []any {
 	return []any{
 		r.Key.Scope, r.Key.Key, r.Status.String(), int64(r.Fence), r.Token[:], r.Attempt, r.Started, r.Policy.String(), r.Owner, r.MessageID,
-		timeText(r.LeaseUntil), r.Fingerprint, r.Result, r.State, r.ErrClass, r.FirstErr, r.LastErr,
+		timeText(r.LeaseUntil), r.Fingerprint, r.Result, records.EncodeState(r.StateNo, r.State), r.ErrClass, r.FirstErr, r.LastErr,
 		timeText(r.Created), timeText(r.ClaimedAt), timeText(r.Updated), timeText(r.Finished), timeText(r.Expires),
 	}
 }
@@ -27,7 +28,7 @@ func columnTargets(r *dedupe.Record) []any {
 	return []any{
 		&r.Key.Scope, &r.Key.Key, (*statusColumn)(&r.Status), (*fenceColumn)(&r.Fence), (*tokenColumn)(&r.Token),
 		&r.Attempt, &r.Started, (*policyColumn)(&r.Policy), &r.Owner, &r.MessageID,
-		(*timeColumn)(&r.LeaseUntil), (*blobColumn)(&r.Fingerprint), (*blobColumn)(&r.Result), (*blobColumn)(&r.State),
+		(*timeColumn)(&r.LeaseUntil), (*blobColumn)(&r.Fingerprint), (*blobColumn)(&r.Result), &stateColumn{r},
 		&r.ErrClass, &r.FirstErr, &r.LastErr,
 		(*timeColumn)(&r.Created), (*timeColumn)(&r.ClaimedAt), (*timeColumn)(&r.Updated), (*timeColumn)(&r.Finished), (*timeColumn)(&r.Expires),
 	}
@@ -148,6 +149,21 @@ func (c *blobColumn) Scan(v any) error {
 		*c = blobColumn(v)
 	default:
 		return badContent("%T where bytes are wanted", v)
+	}
+	return nil
+}
+
+// stateColumn is a state with its number before it.
+type stateColumn struct{ r *dedupe.Record }
+
+func (c *stateColumn) Scan(v any) error {
+	var b blobColumn
+	if err := b.Scan(v); err != nil {
+		return err
+	}
+	var err error
+	if c.r.StateNo, c.r.State, err = records.DecodeState(b); err != nil {
+		return badContent("%v", err)
 	}
 	return nil
 }

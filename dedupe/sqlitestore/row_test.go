@@ -18,7 +18,7 @@ func TestRowRoundTrip(t *testing.T) {
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456789, time.FixedZone("", 5400))
 	full := dedupe.Record{
 		Key: dedupe.Key{Scope: "s:ü", Key: "k'\"\x01"}, Status: dedupe.Parked, Fence: 1<<62 + 1, Token: newToken(), Attempt: 7, Started: true,
-		Policy: dedupe.Park, Owner: "o\x00wner", MessageID: "m", LeaseUntil: at, Fingerprint: []byte{}, Result: []byte{0, 1}, State: []byte("s"),
+		Policy: dedupe.Park, Owner: "o\x00wner", MessageID: "m", LeaseUntil: at, Fingerprint: []byte{}, Result: []byte{0, 1}, State: []byte("s"), StateNo: 3,
 		ErrClass: "c", FirstErr: "not UTF-8: \xff", LastErr: "l", Created: at, ClaimedAt: at.Add(1), Updated: at.Add(2), Finished: at.Add(3), Expires: at.Add(4),
 	}
 	spare := dedupe.Record{

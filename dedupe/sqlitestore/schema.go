@@ -39,7 +39,8 @@ func checkTable(s string) error {
 type statements struct {
 	table, fenceTable                          string
 	schema                                     []string
-	initFence, readFence, writeFence           string
+	initFence, raiseFence                      string
+	readFence, writeFence                      string
 	read, write, remove, sweep, complete, list string
 }
 
@@ -54,9 +55,10 @@ func newStatements(table string) statements {
 	return statements{
 		table: table, fenceTable: fence,
 		schema: []string{fill(createTable), fill(createIndex), fill(createFence)},
-		// A fence that starts at the clock's microseconds stays above all that an earlier file at this
-		// place gave out, so that no old dead letter names a new failure.
+		// A fence that starts at the clock's microseconds, and is raised to them, stays above all that an earlier file at this
+		// place gave out, or a later state of this one, which was restored: no old dead letter names a new failure.
 		initFence:  fill(`INSERT OR IGNORE INTO {fence} (id, fence) VALUES (1, ?)`),
+		raiseFence: fill(`UPDATE {fence} SET fence = ?1 WHERE id = 1 AND fence < ?1`),
 		readFence:  fill(`SELECT fence FROM {fence} WHERE id = 1`),
 		writeFence: fill(`UPDATE {fence} SET fence = ? WHERE id = 1`),
 		read:       fill(`SELECT {columns} FROM {table} WHERE scope = ? AND key = ?`),
@@ -125,7 +127,8 @@ const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class
 	lease_until = NULL, updated = ?, finished = ?, expires = ?
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
 
-// Migrate makes the tables where they are missing. It may run at every start, and by several starters at once.
+// Migrate makes the tables where they are missing, and raises the fence to the clock's microseconds, so that a file that was restored from
+// a backup gives out none a second time. It may run at every start, and by several starters at once.
 // It waits up to 10 s for the file's write lock, then answers [dedupe.ErrBusy]. A database without a file, as
 // ":memory:" is one, is refused.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -138,8 +141,12 @@ func (s *Store) Migrate(ctx context.Context) error {
 				return err
 			}
 		}
-		_, err := t.session.exec(s.sql.initFence, t.now.UnixMicro())
-		return err
+		for _, q := range []string{s.sql.initFence, s.sql.raiseFence} {
+			if _, err := t.session.exec(q, t.now.UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -363,3 +363,32 @@ func TestBatchLimits(t *testing.T) {
 		t.Errorf("listed %d of %d", seen, n)
 	}
 }
+
+// TestFenceOfARestoredFile: an older state of the file does not give out a fence a second time, also of a key without a record.
+func TestFenceOfARestoredFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := tempFile(t)
+		s, db := newStore(t, path, nil)
+		if _, err := db.ExecContext(t.Context(), "VACUUM INTO ?", path+".backup"); err != nil {
+			t.Fatal(err)
+		}
+		l := claim(t, s, request("1"))
+		<-time.After(time.Second)
+		restored, db := newStore(t, path+".backup", nil) // which migrates
+		again := claim(t, restored, request("1"))
+		if again.Fence <= l.Fence {
+			t.Errorf("the fence went from %d to %d", l.Fence, again.Fence)
+		}
+		// One that is ahead of the clock stays.
+		ahead := time.Now().AddDate(1, 0, 0).UnixMicro()
+		if _, err := db.ExecContext(t.Context(), "UPDATE onceq_dedupe_fence SET fence = ?", ahead); err != nil {
+			t.Fatal(err)
+		}
+		if err := restored.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l := claim(t, restored, request("2")); l.Fence != uint64(ahead)+1 {
+			t.Errorf("fence %d, want %d", l.Fence, ahead+1)
+		}
+	})
+}

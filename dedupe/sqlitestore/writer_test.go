@@ -194,7 +194,7 @@ func TestCallerReusesMemory(t *testing.T) {
 		q := request("3")
 		q.Fingerprint = []byte("good")
 		qs := []dedupe.ClaimRequest{q}
-		ns := []dedupe.Renewal{{Key: l2.Key, Token: l2.Token, TTL: time.Minute, State: []byte("good")}}
+		ns := []dedupe.Renewal{{Key: l2.Key, Token: l2.Token, TTL: time.Minute, State: []byte("good"), StateNo: 1}}
 		es := []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: []byte("good")}}
 		end := hold(t, db)
 		inside, goOn := make(chan struct{}), make(chan struct{})
@@ -283,6 +283,25 @@ func TestClose(t *testing.T) {
 		}
 		if n := db.Stats().InUse; n != 0 {
 			t.Errorf("%d connections are still in use", n)
+		}
+	})
+}
+
+// TestBusyIsNotWritten: a call whose time is over while it is in a transaction is not told that nothing was written.
+func TestBusyIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newStore(t, tempFile(t), nil)
+		begun := time.Now()
+		err := s.w.do(t.Context(), 10*time.Millisecond, 1, func(tx *txn) error {
+			<-time.After(time.Second)
+			_, err := tx.session.exec("CREATE TABLE written (a)")
+			return err
+		})
+		if err != nil || time.Since(begun) < time.Second {
+			t.Errorf("answered %v after %v", err, time.Since(begun))
+		}
+		if _, err := db.ExecContext(t.Context(), "SELECT a FROM written"); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -303,7 +303,7 @@ func (w *world) checkStale() {
 		if present && rec.Status != dedupe.Done {
 			continue // the owner's word counts yet
 		}
-		as, err := w.db.store().Renew(w.Context(), []dedupe.Renewal{{Key: rec.Key, Token: token, TTL: time.Hour, Started: true, State: []byte("stale")}})
+		as, err := w.db.store().Renew(w.Context(), []dedupe.Renewal{{Key: rec.Key, Token: token, TTL: time.Hour, Started: true, State: []byte("stale"), StateNo: 9}})
 		if err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) {
 			w.Errorf("a renewal of an ended claim was answered %v, %v", as, err)
 		}

@@ -96,7 +96,7 @@ func TestLateFailureFreesNobody(t *testing.T) {
 			if token == w.record().Token {
 				continue
 			}
-			as, err := w.db.store().Renew(t.Context(), []dedupe.Renewal{{Key: w.key(), Token: token, TTL: time.Hour, State: []byte("stale")}})
+			as, err := w.db.store().Renew(t.Context(), []dedupe.Renewal{{Key: w.key(), Token: token, TTL: time.Hour, State: []byte("stale"), StateNo: 9}})
 			if err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) || w.record().State != nil {
 				t.Errorf("A renewed B's claim: %v, %v; the record is %+v", as, err, w.record())
 			}

@@ -1,0 +1,290 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// wanted are the columns of this version and their types.
+var wanted = map[string]uint32{
+	"scope": pgtype.TextOID, "key": pgtype.TextOID, "status": pgtype.TextOID, "fence": pgtype.Int8OID, "token": pgtype.UUIDOID,
+	"attempt": pgtype.Int4OID, "started": pgtype.BoolOID, "policy": pgtype.TextOID, "owner": pgtype.TextOID, "message_id": pgtype.TextOID,
+	"lease_until": pgtype.TimestamptzOID, "fingerprint": pgtype.ByteaOID, "result": pgtype.ByteaOID, "state": pgtype.ByteaOID,
+	"error_class": pgtype.TextOID, "first_error": pgtype.TextOID, "last_error": pgtype.TextOID, "created": pgtype.TimestamptzOID,
+	"claimed_at": pgtype.TimestamptzOID, "updated": pgtype.TimestamptzOID, "finished": pgtype.TimestamptzOID, "expires": pgtype.TimestamptzOID,
+}
+
+// oldest is the first server that has pg_current_xact_id_if_assigned.
+const oldest = 13
+
+// Migrate makes the table, its index and the sequence of fences where they are missing, and the schema if
+// [Options].Table names one. It may run at every start, and by several starters at once: they take turns. Where all
+// is there it writes nothing but the sequence, which it raises to the clock's microseconds where the role has the right: a
+// database that was copied without its sequences, or restored, must not give out a fence a second time. It then needs
+// no right to create. A table of that name that is not the store's, or of a newer version, is refused with the reason, and so
+// are a server before version 13 and a database whose encoding is not UTF8.
+func (s *Store) Migrate(ctx context.Context) error {
+	if err := s.ready(ctx, 0); err != nil {
+		return err
+	}
+	var have *present
+	err := s.transact(ctx, func(tx pgx.Tx) (err error) {
+		if have, err = s.inspect(ctx, tx); err == nil && have.complete() {
+			err = s.raiseFence(ctx, tx, have)
+		}
+		return err
+	})
+	if err == nil && !have.complete() {
+		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
+			have, err = s.migrate(ctx, tx)
+			return err
+		})
+	}
+	if err != nil {
+		return s.explain(ctx, "Migrate", err)
+	}
+	st := newStatements(have.schema, s.table)
+	st.name = s.sql().name
+	s.st.Store(st)
+	return nil
+}
+
+// transact keeps texts of the catalog what they are, whatever the role has set.
+func (s *Store) transact(ctx context.Context, do func(pgx.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after Commit it does nothing
+	if _, err := tx.Exec(ctx, plain+`, pg_catalog.set_config('quote_all_identifiers', 'off', true)`); err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// present is what is there of the store's.
+type present struct {
+	schema        string // the table's, or where it is to be made; empty = none
+	version       int    // of the table; 0 = none
+	fence, expiry bool
+}
+
+func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
+
+// look finds the table as statements would, and beside it what belongs to it. obj_description will not do: before version 14 the operators within it are
+// the search_path's.
+const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_version'),
+	pg_catalog.current_setting('server_encoding'), coalesce(n.nspname::pg_catalog.text, ''),
+	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
+		WHERE d.objoid {=} c.oid AND d.classoid {=} 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid {=} 0), ''),
+	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $2::pg_catalog.name),
+	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $3::pg_catalog.name)
+FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
+LEFT JOIN pg_catalog.pg_class c ON c.oid {=} given.oid
+LEFT JOIN pg_catalog.pg_namespace n ON CASE WHEN c.oid IS NULL THEN n.nspname {=} coalesce($4::pg_catalog.name, pg_catalog.current_schema())
+	ELSE n.oid {=} c.relnamespace END`
+
+// inspect looks without changing anything. The error tells why the table cannot be the store's.
+func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
+	var number int
+	var server, encoding, comment string
+	var oid uint32
+	p := new(present)
+	table := newStatements(s.schema, s.table).table
+	schema := pgtype.Text{String: s.schema, Valid: s.schema != ""}
+	err := tx.QueryRow(ctx, operators.Replace(look), table, s.table+"_fence", s.table+"_expires", schema).
+		Scan(&number, &server, &encoding, &p.schema, &oid, &comment, &p.fence, &p.expiry)
+	if err == nil {
+		err = checkServer(number, server, encoding)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if oid == 0 {
+		if s.schema != "" {
+			p.schema = s.schema
+		}
+		return p, nil
+	}
+	p.version = version // where people have written a comment of their own, the columns tell
+	if number, ok := strings.CutPrefix(comment, mark); ok {
+		if _, err := fmt.Sscan(number, &p.version); err != nil || p.version < 1 {
+			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", s.sql().name, comment, mark)
+		}
+	}
+	if p.version > version {
+		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgstore; this one knows up to %d: update this program", s.sql().name, p.version, version)
+	}
+	return p, errors.Join(s.checkColumns(ctx, tx, oid), s.checkKey(ctx, tx, oid))
+}
+
+// checkServer finds what the statements cannot run on.
+func checkServer(number int, server, encoding string) error {
+	switch {
+	case number < oldest*10000:
+		return fmt.Errorf("the server is PostgreSQL %s; pgstore needs %d or later", server, oldest)
+	case encoding != "UTF8":
+		return fmt.Errorf("the database's encoding is %s, which cannot hold every key; it must be UTF8 (CREATE DATABASE … ENCODING 'UTF8')", encoding)
+	}
+	return nil
+}
+
+// tableColumns tells of each column whether its texts are compared byte by byte: 950 and 951 are the collations "C" and "POSIX".
+const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
+	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid
+FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
+
+// checkColumns finds the table that only has the name of ours.
+func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
+	rows, err := tx.Query(ctx, operators.Replace(tableColumns), oid)
+	if err != nil {
+		return err
+	}
+	type column struct {
+		oid    uint32
+		kind   string
+		byByte bool
+	}
+	have := make(map[string]column)
+	var name string
+	var c column
+	if _, err := pgx.ForEachRow(rows, []any{&name, &c.oid, &c.kind, &c.byByte}, func() error { have[name] = c; return nil }); err != nil {
+		return err
+	}
+	var wrong []string
+	for name, oid := range wanted {
+		switch got, ok := have[name]; {
+		case !ok:
+			wrong = append(wrong, "no column "+name)
+		case got.oid != oid:
+			t, _ := tx.Conn().TypeMap().TypeForOID(oid)
+			wrong = append(wrong, fmt.Sprintf("column %s is %s, want %s", name, got.kind, t.Name))
+		case (name == "scope" || name == "key") && !got.byByte:
+			wrong = append(wrong, fmt.Sprintf(`column %s is not compared byte by byte; it needs COLLATE "C"`, name))
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		return fmt.Errorf("table %s is not this store's: %s; choose another Options.Table", s.sql().name, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// keyIndexes are the unique indexes of the whole table on scope and key alone. In one of another collation keys that differ could be equal.
+const keyIndexes = `SELECT coalesce(pg_catalog.bool_or(i.indimmediate AND i.indisvalid AND i.indisready), false), coalesce(pg_catalog.bool_or(NOT i.indimmediate), false)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_attribute a ON a.attrelid {=} i.indrelid AND a.attnum {=} i.indkey[0]
+JOIN pg_catalog.pg_attribute b ON b.attrelid {=} i.indrelid AND b.attnum {=} i.indkey[1]
+WHERE i.indrelid {=} $1::pg_catalog.oid AND i.indisunique AND i.indpred IS NULL AND i.indnkeyatts {=} 2::smallint
+	AND (a.attname {=} 'scope' AND b.attname {=} 'key' OR a.attname {=} 'key' AND b.attname {=} 'scope')
+	AND (i.indcollation[0] {=} 950::pg_catalog.oid OR i.indcollation[0] {=} 951::pg_catalog.oid)
+	AND (i.indcollation[1] {=} 950::pg_catalog.oid OR i.indcollation[1] {=} 951::pg_catalog.oid)`
+
+func (s *Store) checkKey(ctx context.Context, tx pgx.Tx, oid uint32) error {
+	var usable, deferrable bool
+	if err := tx.QueryRow(ctx, operators.Replace(keyIndexes), oid).Scan(&usable, &deferrable); err != nil {
+		return err
+	}
+	switch {
+	case deferrable:
+		return fmt.Errorf("table %s has a DEFERRABLE unique key on (scope, key), which ON CONFLICT cannot use; make it NOT DEFERRABLE", s.sql().name)
+	case !usable:
+		return fmt.Errorf("table %s has no valid primary key on (scope, key), without which two claims could win one key", s.sql().name)
+	}
+	return nil
+}
+
+// turn is the number of the advisory lock under which starters take turns, whatever their tables: it ends with the
+// transaction, so that it works through a pooler.
+const turn = 0x6f6e636571 // "onceq"
+
+func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
+	if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint)`, int64(turn)); err != nil {
+		return nil, err
+	}
+	if s.schema != "" {
+		// IF NOT EXISTS wants the right to create even where it is there.
+		var there bool
+		name := pgx.Identifier{s.schema}.Sanitize()
+		if err := tx.QueryRow(ctx, `SELECT pg_catalog.to_regnamespace($1::pg_catalog.text) IS NOT NULL`, name).Scan(&there); err != nil {
+			return nil, err
+		}
+		if !there {
+			if _, err := tx.Exec(ctx, `CREATE SCHEMA `+name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	have, err := s.inspect(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if have.schema == "" {
+		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table")
+	}
+	st := newStatements(have.schema, s.table)
+	var todo []string
+	for v := have.version; v < version; v++ {
+		todo = append(todo, steps[v]...)
+	}
+	if have.version < version {
+		todo = append(todo, fmt.Sprintf(`COMMENT ON TABLE {table} IS '%s%d'`, mark, version))
+	}
+	if !have.expiry {
+		todo = append(todo, `CREATE INDEX `+pgx.Identifier{s.table + "_expires"}.Sanitize()+` ON {table} (expires) WHERE expires IS NOT NULL`)
+	}
+	for _, q := range todo {
+		if _, err := tx.Exec(ctx, st.fill(q)); err != nil {
+			return nil, err
+		}
+	}
+	if have.fence {
+		return have, s.raiseFence(ctx, tx, have)
+	}
+	return have, makeFence(ctx, tx, st)
+}
+
+// clockFence is the clock's microseconds: above all fences that were given out, here or where this database was copied from, for a
+// sequence begins there, and nobody claims a million times a second for as long as it lives.
+const clockFence = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) {*} 1000000::float)::bigint`
+
+// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin it anew.
+func makeFence(ctx context.Context, tx pgx.Tx, st *statements) error {
+	var start int64
+	const first = `SELECT greatest(` + clockFence + `, (SELECT pg_catalog.max(t.fence) {+} 1::bigint FROM {table} t))`
+	if err := tx.QueryRow(ctx, st.fill(first)).Scan(&start); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, st.fill(fmt.Sprintf(`CREATE SEQUENCE {sequence} AS bigint MINVALUE 1 START WITH %d CACHE 1`, start)))
+	return err
+}
+
+// raise sets the sequence to the clock where it is behind: a copy without its sequences (logical replication, pg_dump --schema-only) has
+// begun anew, one that was restored is as old as its backup. It is one statement, and for one starter at a time: between the look and
+// the setting others may claim, but never as often as the sequence is behind. Who may not, or can only read, leaves it.
+const raise = `SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') {=} 'off'
+	AND pg_catalog.has_sequence_privilege(f.oid, 'UPDATE') AND pg_catalog.has_sequence_privilege(f.oid, 'USAGE, SELECT')
+THEN CASE WHEN pg_catalog.pg_try_advisory_xact_lock($1::bigint {+} f.oid::bigint)
+THEN CASE WHEN coalesce(pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass), f.start) {<} (f.clock {-} $2::bigint)
+THEN pg_catalog.setval(f.oid::pg_catalog.regclass, f.clock) END END END
+FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock
+	FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid) f`
+
+// behind is how far the sequence is left behind the clock.
+const behind = time.Minute
+
+func (s *Store) raiseFence(ctx context.Context, tx pgx.Tx, have *present) error {
+	st := newStatements(have.schema, s.table)
+	_, err := tx.Exec(ctx, st.fill(raise), int64(turn), behind.Microseconds())
+	return err
+}
