@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -43,9 +44,12 @@ type soak struct {
 	st  *store
 	mux *onceq.Mux
 
+	weather weather
+
 	mu      sync.Mutex
 	rnd     *rand.Rand
 	calm    bool
+	hosts   []*machine     // those that are up
 	commits map[string]int // effects that were committed with their completion
 	outside map[string]int // effects elsewhere
 	starts  map[string]int
@@ -81,6 +85,9 @@ func (s *soak) bad(percent int) bool {
 }
 
 func (s *soak) storeFault(storeCall) storeFault {
+	if f, on := s.weather.storeFault(); on {
+		return f
+	}
 	if !s.bad(20) {
 		return storeFault{}
 	}
@@ -100,6 +107,9 @@ func (s *soak) storeFault(storeCall) storeFault {
 }
 
 func (s *soak) brokerFault(_ context.Context, c membroker.Call) membroker.Fault {
+	if f, on := s.weather.brokerFault(c); on {
+		return f
+	}
 	if !s.bad(20) {
 		return membroker.Fault{}
 	}
@@ -133,6 +143,7 @@ func (s *soak) work(ctx context.Context, j *onceq.Job) error {
 	} else {
 		takes(d) // deaf to its context
 	}
+	hostOf(ctx).stands()
 	switch s.n(12) {
 	case 0:
 		return errBoom
@@ -209,11 +220,13 @@ func (s *soak) host(ctx context.Context) {
 			s.t.Error(err)
 			return
 		}
-		run, end := context.WithTimeout(ctx, time.Duration(3+s.n(60))*time.Second)
+		run, end := context.WithTimeout(m.context(ctx), time.Duration(3+s.n(120))*time.Second)
 		if s.isCalm() {
 			end()
-			run, end = context.WithCancel(ctx)
+			run, end = context.WithCancel(m.context(ctx))
 		}
+		m.drain = end
+		s.up(m)
 		crash := time.AfterFunc(time.Duration(3+s.n(60))*time.Second, func() {
 			if s.bad(60) {
 				m.dead.Store(true)
@@ -226,7 +239,55 @@ func (s *soak) host(ctx context.Context) {
 			}
 		}
 		crash.Stop()
+		s.down(m)
 		end()
+	}
+}
+
+// up notes a machine that is up.
+func (s *soak) up(m *machine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hosts = append(s.hosts, m)
+}
+
+func (s *soak) down(m *machine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hosts = slices.DeleteFunc(s.hosts, func(o *machine) bool { return o == m })
+}
+
+// episodes lets one follow the other, with calm in between, beside all that goes wrong call by call. In the middle of
+// every other one all hosts are drained: a deploy.
+func (s *soak) episodes(until time.Time) {
+	for {
+		takes(time.Duration(60+s.n(120)) * time.Second)
+		lasts := time.Duration(30+s.n(60)) * time.Second
+		if time.Until(until) < lasts {
+			return
+		}
+		var still *machine
+		s.mu.Lock()
+		if len(s.hosts) > 0 {
+			still = s.hosts[0]
+		}
+		s.mu.Unlock()
+		s.weather.begin(episode(1+s.n(int(lastEpisode))), lasts, still)
+		part := time.Duration(s.n(int(lasts)))
+		takes(part)
+		if s.n(2) == 0 {
+			s.deploy()
+		}
+		takes(lasts - part)
+	}
+}
+
+// deploy drains all hosts; others take their places.
+func (s *soak) deploy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.hosts {
+		m.drain()
 	}
 }
 
@@ -269,6 +330,7 @@ func (s *soak) run() {
 	}
 	keys := s.send()
 	s.q.SetFault(s.brokerFault)
+	hosts.Go(func() { s.episodes(time.Now().Add(soakTrouble)) })
 	pass(soakTrouble)
 	s.mu.Lock()
 	s.calm = true

@@ -11,9 +11,11 @@ import (
 
 // machine is what a worker runs on. When it crashes, nothing that it asks for is done any more.
 type machine struct {
-	q     *membroker.Broker
-	store *store
-	dead  atomic.Bool
+	q      *membroker.Broker
+	store  *store
+	dead   atomic.Bool
+	stands func()             // returns when the machine does not stand still
+	drain  context.CancelFunc // ends the worker that runs on it
 }
 
 var errCrashed = errors.New("this machine is dead")
@@ -24,8 +26,34 @@ func (m *machine) reach(ctx context.Context, call func() error) error {
 		<-ctx.Done()
 		return errCrashed
 	}
+	m.stands()
+	defer m.stands() // what is answered meanwhile is seen only then
 	return call()
 }
+
+// newMachine makes one. While the weather lets it stand still, nothing that it asks for goes out or comes back.
+func newMachine(q *membroker.Broker, st *store, w *weather, fault func(storeCall) storeFault) *machine {
+	m := &machine{q: q, store: &store{Store: st.Store, t: st.t}}
+	m.stands = func() { w.standStill(m) }
+	m.store.fault = func(c storeCall) storeFault {
+		m.stands()
+		if m.dead.Load() {
+			return storeFault{hang: true}
+		}
+		return fault(c)
+	}
+	return m
+}
+
+type machineKey struct{}
+
+// context is that of a worker on this machine, whose handlers find it there.
+func (m *machine) context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, machineKey{}, m)
+}
+
+// hostOf is the machine that a handler runs on.
+func hostOf(ctx context.Context) *machine { return ctx.Value(machineKey{}).(*machine) }
 
 func (m *machine) Limits() broker.Limits { return m.q.Limits() }
 
@@ -50,13 +78,4 @@ func (m *machine) Extend(ctx context.Context, hs []broker.Hold) error {
 }
 
 // machine makes one, whose store is the one that all share.
-func (s *soak) machine() *machine {
-	m := &machine{q: s.q, store: &store{Store: s.st.Store, t: s.t}}
-	m.store.fault = func(c storeCall) storeFault {
-		if m.dead.Load() {
-			return storeFault{hang: true}
-		}
-		return s.storeFault(c)
-	}
-	return m
-}
+func (s *soak) machine() *machine { return newMachine(s.q, s.st, &s.weather, s.storeFault) }

@@ -57,6 +57,9 @@ type Fault struct {
 	N int
 	// Times is how many calls of Op it befalls, from the N-th on. 0 = 1; < 0 = all.
 	Times int
+	// For makes an episode of it: it befalls all calls of Op that begin within this time, counted from the
+	// [Process.At] that sets it. N and Times say nothing then. 0 = N and Times decide.
+	For time.Duration
 	// Kind is what goes wrong.
 	Kind Kind
 	// First lets Fail and LoseReply befall only the first entry of a batch: the others are applied, and answered as they
@@ -80,10 +83,12 @@ func (f Fault) String() string {
 	} else {
 		b.WriteString(" of " + string(f.Op))
 	}
-	if f.N > 0 {
+	if f.N > 0 && f.For <= 0 {
 		fmt.Fprintf(&b, " %d", f.N)
 	}
 	switch {
+	case f.For > 0:
+		fmt.Fprintf(&b, " for %v", f.For)
 	case f.Times < 0:
 		b.WriteString(" and all after it")
 	case f.Times > 1:
@@ -136,7 +141,8 @@ func (c Call) String() string {
 type planned struct {
 	Fault
 	hit   bool
-	point bool // CrashAt set it
+	point bool      // CrashAt set it
+	until time.Time // of an episode
 }
 
 // name is the fault as who set it knows it.
@@ -154,6 +160,9 @@ func (f *planned) befalls(op Op, n, total int) bool {
 		n = total
 	case f.Op != op:
 		return false
+	}
+	if f.For > 0 {
+		return time.Now().Before(f.until)
 	}
 	return n >= f.N && (f.Times < 0 || n < f.N+max(1, f.Times))
 }

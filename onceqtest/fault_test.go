@@ -326,6 +326,33 @@ func TestWhichCall(t *testing.T) {
 	}
 }
 
+// TestEpisode: a fault that lasts befalls all calls of its Op that begin meanwhile, and no other.
+func TestEpisode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p onceqtest.Process
+		ok := func(op onceqtest.Op) bool {
+			return p.Call(t.Context(), op, func(context.Context) error { return nil }) == nil
+		}
+		ok("a") // whose number it would have
+		p.At(onceqtest.Fault{Op: "a", N: 1, Times: 1, For: time.Minute, Kind: onceqtest.Fail})
+		if len(p.Missed()) != 1 {
+			t.Error("a call was befallen before it came")
+		}
+		for s := range 70 {
+			if got, want := ok("a"), s >= 60; got != want {
+				t.Errorf("after %d s the call was answered %v, want %v", s, got, want)
+			}
+			if !ok("b") {
+				t.Error("another call was befallen")
+			}
+			<-time.After(time.Second)
+		}
+		if len(p.Missed()) != 0 {
+			t.Error("it befell calls, and is told as missed")
+		}
+	})
+}
+
 // TestNextCall: without a number a fault is for the next call, and CrashAt's point replaces only its own kind.
 func TestNextCall(t *testing.T) {
 	var p onceqtest.Process
@@ -524,6 +551,7 @@ func TestStrings(t *testing.T) {
 		{onceqtest.Fault{Op: "claim", N: 2, Kind: onceqtest.LoseReply}, "lose-reply of claim 2"},
 		{onceqtest.Fault{Kind: onceqtest.Fail, First: true, Times: 3}, "fail of the first entry of call and the 2 after it"},
 		{onceqtest.Fault{Op: "ack", Kind: onceqtest.Stall, Times: -1}, "stall of ack and all after it"},
+		{onceqtest.Fault{Op: "renew", Kind: onceqtest.Fail, For: time.Minute}, "fail of renew for 1m0s"},
 		{onceqtest.Kind(0), "none"},
 		{onceqtest.Kind(99), "Kind(99)"},
 		{onceqtest.Call{Op: "claim", N: 1, Entries: 1, Ended: true}, "claim 1, 1 entry: ok"},

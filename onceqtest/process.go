@@ -123,7 +123,7 @@ func (p *Process) plan(f Fault, point bool) {
 			f.N = len(p.trace) + 1
 		}
 	}
-	p.faults = append(p.faults, &planned{Fault: f, point: point})
+	p.faults = append(p.faults, &planned{Fault: f, point: point, until: time.Now().Add(f.For)})
 }
 
 // Missed are the faults that no call has come by yet.
