@@ -194,19 +194,16 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 }
 
 // loseDelivery notes, with the run's lock held, that the broker delivers the message again, and
-// tells whether nothing else keeps the run. Where a claim is held that alone keeps others away, and
-// the run goes on, except in a group, whose order depends on the delivery.
+// tells whether nothing else keeps the run. Where a claim is held, that alone keeps others away, and
+// the run goes on. So it does in a group: whoever gets the message next finds its key in progress,
+// and holds the group.
 func (p *Processor) loseDelivery(r *run) (ends bool) {
 	r.deliveryLost = true
-	switch {
-	case r.at() >= settling:
-	case !r.claimHeld:
-		p.leases.Release(&r.held)
-		return true
-	case r.grouped():
-		r.ctx.end(errDeliveryLost) // and the claim is kept until the handler has returned
+	if r.at() >= settling || r.claimHeld {
+		return false
 	}
-	return false
+	p.leases.Release(&r.held)
+	return true
 }
 
 // unkept ends a run of which neither delivery nor claim is held.
