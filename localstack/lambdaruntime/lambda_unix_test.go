@@ -174,9 +174,8 @@ func TestFrozenBetweenInvocations(t *testing.T) {
 			t.Errorf("%s had %d effects", o.ID, effects[o.ID])
 		}
 		for _, pid := range w.f.PIDs() {
-			if state := stateOf(t, pid); state != "T" {
-				t.Errorf("between invocations the process is in state %s, want T (stopped)", state)
-			}
+			// A stop takes effect later than it is sent: on a busy machine after the answer.
+			w.within(10*time.Second, "the process is not stopped between invocations", func() bool { return stateOf(t, pid) == "T" })
 		}
 	}
 	w.stop()
