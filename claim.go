@@ -118,12 +118,13 @@ func (p *Processor) claimBatch(batch []*run) {
 
 // ask makes one call of Claim.
 func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err error) {
-	reqs, names := make([]dedupe.ClaimRequest, len(rs)), origins(rs)
+	reqs := make([]dedupe.ClaimRequest, len(rs))
+	origins(rs, reqs)
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
 		q.Policy, q.Reopen = r.opts.policy, p.reopens(r)
-		q.Owner, q.MessageID = p.c.Owner, names[i]
+		q.Owner = p.c.Owner
 		if r.rare != nil {
 			q.Fingerprint = r.rare.fingerprint
 		}

@@ -70,21 +70,22 @@ func (p *Processor) reopens(r *run) uint64 {
 	return 0
 }
 
-// origins names each message of a batch for its record: by its broker's id, and a sum of what its job does, which tells it from
-// others that bring its key. They are one string, because a string for each would be an allocation a job.
-func origins(rs []*run) []string {
-	names, ends := make([]byte, 0, 64*len(rs)), make([]int, len(rs))
-	for i, r := range rs {
+// origins gives each claim its message's name for the record: the broker's id, and a sum of what the job does, which tells the message
+// from others that bring its key. The names are parts of one string, because a string for each would be an allocation a job.
+func origins(rs []*run, reqs []dedupe.ClaimRequest) {
+	var few [128]int
+	ends := few[:0]
+	names := make([]byte, 0, 64*len(rs))
+	for _, r := range rs {
 		if m := r.message; m.ID != "" { // else it is of a Do
 			names = appendSum(append(append(names, m.ID...), sumMark), m, r.token)
 		}
-		ends[i] = len(names)
+		ends = append(ends, len(names))
 	}
-	all, from, out := string(names), 0, make([]string, len(rs))
+	all, from := string(names), 0
 	for i, to := range ends {
-		out[i], from = all[from:to], to
+		reqs[i].MessageID, from = all[from:to], to
 	}
-	return out
 }
 
 const sumMark = '#'
