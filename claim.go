@@ -324,11 +324,11 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 		p.finish(r, Disposition{Action: Leave}, "handed-over")
 		return
 	}
-	wait := max(c.Left, c.Age)
+	wait := max(0, c.Left, c.Age) // a store may answer anything
 	if p.silent(c) {
 		wait = c.Left
 	}
-	p.finish(r, Disposition{Action: Nack, Delay: wait + mrand.N(wait/8+time.Second)}, "in-progress")
+	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, "in-progress")
 }
 
 // silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
