@@ -27,14 +27,13 @@ type flow struct {
 	queue     []*run    // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
 	lanes     map[string]*lane
-	reserved  int // asked of the broker and not here yet
-	pending   int // here, and not in a slot; without the followers
-	followers int // here, behind one of their group
-	busy      int // slots: from the claim to the handler's return
-	unsettled int // from the handler's return to the disposition
-	delayed   int // held here for the delay of their nack
-	troubled  int // claims that the store could not answer and has not yet
-	trouble   outage
+	reserved  int           // asked of the broker and not here yet
+	pending   int           // here, and not in a slot; without the followers
+	followers int           // here, behind one of their group
+	busy      int           // slots: from the claim to the handler's return
+	unsettled int           // from the handler's return to the disposition
+	delayed   int           // held here for the delay of their nack
+	troubled  int           // claims that the store could not answer and has not yet
 	live      *run          // list of all that are not gone
 	count     int           // of live
 	stopped   bool          // drain: nothing new starts
@@ -501,7 +500,7 @@ func (f *flow) answered(r *run) {
 	f.tell()
 	f.mu.Unlock()
 	if over {
-		f.p.storeAgain(f)
+		f.p.storeAgain(f.o.base, claims)
 	}
 }
 
