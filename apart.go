@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	mrand "math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -16,23 +17,25 @@ import (
 // which it is in must not stop the others.
 const wholeFailures = 3
 
-// dividable tells whether a batch whose whole call has failed is to be tried entry by entry. A call that hangs is not: that
-// would take as many timeouts as there are entries.
-func dividable(rs []*run, err error) bool {
+// dividable tells whether a batch whose whole call has failed is to be tried entry by entry; failed is how often that of a run has
+// before. A call that hangs is not: that would take as many timeouts as there are entries.
+func dividable(rs []*run, err error, failed func(*run) int) bool {
 	if len(rs) < 2 || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
 	for _, r := range rs {
-		if r.tries >= wholeFailures {
+		if failed(r) >= wholeFailures {
 			return true
 		}
 	}
 	return false
 }
 
+func tried(r *run) int { return int(r.tries) }
+
 // apart calls for each entry alone, from one of them on, chosen at random, and tells whether any call had an answer. Where
 // two have failed before one had, the others are not tried: that is an outage.
-func apart(rs []*run, err error, call func(r *run) error) (errs []error, some bool) {
+func apart(rs []*run, err error, call func(i int) error) (errs []error, some bool) {
 	errs = make([]error, len(rs))
 	failed, first := 0, mrand.IntN(len(rs))
 	for n := range rs {
@@ -41,7 +44,7 @@ func apart(rs []*run, err error, call func(r *run) error) (errs []error, some bo
 			errs[i] = err
 			continue
 		}
-		if errs[i] = call(rs[i]); errs[i] != nil {
+		if errs[i] = call(i); errs[i] != nil {
 			failed++
 		} else {
 			some = true
@@ -52,7 +55,8 @@ func apart(rs []*run, err error, call func(r *run) error) (errs []error, some bo
 
 // claimApart claims each entry of a batch alone.
 func (p *Processor) claimApart(rs []*run, err error) {
-	errs, some := apart(rs, err, func(r *run) error {
+	errs, some := apart(rs, err, func(i int) error {
+		r := rs[i]
 		answers, sent, err := p.ask([]*run{r})
 		if err != nil {
 			return err
@@ -99,6 +103,16 @@ func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time 
 		return nil
 	}
 	return &sent
+}
+
+// outlived tells whether the store, or the queue, has answered others since a call failed that had none but this run: then
+// the error is the run's own. last is when it answered, sent when the call began.
+func (r *run) outlived(last *atomic.Int64, sent time.Time) bool {
+	m := r.more()
+	if m.failing == 0 {
+		m.failing = max(1, sent.Sub(r.p.epoch))
+	}
+	return time.Duration(last.Load()) > m.failing
 }
 
 // writes asks the store to renew a claim that nobody has. A store that can write refuses it, and changes nothing.

@@ -87,7 +87,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	answers, sent, err := p.ask(rs)
 	switch {
 	case err == nil:
-	case dividable(rs, err) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
+	case dividable(rs, err, tried) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
 		p.claimApart(rs, err)
 		rs = nil
 	default:
@@ -325,11 +325,11 @@ func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 		p.finish(r, Disposition{Action: Leave}, "handed-over")
 		return
 	}
-	wait := max(c.Left, c.Age)
+	wait := max(0, c.Left, c.Age) // a store may answer anything
 	if p.silent(c) {
 		wait = c.Left
 	}
-	p.finish(r, Disposition{Action: Nack, Delay: wait + mrand.N(wait/8+time.Second)}, "in-progress")
+	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, "in-progress")
 }
 
 // silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
@@ -370,10 +370,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		p.giveBack(r, refusedFor, "claim-refused")
 		return
 	}
-	if lasts, tell := r.f.trouble.fails(r.tries >= 2); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: the store does not answer; claims are repeated and nothing is received",
-			forSo(lasts), slog.String("scope", r.key.Scope), slog.Any("error", err))
-	}
+	p.storeFails(r, claims, r.tries >= 2, err)
 	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)
 	}

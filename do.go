@@ -172,11 +172,16 @@ func (c *call) waits(now time.Time) bool { return now.Before(c.until) }
 
 // follow waits for what another call of this process finds out. It is false when that was not for this one.
 func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
+	bound := time.NewTimer(c.p.claimTime()) // as the first call has
+	defer bound.Stop()
 	select {
 	case <-fl.runs:
 	case <-fl.done:
 	case <-ctx.Done():
 		return false
+	case <-bound.C:
+		*a = answer{err: c.notRun(nil, nil)}
+		return true
 	}
 	left := time.Until(c.until)
 	if left > 0 {
@@ -214,9 +219,13 @@ func (c *call) message() *broker.Message {
 // inProgress is the answer of a key that another run holds. Who asks again when as much time has gone by once more asks
 // seldom enough however long the run takes; and when the lease has run out the key may be free.
 func (c *call) inProgress(left, age time.Duration) answer {
+	pause := min(max(100*time.Millisecond, age/2), 2*time.Second)
+	if left > 0 { // else its owner's transaction locks it
+		pause = min(pause, durations.Sum(left, 10*time.Millisecond))
+	}
 	return answer{
 		err:   &InProgressError{Key: c.key, RetryAfter: max(time.Second, min(age, left)), Age: age},
-		again: time.Now().Add(min(max(100*time.Millisecond, age/2), 2*time.Second, durations.Sum(left, 10*time.Millisecond))),
+		again: time.Now().Add(pause),
 	}
 }
 

@@ -1,7 +1,5 @@
 package onceq
 
-import "time"
-
 // finish gives a run its disposition. Only the first one counts.
 func (p *Processor) finish(r *run, d Disposition, outcome string) {
 	if r.advance(over) {
@@ -24,13 +22,4 @@ func (p *Processor) dispose(r *run, d Disposition, outcome string) {
 	p.observeEnd(r)
 	r.f.disposed(r)
 	r.f.o.ended(r)
-}
-
-// longestNack bounds a delay by what the broker can do, or, where the caller holds the deliveries, by
-// the longest that any can: SQS's 12 h.
-func (p *Processor) longestNack() time.Duration {
-	if p.most.ReceiveBatch == 0 {
-		return 12 * time.Hour
-	}
-	return p.most.MaxNack
 }

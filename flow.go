@@ -27,13 +27,13 @@ type flow struct {
 	queue     []*run    // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
 	lanes     map[string]*lane
-	reserved  int // asked of the broker and not here yet
-	pending   int // here, and not in a slot; without the followers
-	followers int // here, behind one of their group
-	busy      int // slots: from the claim to the handler's return
-	unsettled int // from the handler's return to the disposition
-	troubled  int // claims that the store could not answer and has not yet
-	trouble   outage
+	reserved  int           // asked of the broker and not here yet
+	pending   int           // here, and not in a slot; without the followers
+	followers int           // here, behind one of their group
+	busy      int           // slots: from the claim to the handler's return
+	unsettled int           // from the handler's return to the disposition
+	delayed   int           // held here for the delay of their nack
+	troubled  int           // claims that the store could not answer and has not yet
 	live      *run          // list of all that are not gone
 	count     int           // of live
 	stopped   bool          // drain: nothing new starts
@@ -50,6 +50,7 @@ type flowOptions struct {
 	follow   int             // followers held at once, beside these; 0 = all that come
 	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
 	ended    func(*run)      // acts on a disposition, and calls gone
+	nack     func(*run)      // of one whose delay was waited for here
 	ordered  bool            // deliveries of one group run one after the other
 	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
 	batch    BatchOptions    // of ProcessBatch
@@ -392,15 +393,22 @@ func (f *flow) halt(set func()) {
 	f.mu.Lock()
 	set()
 	f.shut.Store(true)
+	var delayed []*run
 	back := f.unstarted()
 	for r := f.live; r != nil; r = r.next {
-		if r.retry != nil && r.retry.Stop() {
-			r.retry = nil
+		switch {
+		case !f.unwait(r):
+		case r.isOver():
+			delayed = append(delayed, r)
+		default:
 			back = append(back, r)
 		}
 	}
 	f.tell()
 	f.mu.Unlock()
+	for _, r := range delayed {
+		f.o.nack(r)
+	}
 	f.handBack(back)
 }
 
@@ -492,7 +500,7 @@ func (f *flow) answered(r *run) {
 	f.tell()
 	f.mu.Unlock()
 	if over {
-		f.p.storeAgain(f)
+		f.p.storeAgain(f.o.base, claims)
 	}
 }
 

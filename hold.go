@@ -200,7 +200,7 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 func (p *Processor) loseDelivery(r *run) (ends bool) {
 	r.deliveryLost = true
 	if r.at() >= settling || r.claimHeld {
-		return false
+		return r.isOver()
 	}
 	p.leases.Release(&r.held)
 	return true
@@ -211,6 +211,8 @@ func (p *Processor) unkept(r *run) {
 	switch {
 	case r.at() < claimed:
 		p.drop(r)
+	case r.isOver():
+		r.f.letGo(r)
 	case r.fence == 0:
 		r.ctx.end(errDeliveryLost)
 	default: // its claim was won just now, and is kept alone

@@ -57,6 +57,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
 	rare.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
+	rare.failing = 0
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -67,6 +68,28 @@ func (p *Processor) putBatch(rs []*run) {
 	if rs = living(rs); len(rs) == 0 {
 		return
 	}
+	sent := time.Now()
+	err := p.sendLetters(rs)
+	switch {
+	case len(rs) > 1 && isTogether(err):
+		for i := range rs {
+			p.putBatch(rs[i : i+1])
+		}
+	case err != nil && !refusedAlone(err) && dividable(rs, err, tried):
+		errs, some := apart(rs, err, func(i int) error { return broker.ErrAt(p.sendLetters(rs[i:i+1]), 0) })
+		for i, r := range rs {
+			p.put(r, errs[i], some)
+		}
+	default:
+		alone := refusedAlone(err) || err != nil && len(rs) == 1 && rs[0].outlived(&p.lettered, sent)
+		for i, r := range rs {
+			p.put(r, broker.ErrAt(err, i), alone)
+		}
+	}
+}
+
+// sendLetters makes one call of Send.
+func (p *Processor) sendLetters(rs []*run) error {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
 		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
@@ -79,15 +102,7 @@ func (p *Processor) putBatch(rs []*run) {
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	_, err := guard2(func() ([]string, error) { return p.c.DeadLetter.Send(ctx, out) })
 	ctx.close()
-	if len(rs) > 1 && isTogether(err) {
-		for i := range rs {
-			p.putBatch(rs[i : i+1])
-		}
-		return
-	}
-	for i, r := range rs {
-		p.put(r, broker.ErrAt(err, i), refusedAlone(err))
-	}
+	return err
 }
 
 // isTogether tells whether a batch was refused as a whole, such as for its bytes in all, which says nothing about its
@@ -106,6 +121,7 @@ func isUnfit(err error) bool {
 func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
+		p.lettered.Store(int64(time.Since(p.epoch)))
 		p.lettersAgain(r.f.o.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
@@ -125,9 +141,8 @@ func (p *Processor) put(r *run, err error, alone bool) {
 			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
 	default:
-		if lasts, tell := p.lettersOut.fails(r.tries >= 3); tell {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
-				forSo(lasts), slog.String("job", r.name()), slog.Any("error", err))
+		if !alone {
+			p.lettersFail(r, err)
 		}
 		r.again(retry.Pause(int(r.tries)), func() queueOfRuns { return p.letters })
 	}

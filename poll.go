@@ -173,7 +173,7 @@ func (p *pollers) poll(ctx context.Context) error {
 			return err
 		}
 		failed++
-		if lasts, tell := p.out.fails(failed >= 3); tell {
+		if lasts, tell := p.out.fails(whole, failed >= 3); tell {
 			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", forSo(lasts), slog.Any("error", err))
 		}
 		retry.Rest(ctx, retry.Pause(failed))

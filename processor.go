@@ -29,8 +29,11 @@ type Processor struct {
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
 	lettersOut outage              // of the dead-letter queue
+	storeOut   outage
 	epoch      time.Time
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	ended      atomic.Int64 // the same of settlements: a call
+	lettered   atomic.Int64 // the same of letters
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]

@@ -22,6 +22,9 @@ func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
 	}
 	r.verdict = v
 	r.ended, r.tries = ended, 0
+	if r.rare != nil {
+		r.rare.alone, r.rare.failing = time.Time{}, 0
+	}
 	p.settleQueue(r).Add(r)
 }
 
@@ -44,6 +47,41 @@ func (p *Processor) settleBatch(rs []*run) {
 	if rs = living(rs); len(rs) == 0 {
 		return
 	}
+	sent := time.Now()
+	answers, err := p.askEnds(rs)
+	switch {
+	case err == nil:
+		for i, r := range rs {
+			p.settled(r, answers[i])
+		}
+	case dividable(rs, err, tried):
+		p.settleApart(rs, err)
+	default:
+		alone := len(rs) == 1 && rs[0].outlived(&p.ended, sent) && !errors.Is(err, context.DeadlineExceeded)
+		for _, r := range rs {
+			p.unsettled(r, err, !alone)
+		}
+	}
+}
+
+// settleApart settles each entry of a batch alone.
+func (p *Processor) settleApart(rs []*run, err error) {
+	errs, some := apart(rs, err, func(i int) error {
+		answers, err := p.askEnds(rs[i : i+1])
+		if err == nil {
+			p.settled(rs[i], answers[0])
+		}
+		return err
+	})
+	for i, r := range rs {
+		if errs[i] != nil {
+			p.unsettled(r, errs[i], !some)
+		}
+	}
+}
+
+// askEnds makes one call of Settle.
+func (p *Processor) askEnds(rs []*run) ([]dedupe.Settled, error) {
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
 		v, t := &r.verdict, &batch[i]
@@ -66,13 +104,10 @@ func (p *Processor) settleBatch(rs []*run) {
 	if err == nil && len(answers) != len(rs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
-	for i, r := range rs {
-		if err != nil {
-			p.unsettled(r, err, true)
-			continue
-		}
-		p.settled(r, answers[i])
+	if err == nil {
+		p.ended.Store(int64(time.Since(p.epoch)))
 	}
+	return answers, err
 }
 
 // settleCall bounds one call. The first one has half of the time, so that one lost packet leaves room for a repeat; a
@@ -101,7 +136,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		r.verdict = verdict{to: dedupe.Failed, class: ClassResult, text: clip(safeText(a.Err), maxErrText)}
 		p.settleQueue(r).Add(r)
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done:
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.result() != nil:
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
@@ -111,6 +146,9 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case a.Err != nil:
 		p.unsettled(r, a.Err, false)
 		return
+	}
+	if r.tries > 0 {
+		p.storeAgain(r.f.o.base, ends)
 	}
 	if !r.advance(settled) {
 		return
@@ -152,7 +190,7 @@ func releasedAs(r *run) string {
 // unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
 // see the state from before a commit in flight. A store that does not answer (away) is asked as long as nobody waits for the
 // end, and at a drain until the hard end: to give up would run again every job that ended while it was away. What it
-// answers to this entry alone, again and again, is another matter: such jobs must not fill the slots.
+// answers to this entry alone, for SettleTimeout, is another matter: such jobs must not fill the slots.
 func (p *Processor) unsettled(r *run, err error, away bool) {
 	if r.isOver() {
 		return
@@ -163,6 +201,9 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	}
 	r.tries++
 	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
+	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && r.f.o.do == nil {
+		since = time.Since(r.f.epoch) - lasts // before that it was away
+	}
 	switch stopped, at := r.f.stoppedAt(); {
 	case !stopped:
 	case r.inDoubt():
@@ -171,9 +212,8 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		patient, since = r.f.o.abandons, max(since, at)
 		pause = min(pause, p.c.SettleTimeout/4) // there may be little time left
 	}
-	if patient && r.tries == 5 {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer, so that a job's end cannot be recorded; it is tried again",
-			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+	if patient {
+		p.storeFails(r, ends, r.tries >= 5, err)
 	}
 	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.out.Load()) {
 		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })

@@ -78,7 +78,7 @@ func TestSettleOutlastsAFailover(t *testing.T) {
 				r.send("a")
 				r.start()
 				pass(5 * time.Minute)
-				if n := r.log.count("it is tried again"); n != 1 {
+				if n := r.log.count("the store does not answer"); n != 1 {
 					t.Errorf("%d log records", n)
 				}
 				r.store.heals()

@@ -77,6 +77,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		recv:     w.c.Broker,
 		start:    func(r *run) { ready <- r },
 		ended:    w.ended,
+		nack:     func(r *run) { w.nacks.Add(r) },
 		takeover: w.takeover,
 	})
 	if err := w.enter(f); err != nil {
@@ -278,7 +279,9 @@ func (w *Worker) ended(r *run) {
 	case Ack:
 		w.acks.Add(r)
 	case Nack:
-		w.nacks.Add(r)
+		if !w.delays(r) {
+			w.nacks.Add(r)
+		}
 	default:
 		w.p.release(r)
 		r.f.gone(r)

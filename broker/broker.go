@@ -52,7 +52,8 @@ type Limits struct {
 	// (SQS: 12 h).
 	MaxTotal time.Duration
 	// MaxNack and MaxDelay are the longest delays of a nack and of a send; 0 = none is
-	// possible, that is, only a delay of 0.
+	// possible, that is, only a delay of 0. A worker then holds the message until a nack's delay
+	// is over, 12 h at most, or until the delivery ends where it cannot be extended.
 	MaxNack, MaxDelay time.Duration
 	// MaxWait is the longest wait of one Receive.
 	MaxWait time.Duration

@@ -1,0 +1,193 @@
+package onceq_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// poisonedEnds makes every settlement fail as a whole that has the key "bad" among its entries.
+func (r *rig) poisonedEnds() {
+	r.store.set(func(s *store) {
+		s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+			if slices.ContainsFunc(ss, func(q dedupe.Settlement) bool { return q.Key.Key == "bad" }) {
+				panic("the store breaks on this key")
+			}
+			return as
+		}
+	})
+}
+
+// An end on which the store breaks as a whole must not stop the others', nor keep its place for ever.
+func TestPoisonedEndStopsNobody(t *testing.T) {
+	for name, together := range map[string]bool{"together": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.poisonedEnds()
+				keys := numbered("k", 30)
+				if together {
+					r.send(append([]string{"bad"}, keys...)...)
+				}
+				r.start()
+				if !together {
+					r.send("bad")
+					pass(time.Second)
+					for _, k := range keys {
+						r.send(k)
+						pass(time.Second)
+					}
+				}
+				pass(20 * time.Second)
+				for _, k := range keys {
+					r.wantStatus(k, dedupe.Done)
+					if n := r.seen.started(k); n != 1 {
+						t.Errorf("%q ran %d times", k, n)
+					}
+				}
+				if os := r.seen.outcomes("bad"); len(os) == 0 || os[0] != "unsettled" {
+					t.Errorf("the bad one ended as %q", os)
+				}
+				r.store.set(func(s *store) { s.onSettle = nil })
+				pass(10 * time.Minute)
+				r.wantQueue(0)
+				if n := r.log.count("the store does not answer"); n > 1 {
+					t.Errorf("%d lines tell of an outage", n)
+				}
+			}, with(func(c *onceq.Config) { c.Concurrency, c.Pollers = 40, 1 }))
+		})
+	}
+}
+
+// A refusal that follows an outage counts from its own beginning: the outage was longer than SettleTimeout.
+func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, "settle")
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		refused := 0
+		r.store.set(func(s *store) {
+			s.fault = nil
+			s.onSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				if refused++; refused < 3 {
+					as[0] = dedupe.Settled{Err: dedupe.ErrBusy}
+				}
+				return as
+			}
+		})
+		pass(time.Minute)
+		r.wantOutcomes("a", "done")
+		r.wantQueue(0)
+	}, with(func(c *onceq.Config) { c.SettleTimeout = 30 * time.Second }))
+}
+
+// A store that finds the lack of a result too large is asked with pauses, and not for ever.
+func TestNoResultTooLarge(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				for i := range as {
+					as[i] = dedupe.Settled{Err: dedupe.ErrResultSize}
+				}
+				return as
+			}
+		})
+		r.send("a")
+		r.start()
+		pass(10 * time.Second)
+		r.wantOutcomes("a", "unsettled")
+		if n := r.store.settles.Load(); n > 20 {
+			t.Errorf("%d settlements in ten seconds", n)
+		}
+		if n := r.log.count("is not kept"); n != 0 {
+			t.Errorf("%d lines tell of a result that there was not", n)
+		}
+	})
+}
+
+// A letter on which the dead-letter queue breaks as a whole must not stop the others.
+func TestPoisonedLetterStopsNobody(t *testing.T) {
+	for name, together := range map[string]bool{"together": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			breaks := false
+			bubble(t, failing, func(r *rig) {
+				breaks = true
+				keys := numbered("k", 20)
+				r.start()
+				if together {
+					r.send(append([]string{"bad"}, keys...)...)
+				} else {
+					r.send("bad")
+					for _, k := range keys {
+						pass(time.Second)
+						r.send(k)
+					}
+				}
+				pass(30 * time.Second)
+				if n := len(r.letters()); n != len(keys) {
+					t.Errorf("%d letters, want %d", n, len(keys))
+				}
+				r.wantQueue(1)
+				r.wantOutcomes("bad", "kept")
+				breaks = false
+				pass(6 * time.Minute)
+				if m := r.letter(onceq.ClassPermanent); string(m.Body) != "bad" {
+					t.Errorf("the letter is %q", m.Body)
+				}
+				r.wantQueue(0)
+			}, with(func(c *onceq.Config) {
+				c.Concurrency = 40
+				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks && string(o.Body) == "bad" }}
+			}))
+		})
+	}
+}
+
+// breaking is a queue that fails each Send which has such a message.
+type breaking struct {
+	broker.Sender
+	on func(o *broker.Outgoing) bool
+}
+
+func (b *breaking) Send(ctx context.Context, out []broker.Outgoing) ([]string, error) {
+	for i := range out {
+		if b.on(&out[i]) {
+			return nil, errBoom
+		}
+	}
+	return b.Sender.Send(ctx, out)
+}
+
+// One outage of the store is one line, whatever meets it, and another one each five minutes.
+func TestStoreOutageIsOneLine(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error {
+		takes(time.Minute)
+		return nil
+	}, func(r *rig) {
+		r.start()
+		for n := range 2 {
+			r.send(numbered(fmt.Sprintf("k%d-", n), 20)...)
+			pass(30 * time.Second)
+			r.store.fails(errBoom, "claim", "renew", "settle") // twenty ends, and then claims, are to meet it
+			pass(50 * time.Second)
+			r.send(numbered(fmt.Sprintf("l%d-", n), 20)...)
+			pass(23 * time.Minute)
+			if got := r.log.count("the store does not answer"); got != 5*(n+1) {
+				t.Errorf("%d lines in 23 minutes of outage %d, want one each five", got-5*n, n)
+			}
+			r.store.heals()
+			pass(5 * time.Minute)
+			r.wantQueue(0)
+			if got := r.log.count("the store answers again"); got != n+1 {
+				t.Errorf("%d lines tell of its end", got)
+			}
+		}
+	}, with(func(c *onceq.Config) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
+}
