@@ -404,27 +404,33 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 		"expired":  func(m *broker.Meta) { m.Expires = time.Now().Add(-time.Second) },
 		"unproven": func(m *broker.Meta) { m.Created = time.Now().Add(-time.Hour * 24 * 365) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			var d down
-			d.mended = true
-			bubble(t, d.handle, func(r *rig) {
-				m := broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{ID: "f", Key: "a"}}
-				old(m.Meta)
-				r.putRaw(m)
-				r.run(time.Second)
-				r.letter(name)
-				r.send("a")
-				r.run(time.Second)
-				r.wantStatus("a", dedupe.Done)
-				r.noLetters()
-				if rec := r.record("a"); rec.Attempt != 1 {
-					t.Errorf("the record is %+v", rec)
-				}
-				if !slices.Equal(d.ran, []string{"a"}) {
-					t.Errorf("ran %q", d.ran)
-				}
+		for _, fingerprints := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/fingerprints=%v", name, fingerprints), func(t *testing.T) {
+				var d down
+				d.mended = true
+				bubble(t, d.handle, func(r *rig) {
+					m := broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{ID: "f", Key: "a"}}
+					old(m.Meta)
+					r.putRaw(m)
+					r.run(time.Second)
+					r.letter(name)
+					r.send("a")
+					r.run(time.Second)
+					r.wantStatus("a", dedupe.Done)
+					r.noLetters()
+					if rec := r.record("a"); rec.Attempt != 1 {
+						t.Errorf("the record is %+v", rec)
+					}
+					if !slices.Equal(d.ran, []string{"a"}) {
+						t.Errorf("ran %q", d.ran)
+					}
+				}, with(func(c *onceq.Config) {
+					if fingerprints {
+						c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
+					}
+				}))
 			})
-		})
+		}
 	}
 }
 

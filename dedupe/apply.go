@@ -46,6 +46,9 @@ func (r *Record) change(ch Change, q *ClaimRequest, now time.Time, fence func() 
 	case TakeFresh:
 		*r = Record{Key: q.Key, Created: now, Attempt: 1}
 	case TakeNext:
+		if r.untouched() {
+			r.Fingerprint = nil
+		}
 		r.Attempt++
 	case TakeReopen:
 		r.Attempt = 1

@@ -59,6 +59,9 @@ func printed(r *dedupe.Record) { r.Fingerprint = []byte("A") }
 func own(r *dedupe.Record)     { r.Token = mine }
 func expired(r *dedupe.Record) { r.Expires = now }
 
+func untouched(r *dedupe.Record)  { r.Attempt, r.ErrClass, r.LastErr, r.FirstErr = 0, "", "", "" }
+func failedOnce(r *dedupe.Record) { r.ErrClass = "error" }
+
 // taken is a record that the request of the tests has won.
 func taken(attempt int) func(*dedupe.Record) {
 	return func(r *dedupe.Record) {
@@ -136,6 +139,10 @@ func TestApplyClaim(t *testing.T) {
 		{"late packet", with(record(dedupe.Released), own), none, dedupe.Stale, with(record(dedupe.Released), own)},
 		{"released", record(dedupe.Released), none, dedupe.Won, with(record(dedupe.Released), taken(4))},
 		{"released: the fingerprint stays", with(record(dedupe.Released), printed), none, dedupe.Won, with(record(dedupe.Released), printed, taken(4))},
+
+		{"released: nothing has run, so another payload may", with(record(dedupe.Released), printed, untouched), printB, dedupe.Won, with(record(dedupe.Released), untouched, taken(1), func(r *dedupe.Record) { r.Fingerprint = []byte("B") })},
+		{"released: nothing has run, and its payload is forgotten", with(record(dedupe.Released), printed, untouched), none, dedupe.Won, with(record(dedupe.Released), untouched, taken(1))},
+		{"released: cut off in a run that does not count", with(record(dedupe.Released), printed, untouched, failedOnce), printB, dedupe.Mismatch, with(record(dedupe.Released), printed, untouched, failedOnce)},
 
 		{"reopened: failed", with(record(dedupe.Failed), printed), reopens, dedupe.Won, with(record(dedupe.Failed), reopened, taken(1))},
 		{"reopened: parked", record(dedupe.Parked), reopens, dedupe.Won, with(record(dedupe.Parked), reopened, taken(1))},

@@ -38,7 +38,7 @@ func (c Cond) meets(v bool) bool { return c == Either || (c == Yes) == v }
 type Situation struct {
 	At          At   // one value, not a set
 	Own         bool // the call's token is the record's
-	Differs     bool // both fingerprints are given, and they differ
+	Differs     bool // both fingerprints are given, they differ, and something of the record's job may have run
 	Interrupted bool // the claim had started, and the record or the request says Park
 	Reopens     bool // the request's Reopen is the record's fence
 }
@@ -145,10 +145,16 @@ func Meet(r *Record, q *ClaimRequest, now time.Time) Situation {
 	return Situation{
 		At:          at(r, now),
 		Own:         r.Token == q.Token,
-		Differs:     r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint),
+		Differs:     r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint) && !r.untouched(),
 		Interrupted: r.Started && (r.Policy == Park || q.Policy == Park),
 		Reopens:     q.Reopen != 0 && q.Reopen == r.Fence,
 	}
+}
+
+// untouched tells whether nothing of the job has run: its only claims were given back before the handler began. Such a record holds
+// nobody's payload, or a message that came too late to run would keep the one out that is due.
+func (r *Record) untouched() bool {
+	return r.Status == Released && r.Attempt == 0 && r.ErrClass == ""
 }
 
 // at is what r is, whatever its Expires says: a token outlives its record's retention.

@@ -212,6 +212,14 @@ func fingerprints(e *env) {
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})
 	claim(a, 0, dedupe.AlreadyDone)
 
+	k = key("nothing has run")
+	t = claim(a, 0, dedupe.Won)
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true})
+	t = claim(b, 0, dedupe.Won)
+	claim(a, 0, dedupe.Mismatch)
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "error"})
+	claim(a, 0, dedupe.Mismatch)
+
 	k = key("done")
 	t = claim(a, 0, dedupe.Won)
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})
