@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -147,7 +148,13 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 // nobody who has taken the port is believed.
 func (c *cluster) init(ctx context.Context) error {
 	file := filepath.Join(c.dir, "password")
-	if err := c.hand(file, scramVerifier(c.password, rand.Text())); err != nil {
+	word := scramVerifier(c.password, rand.Text())
+	if old, err := c.cutsLines(ctx); err != nil {
+		return err
+	} else if old {
+		word = c.password
+	}
+	if err := c.hand(file, word); err != nil {
 		return err
 	}
 	defer os.Remove(file)
@@ -157,6 +164,26 @@ func (c *cluster) init(ctx context.Context) error {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	return nil
+}
+
+// cutsLines tells whether this initdb reads 99 bytes of the password's file and no more, as those before version 14 do. A verifier is
+// longer, so they are given the password itself.
+func (c *cluster) cutsLines(ctx context.Context) (bool, error) {
+	cmd := c.command(ctx, "initdb", "--version")
+	cmd.Dir, cmd.SysProcAttr = "/", nil // the folder is not handed over yet
+	out, err := cmd.Output()
+	if err != nil {
+		return false, fmt.Errorf("initdb --version: %w", err)
+	}
+	words := strings.Fields(string(out)) // initdb (PostgreSQL) 15.18 (Debian …)
+	if len(words) < 3 {
+		return false, fmt.Errorf("initdb --version says %q", out)
+	}
+	var major int
+	if _, err := fmt.Sscanf(words[2], "%d", &major); err != nil { // 15.18, 19beta1, 20devel
+		return false, fmt.Errorf("initdb --version says %q", out)
+	}
+	return major < 14, nil
 }
 
 // hand writes a file for the server's account into the folder, and gives it both, the folder last: once that is its own, it could

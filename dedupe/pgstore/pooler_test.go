@@ -126,6 +126,9 @@ func pooler(t *testing.T, program string, db *localstack.PostgresDB, prepares bo
 	end := func() { cancel(); _ = cmd.Wait() }
 	t.Cleanup(end)
 	u.Host = fmt.Sprintf("127.0.0.1:%d", port)
+	q := u.Query()
+	q.Del("require_auth") // this pooler asks its clients in its own way
+	u.RawQuery = q.Encode()
 	until(t, "the pooler's first answer", func() bool {
 		conn, err := pgx.Connect(t.Context(), u.String()+"&default_query_exec_mode=exec")
 		if err == nil {
