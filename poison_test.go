@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // poisonedEnds makes every settlement fail as a whole that has the key "bad" among its entries.
@@ -190,4 +191,32 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 			}
 		}
 	}, with(func(c *onceq.Config) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
+}
+
+// A claim on whose renewal the store breaks as a whole must not make the others lapse.
+func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		retry.Rest(ctx, 10*time.Minute)
+		return context.Cause(ctx)
+	}, func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+				if slices.ContainsFunc(rs, func(q dedupe.Renewal) bool { return q.Key.Key == "bad" }) {
+					panic("the store breaks on this key")
+				}
+				return as
+			}
+		})
+		keys := numbered("k", 30)
+		r.send(append([]string{"bad"}, keys...)...)
+		r.start()
+		pass(9 * time.Minute)
+		if n := r.store.renews.Load(); n > 600 {
+			t.Errorf("%d renewals in nine minutes", n)
+		}
+		pass(10 * time.Minute)
+		for _, k := range keys {
+			r.wantOutcomes(k, "done")
+		}
+	}, with(func(c *onceq.Config) { c.Concurrency = 40 }))
 }

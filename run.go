@@ -75,6 +75,7 @@ type run struct {
 	totalWarned  bool
 	claimHeld    bool // the claim is to be renewed
 	keeping      keeping
+	missed       missed // of the beats, of which one at most is in flight
 	beats        int32
 }
 
