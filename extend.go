@@ -57,15 +57,13 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	}
 }
 
-// missed is how a run's renewals have failed with their whole call.
+// missed is how often in a row a run's renewal has failed with its whole call.
 type missed uint8
 
-const (
-	missedOne missed = 1
-	alone     missed = 2 // it failed while others were answered: it gets a call of its own, or all others would have to
-)
+// alone is of one that failed while others were answered: it gets a call of its own, or all others would have to.
+const alone missed = wholeFailures + 1
 
-// askRenewals renews claims in one call, or, where that fails again, each alone: one entry on which the call fails must not make
+// askRenewals renews claims in one call, or, where that fails again and again, each alone: one entry on which the call fails must not make
 // the others lapse.
 func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch []dedupe.Renewal) []dedupe.Renewed {
 	if len(batch) == 0 {
@@ -73,6 +71,9 @@ func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch 
 	}
 	answers, err := p.askRenewal(ctx, batch)
 	if err == nil {
+		for _, i := range at {
+			rs[i].missed = 0
+		}
 		return answers
 	}
 	answers = make([]dedupe.Renewed, len(batch))
@@ -80,9 +81,9 @@ func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch 
 	for n, i := range at {
 		asked[n], answers[n].Err = rs[i], err
 	}
-	if !dividable(asked, err, func(r *run) int { return int(r.missed) * wholeFailures }) {
+	if !dividable(asked, err, func(r *run) int { return int(r.missed) }) {
 		for _, r := range asked {
-			r.missed = missedOne
+			r.missed = min(r.missed+1, wholeFailures)
 		}
 		return answers
 	}
