@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,9 +119,9 @@ func TestNoResultTooLarge(t *testing.T) {
 func TestPoisonedLetterStopsNobody(t *testing.T) {
 	for name, together := range map[string]bool{"together": true, "alone": false} {
 		t.Run(name, func(t *testing.T) {
-			breaks := false
+			var breaks atomic.Bool
 			bubble(t, failing, func(r *rig) {
-				breaks = true
+				breaks.Store(true)
 				keys := numbered("k", 20)
 				r.start()
 				if together {
@@ -137,7 +139,7 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 				}
 				r.wantQueue(1)
 				r.wantOutcomes("bad", "kept")
-				breaks = false
+				breaks.Store(false)
 				pass(6 * time.Minute)
 				if m := r.letter(onceq.ClassPermanent); string(m.Body) != "bad" {
 					t.Errorf("the letter is %q", m.Body)
@@ -145,7 +147,7 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 				r.wantQueue(0)
 			}, with(func(c *onceq.Config) {
 				c.Concurrency = 40
-				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks && string(o.Body) == "bad" }}
+				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks.Load() && string(o.Body) == "bad" }}
 			}))
 		})
 	}
@@ -219,4 +221,42 @@ func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
 			r.wantOutcomes(k, "done")
 		}
 	}, with(func(c *onceq.Config) { c.Concurrency = 40 }))
+}
+
+// Where the bad one is never alone in its call, it is found by dividing.
+func TestPoisonAmongAStream(t *testing.T) {
+	for name, h := range map[string]onceq.HandlerFunc{"ends": returns(nil), "letters": failing} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, h, func(r *rig) {
+				if name == "ends" {
+					r.poisonedEnds()
+					r.store.set(func(s *store) {
+						s.fault = func(c storeCall) (f storeFault) {
+							if c.op == "settle" {
+								f.delay = 300 * time.Millisecond
+							}
+							return f
+						}
+					})
+				}
+				r.start()
+				r.send("bad")
+				for n := range 600 {
+					r.send("k" + strconv.Itoa(n))
+					pass(100 * time.Millisecond)
+				}
+				if os := r.seen.outcomes("bad"); len(os) == 0 || os[0] != "unsettled" && os[0] != "kept" {
+					t.Errorf("the bad one ended as %q", os)
+				}
+			}, with(func(c *onceq.Config) {
+				c.Concurrency = 100
+				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool {
+					if name == "letters" {
+						takes(100 * time.Millisecond)
+					}
+					return string(o.Body) == "bad"
+				}}
+			}))
+		})
+	}
 }
