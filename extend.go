@@ -28,31 +28,93 @@ func (p *Processor) extend(ctx context.Context, rs []*run) error {
 
 func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	var batch []dedupe.Renewal
-	var at []int
+	var at, lone []int
 	for i, r := range rs {
 		r.mu.Lock()
 		if r.claimHeld || r.f.o.holds {
 			r.beats++
 		}
-		if r.claimHeld {
+		switch {
+		case !r.claimHeld:
+		case r.missed == alone:
+			lone = append(lone, i)
+		default:
 			batch = append(batch, dedupe.Renewal{Key: r.key, Token: r.token, TTL: p.leaseFor(r)})
 			at = append(at, i)
 		}
 		r.mu.Unlock()
 	}
-	if len(batch) == 0 {
-		return
+	p.landRenewals(ctx, rs, at, p.askRenewals(ctx, rs, at, batch), errs)
+	for _, i := range lone {
+		one := []dedupe.Renewal{{Key: rs[i].key, Token: rs[i].token, TTL: p.leaseFor(rs[i])}}
+		answers, err := p.askRenewal(ctx, one)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		rs[i].missed = 0
+		p.landRenewals(ctx, rs, []int{i}, answers, errs)
 	}
+}
+
+// missed is how often in a row a run's renewal has failed with its whole call.
+type missed uint8
+
+// alone is of one that failed while others were answered: it gets a call of its own, or all others would have to.
+const alone missed = wholeFailures + 1
+
+// askRenewals renews claims in one call, or, where that fails again and again, each alone: one entry on which the call fails must not make
+// the others lapse.
+func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch []dedupe.Renewal) []dedupe.Renewed {
+	if len(batch) == 0 {
+		return nil
+	}
+	answers, err := p.askRenewal(ctx, batch)
+	if err == nil {
+		for _, i := range at {
+			rs[i].missed = 0
+		}
+		return answers
+	}
+	answers = make([]dedupe.Renewed, len(batch))
+	asked := make([]*run, len(at))
+	for n, i := range at {
+		asked[n], answers[n].Err = rs[i], err
+	}
+	if !dividable(asked, err, func(r *run) int { return int(r.missed) }) {
+		for _, r := range asked {
+			r.missed = min(r.missed+1, wholeFailures)
+		}
+		return answers
+	}
+	errs, some := apart(asked, err, func(n int) error {
+		one, err := p.askRenewal(ctx, batch[n:n+1])
+		if err == nil {
+			answers[n], asked[n].missed = one[0], 0
+		}
+		return err
+	})
+	for n, e := range errs {
+		if e != nil && some && !errors.Is(e, context.DeadlineExceeded) {
+			answers[n].Err, asked[n].missed = e, alone
+		}
+	}
+	return answers
+}
+
+func (p *Processor) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	answers, err := guard2(func() ([]dedupe.Renewed, error) { return p.c.Store.Renew(ctx, batch) })
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
 	}
+	return answers, err
+}
+
+// landRenewals acts on the answers to the renewals of the runs at these places.
+func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answers []dedupe.Renewed, errs []error) {
 	var gone []int
 	for n, i := range at {
-		r, e := rs[i], err
-		if e == nil {
-			e = answers[n].Err
-		}
+		r, e := rs[i], answers[n].Err
 		switch {
 		case e == nil:
 			p.leases.Update(&r.held, answers[n].Deadline)

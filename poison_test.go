@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // poisonedEnds makes every settlement fail as a whole that has the key "bad" among its entries.
@@ -116,9 +119,9 @@ func TestNoResultTooLarge(t *testing.T) {
 func TestPoisonedLetterStopsNobody(t *testing.T) {
 	for name, together := range map[string]bool{"together": true, "alone": false} {
 		t.Run(name, func(t *testing.T) {
-			breaks := false
+			var breaks atomic.Bool
 			bubble(t, failing, func(r *rig) {
-				breaks = true
+				breaks.Store(true)
 				keys := numbered("k", 20)
 				r.start()
 				if together {
@@ -136,7 +139,7 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 				}
 				r.wantQueue(1)
 				r.wantOutcomes("bad", "kept")
-				breaks = false
+				breaks.Store(false)
 				pass(6 * time.Minute)
 				if m := r.letter(onceq.ClassPermanent); string(m.Body) != "bad" {
 					t.Errorf("the letter is %q", m.Body)
@@ -144,7 +147,7 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 				r.wantQueue(0)
 			}, with(func(c *onceq.Config) {
 				c.Concurrency = 40
-				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks && string(o.Body) == "bad" }}
+				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks.Load() && string(o.Body) == "bad" }}
 			}))
 		})
 	}
@@ -190,4 +193,70 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 			}
 		}
 	}, with(func(c *onceq.Config) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
+}
+
+// A claim on whose renewal the store breaks as a whole must not make the others lapse.
+func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		retry.Rest(ctx, 10*time.Minute)
+		return context.Cause(ctx)
+	}, func(r *rig) {
+		r.store.set(func(s *store) {
+			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+				if slices.ContainsFunc(rs, func(q dedupe.Renewal) bool { return q.Key.Key == "bad" }) {
+					panic("the store breaks on this key")
+				}
+				return as
+			}
+		})
+		keys := numbered("k", 30)
+		r.send(append([]string{"bad"}, keys...)...)
+		r.start()
+		pass(9 * time.Minute)
+		if n := r.store.renews.Load(); n > 600 {
+			t.Errorf("%d renewals in nine minutes", n)
+		}
+		pass(10 * time.Minute)
+		for _, k := range keys {
+			r.wantOutcomes(k, "done")
+		}
+	}, with(func(c *onceq.Config) { c.Concurrency = 40 }))
+}
+
+// Where the bad one is never alone in its call, it is found by dividing.
+func TestPoisonAmongAStream(t *testing.T) {
+	for name, h := range map[string]onceq.HandlerFunc{"ends": returns(nil), "letters": failing} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, h, func(r *rig) {
+				if name == "ends" {
+					r.poisonedEnds()
+					r.store.set(func(s *store) {
+						s.fault = func(c storeCall) (f storeFault) {
+							if c.op == "settle" {
+								f.delay = 300 * time.Millisecond
+							}
+							return f
+						}
+					})
+				}
+				r.start()
+				r.send("bad")
+				for n := range 600 {
+					r.send("k" + strconv.Itoa(n))
+					pass(100 * time.Millisecond)
+				}
+				if os := r.seen.outcomes("bad"); len(os) == 0 || os[0] != "unsettled" && os[0] != "kept" {
+					t.Errorf("the bad one ended as %q", os)
+				}
+			}, with(func(c *onceq.Config) {
+				c.Concurrency = 100
+				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool {
+					if name == "letters" {
+						takes(100 * time.Millisecond)
+					}
+					return string(o.Body) == "bad"
+				}}
+			}))
+		})
+	}
 }

@@ -48,6 +48,7 @@ type run struct {
 	ended   time.Duration // when it returned, or was found not to start
 	ran     bool          // it began
 	whole   bool          // it began with at least half of its batch's time left
+	missed  missed        // the beats', of which one at most is in flight
 	tries   int32         // of the present step
 	index   int32         // of the delivery in its batch
 	outcome dedupe.Outcome

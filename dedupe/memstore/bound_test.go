@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -161,3 +162,30 @@ func TestExpiredAreDropped(t *testing.T) {
 		}
 	})
 }
+
+// While room is made for a record, another caller may make it: the key is then his, and has one record.
+func TestKeyTakenWhileRoomIsMade(t *testing.T) {
+	var s *tester
+	taken := false
+	s = newTester(t, &Options{MaxRecords: 2, Logger: slog.New(warned(func() {
+		c, _ := s.claimOne("new")
+		taken = c.Outcome == dedupe.Won
+	}))})
+	s.put("a", dedupe.Done, 0)
+	s.put("b", dedupe.Done, 0)
+	c, _ := s.claimOne("new")
+	if !taken || c.Outcome != dedupe.InProgress {
+		t.Errorf("the first has won: %v; the second got %v", taken, c.Outcome)
+	}
+	if n := s.Len(); n != 1 {
+		t.Errorf("%d records, want 1", n)
+	}
+}
+
+// warned is a log that calls f for each line.
+type warned func()
+
+func (warned) Enabled(context.Context, slog.Level) bool    { return true }
+func (f warned) Handle(context.Context, slog.Record) error { f(); return nil }
+func (f warned) WithAttrs([]slog.Attr) slog.Handler        { return f }
+func (f warned) WithGroup(string) slog.Handler             { return f }

@@ -1,0 +1,39 @@
+package onceq
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// An outage is over when all of its parts are, and one that nobody has asked after for long is another.
+func TestOutageParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outage
+		rest := func(d time.Duration) { retry.Rest(t.Context(), d) }
+		wants := func(what string, lasts time.Duration, tell bool, want time.Duration, wantTell bool) {
+			t.Helper()
+			if lasts != want || tell != wantTell {
+				t.Errorf("%s: %v, %v; want %v, %v", what, lasts, tell, want, wantTell)
+			}
+		}
+		d, tell := o.fails(claims, true)
+		wants("claims fail", d, tell, 0, true)
+		rest(time.Minute)
+		d, tell = o.fails(ends, true)
+		wants("ends fail too", d, tell, 0, false)
+		d, tell = o.ends(claims)
+		wants("claims are back", d, tell, 0, false)
+		d, tell = o.ends(ends)
+		wants("all is back", d, tell, time.Minute, true)
+
+		o.fails(claims, true)
+		rest(tellAgain + time.Second)
+		d, tell = o.fails(ends, true)
+		wants("another outage", d, tell, 0, true)
+		d, tell = o.ends(ends)
+		wants("which has ended", d, tell, 0, true)
+	})
+}
