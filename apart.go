@@ -57,13 +57,17 @@ func apart(rs []*run, err error, call func(i int) error) (errs []error, some boo
 func (p *Processor) claimApart(rs []*run, err error) {
 	errs, some := apart(rs, err, func(i int) error {
 		r := rs[i]
+		if r.isOver() || !r.f.starts() { // the calls before it may have taken long
+			r.f.handBack([]*run{r})
+			return nil
+		}
 		answers, sent, err := p.ask([]*run{r})
 		if err != nil {
 			return err
 		}
 		c, now := &answers[0], time.Now()
 		if c.Err == nil {
-			c.Err = sane(c, r)
+			c.Err = sane(c, r, sent)
 		}
 		if c.Err == nil {
 			p.claimed.Store(int64(now.Sub(p.epoch)))

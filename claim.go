@@ -100,7 +100,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	for i, r := range rs {
 		c := &answers[i]
 		if c.Err == nil {
-			c.Err = sane(c, r)
+			c.Err = sane(c, r, sent)
 		}
 		sound = sound || c.Err == nil
 		if p.answered(r, c, sent, now) {
@@ -182,12 +182,15 @@ func (r *run) hasOneLease() bool {
 	return r.f.o.batch.OneLease && r.f.o.bounded && !r.rare.until.IsZero()
 }
 
-// sane tells what is wrong with an answer that no store may give.
-func sane(c *dedupe.Claim, r *run) error {
+// sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
+func sane(c *dedupe.Claim, r *run, sent time.Time) error {
 	switch c.Outcome {
 	case dedupe.Won:
 		if c.Lease.Key != r.key || c.Lease.Token != r.token {
 			return fmt.Errorf("onceq: the store's lease is for key %v, want %v", c.Lease.Key, r.key)
+		}
+		if c.Lease.Fence != 0 && !c.Lease.Deadline.After(sent) { // it would be given back at once, and claimed again
+			return fmt.Errorf("onceq: the store's lease ended at %v, before it was asked for", c.Lease.Deadline)
 		}
 	case dedupe.AlreadyFailed, dedupe.IsParked:
 		if c.Record == nil {
@@ -241,7 +244,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 			p.finish(r, Disposition{Action: Nack}, "stale")
 			return false
 		}
-		r.token = dedupe.Token{}
+		r.token, r.outcome = dedupe.Token{}, 0
 		p.claims.Add(r)
 	}
 	return false
@@ -257,6 +260,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		r.job.Attempt = max(1, r.message.Attempt)
 	}
 	if !r.advance(claimed) {
+		p.disown(r)
 		return false
 	}
 	lost := false
@@ -290,6 +294,19 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		return false
 	}
 	return true
+}
+
+// disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
+// closed the store.
+func (p *Processor) disown(r *run) {
+	if r.f.o.recv == nil || r.fence == 0 {
+		return
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	defer ctx.close()
+	_, _ = guard2(func() ([]dedupe.Settled, error) {
+		return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: r.key, Token: r.token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
+	})
 }
 
 // holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just

@@ -35,6 +35,7 @@ const (
 	minLease       = 100 * time.Millisecond
 	maxLease       = 12 * time.Hour
 	minJobTimeout  = time.Millisecond
+	minTimeout     = time.Millisecond
 	maxConcurrency = 100_000
 	maxScope       = dedupe.MaxScope
 	maxPollers     = 64
@@ -233,10 +234,10 @@ func (c *ProcessorConfig) check() error {
 		return badConfig("Config.Retention", "%v is below 1m0s", c.Retention)
 	case c.Lease < minLease || c.Lease > maxLease:
 		return badConfig("Config.Lease", "%v is not within %v and %v", c.Lease, minLease, maxLease)
-	case c.SettleTimeout < 0:
-		return badConfig("Config.SettleTimeout", "%v is negative", c.SettleTimeout)
-	case c.CallTimeout < 0:
-		return badConfig("Config.CallTimeout", "%v is negative", c.CallTimeout)
+	case c.SettleTimeout < minTimeout:
+		return badConfig("Config.SettleTimeout", "%v is below %v; is its unit missing?", c.SettleTimeout, minTimeout)
+	case c.CallTimeout < minTimeout:
+		return badConfig("Config.CallTimeout", "%v is below %v; is its unit missing?", c.CallTimeout, minTimeout)
 	case len(c.Owner) > maxScope:
 		return badConfig("Config.Owner", "has %d bytes, the limit is %d", len(c.Owner), maxScope)
 	}

@@ -59,6 +59,9 @@ func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 		s.number(int64(meta.MaxAttempts))
 		s.number(int64(meta.Priority))
 		s.number(int64(meta.Timeout))
+		s.add(1)
+	} else {
+		s.add(0)
 	}
 	var few [16]string
 	names := few[:0]

@@ -511,6 +511,13 @@ func (f *flow) leaveTrouble(r *run) {
 	}
 }
 
+// crowded tells whether more than half of the places are taken by jobs whose handlers have returned and whose ends are not known.
+func (f *flow) crowded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return 2*f.unsettled > f.o.slots
+}
+
 func (f *flow) abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

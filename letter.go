@@ -135,8 +135,8 @@ func (p *Processor) put(r *run, err error, alone bool) {
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
-	case alone && !time.Now().Before(r.rare.giveUp):
-		// The same; such letters must not keep the places of jobs that can be done.
+	case (alone || r.f.crowded()) && !time.Now().Before(r.rare.giveUp):
+		// The same; letters that are not taken must not keep the places of jobs that can be done.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")

@@ -210,7 +210,7 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		since = at
 	case away:
 		patient, since = r.f.o.abandons, max(since, at)
-		pause = min(pause, p.c.SettleTimeout/4) // there may be little time left
+		pause = min(pause, max(p.c.SettleTimeout/4, 10*time.Millisecond)) // there may be little time left
 	}
 	if patient {
 		p.storeFails(r, ends, r.tries >= 5, err)

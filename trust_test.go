@@ -389,6 +389,14 @@ func TestFenceIsNoSecretWithKeys(t *testing.T) {
 			t.Errorf("the fence of a parked job that is kept is in %d log lines", n)
 		}
 	}, parks, keeps)
+	bubble(t, failing, func(r *rig) {
+		r.send("a", "a") // the second finds it failed
+		r.run(time.Minute)
+		r.wantStatus("a", dedupe.Failed)
+		if n := r.log.count(fmt.Sprint("fence=", r.record("a").Fence)); n != 0 {
+			t.Errorf("the fence of a failed job is in %d log lines", n)
+		}
+	})
 	bubble(t, returns(nil), func(r *rig) {
 		r.send("a")
 		r.run(time.Second)
@@ -541,6 +549,18 @@ func TestErrorsQuoteNoBody(t *testing.T) {
 
 // An id or a type of any length is cut in the logs.
 func TestLogLinesAreShort(t *testing.T) {
+	bubble(t, failing, func(r *rig) { // with a line of its own about the letter
+		r.putRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: strings.Repeat("i", 100_000), Key: "a"}})
+		r.run(time.Second)
+		if r.log.count("stays in the queue") == 0 {
+			t.Error("no line tells of the job that stays")
+		}
+		for l := range strings.Lines(r.log.buf.String()) {
+			if len(l) > 2000 {
+				t.Errorf("a log line of %d bytes: %.80q…", len(l), l)
+			}
+		}
+	}, keeps)
 	bubble(t, returns(nil), func(r *rig) {
 		r.putRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{
 			ID: strings.Repeat("i", 100_000), Type: strings.Repeat("t", 100_000), Key: "a", NotBefore: time.Now().Add(time.Minute),

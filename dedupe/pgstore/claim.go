@@ -439,7 +439,7 @@ func (c *claim) written(fence int64, now time.Time) {
 // claim, repeating is right.
 func (c *claim) locked() dedupe.Claim {
 	if r := c.before; !c.absent && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) && r.Token != c.req.Token {
-		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt))}
+		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt)), Term: max(0, r.LeaseUntil.Sub(r.Updated))}
 	}
 	return dedupe.Claim{Err: errClaimBusy}
 }
