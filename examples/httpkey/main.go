@@ -67,7 +67,7 @@ func newClients(text string) (clients, error) {
 		return clients{"demo": password}, nil
 	}
 	c := clients{}
-	for _, one := range strings.Fields(text) {
+	for one := range strings.FieldsSeq(text) {
 		name, password, _ := strings.Cut(one, ":")
 		if name == "" || password == "" || c[name] != "" {
 			return nil, errors.New("CLIENTS: want name:password, each name once, with spaces between them") // not the text: it has passwords
