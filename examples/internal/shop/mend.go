@@ -95,9 +95,14 @@ func (cs Corrections) Correct(o *broker.Outgoing) error {
 // LetterVisibility is how long letters stay hidden when their reader dies.
 const LetterVisibility = 2 * time.Second
 
-// OpenLetters reads the dead-letter queue b.
+// OpenLetters reads the dead-letter queue b. On SQS a shorter wait than a second is a short poll, which may bring nothing though
+// letters are there.
 func OpenLetters(b broker.Receiver) (*dlq.Queue, error) {
-	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility, Wait: 100 * time.Millisecond})
+	wait := 100 * time.Millisecond
+	if b.Limits().PerRequestCost {
+		wait = time.Second
+	}
+	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility, Wait: wait})
 }
 
 // ReplayOptions are those of a slow replay, so that it can be killed in its middle.
