@@ -97,12 +97,8 @@ func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time 
 	if len(rs) > 1 || r.f.o.do != nil || r.f.o.batch.Outage > 0 {
 		return nil
 	}
-	m := r.more()
-	if m.failing == 0 {
-		m.failing = sent.Sub(p.epoch)
-	}
 	switch {
-	case !m.alone.IsZero(), time.Duration(p.claimed.Load()) > m.failing:
+	case r.outlived(&p.claimed, sent), !r.rare.alone.IsZero():
 	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !p.writes(r.key.Scope):
 		return nil
 	}

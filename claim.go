@@ -299,14 +299,9 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 // disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
 // closed the store.
 func (p *Processor) disown(r *run) {
-	if r.f.o.recv == nil || r.fence == 0 {
-		return
+	if r.f.o.recv != nil && r.fence != 0 {
+		p.forgoOnce(r.key, r.token)
 	}
-	ctx := callContext(context.Background(), p.c.CallTimeout)
-	defer ctx.close()
-	_, _ = guard2(func() ([]dedupe.Settled, error) {
-		return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: r.key, Token: r.token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
-	})
 }
 
 // holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just

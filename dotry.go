@@ -252,21 +252,23 @@ func (c *call) read(base context.Context, ran error) answer {
 // is tried for SettleTimeout, and nothing depends on it.
 func (p *Processor) forgo(k dedupe.Key, token dedupe.Token) {
 	begin := time.Now()
-	for n := 1; ; n++ {
-		ctx := callContext(context.Background(), p.c.CallTimeout)
-		as, err := guard2(func() ([]dedupe.Settled, error) {
-			return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
-		})
-		ctx.close()
-		if err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost)) {
-			return
-		}
+	for n := 1; !p.forgoOnce(k, token); n++ {
 		pause := retry.Pause(n)
 		if time.Since(begin)+pause >= p.c.SettleTimeout {
 			return
 		}
 		<-time.After(pause)
 	}
+}
+
+// forgoOnce is one try of forgo, and tells whether the store has answered it.
+func (p *Processor) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	defer ctx.close()
+	as, err := guard2(func() ([]dedupe.Settled, error) {
+		return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
+	})
+	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
 }
 
 // flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
