@@ -17,7 +17,7 @@ var core = []string{
 var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/..."}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "sqsfake", "localstack/...", "internal/tests/..."}
+var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/..."}
 
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
@@ -55,13 +55,11 @@ var layers = []layer{
 	},
 	{
 		pkgs: "dedupe/pgstore", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		why: "a store imports its own database's client and the store contract",
 	},
 	{
 		pkgs: "dedupe/dynamostore", may: []string{"dedupe"}, others: []string{"github.com/aws/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		why: "a store imports its own database's client and the store contract",
 	},
 	{
 		pkgs: "dedupe",
@@ -93,11 +91,19 @@ var layers = []layer{
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
 	},
 	{
+		pkgs: "internal/testserver/testpg", others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes databases for the tests of a store, and starts no server",
+	},
+	{
+		pkgs: "internal/testserver/testaws", others: []string{"github.com/aws/..."},
+		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
+	},
+	{
 		pkgs: "internal/tests/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
 		why: "what needs the whole house is tested there",
 	},
 	{
-		pkgs: "sqsfake", testOthers: []string{"..."},
+		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
 		why: "users' tests take the server with the standard library alone",
 	},
 	{

@@ -5,6 +5,8 @@
 //
 //	go run ./localstack/internal/testrun go test ./...
 //
+// A test that cannot start a back end itself, as a driver's, has it started by the program with, which is compiled for the
+// first that asks.
 // Its exit code is the command's. Where ONCEQ_BACKENDS requires a back end and a test went without it, it is not 0.
 package main
 
@@ -16,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -76,6 +80,9 @@ func run(args []string) (code int, err error) {
 	}
 	r := rundir.Open(sweeper.dir)
 	hold, err := r.Hold()
+	if err == nil {
+		err = setStarter(r)
+	}
 	if err != nil {
 		return 2, errors.Join(err, sweeper.end())
 	}
@@ -91,6 +98,17 @@ func run(args []string) (code int, err error) {
 		return 1, errors.Join(err, fmt.Errorf("%s=%s, and a back end is missing", rundir.RequireEnv, require))
 	}
 	return code, err
+}
+
+// setStarter names the program that starts a back end of the run. It is found beside the source of this one, whatever
+// folder the command runs in.
+func setStarter(r rundir.Run) error {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return errors.New("cannot find its source; is it built with -trimpath?")
+	}
+	dir := filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	return r.SetStarter("go", "-C", dir, "run", "./internal/with")
 }
 
 // reports tells of each back end, and whether a required one was missing.

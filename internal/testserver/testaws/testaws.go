@@ -1,4 +1,8 @@
-package localstack
+// Package testaws gives a test the SQS or the DynamoDB that internal/testserver finds, with clients of the AWS SDK, and
+// queues and tables of the test's own.
+//
+// The drivers' and stores' tests call it, and so does localstack, which brings the ways to start a server.
+package testaws
 
 import (
 	"cmp"
@@ -14,8 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// awsSettings are the region and the keys to sign with: the environment's where that names the server as well.
-func awsSettings(named bool) (region string, keys aws.Credentials) {
+// Settings are the region and the keys to sign with: the environment's where that names the server as well.
+func Settings(named bool) (region string, keys aws.Credentials) {
 	region, keys = "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
 	if !named {
 		return region, keys
@@ -27,8 +31,8 @@ func awsSettings(named bool) (region string, keys aws.Credentials) {
 	return region, keys
 }
 
-// awsHTTP is this process's client; a connection each for as many pollers as a test may have.
-var awsHTTP = func() *http.Client {
+// httpClient is this process's client; a connection each for as many pollers as a test may have.
+var httpClient = func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.MaxIdleConns, t.MaxIdleConnsPerHost = nil, 0, 256
 	return &http.Client{Transport: t}
@@ -45,7 +49,7 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := awsHTTP
+	c := httpClient
 	if req.URL.Scheme == "https" {
 		c = http.DefaultClient
 	}
@@ -61,8 +65,8 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	return append([]byte{}, text...), nil
 }
 
-// localStackName begins the version of a LocalStack.
-const localStackName = "LocalStack "
+// LocalStackName begins the version of a LocalStack.
+const LocalStackName = "LocalStack "
 
 // localStackVersion tells which LocalStack answers at the address, and whether it serves the service; empty where what answers
 // is none.
@@ -81,7 +85,7 @@ func localStackVersion(ctx context.Context, url, service string) (string, error)
 	if state := health.Services[service]; state != "running" && state != "available" {
 		return "", fmt.Errorf("LocalStack %s says that its %s is %q", health.Version, service, state)
 	}
-	return localStackName + health.Version, nil
+	return LocalStackName + health.Version, nil
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"

@@ -1,4 +1,4 @@
-package localstack
+package testpg
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // TestAdminPath: on a server that others use too, their functions do not take the place of PostgreSQL's own.
 func TestAdminPath(t *testing.T) {
-	db := Postgres(t)
+	db := New(t)
 	conn, err := pgx.Connect(t.Context(), db.URL)
 	if err != nil {
 		t.Fatal(err)
