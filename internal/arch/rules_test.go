@@ -19,6 +19,34 @@ var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/t
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/..."}
 
+// apart are modules whose packages keep no rule but the length of a file: they compare onceq with others.
+var apart = []string{"internal/bench"}
+
+// A module says what its go.mod may hold. A module that the table does not know is reported, and so is one that it knows
+// in vain.
+type module struct {
+	dir string
+	// uses are the folders of our modules that it may require.
+	uses []string
+	// brings are modules of others that no other module of ours requires.
+	brings []string
+	why    string
+}
+
+var modules = []module{
+	{dir: ".", why: "who takes the library takes nothing that starts servers or runs programs"},
+	{
+		dir: "localstack", uses: []string{"."},
+		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
+		why:    "Docker's client reaches those alone who ask for it",
+	},
+	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
+	{dir: "examples", uses: []string{".", "localstack"}, why: "examples show the parts together"},
+	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
+	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
+	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
+}
+
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
 type layer struct {
