@@ -291,9 +291,13 @@ func (w *Worker) ended(r *run) {
 // takeover gives the receipt of a redelivery to the job that runs for the same message.
 func (w *Worker) takeover(again *run) bool {
 	return again.f.handOver(again, func(r *run, m *broker.Message) {
-		ends := again.deliveryEnd() // it may have been extended while it waited
+		again.mu.Lock()
+		again.keeping |= keepStopped                           // from now on the running job extends the delivery
+		ends, extending := again.deliveryEnds, again.extending // for it may have been extended while it waited
+		again.mu.Unlock()
 		r.mu.Lock()
 		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
+		r.awaits(extending)
 		r.mu.Unlock()
 	})
 }
