@@ -61,21 +61,11 @@ func (p *Processor) claimApart(rs []*run, err error) {
 			r.f.handBack([]*run{r})
 			return nil
 		}
-		answers, sent, err := p.ask([]*run{r})
-		if err != nil {
-			return err
+		answers, sent, err := p.ask(rs[i : i+1])
+		if err == nil {
+			p.landClaims([]*run{r}, answers, sent)
 		}
-		c, now := &answers[0], time.Now()
-		if c.Err == nil {
-			c.Err = sane(c, r, sent)
-		}
-		if c.Err == nil {
-			p.claimed.Store(int64(now.Sub(p.epoch)))
-		}
-		if p.answered(r, c, sent, now) {
-			launch([]*run{r})
-		}
-		return nil
+		return err
 	})
 	now := time.Now()
 	for i, r := range rs {
@@ -121,10 +111,8 @@ func (p *Processor) writes(scope string) bool {
 	rand.Read(token[:])
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	defer ctx.close()
-	as, err := guard2(func() ([]dedupe.Renewed, error) {
-		return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
-	})
-	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
+	as, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
+	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
 
 // refusedAlone tells whether a queue has refused this letter, and not the whole call.
