@@ -373,6 +373,9 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
+	if alone && waited >= p.c.SettleTimeout && bound == 0 {
+		p.probe(r.key.Scope)
+	}
 	other := time.Duration(p.claimed.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		if r.refusedLong() {
