@@ -373,7 +373,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
-	if alone && waited >= p.c.SettleTimeout && bound == 0 {
+	if alone && waited >= p.c.SettleTimeout && bound == 0 && r.f.starts() {
 		p.probe(r.key.Scope)
 	}
 	other := time.Duration(p.claimed.Load())

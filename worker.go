@@ -292,8 +292,9 @@ func (w *Worker) ended(r *run) {
 func (w *Worker) takeover(again *run) bool {
 	return again.f.handOver(again, func(r *run, m *broker.Message) {
 		again.mu.Lock()
-		again.keeping |= keepStopped                           // from now on the running job extends the delivery
-		ends, extending := again.deliveryEnds, again.extending // for it may have been extended while it waited
+		// It may have been extended while it waited. From now on the running job extends it.
+		ends, extending := again.deliveryEnds, again.extending
+		again.keeping |= keepStopped
 		again.mu.Unlock()
 		r.mu.Lock()
 		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
