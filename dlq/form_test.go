@@ -2,6 +2,7 @@ package dlq_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the code makes into testdata, instead of comparing it")
@@ -73,6 +75,43 @@ func TestFormOfReplays(t *testing.T) {
 	})
 }
 
+var (
+	key       = letter.Key{Scope: "payments", Key: "order-7"}
+	published = time.UnixMilli(1764000000000)
+	failed    = time.UnixMilli(1764000060000)
+)
+
+func dead() broker.Dead {
+	return broker.Dead{
+		Fence: 41, Class: "permanent", FirstErr: "first", LastErr: "last", Attempts: 3, Source: "payments", At: failed,
+	}
+}
+
+func message() *broker.Message {
+	return &broker.Message{
+		ID: "m-1", Body: []byte("995 cents"), Attributes: map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"},
+		Meta: &broker.Meta{
+			ID: "j-1", Type: "charge", Key: "order-7", CorrelationID: "r-1", Created: published, MaxAttempts: 3,
+			Version: 2, Extra: `"new":true`,
+		},
+		Receipt: "r", Attempt: 3, Group: "acme", Published: published, Deadline: failed,
+	}
+}
+
+// foreign is a message of a producer that does not use onceq.
+func foreign() *broker.Message {
+	m := message()
+	m.Meta = nil
+	return m
+}
+
+func unreadable() *broker.Message {
+	m := foreign()
+	m.MetaErr = errors.New("bad")
+	m.Attributes[broker.MetaAttribute] = `{"v":0}`
+	return m
+}
+
 type formLetter struct {
 	name string
 	out  broker.Outgoing
@@ -92,19 +131,19 @@ func formLetters() (ls []formLetter) {
 	for _, m := range []struct {
 		name string
 		m    *broker.Message
-		k    dlq.Key
+		k    letter.Key
 		text string
 	}{
 		{"ours", message(), key, "last"},
 		{"a long text", message(), key, long},
 		{"foreign", foreign(), key, "last"},
-		{"no key", keyless, dlq.Key{}, "last"},
+		{"no key", keyless, letter.Key{}, "last"},
 		{"unreadable", unreadable(), key, "last"},
 		{"moved back", moved, key, "last"},
 		{"hidden metadata", hidden, key, "last"},
 	} {
 		for _, fence := range []uint64{0, 41} {
-			for f := range dlq.Fits {
+			for f := range letter.Fits {
 				d := dead()
 				d.Fence, d.LastErr = fence, m.text
 				switch {
@@ -113,7 +152,7 @@ func formLetters() (ls []formLetter) {
 				case fence == 0:
 					d.Class = dlq.ClassExpired
 				}
-				ls = append(ls, formLetter{fmt.Sprintf("%s, fence %d, fit %d", m.name, fence, f), dlq.Letter(m.m, m.k, d, f)})
+				ls = append(ls, formLetter{fmt.Sprintf("%s, fence %d, fit %d", m.name, fence, f), letter.Make(m.m, m.k, d, f)})
 			}
 		}
 	}
