@@ -28,7 +28,8 @@ type Processor struct {
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
-	lettersOut outage              // of the dead-letter queue
+	foreign    foreign
+	lettersOut outage // of the dead-letter queue
 	storeOut   outage
 	epoch      time.Time
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
@@ -99,7 +100,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
 		IsLost:      func(err error) bool { return errors.Is(err, errClaimLost) },
 		OnLost:      p.lost,
-		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
+		OnTimeout:   func(r *run) { r.stopHandler(ErrTimeout) },
 		Revives:     true,
 	})
 	if err != nil {

@@ -223,7 +223,7 @@ func TestReplayEdit(t *testing.T) {
 		for _, s := range rep.Skipped {
 			reasons[s.Ref.Key] = s.Reason
 		}
-		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "fence 0"} {
+		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "another payload"} {
 			if !strings.Contains(reasons[key], want) {
 				t.Errorf("%s: %q, want %q", key, reasons[key], want)
 			}
