@@ -113,7 +113,7 @@ func checkScope(field, s string) error {
 
 // ProcessorConfig is everything that does not depend on how messages arrive.
 type ProcessorConfig struct {
-	// Handler is a *Mux, or one handler for all messages. Required, except in a Processor that is for Do only.
+	// Handler is a *Mux, what Chain makes of one, or one handler for all messages. Required, except in a Processor that is for Do only.
 	Handler Handler
 	// Store records the idempotency keys. Required; NoStore says aloud that there is none.
 	Store dedupe.Store
@@ -262,7 +262,7 @@ func (c *ProcessorConfig) check() error {
 	if c.Store == NoStore && c.Defaults.Interrupted == dedupe.Park {
 		return badConfig("Config.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
 	}
-	if m, ok := c.Handler.(*Mux); ok {
+	if m := muxIn(c.Handler); m != nil {
 		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
 	}
 	return nil

@@ -89,7 +89,7 @@ func (p *Processor) refuseDelivery(r *run) {
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	timeout := min(c.Lease, hold)
 	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue, margin: min(c.CallTimeout, timeout/6)}
-	if m, ok := c.Handler.(*Mux); ok {
+	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error

@@ -271,7 +271,6 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 		{"expires", func(m *broker.Outgoing) { m.Meta.Expires = time.Now().Add(time.Hour) }, false},
 		{"attempts", func(m *broker.Outgoing) { m.Meta.MaxAttempts = 7 }, false},
 		{"timeout", func(m *broker.Outgoing) { m.Meta.Timeout = time.Hour }, false},
-		{"priority", func(m *broker.Outgoing) { m.Meta.Priority = 1 }, false},
 		{"source", func(m *broker.Outgoing) { m.Meta.Dead.Source = "other" }, false},
 		{"time", func(m *broker.Outgoing) { m.Meta.Dead.At = time.Now().Add(time.Hour) }, false},
 	} {

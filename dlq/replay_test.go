@@ -22,7 +22,7 @@ func TestReplay(t *testing.T) {
 		l := letterOf("a", 7, func(o *broker.Outgoing) {
 			o.Attributes = map[string]string{"traceparent": "00-1-2-01"}
 			o.Meta.Version, o.Meta.Extra, o.Meta.Dead.Extra = 3, `"new":true`, `"newer":1`
-			o.Meta.Priority, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
+			o.Meta.MaxAttempts, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
 		})
 		r.put(l, l, letterOf("b", 8))
 		pass(time.Second)

@@ -76,13 +76,16 @@ func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) [
 	return h.Sum(nil)
 }
 
+// noPriority stands where metadata once had a priority, so that signatures stay what they were.
+const noPriority = 0
+
 // job writes each part with its length, so that no two lists of parts are one. Times and the timeout are written as they travel.
 func job(h hash.Hash, body []byte, attributes map[string]string, m *broker.Meta) {
 	if m == nil {
 		m = &broker.Meta{}
 	}
 	write(h, m.Key, m.ID, m.Type, m.CorrelationID)
-	number(h, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), int64(m.Priority),
+	number(h, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), noPriority,
 		int64((m.Timeout+time.Millisecond-1)/time.Millisecond), int64(len(body)))
 	h.Write(body)
 	for _, k := range slices.Sorted(maps.Keys(attributes)) {
