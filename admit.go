@@ -98,8 +98,9 @@ func (p *Processor) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	}
 	k.Key = cmp.Or(m.Meta.Key, m.Meta.ID)
 	if k.Key == "" {
-		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID", m.ID)
+		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and Config.Key is not set", m.ID)
 	}
+	p.foreign.meet()
 	return k, nil
 }
 

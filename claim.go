@@ -57,6 +57,9 @@ func (p *Processor) begin(rs []*run) {
 
 // refuse dead-letters a message for which no claim was won.
 func (p *Processor) refuse(r *run, no *refusal) {
+	if p.holdForeign(r, no) {
+		return
+	}
 	p.letter(r, no.class, clip(safeText(no.err), maxErrText), 0, 0, time.Now())
 }
 

@@ -185,9 +185,9 @@ func (p *Processor) lost(r *run, err error) {
 	switch {
 	case r.at() < claimed:
 	case errors.Is(err, errClaimLost):
-		r.ctx.end(errClaimLost)
+		r.stopHandler(errClaimLost)
 	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
-		r.ctx.end(errUnanswered)
+		r.stopHandler(errUnanswered)
 		p.holdUnanswered(r)
 	}
 }

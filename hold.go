@@ -240,7 +240,7 @@ func (p *Processor) unkept(r *run) {
 	case r.isOver():
 		r.f.letGo(r)
 	case r.fence == 0:
-		r.ctx.end(errDeliveryLost)
+		r.stopHandler(errDeliveryLost)
 	default: // its claim was won just now, and is kept alone
 	}
 }

@@ -25,10 +25,10 @@ func (p *Processor) work(r *run) {
 	}
 	end := r.f.o.batch.Deadline
 	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
+	r.ran, r.began = true, time.Since(r.f.epoch)                       // before it is running: who abandons it may look
 	if !r.advance(running) {
 		return
 	}
-	r.ran, r.began = true, time.Since(r.f.epoch)
 	if !end.IsZero() {
 		r.ctx.setDeadline(end)
 	}
@@ -69,7 +69,7 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	case at.IsZero():
 		r.rare.timeout.Stop()
 	default:
-		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
+		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(ErrTimeout) })
 	}
 }
 
