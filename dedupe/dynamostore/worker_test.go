@@ -70,7 +70,7 @@ func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            {
 // TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose answers are lost: each
 // order takes one piece.
 func TestWorkers(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	server := localstack.DynamoDB(t)
 	client := server.Client(t)

@@ -89,7 +89,7 @@ func TestWorkers(t *testing.T) {
 
 func workers(t *testing.T, complete completion) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	url := localstack.Postgres(t).URL
 	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
