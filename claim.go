@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // begin looks at messages that have got a slot and sends their claims, each key once: a second message
@@ -57,7 +58,7 @@ func (p *Processor) begin(rs []*run) {
 
 // refuse dead-letters a message for which no claim was won.
 func (p *Processor) refuse(r *run, no *refusal) {
-	p.letter(r, no.class, clip(safeText(no.err), maxErrText), 0, 0, time.Now())
+	p.letter(r, no.class, verdict.Text(no.err), 0, 0, time.Now())
 }
 
 // claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
@@ -278,18 +279,18 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	}
 	if lost && r.grouped() {
 		// The message is delivered again, and the group's order goes by its deliveries.
-		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return false
 	}
 	if no := p.tooOld(r.message, c.Created, now); no != nil {
 		// Nothing failed: what has the key beside it, or gets it later, may run.
-		p.end(r, verdict{to: dedupe.Released, uncounted: true, refused: true, class: no.class, text: clip(safeText(no.err), maxErrText)})
+		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.class, Text: verdict.Text(no.err)})
 		return false
 	}
 	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
-		p.end(r, verdict{
-			to: dedupe.Failed, class: ClassAttempts,
-			text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
+		p.end(r, verdict.Verdict{
+			To: dedupe.Failed, Class: ClassAttempts,
+			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
 		})
 		return false
 	}
@@ -430,7 +431,7 @@ func (p *Processor) giveBack(r *run, d time.Duration, outcome string) {
 		return
 	}
 	r.ending = outcome
-	p.end(r, verdict{to: dedupe.Released, uncounted: true, delay: d})
+	p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
 }
 
 // inDoubt tells whether the run is given back without an answer to its claim.

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
@@ -95,7 +96,7 @@ func (t *try) start(r *run) {
 	defer t.mu.Unlock()
 	if t.left {
 		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
-		go t.c.p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		go t.c.p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
 	t.ready <- r
@@ -186,7 +187,7 @@ func (t *try) answers() (mine, others answer) {
 			return answer{err: &mine}, a
 		}
 	case "retried", "handed-back":
-		return answer{err: cmp.Or(t.err, errTxNotCommitted)}, a
+		return answer{err: cmp.Or(t.err, verdict.ErrNotCommitted)}, a
 	case "lease-lost":
 		return answer{err: &UnsettledError{Key: c.key, Err: ErrLeaseLost, RunErr: t.err}}, a
 	}
@@ -217,9 +218,9 @@ func (t *try) found() answer {
 			// What a transaction has stored is not known here.
 			return answer{stored: true, result: r.result(), own: r.joined.Load()}
 		case "failed":
-			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
+			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		case "parked":
-			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
+			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		}
 	case dedupe.Stale:
 	}
@@ -227,7 +228,7 @@ func (t *try) found() answer {
 	defer t.mu.Unlock()
 	cause, why := r.ctx.because(), t.storeErr
 	if cause == nil && why == nil {
-		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.ending, v.text)
+		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.ending, v.Text)
 	}
 	return answer{err: c.notRun(cause, why), own: !t.outage || r.outcome != 0}
 }

@@ -17,7 +17,7 @@ func (p *Processor) drop(r *run) {
 
 func (p *Processor) dispose(r *run, d Disposition, outcome string) {
 	r.action, r.ending = d.Action, outcome
-	r.verdict.delay = min(d.Delay, p.longestNack())
+	r.verdict.Delay = min(d.Delay, p.longestNack())
 	r.tries = 0
 	p.observeEnd(r)
 	r.f.disposed(r)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -30,7 +31,7 @@ func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 	}
 	later := make([]*run, 0, len(rs))
 	for i, r := range rs {
-		if !r.f.o.holds || errors.Is(errs[i], errClaimLost) {
+		if !r.f.o.holds || errors.Is(errs[i], verdict.ErrTaken) {
 			continue
 		}
 		r.mu.Lock()
@@ -214,7 +215,7 @@ func (p *Processor) unkept(r *run) {
 	case r.isOver():
 		r.f.letGo(r)
 	case r.fence == 0:
-		r.ctx.end(errDeliveryLost)
+		r.ctx.end(verdict.ErrDeliveryLost)
 	default: // its claim was won just now, and is kept alone
 	}
 }

@@ -33,7 +33,7 @@ const keptFor = time.Hour
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
 // acks the message only then.
 func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
-	r.verdict.class, r.verdict.text = class, text
+	r.verdict.Class, r.verdict.Text = class, text
 	if r.f.o.do != nil { // its caller is told
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 		return
@@ -155,9 +155,9 @@ func (p *Processor) deadAs(r *run) string {
 		return "already-failed"
 	case r.outcome == dedupe.IsParked:
 		return "already-parked"
-	case r.outcome != dedupe.Won, r.verdict.refused:
-		return r.verdict.class
-	case r.verdict.to == dedupe.Parked:
+	case r.outcome != dedupe.Won, r.verdict.Refused:
+		return r.verdict.Class
+	case r.verdict.To == dedupe.Parked:
 		return "parked"
 	}
 	return "failed"

@@ -76,7 +76,7 @@ func (p *Processor) observeEnd(r *run) {
 		return // it asks again: one record for a call
 	}
 	level := slog.LevelInfo
-	if r.verdict.class != "" {
+	if r.verdict.Class != "" {
 		level = slog.LevelWarn
 	}
 	logs := p.c.Logger.Enabled(r.f.o.base, level)
@@ -113,7 +113,7 @@ func (r *run) processTime() time.Duration {
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
 	t := TimingRecord{
-		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.class, Err: r.verdict.text,
+		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.Class, Err: r.verdict.Text,
 		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}

@@ -68,7 +68,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)
-			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.delay, Outcome: r.outcome, Record: p.timing(r)})
+			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.Delay, Outcome: r.outcome, Record: p.timing(r)})
 			r.f.gone(r)
 		},
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -97,7 +98,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 		Margin:      p.margin,
 		CallTimeout: min(c.CallTimeout, timeout/3), // one that hangs leaves time for another
 		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
-		IsLost:      func(err error) bool { return errors.Is(err, errClaimLost) },
+		IsLost:      func(err error) bool { return errors.Is(err, verdict.ErrTaken) },
 		OnLost:      p.lost,
 		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
 		Revives:     true,

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -42,7 +43,7 @@ type run struct {
 	key     dedupe.Key
 	token   dedupe.Token
 	fence   uint64
-	verdict verdict
+	verdict verdict.Verdict
 	rare    *rarely
 	began   time.Duration // when the handler began, since the flow's epoch
 	ended   time.Duration // when it returned, or was found not to start

@@ -10,15 +10,16 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
 // effect has happened, and only its record keeps it from happening again.
-func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
-	if p.holdsBack(r) && v.to == dedupe.Failed {
-		v.to, v.delay, v.backoff = dedupe.Released, keptFor, false
+func (p *Processor) settleRun(r *run, v verdict.Verdict, ended time.Duration) {
+	if p.holdsBack(r) && v.To == dedupe.Failed {
+		v.To, v.Delay, v.Backoff = dedupe.Released, keptFor, false
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
-			slog.String("job", r.name()), slog.String("class", v.class), slog.String("error", v.text))
+			slog.String("job", r.name()), slog.String("class", v.Class), slog.String("error", v.Text))
 	}
 	r.verdict = v
 	r.ended, r.tries = ended, 0
@@ -85,16 +86,16 @@ func (p *Processor) askEnds(rs []*run) ([]dedupe.Settled, error) {
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
 		v, t := &r.verdict, &batch[i]
-		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.to, p.c.Retention
-		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
-		if v.refused {
+		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.To, p.c.Retention
+		t.ErrClass, t.ErrText, t.Uncounted = v.Class, v.Text, v.Uncounted
+		if v.Refused {
 			t.ErrClass, t.ErrText = "", "" // they are the message's, not the job's
 		}
 		t.Joined = r.joined.Load()
-		if v.to == dedupe.Released {
-			t.Retain = durations.Sum(t.Retain, min(v.delay, p.longestNack())) // the record must be there when the message comes again
+		if v.To == dedupe.Released {
+			t.Retain = durations.Sum(t.Retain, min(v.Delay, p.longestNack())) // the record must be there when the message comes again
 		}
-		if v.to == dedupe.Done {
+		if v.To == dedupe.Done {
 			t.Result = r.result()
 		}
 	}
@@ -126,17 +127,17 @@ func (p *Processor) settleCall(rs []*run) time.Duration {
 func (p *Processor) settled(r *run, a dedupe.Settled) {
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.ending)
 		return
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
 		p.finish(r, Disposition{Action: Leave}, "lease-lost")
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.f.o.do != nil:
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.f.o.do != nil:
 		// Later callers must not take the lack of a result for one.
-		r.verdict = verdict{to: dedupe.Failed, class: ClassResult, text: clip(safeText(a.Err), maxErrText)}
+		r.verdict = verdict.Verdict{To: dedupe.Failed, Class: ClassResult, Text: verdict.Text(a.Err)}
 		p.settleQueue(r).Add(r)
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.result() != nil:
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.result() != nil:
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
@@ -160,18 +161,18 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	}
 	switch a.Status {
 	case dedupe.Done:
-		if r.verdict.class == ClassTxNotCommitted {
-			r.verdict.class, r.verdict.text = "", "" // it has
+		if r.verdict.Class == ClassTxNotCommitted {
+			r.verdict.Class, r.verdict.Text = "", "" // it has
 		}
 		p.finish(r, Disposition{Action: Ack}, "done")
 	case dedupe.Released:
-		if v := &r.verdict; v.refused {
-			p.letter(r, v.class, v.text, 0, 0, time.Now())
+		if v := &r.verdict; v.Refused {
+			p.letter(r, v.Class, v.Text, 0, 0, time.Now())
 			return
 		}
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(r))
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
-		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.starts(), time.Now())
+		p.letter(r, r.verdict.Class, r.verdict.Text, r.fence, r.starts(), time.Now())
 	default:
 		p.finish(r, Disposition{Action: Leave}, "unsettled")
 	}
@@ -181,7 +182,7 @@ func releasedAs(r *run) string {
 	switch {
 	case r.inDoubt():
 		return r.ending
-	case r.verdict.uncounted:
+	case r.verdict.Uncounted:
 		return "handed-back"
 	}
 	return "retried"
@@ -220,10 +221,10 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		return
 	}
 	if r.inDoubt() { // nothing depends on it
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.ending)
 		return
 	}
 	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
-		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
+		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.To.String()), slog.Any("error", err))
 	p.finish(r, Disposition{Action: Leave}, "unsettled")
 }

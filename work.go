@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
@@ -37,19 +38,19 @@ func (p *Processor) work(r *run) {
 		r.ctx.setDeadline(at)
 		p.setTimeout(r, at)
 	}
-	e := ending{parks: parks, attempt: r.job.Attempt, most: int(r.opts.most)}
+	h := verdict.Handled{Parks: parks, Attempt: r.job.Attempt, Most: int(r.opts.most)}
 	returned := false
 	defer func() {
 		var v any
 		if !returned {
-			e.panicked = true
+			h.Panicked = true
 			if v = recover(); v != nil {
-				e.err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
+				h.Err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
 			} else {
-				e.err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
+				h.Err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
 			}
 		}
-		p.handled(r, &e)
+		p.handled(r, &h)
 		if t := r.f.o.do; t != nil && !returned {
 			<-t.ended
 			if v != nil {
@@ -57,7 +58,7 @@ func (p *Processor) work(r *run) {
 			}
 		}
 	}()
-	e.err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
+	h.Err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
 	returned = true
 }
 
@@ -83,12 +84,12 @@ func (p *Processor) handlerOf(r *run) Handler {
 // mayStart ends a run whose handler must not begin any more.
 func (p *Processor) mayStart(r *run) bool {
 	switch cut := r.ctx.endedBy(); {
-	case errors.Is(cut, errClaimLost):
+	case errors.Is(cut, verdict.ErrTaken):
 		p.loseClaim(r)
 	case cut != nil, !r.f.starts():
-		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 	case !p.confirmed(r):
-		p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: errTooLate.Error(), uncounted: true})
+		p.end(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: errTooLate.Error(), Uncounted: true})
 	default:
 		return true
 	}
@@ -104,7 +105,7 @@ func (p *Processor) confirmed(r *run) bool {
 }
 
 // handled is told how the handler ended.
-func (p *Processor) handled(r *run, e *ending) {
+func (p *Processor) handled(r *run, h *verdict.Handled) {
 	ended := time.Since(r.f.epoch)
 	if r.opts.timeout > 0 {
 		p.setTimeout(r, time.Time{})
@@ -112,17 +113,17 @@ func (p *Processor) handled(r *run, e *ending) {
 	if !r.advance(settling) {
 		return // abandoned: Run has ended
 	}
-	if e.err != nil {
+	if h.Err != nil {
 		overdue(r)
 	}
-	e.cut = r.ctx.close()
-	e.joined = r.joined.Load()
-	v := judged(*e)
-	if v.backoff {
-		v.delay = p.backoff(r, e.err)
+	h.Cause = r.ctx.close()
+	h.Joined = r.joined.Load()
+	v := verdict.Of(*h)
+	if v.Backoff {
+		v.Delay = p.backoff(r, h.Err)
 	}
 	r.f.returned(r)
-	if v.to == 0 {
+	if v.To == 0 {
 		p.finish(r, Disposition{Action: Leave}, "lease-lost")
 		return
 	}
@@ -150,7 +151,7 @@ func overdue(r *run) {
 }
 
 // end settles a claimed job whose handler has not run.
-func (p *Processor) end(r *run, v verdict) {
+func (p *Processor) end(r *run, v verdict.Verdict) {
 	if !r.advance(settling) {
 		return
 	}
@@ -182,7 +183,7 @@ func (p *Processor) confirmStart(r *run) bool {
 			p.loseClaim(r)
 			return false
 		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.o.do != nil && time.Since(begin) >= p.claimTime():
-			p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: clip(safeText(err), maxErrText), uncounted: true})
+			p.end(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
 		pause := time.NewTimer(retry.Pause(n))
