@@ -28,7 +28,7 @@ func (p *Processor) begin(rs []*run) {
 			continue // its delivery was lost just now
 		}
 		if r.message == nil {
-			p.finish(r, Disposition{Action: Leave}, "no-message")
+			p.finish(r, Disposition{Action: Leave}, OutcomeNoMessage)
 			continue
 		}
 		if r.f.o.do != nil { // a Do knows its key
@@ -44,7 +44,7 @@ func (p *Processor) begin(rs []*run) {
 				p.refuse(r, no)
 				continue
 			}
-			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
+			p.finish(r, Disposition{Action: Nack, Delay: left}, OutcomeEarly)
 			continue
 		}
 		if no := p.admit(r); no != nil {
@@ -221,7 +221,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		p.refuse(r, &refusal{ClassBadKey, c.Err})
 		return false
 	}
-	r.outcome, r.tries = c.Outcome, 0
+	r.said, r.tries = c.Outcome, 0
 	if c.Record != nil {
 		r.more().record = c.Record
 	}
@@ -234,7 +234,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		if c.Record != nil {
 			r.more().result = c.Record.Result
 		}
-		p.finish(r, Disposition{Action: Ack}, "already-done")
+		p.finish(r, Disposition{Action: Ack}, OutcomeAlreadyDone)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
 		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
@@ -242,10 +242,10 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 	case dedupe.Stale:
 		// The token was seen before: a late packet of ours. A new token, once.
 		if r.more().stales++; r.rare.stales > 1 {
-			p.finish(r, Disposition{Action: Nack}, "stale")
+			p.finish(r, Disposition{Action: Nack}, OutcomeStale)
 			return false
 		}
-		r.token, r.outcome = dedupe.Token{}, 0
+		r.token, r.said = dedupe.Token{}, 0
 		p.claims.Add(r)
 	}
 	return false
@@ -330,19 +330,19 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 // inProgress gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
 // that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
 func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
-	r.outcome = dedupe.InProgress
+	r.said = dedupe.InProgress
 	if t := r.f.o.do; t != nil {
 		t.inWait, t.age = c.Left, c.Age
 	}
 	if r.f.o.takeover != nil && r.f.o.takeover(r) {
-		p.finish(r, Disposition{Action: Leave}, "handed-over")
+		p.finish(r, Disposition{Action: Leave}, OutcomeHandedOver)
 		return
 	}
 	wait := max(0, c.Left, c.Age) // a store may answer anything
 	if p.silent(c) {
 		wait = c.Left
 	}
-	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, "in-progress")
+	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, OutcomeInProgress)
 }
 
 // silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
@@ -380,7 +380,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		}
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
-		p.giveBack(r, refusedFor, "claim-refused")
+		p.giveBack(r, refusedFor, OutcomeClaimRefused)
 		return
 	}
 	p.storeFails(r, claims, r.tries >= 2, err)
@@ -419,20 +419,20 @@ func (p *Processor) unreachable(r *run) {
 	if r.f.o.batch.Outage > 0 {
 		d = p.c.Lease/2 + mrand.N(p.c.Lease/2+1)
 	}
-	p.giveBack(r, d, "store-unreachable")
+	p.giveBack(r, d, OutcomeStoreUnreachable)
 }
 
 // giveBack hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
 // that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
 // A Do does the same when its caller has gone.
-func (p *Processor) giveBack(r *run, d time.Duration, outcome string) {
+func (p *Processor) giveBack(r *run, d time.Duration, outcome Outcome) {
 	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.o.do != nil {
 		p.finish(r, Disposition{Action: Nack, Delay: d}, outcome)
 		return
 	}
-	r.ending = outcome
+	r.outcome = outcome
 	p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
 }
 
 // inDoubt tells whether the run is given back without an answer to its claim.
-func (r *run) inDoubt() bool { return r.outcome == 0 && r.ending != "" }
+func (r *run) inDoubt() bool { return r.said == 0 && r.outcome != "" }

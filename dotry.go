@@ -154,7 +154,7 @@ func (t *try) end(r *run) {
 		p.flights.end(t.c.key, t.fl, others)
 	}
 	t.mu.Lock()
-	doubtful := t.asking && r.outcome == 0
+	doubtful := t.asking && r.said == 0
 	t.mu.Unlock()
 	if doubtful {
 		go p.forgo(r.key, r.token)
@@ -166,29 +166,29 @@ func (t *try) end(r *run) {
 // answers are what the caller gets, and what calls get that have waited for it.
 func (t *try) answers() (mine, others answer) {
 	a := t.found()
-	if t.r.outcome != dedupe.Won || !t.r.ran {
+	if t.r.said != dedupe.Won || !t.r.ran {
 		return a, a
 	}
 	// f has run, so the caller knows more than the record tells others.
 	r, c := t.r, t.c
-	switch r.ending {
-	case "done":
+	switch r.outcome {
+	case OutcomeDone:
 		if t.err != nil {
 			return c.read(r.f.o.base, t.err), a
 		}
 		return answer{}, a
-	case "failed":
+	case OutcomeFailed:
 		return answer{err: cmp.Or(t.err, a.err)}, a
-	case "parked":
+	case OutcomeParked:
 		var parked *ParkedError
 		if errors.As(a.err, &parked) {
 			mine := *parked
 			mine.Err = t.err
 			return answer{err: &mine}, a
 		}
-	case "retried", "handed-back":
+	case OutcomeRetried, OutcomeHandedBack:
 		return answer{err: cmp.Or(t.err, verdict.ErrNotCommitted)}, a
-	case "lease-lost":
+	case OutcomeLeaseLost:
 		return answer{err: &UnsettledError{Key: c.key, Err: ErrLeaseLost, RunErr: t.err}}, a
 	}
 	return answer{err: &UnsettledError{Key: c.key, Err: cmp.Or(t.lastErr(), errNoAnswer), RunErr: t.err}}, a
@@ -199,7 +199,7 @@ func (t *try) found() answer {
 	r, c := t.r, t.c
 	rec := r.rare.record
 	v := &r.verdict
-	switch r.outcome {
+	switch r.said {
 	case dedupe.InProgress:
 		return c.inProgress(t.inWait, t.age)
 	case dedupe.AlreadyDone:
@@ -213,13 +213,13 @@ func (t *try) found() answer {
 	case dedupe.Mismatch:
 		return answer{err: &MismatchError{Key: c.key}}
 	case dedupe.Won:
-		switch r.ending {
-		case "done":
+		switch r.outcome {
+		case OutcomeDone:
 			// What a transaction has stored is not known here.
 			return answer{stored: true, result: r.result(), own: r.joined.Load()}
-		case "failed":
+		case OutcomeFailed:
 			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
-		case "parked":
+		case OutcomeParked:
 			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		}
 	case dedupe.Stale:
@@ -228,9 +228,9 @@ func (t *try) found() answer {
 	defer t.mu.Unlock()
 	cause, why := r.ctx.because(), t.storeErr
 	if cause == nil && why == nil {
-		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.ending, v.Text)
+		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.outcome, v.Text)
 	}
-	return answer{err: c.notRun(cause, why), own: !t.outage || r.outcome != 0}
+	return answer{err: c.notRun(cause, why), own: !t.outage || r.said != 0}
 }
 
 var errNoAnswer = errors.New("onceq: the store gave no answer that counts")

@@ -228,7 +228,7 @@ func (f *flow) handBack(rs []*run) {
 			f.p.unreachable(r)
 			continue
 		}
-		f.p.giveBack(r, 0, "handed-back")
+		f.p.giveBack(r, 0, OutcomeHandedBack)
 	}
 }
 

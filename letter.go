@@ -41,7 +41,7 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	if p.holdsBack(r) {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.name()), slog.String("class", class), slog.String("error", text))
-		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 		return
 	}
 	if text == "" && class == ClassInterrupted {
@@ -130,16 +130,16 @@ func (p *Processor) put(r *run, err error, alone bool) {
 	case isUnfit(err):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.name()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 	case r.isOver():
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
-		p.finish(r, Disposition{Action: Leave}, "unsettled")
+		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 	case (alone || r.f.crowded()) && !time.Now().Before(r.rare.giveUp):
 		// The same; letters that are not taken must not keep the places of jobs that can be done.
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.name()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, OutcomeKept)
 	default:
 		if !alone {
 			p.lettersFail(r, err)
@@ -149,16 +149,16 @@ func (p *Processor) put(r *run, err error, alone bool) {
 }
 
 // deadAs is the outcome of a delivery that ended in a letter.
-func (p *Processor) deadAs(r *run) string {
+func (p *Processor) deadAs(r *run) Outcome {
 	switch {
-	case r.outcome == dedupe.AlreadyFailed:
-		return "already-failed"
-	case r.outcome == dedupe.IsParked:
-		return "already-parked"
-	case r.outcome != dedupe.Won, r.verdict.Refused:
-		return r.verdict.Class
+	case r.said == dedupe.AlreadyFailed:
+		return OutcomeAlreadyFailed
+	case r.said == dedupe.IsParked:
+		return OutcomeAlreadyParked
+	case r.said != dedupe.Won, r.verdict.Refused:
+		return Outcome(r.verdict.Class)
 	case r.verdict.To == dedupe.Parked:
-		return "parked"
+		return OutcomeParked
 	}
-	return "failed"
+	return OutcomeFailed
 }

@@ -18,11 +18,9 @@ type TimingRecord struct {
 	JobID string
 	Type  string
 	Key   dedupe.Key
-	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, claim-refused, unsettled,
-	// abandoned, no-message, no-handler or stale; a message that could not be claimed, or was too old to start, has the class of
-	// its dead letter.
-	Outcome string
+	// Outcome is how the delivery went. The Outcome of a message that could not be claimed, or was
+	// too old to start, is the class of its dead letter.
+	Outcome Outcome
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
 	// QueueWait is from the publishing, or the not-before, to the start of the handler; 0 where the
@@ -72,7 +70,7 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 }
 
 func (p *Processor) observeEnd(r *run) {
-	if t := r.f.o.do; t != nil && r.outcome == dedupe.InProgress && t.c.waits(time.Now()) {
+	if t := r.f.o.do; t != nil && r.said == dedupe.InProgress && t.c.waits(time.Now()) {
 		return // it asks again: one record for a call
 	}
 	level := slog.LevelInfo
@@ -113,7 +111,7 @@ func (r *run) processTime() time.Duration {
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
 	t := TimingRecord{
-		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.Class, Err: r.verdict.Text,
+		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.outcome, ErrClass: r.verdict.Class, Err: r.verdict.Text,
 		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
@@ -141,12 +139,12 @@ func (p *Processor) timing(r *run) TimingRecord {
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", t.Outcome),
+		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
 		as = append(as, slog.Int("attempt", t.Attempt))
-		if t.ErrClass == "" || t.Outcome == "retried" || t.Outcome == "lease-lost" {
+		if t.ErrClass == "" || t.Outcome == OutcomeRetried || t.Outcome == OutcomeLeaseLost {
 			// That of a job that has failed, or is parked, is the permission to run it again, and logs are read by many.
 			as = append(as, slog.Uint64("fence", t.Fence))
 		}

@@ -35,7 +35,7 @@ type BatchOptions struct {
 
 // Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
 // goroutines, but never two for one delivery. It returns when all have ended or, near the earliest Until, been
-// handed back; a handler that runs on even so is left, with the outcome "abandoned". When ctx ends, what has not
+// handed back; a handler that runs on even so is left, with the outcome OutcomeAbandoned. When ctx ends, what has not
 // begun is handed back, and the handlers' contexts end.
 //
 // The batch is the caller's bound on concurrency; see [Processor.ProcessBatch] for others. Deliveries of one group run
@@ -68,7 +68,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
 		ended: func(r *run) {
 			p.leases.Release(&r.held)
-			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.Delay, Outcome: r.outcome, Record: p.timing(r)})
+			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.Delay, Outcome: r.said, Record: p.timing(r)})
 			r.f.gone(r)
 		},
 	})
@@ -102,7 +102,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
+		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: OutcomeAbandoned}})
 	}
 	fl.waitAll()
 }

@@ -82,7 +82,7 @@ func (p *Processor) refuseDelivery(r *run) {
 	p.misused.Do(func() {
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
 	})
-	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, ClassNoHandler)
+	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, OutcomeNoHandler)
 }
 
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.

@@ -45,16 +45,16 @@ type run struct {
 	fence   uint64
 	verdict verdict.Verdict
 	rare    *rarely
-	began   time.Duration // when the handler began, since the flow's epoch
-	ended   time.Duration // when it returned, or was found not to start
-	ran     bool          // it began
-	whole   bool          // it began with at least half of its batch's time left
-	missed  missed        // the beats', of which one at most is in flight
-	tries   int32         // of the present step
-	index   int32         // of the delivery in its batch
-	outcome dedupe.Outcome
+	began   time.Duration  // when the handler began, since the flow's epoch
+	ended   time.Duration  // when it returned, or was found not to start
+	ran     bool           // it began
+	whole   bool           // it began with at least half of its batch's time left
+	missed  missed         // the beats', of which one at most is in flight
+	tries   int32          // of the present step
+	index   int32          // of the delivery in its batch
+	said    dedupe.Outcome // by the claim
 	action  Action
-	ending  string // the outcome's name in the timing record
+	outcome Outcome
 
 	// The flow's, under its lock.
 	prev, next *run

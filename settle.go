@@ -127,10 +127,10 @@ func (p *Processor) settleCall(rs []*run) time.Duration {
 func (p *Processor) settled(r *run, a dedupe.Settled) {
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.outcome)
 		return
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 		return
 	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.f.o.do != nil:
 		// Later callers must not take the lack of a result for one.
@@ -164,7 +164,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		if r.verdict.Class == ClassTxNotCommitted {
 			r.verdict.Class, r.verdict.Text = "", "" // it has
 		}
-		p.finish(r, Disposition{Action: Ack}, "done")
+		p.finish(r, Disposition{Action: Ack}, OutcomeDone)
 	case dedupe.Released:
 		if v := &r.verdict; v.Refused {
 			p.letter(r, v.Class, v.Text, 0, 0, time.Now())
@@ -174,18 +174,18 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case dedupe.Failed, dedupe.Parked:
 		p.letter(r, r.verdict.Class, r.verdict.Text, r.fence, r.starts(), time.Now())
 	default:
-		p.finish(r, Disposition{Action: Leave}, "unsettled")
+		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 	}
 }
 
-func releasedAs(r *run) string {
+func releasedAs(r *run) Outcome {
 	switch {
 	case r.inDoubt():
-		return r.ending
+		return r.outcome
 	case r.verdict.Uncounted:
-		return "handed-back"
+		return OutcomeHandedBack
 	}
-	return "retried"
+	return OutcomeRetried
 }
 
 // unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
@@ -221,10 +221,10 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		return
 	}
 	if r.inDoubt() { // nothing depends on it
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.outcome)
 		return
 	}
 	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
 		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.To.String()), slog.Any("error", err))
-	p.finish(r, Disposition{Action: Leave}, "unsettled")
+	p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 }

@@ -124,7 +124,7 @@ func (p *Processor) handled(r *run, h *verdict.Handled) {
 	}
 	r.f.returned(r)
 	if v.To == 0 {
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 		return
 	}
 	p.settleRun(r, v, ended)
@@ -208,7 +208,7 @@ func (p *Processor) renewed(r *run, deadline time.Time) {
 func (p *Processor) loseClaim(r *run) {
 	if r.advance(settling) {
 		r.f.returned(r)
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 	}
 }
 
