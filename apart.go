@@ -94,7 +94,7 @@ func (p *Processor) claimApart(rs []*run, err error) {
 // it answers lets others be received, and only a claim that it answers lets this one be given back.
 func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time {
 	r := rs[0]
-	if len(rs) > 1 || r.f.o.do != nil || r.f.o.batch.Outage > 0 {
+	if len(rs) > 1 || r.f.t.waits || r.f.t.outage > 0 {
 		return nil
 	}
 	switch {

@@ -31,23 +31,7 @@ func (p *Processor) begin(rs []*run) {
 			p.finish(r, Disposition{Action: Leave}, OutcomeNoMessage)
 			continue
 		}
-		if r.f.o.do != nil { // a Do knows its key
-			send = append(send, r)
-			continue
-		}
-		if p.doOnly {
-			p.refuseDelivery(r)
-			continue
-		}
-		if left := early(r.message); left > 0 {
-			if no := p.tooEarly(r, left); no != nil {
-				p.refuse(r, no)
-				continue
-			}
-			p.finish(r, Disposition{Action: Nack, Delay: left}, OutcomeEarly)
-			continue
-		}
-		if no := p.admit(r); no != nil {
+		if no := r.f.host.admit(r); no != nil {
 			p.refuse(r, no)
 			continue
 		}
@@ -56,8 +40,12 @@ func (p *Processor) begin(rs []*run) {
 	p.claims.Add(send...)
 }
 
-// refuse dead-letters a message for which no claim was won.
+// refuse dead-letters a message for which no claim was won, or gives it back.
 func (p *Processor) refuse(r *run, no *refusal) {
+	if no.back != "" {
+		p.finish(r, Disposition{Action: Nack, Delay: no.delay}, no.back)
+		return
+	}
 	p.letter(r, no.class, verdict.Text(no.err), 0, 0, time.Now())
 }
 
@@ -88,7 +76,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	answers, sent, err := p.ask(rs)
 	switch {
 	case err == nil:
-	case dividable(rs, err, tried) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
+	case dividable(rs, err, tried) && rs[0].f.t.outage == 0: // else it is given up soon
 		p.claimApart(rs, err)
 		rs = nil
 	default:
@@ -124,10 +112,10 @@ func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err 
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, p.reopens(r)
+		q.Policy = r.opts.policy
 		q.Owner = p.c.Owner
 		if r.rare != nil {
-			q.Fingerprint = r.rare.fingerprint
+			q.Fingerprint, q.Reopen = r.rare.fingerprint, r.rare.reopens
 		}
 	}
 	sent = time.Now()
@@ -180,7 +168,7 @@ func (p *Processor) leaseFor(r *run) time.Duration {
 
 // hasOneLease tells whether the run's claim is to last, and so is not renewed.
 func (r *run) hasOneLease() bool {
-	return r.f.o.batch.OneLease && r.f.o.bounded && !r.rare.until.IsZero()
+	return r.f.t.oneLease && r.f.o.bounded && !r.rare.until.IsZero()
 }
 
 // sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
@@ -215,10 +203,8 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		r.f.answered(r)
 	}
 	if never {
-		if t := r.f.o.do; t != nil {
-			t.refused(c.Err)
-		}
-		p.refuse(r, &refusal{ClassBadKey, c.Err})
+		r.f.host.storeErred(r, c.Err, false)
+		p.refuse(r, &refusal{class: ClassBadKey, err: c.Err})
 		return false
 	}
 	r.said, r.tries = c.Outcome, 0
@@ -238,7 +224,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 	case dedupe.AlreadyFailed, dedupe.IsParked:
 		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
-		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
+		p.refuse(r, &refusal{class: ClassMismatch, err: errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
 		// The token was seen before: a late packet of ours. A new token, once.
 		if r.more().stales++; r.rare.stales > 1 {
@@ -274,7 +260,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		} else {
 			p.holdClaim(r, c.Lease.Deadline, now, lost)
 		}
-	} else if !r.f.o.holds && r.opts.timeout > 0 && !r.hasOneLease() {
+	} else if !r.f.t.holds() && r.opts.timeout > 0 && !r.hasOneLease() {
 		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
 	}
 	if lost && r.grouped() {
@@ -300,7 +286,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 // disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
 // closed the store.
 func (p *Processor) disown(r *run) {
-	if r.f.o.recv != nil && r.fence != 0 {
+	if r.f.t.holds() && r.fence != 0 {
 		p.forgoOnce(r.key, r.token)
 	}
 }
@@ -310,7 +296,7 @@ func (p *Processor) disown(r *run) {
 // the claim was under way, the claim alone is kept.
 func (p *Processor) holdClaim(r *run, deadline, now time.Time, lost bool) {
 	switch {
-	case !r.f.o.holds, lost:
+	case !r.f.t.holds(), lost:
 		p.keepClaim(r, deadline)
 	case deadline.Before(r.held.Deadline), r.held.Deadline.Sub(now) < min(p.c.Lease, p.visibility)*2/3:
 		p.leases.Update(&r.held, deadline)
@@ -331,10 +317,7 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 // that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
 func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
 	r.said = dedupe.InProgress
-	if t := r.f.o.do; t != nil {
-		t.inWait, t.age = c.Left, c.Age
-	}
-	if r.f.o.takeover != nil && r.f.o.takeover(r) {
+	if r.f.host.takeover(r, c) {
 		p.finish(r, Disposition{Action: Leave}, OutcomeHandedOver)
 		return
 	}
@@ -358,12 +341,10 @@ func (p *Processor) silent(c *dedupe.Claim) bool {
 // others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
 // since then, before this one was sent again, it is given back. sent is nil where the whole call has failed.
 func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
-	// A store that is full or locked says nothing of the entry, and Do's caller has a bound of his own.
-	alone := sent != nil && r.f.o.do == nil && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
-	if t := r.f.o.do; t != nil {
-		t.unanswered(err)
-	}
-	bound := r.f.o.batch.Outage
+	// A store that is full or locked says nothing of the entry, and who waits has a bound of his own.
+	alone := sent != nil && !r.f.t.waits && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
+	r.f.host.storeErred(r, err, true)
+	bound := r.f.t.outage
 	goesOn := true
 	if bound > 0 {
 		goesOn = r.repeats(bound)
@@ -375,10 +356,10 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		if r.refusedLong() {
 			r.f.answered(r)
-			p.refuse(r, &refusal{ClassClaimRefused, err})
+			p.refuse(r, &refusal{class: ClassClaimRefused, err: err})
 			return
 		}
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
 		p.giveBack(r, refusedFor, OutcomeClaimRefused)
 		return
@@ -416,7 +397,7 @@ func (r *run) refusedLong() bool {
 // at once: the queue counts each receive.
 func (p *Processor) unreachable(r *run) {
 	var d time.Duration
-	if r.f.o.batch.Outage > 0 {
+	if r.f.t.outage > 0 {
 		d = p.c.Lease/2 + mrand.N(p.c.Lease/2+1)
 	}
 	p.giveBack(r, d, OutcomeStoreUnreachable)
@@ -424,9 +405,9 @@ func (p *Processor) unreachable(r *run) {
 
 // giveBack hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
 // that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
-// A Do does the same when its caller has gone.
+// Where somebody waits, the host does the same when that one has gone.
 func (p *Processor) giveBack(r *run, d time.Duration, outcome Outcome) {
-	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.o.do != nil {
+	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.t.waits {
 		p.finish(r, Disposition{Action: Nack, Delay: d}, outcome)
 		return
 	}

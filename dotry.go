@@ -20,8 +20,7 @@ import (
 // in place of the Handler, and by the caller's goroutine.
 type try struct {
 	c      *call
-	ctx    context.Context // the caller's
-	fl     *flight         // nil = none of the registry's
+	fl     *flight // nil = none of the registry's
 	f      *flow
 	r      *run
 	ready  chan *run     // the claim is won
@@ -71,15 +70,15 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {
-	t := &try{c: c, ctx: ctx, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
-	t.f = newFlow(c.p, flowOptions{
-		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
-		start: t.start, ended: t.end, do: t,
-	})
+	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
+	t.f = newFlow(c.p, callHost{t}, terms{
+		base: context.WithoutCancel(ctx), caller: ctx, letters: toCaller,
+		confirm: c.p.claimTime(), waits: true, keepsEvery: true,
+	}, flowOptions{slots: 1, capacity: 1, live: 1})
 	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
 	r.give()
 	t.r, r.key, r.opts = r, c.key, c.opts
-	r.more().fingerprint = c.o.Fingerprint
+	r.more().fingerprint, r.rare.reopens = c.o.Fingerprint, c.o.Reopen
 	if d, ok := ctx.Deadline(); ok {
 		r.ctx.setDeadline(d)
 	}
@@ -118,26 +117,6 @@ func (t *try) leave(outage bool) (won bool) {
 	return won
 }
 
-// Handle runs f.
-func (t *try) Handle(ctx context.Context, j *Job) error {
-	t.err = t.c.f(ctx, j)
-	return t.err
-}
-
-// unanswered is told of each call of the store that failed.
-func (t *try) unanswered(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.storeErr, t.asking = err, t.r.at() < claimed
-}
-
-// refused is told that the store will never take the claim.
-func (t *try) refused(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.storeErr, t.asking = err, false
-}
-
 func (t *try) lastErr() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,8 +124,8 @@ func (t *try) lastErr() error {
 }
 
 // end is told that the run has its disposition.
-func (t *try) end(r *run) {
-	p := t.c.p
+func (t *try) end() {
+	p, r := t.c.p, t.r
 	p.leases.Release(&r.held)
 	mine, others := t.answers()
 	t.mine = mine
@@ -174,7 +153,7 @@ func (t *try) answers() (mine, others answer) {
 	switch r.outcome {
 	case OutcomeDone:
 		if t.err != nil {
-			return c.read(r.f.o.base, t.err), a
+			return c.read(r.f.t.base, t.err), a
 		}
 		return answer{}, a
 	case OutcomeFailed:

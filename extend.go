@@ -24,7 +24,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	var at, lone []int
 	for i, r := range rs {
 		r.mu.Lock()
-		if r.claimHeld || r.f.o.holds {
+		if r.claimHeld || r.f.t.holds() {
 			r.beats++
 		}
 		switch {

@@ -19,7 +19,7 @@ func (p *Processor) dispose(r *run, d Disposition, outcome Outcome) {
 	r.action, r.outcome = d.Action, outcome
 	r.verdict.Delay = min(d.Delay, p.longestNack())
 	r.tries = 0
-	p.observeEnd(r)
+	r.f.host.observe(r)
 	r.f.disposed(r)
-	r.f.o.ended(r)
+	r.f.host.ended(r)
 }

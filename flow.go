@@ -1,7 +1,6 @@
 package onceq
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,8 @@ import (
 // may be claimed now, which wait, and which hold their group.
 type flow struct {
 	p     *Processor
+	host  host
+	t     terms
 	o     flowOptions
 	epoch time.Time // from which its runs count their times
 
@@ -43,22 +44,12 @@ type flow struct {
 }
 
 type flowOptions struct {
-	base     context.Context // the handlers' values
-	slots    int             // handlers at once
-	capacity int             // held at once, before their handlers have returned
-	live     int             // the same, those included that wait for their ack or nack; with more nothing is received
-	follow   int             // followers held at once, beside these; 0 = all that come
-	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
-	ended    func(*run)      // acts on a disposition, and calls gone
-	nack     func(*run)      // of one whose delay was waited for here
-	ordered  bool            // deliveries of one group run one after the other
-	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
-	batch    BatchOptions    // of ProcessBatch
-	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
-	recv     broker.Receiver
-	do       *try            // the one run is a Do's; nil = deliveries
-	abandons bool            // a stop has a hard end: what has not been settled by then is abandoned
-	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
+	slots    int        // handlers at once
+	capacity int        // held at once, before their handlers have returned
+	live     int        // the same, those included that wait for their ack or nack; with more nothing is received
+	follow   int        // followers held at once, beside these; 0 = all that come
+	nack     func(*run) // of one whose delay was waited for here
+	bounded  bool       // some deliveries end at a known time: every run has its rare from the start
 }
 
 // lane is a group: one of its deliveries is on its way, the others wait behind it. They need no slot before it has ended,
@@ -69,8 +60,8 @@ type lane struct {
 	closed    bool // a follower was handed back: what comes behind it must not stay
 }
 
-func newFlow(p *Processor, o flowOptions) *flow {
-	f := &flow{p: p, o: o, epoch: time.Now()}
+func newFlow(p *Processor, h host, t terms, o flowOptions) *flow {
+	f := &flow{p: p, host: h, t: t, o: o, epoch: time.Now()}
 	f.room.L, f.idle.L = &f.mu, &f.mu
 	return f
 }
@@ -121,7 +112,7 @@ func (f *flow) offer(n int, rs []*run) (kept int) {
 	var tooMany []*run
 	f.mu.Lock()
 	f.reserved -= n
-	if f.o.holds {
+	if f.t.holds() {
 		f.p.leases.Hold(heldOf(rs)...)
 	}
 	for _, r := range rs {
@@ -243,7 +234,7 @@ func launch(rs []*run) {
 		f.mu.Lock()
 		for _, r := range rs[:n] {
 			if !f.closed {
-				f.o.start(r)
+				f.host.start(r)
 			}
 		}
 		f.mu.Unlock()
@@ -500,7 +491,7 @@ func (f *flow) answered(r *run) {
 	f.tell()
 	f.mu.Unlock()
 	if over {
-		f.p.storeAgain(f.o.base, claims)
+		f.p.storeAgain(f.t.base, claims)
 	}
 }
 

@@ -72,7 +72,7 @@ func (w *Worker) retries(r *run, err error) bool {
 		return false
 	}
 	if errors.Is(err, broker.ErrUnsupported) || !r.repeats(w.c.SettleTimeout) {
-		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
+		w.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
 			slog.String("job", r.name()), slog.Any("error", err))
 		return false
 	}

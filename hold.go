@@ -31,7 +31,7 @@ func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 	}
 	later := make([]*run, 0, len(rs))
 	for i, r := range rs {
-		if !r.f.o.holds || errors.Is(errs[i], verdict.ErrTaken) {
+		if !r.f.t.holds() || errors.Is(errs[i], verdict.ErrTaken) {
 			continue
 		}
 		r.mu.Lock()
@@ -59,7 +59,7 @@ func (r *run) queuesHold() bool {
 // holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
 // beats may have to wait long for a call that does not hang.
 func (p *Processor) holdUnanswered(r *run) {
-	if !r.f.o.holds || !p.most.Extends {
+	if !r.f.t.holds() || !p.most.Extends {
 		return
 	}
 	r.mu.Lock()
@@ -96,7 +96,7 @@ func (p *Processor) holdBatch(rs []*run) {
 				r.keeping &^= keepQueued
 			}
 		default:
-			recv = r.f.o.recv
+			recv = r.f.t.deliveries
 			r.extending = h.done
 			h.runs, h.ends = append(h.runs, r), append(h.ends, now.Add(d))
 			h.batch = append(h.batch, broker.Hold{Receipt: r.receipt, For: d})
@@ -282,7 +282,7 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 		r.totalWarned = true
 		r.mu.Unlock()
 		if warn {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
+			p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
 				slog.String("job", r.name()), slog.Duration("left", left))
 		}
 	}

@@ -34,12 +34,12 @@ const keptFor = time.Hour
 // acks the message only then.
 func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
 	r.verdict.Class, r.verdict.Text = class, text
-	if r.f.o.do != nil { // its caller is told
+	if r.f.t.letters == toCaller {
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 		return
 	}
 	if p.holdsBack(r) {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.name()), slog.String("class", class), slog.String("error", text))
 		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 		return
@@ -122,13 +122,13 @@ func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
 		p.lettered.Store(int64(time.Since(p.epoch)))
-		p.lettersAgain(r.f.o.base)
+		p.lettersAgain(r.f.t.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
 		r.rare.fit++
 		p.letters.Add(r)
 	case isUnfit(err):
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 	case r.isOver():
@@ -137,7 +137,7 @@ func (p *Processor) put(r *run, err error, alone bool) {
 		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 	case (alone || r.f.crowded()) && !time.Now().Before(r.rare.giveUp):
 		// The same; letters that are not taken must not keep the places of jobs that can be done.
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, OutcomeKept)
 	default:

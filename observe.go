@@ -70,14 +70,11 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 }
 
 func (p *Processor) observeEnd(r *run) {
-	if t := r.f.o.do; t != nil && r.said == dedupe.InProgress && t.c.waits(time.Now()) {
-		return // it asks again: one record for a call
-	}
 	level := slog.LevelInfo
 	if r.verdict.Class != "" {
 		level = slog.LevelWarn
 	}
-	logs := p.c.Logger.Enabled(r.f.o.base, level)
+	logs := p.c.Logger.Enabled(r.f.t.base, level)
 	if p.c.Observer == nil && !logs {
 		return
 	}
@@ -89,11 +86,11 @@ func (p *Processor) observeEnd(r *run) {
 					p.observerPanicked(v)
 				}
 			}()
-			p.c.Observer.JobEnded(r.f.o.base, &t)
+			p.c.Observer.JobEnded(r.f.t.base, &t)
 		}()
 	}
 	if logs {
-		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
+		p.c.Logger.LogAttrs(r.f.t.base, level, "job", t.attrs()...)
 	}
 }
 
@@ -112,7 +109,7 @@ func (r *run) processTime() time.Duration {
 func (p *Processor) timing(r *run) TimingRecord {
 	t := TimingRecord{
 		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.outcome, ErrClass: r.verdict.Class, Err: r.verdict.Text,
-		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
+		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.t.holds() || r.fence != 0,
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
 	if r.hasOneLease() {

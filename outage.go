@@ -72,7 +72,7 @@ func (p *pollers) receivesAgain(ctx context.Context) {
 // lettersFail is told of a letter that was not taken, and of no other either.
 func (p *Processor) lettersFail(r *run, err error) {
 	if lasts, tell := p.lettersOut.fails(whole, r.tries >= 3); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 			forSo(lasts), slog.String("job", r.name()), slog.Any("error", err))
 	}
 }
@@ -87,7 +87,7 @@ func (p *Processor) lettersAgain(ctx context.Context) {
 // storeFails is told of a call that the store did not answer. One outage is one line, whatever calls meet it.
 func (p *Processor) storeFails(r *run, of part, worth bool, err error) {
 	if lasts, tell := p.storeOut.fails(of, worth); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
 			forSo(lasts), slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
 	}
 }

@@ -25,7 +25,6 @@ type Processor struct {
 	visibility time.Duration       // of the deliveries that the manager extends
 	margin     time.Duration       // before a lease's deadline, in which nothing starts under it
 	most       broker.Limits       // of the queue whose deliveries the manager extends
-	keep       bool                // DeadLetter is KeepInQueue
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
@@ -77,18 +76,18 @@ func (noHandler) Handle(context.Context, *Job) error {
 	return classed(ClassNoHandler, "onceq: the Processor has no Handler")
 }
 
-// refuseDelivery hands back what was delivered to a Processor that is for Do only.
-func (p *Processor) refuseDelivery(r *run) {
+// misuse hands back what was delivered to a Processor that is for Do only.
+func (p *Processor) misuse(r *run) *refusal {
 	p.misused.Do(func() {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
 	})
-	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, OutcomeNoHandler)
+	return &refusal{back: OutcomeNoHandler, delay: p.c.Lease}
 }
 
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	timeout := min(c.Lease, hold)
-	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue, margin: min(c.CallTimeout, timeout/6)}
+	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, margin: min(c.CallTimeout, timeout/6)}
 	if m, ok := c.Handler.(*Mux); ok {
 		p.types = m.snapshot(c.Scope)
 	}
@@ -173,7 +172,7 @@ func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) 
 	r := &run{p: p, f: f, message: m, received: now.Sub(f.epoch)}
 	g.message.Meta = &g.meta
 	r.job = Job{Message: &g.message, r: r}
-	r.ctx.base = f.o.base //nolint:fatcontext // one level deep: every run has its own
+	r.ctx.base = f.t.base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {
 		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline

@@ -89,6 +89,7 @@ type rarely struct {
 	dead        broker.Dead
 	fit         dlq.Fit // how far the letter has been shrunk
 	stales      int
+	reopens     uint64 // the fence of the failure that the message may reopen
 	result      []byte
 	timeout     *time.Timer   // of the job, where the manager does not keep its claim
 	giveUp      time.Time     // when the present step is no longer repeated
@@ -214,7 +215,7 @@ func living(rs []*run) []*run { return slices.DeleteFunc(rs, (*run).isOver) }
 
 // grouped tells whether the run's place in its group matters.
 func (r *run) grouped() bool {
-	return r.f.o.ordered && r.message != nil && r.message.Group != ""
+	return r.f.t.ordered && r.message != nil && r.message.Group != ""
 }
 
 // currentReceipt is the newest delivery's: a redelivery hands its own over to the run.

@@ -18,7 +18,7 @@ import (
 func (p *Processor) settleRun(r *run, v verdict.Verdict, ended time.Duration) {
 	if p.holdsBack(r) && v.To == dedupe.Failed {
 		v.To, v.Delay, v.Backoff = dedupe.Released, keptFor, false
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
 			slog.String("job", r.name()), slog.String("class", v.Class), slog.String("error", v.Text))
 	}
 	r.verdict = v
@@ -31,7 +31,8 @@ func (p *Processor) settleRun(r *run, v verdict.Verdict, ended time.Duration) {
 
 // holdsBack tells whether what would be a dead letter stays in the queue instead.
 func (p *Processor) holdsBack(r *run) bool {
-	return r.f.o.do == nil && (p.keep || p.c.HoldGroup && r.grouped())
+	to := r.f.t.letters
+	return to == toNobody || to == toQueue && p.c.HoldGroup && r.grouped()
 }
 
 func (p *Processor) settleQueue(r *run) queueOfRuns {
@@ -132,14 +133,13 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
 		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.f.o.do != nil:
-		// Later callers must not take the lack of a result for one.
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.f.t.keepsEvery:
 		r.verdict = verdict.Verdict{To: dedupe.Failed, Class: ClassResult, Text: verdict.Text(a.Err)}
 		p.settleQueue(r).Add(r)
 		return
 	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.result() != nil:
 		// The effect has happened: losing its result is better than repeating it.
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
 		r.more().result = nil
 		p.settleQueue(r).Add(r)
@@ -149,7 +149,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		return
 	}
 	if r.tries > 0 {
-		p.storeAgain(r.f.o.base, ends)
+		p.storeAgain(r.f.t.base, ends)
 	}
 	if !r.advance(settled) {
 		return
@@ -196,13 +196,11 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	if r.isOver() {
 		return
 	}
-	if t := r.f.o.do; t != nil {
-		t.unanswered(err)
-		away = false
-	}
+	r.f.host.storeErred(r, err, true)
+	away = away && !r.f.t.waits
 	r.tries++
 	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
-	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && r.f.o.do == nil {
+	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && !r.f.t.waits {
 		since = time.Since(r.f.epoch) - lasts // before that it was away
 	}
 	switch stopped, at := r.f.stoppedAt(); {
@@ -210,7 +208,7 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	case r.inDoubt():
 		since = at
 	case away:
-		patient, since = r.f.o.abandons, max(since, at)
+		patient, since = r.f.t.abandons, max(since, at)
 		pause = min(pause, max(p.c.SettleTimeout/4, 10*time.Millisecond)) // there may be little time left
 	}
 	if patient {
@@ -224,7 +222,7 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.outcome)
 		return
 	}
-	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
+	p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
 		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.To.String()), slog.Any("error", err))
 	p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 }

@@ -24,7 +24,7 @@ func (p *Processor) work(r *run) {
 	if parks && (!p.confirmStart(r) || !p.mayStart(r)) { // the confirmation may have taken long
 		return
 	}
-	end := r.f.o.batch.Deadline
+	end := r.f.t.deadline
 	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
 	if !r.advance(running) {
 		return
@@ -51,14 +51,11 @@ func (p *Processor) work(r *run) {
 			}
 		}
 		p.handled(r, &h)
-		if t := r.f.o.do; t != nil && !returned {
-			<-t.ended
-			if v != nil {
-				panic(v) // it is the caller's of Do, and its stack is still there
-			}
+		if !returned {
+			r.f.host.broke(r, v)
 		}
 	}()
-	h.Err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
+	h.Err = r.f.host.handle(r)
 	returned = true
 }
 
@@ -72,13 +69,6 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	default:
 		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
 	}
-}
-
-func (p *Processor) handlerOf(r *run) Handler {
-	if t := r.f.o.do; t != nil {
-		return t
-	}
-	return p.c.Handler
 }
 
 // mayStart ends a run whose handler must not begin any more.
@@ -131,19 +121,19 @@ func (p *Processor) handled(r *run, h *verdict.Handled) {
 }
 
 // overdue cuts a run off whose handler has ended by itself for what would have cut it off this moment: its deadline, which it
-// may keep by a timer of its own, or the end of the context of Do's caller. Under Park such an end is not the handler's word
+// may keep by a timer of its own, or the end of the caller's context. Under Park such an end is not the handler's word
 // that nothing happened.
 func overdue(r *run) {
 	now := time.Now()
-	if t := r.f.o.do; t != nil {
-		if at, ok := t.ctx.Deadline(); t.ctx.Err() != nil || ok && !now.Before(at) {
-			r.ctx.endForeign(cmp.Or(context.Cause(t.ctx), context.DeadlineExceeded))
+	if c := r.f.t.caller; c != nil {
+		if at, ok := c.Deadline(); c.Err() != nil || ok && !now.Before(at) {
+			r.ctx.endForeign(cmp.Or(context.Cause(c), context.DeadlineExceeded))
 		}
 	}
 	at, ok := r.ctx.Deadline()
 	switch {
 	case !ok || now.Before(at):
-	case at.Equal(r.f.o.batch.Deadline):
+	case at.Equal(r.f.t.deadline):
 		r.ctx.end(r.outOfTime())
 	default:
 		r.ctx.end(ErrTimeout)
@@ -182,7 +172,7 @@ func (p *Processor) confirmStart(r *run) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			p.loseClaim(r)
 			return false
-		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.o.do != nil && time.Since(begin) >= p.claimTime():
+		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.t.confirm > 0 && time.Since(begin) >= r.f.t.confirm:
 			p.end(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
@@ -215,7 +205,7 @@ func (p *Processor) loseClaim(r *run) {
 func (p *Processor) backoff(r *run, err error) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
+			p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
 			d = defaultBackoff(r.job.Attempt, err)
 		}
 	}()
