@@ -42,10 +42,10 @@ func (p *Processor) admit(r *run) *refusal {
 	}
 	r.key = key
 	if fence := p.reopens(r); fence != 0 {
-		r.more().reopens = fence
+		r.knows().reopens = fence
 	}
 	if p.c.Fingerprint != nil {
-		if r.more().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
+		if r.knows().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
 			return &refusal{class: ClassError, err: err}
 		}
 	}

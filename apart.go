@@ -57,7 +57,7 @@ func apart(rs []*run, err error, call func(i int) error) (errs []error, some boo
 func (p *Processor) claimApart(rs []*run, err error) {
 	errs, some := apart(rs, err, func(i int) error {
 		r := rs[i]
-		if r.isOver() || !r.f.starts() { // the calls before it may have taken long
+		if r.isOver() || !r.f.isOpen() { // the calls before it may have taken long
 			r.f.handBack([]*run{r})
 			return nil
 		}
@@ -70,7 +70,7 @@ func (p *Processor) claimApart(rs []*run, err error) {
 			c.Err = sane(c, r, sent)
 		}
 		if c.Err == nil {
-			p.claimed.Store(int64(now.Sub(p.epoch)))
+			p.lastClaim.Store(int64(now.Sub(p.epoch)))
 		}
 		if p.answered(r, c, sent, now) {
 			launch([]*run{r})
@@ -98,7 +98,7 @@ func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time 
 		return nil
 	}
 	switch {
-	case r.outlived(&p.claimed, sent), !r.rare.alone.IsZero():
+	case r.outlived(&p.lastClaim, sent), !r.later.alone.IsZero():
 	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !p.writes(r.key.Scope):
 		return nil
 	}
@@ -108,9 +108,9 @@ func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time 
 // outlived tells whether the store, or the queue, has answered others since a call failed that had none but this run: then
 // the error is the run's own. last is when it answered, sent when the call began.
 func (r *run) outlived(last *atomic.Int64, sent time.Time) bool {
-	m := r.more()
+	m := r.makes()
 	if m.failing == 0 {
-		m.failing = max(1, sent.Sub(r.p.epoch))
+		m.failing = max(1, sent.Sub(r.f.p.epoch))
 	}
 	return time.Duration(last.Load()) > m.failing
 }

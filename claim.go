@@ -32,7 +32,7 @@ func (p *Processor) begin(rs []*run) {
 			continue
 		}
 		if no := r.f.host.admit(r); no != nil {
-			p.refuse(r, no)
+			p.turnAway(r, no)
 			continue
 		}
 		send = append(send, r)
@@ -40,8 +40,8 @@ func (p *Processor) begin(rs []*run) {
 	p.claims.Add(send...)
 }
 
-// refuse dead-letters a message for which no claim was won, or gives it back.
-func (p *Processor) refuse(r *run, no *refusal) {
+// turnAway dead-letters a message for which no claim was won, or gives it back.
+func (p *Processor) turnAway(r *run, no *refusal) {
 	if no.back != "" {
 		p.finish(r, Disposition{Action: Nack, Delay: no.delay}, no.back)
 		return
@@ -57,7 +57,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	starts := false
 	for _, r := range batch {
 		if r.f != asked {
-			asked, starts = r.f, r.f.starts()
+			asked, starts = r.f, r.f.isOpen()
 		}
 		if starts && !r.isOver() {
 			rs = append(rs, r)
@@ -97,7 +97,7 @@ func (p *Processor) claimBatch(batch []*run) {
 		}
 	}
 	if sound {
-		p.claimed.Store(int64(now.Sub(p.epoch)))
+		p.lastClaim.Store(int64(now.Sub(p.epoch)))
 	}
 	launch(begin)
 	if len(others) > 0 {
@@ -114,8 +114,8 @@ func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err 
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
 		q.Policy = r.opts.policy
 		q.Owner = p.c.Owner
-		if r.rare != nil {
-			q.Fingerprint, q.Reopen = r.rare.fingerprint, r.rare.reopens
+		if r.known != nil {
+			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
 	}
 	sent = time.Now()
@@ -155,21 +155,23 @@ func draw(rs []*run) {
 // leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
 // with a little grace for the end to be written.
 func (p *Processor) leaseFor(r *run) time.Duration {
-	// Only then may rare be looked at: a beat asks, while the handler may make rare for its result.
-	if !r.f.o.bounded || r.rare.until.IsZero() {
+	if !r.ends() {
 		return p.c.Lease
 	}
 	most := p.c.Lease
 	if r.hasOneLease() {
 		most = maxLease
 	}
-	return min(most, max(minLease, durations.Sum(time.Until(r.rare.until), p.c.SettleTimeout)))
+	return min(most, max(minLease, durations.Sum(time.Until(r.known.until), p.c.SettleTimeout)))
 }
 
 // hasOneLease tells whether the run's claim is to last, and so is not renewed.
 func (r *run) hasOneLease() bool {
-	return r.f.t.oneLease && r.f.o.bounded && !r.rare.until.IsZero()
+	return r.f.t.oneLease && r.ends()
 }
+
+// ends tells whether the delivery ends at a known time.
+func (r *run) ends() bool { return r.known != nil && !r.known.until.IsZero() }
 
 // sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
 func sane(c *dedupe.Claim, r *run, sent time.Time) error {
@@ -200,34 +202,34 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		return false
 	}
 	if r.tries > 0 {
-		r.f.answered(r)
+		r.f.untrouble(r)
 	}
 	if never {
 		r.f.host.storeErred(r, c.Err, false)
-		p.refuse(r, &refusal{class: ClassBadKey, err: c.Err})
+		p.turnAway(r, &refusal{class: ClassBadKey, err: c.Err})
 		return false
 	}
 	r.said, r.tries = c.Outcome, 0
 	if c.Record != nil {
-		r.more().record = c.Record
+		r.knows().record = c.Record
 	}
 	switch c.Outcome {
 	case dedupe.Won:
 		return p.won(r, c, now)
 	case dedupe.InProgress:
-		p.inProgress(r, c)
+		p.putOff(r, c)
 	case dedupe.AlreadyDone:
 		if c.Record != nil {
-			r.more().result = c.Record.Result
+			r.makes().result = c.Record.Result
 		}
 		p.finish(r, Disposition{Action: Ack}, OutcomeAlreadyDone)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
 		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
-		p.refuse(r, &refusal{class: ClassMismatch, err: errors.New("onceq: the key is taken by a message with another payload")})
+		p.turnAway(r, &refusal{class: ClassMismatch, err: errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
 		// The token was seen before: a late packet of ours. A new token, once.
-		if r.more().stales++; r.rare.stales > 1 {
+		if r.knows().stales++; r.known.stales > 1 {
 			p.finish(r, Disposition{Action: Nack}, OutcomeStale)
 			return false
 		}
@@ -240,7 +242,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	r.fence = c.Lease.Fence
 	if c.FirstErr != "" {
-		r.more().firstErr = c.FirstErr
+		r.knows().firstErr = c.FirstErr
 	}
 	r.job.Attempt = c.Lease.Attempt
 	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
@@ -265,16 +267,16 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	}
 	if lost && r.grouped() {
 		// The message is delivered again, and the group's order goes by its deliveries.
-		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return false
 	}
 	if no := p.tooOld(r.message, c.Created, now); no != nil {
 		// Nothing failed: what has the key beside it, or gets it later, may run.
-		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.class, Text: verdict.Text(no.err)})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.class, Text: verdict.Text(no.err)})
 		return false
 	}
 	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
-		p.end(r, verdict.Verdict{
+		p.conclude(r, verdict.Verdict{
 			To: dedupe.Failed, Class: ClassAttempts,
 			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
 		})
@@ -313,9 +315,9 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 	}
 }
 
-// inProgress gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
+// putOff gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
 // that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
-func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
+func (p *Processor) putOff(r *run, c *dedupe.Claim) {
 	r.said = dedupe.InProgress
 	if r.f.host.takeover(r, c) {
 		p.finish(r, Disposition{Action: Leave}, OutcomeHandedOver)
@@ -352,11 +354,11 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
-	other := time.Duration(p.claimed.Load())
+	other := time.Duration(p.lastClaim.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		if r.refusedLong() {
-			r.f.answered(r)
-			p.refuse(r, &refusal{class: ClassClaimRefused, err: err})
+			r.f.untrouble(r)
+			p.turnAway(r, &refusal{class: ClassClaimRefused, err: err})
 			return
 		}
 		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
@@ -364,7 +366,7 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		p.giveBack(r, refusedFor, OutcomeClaimRefused)
 		return
 	}
-	p.storeFails(r, claims, r.tries >= 2, err)
+	p.storeFails(r, partClaims, r.tries >= 2, err)
 	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)
 	}
@@ -412,7 +414,7 @@ func (p *Processor) giveBack(r *run, d time.Duration, outcome Outcome) {
 		return
 	}
 	r.outcome = outcome
-	p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
+	p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
 }
 
 // inDoubt tells whether the run is given back without an answer to its claim.

@@ -17,7 +17,7 @@ const crowded = time.Second
 
 // longestNack bounds a delay by what the broker can do, or, where somebody else waits for it, by the
 // longest that any can.
-func (p *Processor) longestNack() time.Duration { return cmp.Or(p.most.MaxNack, longestDelay) }
+func (p *Processor) longestNack() time.Duration { return cmp.Or(p.limits.MaxNack, longestDelay) }
 
 // delays holds a run's message for the delay of its nack, where the broker does not. It is false when it is to be nacked now.
 func (w *Worker) delays(r *run) bool {

@@ -78,7 +78,7 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
 	r.give()
 	t.r, r.key, r.opts = r, c.key, c.opts
-	r.more().fingerprint, r.rare.reopens = c.o.Fingerprint, c.o.Reopen
+	r.knows().fingerprint, r.known.reopens = c.o.Fingerprint, c.o.Reopen
 	if d, ok := ctx.Deadline(); ok {
 		r.ctx.setDeadline(d)
 	}
@@ -95,7 +95,7 @@ func (t *try) start(r *run) {
 	defer t.mu.Unlock()
 	if t.left {
 		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
-		go t.c.p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		go t.c.p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
 	t.ready <- r
@@ -176,7 +176,7 @@ func (t *try) answers() (mine, others answer) {
 // found is the answer of the record, as far as it is known.
 func (t *try) found() answer {
 	r, c := t.r, t.c
-	rec := r.rare.record
+	rec := r.known.record
 	v := &r.verdict
 	switch r.said {
 	case dedupe.InProgress:

@@ -26,7 +26,7 @@ var errNoExtension = errors.New("onceq: the extension was not answered")
 // holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where
 // nothing is claimed the delivery is the lease, and its answer comes later.
 func (p *Processor) holdDeliveries(rs []*run, errs []error) {
-	if !p.most.Extends {
+	if !p.limits.Extends {
 		return
 	}
 	later := make([]*run, 0, len(rs))
@@ -59,7 +59,7 @@ func (r *run) queuesHold() bool {
 // holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
 // beats may have to wait long for a call that does not hang.
 func (p *Processor) holdUnanswered(r *run) {
-	if !r.f.t.holds() || !p.most.Extends {
+	if !r.f.t.holds() || !p.limits.Extends {
 		return
 	}
 	r.mu.Lock()
@@ -272,11 +272,11 @@ func (r *run) lapsed(now time.Time) bool {
 // holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
 func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 	d := p.visibility
-	if p.most.MaxTotal == 0 {
+	if p.limits.MaxTotal == 0 {
 		return d
 	}
 	left := p.totalLeft(r, now)
-	if left < p.most.MaxTotal/12 {
+	if left < p.limits.MaxTotal/12 {
 		r.mu.Lock()
 		warn := !r.totalWarned
 		r.totalWarned = true
@@ -286,7 +286,7 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 				slog.String("job", r.name()), slog.Duration("left", left))
 		}
 	}
-	if left < p.most.MinHold {
+	if left < p.limits.MinHold {
 		return 0
 	}
 	return min(d, left)
@@ -294,12 +294,12 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 
 // totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
 func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
-	if p.most.MaxTotal == 0 {
+	if p.limits.MaxTotal == 0 {
 		return math.MaxInt64
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.received + p.most.MaxTotal - now.Sub(r.f.epoch) - time.Second
+	return r.received + p.limits.MaxTotal - now.Sub(r.f.epoch) - time.Second
 }
 
 func (r *run) deliveryEnd() time.Time {

@@ -47,17 +47,20 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 	if text == "" && class == ClassInterrupted {
 		text = "onceq: the worker died, or went silent, after the handler had begun"
 	}
-	rare := r.more()
-	first := rare.firstErr
-	if rare.record != nil && fence != 0 { // else its errors are another message's
-		first = rare.record.FirstErr
+	first := ""
+	if k := r.known; k != nil {
+		first = k.firstErr
+		if k.record != nil && fence != 0 { // else its errors are another message's
+			first = k.record.FirstErr
+		}
 	}
-	rare.dead = broker.Dead{
+	l := r.makes()
+	l.dead = broker.Dead{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	rare.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
-	rare.failing = 0
+	l.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
+	l.failing = 0
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -81,7 +84,7 @@ func (p *Processor) putBatch(rs []*run) {
 			p.put(r, errs[i], some)
 		}
 	default:
-		alone := refusedAlone(err) || err != nil && len(rs) == 1 && rs[0].outlived(&p.lettered, sent)
+		alone := refusedAlone(err) || err != nil && len(rs) == 1 && rs[0].outlived(&p.lastLetter, sent)
 		for i, r := range rs {
 			p.put(r, broker.ErrAt(err, i), alone)
 		}
@@ -92,7 +95,7 @@ func (p *Processor) putBatch(rs []*run) {
 func (p *Processor) sendLetters(rs []*run) error {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
+		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.later.dead, r.later.fit)
 		p.c.LetterKeys.Sign(&out[i])
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
@@ -121,11 +124,11 @@ func isUnfit(err error) bool {
 func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
-		p.lettered.Store(int64(time.Since(p.epoch)))
+		p.lastLetter.Store(int64(time.Since(p.epoch)))
 		p.lettersAgain(r.f.t.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
-	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
-		r.rare.fit++
+	case isUnfit(err) && r.later.fit+1 < dlq.Fits:
+		r.later.fit++
 		p.letters.Add(r)
 	case isUnfit(err):
 		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
@@ -135,7 +138,7 @@ func (p *Processor) put(r *run, err error, alone bool) {
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
-	case (alone || r.f.crowded()) && !time.Now().Before(r.rare.giveUp):
+	case (alone || r.f.crowded()) && !time.Now().Before(r.later.giveUp):
 		// The same; letters that are not taken must not keep the places of jobs that can be done.
 		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.name()), slog.Any("error", err))

@@ -113,7 +113,7 @@ func (p *Processor) timing(r *run) TimingRecord {
 		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
 	}
 	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
+		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.known.until.Sub(r.f.epoch), p.c.SettleTimeout))
 	}
 	m := r.message
 	if m == nil {

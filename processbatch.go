@@ -2,7 +2,6 @@ package onceq
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -67,17 +66,17 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 	}, flowOptions{
 		slots:    slots,
 		capacity: len(ds),
-		bounded:  slices.ContainsFunc(ds, func(d Delivery) bool { return !d.Until.IsZero() }),
 	})
 	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
 		runs[i] = p.newRun(fl, d.Message, &copies[i], now)
 		runs[i].index = int32(i)
-		if fl.o.bounded {
-			runs[i].more().until = d.Until
+		if d.Until.IsZero() {
+			continue
 		}
-		if !d.Until.IsZero() && (until.IsZero() || d.Until.Before(until)) {
+		runs[i].knows().until = d.Until
+		if until.IsZero() || d.Until.Before(until) {
 			until = d.Until
 		}
 	}

@@ -24,16 +24,16 @@ type Processor struct {
 	types      map[string]*jobType // under a Mux
 	visibility time.Duration       // of the deliveries that the manager extends
 	margin     time.Duration       // before a lease's deadline, in which nothing starts under it
-	most       broker.Limits       // of the queue whose deliveries the manager extends
+	limits     broker.Limits       // of the queue whose deliveries the manager extends
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
 	lettersOut outage              // of the dead-letter queue
 	storeOut   outage
 	epoch      time.Time
-	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	ended      atomic.Int64 // the same of settlements: a call
-	lettered   atomic.Int64 // the same of letters
+	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	lastEnd    atomic.Int64 // the same of settlements: a call
+	lastLetter atomic.Int64 // the same of letters
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]
@@ -87,7 +87,7 @@ func (p *Processor) misuse(r *run) *refusal {
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	timeout := min(c.Lease, hold)
-	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, margin: min(c.CallTimeout, timeout/6)}
+	p := &Processor{epoch: time.Now(), c: c, visibility: hold, limits: most, margin: min(c.CallTimeout, timeout/6)}
 	if m, ok := c.Handler.(*Mux); ok {
 		p.types = m.snapshot(c.Scope)
 	}
@@ -169,7 +169,7 @@ type Disposition struct {
 
 // newRun makes the run of a delivery; g is where the user's copy of the message goes.
 func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
-	r := &run{p: p, f: f, message: m, received: now.Sub(f.epoch)}
+	r := &run{f: f, message: m, received: now.Sub(f.epoch)}
 	g.message.Meta = &g.meta
 	r.job = Job{Message: &g.message, r: r}
 	r.ctx.base = f.t.base //nolint:fatcontext // one level deep: every run has its own

@@ -23,8 +23,8 @@ func (p *Processor) settleRun(r *run, v verdict.Verdict, ended time.Duration) {
 	}
 	r.verdict = v
 	r.ended, r.tries = ended, 0
-	if r.rare != nil {
-		r.rare.alone, r.rare.failing = time.Time{}, 0
+	if r.later != nil {
+		r.later.alone, r.later.failing = time.Time{}, 0
 	}
 	p.settleQueue(r).Add(r)
 }
@@ -59,7 +59,7 @@ func (p *Processor) settleBatch(rs []*run) {
 	case dividable(rs, err, tried):
 		p.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&p.ended, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && rs[0].outlived(&p.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
 		for _, r := range rs {
 			p.unsettled(r, err, !alone)
 		}
@@ -107,7 +107,7 @@ func (p *Processor) askEnds(rs []*run) ([]dedupe.Settled, error) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
 	if err == nil {
-		p.ended.Store(int64(time.Since(p.epoch)))
+		p.lastEnd.Store(int64(time.Since(p.epoch)))
 	}
 	return answers, err
 }
@@ -141,7 +141,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		// The effect has happened: losing its result is better than repeating it.
 		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
-		r.more().result = nil
+		r.makes().result = nil
 		p.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
@@ -149,7 +149,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		return
 	}
 	if r.tries > 0 {
-		p.storeAgain(r.f.t.base, ends)
+		p.storeAgain(r.f.t.base, partEnds)
 	}
 	if !r.advance(settled) {
 		return
@@ -172,7 +172,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		}
 		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
-		p.letter(r, r.verdict.Class, r.verdict.Text, r.fence, r.starts(), time.Now())
+		p.letter(r, r.verdict.Class, r.verdict.Text, r.fence, r.begun(), time.Now())
 	default:
 		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 	}
@@ -212,9 +212,9 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 		pause = min(pause, max(p.c.SettleTimeout/4, 10*time.Millisecond)) // there may be little time left
 	}
 	if patient {
-		p.storeFails(r, ends, r.tries >= 5, err)
+		p.storeFails(r, partEnds, r.tries >= 5, err)
 	}
-	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.out.Load()) {
+	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.storeAway.Load()) {
 		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })
 		return
 	}

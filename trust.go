@@ -105,7 +105,7 @@ func (p *Processor) putAgain(r *run, rec *dedupe.Record) {
 		p.letter(r, cmp.Or(rec.ErrClass, ClassError), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
 		return
 	}
-	p.refuse(r, &refusal{class: ClassDuplicate, err: fmt.Errorf("onceq: another message with this key is %v", rec.Status)})
+	p.turnAway(r, &refusal{class: ClassDuplicate, err: fmt.Errorf("onceq: another message with this key is %v", rec.Status)})
 }
 
 // maxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.

@@ -65,9 +65,9 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	case !r.hasOneLease():
 		p.leases.SetTimeout(&r.held, at)
 	case at.IsZero():
-		r.rare.timeout.Stop()
+		r.later.timeout.Stop()
 	default:
-		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
+		r.later.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
 	}
 }
 
@@ -76,10 +76,10 @@ func (p *Processor) mayStart(r *run) bool {
 	switch cut := r.ctx.endedBy(); {
 	case errors.Is(cut, verdict.ErrTaken):
 		p.loseClaim(r)
-	case cut != nil, !r.f.starts():
-		p.end(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+	case cut != nil, !r.f.isOpen():
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 	case !p.confirmed(r):
-		p.end(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: errTooLate.Error(), Uncounted: true})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: errTooLate.Error(), Uncounted: true})
 	default:
 		return true
 	}
@@ -140,8 +140,8 @@ func overdue(r *run) {
 	}
 }
 
-// end settles a claimed job whose handler has not run.
-func (p *Processor) end(r *run, v verdict.Verdict) {
+// conclude settles a claimed job whose handler has not run.
+func (p *Processor) conclude(r *run, v verdict.Verdict) {
 	if !r.advance(settling) {
 		return
 	}
@@ -172,8 +172,8 @@ func (p *Processor) confirmStart(r *run) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			p.loseClaim(r)
 			return false
-		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.t.confirm > 0 && time.Since(begin) >= r.f.t.confirm:
-			p.end(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: verdict.Text(err), Uncounted: true})
+		case r.ctx.endedBy() != nil || !r.f.isOpen() || r.isOver(), r.f.t.confirm > 0 && time.Since(begin) >= r.f.t.confirm:
+			p.conclude(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
 		pause := time.NewTimer(retry.Pause(n))
