@@ -9,7 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
@@ -54,6 +54,7 @@ type run struct {
 	index   int32          // of the delivery in its batch
 	said    dedupe.Outcome // by the claim
 	action  Action
+	left    uint8 // the phase in which it was abandoned
 	outcome Outcome
 
 	// The flow's, under its lock.
@@ -97,7 +98,7 @@ type later struct {
 	result  []byte
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Dead
-	fit     dlq.Fit       // how far the letter has been shrunk
+	fit     letter.Fit    // how far the letter has been shrunk
 	giveUp  time.Time     // when the present step is no longer repeated
 	alone   time.Time     // since when the store errs on its claim alone
 	failing time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
@@ -214,6 +215,20 @@ func (r *run) advance(to phase) bool {
 			return false
 		}
 		if r.phase.CompareAndSwap(at, uint32(to)) {
+			return true
+		}
+	}
+}
+
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+func (r *run) giveUp() bool {
+	for {
+		at := r.at()
+		if at == over {
+			return false
+		}
+		if r.phase.CompareAndSwap(uint32(at), uint32(over)) {
+			r.left = uint8(at)
 			return true
 		}
 	}

@@ -86,6 +86,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	w.tellStart(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -138,10 +139,12 @@ func (w *Worker) keep(on bool) {
 // before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
+	changes := !w.paused
 	w.paused = true
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
+		w.tellPaused(f, changes)
 		f.pause()
 	}
 }
@@ -149,16 +152,19 @@ func (w *Worker) Pause() {
 // Resume ends a Pause.
 func (w *Worker) Resume() {
 	w.mu.Lock()
+	changes := w.paused
 	w.paused = false
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
+		w.tellResumed(f, changes)
 		f.resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
-func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
+func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
+	defer w.tellDrain(f, &err)()
 	f.stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -181,18 +187,18 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 			return nil
 		}
 	case rs := <-left: // also where a receive does not end: what it brings is handed back
-		return abandonedJobs(rs)
+		return w.abandoned(rs)
 	}
-	return abandonedJobs(<-left)
+	return w.abandoned(<-left)
 }
 
-func abandonedJobs(rs []*run) error {
+func (w *Worker) abandoned(rs []*run) error {
 	if len(rs) == 0 {
 		return nil
 	}
 	e := &DrainError{Jobs: make([]string, len(rs))}
 	for i, r := range rs {
-		e.Jobs[i] = r.job.ID()
+		e.Jobs[i] = w.p.observeAbandoned(r).JobID
 	}
 	return e
 }
@@ -225,6 +231,8 @@ func (w *Worker) look(ctx context.Context) error {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
 	receives, kept, err := w.policy(ctx, w.c.Broker)
+	w.p.foreign.keeps.Store(int64(kept))
+	w.p.foreign.receives.Store(int64(receives))
 	w.warnRedrive(ctx, receives, err)
 	return w.checkRetention(ctx, kept)
 }
