@@ -65,7 +65,7 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 type counter func(outcome string)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
+func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
 // TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose answers are lost: each
 // order takes one piece.

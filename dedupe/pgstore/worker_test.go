@@ -78,7 +78,7 @@ func commit(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) 
 type counter func(outcome string)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
+func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
 // TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose answers are lost, and a server
 // whose processes are killed all the while: each order takes one piece.
