@@ -20,7 +20,8 @@ type backend struct {
 	ways []way
 }
 
-// asked is the back end as a test asks for it. (As a field's value startGuard, which looks into backends, would be a cycle.)
+// asked is the back end as a test asks for it. (As a field's value startGuard, which looks into
+// backends, would be a cycle.)
 func (b *backend) asked() *testserver.Backend {
 	asked := b.Backend
 	asked.Start = startGuard
@@ -30,8 +31,8 @@ func (b *backend) asked() *testserver.Backend {
 // backends are the back ends, by name.
 var backends = map[string]*backend{"postgres": &postgres, "sqs": &sqsBackend, "dynamodb": &dynamoDBBackend}
 
-// A way starts the back end. What is to be ended later is handed to the site's onClose, as soon as it is there: a
-// start that fails half-way is ended by it as well.
+// A way starts the back end. What is to be ended later is handed to the site's onClose, as soon
+// as it is there: a start that fails half-way is ended by it as well.
 type way struct {
 	how   string
 	start func(context.Context, *site) (url string, err error)
@@ -112,7 +113,8 @@ func firstOf(ctx context.Context, addrs []string, limit time.Duration, ask func(
 
 var numbers = regexp.MustCompile(`\d+`)
 
-// majorIn returns the first number in a text, a path such as /usr/lib/postgresql/15/bin or an image's tag; 0 when there is none.
+// majorIn returns the first number in a text, a path such as /usr/lib/postgresql/15/bin or an
+// image's tag; 0 when there is none.
 func majorIn(text string) int {
 	n, _ := strconv.Atoi(numbers.FindString(text))
 	return n

@@ -19,48 +19,52 @@ var dynamoDBBackend = backend{
 	ways:    []way{{how: "Docker", start: runDynamoDB}, {how: "host process", start: startDynamoDB}},
 }
 
-// A DynamoDBServer is a server of DynamoDB's API that all tests of a run share: each has tables of its own there, under names
-// from [DynamoDBServer.TableName].
+// A DynamoDBServer is a server of DynamoDB's API that all tests of a run share: each has tables
+// of its own there, under names from [DynamoDBServer.TableName].
 type DynamoDBServer struct {
 	// URL is the endpoint, for SDKs: http://127.0.0.1:port.
 	URL string
-	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the endpoint.
+	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the
+	// endpoint.
 	Region string
-	// Credentials are the keys to sign with: any will do, but DynamoDB Local keeps the tables of different keys and regions
-	// apart. Where the environment names the endpoint, they are its AWS_ACCESS_KEY_ID and so on.
+	// Credentials are the keys to sign with: any will do, but DynamoDB Local keeps the tables
+	// of different keys and regions apart. Where the environment names the endpoint, they are
+	// its AWS_ACCESS_KEY_ID and so on.
 	Credentials aws.Credentials
-	// Version is the server's, such as "DynamoDB Local 3.1.0". It is "DynamoDB Local" where the environment names one, which
-	// does not tell, and "DynamoDB" for another that does not.
+	// Version is the server's, such as "DynamoDB Local 3.1.0". It is "DynamoDB Local" where the
+	// environment names one, which does not tell, and "DynamoDB" for another that does not.
 	Version string
-	// Kind is "dynamodb-local", "localstack" or "dynamodb": servers differ from AWS, each in its own way.
+	// Kind is "dynamodb-local", "localstack" or "dynamodb": servers differ from AWS, each in
+	// its own way.
 	Kind string
 
 	s *testaws.DynamoDB
 }
 
-// DynamoDB returns a server of DynamoDB's API. See the package comment for where it comes from, and for what happens where
-// there is none.
+// DynamoDB returns a server of DynamoDB's API. See the package comment for where it comes from,
+// and for what happens where there is none.
 func DynamoDB(t testing.TB) *DynamoDBServer {
 	t.Helper()
 	s := testaws.OnDynamoDB(t, dynamoDBBackend.asked())
 	return &DynamoDBServer{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind, s: s}
 }
 
-// Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
+// Client returns the SDK's client for the server, with the SDK's own retries. The functions may
+// change its options.
 func (s *DynamoDBServer) Client(t testing.TB, fns ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
 	return s.s.Client(t, fns...)
 }
 
-// TableName returns a name that no table has; the table that is made under it is deleted when the test ends. It ends in name, at
-// most 150 letters, digits, -, _ and dots.
+// TableName returns a name that no table has; the table that is made under it is deleted when
+// the test ends. It ends in name, at most 150 letters, digits, -, _ and dots.
 func (s *DynamoDBServer) TableName(t testing.TB, name string) string {
 	t.Helper()
 	return s.s.TableName(t, name)
 }
 
-// servingDynamoDB waits for the first of the addresses where a server answers. Java's first calls take a second: they are made
-// here, and not by a test that measures.
+// servingDynamoDB waits for the first of the addresses where a server answers. Java's first
+// calls take a second: they are made here, and not by a test that measures.
 func servingDynamoDB(ctx context.Context, urls []string, limit time.Duration) (string, error) {
 	url, err := firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
 		_, err := testaws.DynamoDBBackend.Version(ctx, url, "")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,39 +23,43 @@ var sqsBackend = backend{
 	},
 }
 
-// An SQSServer is a server of SQS's API that all tests of a run share: each makes queues of its own there, with
-// [SQSServer.Queue].
+// An SQSServer is a server of SQS's API that all tests of a run share: each makes queues of its
+// own there, with [SQSServer.Queue].
 type SQSServer struct {
 	// URL is the endpoint, for SDKs: http://127.0.0.1:port.
 	URL string
-	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the endpoint.
+	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the
+	// endpoint.
 	Region string
-	// Version is the server's, such as "LocalStack 4.14.0" or "sqsfake". It is "SQS" where the server does not tell.
+	// Version is the server's, such as "LocalStack 4.14.0" or "sqsfake". It is "SQS" where the
+	// server does not tell.
 	Version string
-	// Kind is "localstack", "sqsfake", "elasticmq" or, where the server does not tell, "sqs": servers differ from AWS, each
-	// in its own way.
+	// Kind is "localstack", "sqsfake", "elasticmq" or, where the server does not tell, "sqs":
+	// servers differ from AWS, each in its own way.
 	Kind string
 
 	s *testaws.SQS
 }
 
-// SQS returns a server of SQS's API. See the package comment for where it comes from, and for what happens where there is
-// none but sqsfake.
+// SQS returns a server of SQS's API. See the package comment for where it comes from, and for
+// what happens where there is none but sqsfake.
 func SQS(t testing.TB) *SQSServer {
 	t.Helper()
 	s := testaws.OnSQS(t, sqsBackend.asked())
 	return &SQSServer{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, s: s}
 }
 
-// Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
+// Client returns the SDK's client for the server, with the SDK's own retries. The functions may
+// change its options.
 func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
 	return s.s.Client(t, fns...)
 }
 
-// Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its name ends in name, at most
-// 60 letters, digits, - and _, with .fifo at the end for a FIFO queue. The attributes are those of SQS's CreateQueue: nil
-// means SQS's defaults, and FifoQueue is set by the name.
+// Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its
+// name ends in name, at most 60 letters, digits, - and _, with .fifo at the end for a FIFO
+// queue. The attributes are those of SQS's CreateQueue: nil means SQS's defaults, and FifoQueue
+// is set by the name.
 func (s *SQSServer) Queue(t testing.TB, name string, attributes map[string]string) (url string) {
 	t.Helper()
 	return s.s.Queue(t, name, attributes)
@@ -66,17 +71,27 @@ func (s *SQSServer) ARN(t testing.TB, queueURL string) string {
 	return s.s.ARN(t, queueURL)
 }
 
-// serving waits for the first of the addresses where a server of SQS's API answers. LocalStack's first calls take seconds:
-// they are made here, and not by a test that measures.
-func serving(ctx context.Context, urls []string, limit time.Duration) (string, error) {
-	url, err := firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
-		_, err := testaws.SQSBackend.Version(ctx, url, "")
-		return err
-	})
+// serving waits for the first of the addresses where a server of SQS's API answers whose
+// version begins with name. LocalStack's first calls take seconds: they are made here, and not
+// by a test that measures.
+func serving(ctx context.Context, urls []string, name string, limit time.Duration) (string, error) {
+	url, err := identified(ctx, urls, name, limit)
 	if err != nil {
 		return "", err
 	}
 	return url, warm(ctx, url)
+}
+
+// identified asks for the name, because on a busy machine LocalStack answers SQS's calls before
+// it can say what it is.
+func identified(ctx context.Context, urls []string, name string, limit time.Duration) (string, error) {
+	return firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
+		version, err := testaws.SQSBackend.Version(ctx, url, "")
+		if err == nil && !strings.HasPrefix(version, name) {
+			err = fmt.Errorf("the server says that it is %s, not yet %s", version, name)
+		}
+		return err
+	})
 }
 
 // warm makes each of the calls that tests make, once.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// checkModules reports go.mod files that hold what the table of modules does not allow, and packages that use another module
-// than theirs may.
+// checkModules reports go.mod files that hold what the table of modules does not allow, and
+// packages that use another module than theirs may.
 func checkModules(t *tree) []string {
 	var bad []string
 	report := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
@@ -72,7 +72,8 @@ func ruleOf(dir string) *module {
 	return nil
 }
 
-// mayRequire reports whether the module may require another's: what one of ours brings, the others have by way of it at most.
+// mayRequire reports whether the module may require another's: what one of ours brings, the
+// others have by way of it at most.
 func mayRequire(m *module, d directive) bool {
 	for _, other := range modules {
 		if other.dir != m.dir && matches(other.brings, d.path) {

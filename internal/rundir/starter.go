@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// SetStarter keeps the command that starts a back end in the run, whose name, one of [Instance]'s, is its last argument.
-// It stores where the back end is, or why there is none. The run's folder is in its environment.
+// SetStarter keeps the command that starts a back end in the run, whose name, one of
+// [Instance]'s, is its last argument. It stores where the back end is, or why there is none.
+// The run's folder is in its environment.
 func (r Run) SetStarter(command ...string) error {
 	data, err := json.Marshal(command)
 	if err != nil {
@@ -19,8 +20,8 @@ func (r Run) SetStarter(command ...string) error {
 	return os.WriteFile(r.path("starter"), data, 0o600)
 }
 
-// Ask returns the back end of the run, which the run's starter starts for the first who asks. It is for programs that
-// cannot start one: a driver's tests.
+// Ask returns the back end of the run, which the run's starter starts for the first who asks.
+// It is for programs that cannot start one: a driver's tests.
 func (r Run) Ask(instance string) (e Endpoint, err error) {
 	// not the name's own lock: the starter takes that
 	unlock, err := r.Lock(instance + ".ask")

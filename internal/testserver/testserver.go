@@ -1,10 +1,11 @@
-// Package testserver gives a test the address of a real back end: the one that the environment names, else the one
-// that the run has started, which make test is.
+// Package testserver gives a test the address of a real back end: the one that the environment
+// names, else the one that the run has started, which make test is.
 //
-// A back end is looked for once in a process and, in a run, once in the run: the first process that asks keeps what it
-// found in the run's folder (internal/rundir), which also counts the tests that asked, and those that went without.
-// Drivers' and stores' tests come here, through testpg and testaws; localstack, a module of its own, does as well, and
-// brings what starts a back end in a process that has no run. So this package needs the standard library alone, and
+// A back end is looked for once in a process and, in a run, once in the run: the first process
+// that asks keeps what it found in the run's folder (internal/rundir), which also counts the
+// tests that asked, and those that went without. Drivers' and stores' tests come here, through
+// testpg and testaws; localstack, a module of its own, does as well, and brings what starts a
+// back end in a process that has no run. So this package needs the standard library alone, and
 // nothing that starts a back end reaches those who import a driver.
 package testserver
 
@@ -25,10 +26,11 @@ import (
 type Backend struct {
 	// Name is one of rundir.Names.
 	Name string
-	// Version asks what answers at the address; it fails when nothing does, or when it is not what the variant needs.
+	// Version asks what answers at the address; it fails when nothing does, or when it is not
+	// what the variant needs.
 	Version func(ctx context.Context, url, variant string) (string, error)
-	// StandIn is the version of what is taken where no real one can be had, and does where none is required; empty when
-	// there is no such thing.
+	// StandIn is the version of what is taken where no real one can be had, and does where none
+	// is required; empty when there is no such thing.
 	StandIn string
 	// Start starts one that ends when watch does. nil = this program cannot, and asks the run.
 	Start func(o Order, watch *os.File) (rundir.Endpoint, error)
@@ -46,8 +48,8 @@ func Env(name, variant string) string {
 	return "ONCEQ_" + strings.ToUpper(rundir.Instance(name, variant)) + "_URL"
 }
 
-// Named returns the address that the environment holds, and the variable that does. A variant has a variable of its own, and
-// the back end's serves where that is not set.
+// Named returns the address that the environment holds, and the variable that does. A variant
+// has a variable of its own, and the back end's serves where that is not set.
 func (b *Backend) Named(variant string) (url, env string) {
 	env = Env(b.Name, variant)
 	if url = os.Getenv(env); url == "" && variant != "" {
@@ -61,21 +63,25 @@ func (b *Backend) Named(variant string) (url, env string) {
 var found struct {
 	sync.Mutex
 	byName map[string]rundir.Endpoint
-	// held are the writing ends of the pipes that what was started watches; the end of the process closes them.
+	// held are the writing ends of the pipes that what was started watches; the end of the
+	// process closes them.
 	held []*os.File
 }
 
-// workDir is the folder of the package under test: go test starts a test binary there, and tests may leave it.
+// workDir is the folder of the package under test: go test starts a test binary there, and
+// tests may leave it.
 var workDir, _ = os.Getwd()
 
-// Get returns the back end's address. A test that cannot have it is skipped, or fails where the back end was required.
+// Get returns the back end's address. A test that cannot have it is skipped, or fails where the
+// back end was required.
 func (b *Backend) Get(t testing.TB, variant string) rundir.Endpoint {
 	t.Helper()
 	required, err := rundir.Required(os.Getenv(rundir.RequireEnv), b.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Read here and not at the start of the process: so go test knows that a result of another run is not this one's.
+	// Read here and not at the start of the process: so go test knows that a result of another
+	// run is not this one's.
 	dir := os.Getenv(rundir.Env)
 	e, err := b.Find(variant, dir)
 	if err != nil {
@@ -147,8 +153,8 @@ func (b *Backend) share(run rundir.Run, instance, variant string) (e rundir.Endp
 	return e, run.Store(instance, e)
 }
 
-// search takes the address from the environment, or has an instance started: one that ends with the run whose folder is
-// dir, or with this process.
+// search takes the address from the environment, or has an instance started: one that ends with
+// the run whose folder is dir, or with this process.
 func (b *Backend) search(variant, dir string) (rundir.Endpoint, error) {
 	if url, env := b.Named(variant); url != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

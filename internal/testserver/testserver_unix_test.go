@@ -107,7 +107,8 @@ func TestDurableAlone(t *testing.T) {
 	}
 }
 
-// TestAsk: what the starter cannot do is an error with its words, and what it stored is asked for once.
+// TestAsk: what the starter cannot do is an error with its words, and what it stored is asked
+// for once.
 func TestAsk(t *testing.T) {
 	r := rundir.Open(t.TempDir())
 	if _, err := r.Ask("postgres"); err == nil || !strings.Contains(err.Error(), "starts nothing") {

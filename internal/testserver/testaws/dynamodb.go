@@ -20,20 +20,23 @@ import (
 // DynamoDBBackend is DynamoDB, for programs that start none.
 var DynamoDBBackend = testserver.Backend{Name: "dynamodb", Version: dynamoDBVersion}
 
-// DynamoDB is a server of DynamoDB's API that all tests of a run share: each has tables of its own there, under names from
-// [DynamoDB.TableName].
+// DynamoDB is a server of DynamoDB's API that all tests of a run share: each has tables of its
+// own there, under names from [DynamoDB.TableName].
 type DynamoDB struct {
 	// URL is the endpoint, for SDKs: http://127.0.0.1:port.
 	URL string
-	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the endpoint.
+	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the
+	// endpoint.
 	Region string
-	// Credentials are the keys to sign with: any will do, but DynamoDB Local keeps the tables of different keys and regions
-	// apart. Where the environment names the endpoint, they are its AWS_ACCESS_KEY_ID and so on.
+	// Credentials are the keys to sign with: any will do, but DynamoDB Local keeps the tables
+	// of different keys and regions apart. Where the environment names the endpoint, they are
+	// its AWS_ACCESS_KEY_ID and so on.
 	Credentials aws.Credentials
-	// Version is the server's, such as "DynamoDB Local 3.1.0". It is "DynamoDB Local" where the environment names one, which
-	// does not tell, and "DynamoDB" for another that does not.
+	// Version is the server's, such as "DynamoDB Local 3.1.0". It is "DynamoDB Local" where the
+	// environment names one, which does not tell, and "DynamoDB" for another that does not.
 	Version string
-	// Kind is "dynamodb-local", "localstack" or "dynamodb": servers differ from AWS, each in its own way.
+	// Kind is "dynamodb-local", "localstack" or "dynamodb": servers differ from AWS, each in
+	// its own way.
 	Kind string
 }
 
@@ -61,7 +64,8 @@ func OnDynamoDB(t testing.TB, b *testserver.Backend) *DynamoDB {
 // DynamoDBLocalName begins the version of a DynamoDB Local.
 const DynamoDBLocalName = "DynamoDB Local"
 
-// Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
+// Client returns the SDK's client for the server, with the SDK's own retries. The functions may
+// change its options.
 func (s *DynamoDB) Client(t testing.TB, fns ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
 	return DynamoDBClient(s.URL, s.Region, s.Credentials, fns...)
@@ -85,8 +89,8 @@ func TableName(test, name string) (full string, ok bool) {
 	return newName(test, name, "", 150, longestTableName, nameLetters+".")
 }
 
-// TableName returns a name that no table has; the table that is made under it is deleted when the test ends. It ends in name, at
-// most 150 letters, digits, -, _ and dots.
+// TableName returns a name that no table has; the table that is made under it is deleted when
+// the test ends. It ends in name, at most 150 letters, digits, -, _ and dots.
 func (s *DynamoDB) TableName(t testing.TB, name string) string {
 	t.Helper()
 	full, ok := TableName(t.Name(), name)

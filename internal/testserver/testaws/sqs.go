@@ -23,16 +23,19 @@ var SQSBackend = testserver.Backend{Name: "sqs", Version: sqsVersion, StandIn: F
 // FakeVersion is what sqsfake is called in the line that ends a run.
 const FakeVersion = "sqsfake"
 
-// SQS is a server of SQS's API that all tests of a run share: each makes queues of its own there, with [SQS.Queue].
+// SQS is a server of SQS's API that all tests of a run share: each makes queues of its own
+// there, with [SQS.Queue].
 type SQS struct {
 	// URL is the endpoint, for SDKs: http://127.0.0.1:port.
 	URL string
-	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the endpoint.
+	// Region is the one to sign for: us-east-1, or AWS_REGION where the environment names the
+	// endpoint.
 	Region string
-	// Version is the server's, such as "LocalStack 4.14.0" or "sqsfake". It is "SQS" where the server does not tell.
+	// Version is the server's, such as "LocalStack 4.14.0" or "sqsfake". It is "SQS" where the
+	// server does not tell.
 	Version string
-	// Kind is "localstack", "sqsfake", "elasticmq" or, where the server does not tell, "sqs": servers differ from AWS, each
-	// in its own way.
+	// Kind is "localstack", "sqsfake", "elasticmq" or, where the server does not tell, "sqs":
+	// servers differ from AWS, each in its own way.
 	Kind string
 
 	credentials aws.Credentials
@@ -53,7 +56,8 @@ func OnSQS(t testing.TB, b *testserver.Backend) *SQS {
 	return &SQS{URL: e.URL, Region: region, Version: e.Version, Kind: kind, credentials: keys}
 }
 
-// Client returns the SDK's client for the server, with the SDK's own retries. The functions may change its options.
+// Client returns the SDK's client for the server, with the SDK's own retries. The functions may
+// change its options.
 func (s *SQS) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
 	return SQSClient(s.URL, s.Region, s.credentials, fns...)
@@ -75,9 +79,10 @@ func SQSClient(url, region string, keys aws.Credentials, fns ...func(*sqs.Option
 // longestQueueName is SQS's limit.
 const longestQueueName = 80
 
-// Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its name ends in name, at most
-// 60 letters, digits, - and _, with .fifo at the end for a FIFO queue. The attributes are those of SQS's CreateQueue: nil
-// means SQS's defaults, and FifoQueue is set by the name.
+// Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its
+// name ends in name, at most 60 letters, digits, - and _, with .fifo at the end for a FIFO
+// queue. The attributes are those of SQS's CreateQueue: nil means SQS's defaults, and FifoQueue
+// is set by the name.
 func (s *SQS) Queue(t testing.TB, name string, attributes map[string]string) (url string) {
 	t.Helper()
 	full, err := QueueName(t.Name(), name)

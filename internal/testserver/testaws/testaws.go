@@ -1,7 +1,8 @@
-// Package testaws gives a test the SQS or the DynamoDB that internal/testserver finds, with clients of the AWS SDK, and
-// queues and tables of the test's own.
+// Package testaws gives a test the SQS or the DynamoDB that internal/testserver finds, with
+// clients of the AWS SDK, and queues and tables of the test's own.
 //
-// The drivers' and stores' tests call it, and so does localstack, which brings the ways to start a server.
+// The drivers' and stores' tests call it, and so does localstack, which brings the ways to
+// start a server.
 package testaws
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Settings are the region and the keys to sign with: the environment's where that names the server as well.
+// Settings are the region and the keys to sign with: the environment's where that names the
+// server as well.
 func Settings(named bool) (region string, keys aws.Credentials) {
 	region, keys = "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
 	if !named {
@@ -43,7 +45,8 @@ func signer(keys aws.Credentials) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return keys, nil })
 }
 
-// ask returns what a server answers to a GET, nil when that is no success.
+// ask returns what a server answers to a GET, nil where it has nothing at that address. A
+// server that fails says nothing about what it is, so that is an error.
 func ask(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -59,8 +62,13 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil || res.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
 		return nil, err
+	case res.StatusCode >= http.StatusInternalServerError:
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
+	case res.StatusCode != http.StatusOK:
+		return nil, nil
 	}
 	return append([]byte{}, text...), nil
 }
@@ -68,8 +76,8 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 // LocalStackName begins the version of a LocalStack.
 const LocalStackName = "LocalStack "
 
-// localStackVersion tells which LocalStack answers at the address, and whether it serves the service; empty where what answers
-// is none.
+// localStackVersion tells which LocalStack answers at the address, and whether it serves the
+// service; empty where what answers is none.
 func localStackVersion(ctx context.Context, url, service string) (string, error) {
 	text, err := ask(ctx, url+"/_localstack/health")
 	if err != nil {
@@ -90,8 +98,9 @@ func localStackVersion(ctx context.Context, url, service string) (string, error)
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
-// newName returns a name that nothing has yet, of at most limit letters. It tells the test and ends in base and suffix. It is
-// not ok where base is empty, is longer with suffix than longest, or has a letter that is none of those.
+// newName returns a name that nothing has yet, of at most limit letters. It tells the test and
+// ends in base and suffix. It is not ok where base is empty, is longer with suffix than
+// longest, or has a letter that is none of those.
 func newName(test, base, suffix string, longest, limit int, letters string) (name string, ok bool) {
 	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
 	if base == "" || len(base)+len(suffix) > longest || strings.IndexFunc(base, foreign) >= 0 {

@@ -6,7 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestAdminPath: on a server that others use too, their functions do not take the place of PostgreSQL's own.
+// TestAdminPath: on a server that others use too, their functions do not take the place of
+// PostgreSQL's own.
 func TestAdminPath(t *testing.T) {
 	db := New(t)
 	conn, err := pgx.Connect(t.Context(), db.URL)

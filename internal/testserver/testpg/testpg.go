@@ -1,7 +1,9 @@
-// Package testpg gives a test an empty database of its own on the PostgreSQL that internal/testserver finds.
+// Package testpg gives a test an empty database of its own on the PostgreSQL that
+// internal/testserver finds.
 //
-// The stores' tests call it, and so does localstack, which brings the ways to start a server. All databases of a process
-// are made and dropped over one connection to each server (admins, under its lock).
+// The stores' tests call it, and so does localstack, which brings the ways to start a server.
+// All databases of a process are made and dropped over one connection to each server (admins,
+// under its lock).
 package testpg
 
 import (
@@ -106,9 +108,10 @@ func version(ctx context.Context, addr, variant string) (string, error) {
 	return "PostgreSQL " + release, nil
 }
 
-// admins are this process's connections to create and drop databases with, one per server. A connection holds an advisory
-// lock on the process's number as long as the process lives: databases that have the number of nobody are a killed
-// process's. Such locks are a database's, not the server's, so names begin with the database that the connection is to.
+// admins are this process's connections to create and drop databases with, one per server. A
+// connection holds an advisory lock on the process's number as long as the process lives:
+// databases that have the number of nobody are a killed process's. Such locks are a database's,
+// not the server's, so names begin with the database that the connection is to.
 type admins struct {
 	sync.Mutex
 	byURL map[string]*pgx.Conn
@@ -147,8 +150,8 @@ func (a *admins) do(ctx context.Context, addr string, f func(*pgx.Conn) error) e
 	return f(conn)
 }
 
-// connectAdmin connects as one who may do everything, perhaps to a server that is not ours: what others have made in its schemas must not
-// take the place of PostgreSQL's own functions.
+// connectAdmin connects as one who may do everything, perhaps to a server that is not ours:
+// what others have made in its schemas must not take the place of PostgreSQL's own functions.
 func connectAdmin(ctx context.Context, addr string) (*pgx.Conn, error) {
 	c, err := pgx.ParseConfig(addr)
 	if err != nil {
@@ -227,8 +230,8 @@ func (a *admins) drop(addr, name string) error {
 	})
 }
 
-// databaseName returns a new name, without its prefix, that tells whose the database is: with it it is at most 63 bytes long,
-// and needs no quotes.
+// databaseName returns a new name, without its prefix, that tells whose the database is: with
+// it it is at most 63 bytes long, and needs no quotes.
 func databaseName(test string) string {
 	word := strings.Map(func(r rune) rune {
 		switch {

@@ -2,8 +2,9 @@
 //
 //	go run ./localstack/internal/with dynamodb go run ./examples/fleet -store dynamodb
 //
-// What is started for it ends with it. Where no back end can be had, it says why, and its status is 1, as it is when the command fails.
-// Without a command, within a run (make test), it starts the back end for that: tests that cannot start one ask for it so.
+// What is started for it ends with it. Where no back end can be had, it says why, and its
+// status is 1, as it is when the command fails. Without a command, within a run (make test), it
+// starts the back end for that: tests that cannot start one ask for it so.
 package main
 
 import (
