@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -177,7 +178,7 @@ func (s *Store) claim(c *dedupe.Claim, q *dedupe.ClaimRequest, now time.Time) {
 		}
 	}
 	var changed bool
-	*c, changed = dedupe.ApplyClaim(&e.rec, q, now, nextFence)
+	*c, changed = machine.ApplyClaim(&e.rec, q, now, nextFence)
 	if changed {
 		sh.relink(e)
 	}
@@ -207,7 +208,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 		sh.mu.Lock()
 		if e := sh.find(h, n.Key); e == nil {
 			out[i].Err = dedupe.ErrLeaseLost
-		} else if out[i].Err = dedupe.ApplyRenew(&e.rec, n, now); out[i].Err == nil {
+		} else if out[i].Err = machine.ApplyRenew(&e.rec, n, now); out[i].Err == nil {
 			out[i].Deadline = e.rec.LeaseUntil
 		}
 		sh.mu.Unlock()
@@ -237,7 +238,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 			out[i].Err = dedupe.ErrLeaseLost
 		} else {
 			var changed bool
-			if out[i], changed = dedupe.ApplySettle(&e.rec, t, now); changed {
+			if out[i], changed = machine.ApplySettle(&e.rec, t, now); changed {
 				sh.relink(e)
 			}
 		}
@@ -287,7 +288,7 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 		sh.mu.Lock()
 		if e := sh.find(h, f.Key); e != nil {
 			var remove bool
-			if remove, out[i] = dedupe.ApplyForget(&e.rec, f, now); remove {
+			if remove, out[i] = machine.ApplyForget(&e.rec, f, now); remove {
 				sh.remove(e)
 				s.count.Add(-1)
 			}

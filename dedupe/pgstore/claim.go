@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT alone would wait for a row that an
@@ -317,7 +318,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 // inserted is the answer to a claim that has made the record.
 func (c *claim) inserted(fence int64, created time.Time) {
 	var r dedupe.Record
-	*c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
+	*c.answer, _ = machine.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
 }
 
 // read asks the table what the record under the key means to the claim.
@@ -330,7 +331,7 @@ func (c *claim) read(w *row) {
 	}
 	after := r
 	var changed bool
-	*c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
+	*c.answer, changed = machine.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
 	if changed {
 		c.absent, c.now, c.before, c.after = false, w.now, &r, &after
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -212,7 +213,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 		r, err := w.record(f.Key)
 		remove := false
 		if err == nil {
-			remove, err = dedupe.ApplyForget(&r, f, w.now)
+			remove, err = machine.ApplyForget(&r, f, w.now)
 		}
 		if err != nil {
 			answers[n] = fmt.Errorf("pgstore: Forget: %w", err)

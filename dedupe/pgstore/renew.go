@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
 // renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
-// [dedupe.RenewTable] tell. The first 8 bytes of a state are its number.
+// [machine.RenewTable] tell. The first 8 bytes of a state are its number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
@@ -76,7 +77,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		if err == nil {
 			// What may be renewed, and was not, is locked, or was when the update came by.
-			if err = dedupe.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
+			if err = machine.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
 				err = dedupe.ErrBusy
 			}
 		}

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
-// settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
+// settleOwn writes the rows of [machine.SettleTable] that write: the claim is still the caller's, or it is parked and the
 // caller has a late word. The others are decided by what is read after it.
 const settleOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
@@ -95,7 +96,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		p.query(s.sql().settle, args, mark1(done))
 	}
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
-		a, changed := dedupe.ApplySettle(&r, &ss[at[n]], time.Time{})
+		a, changed := machine.ApplySettle(&r, &ss[at[n]], time.Time{})
 		switch {
 		case err != nil:
 			a = dedupe.Settled{Err: err}

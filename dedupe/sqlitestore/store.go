@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -103,7 +104,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 			if err != nil {
 				return dedupe.Claim{}, err
 			}
-			c, changed := dedupe.ApplyClaim(&r, q, t.now, t.nextFence)
+			c, changed := machine.ApplyClaim(&r, q, t.now, t.nextFence)
 			if c.Outcome == dedupe.Won {
 				c.Lease.Deadline = sent.Add(q.TTL)
 			}
@@ -134,7 +135,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 			if err != nil {
 				return dedupe.Renewed{}, err
 			}
-			if err := dedupe.ApplyRenew(&r, n, t.now); err != nil {
+			if err := machine.ApplyRenew(&r, n, t.now); err != nil {
 				return dedupe.Renewed{Err: err}, nil //nolint:nilerr // this entry's answer; the others go on
 			}
 			return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
@@ -158,7 +159,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 			if err != nil {
 				return dedupe.Settled{}, err
 			}
-			a, changed := dedupe.ApplySettle(&r, e, t.now)
+			a, changed := machine.ApplySettle(&r, e, t.now)
 			if changed {
 				err = t.write(&r)
 			}
@@ -177,7 +178,7 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 			if err != nil {
 				return nil, err
 			}
-			remove, answer := dedupe.ApplyForget(&r, f, t.now)
+			remove, answer := machine.ApplyForget(&r, f, t.now)
 			if remove {
 				err = t.remove(f.Key)
 			}
