@@ -122,24 +122,15 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
-	cs := make([]dedupe.Claim, len(rs))
-	valid := make([]int, 0, len(rs))
-	for i := range rs {
-		if err := rs[i].Validate(); err != nil {
-			cs[i].Err = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
-	}
 	w := s.waits(ctx)
 	made := claimsMade.Get().(*claims)
 	defer made.end()
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
-		if err := s.claim(ctx, w, made.begin(part, rs, cs)); err != nil {
-			return nil, err
-		}
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) })
 	}
-	return cs, nil
+	return calls.Claims.Parts(rs, divide, func(part []int, cs []dedupe.Claim) error {
+		return s.claim(ctx, w, made.begin(part, rs, cs))
+	})
 }
 
 // waits bound how long insertions of one call wait for rivals that are being committed. That takes milliseconds, except

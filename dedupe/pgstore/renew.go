@@ -1,9 +1,7 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,27 +36,12 @@ func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewe
 	if err := s.ready(ctx, len(ns)); err != nil {
 		return nil, err
 	}
-	as := make([]dedupe.Renewed, len(ns))
-	valid := make([]int, 0, len(ns))
-	for i := range ns {
-		if err := cmp.Or(ns[i].Validate(), records.CheckSize("Renewal.State", ns[i].State, maxResult)); err != nil {
-			as[i].Err = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &ns[i].Key }, func(i int) int { return len(ns[i].State) })
 	}
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &ns[i].Key }, func(i int) int { return len(ns[i].State) }) {
-		err := s.explain(ctx, "Renew", s.renew(ctx, part, ns, as))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				as[i] = dedupe.Renewed{Err: err}
-			}
-		}
-	}
-	return as, nil
+	return calls.Renewals.Parts(ns, divide, func(part []int, as []dedupe.Renewed) error {
+		return s.explain(ctx, "Renew", s.renew(ctx, part, ns, as))
+	})
 }
 
 // renew sends the renewals at, of different keys.

@@ -3,14 +3,13 @@ package pgstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
-	"github.com/onceq/onceq/internal/records"
 )
 
 // settleOwn writes the rows of [machine.SettleTable] that write: the claim is still the caller's, or it is parked and the
@@ -47,36 +46,20 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
 	}
-	as := make([]dedupe.Settled, len(ss))
-	plain := make([]int, 0, len(ss))
-	var joined []int
-	for i := range ss {
-		err := cmp.Or(ss[i].Validate(), records.CheckSize("Settlement.Result", ss[i].Result, maxResult))
-		switch {
-		case err != nil:
-			as[i].Err = fmt.Errorf("pgstore: %w", err)
-		case ss[i].Joined:
-			joined = append(joined, i)
-		default:
-			plain = append(plain, i)
-		}
-	}
-	parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
-	for _, i := range joined {
-		parts = append(parts, []int{i})
-	}
-	for _, part := range parts {
-		err := s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				as[i] = dedupe.Settled{Err: err}
+	divide := func(valid []int) [][]int {
+		var joined [][]int
+		plain := slices.DeleteFunc(valid, func(i int) bool {
+			if ss[i].Joined {
+				joined = append(joined, []int{i})
 			}
-		}
+			return ss[i].Joined
+		})
+		parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
+		return append(parts, joined...)
 	}
-	return as, nil
+	return calls.Settlements.Parts(ss, divide, func(part []int, as []dedupe.Settled) error {
+		return s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
+	})
 }
 
 // settle sends the settlements at: of different keys, or one that is joined.
