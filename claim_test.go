@@ -227,7 +227,9 @@ func TestRefused(t *testing.T) {
 		send  func(r *rig)
 		set   option
 	}{
-		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, nil},
+		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, with(func(c *onceq.Config) {
+			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
+		})},
 		{onceq.ClassBadMeta, func(r *rig) { raw(r, map[string]string{broker.MetaAttribute: "{"}) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message(strings.Repeat("k", 1<<20))) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("nul\x00")) }, nil},

@@ -45,7 +45,11 @@ func (p *Processor) claimTime() time.Duration { return durations.Sum(p.c.CallTim
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
-	stop := context.AfterFunc(ctx, func() { r.ctx.endForeign(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		if r.ctx.endForeign(context.Cause(ctx)) {
+			r.watchHandler()
+		}
+	})
 	defer stop()
 	bound := time.NewTimer(c.p.claimTime())
 	defer bound.Stop()

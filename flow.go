@@ -465,7 +465,7 @@ func (f *flow) cut(cause func(*run) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := f.live; r != nil; r = r.next {
-		r.ctx.end(cause(r))
+		r.stopHandler(cause(r))
 	}
 }
 
@@ -479,7 +479,7 @@ func (f *flow) abandon() (cut []*run) {
 	}
 	f.closed = true
 	for r := f.live; r != nil; r = r.next {
-		if r.advance(over) {
+		if r.giveUp() {
 			cut = append(cut, r)
 		}
 		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between

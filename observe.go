@@ -48,10 +48,16 @@ type TimingRecord struct {
 // by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
 // the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
 type Observer interface {
-	// JobStarted is called before the handler; the handler gets the context that it returns.
+	// JobStarted is called before the handler. The handler gets the context that it returns, which must be
+	// made from ctx; nil stands for ctx.
 	JobStarted(ctx context.Context, j *Job) context.Context
-	// JobEnded is called once for every delivery, also for one whose handler never started, but not for one that was
-	// abandoned: a [DrainError], or Process, tells of it.
+	// JobEnded is called once for every delivery, and once for every call of Do. Its ctx is the one that
+	// JobStarted returned, so that a span that was put there can be ended. Where no handler has started it is
+	// the delivery's own. It has mostly ended when JobEnded is called: take [context.WithoutCancel] of it for
+	// calls that need a context which lives.
+	//
+	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its record has no
+	// key where its claim was not answered. A [DrainError], or Process, tells of it as well.
 	JobEnded(ctx context.Context, r *TimingRecord)
 }
 
@@ -65,9 +71,11 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 			ctx = &r.ctx
 		}
 	}()
-	if ctx = p.c.Observer.JobStarted(&r.ctx, &r.job); ctx == nil {
+	switch ctx = p.c.Observer.JobStarted(&r.ctx, &r.job); ctx {
+	case nil, &r.ctx:
 		return &r.ctx
 	}
+	r.ctx.observedAs(ctx)
 	return ctx
 }
 
@@ -84,19 +92,35 @@ func (p *Processor) observeEnd(r *run) {
 		return
 	}
 	t := p.timing(r)
-	if p.c.Observer != nil {
-		func() {
-			defer func() {
-				if v := recover(); v != nil {
-					p.observerPanicked(v)
-				}
-			}()
-			p.c.Observer.JobEnded(r.f.o.base, &t)
-		}()
-	}
+	p.tellEnd(r, &t)
 	if logs {
 		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
 	}
+}
+
+// observeAbandoned tells of a run that was given up, and answers its record.
+func (p *Processor) observeAbandoned(r *run) TimingRecord {
+	t := p.timingUpTo(r, phase(r.left))
+	t.Outcome = "abandoned"
+	p.tellEnd(r, &t)
+	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "job", t.attrs()...)
+	return t
+}
+
+func (p *Processor) tellEnd(r *run, t *TimingRecord) {
+	if p.c.Observer == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			p.observerPanicked(v)
+		}
+	}()
+	ctx := r.ctx.observer()
+	if ctx == nil {
+		ctx = &r.ctx
+	}
+	p.c.Observer.JobEnded(ctx, t)
 }
 
 func (p *Processor) observerPanicked(v any) {
@@ -112,10 +136,21 @@ func (r *run) processTime() time.Duration {
 
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
-	t := TimingRecord{
-		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.class, Err: r.verdict.text,
-		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
-		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
+	t := p.timingUpTo(r, over)
+	t.Outcome, t.ErrClass, t.Err = r.ending, r.verdict.class, r.verdict.text
+	t.Process, t.Result = r.processTime(), r.result()
+	return t
+}
+
+// timingUpTo is what is known of a run that has got so far. What later phases write, others may be writing.
+func (p *Processor) timingUpTo(r *run, at phase) TimingRecord {
+	t := TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Visibility: p.visibility, Heartbeat: r.f.o.holds}
+	if at >= claimed {
+		t.Key, t.Attempt, t.Fence = r.key, r.job.Attempt, r.fence
+		t.Heartbeat = t.Heartbeat || r.fence != 0
+	}
+	if at == running {
+		t.Process = time.Since(r.f.epoch) - r.began
 	}
 	if r.hasOneLease() {
 		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
@@ -132,7 +167,7 @@ func (p *Processor) timing(r *run) TimingRecord {
 	if m.Meta != nil {
 		from = latest(from, m.Meta.NotBefore)
 	}
-	if r.ran && !from.IsZero() {
+	if at >= running && r.ran && !from.IsZero() {
 		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))
 	}
 	return t

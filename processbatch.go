@@ -102,7 +102,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
+		f(int(r.index), Disposition{Action: Leave, Record: p.observeAbandoned(r)})
 	}
 	fl.waitAll()
 }

@@ -28,12 +28,14 @@ type Processor struct {
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
-	lettersOut outage              // of the dead-letter queue
+	foreign    foreign
+	lettersOut outage // of the dead-letter queue
 	storeOut   outage
 	epoch      time.Time
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 	ended      atomic.Int64 // the same of settlements: a call
 	lettered   atomic.Int64 // the same of letters
+	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]
@@ -88,7 +90,7 @@ func (p *Processor) refuseDelivery(r *run) {
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	timeout := min(c.Lease, hold)
 	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue, margin: min(c.CallTimeout, timeout/6)}
-	if m, ok := c.Handler.(*Mux); ok {
+	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error
@@ -99,7 +101,7 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
 		IsLost:      func(err error) bool { return errors.Is(err, errClaimLost) },
 		OnLost:      p.lost,
-		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
+		OnTimeout:   func(r *run) { r.stopHandler(ErrTimeout) },
 		Revives:     true,
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -53,6 +53,7 @@ type run struct {
 	index   int32         // of the delivery in its batch
 	outcome dedupe.Outcome
 	action  Action
+	left    uint8  // the phase in which it was abandoned
 	ending  string // the outcome's name in the timing record
 
 	// The flow's, under its lock.
@@ -86,7 +87,7 @@ type rarely struct {
 	firstErr    string
 	record      *dedupe.Record
 	dead        broker.Dead
-	fit         dlq.Fit // how far the letter has been shrunk
+	fit         letter.Fit // how far the letter has been shrunk
 	stales      int
 	result      []byte
 	timeout     *time.Timer   // of the job, where the manager does not keep its claim
@@ -198,6 +199,20 @@ func (r *run) advance(to phase) bool {
 			return false
 		}
 		if r.phase.CompareAndSwap(at, uint32(to)) {
+			return true
+		}
+	}
+}
+
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+func (r *run) giveUp() bool {
+	for {
+		at := r.at()
+		if at == over {
+			return false
+		}
+		if r.phase.CompareAndSwap(uint32(at), uint32(over)) {
+			r.left = uint8(at)
 			return true
 		}
 	}

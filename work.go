@@ -25,10 +25,10 @@ func (p *Processor) work(r *run) {
 	}
 	end := r.f.o.batch.Deadline
 	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
+	r.ran, r.began = true, time.Since(r.f.epoch)                       // before it is running: who abandons it may look
 	if !r.advance(running) {
 		return
 	}
-	r.ran, r.began = true, time.Since(r.f.epoch)
 	if !end.IsZero() {
 		r.ctx.setDeadline(end)
 	}
@@ -69,7 +69,7 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	case at.IsZero():
 		r.rare.timeout.Stop()
 	default:
-		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
+		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(ErrTimeout) })
 	}
 }
 
@@ -164,13 +164,8 @@ func (p *Processor) confirmStart(r *run) bool {
 	begin := time.Now()
 	for n := 1; ; n++ {
 		ctx := callContext(context.Background(), p.c.CallTimeout)
-		answers, err := guard2(func() ([]dedupe.Renewed, error) {
-			return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
-		})
+		answers, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
 		ctx.close()
-		if err == nil && len(answers) != 1 {
-			err = fmt.Errorf("onceq: the store answered %d of 1 renewals", len(answers))
-		}
 		if err == nil {
 			err = answers[0].Err
 		}

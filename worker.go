@@ -88,6 +88,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	w.tellStart(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -140,10 +141,12 @@ func (w *Worker) keep(on bool) {
 // before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
+	changes := !w.paused
 	w.paused = true
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
+		w.tellPaused(f, changes)
 		f.pause()
 	}
 }
@@ -151,16 +154,19 @@ func (w *Worker) Pause() {
 // Resume ends a Pause.
 func (w *Worker) Resume() {
 	w.mu.Lock()
+	changes := w.paused
 	w.paused = false
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
+		w.tellResumed(f, changes)
 		f.resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
-func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
+func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
+	defer w.tellDrain(f, &err)()
 	f.stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -183,18 +189,18 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 			return nil
 		}
 	case rs := <-left: // also where a receive does not end: what it brings is handed back
-		return abandonedJobs(rs)
+		return w.abandoned(rs)
 	}
-	return abandonedJobs(<-left)
+	return w.abandoned(<-left)
 }
 
-func abandonedJobs(rs []*run) error {
+func (w *Worker) abandoned(rs []*run) error {
 	if len(rs) == 0 {
 		return nil
 	}
 	e := &DrainError{Jobs: make([]string, len(rs))}
 	for i, r := range rs {
-		e.Jobs[i] = r.job.ID()
+		e.Jobs[i] = w.p.observeAbandoned(r).JobID
 	}
 	return e
 }
@@ -227,6 +233,8 @@ func (w *Worker) look(ctx context.Context) error {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
 	receives, kept, err := w.policy(ctx, w.c.Broker)
+	w.p.foreign.keeps.Store(int64(kept))
+	w.p.foreign.receives.Store(int64(receives))
 	w.warnRedrive(ctx, receives, err)
 	return w.checkRetention(ctx, kept)
 }
@@ -291,9 +299,14 @@ func (w *Worker) ended(r *run) {
 // takeover gives the receipt of a redelivery to the job that runs for the same message.
 func (w *Worker) takeover(again *run) bool {
 	return again.f.handOver(again, func(r *run, m *broker.Message) {
-		ends := again.deliveryEnd() // it may have been extended while it waited
+		again.mu.Lock()
+		// It may have been extended while it waited. From now on the running job extends it.
+		ends, extending := again.deliveryEnds, again.extending
+		again.keeping |= keepStopped
+		again.mu.Unlock()
 		r.mu.Lock()
 		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
+		r.awaits(extending)
 		r.mu.Unlock()
 	})
 }
