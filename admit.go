@@ -3,12 +3,12 @@ package onceq
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // refusal is why a message is not claimed at all.
@@ -48,13 +48,11 @@ func (p *Processor) admit(r *run) *refusal {
 // unfold gives a replayed letter's attributes their places back, where the queue between had no room for them: the handler
 // sees the message as it was. Those that came beside win.
 func unfold(m *broker.Message) {
-	if m.Meta == nil || m.Meta.Dead == nil || len(m.Meta.Dead.Attributes) == 0 {
+	if !letter.IsFolded(m.Meta) {
 		return
 	}
-	m.Meta = m.Meta.Clone() // the driver may hold on to its own
-	all := m.Meta.Dead.Attributes
-	maps.Copy(all, m.Attributes)
-	m.Attributes, m.Meta.Dead.Attributes = all, nil
+	m.Attributes, m.Meta = letter.Attributes(m.Attributes, m.Meta), m.Meta.Clone() // the driver may hold on to its own
+	m.Meta.Dead.Attributes = nil
 }
 
 func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {

@@ -61,21 +61,11 @@ func (p *Processor) claimApart(rs []*run, err error) {
 			r.f.handBack([]*run{r})
 			return nil
 		}
-		answers, sent, err := p.ask([]*run{r})
-		if err != nil {
-			return err
+		answers, sent, err := p.ask(rs[i : i+1])
+		if err == nil {
+			p.landClaims([]*run{r}, answers, sent)
 		}
-		c, now := &answers[0], time.Now()
-		if c.Err == nil {
-			c.Err = sane(c, r, sent)
-		}
-		if c.Err == nil {
-			p.claimed.Store(int64(now.Sub(p.epoch)))
-		}
-		if p.answered(r, c, sent, now) {
-			launch([]*run{r})
-		}
-		return nil
+		return err
 	})
 	now := time.Now()
 	for i, r := range rs {
@@ -121,10 +111,34 @@ func (p *Processor) writes(scope string) bool {
 	rand.Read(token[:])
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	defer ctx.close()
-	as, err := guard2(func() ([]dedupe.Renewed, error) {
-		return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
+	as, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
+	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
+}
+
+// probe claims a key that nobody has, and gives it back: on a queue where no other claim comes, its answer stands for one, and tells
+// whether the store refuses what is asked for, or all. It is made when none has been answered for refusedFor, and as seldom. Nothing
+// remains of it; only a process that dies amid it leaves a claim behind, for an operator to forget.
+func (p *Processor) probe(scope string) {
+	last, now := p.probed.Load(), time.Since(p.epoch)
+	if now-time.Duration(max(last, p.claimed.Load())) < refusedFor || !p.probed.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	var token dedupe.Token
+	rand.Read(token[:])
+	q := dedupe.ClaimRequest{
+		Key: dedupe.Key{Scope: scope, Key: "onceq-probe-" + hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease,
+		Policy: dedupe.Rerun, Owner: p.c.Owner,
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	defer ctx.close()
+	cs, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, []dedupe.ClaimRequest{q}) })
+	if !p.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
+		return
+	}
+	p.claimed.Store(int64(time.Since(p.epoch)))
+	_, _ = guard2(func() ([]error, error) {
+		return p.c.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})
-	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
 
 // refusedAlone tells whether a queue has refused this letter, and not the whole call.

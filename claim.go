@@ -90,15 +90,21 @@ func (p *Processor) claimBatch(batch []*run) {
 	answers, sent, err := p.ask(rs)
 	switch {
 	case err == nil:
+		p.landClaims(rs, answers, sent)
 	case dividable(rs, err, tried) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
 		p.claimApart(rs, err)
-		rs = nil
 	default:
 		for _, r := range rs {
 			p.unanswered(r, err, p.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
 		}
-		rs = nil
 	}
+	if len(others) > 0 {
+		p.claims.Add(others...)
+	}
+}
+
+// landClaims acts on the answers to one call of Claim, and starts the handlers of what was won.
+func (p *Processor) landClaims(rs []*run, answers []dedupe.Claim, sent time.Time) {
 	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
 		c := &answers[i]
@@ -114,9 +120,6 @@ func (p *Processor) claimBatch(batch []*run) {
 		p.claimed.Store(int64(now.Sub(p.epoch)))
 	}
 	launch(begin)
-	if len(others) > 0 {
-		p.claims.Add(others...)
-	}
 }
 
 // ask makes one call of Claim.
@@ -373,6 +376,9 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
+	if alone && waited >= p.c.SettleTimeout && bound == 0 && r.f.starts() {
+		p.probe(r.key.Scope)
+	}
 	other := time.Duration(p.claimed.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		if r.refusedLong() {

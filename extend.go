@@ -112,7 +112,7 @@ func (p *Processor) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]d
 
 // landRenewals acts on the answers to the renewals of the runs at these places.
 func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answers []dedupe.Renewed, errs []error) {
-	var gone []int
+	var joined []int
 	for n, i := range at {
 		r, e := rs[i], answers[n].Err
 		switch {
@@ -121,32 +121,37 @@ func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answe
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
 			if errs[i] != nil && r.joined.Load() {
-				gone = append(gone, i)
+				joined = append(joined, i)
 			}
-		case errors.Is(e, dedupe.ErrBusy) && r.joined.Load():
-			// The row is locked by the job's own transaction: that lock is the lease.
 		default:
 			errs[i] = e
+			if errors.Is(e, dedupe.ErrBusy) && r.joined.Load() {
+				joined = append(joined, i)
+			}
 		}
 	}
-	if len(gone) > 0 {
-		p.completed(ctx, rs, gone, errs)
+	if len(joined) > 0 {
+		p.lookAtJoined(ctx, rs, joined, errs)
 	}
 }
 
-// completed finds those of the runs at gone whose claim is lost to nobody: their own transaction has committed, and the handler
-// goes on after it. They have nothing left to renew. A read may decide here, for done never changes.
-func (p *Processor) completed(ctx context.Context, rs []*run, gone []int, errs []error) {
-	keys := make([]dedupe.Key, len(gone))
-	for n, i := range gone {
+// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A lost claim is lost to nobody where
+// that has committed: the handler goes on after it, and has nothing left to renew. A locked record is the transaction's lease, or,
+// where that has ended, locked by a successor. A read may decide here: done never changes, and a fence only rises.
+func (p *Processor) lookAtJoined(ctx context.Context, rs []*run, at []int, errs []error) {
+	keys := make([]dedupe.Key, len(at))
+	for n, i := range at {
 		keys[n] = rs[i].key
 	}
 	recs, err := guard2(func() ([]*dedupe.Record, error) { return p.c.Store.Get(ctx, keys) })
 	if err == nil && len(recs) != len(keys) {
 		err = fmt.Errorf("onceq: the store answered %d of %d keys", len(recs), len(keys))
 	}
-	for n, i := range gone {
-		switch r := rs[i]; {
+	for n, i := range at {
+		r, busy := rs[i], errors.Is(errs[i], dedupe.ErrBusy)
+		switch {
+		case busy && errors.Is(err, dedupe.ErrBusy): // a lock that stops reads stops claims, too
+			errs[i] = nil
 		case err != nil:
 			errs[i] = err // asked again with the next beat
 		case recs[n] != nil && recs[n].Status == dedupe.Done && recs[n].Fence == r.fence:
@@ -154,6 +159,10 @@ func (p *Processor) completed(ctx context.Context, rs []*run, gone []int, errs [
 			r.claimHeld = false
 			r.mu.Unlock()
 			errs[i] = nil
+		case busy && recs[n] != nil && recs[n].Status == dedupe.Claimed && recs[n].Fence == r.fence:
+			errs[i] = nil
+		case busy:
+			errs[i] = p.claimGone(r)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func (p *Processor) holdBatch(rs []*run) {
 			}
 		default:
 			recv = r.f.o.recv
-			r.extending = h.done
+			r.awaits(h.done)
 			h.runs, h.ends = append(h.runs, r), append(h.ends, now.Add(d))
 			h.batch = append(h.batch, broker.Hold{Receipt: r.receipt, For: d})
 		}
@@ -114,6 +114,30 @@ func (p *Processor) holdBatch(rs []*run) {
 	ctx := callContext(context.Background(), min(p.c.CallTimeout, p.visibility/3))
 	defer ctx.close()
 	_, h.err = guard2(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
+}
+
+// awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one that it waits for. That is
+// another one where a delivery was handed over amid its extension. Called with the run's lock held.
+func (r *run) awaits(landed chan struct{}) {
+	before := r.extending
+	select {
+	case <-before:
+		before = nil
+	default: // also where there is none
+	}
+	switch {
+	case landed == nil:
+	case before == nil:
+		r.extending = landed
+	default:
+		both := make(chan struct{})
+		r.extending = both
+		go func() {
+			<-before
+			<-landed
+			close(both)
+		}()
+	}
 }
 
 // holding is one call of Extend.
@@ -164,7 +188,9 @@ const (
 func (h *holding) extended(i int, answered time.Time) (follows int) {
 	p, r, err := h.p, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
-	r.extending = nil
+	if r.extending == h.done {
+		r.extending = nil
+	}
 	late, ends := r.lapsed(answered), false
 	switch {
 	case r.receipt != h.batch[i].Receipt: // a redelivery has handed its receipt over meanwhile

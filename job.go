@@ -1,14 +1,12 @@
 package onceq
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/digest"
 )
 
 // Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument, and must not use it
@@ -87,14 +85,7 @@ func (j *Job) EffectKey(step string) string { return EffectKey(j.r.key, step) }
 
 // EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never changes.
 func EffectKey(k dedupe.Key, step string) string {
-	h := sha256.New()
-	var n [8]byte
-	for _, part := range [...]string{"onceq effect 1", k.Scope, k.Key, step} {
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		h.Write(n[:])
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return digest.Of("onceq effect 1", k.Scope, k.Key, step)
 }
 
 // SetResult gives what is kept with the key when the job is done, for those who ask later. b belongs to

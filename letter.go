@@ -3,13 +3,13 @@ package onceq
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -56,25 +56,31 @@ func (p *Processor) letter(r *run, class, text string, fence uint64, attempts in
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	rare.fit = dlq.FitFor(r.message, p.c.DeadLetter.Limits())
+	rare.fit = letter.FitFor(r.message, p.c.DeadLetter.Limits())
 	rare.failing = 0
 	r.tries = 0
 	p.letters.Add(r)
 }
 
-// putBatch puts letters, each until it is known to be stored: a letter in doubt is put again, and a second
-// copy of it does no harm, for its fence reopens the failure once.
+// putBatch puts letters, each until it is known to be stored. A letter in doubt is put again. A second
+// copy of it does no harm, because its fence reopens the failure once.
 func (p *Processor) putBatch(rs []*run) {
-	if rs = living(rs); len(rs) == 0 {
-		return
+	letter.InParts(len(rs), func(from, to int) bool { return p.putPart(rs[from:to]) })
+}
+
+// putPart puts letters in one call, and reports whether they were too much for one.
+func (p *Processor) putPart(rs []*run) (tooMuch bool) {
+	if slices.ContainsFunc(rs, (*run).isOver) {
+		rs = living(slices.Clone(rs)) // what is refused is divided by its places
+	}
+	if len(rs) == 0 {
+		return false
 	}
 	sent := time.Now()
 	err := p.sendLetters(rs)
 	switch {
-	case len(rs) > 1 && isTogether(err):
-		for i := range rs {
-			p.putBatch(rs[i : i+1])
-		}
+	case letter.IsTooMuch(err, len(rs)):
+		return true
 	case err != nil && !refusedAlone(err) && dividable(rs, err, tried):
 		errs, some := apart(rs, err, func(i int) error { return broker.ErrAt(p.sendLetters(rs[i:i+1]), 0) })
 		for i, r := range rs {
@@ -86,13 +92,14 @@ func (p *Processor) putBatch(rs []*run) {
 			p.put(r, broker.ErrAt(err, i), alone)
 		}
 	}
+	return false
 }
 
 // sendLetters makes one call of Send.
 func (p *Processor) sendLetters(rs []*run) error {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = dlq.Letter(r.message, dlq.Key(r.key), r.rare.dead, r.rare.fit)
+		out[i] = letter.Make(r.message, letter.Key(r.key), r.rare.dead, r.rare.fit)
 		p.c.LetterKeys.Sign(&out[i])
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
@@ -105,18 +112,6 @@ func (p *Processor) sendLetters(rs []*run) error {
 	return err
 }
 
-// isTogether tells whether a batch was refused as a whole, such as for its bytes in all, which says nothing about its
-// entries.
-func isTogether(err error) bool {
-	var b *broker.BatchError
-	return isUnfit(err) && !errors.As(err, &b)
-}
-
-// isUnfit tells whether a letter will never be taken as it is.
-func isUnfit(err error) bool {
-	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
-}
-
 // put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a whole call.
 func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
@@ -124,10 +119,10 @@ func (p *Processor) put(r *run, err error, alone bool) {
 		p.lettered.Store(int64(time.Since(p.epoch)))
 		p.lettersAgain(r.f.o.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
-	case isUnfit(err) && r.rare.fit+1 < dlq.Fits:
+	case letter.IsUnfit(err) && r.rare.fit < letter.Bare:
 		r.rare.fit++
 		p.letters.Add(r)
-	case isUnfit(err):
+	case letter.IsUnfit(err):
 		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.name()), slog.Any("error", err))
 		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")

@@ -35,6 +35,7 @@ type Processor struct {
 	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 	ended      atomic.Int64 // the same of settlements: a call
 	lettered   atomic.Int64 // the same of letters
+	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]

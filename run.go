@@ -9,7 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -87,7 +87,7 @@ type rarely struct {
 	firstErr    string
 	record      *dedupe.Record
 	dead        broker.Dead
-	fit         dlq.Fit // how far the letter has been shrunk
+	fit         letter.Fit // how far the letter has been shrunk
 	stales      int
 	result      []byte
 	timeout     *time.Timer   // of the job, where the manager does not keep its claim

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -69,20 +70,23 @@ var (
 	errOvertake = errors.New("onceq: later messages of its group were accepted; sending it again puts it behind them")
 )
 
-// batch sends one batch and repeats what was throttled of it, as long as that keeps the order of groups.
+// batch sends one batch, in several calls where it is too much for one.
 func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error) {
+	letter.InParts(len(ms), func(from, to int) bool { return o.part(ctx, ms[from:to], errs[from:to]) })
+}
+
+// part sends a part of a batch, and repeats what was throttled of it as long as that keeps the order
+// of groups. It reports whether the part was too much for one call.
+func (o *sending) part(ctx context.Context, ms []broker.Outgoing, errs []error) (tooMuch bool) {
 	if o.skips(ctx, ms, errs) {
-		return
+		return false
 	}
 	err := sendOnce(ctx, o.s, ms)
 	switch {
 	case err == nil:
-		return
-	case len(ms) > 1 && isTogether(err):
-		half := len(ms) / 2
-		o.batch(ctx, ms[:half], errs[:half])
-		o.batch(ctx, ms[half:], errs[half:])
-		return
+		return false
+	case letter.IsTooMuch(err, len(ms)):
+		return true
 	}
 	for i := range ms {
 		errs[i] = broker.ErrAt(err, i)
@@ -107,6 +111,7 @@ func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error)
 		}
 	}
 	o.note(ms, errs)
+	return false
 }
 
 // skips leaves out the messages of broken groups, if there are any, and sends the others.

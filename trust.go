@@ -75,7 +75,8 @@ func (p *Processor) reopens(r *run) uint64 {
 func origins(rs []*run, reqs []dedupe.ClaimRequest) {
 	var few [128]int
 	ends := few[:0]
-	names := make([]byte, 0, 64*len(rs))
+	var room [4096]byte // of most batches
+	names := room[:0]
 	for _, r := range rs {
 		if m := r.message; m.ID != "" { // else it is of a Do
 			names = appendSum(append(append(names, m.ID...), sumMark), m, r.token)

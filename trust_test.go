@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // down is a handler that fails for good until it is mended, and notes the bodies that it ran to their end.
@@ -346,7 +347,7 @@ func TestSignatureOfALetterThatIsCut(t *testing.T) {
 		r.put(m)
 		r.run(time.Second)
 		l := r.letter(onceq.ClassPermanent)
-		if len(l.Meta.Dead.LastErr) > 2*dlq.TrimmedText || !signingKeys.Signed(l) {
+		if len(l.Meta.Dead.LastErr) > 2*letter.TrimmedText || !signingKeys.Signed(l) {
 			t.Errorf("the letter is %+v", l.Meta.Dead)
 		}
 	}, preset(membroker.SQSStandard), signs)

@@ -164,13 +164,8 @@ func (p *Processor) confirmStart(r *run) bool {
 	begin := time.Now()
 	for n := 1; ; n++ {
 		ctx := callContext(context.Background(), p.c.CallTimeout)
-		answers, err := guard2(func() ([]dedupe.Renewed, error) {
-			return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
-		})
+		answers, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
 		ctx.close()
-		if err == nil && len(answers) != 1 {
-			err = fmt.Errorf("onceq: the store answered %d of 1 renewals", len(answers))
-		}
 		if err == nil {
 			err = answers[0].Err
 		}

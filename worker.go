@@ -299,9 +299,14 @@ func (w *Worker) ended(r *run) {
 // takeover gives the receipt of a redelivery to the job that runs for the same message.
 func (w *Worker) takeover(again *run) bool {
 	return again.f.handOver(again, func(r *run, m *broker.Message) {
-		ends := again.deliveryEnd() // it may have been extended while it waited
+		again.mu.Lock()
+		// It may have been extended while it waited. From now on the running job extends it.
+		ends, extending := again.deliveryEnds, again.extending
+		again.keeping |= keepStopped
+		again.mu.Unlock()
 		r.mu.Lock()
 		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
+		r.awaits(extending)
 		r.mu.Unlock()
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // Reasons for which a letter is not sent.
@@ -25,7 +26,7 @@ var (
 
 // replayOf is what a replay sends for the letter: the message as the worker met it, with the reason and the fence of
 // its failure. An error is the reason why it is not to be sent.
-func replayOf(of *letter, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
+func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
 	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
 	unfold(&out, l)
@@ -69,7 +70,7 @@ func replayOf(of *letter, l broker.Limits, o *ReplayOptions, keys Keys) (broker.
 	}
 	keys.Sign(&out) // Edit may have changed what the signature was for, and the first key may be new
 	if l.RequireGroup && out.Group == "" {
-		out.Group = digest("group", 0, keyOf(out.Meta), m.ID).String()
+		out.Group = identify("group", 0, keyOf(out.Meta), m.ID).String()
 	}
 	out.DedupID = replayID(m, &out, edit != nil)
 	return out, nil
@@ -111,15 +112,14 @@ func expiresOf(m *broker.Meta) (t time.Time) {
 
 // unfold gives the user's attributes their places back, if there is room for all of them beside ours.
 func unfold(out *broker.Outgoing, l broker.Limits) {
-	dead := deadOf(out.Meta)
-	if dead == nil || len(dead.Attributes) == 0 {
+	if !letter.IsFolded(out.Meta) {
 		return
 	}
-	all := folded(dead.Attributes, out.Attributes)
+	all := letter.Attributes(out.Attributes, out.Meta)
 	if l.MaxAttributes > 0 && len(all)+1 > l.MaxAttributes && all[UnreadableAttribute] == "" {
 		return
 	}
-	out.Attributes, dead.Attributes = all, nil
+	out.Attributes, out.Meta.Dead.Attributes = all, nil
 }
 
 // restore makes a message whose metadata could not be read what it was: the worker that put the letter may have been too
@@ -163,25 +163,7 @@ func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
 		parts = append(parts, broker.EncodeMeta(out.Meta), out.Group)
 	}
 	parts = content(out.Attributes, out.Meta, parts...)
-	return digest("replay", fenceOf(m.Meta), parts...).String()
-}
-
-// cut makes an outgoing letter smaller, as far as f says. It is false when that changes nothing more.
-func cut(out *broker.Outgoing, f Fit) bool {
-	dead := deadOf(out.Meta)
-	if dead == nil || f >= Bare {
-		return false
-	}
-	dead.FirstErr, dead.LastErr = trim(dead.FirstErr), trim(dead.LastErr)
-	if f >= Folded {
-		dead.Attributes, out.Attributes = folded(dead.Attributes, out.Attributes), nil
-	}
-	return true
-}
-
-// isUnfit tells whether a message will never be taken as it is.
-func isUnfit(err error) bool {
-	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
+	return identify("replay", fenceOf(m.Meta), parts...).String()
 }
 
 // jobName tells jobs apart, as far as metadata does; empty where there is none.

@@ -2,12 +2,12 @@ package dlq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -122,7 +122,7 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	}
 	r := &replay{
 		pass: newPass(ctx, q, &o.Filter, o.Each), o: &o, limits: o.To.Limits(),
-		seen: make(map[identity]*letter), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
+		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
 	r.pass.choose, r.pass.flush, r.pass.full = r.choose, r.flush, r.full
 	if o.Canary > 0 {
@@ -143,11 +143,11 @@ type replay struct {
 	o      *ReplayOptions
 	limits broker.Limits // of where it sends
 
-	seen    map[identity]*letter // the first letter of each failure
-	pending []*letter            // to be sent, in order
-	copied  []*letter            // copies of what was sent, to be removed
-	sent    map[string]uint64    // by job: the fence of the letter that was sent
-	next    time.Time            // when the rate allows the next letter
+	seen    map[identity]*item // the first letter of each failure
+	pending []*item            // to be sent, in order
+	copied  []*item            // copies of what was sent, to be removed
+	sent    map[string]uint64  // by job: the fence of the letter that was sent
+	next    time.Time          // when the rate allows the next letter
 
 	bodies, nameless map[identity]bool // of all that was sent, and of what has no name
 	watched          bool              // the canaries have been
@@ -159,7 +159,7 @@ func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Ma
 
 // choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before it is a copy, and goes
 // the way of its twin.
-func (r *replay) choose(l *letter) error {
+func (r *replay) choose(l *item) error {
 	twin := r.seen[l.id]
 	switch {
 	case twin == nil:
@@ -205,7 +205,7 @@ func (r *replay) flush(ctx context.Context) error {
 		if r.o.DryRun {
 			l := r.pending[0]
 			r.pending = r.pending[1:]
-			if err := r.done(ctx, []*letter{l}); err != nil {
+			if err := r.done(ctx, []*item{l}); err != nil {
 				return err
 			}
 			continue
@@ -265,7 +265,7 @@ func (r *replay) sendSome(ctx context.Context) error {
 
 // take takes up to n letters off what is pending, one of each group where groups are ordered: of a batch, a later entry may
 // be sent though an earlier one was not.
-func (r *replay) take(n int) (batch []*letter) {
+func (r *replay) take(n int) (batch []*item) {
 	var groups map[string]bool
 	rest := r.pending[:0]
 	for _, l := range r.pending {
@@ -290,10 +290,10 @@ func (r *replay) take(n int) (batch []*letter) {
 
 // send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt is not acked; sent once
 // more it is harmless.
-func (r *replay) send(ctx context.Context, batch []*letter) error {
+func (r *replay) send(ctx context.Context, batch []*item) error {
 	through := 0
 	for t := (tries{}); ; {
-		var done, doubt []*letter
+		var done, doubt []*item
 		var last, final error
 		refit := false
 		errs := r.sendOnce(ctx, batch)
@@ -301,11 +301,11 @@ func (r *replay) send(ctx context.Context, batch []*letter) error {
 			switch err := errs[i]; {
 			case err == nil:
 				done = append(done, l)
-			case isUnfit(err) && l.cut+1 < Fits && cut(&l.out, l.cut+1):
-				l.cut++
+			case letter.IsUnfit(err) && letter.Shrink(&l.out, l.fit+1):
+				l.fit++
 				refit = true
 				doubt, last = append(doubt, l), err
-			case isUnfit(err):
+			case letter.IsUnfit(err):
 				r.failed(l, err)
 				through++
 			default:
@@ -343,34 +343,36 @@ func (r *replay) send(ctx context.Context, batch []*letter) error {
 	}
 }
 
-// sendOnce sends the letters in one call, or in two where they are too large together, and answers by position.
-func (r *replay) sendOnce(ctx context.Context, ls []*letter) []error {
+// sendOnce sends the letters in one call, or in several where they are too large together, and answers by
+// position.
+func (r *replay) sendOnce(ctx context.Context, ls []*item) []error {
 	out := make([]broker.Outgoing, len(ls))
 	for i, l := range ls {
 		out[i] = l.out
 	}
-	one, cancel := r.q.ctx(ctx)
-	_, err := r.o.To.Send(one, out)
-	cancel()
-	var b *broker.BatchError
-	if len(ls) > 1 && isUnfit(err) && !errors.As(err, &b) {
-		half := len(ls) / 2
-		return append(r.sendOnce(ctx, ls[:half]), r.sendOnce(ctx, ls[half:])...)
-	}
 	errs := make([]error, len(ls))
-	for i := range errs {
-		errs[i] = broker.ErrAt(err, i)
-	}
+	letter.InParts(len(ls), func(from, to int) bool {
+		one, cancel := r.q.ctx(ctx)
+		_, err := r.o.To.Send(one, out[from:to])
+		cancel()
+		if letter.IsTooMuch(err, to-from) {
+			return true
+		}
+		for i := from; i < to; i++ {
+			errs[i] = broker.ErrAt(err, i-from)
+		}
+		return false
+	})
 	return errs
 }
 
 // done removes letters that were sent, and their copies.
-func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
+func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	for _, l := range ls {
 		if l.unsigned && !r.o.Vouch {
 			r.report.Unsigned++
 		}
-		body := digest("body", 0, string(l.out.Body))
+		body := identify("body", 0, string(l.out.Body))
 		r.bodies[body] = true
 		if name := jobName(l.out.Meta); name != "" {
 			r.sent[name] = max(r.sent[name], fenceOf(l.out.Meta))
@@ -392,7 +394,7 @@ func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
 }
 
 // failed leaves a letter where it is, and its copies.
-func (r *replay) failed(l *letter, err error) {
+func (r *replay) failed(l *item, err error) {
 	copies := l.copies
 	r.tell(l, Failed, err)
 	for _, c := range copies {
@@ -400,7 +402,7 @@ func (r *replay) failed(l *letter, err error) {
 	}
 }
 
-func names(ls []*letter) []string {
+func names(ls []*item) []string {
 	ids := make([]string, len(ls))
 	for i, l := range ls {
 		ids[i] = l.name

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // A letter goes back as it is, with the fence that lets it reopen its failure; its copies go with it.
@@ -294,8 +295,8 @@ func TestReplayRestoresUnreadableMetadata(t *testing.T) {
 		if m.MetaErr == nil {
 			t.Fatal("the metadata was readable")
 		}
-		for _, fit := range []dlq.Fit{dlq.Whole, dlq.Folded, dlq.Bare} {
-			l := dlq.Letter(m, dlq.Key{}, broker.Dead{Class: "bad-meta", At: time.Now()}, fit)
+		for _, fit := range []letter.Fit{letter.Whole, letter.Folded, letter.Bare} {
+			l := letter.Make(m, letter.Key{}, broker.Dead{Class: "bad-meta", At: time.Now()}, fit)
 			l.Group, l.DedupID = "g", ""
 			r.put(l)
 			r.report(r.mustReplay(dlq.ReplayOptions{}), 1, 1)

@@ -2,10 +2,7 @@ package awssqs
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
@@ -121,14 +119,7 @@ func dedupID(o *broker.Outgoing) string {
 	if m == nil || m.ID == "" || m.Dead != nil {
 		return rand.Text()
 	}
-	h := sha256.New()
-	var n [8]byte
-	for _, part := range [...]string{m.ID, m.Type, m.Key, o.Group} {
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		h.Write(n[:])
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return digest.Of(m.ID, m.Type, m.Key, o.Group)
 }
 
 // packBody gives the body as it travels, and the metadata with its mark.

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the client as it was given
@@ -76,19 +77,22 @@ func (s *sending) flush(ctx context.Context) {
 	}
 }
 
-// put sends the entries in one request, or in several where the service takes less.
+// put sends the entries in one request, or in several where the service takes less than 1 MiB at a
+// time. Each message by itself may be fine then. Were it called too large, it would never be sent, or
+// would be cut down where it is a letter.
 func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchRequestEntry) {
+	letter.InParts(len(entries), func(from, to int) bool { return s.part(ctx, entries[from:to]) })
+}
+
+// part sends entries in one request, and reports whether they were too much for one.
+func (s *sending) part(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (tooMuch bool) {
 	if s.stopped != nil {
 		s.answer(entries, s.stopped)
-		return
+		return false
 	}
 	out, err := s.request(ctx, entries)
 	if err != nil && len(entries) > 1 && isTooLong(err) {
-		// Where a service takes less than 1 MiB at a time, each message by itself may be fine; to be called too large
-		// would make it one that is never sent, or a letter that is cut down.
-		s.put(ctx, entries[:len(entries)/2])
-		s.put(ctx, entries[len(entries)/2:])
-		return
+		return true
 	}
 	s.requests++
 	s.asked += len(entries)
@@ -101,6 +105,7 @@ func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchReque
 	if err != nil && s.b.fifo {
 		s.stopped = behind(err)
 	}
+	return false
 }
 
 func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (*sqs.SendMessageBatchOutput, error) {
@@ -119,7 +124,7 @@ func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchR
 // behind answers what was not sent because of err. That another message is never taken says nothing of these.
 func behind(err error) error {
 	const text = "not sent, for an earlier part of the batch failed: "
-	if errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta) {
+	if letter.IsUnfit(err) {
 		return errors.New(text + err.Error())
 	}
 	return fmt.Errorf(text+"%w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/localstack/sqsfake"
 	"github.com/onceq/onceq/onceqtest"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // 1. The handler alone: a rig gives it one delivery at a time, and lets its worker die where the test says.
