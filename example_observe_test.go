@@ -10,8 +10,9 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// meter is an Observer: the seam for metrics and traces. JobStarted may put a span into the context; JobEnded gets that
-// context, and is told of every delivery, also of those whose handler never started.
+// meter is an Observer: the seam for metrics and traces. JobStarted may put a span into the
+// context; JobEnded gets that context, and is told of every delivery, also of those whose handler
+// never started.
 type meter struct{ outcomes map[string]int }
 
 func (m *meter) JobStarted(ctx context.Context, j *onceq.Job) context.Context {

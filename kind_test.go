@@ -23,7 +23,8 @@ var parcels = onceq.Kind[parcel]{
 	Type: "parcel", Key: func(p parcel) string { return p.Number }, Options: onceq.JobOptions{MaxAttempts: 2},
 }
 
-// One declaration sends and handles: payloads with one key are one job, and the Kind's options hold.
+// One declaration sends and handles: payloads with one key are one job, and the Kind's options
+// hold.
 func TestKind(t *testing.T) {
 	var mux onceq.Mux
 	var got []int

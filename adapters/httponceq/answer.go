@@ -24,7 +24,8 @@ func (a *answer) write(w http.ResponseWriter) {
 	_, _ = w.Write(a.Body) // the client may be gone; its next request gets the same answer
 }
 
-// onceOnly are the headers that belong to one exchange: they are given with the first answer, and not kept.
+// onceOnly are the headers that belong to one exchange: they are given with the first answer, and
+// not kept.
 var onceOnly = []string{
 	"Set-Cookie", "Date", // of that moment
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", // of that connection
@@ -74,7 +75,8 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// answer is what was recorded. Of one that is too large a part would be wrong, and the handler has done its work: it is a 500 for good.
+// answer is what was recorded. Of one that is too large a part would be wrong, and the handler has
+// done its work: it is a 500 for good.
 func (r *recorder) answer() *answer {
 	if r.overflow {
 		instead := recorder{header: make(http.Header), most: DefaultMax}

@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// pay charges a card. The payment API gets a key of its own, which is equal however often this request runs.
+// pay charges a card. The payment API gets a key of its own, which is equal however often this
+// request runs.
 func pay(w http.ResponseWriter, r *http.Request) {
 	key := httponceq.Job(r.Context()).EffectKey("charge")
 	fmt.Println("charging, with a key of", len(key), "digits")
