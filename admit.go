@@ -33,7 +33,7 @@ func (p *Processor) admit(r *run) *refusal {
 		return &refusal{ClassNoKey, err}
 	}
 	key.Scope = cmp.Or(key.Scope, scope)
-	if err := key.Validate(); err != nil {
+	if err := checkKey(key); err != nil {
 		return &refusal{ClassBadKey, err}
 	}
 	r.key = key

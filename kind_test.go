@@ -52,7 +52,7 @@ func TestKind(t *testing.T) {
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("the record is %+v, %v", rs[0], err)
 		}
-	}, steady, with(func(c *onceq.Config) { c.Handler = &mux }))
+	}, steady, with(func(c *onceq.Config) { c.Handler, c.Concurrency = &mux, 1 }))
 }
 
 // A message that was made, and stored, is the same job however often it is sent.
@@ -162,7 +162,7 @@ func TestChainAroundAMux(t *testing.T) {
 				t.Errorf("no record of %v: %v", k, err)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Handler = onceq.Chain(onceq.Chain(&mux, outer), outer) }))
+	}, with(func(c *onceq.Config) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
 
 	var within onceq.Mux
 	within.On("t", onceq.Chain(&mux, outer), nil)
