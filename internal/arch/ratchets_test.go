@@ -5,7 +5,7 @@ package arch
 // largestCycle is how many files of a package may know each other in a circle. A package that is
 // not listed has no circle.
 var largestCycle = map[string]int{
-	".":                        34,
+	".":                        19,
 	"adapters/awssqs":          10,
 	"adapters/membroker":       9,
 	"adapters/sqslambda":       3,
@@ -26,6 +26,7 @@ var largestCycle = map[string]int{
 	"examples/longvisibility":  2,
 	"examples/payment":         2,
 	"examples/stock":           2,
+	"internal/engine":          16,
 	"internal/model":           8,
 	"internal/sqswire":         2,
 	"localstack":               14,
@@ -37,7 +38,7 @@ var largestCycle = map[string]int{
 
 // twoMeanings are the methods of one name on two types of a package, with different meanings.
 var twoMeanings = map[string][]string{
-	".":                        {"On", "abandoned", "check", "end", "join", "leave", "message", "more", "withDefaults", "won"},
+	".":                        {"On", "check", "end", "join", "leave", "message", "withDefaults"},
 	"adapters/awssqs":          {"failed", "read"},
 	"adapters/membroker":       {"add", "before", "complete", "expire", "push", "remove"},
 	"dedupe":                   {"Matches"},
@@ -51,7 +52,7 @@ var twoMeanings = map[string][]string{
 	"localstack":               {"Client", "run", "serve"},
 	"localstack/lambdaruntime": {"signal"},
 	"onceqtest":                {"At", "CrashAt", "Kill"},
-	"sqsfake":                  {"begin", "dict", "end", "fault", "first", "has", "number", "push", "remove", "size", "stop", "take", "text"},
+	"sqsfake":                  {"begin", "dict", "end", "fault", "first", "handle", "has", "number", "push", "remove", "size", "stop", "take", "text"},
 	"visibility":               {"until"},
 }
 

@@ -7,8 +7,16 @@ import (
 	"time"
 )
 
-// The classes that the table gives. Package onceq exports them under its own names.
+// The classes that the table gives, and the engine. Package onceq exports them under its own names.
 const (
+	Attempts     = "attempts"
+	BadKey       = "bad-key"
+	ClaimRefused = "claim-refused"
+	Duplicate    = "duplicate"
+	Expired      = "expired"
+	Mismatch     = "mismatch"
+	Result       = "result"
+	Unproven     = "unproven"
 	Plain        = "error"
 	Final        = "permanent"
 	Panicked     = "panic"
@@ -18,8 +26,8 @@ const (
 	NotCommitted = "tx-not-committed"
 )
 
-// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is nothing
-// settled: the store has said that the key is another's.
+// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is
+// nothing settled: the store has said that the key is another's.
 var (
 	ErrLeaseLost    = errors.New("onceq: lease lost")
 	ErrTimeout      = errors.New("onceq: job timeout")

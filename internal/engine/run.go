@@ -1,7 +1,6 @@
-package onceq
+package engine
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
@@ -31,35 +31,36 @@ const (
 //
 // The fields in the first block are written by the one goroutine that has the run at that time (the
 // poller, the claim, the handler, the settlement, in this order); those below mu by several.
-type run struct {
-	job     Job
-	message *broker.Message // as it was received; the job's is the user's to change
-	f       *flow
-	ctx     lazyContext
+type Run[J any] struct {
+	Job     J
+	Message *broker.Message // as it was received; the job's is the user's to change
+	f       *Flow[J]
+	ctx     LazyContext
 
-	held    visibility.Held[*run]
-	opts    jobOptions
-	key     dedupe.Key
-	token   dedupe.Token
-	fence   uint64
-	verdict verdict.Verdict
+	held    visibility.Held[*Run[J]]
+	Opts    JobOptions
+	Key     dedupe.Key
+	Token   dedupe.Token
+	Fence   uint64
+	Verdict verdict.Verdict
 	known   *known
 	later   *later
 	began   time.Duration  // when the handler began, since the flow's epoch
 	ended   time.Duration  // when it returned, or was found not to start
-	ran     bool           // it began
+	Ran     bool           // it began
 	whole   bool           // it began with at least half of its batch's time left
 	missed  missed         // the beats', of which one at most is in flight
 	tries   int32          // of the present step
-	index   int32          // of the delivery in its batch
-	said    dedupe.Outcome // by the claim
-	action  Action
+	Index   int32          // of the delivery in its batch
+	Said    dedupe.Outcome // by the claim
+	Attempt int            // how often the job has been claimed for a run, this one included
+	Action  Action
 	left    uint8 // the phase in which it was abandoned
-	outcome Outcome
+	Outcome Outcome
 
 	// The flow's, under its lock.
-	prev, next *run
-	lane       *lane // while it is the one of its group that is on its way
+	prev, next *Run[J]
+	lane       *lane[J] // while it is the one of its group that is on its way
 	retry      *time.Timer
 	follows    bool // it waits behind that one
 	inSlot     bool
@@ -67,7 +68,7 @@ type run struct {
 	troubled   bool // the store could not answer its claim
 
 	phase  atomic.Uint32
-	joined atomic.Bool
+	Joined atomic.Bool
 
 	mu           sync.Mutex
 	receipt      broker.Receipt
@@ -104,37 +105,16 @@ type later struct {
 	failing time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
 }
 
-// jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
-type jobOptions struct {
-	most    int32
-	policy  dedupe.Policy
-	timeout time.Duration
-	backoff func(int, error) time.Duration
-}
-
-// given is the room for a copy of a message. Those of one receive are allocated together.
-type given struct {
-	message broker.Message
-	meta    broker.Meta
-}
-
-// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
-func (r *run) give() {
-	m, meta := r.job.Message, r.job.Message.Meta
-	*m = *r.message
-	m.Attributes = maps.Clone(m.Attributes)
-	if m.Meta == nil {
-		return
-	}
-	*meta = *m.Meta
-	if meta.Dead != nil {
-		meta.Dead = m.Meta.Clone().Dead
-	}
-	m.Meta = meta
+// JobOptions are what holds for one job, after its Meta, its type's options and the defaults.
+type JobOptions struct {
+	Most    int32
+	Policy  dedupe.Policy
+	Timeout time.Duration
+	Backoff func(int, error) time.Duration
 }
 
 // knows makes room for what the claim knows.
-func (r *run) knows() *known {
+func (r *Run[J]) knows() *known {
 	if r.known == nil {
 		r.known = new(known)
 	}
@@ -142,7 +122,7 @@ func (r *run) knows() *known {
 }
 
 // makes makes room for what the handler makes.
-func (r *run) makes() *later {
+func (r *Run[J]) makes() *later {
 	if r.later == nil {
 		r.later = new(later)
 	}
@@ -150,15 +130,15 @@ func (r *run) makes() *later {
 }
 
 // begun is how often the job's handler has been started.
-func (r *run) begun() int {
-	if !r.ran {
-		return r.job.Attempt - 1
+func (r *Run[J]) begun() int {
+	if !r.Ran {
+		return r.Attempt - 1
 	}
-	return r.job.Attempt
+	return r.Attempt
 }
 
 // result is what is to be kept with the key; nil = nothing.
-func (r *run) result() []byte {
+func (r *Run[J]) Result() []byte {
 	if r.later == nil {
 		return nil
 	}
@@ -166,15 +146,15 @@ func (r *run) result() []byte {
 }
 
 // outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
-func (r *run) outOfTime() error {
+func (r *Run[J]) outOfTime() error {
 	if r.at() >= running && r.whole {
-		return ErrTimeout
+		return verdict.ErrTimeout
 	}
-	return ErrDraining
+	return verdict.ErrDraining
 }
 
 // again puts the run into the queue after d, unless it has been given up by then.
-func (r *run) again(d time.Duration, q func() queueOfRuns) {
+func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
 	time.AfterFunc(d, func() {
 		if !r.isOver() {
 			q().Add(r)
@@ -184,7 +164,7 @@ func (r *run) again(d time.Duration, q func() queueOfRuns) {
 
 // repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first
 // failure.
-func (r *run) repeats(d time.Duration) bool {
+func (r *Run[J]) Repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
 		r.makes().giveUp = now.Add(d)
@@ -193,7 +173,7 @@ func (r *run) repeats(d time.Duration) bool {
 }
 
 // errsAlone is how long the store has erred on the run's claim, and not on the whole call.
-func (r *run) errsAlone(alone bool) time.Duration {
+func (r *Run[J]) errsAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
 		if r.later != nil {
@@ -208,7 +188,7 @@ func (r *run) errsAlone(alone bool) time.Duration {
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
 // else has ended it.
-func (r *run) advance(to phase) bool {
+func (r *Run[J]) advance(to phase) bool {
 	for {
 		at := r.phase.Load()
 		if at >= uint32(to) {
@@ -221,7 +201,7 @@ func (r *run) advance(to phase) bool {
 }
 
 // giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
-func (r *run) giveUp() bool {
+func (r *Run[J]) giveUp() bool {
 	for {
 		at := r.at()
 		if at == over {
@@ -234,22 +214,116 @@ func (r *run) giveUp() bool {
 	}
 }
 
-func (r *run) at() phase { return phase(r.phase.Load()) }
+func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
 
-func (r *run) isOver() bool { return r.at() == over }
+func (r *Run[J]) isOver() bool { return r.at() == over }
 
 // living are those of a batch that have not been given up while they waited for their turn: a call that hangs may have
 // outlasted who wanted them.
-func living(rs []*run) []*run { return slices.DeleteFunc(rs, (*run).isOver) }
+func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
 
 // grouped tells whether the run's place in its group matters.
-func (r *run) grouped() bool {
-	return r.f.t.ordered && r.message != nil && r.message.Group != ""
+func (r *Run[J]) grouped() bool {
+	return r.f.Terms.Ordered && r.Message != nil && r.Message.Group != ""
 }
 
 // currentReceipt is the newest delivery's: a redelivery hands its own over to the run.
-func (r *run) currentReceipt() broker.Receipt {
+func (r *Run[J]) Receipt() broker.Receipt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.receipt
 }
+
+// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.
+const MaxLogged = 256
+
+// Name is the job's id for logs.
+func (r *Run[J]) Name() string { return verdict.Clip(r.ID(), MaxLogged) }
+
+// ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
+func (r *Run[J]) ID() string { return IDOf(r.Message) }
+
+// Type is Meta.Type; empty for a foreign producer.
+func (r *Run[J]) Type() string { return TypeOf(r.Message) }
+
+// IDOf is the id of a message's job; "" of nil.
+func IDOf(m *broker.Message) string {
+	switch {
+	case m == nil:
+		return ""
+	case m.Meta != nil && m.Meta.ID != "":
+		return m.Meta.ID
+	}
+	return m.ID
+}
+
+// TypeOf is the type of a message's job; "" of nil.
+func TypeOf(m *broker.Message) string {
+	if m == nil || m.Meta == nil {
+		return ""
+	}
+	return m.Meta.Type
+}
+
+// EffectKey is an idempotency key for a step of the job with the key k, elsewhere.
+func EffectKey(k dedupe.Key, step string) string {
+	return digest.Of("onceq effect 1", k.Scope, k.Key, step)
+}
+
+func heldOf[J any](rs []*Run[J]) []*visibility.Held[*Run[J]] {
+	hs := make([]*visibility.Held[*Run[J]], len(rs))
+	for i, r := range rs {
+		hs[i] = &r.held
+	}
+	return hs
+}
+
+// NewRun makes the run of a delivery that came now.
+func (f *Flow[J]) NewRun(m *broker.Message, now time.Time) *Run[J] {
+	r := &Run[J]{f: f, Message: m, received: now.Sub(f.epoch)}
+	r.ctx.base = f.Terms.Base //nolint:fatcontext // one level deep: every run has its own
+	r.held.Lease = r
+	if m != nil {
+		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline
+	}
+	return r
+}
+
+// Flow is where the run came in.
+func (r *Run[J]) Flow() *Flow[J] { return r.f }
+
+// Context is the handler's.
+func (r *Run[J]) Context() *LazyContext { return &r.ctx }
+
+// SetDelivery says when the broker will deliver the message again, before the run is offered.
+func (r *Run[J]) SetDelivery(ends time.Time) { r.held.Deadline, r.deliveryEnds = ends, ends }
+
+// SetUntil says that the delivery cannot be held beyond t, before the run is offered.
+func (r *Run[J]) SetUntil(t time.Time) { r.knows().until = t }
+
+// SetFingerprint says what the claim compares, before it is made.
+func (r *Run[J]) SetFingerprint(b []byte) { r.knows().fingerprint = b }
+
+// SetReopens says which failure the claim may reopen, before it is made; 0 = none.
+func (r *Run[J]) SetReopens(fence uint64) {
+	if fence != 0 {
+		r.knows().reopens = fence
+	}
+}
+
+// SetResult gives what is to be kept with the key; the handler's goroutine calls it.
+func (r *Run[J]) SetResult(b []byte) { r.makes().result = b }
+
+// Record is what the claim has found; nil = nothing, or it has won.
+func (r *Run[J]) Record() *dedupe.Record {
+	if r.known == nil {
+		return nil
+	}
+	return r.known.record
+}
+
+// Tries is how often the present step has failed.
+func (r *Run[J]) Tries() int { return int(r.tries) }
+
+// Unclaimed reports whether no claim has been won yet.
+func (r *Run[J]) Unclaimed() bool { return r.at() < claimed }

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// TellAgain is how often an outage is told of while it lasts: each line is to wake somebody, and none of them may be missed.
+const TellAgain = 5 * time.Minute
+
+// Outage is what a log is told of something that is away: when it has failed a few times, again while that lasts, and once
+// when it is over.
+type Outage struct {
+	mu          sync.Mutex
+	since, told time.Time // zero = it is there, or nobody was told
+	last        time.Time // failure
+	failing     Part      // what has not succeeded since
+}
+
+// Part is what may fail of one thing by itself: an outage is over when none of it does.
+type Part uint8
+
+const (
+	Whole      Part = 1 << iota // of what has no parts
+	partClaims                  // of the store
+	partEnds
+)
+
+// Fails is told of a failure. Where that is worth a line, it answers how long they have lasted.
+func (o *Outage) Fails(of Part, worth bool) (lasts time.Duration, tell bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if o.since.IsZero() || now.Sub(o.last) > TellAgain { // what failed last was given up, and nobody has asked since
+		o.since, o.told, o.failing = now, time.Time{}, 0
+	}
+	o.last = now
+	o.failing |= of
+	if !worth || !o.told.IsZero() && now.Sub(o.told) < TellAgain {
+		return 0, false
+	}
+	o.told = now
+	return now.Sub(o.since), true
+}
+
+// Succeeds is told of a success. Where an outage was told of, it answers how long that has lasted.
+func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failing &^= of; o.failing != 0 {
+		return 0, false
+	}
+	if !o.told.IsZero() {
+		lasted, tell = time.Since(o.since), true
+	}
+	o.since, o.told = time.Time{}, time.Time{}
+	return lasted, tell
+}
+
+// ForSo is what all lines about outages tell.
+func ForSo(lasts time.Duration) slog.Attr { return slog.Duration("since", lasts.Round(time.Second)) }
+
+// lettersFail is told of a letter that was not taken, and of no other either.
+func (en *Engine[J]) lettersFail(r *Run[J], err error) {
+	if lasts, tell := en.lettersOut.Fails(Whole, r.tries >= 3); tell {
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
+			ForSo(lasts), slog.String("job", r.Name()), slog.Any("error", err))
+	}
+}
+
+// lettersAgain is told of a letter that was taken.
+func (en *Engine[J]) lettersAgain(ctx context.Context) {
+	if lasted, tell := en.lettersOut.Succeeds(Whole); tell {
+		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the dead-letter queue takes letters again", ForSo(lasted))
+	}
+}
+
+// storeFails is told of a call that the store did not answer. One outage is one line, whatever calls meet it.
+func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
+	if lasts, tell := en.storeOut.Fails(of, worth); tell {
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
+			ForSo(lasts), slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
+	}
+}
+
+// storeAgain is told of an answer to a claim, or to the end of a job, that had none before.
+func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
+	if lasted, tell := en.storeOut.Succeeds(of); tell {
+		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))
+	}
+}
