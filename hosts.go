@@ -89,7 +89,7 @@ func (h *workerHost) Ended(r *run) {
 
 // Takeover gives the receipt of a redelivery to the job that runs for the same message.
 func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
-	return again.Flow().HandOver(again)
+	return again.Flow().HandOver(again, (*run).TakeReceipt)
 }
 
 // batchHost brings deliveries that somebody else holds: a call of Process or ProcessBatch.

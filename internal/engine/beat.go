@@ -50,9 +50,6 @@ func (en *Engine[J]) renewClaims(ctx context.Context, rs []*Run[J], errs []error
 	}
 }
 
-// missed is how often in a row a run's renewal has failed with its whole call.
-type missed uint8
-
 // alone is of one that failed while others were answered: it gets a call of its own, or all others would have to.
 const alone missed = wholeFailures + 1
 

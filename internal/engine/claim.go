@@ -39,16 +39,6 @@ func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 	en.claims.Add(send...)
 }
 
-// turnAway dead-letters a message for which no claim was won, or gives it back.
-func (en *Engine[J]) turnAway(r *Run[J], no *Refusal) {
-	switch {
-	case no.Back != "":
-		en.finish(r, Nack, no.Delay, no.Back)
-	default:
-		en.letter(r, no.Class, verdict.Text(no.Err), 0, 0, time.Now())
-	}
-}
-
 // claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
 // batch: a process cloned from a snapshot would repeat those of a generator of its own.
 func (en *Engine[J]) claimBatch(batch []*Run[J]) {
@@ -155,27 +145,6 @@ func draw[J any](rs []*Run[J]) {
 	}
 }
 
-// leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
-// with a little grace for the end to be written.
-func (en *Engine[J]) leaseFor(r *Run[J]) time.Duration {
-	if !r.ends() {
-		return en.o.Lease
-	}
-	most := en.o.Lease
-	if r.hasOneLease() {
-		most = MaxLease
-	}
-	return min(most, max(MinLease, durations.Sum(time.Until(r.known.until), en.o.SettleTimeout)))
-}
-
-// hasOneLease tells whether the run's claim is to last, and so is not renewed.
-func (r *Run[J]) hasOneLease() bool {
-	return r.f.Terms.OneLease && r.ends()
-}
-
-// ends tells whether the delivery ends at a known time.
-func (r *Run[J]) ends() bool { return r.known != nil && !r.known.until.IsZero() }
-
 // sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
 func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	switch c.Outcome {
@@ -205,7 +174,7 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 		return false
 	}
 	if r.tries > 0 {
-		r.f.untrouble(r)
+		en.storeBack(r)
 	}
 	if never {
 		r.f.Host.StoreErred(r, c.Err, false)
@@ -363,7 +332,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	other := time.Duration(en.lastClaim.Load())
 	if alone && waited >= en.o.SettleTimeout && other > time.Since(en.epoch)-waited && other < sent.Sub(en.epoch) && !r.isOver() {
 		if r.refusedLong() {
-			r.f.untrouble(r)
+			en.storeBack(r)
 			en.turnAway(r, &Refusal{Class: verdict.ClaimRefused, Err: err})
 			return
 		}
@@ -380,10 +349,6 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 		r.f.outage()
 	}
 }
-
-// refusedFor is how long a message is given back for whose claim the store refuses: somebody has to look at its record first, and the
-// queue counts each receive.
-const refusedFor = 5 * time.Minute
 
 // A claim that is refused for a day is given up: the queue would drop its message in the end, and nobody would know. Where the queue
 // counts receives, there are to be as many as there may be in a third of a day: a message that has only waited is not to blame.
@@ -423,5 +388,9 @@ func (en *Engine[J]) giveUnbegun(r *Run[J], d time.Duration, outcome Outcome) {
 	en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
 }
 
-// inDoubt tells whether the run is given back without an answer to its claim.
-func (r *Run[J]) inDoubt() bool { return r.Said == 0 && r.Outcome != "" }
+// storeBack is told that the store has answered a claim that it could not answer before.
+func (en *Engine[J]) storeBack(r *Run[J]) {
+	if r.f.untrouble(r) {
+		en.storeAgain(r.f.Terms.Base, partClaims)
+	}
+}

@@ -1,20 +1,12 @@
 package engine
 
 import (
-	"cmp"
 	"time"
 )
-
-// longestDelay bounds what a message is held for here: it is the longest delay that any broker knows, SQS's.
-const longestDelay = 12 * time.Hour
 
 // crowded is how long a message is held for where half of the places are taken by others: many
 // must neither stop the receives, nor come again at once.
 const crowded = time.Second
-
-// longestNack bounds a delay by what the broker can do, or, where somebody else waits for it, by the
-// longest that any can.
-func (en *Engine[J]) longestNack() time.Duration { return cmp.Or(en.o.Limits.MaxNack, longestDelay) }
 
 // KeepBack holds a message that has its disposition for d. It has no slot, and a place among those
 // that wait for their ack or nack.

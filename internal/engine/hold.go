@@ -13,14 +13,6 @@ import (
 	"github.com/onceq/onceq/visibility"
 )
 
-// keeping is what a run's delivery is in for; under the run's lock.
-type keeping uint8
-
-const (
-	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
-	keepStopped                     // it is not extended any more
-)
-
 // errNoExtension is the answer of a call that has ended its goroutine.
 var errNoExtension = errors.New("onceq: the extension was not answered")
 
@@ -335,8 +327,8 @@ func (r *Run[J]) DeliveryEnd() time.Time {
 	return r.deliveryEnds
 }
 
-// takeReceipt lets the run go on under the delivery of again, which is a later one of its message.
-func (r *Run[J]) takeReceipt(again *Run[J]) {
+// TakeReceipt lets the run go on under the delivery of again, which is a later one of its message.
+func (r *Run[J]) TakeReceipt(again *Run[J]) {
 	again.mu.Lock()
 	// It may have been extended while it waited. From now on the running job extends it.
 	ends, extending := again.deliveryEnds, again.extending

@@ -161,3 +161,19 @@ func (en *Engine[J]) putAgain(r *Run[J], rec *dedupe.Record) {
 	}
 	en.turnAway(r, &Refusal{Class: verdict.Duplicate, Err: fmt.Errorf("onceq: another message with this key is %v", rec.Status)})
 }
+
+// turnAway dead-letters a message for which no claim was won, or gives it back.
+func (en *Engine[J]) turnAway(r *Run[J], no *Refusal) {
+	switch {
+	case no.Back != "":
+		en.finish(r, Nack, no.Delay, no.Back)
+	default:
+		en.letter(r, no.Class, verdict.Text(no.Err), 0, 0, time.Now())
+	}
+}
+
+// HoldsBack tells whether what would be a dead letter stays in the queue instead.
+func (en *Engine[J]) HoldsBack(r *Run[J]) bool {
+	to := r.f.Terms.Letters
+	return to == ToNobody || to == ToQueue && en.o.HoldGroup && r.grouped()
+}

@@ -327,3 +327,20 @@ func (r *Run[J]) Tries() int { return int(r.tries) }
 
 // Unclaimed reports whether no claim has been won yet.
 func (r *Run[J]) Unclaimed() bool { return r.at() < claimed }
+
+// inDoubt tells whether the run is given back without an answer to its claim.
+func (r *Run[J]) inDoubt() bool { return r.Said == 0 && r.Outcome != "" }
+
+// missed is how often in a row a run's renewal has failed with its whole call.
+type missed uint8
+
+// keeping is what a run's delivery is in for; under the run's lock.
+type keeping uint8
+
+const (
+	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
+	keepStopped                     // it is not extended any more
+)
+
+// queueOfRuns is a batch.Queue that runs wait in.
+type queueOfRuns[J any] interface{ Add(rs ...*Run[J]) }

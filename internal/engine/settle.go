@@ -29,12 +29,6 @@ func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration
 	en.settleQueue(r).Add(r)
 }
 
-// HoldsBack tells whether what would be a dead letter stays in the queue instead.
-func (en *Engine[J]) HoldsBack(r *Run[J]) bool {
-	to := r.f.Terms.Letters
-	return to == ToNobody || to == ToQueue && en.o.HoldGroup && r.grouped()
-}
-
 func (en *Engine[J]) settleQueue(r *Run[J]) queueOfRuns[J] {
 	if r.Joined.Load() {
 		// It may have to wait for the user's transaction, and must not make others wait.
@@ -42,8 +36,6 @@ func (en *Engine[J]) settleQueue(r *Run[J]) queueOfRuns[J] {
 	}
 	return en.settles
 }
-
-type queueOfRuns[J any] interface{ Add(rs ...*Run[J]) }
 
 func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 	if rs = living(rs); len(rs) == 0 {
@@ -248,28 +240,4 @@ func (en *Engine[J]) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
 		return en.o.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: en.o.Retention}})
 	})
 	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
-}
-
-// finish gives a run its disposition. Only the first one counts.
-func (en *Engine[J]) finish(r *Run[J], action Action, delay time.Duration, outcome Outcome) {
-	if r.advance(over) {
-		en.dispose(r, action, delay, outcome)
-	}
-}
-
-// drop ends a run whose delivery was lost while it waited for a slot. One that has got further is ended by those who
-// have it.
-func (en *Engine[J]) drop(r *Run[J]) {
-	if r.phase.CompareAndSwap(uint32(waiting), uint32(over)) {
-		en.dispose(r, Leave, 0, LostBeforeClaim)
-	}
-}
-
-func (en *Engine[J]) dispose(r *Run[J], action Action, delay time.Duration, outcome Outcome) {
-	r.Action, r.Outcome = action, outcome
-	r.Verdict.Delay = min(delay, en.longestNack())
-	r.tries = 0
-	r.f.Host.Observe(r)
-	r.f.disposed(r)
-	r.f.Host.Ended(r)
 }

@@ -423,14 +423,14 @@ func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
 
 // HandOver gives the receipt of again, a redelivery, to the job that runs for the same message, and
 // reports whether there is one.
-func (f *Flow[J]) HandOver(again *Run[J]) bool {
+func (f *Flow[J]) HandOver(again *Run[J], give func(r, again *Run[J])) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := again.Message
 	for r := f.live; r != nil; r = r.next {
 		at := r.at() // before its key is read, which is written until it is claimed
 		if at >= claimed && at < settling && r.Message.ID == m.ID && r.Key == again.Key {
-			r.takeReceipt(again)
+			give(r, again)
 			return true
 		}
 	}
@@ -477,16 +477,14 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	return cut
 }
 
-// untrouble is told that the store has answered a claim that it could not answer before.
-func (f *Flow[J]) untrouble(r *Run[J]) {
+// untrouble is told that the store has answered a claim that it could not answer before, and reports
+// whether that was the last of them.
+func (f *Flow[J]) untrouble(r *Run[J]) (last bool) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.leaveTrouble(r)
-	over := f.troubled == 0
 	f.tell()
-	f.mu.Unlock()
-	if over {
-		f.en.storeAgain(f.Terms.Base, partClaims)
-	}
+	return f.troubled == 0
 }
 
 func (f *Flow[J]) leaveTrouble(r *Run[J]) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -205,14 +204,4 @@ func (en *Engine[J]) backoff(r *Run[J], err error) (d time.Duration) {
 		}
 	}()
 	return max(0, r.Opts.Backoff(r.Attempt, err))
-}
-
-// Guard turns a panic of a store or a broker into an error: it must not take the other jobs with it.
-func Guard[T any](call func() (T, error)) (v T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("onceq: panic in a call: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return call()
 }
