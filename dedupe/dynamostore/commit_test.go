@@ -328,3 +328,29 @@ func TestWrittenCommits(t *testing.T) {
 		}
 	})
 }
+
+// TestCommitIdentity: the same items and the same result under one claim are the same Commit, and
+// nothing else is. No result is another one than an empty one.
+func TestCommitIdentity(t *testing.T) {
+	l, items := dedupe.Lease{Token: newToken()}, []types.TransactWriteItem{line("ledger", "1")}
+	id := func(l dedupe.Lease, result []byte, items []types.TransactWriteItem) string {
+		return (&commit{lease: l, result: result, items: items}).identify()
+	}
+	same := id(l, nil, items)
+	if again := id(l, nil, []types.TransactWriteItem{line("ledger", "1")}); again != same {
+		t.Errorf("the same again is %s, and was %s", again, same)
+	}
+	seen := map[string]string{same: "no result"}
+	for name, other := range map[string]string{
+		"an empty result": id(l, []byte{}, items),
+		"a result":        id(l, []byte{1}, items),
+		"another claim":   id(dedupe.Lease{Token: newToken()}, nil, items),
+		"another item":    id(l, nil, []types.TransactWriteItem{line("ledger", "2")}),
+		"no items":        id(l, nil, nil),
+	} {
+		if as := seen[other]; as != "" {
+			t.Errorf("%s has the id of %s", name, as)
+		}
+		seen[other] = name
+	}
+}
