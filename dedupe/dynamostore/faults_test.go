@@ -267,6 +267,7 @@ func TestCommitReasons(t *testing.T) {
 		"another's, done":           {answers: []stubAnswer{reasons(none, none, record(newToken(), "done", object{"commit": object{"S": id}}))}, want: dedupe.ErrLeaseLost, index: -1, text: "claimed anew", commits: 1},
 		"gone":                      {answers: []stubAnswer{reasons(none, none, "ConditionalCheckFailed")}, want: dedupe.ErrLeaseLost, index: -1, text: "its record is gone", commits: 1},
 		"a condition of the user's": {answers: []stubAnswer{reasons(none, "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
+		"a conflict beside a condition of the user's": {answers: []stubAnswer{reasons("TransactionConflict", "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
 		// What an earlier try may have written, only the completion tells: while it is held, the user's conditions say nothing.
 		"a condition of the user's, conflicts":             {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict"), reasons("ConditionalCheckFailed", none, none)}, index: 0, commits: 2},
 		"a condition of the user's, then done by the same": {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict"), reasons("ConditionalCheckFailed", none, record(lease.Token, "done", object{"commit": object{"S": id}}))}, isNil: true, index: -1, commits: 2},

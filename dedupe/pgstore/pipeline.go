@@ -1,15 +1,12 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -107,83 +104,8 @@ func (p *pipeline) send(ctx context.Context, db DB) error {
 		return err
 	}
 	defer conn.Release()
-	r := enter(conn.Conn().PgConn().Frontend(), p.size())
 	if err = conn.SendBatch(ctx, &p.b).Close(); isBusy(err) {
 		_, _ = conn.Exec(ctx, `ROLLBACK`) // where it fails, the pool closes the connection after all
 	}
-	r.leaveOpen(conn.Conn())
 	return err
-}
-
-// size is about what the pipeline sends, in bytes.
-func (p *pipeline) size() int {
-	n := 0
-	for _, q := range p.b.QueuedQueries {
-		n += 256 // the statement's name, and what stands between the arguments
-		for _, a := range q.Arguments {
-			s, _ := a.(string)
-			n += len(s)
-		}
-	}
-	return n
-}
-
-// room is a message of no bytes. Sent before others it gives the connection a large buffer for them, sent again it takes the
-// buffer back. pgx begins every write with 1 KB and lets it grow: for a claim of a hundred keys that is forty kilobytes of
-// garbage.
-type room struct {
-	buf     []byte
-	entered bool
-}
-
-var rooms = sync.Pool{New: func() any { return new(room) }}
-
-// enter gives the connection a buffer of that size, where it is worth the while; else it answers nil.
-func enter(f *pgproto3.Frontend, size int) *room {
-	if size > maxKept {
-		return nil
-	}
-	r := rooms.Get().(*room)
-	if cap(r.buf) < size {
-		r.buf = make([]byte, 0, max(2*size, 8<<10))
-	}
-	f.Send(r)
-	return r
-}
-
-// leave takes the buffer from the connection, which keeps it after a short write or an error: two that had the same one would
-// send each other's bytes.
-func (r *room) leave(f *pgproto3.Frontend) {
-	if r == nil {
-		return
-	}
-	if f.Send(r); !r.entered { // it took it
-		rooms.Put(r)
-	}
-}
-
-// leaveOpen lets a connection that was closed on the way keep the buffer: a goroutine of pgx's own may be sending its
-// last words.
-func (r *room) leaveOpen(conn *pgx.Conn) {
-	if !conn.IsClosed() {
-		r.leave(conn.PgConn().Frontend())
-	}
-}
-
-// Frontend is what makes it a message.
-func (*room) Frontend() {}
-
-// Decode is never called: no server sends it.
-func (*room) Decode([]byte) error { return nil }
-
-// Encode moves what is written and not yet sent into the buffer, or out of it.
-func (r *room) Encode(dst []byte) ([]byte, error) {
-	r.entered = !r.entered
-	if r.entered {
-		return append(r.buf[:0], dst...), nil
-	}
-	if cap(dst) > 0 && &dst[:1][0] == &r.buf[:1][0] {
-		return bytes.Clone(dst), nil
-	}
-	return dst, nil // the connection has one of its own again
 }
