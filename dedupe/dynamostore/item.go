@@ -12,8 +12,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// The attributes of an item. Key and scope are the table's key, as two values that are never joined: the key is the partition key,
-// which spreads a busy scope over all partitions, and the scope is the sort key.
+// The attributes of an item. Key and scope are the table's key, as two values that are never
+// joined: the key is the partition key, which spreads a busy scope over all partitions, and the
+// scope is the sort key.
 const (
 	attrKey         = "key"
 	attrScope       = "scope"

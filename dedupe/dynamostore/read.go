@@ -17,8 +17,9 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each. It is for people and for
-// what never changes: what a read shows may be the state from before a transaction that is being committed, so no answer rests on one alone.
+// Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each. It
+// is for people and for what never changes: what a read shows may be the state from before a
+// transaction that is being committed, so no answer rests on one alone.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if err := s.ready(ctx, len(ks)); err != nil {
 		return nil, err
@@ -57,10 +58,11 @@ func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, e
 	return st, nil
 }
 
-// List goes through records in the order of scope, then key, byte by byte. DynamoDB has no such order, so List first reads the whole table,
-// whatever it looks for, and keeps the keys of what matches, then reads each record when its turn comes: what has ceased to match
-// meanwhile is left out, and what is new is not seen. The first part costs a read unit for each 4 KB of the table, about a tenth
-// of a unit a record, the second one a unit for each record that the caller takes.
+// List goes through records in the order of scope, then key, byte by byte. DynamoDB has no such
+// order, so List first reads the whole table, whatever it looks for, and keeps the keys of what
+// matches, then reads each record when its turn comes: what has ceased to match meanwhile is left
+// out, and what is new is not seen. The first part costs a read unit for each 4 KB of the table,
+// about a tenth of a unit a record, the second one a unit for each record that the caller takes.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		keys, err := s.matching(ctx, &q)
@@ -132,7 +134,8 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 	return keys, nil
 }
 
-// scan asks for the keys of what q selects, and leaves to DynamoDB what it can tell: that saves the way, not the cost.
+// scan asks for the keys of what q selects, and leaves to DynamoDB what it can tell: that saves the
+// way, not the cost.
 func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
 	w := s.write("list")
 	filter := func(expr string) { w.conditions = append(w.conditions, expr) }
@@ -167,8 +170,9 @@ func matches(r *dedupe.Record, q *dedupe.Query) bool {
 		(q.Status == 0 || r.Status == q.Status) && (q.Before.IsZero() || r.Updated.Before(q.Before))
 }
 
-// Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31 days, which keeps the fence.
-// Where somebody changes the record all the time, the answer is [dedupe.ErrBusy].
+// Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31
+// days, which keeps the fence. Where somebody changes the record all the time, the answer is
+// [dedupe.ErrBusy].
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	return answers(ctx, s, fs, func(f *dedupe.Forgotten) (answer, err error) {
 		err = s.forget(ctx, f)

@@ -13,8 +13,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// Settle ends claims, each with one write, all at once. A record that a transaction holds is [dedupe.ErrBusy] after some tens of
-// milliseconds; a joined settlement waits for the end of that transaction until ctx ends, for only that tells what became of the job.
+// Settle ends claims, each with one write, all at once. A record that a transaction holds is
+// [dedupe.ErrBusy] after some tens of milliseconds; a joined settlement waits for the end of that
+// transaction until ctx ends, for only that tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	return answers(ctx, s, ss, func(t *dedupe.Settlement) (dedupe.Settled, error) {
 		st, err := s.settle(ctx, t)
@@ -70,8 +71,8 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 	return a.Status, nil
 }
 
-// probe tells what is stored under the token, by a write that changes nothing but the version: a read may see the state from
-// before a transaction that is being committed, and a write does not.
+// probe tells what is stored under the token, by a write that changes nothing but the version: a
+// read may see the state from before a transaction that is being committed, and a write does not.
 func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
 	it, no, err := s.touch(t.Token).update(ctx, t.Key, true, types.ReturnValueAllNew)
 	if err != nil {
@@ -95,8 +96,8 @@ func (s *Store) touch(t dedupe.Token) *write {
 	return w
 }
 
-// settlement is the write of the rows of [machine.SettleTable] that write: the claim is still the caller's, or it is parked and the
-// caller has a late word. tight leaves out what can be spared.
+// settlement is the write of the rows of [machine.SettleTable] that write: the claim is still the
+// caller's, or it is parked and the caller has a late word. tight leaves out what can be spared.
 func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
 	w := s.write("settle")
 	w.end(t.To, now, t.Retain)
@@ -132,7 +133,8 @@ func (w *write) end(to dedupe.Status, now time.Time, retain time.Duration) {
 	}
 }
 
-// done keeps the result. The steps of a job that is done are of no use any more, where its result needs their room.
+// done keeps the result. The steps of a job that is done are of no use any more, where its result
+// needs their room.
 func (w *write) done(result []byte, tight bool) {
 	if result == nil {
 		w.drop(attrResult)
@@ -145,7 +147,8 @@ func (w *write) done(result []byte, tight bool) {
 	}
 }
 
-// tightErr is how much of an error's class and text is kept where a large state leaves no room for more.
+// tightErr is how much of an error's class and text is kept where a large state leaves no room for
+// more.
 const tightErr = 100
 
 func short(s string) string {

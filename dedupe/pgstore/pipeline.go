@@ -15,15 +15,16 @@ const (
 	commitTx = `COMMIT`
 )
 
-// plain holds for the transaction, so that what a role or a database has set changes neither what is stored nor what is read. Under
-// another encoding the server would transcode keys, and one key would have two spellings: two winners. Where results come as
-// text, pgx reads dates and bytes in one form each, and would fail after the COMMIT.
+// plain holds for the transaction, so that what a role or a database has set changes neither what
+// is stored nor what is read. Under another encoding the server would transcode keys, and one key
+// would have two spellings: two winners. Where results come as text, pgx reads dates and bytes in
+// one form each, and would fail after the COMMIT.
 const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg_catalog.set_config('datestyle', 'ISO', true), ` +
 	`pg_catalog.set_config('bytea_output', 'hex', true)`
 
-// steady adds to that what the planner needs. The statements look up each key in the primary key's index and nowhere else:
-// while the table is small and without statistics the planner likes to read it whole, and a prepared statement
-// would go on doing so as the table grows, for a minute or more.
+// steady adds to that what the planner needs. The statements look up each key in the primary key's
+// index and nowhere else: while the table is small and without statistics the planner likes to read
+// it whole, and a prepared statement would go on doing so as the table grows, for a minute or more.
 const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
@@ -31,8 +32,9 @@ const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), 
 // hasty holds for the transaction, too.
 const hasty = steady + `, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 
-// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED, whatever the
-// role's or the database's default is: each of its statements must see what others have committed before it.
+// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED,
+// whatever the role's or the database's default is: each of its statements must see what others
+// have committed before it.
 type pipeline struct {
 	b pgx.Batch
 	// uncommitted is cleared when COMMIT was answered.
@@ -46,7 +48,8 @@ func newPipeline() *pipeline {
 	return p
 }
 
-// newHasty is a pipeline that fails with SQLSTATE 55P03 when it has to wait for a row, or the table, longer than limit.
+// newHasty is a pipeline that fails with SQLSTATE 55P03 when it has to wait for a row, or the
+// table, longer than limit.
 func newHasty(limit string) *pipeline {
 	p := &pipeline{uncommitted: true}
 	p.b.Queue(beginTx)
@@ -56,7 +59,8 @@ func newHasty(limit string) *pipeline {
 
 func (p *pipeline) exec(sql string, args ...any) { p.b.Queue(sql, args...) }
 
-// query adds a statement whose rows go to read, one call each. What read keeps holds only when run has succeeded.
+// query adds a statement whose rows go to read, one call each. What read keeps holds only when run
+// has succeeded.
 func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 	p.b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -68,8 +72,8 @@ func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 	})
 }
 
-// run sends the pipeline and reads the answers. An error of the statements means that nothing was written; any other
-// leaves that open.
+// run sends the pipeline and reads the answers. An error of the statements means that nothing was
+// written; any other leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error {
 	return p.commit(func() error { return p.send(ctx, db) })
 }
@@ -90,10 +94,11 @@ func (p *pipeline) commit(send func() error) error {
 	return err
 }
 
-// send keeps the connection when the server has refused because of others. It is in a failed transaction then, and a pool
-// closes what comes back in one: each busy row, and each statement_timeout of a slow server, would cost a
-// connection when connections are dearest. After any other error the pool may do so: a server that has
-// become a replica, say, must be left. What wraps a pool has methods of its own, which must not be passed by.
+// send keeps the connection when the server has refused because of others. It is in a failed
+// transaction then, and a pool closes what comes back in one: each busy row, and each
+// statement_timeout of a slow server, would cost a connection when connections are dearest. After
+// any other error the pool may do so: a server that has become a replica, say, must be left. What
+// wraps a pool has methods of its own, which must not be passed by.
 func (p *pipeline) send(ctx context.Context, db DB) error {
 	pool, ok := db.(*pgxpool.Pool)
 	if !ok {

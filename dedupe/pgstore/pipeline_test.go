@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestSmallBatchesShareNoBuffer: the arrays of a call come from a pool of buffers, and no other call
-// writes into them.
+// TestSmallBatchesShareNoBuffer: the arrays of a call come from a pool of buffers, and no other
+// call writes into them.
 func TestSmallBatchesShareNoBuffer(t *testing.T) {
 	s := newStore(t, openPool(t), newTable())
 	errs := make(chan error, 8)
