@@ -17,21 +17,24 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns the completion of a job in a transaction with the user's own items. Handlers call
+// Commit and CompleteItems, each in its own goroutine. writtenCommits.mu guards the tokens that a
+// settlement looks up.
+
 // MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100
 // actions, and the completion is one.
 const MaxCommitItems = 99
 
-// CompleteItems gives what completes job within a TransactWriteItems of the user's own, to which it
-// adds one action. All of the transaction is written or nothing is, and DynamoDB cancels it when
-// another claim has taken the key or this one is settled already: the reason at the action's place
-// is then ConditionalCheckFailed. [Store.Commit] does all of that, and reads the reasons.
+// CompleteItems returns the one action that completes job, for a TransactWriteItems of the user's
+// own. All of the transaction is written or nothing is. DynamoDB cancels it if another claim has
+// taken the key or this one is settled already. The reason at the action's place is then
+// ConditionalCheckFailed. [Store.Commit] sends such a transaction and reads the reasons.
 //
-// From now on the worker never writes done itself; what it finds after the handler decides. So the
-// handler may return whatever error the transaction had, also one after which nobody knows whether
-// it was written.
+// From now on the worker never writes done itself. What it finds after the handler decides. So the
+// handler may return any error of the transaction, even if nobody knows whether it was written.
 //
-// s is the worker's own store, or one that was called before: from its first call on it knows the
-// service's time, by which the record expires.
+// s is the worker's own store, or one that was called before: it then knows the service's time, by
+// which the record expires.
 //
 // result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB
 // is [dedupe.ErrResultSize].
@@ -67,8 +70,9 @@ func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease
 	return lease, stored, nil
 }
 
-// completion is the settlement to done as a part of a transaction. It does not know a job that is
-// done already: another transaction's effects would be there beside the first one's.
+// completion is the settlement to done as a part of a transaction. Unlike Settle it refuses a job
+// that is done already, because another transaction's effects would then stand beside the first
+// one's.
 func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
 	w := s.write("complete")
 	w.end(dedupe.Done, s.now(), max(0, job.Retain()))
@@ -84,9 +88,8 @@ func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, comm
 	}}
 }
 
-// CommitError tells which of the user's items made DynamoDB cancel the transaction; nothing was
-// written. errors.As finds the SDK's [types.TransactionCanceledException], with all the reasons,
-// behind it.
+// CommitError names the user's item that made DynamoDB cancel the transaction. Nothing was written.
+// errors.As finds the SDK's [types.TransactionCanceledException] behind it, with all the reasons.
 type CommitError struct {
 	// Index is the item's place among those that were given to Commit, from 0.
 	Index int
@@ -157,7 +160,8 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items 
 }
 
 // writtenCommits are the claims whose Commits were answered with success. The settlement that
-// follows has nothing to ask, which saves a write a job. It is no loss to forget one.
+// follows has nothing to ask, which saves a write a job. A token that is forgotten costs that write
+// and nothing else.
 type writtenCommits struct {
 	mu     sync.Mutex
 	tokens map[dedupe.Token]struct{}
@@ -230,8 +234,8 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 }
 
 // isPassing reports whether the transaction was cancelled for reasons that go away by themselves.
-// While one of them keeps DynamoDB from looking at the completion, conditions of the user's that do
-// not hold say nothing: an earlier try may have been written.
+// If one of them has kept DynamoDB from looking at the completion, failed conditions of the user's
+// mean nothing, because an earlier try may have been written.
 func (c *commit) isPassing(err error) bool {
 	var no *types.TransactionCanceledException
 	if !errors.As(err, &no) || len(no.CancellationReasons) == 0 {
@@ -299,9 +303,9 @@ func (c *commit) explain(ctx context.Context, err error) error {
 	return c.s.explain(ctx, "Commit", err)
 }
 
-// denied is the error of a transaction that DynamoDB has not looked into. It does not say which
-// action is at fault, and what is known of the completion is that without the steps it fits into
-// its item.
+// denied is the error of a transaction that DynamoDB has not looked into. DynamoDB does not say
+// which action is at fault. Of the completion it is known that it fits into its item without the
+// saved steps.
 func (c *commit) denied(err error) error {
 	switch {
 	case errors.As(err, new(*types.ResourceNotFoundException)):
@@ -314,8 +318,8 @@ func (c *commit) denied(err error) error {
 	return fmt.Errorf("dynamostore: Commit: %w", err)
 }
 
-// refused says what has become of the claim. Its reason comes before the user's own: where the
-// transaction was written before, conditions on its items fail, too.
+// refused says what has become of the claim. The completion's reason comes before those of the
+// user's items, because their conditions fail, too, if the transaction was written before.
 func (c *commit) refused(it item, err error) error {
 	found, bad := c.s.decode(it)
 	if bad != nil {

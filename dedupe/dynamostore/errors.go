@@ -46,8 +46,8 @@ func isForeignKey(err error) bool {
 	return isInvalid(err, "key element", "Missing the key", "number of conditions on the keys", "required keys")
 }
 
-// explain says what was being done, in a form that errors.Is and errors.As see through. What it
-// answers is silent where the entry may have been applied, or will be when it is sent again.
+// explain says what was being done, in a form that errors.Is and errors.As see through. Its answer
+// is silent if the entry may have been applied, or will be when it is sent again.
 func (s *Store) explain(ctx context.Context, call string, err error) error {
 	switch {
 	case err == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// expectTimes reports whether a claim's item has the service's time, now, in all its times, its fence
-// among them.
+// expectTimes reports whether a claim's item has the service's time, now, in all its times, its
+// fence among them.
 func expectTimes(t *testing.T, what string, it object, q dedupe.ClaimRequest, l dedupe.Lease, now time.Time) {
 	t.Helper()
 	const most = margin / 2
