@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// server is a mail server in memory. It sends what it is handed as often as it is handed over, unless it takes
-// idempotency keys.
+// server is a mail server in memory. It sends what it is handed as often as it is handed over,
+// unless it takes idempotency keys.
 type server struct {
 	keyed bool
 
