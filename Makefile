@@ -46,6 +46,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=dynamodb)
+	@echo 'building the demo: the first time this takes a minute or two'
 	$(if $(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(STORE)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(ARGS)
 
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is

@@ -119,6 +119,10 @@ var layers = []layer{
 		why: "the memory queue is a driver like any other, and part of the core",
 	},
 	{
+		pkgs: "adapters/httponceq", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		why: "a server that answers once needs net/http and the core, nothing else",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
