@@ -266,7 +266,7 @@ func TestRefused(t *testing.T) {
 				if n := r.store.Store.(interface{ Len() int }).Len(); n != 0 {
 					t.Errorf("%d records", n)
 				}
-				if got := r.seen.ends; len(got) != 1 || got[0].Outcome != c.class || got[0].Fence != 0 {
+				if got := r.seen.ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
 					t.Errorf("the timing records are %+v", got)
 				}
 			}, options...)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // lazyContext is the context of a handler, or of one call. Most are never waited on, and a real
@@ -178,7 +180,7 @@ func (c *lazyContext) endedBy() error {
 
 func (c *lazyContext) known() error {
 	if c.foreign {
-		return errors.New(safeText(c.cause))
+		return errors.New(verdict.SafeText(c.cause))
 	}
 	return c.cause
 }

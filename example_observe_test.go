@@ -13,7 +13,7 @@ import (
 // meter is an Observer: the seam for metrics and traces. JobStarted may put a span into the
 // context; JobEnded gets that context, and is told of every delivery, also of those whose handler
 // never started.
-type meter struct{ outcomes map[string]int }
+type meter struct{ outcomes map[onceq.Outcome]int }
 
 func (m *meter) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return context.WithValue(ctx, spanKey{}, "span of "+j.Key().Key)
@@ -30,7 +30,7 @@ type spanKey struct{}
 
 // An Observer counts what becomes of the deliveries.
 func ExampleObserver() {
-	m := &meter{outcomes: make(map[string]int)}
+	m := &meter{outcomes: make(map[onceq.Outcome]int)}
 	queue, dead, store := inMemory()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{

@@ -7,14 +7,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-)
-
-// The causes of a handler's context, each of them ErrLeaseLost. Only after the first is nothing settled: the
-// store has said that the key is another's.
-var (
-	errClaimLost    = fmt.Errorf("%w: the key was claimed by another", ErrLeaseLost)
-	errUnanswered   = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
-	errDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // extend is one beat. It renews the claims, and lands when the store has answered: a queue that hangs must not make a claim
@@ -31,7 +24,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	var at, lone []int
 	for i, r := range rs {
 		r.mu.Lock()
-		if r.claimHeld || r.f.o.holds {
+		if r.claimHeld || r.f.t.holds() {
 			r.beats++
 		}
 		switch {
@@ -176,7 +169,7 @@ func (p *Processor) claimGone(r *run) error {
 		r.claimHeld = false
 		return nil
 	}
-	return errClaimLost
+	return verdict.ErrTaken
 }
 
 // lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time. What has not been claimed is
@@ -184,10 +177,10 @@ func (p *Processor) claimGone(r *run) error {
 func (p *Processor) lost(r *run, err error) {
 	switch {
 	case r.at() < claimed:
-	case errors.Is(err, errClaimLost):
-		r.stopHandler(errClaimLost)
+	case errors.Is(err, verdict.ErrTaken):
+		r.stopHandler(verdict.ErrTaken)
 	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
-		r.stopHandler(errUnanswered)
+		r.stopHandler(verdict.ErrUnanswered)
 		p.holdUnanswered(r)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // foreign holds back messages of producers that know nothing of onceq, where Config.Key is missing
@@ -54,12 +56,12 @@ func (p *Processor) holdForeign(r *run, no *refusal) bool {
 		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
 	}
 	if since, tell := f.tells(); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError,
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError,
 			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
 			forSo(since), slog.String("job", r.name()), slog.Duration("letter_in", left.Round(time.Second)))
 	}
-	r.verdict.class, r.verdict.text = no.class, clip(safeText(no.err), maxErrText)
-	p.finish(r, Disposition{Action: Nack, Delay: min(wait, left)}, "kept")
+	r.verdict.Class, r.verdict.Text = no.class, verdict.Text(no.err)
+	p.finish(r, Disposition{Action: Nack, Delay: min(wait, left)}, OutcomeKept)
 	return true
 }
 

@@ -18,11 +18,9 @@ type TimingRecord struct {
 	JobID string
 	Type  string
 	Key   dedupe.Key
-	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, claim-refused, unsettled,
-	// abandoned, no-message, no-handler or stale; a message that could not be claimed, or was too old to start, has the class of
-	// its dead letter.
-	Outcome string
+	// Outcome is how the delivery went. The Outcome of a message that could not be claimed, or was
+	// too old to start, is the class of its dead letter.
+	Outcome Outcome
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
 	// QueueWait is from the publishing, or the not-before, to the start of the handler; 0 where the
@@ -81,30 +79,27 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 }
 
 func (p *Processor) observeEnd(r *run) {
-	if t := r.f.o.do; t != nil && r.outcome == dedupe.InProgress && t.c.waits(time.Now()) {
-		return // it asks again: one record for a call
-	}
 	level := slog.LevelInfo
-	if r.verdict.class != "" {
+	if r.verdict.Class != "" {
 		level = slog.LevelWarn
 	}
-	logs := p.c.Logger.Enabled(r.f.o.base, level)
+	logs := p.c.Logger.Enabled(r.f.t.base, level)
 	if p.c.Observer == nil && !logs {
 		return
 	}
 	t := p.timing(r)
 	p.tellEnd(r, &t)
 	if logs {
-		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
+		p.c.Logger.LogAttrs(r.f.t.base, level, "job", t.attrs()...)
 	}
 }
 
 // observeAbandoned tells of a run that was given up, and answers its record.
 func (p *Processor) observeAbandoned(r *run) TimingRecord {
 	t := p.timingUpTo(r, phase(r.left))
-	t.Outcome = "abandoned"
+	t.Outcome = OutcomeAbandoned
 	p.tellEnd(r, &t)
-	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "job", t.attrs()...)
+	p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "job", t.attrs()...)
 	return t
 }
 
@@ -138,7 +133,7 @@ func (r *run) processTime() time.Duration {
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
 	t := p.timingUpTo(r, over)
-	t.Outcome, t.ErrClass, t.Err = r.ending, r.verdict.class, r.verdict.text
+	t.Outcome, t.ErrClass, t.Err = r.outcome, r.verdict.Class, r.verdict.Text
 	t.Process, t.Result = r.processTime(), r.result()
 	return t
 }
@@ -146,7 +141,7 @@ func (p *Processor) timing(r *run) TimingRecord {
 // timingUpTo is what is known of a run that has got so far. What later phases write, others may be
 // writing.
 func (p *Processor) timingUpTo(r *run, at phase) TimingRecord {
-	t := TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Visibility: p.visibility, Heartbeat: r.f.o.holds}
+	t := TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Visibility: p.visibility, Heartbeat: r.f.t.holds()}
 	if at >= claimed {
 		t.Key, t.Attempt, t.Fence = r.key, r.job.Attempt, r.fence
 		t.Heartbeat = t.Heartbeat || r.fence != 0
@@ -155,7 +150,7 @@ func (p *Processor) timingUpTo(r *run, at phase) TimingRecord {
 		t.Process = time.Since(r.f.epoch) - r.began
 	}
 	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
+		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.known.until.Sub(r.f.epoch), p.c.SettleTimeout))
 	}
 	m := r.message
 	if m == nil {
@@ -178,12 +173,12 @@ func (p *Processor) timingUpTo(r *run, at phase) TimingRecord {
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", t.Outcome),
+		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
 		as = append(as, slog.Int("attempt", t.Attempt))
-		if t.ErrClass == "" || t.Outcome == "retried" || t.Outcome == "lease-lost" {
+		if t.ErrClass == "" || t.Outcome == OutcomeRetried || t.Outcome == OutcomeLeaseLost {
 			// That of a job that has failed, or is parked, is the permission to run it again, and logs are read by many.
 			as = append(as, slog.Uint64("fence", t.Fence))
 		}

@@ -328,7 +328,7 @@ func (s *seen) of(k string) (rs []onceq.TimingRecord) {
 
 func (s *seen) outcomes(k string) (os []string) {
 	for _, r := range s.of(k) {
-		os = append(os, r.Outcome)
+		os = append(os, string(r.Outcome))
 	}
 	return os
 }

@@ -3,6 +3,8 @@ package onceq
 import (
 	"log/slog"
 	"time"
+
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // A handler that goes on although its context has ended holds its slot, and nobody else may run its
@@ -32,10 +34,10 @@ func (r *run) reportStuck(ended time.Time, d time.Duration) {
 		if r.at() != running {
 			return
 		}
-		r.p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a handler goes on although its context has ended; it keeps its slot and its job",
+		r.f.p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a handler goes on although its context has ended; it keeps its slot and its job",
 			forSo(time.Since(ended)), slog.String("job", r.name()), slog.String("type", clip(r.job.Type(), maxLogged)),
 			slog.String("key", r.key.String()), slog.Duration("process", time.Since(r.f.epoch)-r.began),
-			slog.String("cause", safeText(r.ctx.because())))
+			slog.String("cause", verdict.SafeText(r.ctx.because())))
 		r.reportStuck(ended, stuckAgain)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // A Worker removes expired records by itself, where its store is a dedupe.Sweeper: one goroutine of
@@ -135,7 +136,7 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 		end.To, end.Uncounted = dedupe.Released, true
 	case err != nil:
 		s.failed(ctx, err)
-		end.To, end.ErrClass, end.ErrText = dedupe.Released, ClassError, clip(safeText(err), maxErrText)
+		end.To, end.ErrClass, end.ErrText = dedupe.Released, ClassError, verdict.Text(err)
 	case more:
 		end.Retain = sweepMore
 	}
@@ -146,7 +147,7 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	if err != nil || ctx.Err() != nil {
 		return s.every
 	}
-	if lasted, tell := s.out.ends(whole); tell {
+	if lasted, tell := s.out.succeeds(whole); tell {
 		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", forSo(lasted))
 	}
 	if swept > 0 {

@@ -19,28 +19,28 @@ func (w *Worker) tellStart(ctx context.Context) {
 
 func (w *Worker) tellPaused(f *flow, changes bool) {
 	if changes {
-		w.c.Logger.LogAttrs(f.o.base, slog.LevelInfo, "onceq: paused; nothing is received, and what runs goes on", slog.Int("running", f.running()))
+		w.c.Logger.LogAttrs(f.t.base, slog.LevelInfo, "onceq: paused; nothing is received, and what runs goes on", slog.Int("running", f.running()))
 	}
 }
 
 func (w *Worker) tellResumed(f *flow, changes bool) {
 	if changes {
-		w.c.Logger.LogAttrs(f.o.base, slog.LevelInfo, "onceq: resumed", slog.Int("running", f.running()))
+		w.c.Logger.LogAttrs(f.t.base, slog.LevelInfo, "onceq: resumed", slog.Int("running", f.running()))
 	}
 }
 
 // tellDrain tells that a drain begins; what it answers tells how it has ended.
 func (w *Worker) tellDrain(f *flow, err *error) (ended func()) {
-	w.c.Logger.LogAttrs(f.o.base, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
+	w.c.Logger.LogAttrs(f.t.base, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
 		slog.Int("running", f.running()), slog.Duration("drain_timeout", w.c.DrainTimeout))
 	began := time.Now()
 	return func() {
 		took := slog.Duration("took", time.Since(began).Round(time.Millisecond))
 		if *err != nil {
-			w.c.Logger.LogAttrs(f.o.base, slog.LevelError, "onceq: the drain has ended, and jobs had not", took, slog.Any("error", *err))
+			w.c.Logger.LogAttrs(f.t.base, slog.LevelError, "onceq: the drain has ended, and jobs had not", took, slog.Any("error", *err))
 			return
 		}
-		w.c.Logger.LogAttrs(f.o.base, slog.LevelInfo, "onceq: drained", took)
+		w.c.Logger.LogAttrs(f.t.base, slog.LevelInfo, "onceq: drained", took)
 	}
 }
 

@@ -1,4 +1,4 @@
-package onceq
+package verdict
 
 import (
 	"errors"
@@ -44,33 +44,33 @@ func FuzzVerdict(f *testing.F) {
 	f.Add(uint8(66), uint8(0), "a", "b", int64(1), false, true, false, 1, 10)
 	f.Add(uint8(72), uint8(0), "a", "b", int64(1), false, false, true, 1, 1)
 	f.Add(uint8(65), uint8(2), "a", "b", int64(1), false, true, false, 1, 1)
-	cuts := []error{nil, ErrTimeout, ErrDraining, errClaimLost, errUnanswered, errDeliveryLost}
+	cuts := []error{nil, ErrTimeout, ErrDraining, ErrTaken, ErrUnanswered, ErrDeliveryLost}
 	f.Fuzz(func(t *testing.T, kind, cut uint8, text, class string, delay int64, panicked, parks, joined bool, attempt, most int) {
-		e := ending{panicked: panicked, parks: parks, joined: joined, attempt: attempt, most: most, cut: cuts[int(cut)%len(cuts)]}
+		e := Handled{Panicked: panicked, Parks: parks, Joined: joined, Attempt: attempt, Most: most, Cause: cuts[int(cut)%len(cuts)]}
 		permanent, retry, unknown := false, false, false
 		if kind != 0 || panicked {
 			if kind&32 != 0 { // longer than what is kept
-				text, class = strings.Repeat(text, maxErrText+1), strings.Repeat(class, maxClass+1)
+				text, class = strings.Repeat(text, MaxText+1), strings.Repeat(class, MaxClass+1)
 			}
-			e.err = &userError{text, class, kind&1 != 0}
+			e.Err = &userError{text, class, kind&1 != 0}
 			if kind&2 != 0 {
-				e.err, permanent = Permanent(e.err), true
+				e.Err, permanent = &PermanentError{e.Err}, true
 			}
 			if kind&4 != 0 {
-				e.err, retry = RetryAfter(time.Duration(delay), e.err), true
+				e.Err, retry = &RetryError{e.Err, max(0, time.Duration(delay))}, true
 			}
 			if kind&64 != 0 {
-				e.err, unknown = Unknown(e.err), true
+				e.Err, unknown = &UnknownError{e.Err}, true
 			}
 			if kind&8 != 0 {
-				e.err = errors.Join(errors.New("joined"), e.err)
+				e.Err = errors.Join(errors.New("joined"), e.Err)
 			}
 			if kind&16 != 0 && kind&1 == 0 { // a wrapper asks for the text at once
-				e.err = fmt.Errorf("wrapped: %w", e.err)
+				e.Err = fmt.Errorf("wrapped: %w", e.Err)
 			}
 		}
-		v := judged(e)
-		cutBy := func(cause error) bool { return errors.Is(e.cut, cause) }
+		v := Of(e)
+		cutBy := func(cause error) bool { return errors.Is(e.Cause, cause) }
 		is := func(what string, got, want bool) {
 			t.Helper()
 			if got != want {
@@ -83,28 +83,28 @@ func FuzzVerdict(f *testing.F) {
 				t.Errorf("%+v\nis judged %+v\n%s", e, v, what)
 			}
 		}
-		lost := cutBy(errClaimLost)
-		broken := kind&1 != 0 && e.err != nil // its methods panic, and it counts as an error of class panic
-		is("nothing is settled", v == verdict{}, lost)
-		is("done", v.to == dedupe.Done, !lost && e.err == nil && !joined)
-		is("parked", v.to == dedupe.Parked, !lost && parks && (e.err == nil && joined || e.err != nil && (panicked || e.cut != nil || unknown && !broken)))
-		only("uncounted, and no drain", v.uncounted, cutBy(ErrDraining) && v.to == dedupe.Released)
-		only("released, and no attempt is left", v.to == dedupe.Released && !v.uncounted, most <= 0 || attempt < most)
-		only("failed, and neither permanent nor out of attempts", v.to == dedupe.Failed, permanent || most > 0 && attempt >= most)
-		only("permanent, and released", v.to == dedupe.Released, !permanent || broken)
-		only("a delay, and no RetryAfter", v.delay != 0, retry && v.to == dedupe.Released)
-		only("backoff, and not released", v.backoff, v.to == dedupe.Released && !v.uncounted)
-		only("backoff against RetryAfter", v.backoff, !retry || broken)
-		only("a negative delay", v.delay < 0, false)
-		is("a class", v.class != "", v.to != 0 && v.to != dedupe.Done)
+		lost := cutBy(ErrTaken)
+		broken := kind&1 != 0 && e.Err != nil // its methods panic, and it counts as an error of class panic
+		is("nothing is settled", v == (Verdict{}), lost)
+		is("done", v.To == dedupe.Done, !lost && e.Err == nil && !joined)
+		is("parked", v.To == dedupe.Parked, !lost && parks && (e.Err == nil && joined || e.Err != nil && (panicked || e.Cause != nil || unknown)))
+		only("uncounted, and no drain", v.Uncounted, cutBy(ErrDraining) && v.To == dedupe.Released)
+		only("released, and no attempt is left", v.To == dedupe.Released && !v.Uncounted, most <= 0 || attempt < most)
+		only("failed, and neither permanent nor out of attempts", v.To == dedupe.Failed, permanent || most > 0 && attempt >= most)
+		only("permanent, and released", v.To == dedupe.Released, !permanent || broken)
+		only("a delay, and no RetryAfter", v.Delay != 0, retry && v.To == dedupe.Released)
+		only("backoff, and not released", v.Backoff, v.To == dedupe.Released && !v.Uncounted)
+		only("backoff against RetryAfter", v.Backoff, !retry || broken)
+		only("a negative delay", v.Delay < 0, false)
+		is("a class", v.Class != "", v.To != 0 && v.To != dedupe.Done)
 		for _, s := range []struct {
 			text string
 			most int
-		}{{v.class, maxClass}, {v.text, maxErrText}} {
+		}{{v.Class, MaxClass}, {v.Text, MaxText}} {
 			only("a text that no column holds", len(s.text) > s.most || !utf8.ValidString(s.text) || strings.Contains(s.text, "\x00"), false)
 		}
-		if v.to != dedupe.Done && !lost && e.err == nil {
-			is("the transaction's class", v.class == ClassTxNotCommitted, e.cut == nil || parks || cutBy(ErrDraining))
+		if v.To != dedupe.Done && !lost && e.Err == nil {
+			is("the transaction's class", v.Class == NotCommitted, e.Cause == nil || parks || cutBy(ErrDraining))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package localstack
+package testpg
 
 import (
 	"testing"
@@ -6,9 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestAdminPath: on a server that others use too, their functions do not take the place of PostgreSQL's own.
+// TestAdminPath: on a server that others use too, their functions do not take the place of
+// PostgreSQL's own.
 func TestAdminPath(t *testing.T) {
-	db := Postgres(t)
+	db := New(t)
 	conn, err := pgx.Connect(t.Context(), db.URL)
 	if err != nil {
 		t.Fatal(err)

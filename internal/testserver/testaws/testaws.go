@@ -1,4 +1,9 @@
-package localstack
+// Package testaws gives a test the SQS or the DynamoDB that internal/testserver finds, with
+// clients of the AWS SDK, and queues and tables of the test's own.
+//
+// The drivers' and stores' tests call it, and so does localstack, which brings the ways to
+// start a server.
+package testaws
 
 import (
 	"cmp"
@@ -14,8 +19,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// awsSettings are the region and the keys to sign with: the environment's where that names the server as well.
-func awsSettings(named bool) (region string, keys aws.Credentials) {
+// Settings are the region and the keys to sign with: the environment's where that names the
+// server as well.
+func Settings(named bool) (region string, keys aws.Credentials) {
 	region, keys = "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
 	if !named {
 		return region, keys
@@ -27,8 +33,8 @@ func awsSettings(named bool) (region string, keys aws.Credentials) {
 	return region, keys
 }
 
-// awsHTTP is this process's client; a connection each for as many pollers as a test may have.
-var awsHTTP = func() *http.Client {
+// httpClient is this process's client; a connection each for as many pollers as a test may have.
+var httpClient = func() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy, t.MaxIdleConns, t.MaxIdleConnsPerHost = nil, 0, 256
 	return &http.Client{Transport: t}
@@ -39,13 +45,14 @@ func signer(keys aws.Credentials) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return keys, nil })
 }
 
-// ask returns what a server answers to a GET, nil when that is no success.
+// ask returns what a server answers to a GET, nil where it has nothing at that address. A
+// server that fails says nothing about what it is, so that is an error.
 func ask(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	c := awsHTTP
+	c := httpClient
 	if req.URL.Scheme == "https" {
 		c = http.DefaultClient
 	}
@@ -55,17 +62,22 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil || res.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
 		return nil, err
+	case res.StatusCode >= http.StatusInternalServerError:
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
+	case res.StatusCode != http.StatusOK:
+		return nil, nil
 	}
 	return append([]byte{}, text...), nil
 }
 
-// localStackName begins the version of a LocalStack.
-const localStackName = "LocalStack "
+// LocalStackName begins the version of a LocalStack.
+const LocalStackName = "LocalStack "
 
-// localStackVersion tells which LocalStack answers at the address, and whether it serves the service; empty where what answers
-// is none.
+// localStackVersion tells which LocalStack answers at the address, and whether it serves the
+// service; empty where what answers is none.
 func localStackVersion(ctx context.Context, url, service string) (string, error) {
 	text, err := ask(ctx, url+"/_localstack/health")
 	if err != nil {
@@ -81,13 +93,14 @@ func localStackVersion(ctx context.Context, url, service string) (string, error)
 	if state := health.Services[service]; state != "running" && state != "available" {
 		return "", fmt.Errorf("LocalStack %s says that its %s is %q", health.Version, service, state)
 	}
-	return localStackName + health.Version, nil
+	return LocalStackName + health.Version, nil
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
-// newName returns a name that nothing has yet, of at most limit letters. It tells the test and ends in base and suffix. It is
-// not ok where base is empty, is longer with suffix than longest, or has a letter that is none of those.
+// newName returns a name that nothing has yet, of at most limit letters. It tells the test and
+// ends in base and suffix. It is not ok where base is empty, is longer with suffix than
+// longest, or has a letter that is none of those.
 func newName(test, base, suffix string, longest, limit int, letters string) (name string, ok bool) {
 	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
 	if base == "" || len(base)+len(suffix) > longest || strings.IndexFunc(base, foreign) >= 0 {
