@@ -9,7 +9,7 @@ const sqliteDriver = "modernc.org/sqlite"
 
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
-	".", "broker/...", "dedupe", "dedupe/dedupetest", "dedupe/memstore",
+	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
 	"visibility", "dlq", "onceqtest", "adapters/membroker", "internal/...",
 }
 
@@ -71,24 +71,28 @@ var layers = []layer{
 		why:  "the contract of drivers stands at the bottom; it and dedupe never know each other",
 	},
 	{
-		pkgs: "dedupe/dedupetest", may: []string{"dedupe"},
+		pkgs: "dedupe/dedupetest", may: []string{"dedupe", "dedupe/machine"},
 		why: "a store's author takes the suite alone: the contract and the standard library",
 	},
 	{
-		pkgs: "dedupe/memstore", may: []string{"dedupe"},
+		pkgs: "dedupe/memstore", may: []string{"dedupe", "dedupe/machine"},
 		why: "the stores know the store contract, never queues",
 	},
 	{
-		pkgs: "dedupe/sqlitestore", may: []string{"dedupe"}, testOthers: []string{sqliteDriver},
+		pkgs: "dedupe/sqlitestore", may: []string{"dedupe", "dedupe/machine"}, testOthers: []string{sqliteDriver},
 		why: "the user picks the SQLite driver; the store speaks database/sql",
 	},
 	{
-		pkgs: "dedupe/pgstore", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		pkgs: "dedupe/pgstore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/jackc/pgx/v5/..."},
 		why: "a store imports its own database's client and the store contract",
 	},
 	{
-		pkgs: "dedupe/dynamostore", may: []string{"dedupe"}, others: []string{"github.com/aws/..."},
+		pkgs: "dedupe/dynamostore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/aws/..."},
 		why: "a store imports its own database's client and the store contract",
+	},
+	{
+		pkgs: "dedupe/machine", may: []string{"dedupe"},
+		why: "the tables are made of the contract's words; those who use a store do without them",
 	},
 	{
 		pkgs: "dedupe",

@@ -1,4 +1,4 @@
-package dedupe_test
+package machine_test
 
 import (
 	"errors"
@@ -6,41 +6,42 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
-var ats = []dedupe.At{
-	dedupe.AtNone, dedupe.AtReleased, dedupe.AtLive, dedupe.AtDead, dedupe.AtDone, dedupe.AtFailed, dedupe.AtParked,
+var ats = []machine.At{
+	machine.AtNone, machine.AtReleased, machine.AtLive, machine.AtDead, machine.AtDone, machine.AtFailed, machine.AtParked,
 }
 
 // situations are all combinations, those included that no record can bring about.
-func situations() []dedupe.Situation {
-	var all []dedupe.Situation
+func situations() []machine.Situation {
+	var all []machine.Situation
 	for _, at := range ats {
 		for bits := range 16 {
-			all = append(all, dedupe.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0})
+			all = append(all, machine.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0})
 		}
 	}
 	return all
 }
 
 // claimRule is the claim once more, in words of its own: which row must decide.
-func claimRule(s dedupe.Situation) string {
-	if s.At == dedupe.AtNone {
+func claimRule(s machine.Situation) string {
+	if s.At == machine.AtNone {
 		return "no record"
 	}
-	if s.Reopens && (s.At == dedupe.AtFailed || s.At == dedupe.AtParked) {
+	if s.Reopens && (s.At == machine.AtFailed || s.At == machine.AtParked) {
 		return "reopened"
 	}
 	if s.Differs {
 		return "another payload"
 	}
 	switch s.At {
-	case dedupe.AtLive:
+	case machine.AtLive:
 		if s.Own {
 			return "own claim again"
 		}
 		return "live claim of another"
-	case dedupe.AtDead:
+	case machine.AtDead:
 		switch {
 		case s.Own:
 			return "own claim again"
@@ -48,15 +49,15 @@ func claimRule(s dedupe.Situation) string {
 			return "interrupted"
 		}
 		return "dead claim of another"
-	case dedupe.AtReleased:
+	case machine.AtReleased:
 		if s.Own {
 			return "late packet"
 		}
 		return "released"
-	case dedupe.AtDone:
+	case machine.AtDone:
 		return "done"
 	}
-	if s.At == dedupe.AtFailed {
+	if s.At == machine.AtFailed {
 		return "failed"
 	}
 	return "parked"
@@ -69,18 +70,18 @@ func decides[R any](rows []R, matches func(*R) bool) int {
 func TestClaimTableIsTotal(t *testing.T) {
 	reached := make(map[string]bool)
 	for _, s := range situations() {
-		i := decides(dedupe.ClaimTable, func(r *dedupe.ClaimRow) bool { return r.Matches(s) })
+		i := decides(machine.ClaimTable, func(r *machine.ClaimRow) bool { return r.Matches(s) })
 		if i < 0 {
 			t.Errorf("no row decides %+v", s)
 			continue
 		}
-		got := dedupe.ClaimTable[i].Name
+		got := machine.ClaimTable[i].Name
 		reached[got] = true
 		if want := claimRule(s); got != want {
 			t.Errorf("%+v is decided by %q, want %q", s, got, want)
 		}
 	}
-	for _, r := range dedupe.ClaimTable {
+	for _, r := range machine.ClaimTable {
 		if !reached[r.Name] {
 			t.Errorf("row %q is never reached", r.Name)
 		}
@@ -89,31 +90,31 @@ func TestClaimTableIsTotal(t *testing.T) {
 
 func TestRenewTableIsTotal(t *testing.T) {
 	for _, s := range situations() {
-		i := decides(dedupe.RenewTable, func(r *dedupe.RenewRow) bool { return r.Matches(s) })
+		i := decides(machine.RenewTable, func(r *machine.RenewRow) bool { return r.Matches(s) })
 		want := "not ours any more"
-		if s.Own && (s.At == dedupe.AtLive || s.At == dedupe.AtDead) {
+		if s.Own && (s.At == machine.AtLive || s.At == machine.AtDead) {
 			want = "own claim"
 		}
-		if i < 0 || dedupe.RenewTable[i].Name != want {
+		if i < 0 || machine.RenewTable[i].Name != want {
 			t.Errorf("%+v is decided by row %d, want %q", s, i, want)
 		}
 	}
 }
 
 // settleRule is the settlement once more, in words of its own.
-func settleRule(s dedupe.Situation, to dedupe.Status, joined bool) string {
+func settleRule(s machine.Situation, to dedupe.Status, joined bool) string {
 	if !s.Own {
 		return "stale token"
 	}
 	switch s.At {
-	case dedupe.AtNone:
+	case machine.AtNone:
 		return "no record"
-	case dedupe.AtLive, dedupe.AtDead:
+	case machine.AtLive, machine.AtDead:
 		if to == dedupe.Done && joined {
 			return "joined, not committed"
 		}
 		return "own claim"
-	case dedupe.AtParked:
+	case machine.AtParked:
 		switch {
 		case to == dedupe.Done && joined:
 			return "joined, not committed"
@@ -130,12 +131,12 @@ func TestSettleTableIsTotal(t *testing.T) {
 	for _, s := range situations() {
 		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
 			for _, joined := range []bool{false, true} {
-				i := decides(dedupe.SettleTable, func(r *dedupe.SettleRow) bool { return r.Matches(s, to, joined) })
+				i := decides(machine.SettleTable, func(r *machine.SettleRow) bool { return r.Matches(s, to, joined) })
 				if i < 0 {
 					t.Errorf("no row decides %+v to %v, joined %v", s, to, joined)
 					continue
 				}
-				got := dedupe.SettleTable[i].Name
+				got := machine.SettleTable[i].Name
 				reached[got] = true
 				if want := settleRule(s, to, joined); got != want {
 					t.Errorf("%+v to %v, joined %v is decided by %q, want %q", s, to, joined, got, want)
@@ -143,7 +144,7 @@ func TestSettleTableIsTotal(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range dedupe.SettleTable {
+	for _, r := range machine.SettleTable {
 		if !reached[r.Name] {
 			t.Errorf("row %q is never reached", r.Name)
 		}
@@ -155,25 +156,25 @@ func TestClaimRows(t *testing.T) {
 	want := []struct {
 		name    string
 		outcome dedupe.Outcome
-		change  dedupe.Change
+		change  machine.Change
 	}{
-		{"no record", dedupe.Won, dedupe.TakeFresh},
-		{"reopened", dedupe.Won, dedupe.TakeReopen},
-		{"another payload", dedupe.Mismatch, dedupe.Keep},
-		{"own claim again", dedupe.Won, dedupe.Prolong},
-		{"live claim of another", dedupe.InProgress, dedupe.Keep},
-		{"interrupted", dedupe.IsParked, dedupe.ParkIt},
-		{"dead claim of another", dedupe.Won, dedupe.TakeNext},
-		{"late packet", dedupe.Stale, dedupe.Keep},
-		{"released", dedupe.Won, dedupe.TakeNext},
-		{"done", dedupe.AlreadyDone, dedupe.Keep},
-		{"failed", dedupe.AlreadyFailed, dedupe.Keep},
-		{"parked", dedupe.IsParked, dedupe.Keep},
+		{"no record", dedupe.Won, machine.TakeFresh},
+		{"reopened", dedupe.Won, machine.TakeReopen},
+		{"another payload", dedupe.Mismatch, machine.Keep},
+		{"own claim again", dedupe.Won, machine.Prolong},
+		{"live claim of another", dedupe.InProgress, machine.Keep},
+		{"interrupted", dedupe.IsParked, machine.ParkIt},
+		{"dead claim of another", dedupe.Won, machine.TakeNext},
+		{"late packet", dedupe.Stale, machine.Keep},
+		{"released", dedupe.Won, machine.TakeNext},
+		{"done", dedupe.AlreadyDone, machine.Keep},
+		{"failed", dedupe.AlreadyFailed, machine.Keep},
+		{"parked", dedupe.IsParked, machine.Keep},
 	}
-	if len(dedupe.ClaimTable) != len(want) {
-		t.Fatalf("the table has %d rows, want %d", len(dedupe.ClaimTable), len(want))
+	if len(machine.ClaimTable) != len(want) {
+		t.Fatalf("the table has %d rows, want %d", len(machine.ClaimTable), len(want))
 	}
-	for i, r := range dedupe.ClaimTable {
+	for i, r := range machine.ClaimTable {
 		if w := want[i]; r.Name != w.name || r.Outcome != w.outcome || r.Change != w.change {
 			t.Errorf("row %d is %q, %v, change %d; want %+v", i, r.Name, r.Outcome, r.Change, w)
 		}
@@ -181,12 +182,12 @@ func TestClaimRows(t *testing.T) {
 }
 
 func TestRenewRows(t *testing.T) {
-	want := []dedupe.RenewRow{
-		{Name: "own claim", At: dedupe.AtClaimed, Own: dedupe.Yes, Change: dedupe.Prolong},
-		{Name: "not ours any more", At: dedupe.AtAny, Err: dedupe.ErrLeaseLost},
+	want := []machine.RenewRow{
+		{Name: "own claim", At: machine.AtClaimed, Own: machine.Yes, Change: machine.Prolong},
+		{Name: "not ours any more", At: machine.AtAny, Err: dedupe.ErrLeaseLost},
 	}
-	if !slices.Equal(dedupe.RenewTable, want) {
-		t.Errorf("the table is %+v, want %+v", dedupe.RenewTable, want)
+	if !slices.Equal(machine.RenewTable, want) {
+		t.Errorf("the table is %+v, want %+v", machine.RenewTable, want)
 	}
 }
 
@@ -194,21 +195,21 @@ func TestSettleRows(t *testing.T) {
 	want := []struct {
 		name   string
 		err    error
-		change dedupe.Change
+		change machine.Change
 		here   bool
 	}{
-		{"stale token", dedupe.ErrLeaseLost, dedupe.Keep, false},
-		{"no record", dedupe.ErrLeaseLost, dedupe.Keep, false},
-		{"joined, not committed", nil, dedupe.Keep, true},
-		{"own claim", nil, dedupe.Write, false},
-		{"parked again", nil, dedupe.Keep, true},
-		{"late word of the parked claim", nil, dedupe.Write, false},
-		{"settled before", nil, dedupe.Keep, true},
+		{"stale token", dedupe.ErrLeaseLost, machine.Keep, false},
+		{"no record", dedupe.ErrLeaseLost, machine.Keep, false},
+		{"joined, not committed", nil, machine.Keep, true},
+		{"own claim", nil, machine.Write, false},
+		{"parked again", nil, machine.Keep, true},
+		{"late word of the parked claim", nil, machine.Write, false},
+		{"settled before", nil, machine.Keep, true},
 	}
-	if len(dedupe.SettleTable) != len(want) {
-		t.Fatalf("the table has %d rows, want %d", len(dedupe.SettleTable), len(want))
+	if len(machine.SettleTable) != len(want) {
+		t.Fatalf("the table has %d rows, want %d", len(machine.SettleTable), len(want))
 	}
-	for i, r := range dedupe.SettleTable {
+	for i, r := range machine.SettleTable {
 		w := want[i]
 		if r.Name != w.name || !errors.Is(r.Err, w.err) || r.Change != w.change || r.AnswersHere != w.here {
 			t.Errorf("row %d is %+v, want %+v", i, r, w)

@@ -1,4 +1,4 @@
-package dedupe_test
+package machine_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // The whole of the claim: what is found, under which conditions, and what is answered and done. The first row that
@@ -18,16 +19,16 @@ func Example_claimTable() {
 		fmt.Fprintln(w, strings.TrimSpace(strings.Join(cells, "\t")))
 	}
 	line("RULE", "FOUND", "IF", "ANSWER", "RECORD")
-	for _, r := range dedupe.ClaimTable {
+	for _, r := range machine.ClaimTable {
 		var conds []string
 		for _, c := range []struct {
 			name string
-			cond dedupe.Cond
+			cond machine.Cond
 		}{{"own token", r.Own}, {"payload differs", r.Differs}, {"interrupted", r.Interrupted}, {"reopens", r.Reopens}} {
 			switch c.cond {
-			case dedupe.Yes:
+			case machine.Yes:
 				conds = append(conds, c.name)
-			case dedupe.No:
+			case machine.No:
 				conds = append(conds, "not "+c.name)
 			}
 		}
@@ -54,32 +55,32 @@ func Example_claimTable() {
 	// parked                 parked          -                parked          kept
 }
 
-var effects = map[dedupe.Change]string{
-	dedupe.Keep:       "kept",
-	dedupe.Prolong:    "lease prolonged",
-	dedupe.TakeFresh:  "new, attempt 1",
-	dedupe.TakeNext:   "claimed, attempt + 1",
-	dedupe.TakeReopen: "claimed, attempt 1",
-	dedupe.ParkIt:     "parked",
+var effects = map[machine.Change]string{
+	machine.Keep:       "kept",
+	machine.Prolong:    "lease prolonged",
+	machine.TakeFresh:  "new, attempt 1",
+	machine.TakeNext:   "claimed, attempt + 1",
+	machine.TakeReopen: "claimed, attempt 1",
+	machine.ParkIt:     "parked",
 }
 
 // found tells a set in words.
-func found(at dedupe.At) string {
-	if at == dedupe.AtAny {
+func found(at machine.At) string {
+	if at == machine.AtAny {
 		return "any"
 	}
 	var names []string
 	for _, c := range []struct {
-		at   dedupe.At
+		at   machine.At
 		name string
 	}{
-		{dedupe.AtNone, "none"},
-		{dedupe.AtReleased, "released"},
-		{dedupe.AtLive, "live"},
-		{dedupe.AtDead, "dead"},
-		{dedupe.AtDone, "done"},
-		{dedupe.AtFailed, "failed"},
-		{dedupe.AtParked, "parked"},
+		{machine.AtNone, "none"},
+		{machine.AtReleased, "released"},
+		{machine.AtLive, "live"},
+		{machine.AtDead, "dead"},
+		{machine.AtDone, "done"},
+		{machine.AtFailed, "failed"},
+		{machine.AtParked, "parked"},
 	} {
 		if at&c.at != 0 {
 			names = append(names, c.name)
@@ -96,14 +97,14 @@ func ExampleApplyClaim() {
 	key := dedupe.Key{Scope: "orders", Key: "order-7"}
 
 	var r dedupe.Record // what the store holds under the key: nothing
-	c, _ := dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{1}, TTL: lease}, now, next)
+	c, _ := machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{1}, TTL: lease}, now, next)
 	fmt.Println(c.Outcome, c.Lease.Fence)
 
-	c, _ = dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{2}, TTL: lease}, now, next)
+	c, _ = machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{2}, TTL: lease}, now, next)
 	fmt.Println(c.Outcome, c.Left)
 
-	dedupe.ApplySettle(&r, &dedupe.Settlement{Key: key, Token: dedupe.Token{1}, To: dedupe.Done, Result: []byte("paid")}, now)
-	c, _ = dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{2}, TTL: lease}, now, next)
+	machine.ApplySettle(&r, &dedupe.Settlement{Key: key, Token: dedupe.Token{1}, To: dedupe.Done, Result: []byte("paid")}, now)
+	c, _ = machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: key, Token: dedupe.Token{2}, TTL: lease}, now, next)
 	fmt.Printf("%v %s\n", c.Outcome, c.Record.Result)
 
 	// Output:

@@ -1,4 +1,4 @@
-package dedupe_test
+package machine_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 func TestApplyRenew(t *testing.T) {
@@ -38,7 +39,7 @@ func TestApplyRenew(t *testing.T) {
 			n := c.renewal
 			n.Key, n.Token, n.TTL = jobKey, mine, lease
 			r := c.before
-			if err := dedupe.ApplyRenew(&r, &n, now); !errors.Is(err, c.err) {
+			if err := machine.ApplyRenew(&r, &n, now); !errors.Is(err, c.err) {
 				t.Errorf("the answer is %v, want %v", err, c.err)
 			}
 			wantRecord(t, &r, &c.after)
@@ -121,7 +122,7 @@ func TestApplySettle(t *testing.T) {
 			s := c.settlement
 			s.Key, s.Token = jobKey, mine
 			r := c.before
-			got, changed := dedupe.ApplySettle(&r, &s, now)
+			got, changed := machine.ApplySettle(&r, &s, now)
 			if got.Status != c.status || !errors.Is(got.Err, c.err) {
 				t.Errorf("the answer is %v, %v; want %v, %v", got.Status, got.Err, c.status, c.err)
 			}
@@ -136,14 +137,14 @@ func TestApplySettle(t *testing.T) {
 func TestSettleCopiesTheResult(t *testing.T) {
 	r := with(record(dedupe.Claimed), own)
 	b := []byte("x")
-	dedupe.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Done, Result: b}, now)
+	machine.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Done, Result: b}, now)
 	b[0] = '!'
 	if string(r.Result) != "x" {
 		t.Errorf("the record shares its result: %q", r.Result)
 	}
 	s := []byte("x")
 	r = with(record(dedupe.Claimed), own)
-	if err := dedupe.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease, State: s, StateNo: 2}, now); err != nil {
+	if err := machine.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease, State: s, StateNo: 2}, now); err != nil {
 		t.Fatal(err)
 	}
 	s[0] = '!'
@@ -175,7 +176,7 @@ func TestApplyForget(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := c.record
-			remove, err := dedupe.ApplyForget(&r, &dedupe.Forgotten{Key: jobKey, Fence: c.fence, Force: c.force}, now)
+			remove, err := machine.ApplyForget(&r, &dedupe.Forgotten{Key: jobKey, Fence: c.fence, Force: c.force}, now)
 			if remove != c.remove || !errors.Is(err, c.err) {
 				t.Errorf("the answer is %v, %v; want %v, %v", remove, err, c.remove, c.err)
 			}

@@ -1,8 +1,10 @@
-package dedupe
+package machine
 
 import (
 	"bytes"
 	"time"
+
+	"github.com/onceq/onceq/dedupe"
 )
 
 // At is what a call finds under its key. As a pattern in a table it is a set.
@@ -62,7 +64,7 @@ type ClaimRow struct {
 	Name                               string
 	At                                 At
 	Own, Differs, Interrupted, Reopens Cond
-	Outcome                            Outcome
+	Outcome                            dedupe.Outcome
 	Change                             Change
 }
 
@@ -74,19 +76,19 @@ func (r *ClaimRow) Matches(s Situation) bool {
 
 // ClaimTable is the claim, whole. Its order matters: the first row that matches decides.
 var ClaimTable = []ClaimRow{
-	{Name: "no record", At: AtNone, Outcome: Won, Change: TakeFresh},
+	{Name: "no record", At: AtNone, Outcome: dedupe.Won, Change: TakeFresh},
 	// Only what is really reopened may bring another payload: a Reopen that fits no failure is anybody's to write.
-	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: Won, Change: TakeReopen},
-	{Name: "another payload", At: AtAny, Differs: Yes, Outcome: Mismatch},
-	{Name: "own claim again", At: AtClaimed, Own: Yes, Outcome: Won, Change: Prolong},
-	{Name: "live claim of another", At: AtLive, Outcome: InProgress},
-	{Name: "interrupted", At: AtDead, Interrupted: Yes, Outcome: IsParked, Change: ParkIt},
-	{Name: "dead claim of another", At: AtDead, Outcome: Won, Change: TakeNext},
-	{Name: "late packet", At: AtReleased, Own: Yes, Outcome: Stale},
-	{Name: "released", At: AtReleased, Outcome: Won, Change: TakeNext},
-	{Name: "done", At: AtDone, Outcome: AlreadyDone},
-	{Name: "failed", At: AtFailed, Outcome: AlreadyFailed},
-	{Name: "parked", At: AtParked, Outcome: IsParked},
+	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: dedupe.Won, Change: TakeReopen},
+	{Name: "another payload", At: AtAny, Differs: Yes, Outcome: dedupe.Mismatch},
+	{Name: "own claim again", At: AtClaimed, Own: Yes, Outcome: dedupe.Won, Change: Prolong},
+	{Name: "live claim of another", At: AtLive, Outcome: dedupe.InProgress},
+	{Name: "interrupted", At: AtDead, Interrupted: Yes, Outcome: dedupe.IsParked, Change: ParkIt},
+	{Name: "dead claim of another", At: AtDead, Outcome: dedupe.Won, Change: TakeNext},
+	{Name: "late packet", At: AtReleased, Own: Yes, Outcome: dedupe.Stale},
+	{Name: "released", At: AtReleased, Outcome: dedupe.Won, Change: TakeNext},
+	{Name: "done", At: AtDone, Outcome: dedupe.AlreadyDone},
+	{Name: "failed", At: AtFailed, Outcome: dedupe.AlreadyFailed},
+	{Name: "parked", At: AtParked, Outcome: dedupe.IsParked},
 }
 
 // RenewRow is one rule of the renewal.
@@ -104,7 +106,7 @@ func (r *RenewRow) Matches(s Situation) bool { return r.At&s.At != 0 && r.Own.me
 // RenewTable is the renewal, whole: a dead lease that nobody took is renewed.
 var RenewTable = []RenewRow{
 	{Name: "own claim", At: AtClaimed, Own: Yes, Change: Prolong},
-	{Name: "not ours any more", At: AtAny, Err: ErrLeaseLost},
+	{Name: "not ours any more", At: AtAny, Err: dedupe.ErrLeaseLost},
 }
 
 // SettleRow is one rule of the settlement. ToDone and Joined are the settlement's.
@@ -121,15 +123,15 @@ type SettleRow struct {
 }
 
 // Matches tells whether the row's pattern covers s and a settlement.
-func (r *SettleRow) Matches(s Situation, to Status, joined bool) bool {
-	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.ToDone.meets(to == Done) &&
-		r.ToParked.meets(to == Parked) && r.Joined.meets(joined)
+func (r *SettleRow) Matches(s Situation, to dedupe.Status, joined bool) bool {
+	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.ToDone.meets(to == dedupe.Done) &&
+		r.ToParked.meets(to == dedupe.Parked) && r.Joined.meets(joined)
 }
 
 // SettleTable is the settlement, whole. Its order matters: the first row that matches decides.
 var SettleTable = []SettleRow{
-	{Name: "stale token", At: AtAny, Own: No, Err: ErrLeaseLost},
-	{Name: "no record", At: AtNone, Err: ErrLeaseLost},
+	{Name: "stale token", At: AtAny, Own: No, Err: dedupe.ErrLeaseLost},
+	{Name: "no record", At: AtNone, Err: dedupe.ErrLeaseLost},
 	{Name: "joined, not committed", At: AtClaimed | AtParked, Own: Yes, ToDone: Yes, Joined: Yes, AnswersHere: true},
 	{Name: "own claim", At: AtClaimed, Own: Yes, Change: Write},
 	{Name: "parked again", At: AtParked, Own: Yes, ToParked: Yes, AnswersHere: true},
@@ -138,40 +140,40 @@ var SettleTable = []SettleRow{
 }
 
 // Meet classifies what a claim finds in r (the zero Record: nothing) at now.
-func Meet(r *Record, q *ClaimRequest, now time.Time) Situation {
+func Meet(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) Situation {
 	if r.Expired(now) {
 		return Situation{At: AtNone}
 	}
 	return Situation{
 		At:          at(r, now),
 		Own:         r.Token == q.Token,
-		Differs:     r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint) && !r.untouched(),
-		Interrupted: r.Started && (r.Policy == Park || q.Policy == Park),
+		Differs:     r.Fingerprint != nil && q.Fingerprint != nil && !bytes.Equal(r.Fingerprint, q.Fingerprint) && !untouched(r),
+		Interrupted: r.Started && (r.Policy == dedupe.Park || q.Policy == dedupe.Park),
 		Reopens:     q.Reopen != 0 && q.Reopen == r.Fence,
 	}
 }
 
 // untouched tells whether nothing of the job has run: its only claims were given back before the handler began. Such a record holds
 // nobody's payload, or a message that came too late to run would keep the one out that is due.
-func (r *Record) untouched() bool {
-	return r.Status == Released && r.Attempt == 0 && r.ErrClass == ""
+func untouched(r *dedupe.Record) bool {
+	return r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == ""
 }
 
 // at is what r is, whatever its Expires says: a token outlives its record's retention.
-func at(r *Record, now time.Time) At {
+func at(r *dedupe.Record, now time.Time) At {
 	switch r.Status {
-	case Claimed:
+	case dedupe.Claimed:
 		if now.Before(r.LeaseUntil) {
 			return AtLive
 		}
 		return AtDead
-	case Released:
+	case dedupe.Released:
 		return AtReleased
-	case Done:
+	case dedupe.Done:
 		return AtDone
-	case Failed:
+	case dedupe.Failed:
 		return AtFailed
-	case Parked:
+	case dedupe.Parked:
 		return AtParked
 	case 0:
 		return AtNone

@@ -1,4 +1,4 @@
-package dedupe_test
+package machine_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 var (
@@ -168,7 +169,7 @@ func TestApplyClaim(t *testing.T) {
 			q := request{Key: jobKey, Token: mine, TTL: lease, Owner: "w-2", MessageID: "m-2"}
 			c.request(&q)
 			r := same(c.before)
-			got, changed := dedupe.ApplyClaim(&r, &q, now, func() uint64 { return fenced + 1 })
+			got, changed := machine.ApplyClaim(&r, &q, now, func() uint64 { return fenced + 1 })
 			if got.Outcome != c.outcome || got.Err != nil {
 				t.Fatalf("the answer is %v, %v; want %v", got.Outcome, got.Err, c.outcome)
 			}
@@ -211,14 +212,14 @@ func wantRecord(t *testing.T, got, want *dedupe.Record) {
 
 func TestClaimAnswersCopies(t *testing.T) {
 	r := record(dedupe.Done)
-	c, _ := dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, nil)
+	c, _ := machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, nil)
 	c.Record.Result[0], c.Record.State[0] = '!', '!'
 	wantRecord(t, &r, new(record(dedupe.Done)))
 
 	r = record(dedupe.Released)
 	print := []byte("A")
 	q := dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease, Fingerprint: print}
-	c, _ = dedupe.ApplyClaim(&r, &q, now, func() uint64 { return fenced + 1 })
+	c, _ = machine.ApplyClaim(&r, &q, now, func() uint64 { return fenced + 1 })
 	c.State[0], print[0] = '!', '!'
 	if string(r.State) != "step" || string(r.Fingerprint) != "A" {
 		t.Errorf("the record shares state %q or fingerprint %q", r.State, r.Fingerprint)
@@ -231,24 +232,24 @@ func TestRepeatedClaimIsAsFresh(t *testing.T) {
 	next := func() uint64 { return fenced + 1 }
 	r := dedupe.Record{}
 	for i := range 3 {
-		c, _ := dedupe.ApplyClaim(&r, &q, now.Add(time.Duration(i)*time.Hour), next)
+		c, _ := machine.ApplyClaim(&r, &q, now.Add(time.Duration(i)*time.Hour), next)
 		if c.Outcome != dedupe.Won || !c.Fresh || c.Lease.Fence != fenced+1 || c.Lease.Attempt != 1 {
 			t.Errorf("claim %d is answered %+v", i, c)
 		}
 	}
 	r = record(dedupe.Released)
 	for i := range 3 {
-		c, _ := dedupe.ApplyClaim(&r, &q, now, next)
+		c, _ := machine.ApplyClaim(&r, &q, now, next)
 		if c.Outcome != dedupe.Won || c.Fresh || c.Lease.Attempt != 4 {
 			t.Errorf("claim %d after a release is answered %+v", i, c)
 		}
 	}
 	// All at one instant: time does not tell the two claims apart, the attempt does.
 	r = fresh
-	dedupe.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Released}, now)
+	machine.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Released}, now)
 	q.Token = theirs
 	for i := range 3 {
-		if c, _ := dedupe.ApplyClaim(&r, &q, now, next); c.Outcome != dedupe.Won || c.Fresh {
+		if c, _ := machine.ApplyClaim(&r, &q, now, next); c.Outcome != dedupe.Won || c.Fresh {
 			t.Errorf("claim %d after a release at once is answered %+v", i, c)
 		}
 	}
@@ -257,7 +258,7 @@ func TestRepeatedClaimIsAsFresh(t *testing.T) {
 // The clock of a store may jump back.
 func TestInProgressIsNeverNegative(t *testing.T) {
 	r := with(record(dedupe.Claimed), func(r *dedupe.Record) { r.ClaimedAt = now.Add(time.Hour) })
-	c, _ := dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, nil)
+	c, _ := machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, nil)
 	if c.Age != 0 {
 		t.Errorf("the age is %v", c.Age)
 	}
@@ -267,14 +268,14 @@ func TestInProgressIsNeverNegative(t *testing.T) {
 func TestUnknownStatus(t *testing.T) {
 	r := dedupe.Record{Key: jobKey, Status: 77, Token: mine}
 	was := r
-	c, changed := dedupe.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, func() uint64 { return 1 })
+	c, changed := machine.ApplyClaim(&r, &dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease}, now, func() uint64 { return 1 })
 	if !errors.Is(c.Err, dedupe.ErrBadRequest) || c.Outcome != 0 || changed {
 		t.Errorf("the claim is answered %v, %v", c.Outcome, c.Err)
 	}
-	if err := dedupe.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease}, now); !errors.Is(err, dedupe.ErrLeaseLost) {
+	if err := machine.ApplyRenew(&r, &dedupe.Renewal{Key: jobKey, Token: mine, TTL: lease}, now); !errors.Is(err, dedupe.ErrLeaseLost) {
 		t.Errorf("the renewal is answered %v", err)
 	}
-	a, changed := dedupe.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Done}, now)
+	a, changed := machine.ApplySettle(&r, &dedupe.Settlement{Key: jobKey, Token: mine, To: dedupe.Done}, now)
 	if !errors.Is(a.Err, dedupe.ErrLeaseLost) || changed {
 		t.Errorf("the settlement is answered %v, %v", a.Status, a.Err)
 	}
