@@ -17,7 +17,7 @@ var core = []string{
 var programs = []string{"examples/...", "cmd/...", "localstack/..."}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "localstack/..."}
+var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite", "localstack/..."}
 
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
