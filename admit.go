@@ -11,10 +11,14 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// refusal is why a message is not claimed at all.
+// refusal is why a message is not claimed at all. It becomes a dead letter of the class, or is given
+// back.
 type refusal struct {
 	class string
 	err   error
+
+	back  Outcome       // "" = it becomes a letter
+	delay time.Duration // of what is given back
 }
 
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
@@ -22,7 +26,7 @@ type refusal struct {
 func (p *Processor) admit(r *run) *refusal {
 	m := r.message
 	if m.MetaErr != nil {
-		return &refusal{ClassBadMeta, m.MetaErr}
+		return &refusal{class: ClassBadMeta, err: m.MetaErr}
 	}
 	unfold(m)
 	r.give()
@@ -30,16 +34,19 @@ func (p *Processor) admit(r *run) *refusal {
 	r.opts = opts
 	key, err := p.keyOf(r.job.Message)
 	if err != nil {
-		return &refusal{ClassNoKey, err}
+		return &refusal{class: ClassNoKey, err: err}
 	}
 	key.Scope = cmp.Or(key.Scope, scope)
 	if err := key.Validate(); err != nil {
-		return &refusal{ClassBadKey, err}
+		return &refusal{class: ClassBadKey, err: err}
 	}
 	r.key = key
+	if fence := p.reopens(r); fence != 0 {
+		r.knows().reopens = fence
+	}
 	if p.c.Fingerprint != nil {
-		if r.more().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
-			return &refusal{ClassError, err}
+		if r.knows().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
+			return &refusal{class: ClassError, err: err}
 		}
 	}
 	return nil
@@ -98,8 +105,9 @@ func (p *Processor) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	}
 	k.Key = cmp.Or(m.Meta.Key, m.Meta.ID)
 	if k.Key == "" {
-		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID", m.ID)
+		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and Config.Key is not set", m.ID)
 	}
+	p.foreign.meet()
 	return k, nil
 }
 
@@ -125,14 +133,14 @@ func early(m *broker.Message) time.Duration {
 // whether this claim made it: the first who found the message too old may have died before that was settled.
 func (p *Processor) tooOld(m *broker.Message, created, now time.Time) *refusal {
 	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
-		return &refusal{ClassExpired, fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
+		return &refusal{class: ClassExpired, err: fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
 	}
 	made := madeAt(m)
 	if made.IsZero() || created.IsZero() {
 		return nil
 	}
 	if age := created.Sub(made); age > p.c.Retention {
-		return &refusal{ClassUnproven, fmt.Errorf("onceq: the job was %v old when its record was made: an earlier record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
+		return &refusal{class: ClassUnproven, err: fmt.Errorf("onceq: the job was %v old when its record was made: an earlier record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
 	}
 	return nil
 }

@@ -57,25 +57,15 @@ func apart(rs []*run, err error, call func(i int) error) (errs []error, some boo
 func (p *Processor) claimApart(rs []*run, err error) {
 	errs, some := apart(rs, err, func(i int) error {
 		r := rs[i]
-		if r.isOver() || !r.f.starts() { // the calls before it may have taken long
+		if r.isOver() || !r.f.isOpen() { // the calls before it may have taken long
 			r.f.handBack([]*run{r})
 			return nil
 		}
-		answers, sent, err := p.ask([]*run{r})
-		if err != nil {
-			return err
+		answers, sent, err := p.ask(rs[i : i+1])
+		if err == nil {
+			p.landClaims([]*run{r}, answers, sent)
 		}
-		c, now := &answers[0], time.Now()
-		if c.Err == nil {
-			c.Err = sane(c, r, sent)
-		}
-		if c.Err == nil {
-			p.claimed.Store(int64(now.Sub(p.epoch)))
-		}
-		if p.answered(r, c, sent, now) {
-			launch([]*run{r})
-		}
-		return nil
+		return err
 	})
 	now := time.Now()
 	for i, r := range rs {
@@ -94,11 +84,11 @@ func (p *Processor) claimApart(rs []*run, err error) {
 // it answers lets others be received, and only a claim that it answers lets this one be given back.
 func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time {
 	r := rs[0]
-	if len(rs) > 1 || r.f.o.do != nil || r.f.o.batch.Outage > 0 {
+	if len(rs) > 1 || r.f.t.waits || r.f.t.outage > 0 {
 		return nil
 	}
 	switch {
-	case r.outlived(&p.claimed, sent), !r.rare.alone.IsZero():
+	case r.outlived(&p.lastClaim, sent), !r.later.alone.IsZero():
 	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !p.writes(r.key.Scope):
 		return nil
 	}
@@ -108,9 +98,9 @@ func (p *Processor) aloneSince(rs []*run, sent time.Time, err error) *time.Time 
 // outlived tells whether the store, or the queue, has answered others since a call failed that had none but this run: then
 // the error is the run's own. last is when it answered, sent when the call began.
 func (r *run) outlived(last *atomic.Int64, sent time.Time) bool {
-	m := r.more()
+	m := r.makes()
 	if m.failing == 0 {
-		m.failing = max(1, sent.Sub(r.p.epoch))
+		m.failing = max(1, sent.Sub(r.f.p.epoch))
 	}
 	return time.Duration(last.Load()) > m.failing
 }
@@ -121,10 +111,34 @@ func (p *Processor) writes(scope string) bool {
 	rand.Read(token[:])
 	ctx := callContext(context.Background(), p.c.CallTimeout)
 	defer ctx.close()
-	as, err := guard2(func() ([]dedupe.Renewed, error) {
-		return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
+	as, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease}})
+	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
+}
+
+// probe claims a key that nobody has, and gives it back: on a queue where no other claim comes, its answer stands for one, and tells
+// whether the store refuses what is asked for, or all. It is made when none has been answered for refusedFor, and as seldom. Nothing
+// remains of it; only a process that dies amid it leaves a claim behind, for an operator to forget.
+func (p *Processor) probe(scope string) {
+	last, now := p.probed.Load(), time.Since(p.epoch)
+	if now-time.Duration(max(last, p.lastClaim.Load())) < refusedFor || !p.probed.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	var token dedupe.Token
+	rand.Read(token[:])
+	q := dedupe.ClaimRequest{
+		Key: dedupe.Key{Scope: scope, Key: "onceq-probe-" + hex.EncodeToString(token[:])}, Token: token, TTL: p.c.Lease,
+		Policy: dedupe.Rerun, Owner: p.c.Owner,
+	}
+	ctx := callContext(context.Background(), p.c.CallTimeout)
+	defer ctx.close()
+	cs, err := guard2(func() ([]dedupe.Claim, error) { return p.c.Store.Claim(ctx, []dedupe.ClaimRequest{q}) })
+	if !p.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
+		return
+	}
+	p.lastClaim.Store(int64(time.Since(p.epoch)))
+	_, _ = guard2(func() ([]error, error) {
+		return p.c.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})
-	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
 
 // refusedAlone tells whether a queue has refused this letter, and not the whole call.

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // begin looks at messages that have got a slot and sends their claims, each key once: a second message
@@ -27,27 +28,11 @@ func (p *Processor) begin(rs []*run) {
 			continue // its delivery was lost just now
 		}
 		if r.message == nil {
-			p.finish(r, Disposition{Action: Leave}, "no-message")
+			p.finish(r, Disposition{Action: Leave}, OutcomeNoMessage)
 			continue
 		}
-		if r.f.o.do != nil { // a Do knows its key
-			send = append(send, r)
-			continue
-		}
-		if p.doOnly {
-			p.refuseDelivery(r)
-			continue
-		}
-		if left := early(r.message); left > 0 {
-			if no := p.tooEarly(r, left); no != nil {
-				p.refuse(r, no)
-				continue
-			}
-			p.finish(r, Disposition{Action: Nack, Delay: left}, "early")
-			continue
-		}
-		if no := p.admit(r); no != nil {
-			p.refuse(r, no)
+		if no := r.f.host.admit(r); no != nil {
+			p.turnAway(r, no)
 			continue
 		}
 		send = append(send, r)
@@ -55,9 +40,15 @@ func (p *Processor) begin(rs []*run) {
 	p.claims.Add(send...)
 }
 
-// refuse dead-letters a message for which no claim was won.
-func (p *Processor) refuse(r *run, no *refusal) {
-	p.letter(r, no.class, clip(safeText(no.err), maxErrText), 0, 0, time.Now())
+// turnAway dead-letters a message for which no claim was won, or gives it back.
+func (p *Processor) turnAway(r *run, no *refusal) {
+	switch {
+	case no.back != "":
+		p.finish(r, Disposition{Action: Nack, Delay: no.delay}, no.back)
+	case p.holdForeign(r, no):
+	default:
+		p.letter(r, no.class, verdict.Text(no.err), 0, 0, time.Now())
+	}
 }
 
 // claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
@@ -68,7 +59,7 @@ func (p *Processor) claimBatch(batch []*run) {
 	starts := false
 	for _, r := range batch {
 		if r.f != asked {
-			asked, starts = r.f, r.f.starts()
+			asked, starts = r.f, r.f.isOpen()
 		}
 		if starts && !r.isOver() {
 			rs = append(rs, r)
@@ -87,15 +78,21 @@ func (p *Processor) claimBatch(batch []*run) {
 	answers, sent, err := p.ask(rs)
 	switch {
 	case err == nil:
-	case dividable(rs, err, tried) && rs[0].f.o.batch.Outage == 0: // else it is given up soon
+		p.landClaims(rs, answers, sent)
+	case dividable(rs, err, tried) && rs[0].f.t.outage == 0: // else it is given up soon
 		p.claimApart(rs, err)
-		rs = nil
 	default:
 		for _, r := range rs {
 			p.unanswered(r, err, p.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
 		}
-		rs = nil
 	}
+	if len(others) > 0 {
+		p.claims.Add(others...)
+	}
+}
+
+// landClaims acts on the answers to one call of Claim, and starts the handlers of what was won.
+func (p *Processor) landClaims(rs []*run, answers []dedupe.Claim, sent time.Time) {
 	begin, now, sound := rs[:0], time.Now(), false
 	for i, r := range rs {
 		c := &answers[i]
@@ -108,12 +105,9 @@ func (p *Processor) claimBatch(batch []*run) {
 		}
 	}
 	if sound {
-		p.claimed.Store(int64(now.Sub(p.epoch)))
+		p.lastClaim.Store(int64(now.Sub(p.epoch)))
 	}
 	launch(begin)
-	if len(others) > 0 {
-		p.claims.Add(others...)
-	}
 }
 
 // ask makes one call of Claim.
@@ -123,10 +117,10 @@ func (p *Processor) ask(rs []*run) (answers []dedupe.Claim, sent time.Time, err 
 	for i, r := range rs {
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.key, r.token, p.leaseFor(r)
-		q.Policy, q.Reopen = r.opts.policy, p.reopens(r)
+		q.Policy = r.opts.policy
 		q.Owner = p.c.Owner
-		if r.rare != nil {
-			q.Fingerprint = r.rare.fingerprint
+		if r.known != nil {
+			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
 	}
 	sent = time.Now()
@@ -166,21 +160,23 @@ func draw(rs []*run) {
 // leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
 // with a little grace for the end to be written.
 func (p *Processor) leaseFor(r *run) time.Duration {
-	// Only then may rare be looked at: a beat asks, while the handler may make rare for its result.
-	if !r.f.o.bounded || r.rare.until.IsZero() {
+	if !r.ends() {
 		return p.c.Lease
 	}
 	most := p.c.Lease
 	if r.hasOneLease() {
 		most = maxLease
 	}
-	return min(most, max(minLease, durations.Sum(time.Until(r.rare.until), p.c.SettleTimeout)))
+	return min(most, max(minLease, durations.Sum(time.Until(r.known.until), p.c.SettleTimeout)))
 }
 
 // hasOneLease tells whether the run's claim is to last, and so is not renewed.
 func (r *run) hasOneLease() bool {
-	return r.f.o.batch.OneLease && r.f.o.bounded && !r.rare.until.IsZero()
+	return r.f.t.oneLease && r.ends()
 }
+
+// ends tells whether the delivery ends at a known time.
+func (r *run) ends() bool { return r.known != nil && !r.known.until.IsZero() }
 
 // sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
 func sane(c *dedupe.Claim, r *run, sent time.Time) error {
@@ -211,40 +207,38 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 		return false
 	}
 	if r.tries > 0 {
-		r.f.answered(r)
+		r.f.untrouble(r)
 	}
 	if never {
-		if t := r.f.o.do; t != nil {
-			t.refused(c.Err)
-		}
-		p.refuse(r, &refusal{ClassBadKey, c.Err})
+		r.f.host.storeErred(r, c.Err, false)
+		p.turnAway(r, &refusal{class: ClassBadKey, err: c.Err})
 		return false
 	}
-	r.outcome, r.tries = c.Outcome, 0
+	r.said, r.tries = c.Outcome, 0
 	if c.Record != nil {
-		r.more().record = c.Record
+		r.knows().record = c.Record
 	}
 	switch c.Outcome {
 	case dedupe.Won:
 		return p.won(r, c, now)
 	case dedupe.InProgress:
-		p.inProgress(r, c)
+		p.putOff(r, c)
 	case dedupe.AlreadyDone:
 		if c.Record != nil {
-			r.more().result = c.Record.Result
+			r.makes().result = c.Record.Result
 		}
-		p.finish(r, Disposition{Action: Ack}, "already-done")
+		p.finish(r, Disposition{Action: Ack}, OutcomeAlreadyDone)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
 		p.putAgain(r, c.Record)
 	case dedupe.Mismatch:
-		p.refuse(r, &refusal{ClassMismatch, errors.New("onceq: the key is taken by a message with another payload")})
+		p.turnAway(r, &refusal{class: ClassMismatch, err: errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
 		// The token was seen before: a late packet of ours. A new token, once.
-		if r.more().stales++; r.rare.stales > 1 {
-			p.finish(r, Disposition{Action: Nack}, "stale")
+		if r.knows().stales++; r.known.stales > 1 {
+			p.finish(r, Disposition{Action: Nack}, OutcomeStale)
 			return false
 		}
-		r.token, r.outcome = dedupe.Token{}, 0
+		r.token, r.said = dedupe.Token{}, 0
 		p.claims.Add(r)
 	}
 	return false
@@ -253,7 +247,7 @@ func (p *Processor) answered(r *run, c *dedupe.Claim, sent, now time.Time) bool 
 func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 	r.fence = c.Lease.Fence
 	if c.FirstErr != "" {
-		r.more().firstErr = c.FirstErr
+		r.knows().firstErr = c.FirstErr
 	}
 	r.job.Attempt = c.Lease.Attempt
 	if r.job.Attempt == 0 { // no store counts: the broker's count is the best there is
@@ -273,23 +267,23 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 		} else {
 			p.holdClaim(r, c.Lease.Deadline, now, lost)
 		}
-	} else if !r.f.o.holds && r.opts.timeout > 0 && !r.hasOneLease() {
+	} else if !r.f.t.holds() && r.opts.timeout > 0 && !r.hasOneLease() {
 		p.keepClaim(r, now.Add(p.c.Lease)) // there is nothing to renew, but the timeout needs a place
 	}
 	if lost && r.grouped() {
 		// The message is delivered again, and the group's order goes by its deliveries.
-		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return false
 	}
 	if no := p.tooOld(r.message, c.Created, now); no != nil {
 		// Nothing failed: what has the key beside it, or gets it later, may run.
-		p.end(r, verdict{to: dedupe.Released, uncounted: true, refused: true, class: no.class, text: clip(safeText(no.err), maxErrText)})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.class, Text: verdict.Text(no.err)})
 		return false
 	}
 	if r.opts.most > 0 && r.job.Attempt > int(r.opts.most) {
-		p.end(r, verdict{
-			to: dedupe.Failed, class: ClassAttempts,
-			text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
+		p.conclude(r, verdict.Verdict{
+			To: dedupe.Failed, Class: ClassAttempts,
+			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.job.Attempt, r.opts.most),
 		})
 		return false
 	}
@@ -299,7 +293,7 @@ func (p *Processor) won(r *run, c *dedupe.Claim, now time.Time) bool {
 // disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
 // closed the store.
 func (p *Processor) disown(r *run) {
-	if r.f.o.recv != nil && r.fence != 0 {
+	if r.f.t.holds() && r.fence != 0 {
 		p.forgoOnce(r.key, r.token)
 	}
 }
@@ -309,7 +303,7 @@ func (p *Processor) disown(r *run) {
 // the claim was under way, the claim alone is kept.
 func (p *Processor) holdClaim(r *run, deadline, now time.Time, lost bool) {
 	switch {
-	case !r.f.o.holds, lost:
+	case !r.f.t.holds(), lost:
 		p.keepClaim(r, deadline)
 	case deadline.Before(r.held.Deadline), r.held.Deadline.Sub(now) < min(p.c.Lease, p.visibility)*2/3:
 		p.leases.Update(&r.held, deadline)
@@ -326,22 +320,19 @@ func (p *Processor) keepClaim(r *run, deadline time.Time) {
 	}
 }
 
-// inProgress gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
+// putOff gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
 // that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
-func (p *Processor) inProgress(r *run, c *dedupe.Claim) {
-	r.outcome = dedupe.InProgress
-	if t := r.f.o.do; t != nil {
-		t.inWait, t.age = c.Left, c.Age
-	}
-	if r.f.o.takeover != nil && r.f.o.takeover(r) {
-		p.finish(r, Disposition{Action: Leave}, "handed-over")
+func (p *Processor) putOff(r *run, c *dedupe.Claim) {
+	r.said = dedupe.InProgress
+	if r.f.host.takeover(r, c) {
+		p.finish(r, Disposition{Action: Leave}, OutcomeHandedOver)
 		return
 	}
 	wait := max(0, c.Left, c.Age) // a store may answer anything
 	if p.silent(c) {
 		wait = c.Left
 	}
-	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, "in-progress")
+	p.finish(r, Disposition{Action: Nack, Delay: durations.Sum(wait, mrand.N(wait/8+time.Second))}, OutcomeInProgress)
 }
 
 // silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
@@ -357,12 +348,10 @@ func (p *Processor) silent(c *dedupe.Claim) bool {
 // others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
 // since then, before this one was sent again, it is given back. sent is nil where the whole call has failed.
 func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
-	// A store that is full or locked says nothing of the entry, and Do's caller has a bound of his own.
-	alone := sent != nil && r.f.o.do == nil && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
-	if t := r.f.o.do; t != nil {
-		t.unanswered(err)
-	}
-	bound := r.f.o.batch.Outage
+	// A store that is full or locked says nothing of the entry, and who waits has a bound of his own.
+	alone := sent != nil && !r.f.t.waits && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
+	r.f.host.storeErred(r, err, true)
+	bound := r.f.t.outage
 	goesOn := true
 	if bound > 0 {
 		goesOn = r.repeats(bound)
@@ -370,19 +359,22 @@ func (p *Processor) unanswered(r *run, err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
-	other := time.Duration(p.claimed.Load())
+	if alone && waited >= p.c.SettleTimeout && bound == 0 && r.f.isOpen() {
+		p.probe(r.key.Scope)
+	}
+	other := time.Duration(p.lastClaim.Load())
 	if alone && waited >= p.c.SettleTimeout && other > time.Since(p.epoch)-waited && other < sent.Sub(p.epoch) && !r.isOver() {
 		if r.refusedLong() {
-			r.f.answered(r)
-			p.refuse(r, &refusal{ClassClaimRefused, err})
+			r.f.untrouble(r)
+			p.turnAway(r, &refusal{class: ClassClaimRefused, err: err})
 			return
 		}
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
-		p.giveBack(r, refusedFor, "claim-refused")
+		p.giveBack(r, refusedFor, OutcomeClaimRefused)
 		return
 	}
-	p.storeFails(r, claims, r.tries >= 2, err)
+	p.storeFails(r, partClaims, r.tries >= 2, err)
 	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < p.c.SettleTimeout) {
 		p.unreachable(r)
 	}
@@ -415,23 +407,23 @@ func (r *run) refusedLong() bool {
 // at once: the queue counts each receive.
 func (p *Processor) unreachable(r *run) {
 	var d time.Duration
-	if r.f.o.batch.Outage > 0 {
+	if r.f.t.outage > 0 {
 		d = p.c.Lease/2 + mrand.N(p.c.Lease/2+1)
 	}
-	p.giveBack(r, d, "store-unreachable")
+	p.giveBack(r, d, OutcomeStoreUnreachable)
 }
 
 // giveBack hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
 // that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
-// A Do does the same when its caller has gone.
-func (p *Processor) giveBack(r *run, d time.Duration, outcome string) {
-	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.o.do != nil {
+// Where somebody waits, the host does the same when that one has gone.
+func (p *Processor) giveBack(r *run, d time.Duration, outcome Outcome) {
+	if r.at() != claiming || r.token == (dedupe.Token{}) || r.f.t.waits {
 		p.finish(r, Disposition{Action: Nack, Delay: d}, outcome)
 		return
 	}
-	r.ending = outcome
-	p.end(r, verdict{to: dedupe.Released, uncounted: true, delay: d})
+	r.outcome = outcome
+	p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
 }
 
 // inDoubt tells whether the run is given back without an answer to its claim.
-func (r *run) inDoubt() bool { return r.outcome == 0 && r.ending != "" }
+func (r *run) inDoubt() bool { return r.said == 0 && r.outcome != "" }

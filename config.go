@@ -113,7 +113,7 @@ func checkScope(field, s string) error {
 
 // ProcessorConfig is everything that does not depend on how messages arrive.
 type ProcessorConfig struct {
-	// Handler is a *Mux, or one handler for all messages. Required, except in a Processor that is for Do only.
+	// Handler is a *Mux, what Chain makes of one, or one handler for all messages. Required, except in a Processor that is for Do only.
 	Handler Handler
 	// Store records the idempotency keys. Required; NoStore says aloud that there is none.
 	Store dedupe.Store
@@ -128,9 +128,15 @@ type ProcessorConfig struct {
 	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the queue's own redrive.
 	DeadLetter broker.Sender
 	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that each can take another's: where that
-	// matters, make the key of who sent the message, as far as the queue vouches for it, and the sender's own. Default: Meta.Key, else Meta.ID; a message of a foreign
-	// producer has neither and needs this function. An empty Scope in its answer means the default. An
-	// error makes the message a dead letter of class "no-key".
+	// matters, make the key of who sent the message, as far as the queue vouches for it, and the sender's own.
+	// An empty Scope in its answer means the default. An error makes the message a dead letter of class "no-key".
+	//
+	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither and needs this function. Without
+	// it such a message becomes a dead letter of class "no-key" too, but not at once: until this Processor has met a
+	// message with a key of ours, it is given back for 5 min to 1 h at a time, with the outcome "kept", and an ERROR is
+	// logged, again each 5 min. So a first start on a queue that exists already moves nothing away. It becomes a letter when half of the
+	// queue's retention is over (a day, where the broker does not tell it), or at the last receive before the
+	// queue's own redrive.
 	Key func(*broker.Message) (dedupe.Key, error)
 	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with another
 	// fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic difference
@@ -256,7 +262,7 @@ func (c *ProcessorConfig) check() error {
 	if c.Store == NoStore && c.Defaults.Interrupted == dedupe.Park {
 		return badConfig("Config.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
 	}
-	if m, ok := c.Handler.(*Mux); ok {
+	if m := muxIn(c.Handler); m != nil {
 		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
 	}
 	return nil

@@ -53,11 +53,11 @@ func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 		meta = &broker.Meta{} // as a foreign message's letter has it
 	}
 	addText(&s, meta.Type)
-	if !meta.NotBefore.IsZero() || !meta.Expires.IsZero() || meta.MaxAttempts|meta.Priority != 0 || meta.Timeout != 0 {
+	if !meta.NotBefore.IsZero() || !meta.Expires.IsZero() || meta.MaxAttempts != 0 || meta.Timeout != 0 {
 		s.number(millis(meta.NotBefore))
 		s.number(millis(meta.Expires))
 		s.number(int64(meta.MaxAttempts))
-		s.number(int64(meta.Priority))
+		s.number(0) // where metadata once had a priority: the sums in a store stay what they were
 		s.number(int64(meta.Timeout))
 		s.add(1)
 	} else {

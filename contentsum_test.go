@@ -47,7 +47,7 @@ func TestContentSumTellsContentsApart(t *testing.T) {
 	}
 	at := time.UnixMilli(1 << 40)
 	for _, meta := range []broker.Meta{
-		{Type: "t"}, {NotBefore: at}, {Expires: at}, {MaxAttempts: 1}, {MaxAttempts: -1}, {Priority: 1}, {Priority: -1}, {Timeout: 1}, {Timeout: time.Hour},
+		{Type: "t"}, {NotBefore: at}, {Expires: at}, {MaxAttempts: 1}, {MaxAttempts: -1}, {Timeout: 1}, {Timeout: time.Hour},
 	} {
 		add("metadata", &broker.Message{Meta: &meta})
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // lazyContext is the context of a handler, or of one call. Most are never waited on, and a real
@@ -27,6 +29,8 @@ type realContext struct {
 	cancel   context.CancelCauseFunc
 	deadline time.Time // zero = none
 	alarmed  bool      // the deadline ends it; a handler's is ended by the visibility manager
+
+	observed context.Context // what an Observer made of the context; nil = nothing
 }
 
 // callContext bounds one call. It is detached from the end of ctx.
@@ -118,27 +122,46 @@ func (c *lazyContext) cut(cause error) {
 	}
 }
 
-// end cancels the context with the cause; the first cause stays.
-func (c *lazyContext) end(cause error) {
+// end cancels the context with the cause. The first cause stays; end reports whether this one is it.
+func (c *lazyContext) end(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
-		return
+		return false
 	}
 	c.cause = cause
 	c.cut(cause)
+	return true
 }
 
 // endForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
 // job: a handler that calls Do passes on what ended it.
-func (c *lazyContext) endForeign(cause error) {
+func (c *lazyContext) endForeign(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
-		return
+		return false
 	}
 	c.cause, c.foreign = cause, true
 	c.cut(cause)
+	return true
+}
+
+// observedAs notes what an Observer made of the context.
+func (c *lazyContext) observedAs(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.more().observed = ctx
+}
+
+// observer is what the Observer made of the context, or nil.
+func (c *lazyContext) observer() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.real == nil {
+		return nil
+	}
+	return c.real.observed
 }
 
 // because is the cause as it was given, for the user to see.
@@ -157,7 +180,7 @@ func (c *lazyContext) endedBy() error {
 
 func (c *lazyContext) known() error {
 	if c.foreign {
-		return errors.New(safeText(c.cause))
+		return errors.New(verdict.SafeText(c.cause))
 	}
 	return c.cause
 }

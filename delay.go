@@ -17,15 +17,15 @@ const crowded = time.Second
 
 // longestNack bounds a delay by what the broker can do, or, where somebody else waits for it, by the
 // longest that any can.
-func (p *Processor) longestNack() time.Duration { return cmp.Or(p.most.MaxNack, longestDelay) }
+func (p *Processor) longestNack() time.Duration { return cmp.Or(p.limits.MaxNack, longestDelay) }
 
 // delays holds a run's message for the delay of its nack, where the broker does not. It is false when it is to be nacked now.
 func (w *Worker) delays(r *run) bool {
-	if w.l.MaxNack > 0 || r.verdict.delay <= 0 {
+	if w.l.MaxNack > 0 || r.verdict.Delay <= 0 {
 		return false
 	}
 	now := time.Now()
-	d := min(r.verdict.delay, w.p.totalLeft(r, now))
+	d := min(r.verdict.Delay, w.p.totalLeft(r, now))
 	if !w.l.Extends {
 		d = min(d, r.deliveryEnd().Sub(now)-w.p.margin)
 	}

@@ -210,9 +210,6 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 func (c *call) message() *broker.Message {
 	g := &given{meta: broker.Meta{ID: c.key.Key, Key: c.key.Key}}
 	g.message.Meta = &g.meta
-	if c.o.Reopen != 0 {
-		g.meta.Dead = &broker.Dead{Fence: c.o.Reopen}
-	}
 	return &g.message
 }
 

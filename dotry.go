@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
@@ -19,8 +20,7 @@ import (
 // in place of the Handler, and by the caller's goroutine.
 type try struct {
 	c      *call
-	ctx    context.Context // the caller's
-	fl     *flight         // nil = none of the registry's
+	fl     *flight // nil = none of the registry's
 	f      *flow
 	r      *run
 	ready  chan *run     // the claim is won
@@ -45,7 +45,11 @@ func (p *Processor) claimTime() time.Duration { return durations.Sum(p.c.CallTim
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
-	stop := context.AfterFunc(ctx, func() { r.ctx.endForeign(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		if r.ctx.endForeign(context.Cause(ctx)) {
+			r.watchHandler()
+		}
+	})
 	defer stop()
 	bound := time.NewTimer(c.p.claimTime())
 	defer bound.Stop()
@@ -70,15 +74,15 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {
-	t := &try{c: c, ctx: ctx, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
-	t.f = newFlow(c.p, flowOptions{
-		base: context.WithoutCancel(ctx), slots: 1, capacity: 1, live: 1,
-		start: t.start, ended: t.end, do: t,
-	})
+	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
+	t.f = newFlow(c.p, callHost{t}, terms{
+		base: context.WithoutCancel(ctx), caller: ctx, letters: toCaller,
+		confirm: c.p.claimTime(), waits: true, keepsEvery: true,
+	}, flowOptions{slots: 1, capacity: 1, live: 1})
 	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
 	r.give()
 	t.r, r.key, r.opts = r, c.key, c.opts
-	r.more().fingerprint = c.o.Fingerprint
+	r.knows().fingerprint, r.known.reopens = c.o.Fingerprint, c.o.Reopen
 	if d, ok := ctx.Deadline(); ok {
 		r.ctx.setDeadline(d)
 	}
@@ -95,7 +99,7 @@ func (t *try) start(r *run) {
 	defer t.mu.Unlock()
 	if t.left {
 		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
-		go t.c.p.end(r, verdict{to: dedupe.Released, uncounted: true})
+		go t.c.p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
 	t.ready <- r
@@ -117,26 +121,6 @@ func (t *try) leave(outage bool) (won bool) {
 	return won
 }
 
-// Handle runs f.
-func (t *try) Handle(ctx context.Context, j *Job) error {
-	t.err = t.c.f(ctx, j)
-	return t.err
-}
-
-// unanswered is told of each call of the store that failed.
-func (t *try) unanswered(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.storeErr, t.asking = err, t.r.at() < claimed
-}
-
-// refused is told that the store will never take the claim.
-func (t *try) refused(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.storeErr, t.asking = err, false
-}
-
 func (t *try) lastErr() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +128,8 @@ func (t *try) lastErr() error {
 }
 
 // end is told that the run has its disposition.
-func (t *try) end(r *run) {
-	p := t.c.p
+func (t *try) end() {
+	p, r := t.c.p, t.r
 	p.leases.Release(&r.held)
 	mine, others := t.answers()
 	t.mine = mine
@@ -153,7 +137,7 @@ func (t *try) end(r *run) {
 		p.flights.end(t.c.key, t.fl, others)
 	}
 	t.mu.Lock()
-	doubtful := t.asking && r.outcome == 0
+	doubtful := t.asking && r.said == 0
 	t.mu.Unlock()
 	if doubtful {
 		go p.forgo(r.key, r.token)
@@ -165,29 +149,29 @@ func (t *try) end(r *run) {
 // answers are what the caller gets, and what calls get that have waited for it.
 func (t *try) answers() (mine, others answer) {
 	a := t.found()
-	if t.r.outcome != dedupe.Won || !t.r.ran {
+	if t.r.said != dedupe.Won || !t.r.ran {
 		return a, a
 	}
 	// f has run, so the caller knows more than the record tells others.
 	r, c := t.r, t.c
-	switch r.ending {
-	case "done":
+	switch r.outcome {
+	case OutcomeDone:
 		if t.err != nil {
-			return c.read(r.f.o.base, t.err), a
+			return c.read(r.f.t.base, t.err), a
 		}
 		return answer{}, a
-	case "failed":
+	case OutcomeFailed:
 		return answer{err: cmp.Or(t.err, a.err)}, a
-	case "parked":
+	case OutcomeParked:
 		var parked *ParkedError
 		if errors.As(a.err, &parked) {
 			mine := *parked
 			mine.Err = t.err
 			return answer{err: &mine}, a
 		}
-	case "retried", "handed-back":
-		return answer{err: cmp.Or(t.err, errTxNotCommitted)}, a
-	case "lease-lost":
+	case OutcomeRetried, OutcomeHandedBack:
+		return answer{err: cmp.Or(t.err, verdict.ErrNotCommitted)}, a
+	case OutcomeLeaseLost:
 		return answer{err: &UnsettledError{Key: c.key, Err: ErrLeaseLost, RunErr: t.err}}, a
 	}
 	return answer{err: &UnsettledError{Key: c.key, Err: cmp.Or(t.lastErr(), errNoAnswer), RunErr: t.err}}, a
@@ -196,9 +180,9 @@ func (t *try) answers() (mine, others answer) {
 // found is the answer of the record, as far as it is known.
 func (t *try) found() answer {
 	r, c := t.r, t.c
-	rec := r.rare.record
+	rec := r.known.record
 	v := &r.verdict
-	switch r.outcome {
+	switch r.said {
 	case dedupe.InProgress:
 		return c.inProgress(t.inWait, t.age)
 	case dedupe.AlreadyDone:
@@ -212,14 +196,14 @@ func (t *try) found() answer {
 	case dedupe.Mismatch:
 		return answer{err: &MismatchError{Key: c.key}}
 	case dedupe.Won:
-		switch r.ending {
-		case "done":
+		switch r.outcome {
+		case OutcomeDone:
 			// What a transaction has stored is not known here.
 			return answer{stored: true, result: r.result(), own: r.joined.Load()}
-		case "failed":
-			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
-		case "parked":
-			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.class, Text: v.text, At: time.Now()}}
+		case OutcomeFailed:
+			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
+		case OutcomeParked:
+			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		}
 	case dedupe.Stale:
 	}
@@ -227,9 +211,9 @@ func (t *try) found() answer {
 	defer t.mu.Unlock()
 	cause, why := r.ctx.because(), t.storeErr
 	if cause == nil && why == nil {
-		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.ending, v.text)
+		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.outcome, v.Text)
 	}
-	return answer{err: c.notRun(cause, why), own: !t.outage || r.outcome != 0}
+	return answer{err: c.notRun(cause, why), own: !t.outage || r.said != 0}
 }
 
 var errNoAnswer = errors.New("onceq: the store gave no answer that counts")

@@ -7,14 +7,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-)
-
-// The causes of a handler's context, each of them ErrLeaseLost. Only after the first is nothing settled: the
-// store has said that the key is another's.
-var (
-	errClaimLost    = fmt.Errorf("%w: the key was claimed by another", ErrLeaseLost)
-	errUnanswered   = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
-	errDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // extend is one beat. It renews the claims, and lands when the store has answered: a queue that hangs must not make a claim
@@ -31,7 +24,7 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 	var at, lone []int
 	for i, r := range rs {
 		r.mu.Lock()
-		if r.claimHeld || r.f.o.holds {
+		if r.claimHeld || r.f.t.holds() {
 			r.beats++
 		}
 		switch {
@@ -112,7 +105,7 @@ func (p *Processor) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]d
 
 // landRenewals acts on the answers to the renewals of the runs at these places.
 func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answers []dedupe.Renewed, errs []error) {
-	var gone []int
+	var joined []int
 	for n, i := range at {
 		r, e := rs[i], answers[n].Err
 		switch {
@@ -121,32 +114,37 @@ func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answe
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = p.claimGone(r)
 			if errs[i] != nil && r.joined.Load() {
-				gone = append(gone, i)
+				joined = append(joined, i)
 			}
-		case errors.Is(e, dedupe.ErrBusy) && r.joined.Load():
-			// The row is locked by the job's own transaction: that lock is the lease.
 		default:
 			errs[i] = e
+			if errors.Is(e, dedupe.ErrBusy) && r.joined.Load() {
+				joined = append(joined, i)
+			}
 		}
 	}
-	if len(gone) > 0 {
-		p.completed(ctx, rs, gone, errs)
+	if len(joined) > 0 {
+		p.lookAtJoined(ctx, rs, joined, errs)
 	}
 }
 
-// completed finds those of the runs at gone whose claim is lost to nobody: their own transaction has committed, and the handler
-// goes on after it. They have nothing left to renew. A read may decide here, for done never changes.
-func (p *Processor) completed(ctx context.Context, rs []*run, gone []int, errs []error) {
-	keys := make([]dedupe.Key, len(gone))
-	for n, i := range gone {
+// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A lost claim is lost to nobody where
+// that has committed: the handler goes on after it, and has nothing left to renew. A locked record is the transaction's lease, or,
+// where that has ended, locked by a successor. A read may decide here: done never changes, and a fence only rises.
+func (p *Processor) lookAtJoined(ctx context.Context, rs []*run, at []int, errs []error) {
+	keys := make([]dedupe.Key, len(at))
+	for n, i := range at {
 		keys[n] = rs[i].key
 	}
 	recs, err := guard2(func() ([]*dedupe.Record, error) { return p.c.Store.Get(ctx, keys) })
 	if err == nil && len(recs) != len(keys) {
 		err = fmt.Errorf("onceq: the store answered %d of %d keys", len(recs), len(keys))
 	}
-	for n, i := range gone {
-		switch r := rs[i]; {
+	for n, i := range at {
+		r, busy := rs[i], errors.Is(errs[i], dedupe.ErrBusy)
+		switch {
+		case busy && errors.Is(err, dedupe.ErrBusy): // a lock that stops reads stops claims, too
+			errs[i] = nil
 		case err != nil:
 			errs[i] = err // asked again with the next beat
 		case recs[n] != nil && recs[n].Status == dedupe.Done && recs[n].Fence == r.fence:
@@ -154,6 +152,10 @@ func (p *Processor) completed(ctx context.Context, rs []*run, gone []int, errs [
 			r.claimHeld = false
 			r.mu.Unlock()
 			errs[i] = nil
+		case busy && recs[n] != nil && recs[n].Status == dedupe.Claimed && recs[n].Fence == r.fence:
+			errs[i] = nil
+		case busy:
+			errs[i] = p.claimGone(r)
 		}
 	}
 }
@@ -167,7 +169,7 @@ func (p *Processor) claimGone(r *run) error {
 		r.claimHeld = false
 		return nil
 	}
-	return errClaimLost
+	return verdict.ErrTaken
 }
 
 // lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time. What has not been claimed is
@@ -175,10 +177,10 @@ func (p *Processor) claimGone(r *run) error {
 func (p *Processor) lost(r *run, err error) {
 	switch {
 	case r.at() < claimed:
-	case errors.Is(err, errClaimLost):
-		r.ctx.end(errClaimLost)
+	case errors.Is(err, verdict.ErrTaken):
+		r.stopHandler(verdict.ErrTaken)
 	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
-		r.ctx.end(errUnanswered)
+		r.stopHandler(verdict.ErrUnanswered)
 		p.holdUnanswered(r)
 	}
 }

@@ -1,7 +1,7 @@
 package onceq
 
 // finish gives a run its disposition. Only the first one counts.
-func (p *Processor) finish(r *run, d Disposition, outcome string) {
+func (p *Processor) finish(r *run, d Disposition, outcome Outcome) {
 	if r.advance(over) {
 		p.dispose(r, d, outcome)
 	}
@@ -11,15 +11,15 @@ func (p *Processor) finish(r *run, d Disposition, outcome string) {
 // have it.
 func (p *Processor) drop(r *run) {
 	if r.phase.CompareAndSwap(uint32(waiting), uint32(over)) {
-		p.dispose(r, Disposition{Action: Leave}, "lost-before-claim")
+		p.dispose(r, Disposition{Action: Leave}, OutcomeLostBeforeClaim)
 	}
 }
 
-func (p *Processor) dispose(r *run, d Disposition, outcome string) {
-	r.action, r.ending = d.Action, outcome
-	r.verdict.delay = min(d.Delay, p.longestNack())
+func (p *Processor) dispose(r *run, d Disposition, outcome Outcome) {
+	r.action, r.outcome = d.Action, outcome
+	r.verdict.Delay = min(d.Delay, p.longestNack())
 	r.tries = 0
-	p.observeEnd(r)
+	r.f.host.observe(r)
 	r.f.disposed(r)
-	r.f.o.ended(r)
+	r.f.host.ended(r)
 }

@@ -1,7 +1,6 @@
 package onceq
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +12,13 @@ import (
 // may be claimed now, which wait, and which hold their group.
 type flow struct {
 	p     *Processor
+	host  host
+	t     terms
 	o     flowOptions
 	epoch time.Time // from which its runs count their times
 
-	shut atomic.Bool // stopped or paused, to be asked without the lock
-	out  atomic.Bool // paused because the store does not answer
+	shut      atomic.Bool // stopped or paused, to be asked without the lock
+	storeAway atomic.Bool // paused because the store does not answer
 
 	mu        sync.Mutex
 	room      sync.Cond // reserve waits for it
@@ -43,22 +44,11 @@ type flow struct {
 }
 
 type flowOptions struct {
-	base     context.Context // the handlers' values
-	slots    int             // handlers at once
-	capacity int             // held at once, before their handlers have returned
-	live     int             // the same, those included that wait for their ack or nack; with more nothing is received
-	follow   int             // followers held at once, beside these; 0 = all that come
-	start    func(*run)      // gives a claimed run to a goroutine that calls Processor.work
-	ended    func(*run)      // acts on a disposition, and calls gone
-	nack     func(*run)      // of one whose delay was waited for here
-	ordered  bool            // deliveries of one group run one after the other
-	bounded  bool            // some deliveries end at a known time: every run has its rare from the start
-	batch    BatchOptions    // of ProcessBatch
-	holds    bool            // the manager keeps the deliveries, and extends them through recv if it can
-	recv     broker.Receiver
-	do       *try            // the one run is a Do's; nil = deliveries
-	abandons bool            // a stop has a hard end: what has not been settled by then is abandoned
-	takeover func(*run) bool // gives a redelivery's receipt to the running job; nil = there is no way
+	slots    int        // handlers at once
+	capacity int        // held at once, before their handlers have returned
+	live     int        // the same, those included that wait for their ack or nack; with more nothing is received
+	follow   int        // followers held at once, beside these; 0 = all that come
+	nack     func(*run) // of one whose delay was waited for here
 }
 
 // lane is a group: one of its deliveries is on its way, the others wait behind it. They need no slot before it has ended,
@@ -69,8 +59,8 @@ type lane struct {
 	closed    bool // a follower was handed back: what comes behind it must not stay
 }
 
-func newFlow(p *Processor, o flowOptions) *flow {
-	f := &flow{p: p, o: o, epoch: time.Now()}
+func newFlow(p *Processor, h host, t terms, o flowOptions) *flow {
+	f := &flow{p: p, host: h, t: t, o: o, epoch: time.Now()}
 	f.room.L, f.idle.L = &f.mu, &f.mu
 	return f
 }
@@ -121,7 +111,7 @@ func (f *flow) offer(n int, rs []*run) (kept int) {
 	var tooMany []*run
 	f.mu.Lock()
 	f.reserved -= n
-	if f.o.holds {
+	if f.t.holds() {
 		f.p.leases.Hold(heldOf(rs)...)
 	}
 	for _, r := range rs {
@@ -224,11 +214,11 @@ func (f *flow) unstarted() []*run {
 
 func (f *flow) handBack(rs []*run) {
 	for _, r := range rs {
-		if f.out.Load() {
+		if f.storeAway.Load() {
 			f.p.unreachable(r)
 			continue
 		}
-		f.p.giveBack(r, 0, "handed-back")
+		f.p.giveBack(r, 0, OutcomeHandedBack)
 	}
 }
 
@@ -243,7 +233,7 @@ func launch(rs []*run) {
 		f.mu.Lock()
 		for _, r := range rs[:n] {
 			if !f.closed {
-				f.o.start(r)
+				f.host.start(r)
 			}
 		}
 		f.mu.Unlock()
@@ -289,7 +279,7 @@ func (f *flow) disposed(r *run) {
 	}
 	f.leaveTrouble(r)
 	if r.lane != nil {
-		back = f.advance(r)
+		back = f.moveOn(r)
 	}
 	out := f.pump(next[:0])
 	f.tell()
@@ -298,10 +288,10 @@ func (f *flow) disposed(r *run) {
 	f.handBack(back)
 }
 
-// advance moves a group on: after an ack the next of it may start; after anything else, and when the next one's
+// moveOn moves a group on: after an ack the next of it may start; after anything else, and when the next one's
 // delivery was lost while it waited, the followers go back, so that the broker keeps the order. Called with the
 // lock held.
-func (f *flow) advance(r *run) (back []*run) {
+func (f *flow) moveOn(r *run) (back []*run) {
 	l := r.lane
 	r.lane = nil
 	if r.action == Ack && len(l.followers) > 0 && !l.followers[0].isOver() {
@@ -385,7 +375,7 @@ func (f *flow) pause() { f.halt(func() { f.paused = true }) }
 
 // outage is a pause because the store does not answer.
 func (f *flow) outage() {
-	f.out.Store(true)
+	f.storeAway.Store(true)
 	f.pause()
 }
 
@@ -420,8 +410,8 @@ func (f *flow) resume() {
 	f.mu.Unlock()
 }
 
-// starts tells whether a run that has not begun may still do so.
-func (f *flow) starts() bool {
+// isOpen tells whether a run that has not begun may still do so.
+func (f *flow) isOpen() bool {
 	return !f.shut.Load()
 }
 
@@ -454,18 +444,18 @@ func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
 
 // cutOff stops the flow and ends the handlers' contexts.
 func (f *flow) cutOff() {
-	f.cut(func(*run) error { return ErrDraining })
+	f.cutAll(func(*run) error { return ErrDraining })
 }
 
 // timeUp is cutOff at the batch's Deadline.
-func (f *flow) timeUp() { f.cut((*run).outOfTime) }
+func (f *flow) timeUp() { f.cutAll((*run).outOfTime) }
 
-func (f *flow) cut(cause func(*run) error) {
+func (f *flow) cutAll(cause func(*run) error) {
 	f.stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := f.live; r != nil; r = r.next {
-		r.ctx.end(cause(r))
+		r.stopHandler(cause(r))
 	}
 }
 
@@ -479,7 +469,7 @@ func (f *flow) abandon() (cut []*run) {
 	}
 	f.closed = true
 	for r := f.live; r != nil; r = r.next {
-		if r.advance(over) {
+		if r.giveUp() {
 			cut = append(cut, r)
 		}
 		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between
@@ -492,15 +482,15 @@ func (f *flow) abandon() (cut []*run) {
 	return cut
 }
 
-// answered is told that the store has answered a claim that it could not answer before.
-func (f *flow) answered(r *run) {
+// untrouble is told that the store has answered a claim that it could not answer before.
+func (f *flow) untrouble(r *run) {
 	f.mu.Lock()
 	f.leaveTrouble(r)
 	over := f.troubled == 0
 	f.tell()
 	f.mu.Unlock()
 	if over {
-		f.p.storeAgain(f.o.base, claims)
+		f.p.storeAgain(f.t.base, partClaims)
 	}
 }
 

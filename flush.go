@@ -28,7 +28,7 @@ func (w *Worker) nack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		holds, now := make([]broker.Hold, len(rs)), time.Now()
 		for i, r := range rs {
-			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: max(0, min(r.verdict.delay, w.l.MaxNack, w.p.totalLeft(r, now)))}
+			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: max(0, min(r.verdict.Delay, w.l.MaxNack, w.p.totalLeft(r, now)))}
 		}
 		return w.c.Broker.Nack(ctx, holds)
 	}, w.nacks.Add)
@@ -72,7 +72,7 @@ func (w *Worker) retries(r *run, err error) bool {
 		return false
 	}
 	if errors.Is(err, broker.ErrUnsupported) || !r.repeats(w.c.SettleTimeout) {
-		w.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
+		w.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
 			slog.String("job", r.name()), slog.Any("error", err))
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -25,12 +26,12 @@ var errNoExtension = errors.New("onceq: the extension was not answered")
 // holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where
 // nothing is claimed the delivery is the lease, and its answer comes later.
 func (p *Processor) holdDeliveries(rs []*run, errs []error) {
-	if !p.most.Extends {
+	if !p.limits.Extends {
 		return
 	}
 	later := make([]*run, 0, len(rs))
 	for i, r := range rs {
-		if !r.f.o.holds || errors.Is(errs[i], errClaimLost) {
+		if !r.f.t.holds() || errors.Is(errs[i], verdict.ErrTaken) {
 			continue
 		}
 		r.mu.Lock()
@@ -58,7 +59,7 @@ func (r *run) queuesHold() bool {
 // holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
 // beats may have to wait long for a call that does not hang.
 func (p *Processor) holdUnanswered(r *run) {
-	if !r.f.o.holds || !p.most.Extends {
+	if !r.f.t.holds() || !p.limits.Extends {
 		return
 	}
 	r.mu.Lock()
@@ -95,8 +96,8 @@ func (p *Processor) holdBatch(rs []*run) {
 				r.keeping &^= keepQueued
 			}
 		default:
-			recv = r.f.o.recv
-			r.extending = h.done
+			recv = r.f.t.deliveries
+			r.awaits(h.done)
 			h.runs, h.ends = append(h.runs, r), append(h.ends, now.Add(d))
 			h.batch = append(h.batch, broker.Hold{Receipt: r.receipt, For: d})
 		}
@@ -114,6 +115,30 @@ func (p *Processor) holdBatch(rs []*run) {
 	ctx := callContext(context.Background(), min(p.c.CallTimeout, p.visibility/3))
 	defer ctx.close()
 	_, h.err = guard2(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
+}
+
+// awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one that it waits for. That is
+// another one where a delivery was handed over amid its extension. Called with the run's lock held.
+func (r *run) awaits(landed chan struct{}) {
+	before := r.extending
+	select {
+	case <-before:
+		before = nil
+	default: // also where there is none
+	}
+	switch {
+	case landed == nil:
+	case before == nil:
+		r.extending = landed
+	default:
+		both := make(chan struct{})
+		r.extending = both
+		go func() {
+			<-before
+			<-landed
+			close(both)
+		}()
+	}
 }
 
 // holding is one call of Extend.
@@ -164,7 +189,9 @@ const (
 func (h *holding) extended(i int, answered time.Time) (follows int) {
 	p, r, err := h.p, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
-	r.extending = nil
+	if r.extending == h.done {
+		r.extending = nil
+	}
 	late, ends := r.lapsed(answered), false
 	switch {
 	case r.receipt != h.batch[i].Receipt: // a redelivery has handed its receipt over meanwhile
@@ -214,7 +241,7 @@ func (p *Processor) unkept(r *run) {
 	case r.isOver():
 		r.f.letGo(r)
 	case r.fence == 0:
-		r.ctx.end(errDeliveryLost)
+		r.stopHandler(verdict.ErrDeliveryLost)
 	default: // its claim was won just now, and is kept alone
 	}
 }
@@ -271,21 +298,21 @@ func (r *run) lapsed(now time.Time) bool {
 // holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
 func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 	d := p.visibility
-	if p.most.MaxTotal == 0 {
+	if p.limits.MaxTotal == 0 {
 		return d
 	}
 	left := p.totalLeft(r, now)
-	if left < p.most.MaxTotal/12 {
+	if left < p.limits.MaxTotal/12 {
 		r.mu.Lock()
 		warn := !r.totalWarned
 		r.totalWarned = true
 		r.mu.Unlock()
 		if warn {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
+			p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
 				slog.String("job", r.name()), slog.Duration("left", left))
 		}
 	}
-	if left < p.most.MinHold {
+	if left < p.limits.MinHold {
 		return 0
 	}
 	return min(d, left)
@@ -293,12 +320,12 @@ func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
 
 // totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
 func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
-	if p.most.MaxTotal == 0 {
+	if p.limits.MaxTotal == 0 {
 		return math.MaxInt64
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.received + p.most.MaxTotal - now.Sub(r.f.epoch) - time.Second
+	return r.received + p.limits.MaxTotal - now.Sub(r.f.epoch) - time.Second
 }
 
 func (r *run) deliveryEnd() time.Time {

@@ -68,7 +68,7 @@ func (j *Job) Lease() dedupe.Lease {
 }
 
 // Retain is how long the job's record is to be kept.
-func (j *Job) Retain() time.Duration { return j.r.p.c.Retention }
+func (j *Job) Retain() time.Duration { return j.r.f.p.c.Retention }
 
 // Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
 // then on the worker never writes done itself.
@@ -88,9 +88,9 @@ func EffectKey(k dedupe.Key, step string) string {
 // the job then. A result larger than the store's limit is refused at once with [dedupe.ErrResultSize].
 // Without a store it is dropped.
 func (j *Job) SetResult(b []byte) error {
-	if most := j.r.p.c.Store.Limits().MaxResult; most > 0 && len(b) > most {
+	if most := j.r.f.p.c.Store.Limits().MaxResult; most > 0 && len(b) > most {
 		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)
 	}
-	j.r.more().result = b
+	j.r.makes().result = b
 	return nil
 }

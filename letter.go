@@ -33,31 +33,34 @@ const keptFor = time.Hour
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
 // acks the message only then.
 func (p *Processor) letter(r *run, class, text string, fence uint64, attempts int, at time.Time) {
-	r.verdict.class, r.verdict.text = class, text
-	if r.f.o.do != nil { // its caller is told
+	r.verdict.Class, r.verdict.Text = class, text
+	if r.f.t.letters == toCaller {
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
 		return
 	}
 	if p.holdsBack(r) {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
 			slog.String("job", r.name()), slog.String("class", class), slog.String("error", text))
-		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 		return
 	}
 	if text == "" && class == ClassInterrupted {
 		text = "onceq: the worker died, or went silent, after the handler had begun"
 	}
-	rare := r.more()
-	first := rare.firstErr
-	if rare.record != nil && fence != 0 { // else its errors are another message's
-		first = rare.record.FirstErr
+	first := ""
+	if k := r.known; k != nil {
+		first = k.firstErr
+		if k.record != nil && fence != 0 { // else its errors are another message's
+			first = k.record.FirstErr
+		}
 	}
-	rare.dead = broker.Dead{
+	l := r.makes()
+	l.dead = broker.Dead{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: p.c.Scope, At: at,
 	}
-	rare.fit = letter.FitFor(r.message, p.c.DeadLetter.Limits())
-	rare.failing = 0
+	l.fit = letter.FitFor(r.message, p.c.DeadLetter.Limits())
+	l.failing = 0
 	r.tries = 0
 	p.letters.Add(r)
 }
@@ -87,7 +90,7 @@ func (p *Processor) putPart(rs []*run) (tooMuch bool) {
 			p.put(r, errs[i], some)
 		}
 	default:
-		alone := refusedAlone(err) || err != nil && len(rs) == 1 && rs[0].outlived(&p.lettered, sent)
+		alone := refusedAlone(err) || err != nil && len(rs) == 1 && rs[0].outlived(&p.lastLetter, sent)
 		for i, r := range rs {
 			p.put(r, broker.ErrAt(err, i), alone)
 		}
@@ -99,7 +102,7 @@ func (p *Processor) putPart(rs []*run) (tooMuch bool) {
 func (p *Processor) sendLetters(rs []*run) error {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = letter.Make(r.message, letter.Key(r.key), r.rare.dead, r.rare.fit)
+		out[i] = letter.Make(r.message, letter.Key(r.key), r.later.dead, r.later.fit)
 		p.c.LetterKeys.Sign(&out[i])
 		if out[i].Group == "" && p.c.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
@@ -116,25 +119,25 @@ func (p *Processor) sendLetters(rs []*run) error {
 func (p *Processor) put(r *run, err error, alone bool) {
 	switch {
 	case err == nil:
-		p.lettered.Store(int64(time.Since(p.epoch)))
-		p.lettersAgain(r.f.o.base)
+		p.lastLetter.Store(int64(time.Since(p.epoch)))
+		p.lettersAgain(r.f.t.base)
 		p.finish(r, Disposition{Action: Ack}, p.deadAs(r))
-	case letter.IsUnfit(err) && r.rare.fit < letter.Bare:
-		r.rare.fit++
+	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
+		r.later.fit++
 		p.letters.Add(r)
 	case letter.IsUnfit(err):
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.name()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: keptFor}, OutcomeKept)
 	case r.isOver():
 	case !r.repeats(p.c.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
-		p.finish(r, Disposition{Action: Leave}, "unsettled")
-	case (alone || r.f.crowded()) && !time.Now().Before(r.rare.giveUp):
+		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
+	case (alone || r.f.crowded()) && !time.Now().Before(r.later.giveUp):
 		// The same; letters that are not taken must not keep the places of jobs that can be done.
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.name()), slog.Any("error", err))
-		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, "kept")
+		p.finish(r, Disposition{Action: Nack, Delay: refusedFor}, OutcomeKept)
 	default:
 		if !alone {
 			p.lettersFail(r, err)
@@ -144,16 +147,16 @@ func (p *Processor) put(r *run, err error, alone bool) {
 }
 
 // deadAs is the outcome of a delivery that ended in a letter.
-func (p *Processor) deadAs(r *run) string {
+func (p *Processor) deadAs(r *run) Outcome {
 	switch {
-	case r.outcome == dedupe.AlreadyFailed:
-		return "already-failed"
-	case r.outcome == dedupe.IsParked:
-		return "already-parked"
-	case r.outcome != dedupe.Won, r.verdict.refused:
-		return r.verdict.class
-	case r.verdict.to == dedupe.Parked:
-		return "parked"
+	case r.said == dedupe.AlreadyFailed:
+		return OutcomeAlreadyFailed
+	case r.said == dedupe.IsParked:
+		return OutcomeAlreadyParked
+	case r.said != dedupe.Won, r.verdict.Refused:
+		return Outcome(r.verdict.Class)
+	case r.verdict.To == dedupe.Parked:
+		return OutcomeParked
 	}
-	return "failed"
+	return OutcomeFailed
 }

@@ -23,9 +23,9 @@ type outage struct {
 type part uint8
 
 const (
-	whole  part = 1 << iota // of what has no parts
-	claims                  // of the store
-	ends
+	whole      part = 1 << iota // of what has no parts
+	partClaims                  // of the store
+	partEnds
 )
 
 // fails is told of a failure. Where that is worth a line, it answers how long they have lasted.
@@ -45,8 +45,8 @@ func (o *outage) fails(of part, worth bool) (lasts time.Duration, tell bool) {
 	return now.Sub(o.since), true
 }
 
-// ends is told of a success. Where an outage was told of, it answers how long that has lasted.
-func (o *outage) ends(of part) (lasted time.Duration, tell bool) {
+// succeeds is told of a success. Where an outage was told of, it answers how long that has lasted.
+func (o *outage) succeeds(of part) (lasted time.Duration, tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failing &^= of; o.failing != 0 {
@@ -64,7 +64,7 @@ func forSo(lasts time.Duration) slog.Attr { return slog.Duration("since", lasts.
 
 // receivesAgain is told of a receive that had an answer.
 func (p *pollers) receivesAgain(ctx context.Context) {
-	if lasted, tell := p.out.ends(whole); tell {
+	if lasted, tell := p.out.succeeds(whole); tell {
 		p.w.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", forSo(lasted))
 	}
 }
@@ -72,14 +72,14 @@ func (p *pollers) receivesAgain(ctx context.Context) {
 // lettersFail is told of a letter that was not taken, and of no other either.
 func (p *Processor) lettersFail(r *run, err error) {
 	if lasts, tell := p.lettersOut.fails(whole, r.tries >= 3); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 			forSo(lasts), slog.String("job", r.name()), slog.Any("error", err))
 	}
 }
 
 // lettersAgain is told of a letter that was taken.
 func (p *Processor) lettersAgain(ctx context.Context) {
-	if lasted, tell := p.lettersOut.ends(whole); tell {
+	if lasted, tell := p.lettersOut.succeeds(whole); tell {
 		p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the dead-letter queue takes letters again", forSo(lasted))
 	}
 }
@@ -87,14 +87,14 @@ func (p *Processor) lettersAgain(ctx context.Context) {
 // storeFails is told of a call that the store did not answer. One outage is one line, whatever calls meet it.
 func (p *Processor) storeFails(r *run, of part, worth bool, err error) {
 	if lasts, tell := p.storeOut.fails(of, worth); tell {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
 			forSo(lasts), slog.String("job", r.name()), slog.String("key", r.key.String()), slog.Any("error", err))
 	}
 }
 
 // storeAgain is told of an answer to a claim, or to the end of a job, that had none before.
 func (p *Processor) storeAgain(ctx context.Context, of part) {
-	if lasted, tell := p.storeOut.ends(of); tell {
+	if lasted, tell := p.storeOut.succeeds(of); tell {
 		p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", forSo(lasted))
 	}
 }

@@ -19,21 +19,21 @@ func TestOutageParts(t *testing.T) {
 				t.Errorf("%s: %v, %v; want %v, %v", what, lasts, tell, want, wantTell)
 			}
 		}
-		d, tell := o.fails(claims, true)
+		d, tell := o.fails(partClaims, true)
 		wants("claims fail", d, tell, 0, true)
 		rest(time.Minute)
-		d, tell = o.fails(ends, true)
+		d, tell = o.fails(partEnds, true)
 		wants("ends fail too", d, tell, 0, false)
-		d, tell = o.ends(claims)
+		d, tell = o.succeeds(partClaims)
 		wants("claims are back", d, tell, 0, false)
-		d, tell = o.ends(ends)
+		d, tell = o.succeeds(partEnds)
 		wants("all is back", d, tell, time.Minute, true)
 
-		o.fails(claims, true)
+		o.fails(partClaims, true)
 		rest(tellAgain + time.Second)
-		d, tell = o.fails(ends, true)
+		d, tell = o.fails(partEnds, true)
 		wants("another outage", d, tell, 0, true)
-		d, tell = o.ends(ends)
+		d, tell = o.succeeds(partEnds)
 		wants("which has ended", d, tell, 0, true)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -23,17 +24,18 @@ type Processor struct {
 	types      map[string]*jobType // under a Mux
 	visibility time.Duration       // of the deliveries that the manager extends
 	margin     time.Duration       // before a lease's deadline, in which nothing starts under it
-	most       broker.Limits       // of the queue whose deliveries the manager extends
-	keep       bool                // DeadLetter is KeepInQueue
+	limits     broker.Limits       // of the queue whose deliveries the manager extends
 	doOnly     bool                // there is no Handler
 	misused    sync.Once           // it was given deliveries all the same
 	flights    flights             // of Do
-	lettersOut outage              // of the dead-letter queue
+	foreign    foreign
+	lettersOut outage // of the dead-letter queue
 	storeOut   outage
 	epoch      time.Time
-	claimed    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	ended      atomic.Int64 // the same of settlements: a call
-	lettered   atomic.Int64 // the same of letters
+	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	lastEnd    atomic.Int64 // the same of settlements: a call
+	lastLetter atomic.Int64 // the same of letters
+	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
 
 	leases  *visibility.Manager[*run]
 	claims  *batch.Queue[*run]
@@ -76,19 +78,19 @@ func (noHandler) Handle(context.Context, *Job) error {
 	return classed(ClassNoHandler, "onceq: the Processor has no Handler")
 }
 
-// refuseDelivery hands back what was delivered to a Processor that is for Do only.
-func (p *Processor) refuseDelivery(r *run) {
+// misuse hands back what was delivered to a Processor that is for Do only.
+func (p *Processor) misuse(r *run) *refusal {
 	p.misused.Do(func() {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
 	})
-	p.finish(r, Disposition{Action: Nack, Delay: p.c.Lease}, ClassNoHandler)
+	return &refusal{back: OutcomeNoHandler, delay: p.c.Lease}
 }
 
 // newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
 	timeout := min(c.Lease, hold)
-	p := &Processor{epoch: time.Now(), c: c, visibility: hold, most: most, keep: c.DeadLetter == KeepInQueue, margin: min(c.CallTimeout, timeout/6)}
-	if m, ok := c.Handler.(*Mux); ok {
+	p := &Processor{epoch: time.Now(), c: c, visibility: hold, limits: most, margin: min(c.CallTimeout, timeout/6)}
+	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error
@@ -97,9 +99,9 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 		Margin:      p.margin,
 		CallTimeout: min(c.CallTimeout, timeout/3), // one that hangs leaves time for another
 		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
-		IsLost:      func(err error) bool { return errors.Is(err, errClaimLost) },
+		IsLost:      func(err error) bool { return errors.Is(err, verdict.ErrTaken) },
 		OnLost:      p.lost,
-		OnTimeout:   func(r *run) { r.ctx.end(ErrTimeout) },
+		OnTimeout:   func(r *run) { r.stopHandler(ErrTimeout) },
 		Revives:     true,
 	})
 	if err != nil {
@@ -169,10 +171,10 @@ type Disposition struct {
 
 // newRun makes the run of a delivery; g is where the user's copy of the message goes.
 func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
-	r := &run{p: p, f: f, message: m, received: now.Sub(f.epoch)}
+	r := &run{f: f, message: m, received: now.Sub(f.epoch)}
 	g.message.Meta = &g.meta
 	r.job = Job{Message: &g.message, r: r}
-	r.ctx.base = f.o.base //nolint:fatcontext // one level deep: every run has its own
+	r.ctx.base = f.t.base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {
 		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline

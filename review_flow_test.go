@@ -133,7 +133,7 @@ func (s slowEnd) JobEnded(_ context.Context, r *TimingRecord) {
 	if r.Outcome == "lost-before-claim" {
 		<-time.After(30 * time.Second)
 	}
-	s.ended[r.Outcome]++
+	s.ended[string(r.Outcome)]++
 }
 
 // Nothing of a batch stays with the manager that renews the claims.

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
 
@@ -33,7 +34,6 @@ const (
 type run struct {
 	job     Job
 	message *broker.Message // as it was received; the job's is the user's to change
-	p       *Processor
 	f       *flow
 	ctx     lazyContext
 
@@ -42,18 +42,20 @@ type run struct {
 	key     dedupe.Key
 	token   dedupe.Token
 	fence   uint64
-	verdict verdict
-	rare    *rarely
-	began   time.Duration // when the handler began, since the flow's epoch
-	ended   time.Duration // when it returned, or was found not to start
-	ran     bool          // it began
-	whole   bool          // it began with at least half of its batch's time left
-	missed  missed        // the beats', of which one at most is in flight
-	tries   int32         // of the present step
-	index   int32         // of the delivery in its batch
-	outcome dedupe.Outcome
+	verdict verdict.Verdict
+	known   *known
+	later   *later
+	began   time.Duration  // when the handler began, since the flow's epoch
+	ended   time.Duration  // when it returned, or was found not to start
+	ran     bool           // it began
+	whole   bool           // it began with at least half of its batch's time left
+	missed  missed         // the beats', of which one at most is in flight
+	tries   int32          // of the present step
+	index   int32          // of the delivery in its batch
+	said    dedupe.Outcome // by the claim
 	action  Action
-	ending  string // the outcome's name in the timing record
+	left    uint8 // the phase in which it was abandoned
+	outcome Outcome
 
 	// The flow's, under its lock.
 	prev, next *run
@@ -79,20 +81,27 @@ type run struct {
 	beats        int32
 }
 
-// rarely is what few runs need.
-type rarely struct {
+// known is what the claim knows of few runs. It is written before the claim is held, and only read
+// from then on: beats read it.
+type known struct {
 	until       time.Time // the delivery cannot be held beyond; zero = none
 	fingerprint []byte
+	reopens     uint64 // the fence of the failure that the message may reopen
+	stales      int
 	firstErr    string
 	record      *dedupe.Record
-	dead        broker.Dead
-	fit         letter.Fit // how far the letter has been shrunk
-	stales      int
-	result      []byte
-	timeout     *time.Timer   // of the job, where the manager does not keep its claim
-	giveUp      time.Time     // when the present step is no longer repeated
-	alone       time.Time     // since when the store errs on its claim alone
-	failing     time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
+}
+
+// later is what the handler makes of few runs, and the steps that are repeated. It belongs to the
+// goroutine that has the run; no beat looks at it.
+type later struct {
+	result  []byte
+	timeout *time.Timer // of the job, where the manager does not keep its claim
+	dead    broker.Dead
+	fit     letter.Fit    // how far the letter has been shrunk
+	giveUp  time.Time     // when the present step is no longer repeated
+	alone   time.Time     // since when the store errs on its claim alone
+	failing time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
 }
 
 // jobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -124,16 +133,24 @@ func (r *run) give() {
 	m.Meta = meta
 }
 
-// more makes room for what few runs need.
-func (r *run) more() *rarely {
-	if r.rare == nil {
-		r.rare = new(rarely)
+// knows makes room for what the claim knows.
+func (r *run) knows() *known {
+	if r.known == nil {
+		r.known = new(known)
 	}
-	return r.rare
+	return r.known
 }
 
-// starts is how often the job's handler has been started.
-func (r *run) starts() int {
+// makes makes room for what the handler makes.
+func (r *run) makes() *later {
+	if r.later == nil {
+		r.later = new(later)
+	}
+	return r.later
+}
+
+// begun is how often the job's handler has been started.
+func (r *run) begun() int {
 	if !r.ran {
 		return r.job.Attempt - 1
 	}
@@ -142,10 +159,10 @@ func (r *run) starts() int {
 
 // result is what is to be kept with the key; nil = nothing.
 func (r *run) result() []byte {
-	if r.rare == nil {
+	if r.later == nil {
 		return nil
 	}
-	return r.rare.result
+	return r.later.result
 }
 
 // outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
@@ -170,23 +187,23 @@ func (r *run) again(d time.Duration, q func() queueOfRuns) {
 func (r *run) repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
-		r.more().giveUp = now.Add(d)
+		r.makes().giveUp = now.Add(d)
 	}
-	return now.Before(r.rare.giveUp)
+	return now.Before(r.later.giveUp)
 }
 
 // errsAlone is how long the store has erred on the run's claim, and not on the whole call.
 func (r *run) errsAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
-		if r.rare != nil {
-			r.rare.alone = time.Time{}
+		if r.later != nil {
+			r.later.alone = time.Time{}
 		}
 		return 0
-	case r.more().alone.IsZero():
-		r.rare.alone = time.Now()
+	case r.makes().alone.IsZero():
+		r.later.alone = time.Now()
 	}
-	return time.Since(r.rare.alone)
+	return time.Since(r.later.alone)
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
@@ -203,6 +220,20 @@ func (r *run) advance(to phase) bool {
 	}
 }
 
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+func (r *run) giveUp() bool {
+	for {
+		at := r.at()
+		if at == over {
+			return false
+		}
+		if r.phase.CompareAndSwap(uint32(at), uint32(over)) {
+			r.left = uint8(at)
+			return true
+		}
+	}
+}
+
 func (r *run) at() phase { return phase(r.phase.Load()) }
 
 func (r *run) isOver() bool { return r.at() == over }
@@ -213,7 +244,7 @@ func living(rs []*run) []*run { return slices.DeleteFunc(rs, (*run).isOver) }
 
 // grouped tells whether the run's place in its group matters.
 func (r *run) grouped() bool {
-	return r.f.o.ordered && r.message != nil && r.message.Group != ""
+	return r.f.t.ordered && r.message != nil && r.message.Group != ""
 }
 
 // currentReceipt is the newest delivery's: a redelivery hands its own over to the run.

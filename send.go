@@ -33,7 +33,7 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
 	}
-	if err := fill(ms); err != nil {
+	if err := Fill(ms); err != nil {
 		return err
 	}
 	errs := make([]error, len(ms))
@@ -176,7 +176,20 @@ func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error 
 	return err
 }
 
-func fill(ms []broker.Outgoing) error {
+// Message is a message with that type and key; each may be empty. The type picks the handler under a [Mux], and the key
+// says which messages are one job: without one, each message that is sent is a job of its own. A [Kind]
+// makes messages of Go values.
+func Message(typ, key string, body []byte) broker.Outgoing {
+	return broker.Outgoing{Body: body, Meta: &broker.Meta{Type: typ, Key: key}}
+}
+
+// Fill does to ms what [Send] does before it sends: it fills in Meta.ID, Meta.Created and Meta.Key where they are
+// missing, and refuses what Send would refuse, with the position of the message and the field. It sends nothing.
+//
+// An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and send what was
+// stored, as often as it takes. All those sends are of the same jobs. Messages that were stored without Meta.ID and
+// Meta.Key would be new jobs with each send.
+func Fill(ms []broker.Outgoing) error {
 	var ids []byte
 	now := time.Now()
 	for i := range ms {

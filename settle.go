@@ -10,27 +10,29 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
 // effect has happened, and only its record keeps it from happening again.
-func (p *Processor) settleRun(r *run, v verdict, ended time.Duration) {
-	if p.holdsBack(r) && v.to == dedupe.Failed {
-		v.to, v.delay, v.backoff = dedupe.Released, keptFor, false
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
-			slog.String("job", r.name()), slog.String("class", v.class), slog.String("error", v.text))
+func (p *Processor) settleRun(r *run, v verdict.Verdict, ended time.Duration) {
+	if p.holdsBack(r) && v.To == dedupe.Failed {
+		v.To, v.Delay, v.Backoff = dedupe.Released, keptFor, false
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
+			slog.String("job", r.name()), slog.String("class", v.Class), slog.String("error", v.Text))
 	}
 	r.verdict = v
 	r.ended, r.tries = ended, 0
-	if r.rare != nil {
-		r.rare.alone, r.rare.failing = time.Time{}, 0
+	if r.later != nil {
+		r.later.alone, r.later.failing = time.Time{}, 0
 	}
 	p.settleQueue(r).Add(r)
 }
 
 // holdsBack tells whether what would be a dead letter stays in the queue instead.
 func (p *Processor) holdsBack(r *run) bool {
-	return r.f.o.do == nil && (p.keep || p.c.HoldGroup && r.grouped())
+	to := r.f.t.letters
+	return to == toNobody || to == toQueue && p.c.HoldGroup && r.grouped()
 }
 
 func (p *Processor) settleQueue(r *run) queueOfRuns {
@@ -57,7 +59,7 @@ func (p *Processor) settleBatch(rs []*run) {
 	case dividable(rs, err, tried):
 		p.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&p.ended, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && rs[0].outlived(&p.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
 		for _, r := range rs {
 			p.unsettled(r, err, !alone)
 		}
@@ -85,16 +87,16 @@ func (p *Processor) askEnds(rs []*run) ([]dedupe.Settled, error) {
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
 		v, t := &r.verdict, &batch[i]
-		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.to, p.c.Retention
-		t.ErrClass, t.ErrText, t.Uncounted = v.class, v.text, v.uncounted
-		if v.refused {
+		t.Key, t.Token, t.To, t.Retain = r.key, r.token, v.To, p.c.Retention
+		t.ErrClass, t.ErrText, t.Uncounted = v.Class, v.Text, v.Uncounted
+		if v.Refused {
 			t.ErrClass, t.ErrText = "", "" // they are the message's, not the job's
 		}
 		t.Joined = r.joined.Load()
-		if v.to == dedupe.Released {
-			t.Retain = durations.Sum(t.Retain, min(v.delay, p.longestNack())) // the record must be there when the message comes again
+		if v.To == dedupe.Released {
+			t.Retain = durations.Sum(t.Retain, min(v.Delay, p.longestNack())) // the record must be there when the message comes again
 		}
-		if v.to == dedupe.Done {
+		if v.To == dedupe.Done {
 			t.Result = r.result()
 		}
 	}
@@ -105,7 +107,7 @@ func (p *Processor) askEnds(rs []*run) ([]dedupe.Settled, error) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
 	if err == nil {
-		p.ended.Store(int64(time.Since(p.epoch)))
+		p.lastEnd.Store(int64(time.Since(p.epoch)))
 	}
 	return answers, err
 }
@@ -126,21 +128,20 @@ func (p *Processor) settleCall(rs []*run) time.Duration {
 func (p *Processor) settled(r *run, a dedupe.Settled) {
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.outcome)
 		return
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.f.o.do != nil:
-		// Later callers must not take the lack of a result for one.
-		r.verdict = verdict{to: dedupe.Failed, class: ClassResult, text: clip(safeText(a.Err), maxErrText)}
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.f.t.keepsEvery:
+		r.verdict = verdict.Verdict{To: dedupe.Failed, Class: ClassResult, Text: verdict.Text(a.Err)}
 		p.settleQueue(r).Add(r)
 		return
-	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.to == dedupe.Done && r.result() != nil:
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.verdict.To == dedupe.Done && r.result() != nil:
 		// The effect has happened: losing its result is better than repeating it.
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a result was too large and is not kept",
+		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.name()), slog.Int("bytes", len(r.result())))
-		r.more().result = nil
+		r.makes().result = nil
 		p.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
@@ -148,7 +149,7 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 		return
 	}
 	if r.tries > 0 {
-		p.storeAgain(r.f.o.base, ends)
+		p.storeAgain(r.f.t.base, partEnds)
 	}
 	if !r.advance(settled) {
 		return
@@ -160,31 +161,31 @@ func (p *Processor) settled(r *run, a dedupe.Settled) {
 	}
 	switch a.Status {
 	case dedupe.Done:
-		if r.verdict.class == ClassTxNotCommitted {
-			r.verdict.class, r.verdict.text = "", "" // it has
+		if r.verdict.Class == ClassTxNotCommitted {
+			r.verdict.Class, r.verdict.Text = "", "" // it has
 		}
-		p.finish(r, Disposition{Action: Ack}, "done")
+		p.finish(r, Disposition{Action: Ack}, OutcomeDone)
 	case dedupe.Released:
-		if v := &r.verdict; v.refused {
-			p.letter(r, v.class, v.text, 0, 0, time.Now())
+		if v := &r.verdict; v.Refused {
+			p.letter(r, v.Class, v.Text, 0, 0, time.Now())
 			return
 		}
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, releasedAs(r))
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
-		p.letter(r, r.verdict.class, r.verdict.text, r.fence, r.starts(), time.Now())
+		p.letter(r, r.verdict.Class, r.verdict.Text, r.fence, r.begun(), time.Now())
 	default:
-		p.finish(r, Disposition{Action: Leave}, "unsettled")
+		p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 	}
 }
 
-func releasedAs(r *run) string {
+func releasedAs(r *run) Outcome {
 	switch {
 	case r.inDoubt():
-		return r.ending
-	case r.verdict.uncounted:
-		return "handed-back"
+		return r.outcome
+	case r.verdict.Uncounted:
+		return OutcomeHandedBack
 	}
-	return "retried"
+	return OutcomeRetried
 }
 
 // unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
@@ -195,13 +196,11 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	if r.isOver() {
 		return
 	}
-	if t := r.f.o.do; t != nil {
-		t.unanswered(err)
-		away = false
-	}
+	r.f.host.storeErred(r, err, true)
+	away = away && !r.f.t.waits
 	r.tries++
 	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
-	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && r.f.o.do == nil {
+	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && !r.f.t.waits {
 		since = time.Since(r.f.epoch) - lasts // before that it was away
 	}
 	switch stopped, at := r.f.stoppedAt(); {
@@ -209,21 +208,21 @@ func (p *Processor) unsettled(r *run, err error, away bool) {
 	case r.inDoubt():
 		since = at
 	case away:
-		patient, since = r.f.o.abandons, max(since, at)
+		patient, since = r.f.t.abandons, max(since, at)
 		pause = min(pause, max(p.c.SettleTimeout/4, 10*time.Millisecond)) // there may be little time left
 	}
 	if patient {
-		p.storeFails(r, ends, r.tries >= 5, err)
+		p.storeFails(r, partEnds, r.tries >= 5, err)
 	}
-	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.out.Load()) {
+	if patient || time.Since(r.f.epoch)-since+pause < p.c.SettleTimeout && !(r.inDoubt() && r.f.storeAway.Load()) {
 		r.again(pause, func() queueOfRuns { return p.settleQueue(r) })
 		return
 	}
 	if r.inDoubt() { // nothing depends on it
-		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.delay}, r.ending)
+		p.finish(r, Disposition{Action: Nack, Delay: r.verdict.Delay}, r.outcome)
 		return
 	}
-	p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
-		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.to.String()), slog.Any("error", err))
-	p.finish(r, Disposition{Action: Leave}, "unsettled")
+	p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
+		slog.String("job", r.name()), slog.String("key", r.key.String()), slog.String("to", r.verdict.To.String()), slog.Any("error", err))
+	p.finish(r, Disposition{Action: Leave}, OutcomeUnsettled)
 }

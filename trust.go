@@ -49,7 +49,7 @@ func (p *Processor) tooEarly(r *run, left time.Duration) *refusal {
 	if no := p.admit(r); no != nil { // its letter needs the key
 		return no
 	}
-	return &refusal{ClassTooEarly, fmt.Errorf("onceq: the job's not-before, %s, is more than %v ahead",
+	return &refusal{class: ClassTooEarly, err: fmt.Errorf("onceq: the job's not-before, %s, is more than %v ahead",
 		r.message.Meta.NotBefore.UTC().Format(time.RFC3339), most)}
 }
 
@@ -60,13 +60,11 @@ func (p *Processor) reopens(r *run) uint64 {
 		return 0
 	}
 	d := m.Meta.Dead
-	if d.Fence == 0 || len(p.c.LetterKeys) == 0 || r.f.o.do != nil || d.Source == p.c.Scope && p.c.LetterKeys.Signed(m) {
+	if d.Fence == 0 || len(p.c.LetterKeys) == 0 || d.Source == p.c.Scope && p.c.LetterKeys.Signed(m) {
 		return d.Fence
 	}
-	if r.tries == 0 {
-		p.c.Logger.LogAttrs(r.f.o.base, slog.LevelWarn, "onceq: a message names a failure, but none of Config.LetterKeys has signed it; it reopens nothing",
-			slog.String("job", r.name()), slog.String("key", r.key.String()))
-	}
+	p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a message names a failure, but none of Config.LetterKeys has signed it; it reopens nothing",
+		slog.String("job", r.name()), slog.String("key", r.key.String()))
 	return 0
 }
 
@@ -75,7 +73,8 @@ func (p *Processor) reopens(r *run) uint64 {
 func origins(rs []*run, reqs []dedupe.ClaimRequest) {
 	var few [128]int
 	ends := few[:0]
-	names := make([]byte, 0, 64*len(rs))
+	var room [4096]byte // of most batches
+	names := room[:0]
 	for _, r := range rs {
 		if m := r.message; m.ID != "" { // else it is of a Do
 			names = appendSum(append(append(names, m.ID...), sumMark), m, r.token)
@@ -103,11 +102,11 @@ func isOwn(rec *dedupe.Record, m *broker.Message) bool {
 // letter. Another message with that key gets a letter which can reopen nothing: with the record's fence its body would run in the
 // place of the one that failed.
 func (p *Processor) putAgain(r *run, rec *dedupe.Record) {
-	if r.f.o.do != nil || isOwn(rec, r.message) { // Do's caller is told of the record itself
+	if r.f.t.letters == toCaller || isOwn(rec, r.message) { // the caller is told of the record itself
 		p.letter(r, cmp.Or(rec.ErrClass, ClassError), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
 		return
 	}
-	p.refuse(r, &refusal{ClassDuplicate, fmt.Errorf("onceq: another message with this key is %v", rec.Status)})
+	p.turnAway(r, &refusal{class: ClassDuplicate, err: fmt.Errorf("onceq: another message with this key is %v", rec.Status)})
 }
 
 // maxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
@@ -23,12 +24,12 @@ func (p *Processor) work(r *run) {
 	if parks && (!p.confirmStart(r) || !p.mayStart(r)) { // the confirmation may have taken long
 		return
 	}
-	end := r.f.o.batch.Deadline
+	end := r.f.t.deadline
 	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
+	r.ran, r.began = true, time.Since(r.f.epoch)                       // before it is running: who abandons it may look
 	if !r.advance(running) {
 		return
 	}
-	r.ran, r.began = true, time.Since(r.f.epoch)
 	if !end.IsZero() {
 		r.ctx.setDeadline(end)
 	}
@@ -37,27 +38,24 @@ func (p *Processor) work(r *run) {
 		r.ctx.setDeadline(at)
 		p.setTimeout(r, at)
 	}
-	e := ending{parks: parks, attempt: r.job.Attempt, most: int(r.opts.most)}
+	h := verdict.Handled{Parks: parks, Attempt: r.job.Attempt, Most: int(r.opts.most)}
 	returned := false
 	defer func() {
 		var v any
 		if !returned {
-			e.panicked = true
+			h.Panicked = true
 			if v = recover(); v != nil {
-				e.err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
+				h.Err = classed(ClassPanic, "panic: %v\n%s", v, debug.Stack())
 			} else {
-				e.err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
+				h.Err = classed(ClassPanic, "the handler ended its goroutine (runtime.Goexit)")
 			}
 		}
-		p.handled(r, &e)
-		if t := r.f.o.do; t != nil && !returned {
-			<-t.ended
-			if v != nil {
-				panic(v) // it is the caller's of Do, and its stack is still there
-			}
+		p.handled(r, &h)
+		if !returned {
+			r.f.host.broke(r, v)
 		}
 	}()
-	e.err = p.handlerOf(r).Handle(p.observeStart(r), &r.job)
+	h.Err = r.f.host.handle(r)
 	returned = true
 }
 
@@ -67,28 +65,21 @@ func (p *Processor) setTimeout(r *run, at time.Time) {
 	case !r.hasOneLease():
 		p.leases.SetTimeout(&r.held, at)
 	case at.IsZero():
-		r.rare.timeout.Stop()
+		r.later.timeout.Stop()
 	default:
-		r.rare.timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.ctx.end(ErrTimeout) })
+		r.makes().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(ErrTimeout) })
 	}
-}
-
-func (p *Processor) handlerOf(r *run) Handler {
-	if t := r.f.o.do; t != nil {
-		return t
-	}
-	return p.c.Handler
 }
 
 // mayStart ends a run whose handler must not begin any more.
 func (p *Processor) mayStart(r *run) bool {
 	switch cut := r.ctx.endedBy(); {
-	case errors.Is(cut, errClaimLost):
+	case errors.Is(cut, verdict.ErrTaken):
 		p.loseClaim(r)
-	case cut != nil, !r.f.starts():
-		p.end(r, verdict{to: dedupe.Released, uncounted: true})
+	case cut != nil, !r.f.isOpen():
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 	case !p.confirmed(r):
-		p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: errTooLate.Error(), uncounted: true})
+		p.conclude(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: errTooLate.Error(), Uncounted: true})
 	default:
 		return true
 	}
@@ -104,7 +95,7 @@ func (p *Processor) confirmed(r *run) bool {
 }
 
 // handled is told how the handler ended.
-func (p *Processor) handled(r *run, e *ending) {
+func (p *Processor) handled(r *run, h *verdict.Handled) {
 	ended := time.Since(r.f.epoch)
 	if r.opts.timeout > 0 {
 		p.setTimeout(r, time.Time{})
@@ -112,45 +103,45 @@ func (p *Processor) handled(r *run, e *ending) {
 	if !r.advance(settling) {
 		return // abandoned: Run has ended
 	}
-	if e.err != nil {
+	if h.Err != nil {
 		overdue(r)
 	}
-	e.cut = r.ctx.close()
-	e.joined = r.joined.Load()
-	v := judged(*e)
-	if v.backoff {
-		v.delay = p.backoff(r, e.err)
+	h.Cause = r.ctx.close()
+	h.Joined = r.joined.Load()
+	v := verdict.Of(*h)
+	if v.Backoff {
+		v.Delay = p.backoff(r, h.Err)
 	}
 	r.f.returned(r)
-	if v.to == 0 {
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+	if v.To == 0 {
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 		return
 	}
 	p.settleRun(r, v, ended)
 }
 
 // overdue cuts a run off whose handler has ended by itself for what would have cut it off this moment: its deadline, which it
-// may keep by a timer of its own, or the end of the context of Do's caller. Under Park such an end is not the handler's word
+// may keep by a timer of its own, or the end of the caller's context. Under Park such an end is not the handler's word
 // that nothing happened.
 func overdue(r *run) {
 	now := time.Now()
-	if t := r.f.o.do; t != nil {
-		if at, ok := t.ctx.Deadline(); t.ctx.Err() != nil || ok && !now.Before(at) {
-			r.ctx.endForeign(cmp.Or(context.Cause(t.ctx), context.DeadlineExceeded))
+	if c := r.f.t.caller; c != nil {
+		if at, ok := c.Deadline(); c.Err() != nil || ok && !now.Before(at) {
+			r.ctx.endForeign(cmp.Or(context.Cause(c), context.DeadlineExceeded))
 		}
 	}
 	at, ok := r.ctx.Deadline()
 	switch {
 	case !ok || now.Before(at):
-	case at.Equal(r.f.o.batch.Deadline):
+	case at.Equal(r.f.t.deadline):
 		r.ctx.end(r.outOfTime())
 	default:
 		r.ctx.end(ErrTimeout)
 	}
 }
 
-// end settles a claimed job whose handler has not run.
-func (p *Processor) end(r *run, v verdict) {
+// conclude settles a claimed job whose handler has not run.
+func (p *Processor) conclude(r *run, v verdict.Verdict) {
 	if !r.advance(settling) {
 		return
 	}
@@ -164,13 +155,8 @@ func (p *Processor) confirmStart(r *run) bool {
 	begin := time.Now()
 	for n := 1; ; n++ {
 		ctx := callContext(context.Background(), p.c.CallTimeout)
-		answers, err := guard2(func() ([]dedupe.Renewed, error) {
-			return p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
-		})
+		answers, err := p.askRenewal(ctx, []dedupe.Renewal{{Key: r.key, Token: r.token, TTL: p.leaseFor(r), Started: true}})
 		ctx.close()
-		if err == nil && len(answers) != 1 {
-			err = fmt.Errorf("onceq: the store answered %d of 1 renewals", len(answers))
-		}
 		if err == nil {
 			err = answers[0].Err
 		}
@@ -181,8 +167,8 @@ func (p *Processor) confirmStart(r *run) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			p.loseClaim(r)
 			return false
-		case r.ctx.endedBy() != nil || !r.f.starts() || r.isOver(), r.f.o.do != nil && time.Since(begin) >= p.claimTime():
-			p.end(r, verdict{to: dedupe.Released, class: ClassLease, text: clip(safeText(err), maxErrText), uncounted: true})
+		case r.ctx.endedBy() != nil || !r.f.isOpen() || r.isOver(), r.f.t.confirm > 0 && time.Since(begin) >= r.f.t.confirm:
+			p.conclude(r, verdict.Verdict{To: dedupe.Released, Class: ClassLease, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
 		pause := time.NewTimer(retry.Pause(n))
@@ -207,14 +193,14 @@ func (p *Processor) renewed(r *run, deadline time.Time) {
 func (p *Processor) loseClaim(r *run) {
 	if r.advance(settling) {
 		r.f.returned(r)
-		p.finish(r, Disposition{Action: Leave}, "lease-lost")
+		p.finish(r, Disposition{Action: Leave}, OutcomeLeaseLost)
 	}
 }
 
 func (p *Processor) backoff(r *run, err error) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.c.Logger.LogAttrs(r.f.o.base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
+			p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
 			d = defaultBackoff(r.job.Attempt, err)
 		}
 	}()

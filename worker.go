@@ -65,20 +65,18 @@ func New(c Config) (*Worker, error) {
 // dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
-	f := newFlow(w.p, flowOptions{
-		base:     context.WithoutCancel(ctx),
+	f := newFlow(w.p, &workerHost{deliveryHost{w.p}, w, ready}, terms{
+		base:       context.WithoutCancel(ctx),
+		deliveries: w.c.Broker,
+		ordered:    w.l.OrderedGroups,
+		letters:    w.p.lettersTo(),
+		abandons:   true,
+	}, flowOptions{
 		slots:    w.c.Concurrency,
 		capacity: w.c.Concurrency + w.c.Prefetch,
 		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
 		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
-		ordered:  w.l.OrderedGroups,
-		holds:    true,
-		abandons: true,
-		recv:     w.c.Broker,
-		start:    func(r *run) { ready <- r },
-		ended:    w.ended,
 		nack:     func(r *run) { w.nacks.Add(r) },
-		takeover: w.takeover,
 	})
 	if err := w.enter(f); err != nil {
 		return err
@@ -88,6 +86,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	w.tellStart(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -140,10 +139,12 @@ func (w *Worker) keep(on bool) {
 // before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
+	changes := !w.paused
 	w.paused = true
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
+		w.tellPaused(f, changes)
 		f.pause()
 	}
 }
@@ -151,16 +152,19 @@ func (w *Worker) Pause() {
 // Resume ends a Pause.
 func (w *Worker) Resume() {
 	w.mu.Lock()
+	changes := w.paused
 	w.paused = false
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
+		w.tellResumed(f, changes)
 		f.resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
-func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
+func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
+	defer w.tellDrain(f, &err)()
 	f.stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -183,18 +187,18 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
 			return nil
 		}
 	case rs := <-left: // also where a receive does not end: what it brings is handed back
-		return abandonedJobs(rs)
+		return w.abandoned(rs)
 	}
-	return abandonedJobs(<-left)
+	return w.abandoned(<-left)
 }
 
-func abandonedJobs(rs []*run) error {
+func (w *Worker) abandoned(rs []*run) error {
 	if len(rs) == 0 {
 		return nil
 	}
 	e := &DrainError{Jobs: make([]string, len(rs))}
 	for i, r := range rs {
-		e.Jobs[i] = r.job.ID()
+		e.Jobs[i] = w.p.observeAbandoned(r).JobID
 	}
 	return e
 }
@@ -227,6 +231,8 @@ func (w *Worker) look(ctx context.Context) error {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
 	receives, kept, err := w.policy(ctx, w.c.Broker)
+	w.p.foreign.keeps.Store(int64(kept))
+	w.p.foreign.receives.Store(int64(receives))
 	w.warnRedrive(ctx, receives, err)
 	return w.checkRetention(ctx, kept)
 }
@@ -263,39 +269,15 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 // warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
 // before MaxAttempts, and there must be one where letters are left to it.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
+	keeps := w.p.lettersTo() == toNobody
 	switch most := w.c.Defaults.MaxAttempts; {
 	case err != nil:
-	case w.p.keep && receives == 0:
+	case keeps && receives == 0:
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
-	case !w.p.keep && receives > 0 && (most < 0 || receives <= most):
+	case !keeps && receives > 0 && (most < 0 || receives <= most):
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
-}
-
-// ended acts on a disposition: what is to be acked or nacked stays held until that is known.
-func (w *Worker) ended(r *run) {
-	switch r.action {
-	case Ack:
-		w.acks.Add(r)
-	case Nack:
-		if !w.delays(r) {
-			w.nacks.Add(r)
-		}
-	default:
-		w.p.release(r)
-		r.f.gone(r)
-	}
-}
-
-// takeover gives the receipt of a redelivery to the job that runs for the same message.
-func (w *Worker) takeover(again *run) bool {
-	return again.f.handOver(again, func(r *run, m *broker.Message) {
-		ends := again.deliveryEnd() // it may have been extended while it waited
-		r.mu.Lock()
-		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
-		r.mu.Unlock()
-	})
 }
 
 func heldOf(rs []*run) []*visibility.Held[*run] {

@@ -79,8 +79,6 @@ type Meta struct {
 	// MaxAttempts is how often the handler may start: 0 = the worker's setting, 1 = never
 	// retried, < 0 = unlimited.
 	MaxAttempts int
-	// Priority is the user's; onceq carries it.
-	Priority int
 	// Timeout bounds one run of the handler; 0 = the worker's setting. It travels in
 	// milliseconds, rounded up.
 	Timeout time.Duration

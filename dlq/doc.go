@@ -17,4 +17,12 @@ const (
 	ClassUnproven  = "unproven"  //
 	ClassTooEarly  = "too-early" //
 	ClassDuplicate = "duplicate" //
+
+	// The worker's configuration was wrong, and not the message: one that was mended takes it.
+	classNoKey     = "no-key"
+	classBadKey    = "bad-key"
+	classNoHandler = "no-handler"
+	classConfig    = "config"
+
+	classMismatch = "mismatch" // another message has its key
 )

@@ -45,13 +45,13 @@ func TestFormOfReplays(t *testing.T) {
 			r    dlq.ReplayOptions
 			to   taken
 		}{
-			{"plain", dlq.Options{}, dlq.ReplayOptions{}, taken{}},
-			{"signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{Vouch: true}, taken{}},
-			{"not signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{}, taken{}},
-			{"a group is required", dlq.Options{}, dlq.ReplayOptions{}, taken{l: broker.Limits{RequireGroup: true}}},
-			{"three attributes", dlq.Options{}, dlq.ReplayOptions{}, taken{l: broker.Limits{MaxAttributes: 3}}},
-			{"too large at first", dlq.Options{}, dlq.ReplayOptions{}, taken{refuses: 2}},
-			{"edited", dlq.Options{}, dlq.ReplayOptions{Edit: func(o *broker.Outgoing) error {
+			{"plain", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{}},
+			{"signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{Vouch: true, Expired: true, Unproven: true}, taken{}},
+			{"not signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{}},
+			{"a group is required", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{l: broker.Limits{RequireGroup: true}}},
+			{"three attributes", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{l: broker.Limits{MaxAttributes: 3}}},
+			{"too large at first", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{refuses: 2}},
+			{"edited", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true, Edit: func(o *broker.Outgoing) error {
 				if o.Meta == nil {
 					o.Meta = &broker.Meta{ID: "new"}
 				}

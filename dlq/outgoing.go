@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/letter"
@@ -16,6 +17,9 @@ var (
 	errNoFence   = errors.New("no claim was won for it (fence 0), so it would be refused again: give it another key with Edit")
 	errNoMeta    = errors.New("its metadata was taken away by Edit")
 	errNoKey     = errors.New("it was left neither Key nor ID by Edit")
+	errMismatch  = errors.New("a message with another payload has its key, so it would be refused again: give it another key with Edit")
+	errExpired   = errors.New("its job had expired: ReplayOptions.Expired runs it all the same, or Edit gives it another Expires")
+	errUnproven  = errors.New("it was so old that its record may be gone, so it may be done already: look, and then set ReplayOptions.Unproven")
 	errSameJob   = errors.New("this replay has sent the job already, and it failed again, or had failed before: run it again")
 	errCopyStays = errors.New("a copy of a letter that was not sent")
 )
@@ -27,7 +31,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
 	unfold(&out, l)
 	restore(&out)
-	dead, key, typ := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta)
+	dead, key, typ, expires := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta), expiresOf(out.Meta)
 	forged := of.unsigned && !o.Vouch
 	if forged && dead != nil {
 		dead.Fence, dead.Signature = 0, ""
@@ -56,8 +60,13 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 			delete(out.Attributes, broker.MetaAttribute)
 		}
 	}
-	if dead != nil && dead.Fence == 0 && !forged && !isOrdinary(dead) && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
-		return out, errNoFence
+	if dead != nil && dead.Fence == 0 && !forged && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
+		if err := o.sends(dead, expiresOf(out.Meta).Equal(expires)); err != nil {
+			return out, err
+		}
+		if dead.Class == ClassExpired && o.Expired && expiresOf(out.Meta).Equal(expires) {
+			out.Meta.Expires = time.Time{}
+		}
 	}
 	keys.Sign(&out) // Edit may have changed what the signature was for, and the first key may be new
 	if l.RequireGroup && out.Group == "" {
@@ -67,14 +76,38 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	return out, nil
 }
 
-// isOrdinary tells whether a letter without a fence may be sent as it is: its handler had been started without a store, or nothing
-// but the time or another message's failure was in its way.
-func isOrdinary(d *broker.Dead) bool {
+// sends says why a letter without a fence is not sent as it is; nil = it is sent. One whose handler had been started without
+// a store is sent, and so is one that a worker refused for its own configuration, for the time, or for another
+// message's failure.
+func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
-	case ClassExpired, ClassUnproven, ClassTooEarly, ClassDuplicate:
-		return true
+	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig:
+		return nil
+	case ClassExpired:
+		if sameExpiry && !o.Expired {
+			return errExpired
+		}
+		return nil
+	case ClassUnproven:
+		if !o.Unproven {
+			return errUnproven
+		}
+		return nil
 	}
-	return d.Attempts > 0
+	switch {
+	case d.Attempts > 0:
+		return nil
+	case d.Class == classMismatch:
+		return errMismatch
+	}
+	return errNoFence
+}
+
+func expiresOf(m *broker.Meta) (t time.Time) {
+	if m != nil {
+		t = m.Expires
+	}
+	return t
 }
 
 // unfold gives the user's attributes their places back, if there is room for all of them beside ours.

@@ -25,7 +25,7 @@ func TestReplay(t *testing.T) {
 		l := letterOf("a", 7, func(o *broker.Outgoing) {
 			o.Attributes = map[string]string{"traceparent": "00-1-2-01"}
 			o.Meta.Version, o.Meta.Extra, o.Meta.Dead.Extra = 3, `"new":true`, `"newer":1`
-			o.Meta.Priority, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
+			o.Meta.MaxAttempts, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
 		})
 		r.put(l, l, letterOf("b", 8))
 		pass(time.Second)
@@ -226,7 +226,7 @@ func TestReplayEdit(t *testing.T) {
 		for _, s := range rep.Skipped {
 			reasons[s.Ref.Key] = s.Reason
 		}
-		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "fence 0"} {
+		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "another payload"} {
 			if !strings.Contains(reasons[key], want) {
 				t.Errorf("%s: %q, want %q", key, reasons[key], want)
 			}

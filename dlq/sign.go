@@ -62,6 +62,9 @@ func (ks Keys) Signed(m *broker.Message) bool {
 	return signed
 }
 
+// noPriority stands where metadata once had a priority, so that signatures stay what they were.
+const noPriority = 0
+
 // letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left out,
 // because a letter that does not fit has them cut. So is the group, which a queue may require and get
 // from us. Times and the timeout are covered as they travel.
@@ -70,7 +73,7 @@ func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) [
 	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)
 	b = digest.Numbers(b, int64(d.Fence), int64(d.Attempts), millis(d.At)) //nolint:gosec // the same bits
 	b = digest.Texts(b, m.Key, m.ID, m.Type, m.CorrelationID)
-	b = digest.Numbers(b, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), int64(m.Priority),
+	b = digest.Numbers(b, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), noPriority,
 		int64((m.Timeout+time.Millisecond-1)/time.Millisecond), int64(len(body)))
 	h := hmac.New(sha256.New, key)
 	h.Write(b)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 // Address finds or starts a back end, "postgres", "sqs" or "dynamodb", for a program that is not a test, such as a demo: it is looked for

@@ -39,7 +39,8 @@ func signer(keys aws.Credentials) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return keys, nil })
 }
 
-// ask returns what a server answers to a GET, nil when that is no success.
+// ask returns what a server answers to a GET, nil where it has nothing at that address. A server that
+// fails says nothing about what it is, so that is an error.
 func ask(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -55,8 +56,13 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil || res.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
 		return nil, err
+	case res.StatusCode >= http.StatusInternalServerError:
+		return nil, fmt.Errorf("%s answers %s", url, res.Status)
+	case res.StatusCode != http.StatusOK:
+		return nil, nil
 	}
 	return append([]byte{}, text...), nil
 }

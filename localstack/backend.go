@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 // A backend is a service that tests can ask for: how it is found, and how it is started.

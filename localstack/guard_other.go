@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 type order struct{ Backend, Variant, Dir string }

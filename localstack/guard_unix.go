@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 // guardEnv makes a test binary a guard. What starts a back end is a second process of the same binary, in a session of its

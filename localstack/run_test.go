@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 const (

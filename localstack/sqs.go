@@ -165,17 +165,26 @@ func sqsVersion(ctx context.Context, url, _ string) (string, error) {
 	return "SQS", nil
 }
 
-// serving waits for the first of the addresses where a server of SQS's API answers. LocalStack's first calls take seconds:
-// they are made here, and not by a test that measures.
-func serving(ctx context.Context, urls []string, limit time.Duration) (string, error) {
-	url, err := firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
-		_, err := sqsVersion(ctx, url, "")
-		return err
-	})
+// serving waits for the first of the addresses where a server of SQS's API answers whose version begins
+// with name. LocalStack's first calls take seconds: they are made here, and not by a test that measures.
+func serving(ctx context.Context, urls []string, name string, limit time.Duration) (string, error) {
+	url, err := identified(ctx, urls, name, limit)
 	if err != nil {
 		return "", err
 	}
 	return url, warm(ctx, url)
+}
+
+// identified asks for the name, because on a busy machine LocalStack answers SQS's calls before it can
+// say what it is.
+func identified(ctx context.Context, urls []string, name string, limit time.Duration) (string, error) {
+	return firstOf(ctx, urls, limit, func(ctx context.Context, url string) error {
+		version, err := sqsVersion(ctx, url, "")
+		if err == nil && !strings.HasPrefix(version, name) {
+			err = fmt.Errorf("the server says that it is %s, not yet %s", version, name)
+		}
+		return err
+	})
 }
 
 // warm makes each of the calls that tests make, once.

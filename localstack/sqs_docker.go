@@ -2,6 +2,7 @@ package localstack
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
@@ -34,7 +35,12 @@ func runLocalStack(ctx context.Context, s *site) (string, error) {
 	for i, host := range hosts {
 		hosts[i] = "http://" + host
 	}
-	return serving(ctx, hosts, 90*time.Second)
+	// another image may be another server
+	name = localStackName
+	if os.Getenv(sqsImageEnv) != "" {
+		name = ""
+	}
+	return serving(ctx, hosts, name, 90*time.Second)
 }
 
 // localStackSettings are those of a LocalStack for tests, wherever it runs: one service, there from the beginning; queue

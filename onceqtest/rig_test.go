@@ -80,7 +80,7 @@ func TestCrashPoints(t *testing.T) {
 		handler func(*onceq.Job) error
 		park    dedupe.Policy
 		runs    int
-		outcome string // of the second delivery
+		outcome onceq.Outcome // of the second delivery
 	}{
 		{at: onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore}, runs: 1, outcome: "done"},
 		{at: onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter}, runs: 1, outcome: "done"},

@@ -14,7 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but sqsfake, the test below has

@@ -12,7 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // exampleClient stands for sqs.NewFromConfig: the examples run on a server in memory.

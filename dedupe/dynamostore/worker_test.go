@@ -65,12 +65,12 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 type counter func(outcome string)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
+func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
 // TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose answers are lost: each
 // order takes one piece.
 func TestWorkers(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	server := localstack.DynamoDB(t)
 	client := server.Client(t)

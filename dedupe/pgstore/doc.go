@@ -72,13 +72,14 @@
 // PostgreSQL's text holds no NUL and no invalid UTF-8: in owner, message id and errors they become U+FFFD, and keys that
 // have them are refused by [dedupe.Key.Validate].
 //
-// Beside the table stand an index on expires and a sequence, from which every claim takes its fence; it starts at
-// the clock's microseconds and survives the records, so that a dead letter never matches a failure that is not its own. A copy of
-// the database that came without its sequences (logical replication, pg_dump --schema-only) or one of an older state would begin them anew: [Store.Migrate]
-// raises the sequence to the clock where it is behind. Where no role that runs it may (it takes UPDATE on the sequence), do it
-// by hand before the first worker starts:
+// Beside the table stand an index on expires and a sequence, from which every claim takes its fence.
+// The sequence starts at the clock's microseconds and survives the records, so that a dead letter never
+// matches a failure that is not its own. A copy of the database that came without its sequences (logical
+// replication, pg_dump --schema-only), or an older state of it, would give out fences a second time. So
+// [Store.Migrate] keeps the sequence a minute ahead of the clock. That takes UPDATE on the sequence.
+// Where no role that runs Migrate has it, raise the sequence by hand before the first worker starts:
 //
-//	SELECT setval('onceq_dedupe_fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+//	SELECT setval('onceq_dedupe_fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000);
 //
 // Call
 // [Store.Sweep] now and then, from a cron job or a ticker, to delete what has expired.

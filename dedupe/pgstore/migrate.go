@@ -26,10 +26,11 @@ const oldest = 13
 
 // Migrate makes the table, its index and the sequence of fences where they are missing, and the schema if
 // [Options].Table names one. It may run at every start, and by several starters at once: they take turns. Where all
-// is there it writes nothing but the sequence, which it raises to the clock's microseconds where the role has the right: a
-// database that was copied without its sequences, or restored, must not give out a fence a second time. It then needs
-// no right to create. A table of that name that is not the store's, or of a newer version, is refused with the reason, and so
-// are a server before version 13 and a database whose encoding is not UTF8.
+// is there it writes nothing but the sequence, which it keeps a minute ahead of the clock's microseconds where the role has
+// the right: a database that was copied without its sequences, or restored, must not give out a fence a second time. It then
+// needs no right to create. A table of that name that is not the store's, or of a newer version, is refused with the reason,
+// and so are a server before version 13, a database whose encoding is not UTF8, and a connection that pgx does not send
+// the calls of the store over.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {
 		return err
@@ -37,7 +38,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	var have *present
 	err := s.transact(ctx, func(tx pgx.Tx) (err error) {
 		if have, err = s.inspect(ctx, tx); err == nil && have.complete() {
-			err = s.raiseFence(ctx, tx, have)
+			err = s.raise(ctx, tx, have)
 		}
 		return err
 	})
@@ -53,7 +54,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 	st := newStatements(have.schema, s.table)
 	st.name = s.sql().name
 	s.st.Store(st)
-	return nil
+	return s.explain(ctx, "Migrate", s.ask(ctx))
+}
+
+// ask sends a statement with an argument in the way in which all calls send theirs. What hinders that,
+// such as an encoding that pgx does not take in the simple protocol, is to be known at the start.
+// Migrate's own transaction does not meet it, because it has set the encoding before its next statement.
+func (s *Store) ask(ctx context.Context) error {
+	p := newPipeline()
+	p.exec(`SELECT $1::pg_catalog.text`, "")
+	return p.run(ctx, s.db)
 }
 
 // transact keeps texts of the catalog what they are, whatever the role has set.
@@ -249,42 +259,83 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		}
 	}
 	if have.fence {
-		return have, s.raiseFence(ctx, tx, have)
+		return have, s.raise(ctx, tx, have)
 	}
 	return have, makeFence(ctx, tx, st)
 }
 
-// clockFence is the clock's microseconds: above all fences that were given out, here or where this database was copied from, for a
-// sequence begins there, and nobody claims a million times a second for as long as it lives.
+// clockFence is the clock's microseconds. A sequence that begins there is above all fences that were
+// given out before, here or where this database was copied from, because nobody claims a million
+// times a second for as long as a database lives.
 const clockFence = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) {*} 1000000::float)::bigint`
 
-// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin it anew.
+// A start leaves the sequence at least ahead of the clock. Where it is less, it is set to gap more
+// than that. So a copy that begins with the first number, or with an old one, is always raised, and
+// to more than the original has. The gap is there for those who claim between the look and the
+// setting: ten seconds are ten million claims.
+const (
+	ahead = time.Minute
+	gap   = 10 * time.Second
+)
+
+// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin it
+// anew. It starts with the clock and is then set ahead, because a copy of the definition alone begins
+// with the start: it must be seen to be behind.
 func makeFence(ctx context.Context, tx pgx.Tx, st *statements) error {
 	var start int64
-	const first = `SELECT greatest(` + clockFence + `, (SELECT pg_catalog.max(t.fence) {+} 1::bigint FROM {table} t))`
-	if err := tx.QueryRow(ctx, st.fill(first)).Scan(&start); err != nil {
+	if err := tx.QueryRow(ctx, st.fill(`SELECT `+clockFence)).Scan(&start); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, st.fill(fmt.Sprintf(`CREATE SEQUENCE {sequence} AS bigint MINVALUE 1 START WITH %d CACHE 1`, start)))
+	if err != nil {
+		return err
+	}
+	const first = `SELECT pg_catalog.setval('{fence}'::pg_catalog.regclass,
+	greatest(` + clockFence + ` {+} $1::bigint, (SELECT pg_catalog.max(t.fence) FROM {table} t)))`
+	_, err = tx.Exec(ctx, st.fill(first), (ahead + gap).Microseconds())
 	return err
 }
 
-// raise sets the sequence to the clock where it is behind: a copy without its sequences (logical replication, pg_dump --schema-only) has
-// begun anew, one that was restored is as old as its backup. It is one statement, and for one starter at a time: between the look and
-// the setting others may claim, but never as often as the sequence is behind. Who may not, or can only read, leaves it.
-const raise = `SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') {=} 'off'
-	AND pg_catalog.has_sequence_privilege(f.oid, 'UPDATE') AND pg_catalog.has_sequence_privilege(f.oid, 'USAGE, SELECT')
-THEN CASE WHEN pg_catalog.pg_try_advisory_xact_lock($1::bigint {+} f.oid::bigint)
-THEN CASE WHEN coalesce(pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass), f.start) {<} (f.clock {-} $2::bigint)
-THEN pg_catalog.setval(f.oid::pg_catalog.regclass, f.clock) END END END
-FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock
+// lookAtFence answers whether the sequence is to be raised and may be, and whether it has given out
+// nothing, which is so of a copy of the definition alone. Whoever has no right to raise it, or can
+// only read, leaves it.
+const lookAtFence = `SELECT CASE WHEN f.may THEN coalesce(pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass), f.start) {<} (f.clock {+} $1::bigint) ELSE false END,
+	CASE WHEN f.may THEN pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass) IS NULL ELSE false END
+FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock,
+		pg_catalog.current_setting('transaction_read_only') {=} 'off' AND pg_catalog.has_sequence_privilege(q.seqrelid, 'UPDATE')
+		AND pg_catalog.has_sequence_privilege(q.seqrelid, 'USAGE, SELECT') AS may
 	FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid) f`
 
-// behind is how far the sequence is left behind the clock.
-const behind = time.Minute
+// raiseFence looks once more, by the next number, because somebody may have set the sequence meanwhile,
+// or by ALTER SEQUENCE … RESTART. It does so in one statement with the setting: others claim beside it.
+const raiseFence = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.regclass) {<} (f.clock {+} $1::bigint)
+	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, f.clock {+} $2::bigint) END
+FROM (SELECT ` + clockFence + ` AS clock) f`
 
-func (s *Store) raiseFence(ctx context.Context, tx pgx.Tx, have *present) error {
+// turnTimeout is how long a starter waits for one that hangs.
+const turnTimeout = "10s"
+
+// raise sets the sequence ahead where it has fallen behind: a copy without its sequences (logical
+// replication, pg_dump --schema-only) has begun anew, one that was restored is as old as its backup.
+// Starters take turns, because the second of two would set the sequence back to what it saw before the
+// first. They wait, because whoever has been through Migrate claims.
+func (s *Store) raise(ctx context.Context, tx pgx.Tx, have *present) error {
 	st := newStatements(have.schema, s.table)
-	_, err := tx.Exec(ctx, st.fill(raise), int64(turn), behind.Microseconds())
+	var low, unused bool
+	if err := tx.QueryRow(ctx, st.fill(lookAtFence), ahead.Microseconds()).Scan(&low, &unused); err != nil || !low {
+		return err
+	}
+	to := ahead + gap
+	if unused { // the original may be as young, and have been used in a hurry
+		to += ahead
+	}
+	if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`, turnTimeout); err != nil {
+		return err
+	}
+	const mine = `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint {+} '{fence}'::pg_catalog.regclass::pg_catalog.oid::bigint)`
+	if _, err := tx.Exec(ctx, st.fill(mine), int64(turn)); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, st.fill(raiseFence), ahead.Microseconds(), to.Microseconds())
 	return err
 }

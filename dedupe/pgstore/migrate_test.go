@@ -8,32 +8,46 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestFenceAfterACopy: where the rows of a database came along and the sequence did not, or an older state of it, Migrate raises it above all
-// that was given out, also of keys that have no record any more.
+// TestFenceAfterACopy: where the rows of a database came along and the sequence did not, or an older
+// state of it, Migrate raises it above all that was given out, also of keys that have no record any
+// more. Each case moves the original first, then makes the copy.
 func TestFenceAfterACopy(t *testing.T) {
-	for name, lost := range map[string]string{
-		"begun anew":        "DROP SEQUENCE {t}_fence; CREATE SEQUENCE {t}_fence START WITH %d",
-		"begun and used":    "DROP SEQUENCE {t}_fence; CREATE SEQUENCE {t}_fence START WITH %d; SELECT nextval('{t}_fence')",
-		"as of long ago":    "SELECT setval('{t}_fence', %d)",
-		"as of a day later": "SELECT setval('{t}_fence', %d + 86400000000)",
+	const (
+		clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+		anew  = "DO $$ BEGIN DROP SEQUENCE {t}_fence; EXECUTE format('CREATE SEQUENCE {t}_fence START WITH %s', {start}); END $$"
+	)
+	for name, c := range map[string]struct{ moved, lost string }{
+		"begun anew":           {"", anew},
+		"begun and used":       {"", anew + "; SELECT nextval('{t}_fence')"},
+		"as of long ago":       {"", "SELECT setval('{t}_fence', {start})"},
+		"as of a year ago":     {"", "SELECT setval('{t}_fence', {start} - 31536000000000)"},
+		"after many claims":    {"SELECT setval('{t}_fence', {clock} + 71000000)", anew},
+		"after a start":        {"SELECT setval('{t}_fence', {clock} + 69000000)", anew},
+		"without its sequence": {"SELECT setval('{t}_fence', {clock} + 69000000)", "DROP SEQUENCE {t}_fence"},
+		"as of a moment ago":   {"SELECT setval('{t}_fence', {clock} + 59000000)", "SELECT setval('{t}_fence', {clock} + 58000000)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := openPool(t)
 			s := newStore(t, pool, "records")
-			start := time.Now().AddDate(-1, 0, 0).UnixMicro()
+			run := func(sql string) {
+				start := scan[int64](t, pool, "SELECT seqstart FROM pg_sequence WHERE seqrelid = 'records_fence'::regclass")
+				exec(t, pool, strings.NewReplacer("{t}", "records", "{start}", fmt.Sprint(start), "{clock}", clock).Replace(sql))
+			}
+			run(c.moved)
 			l := claimOne(t, s, request("k"))
 			settleOne(t, s, l, dedupe.Failed)
 			if errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
-			exec(t, pool, fmt.Sprintf(strings.ReplaceAll(lost, "{t}", "records"), start))
+			run(c.lost)
 			var wg sync.WaitGroup
-			for range 8 { // many starters, beside a running worker
+			for range 8 { // many starters, each of which claims when it has started
 				other, err := New(pool, &Options{Table: "records"})
 				if err != nil {
 					t.Fatal(err)
@@ -41,13 +55,17 @@ func TestFenceAfterACopy(t *testing.T) {
 				wg.Go(func() {
 					if err := other.Migrate(t.Context()); err != nil {
 						t.Error(err)
+						return
+					}
+					cs, err := other.Claim(t.Context(), []dedupe.ClaimRequest{request("k")})
+					if err != nil || cs[0].Err != nil {
+						t.Error(cs, err)
+					} else if now := cs[0].Lease.Fence; cs[0].Outcome == dedupe.Won && now <= l.Fence {
+						t.Errorf("the fence has fallen by %d", l.Fence-now)
 					}
 				})
 			}
 			wg.Wait()
-			if again := claimOne(t, s, request("k")); again.Fence <= l.Fence {
-				t.Errorf("the fence has fallen by %d", l.Fence-again.Fence)
-			}
 		})
 	}
 }
@@ -92,11 +110,12 @@ func TestFenceBesideStarters(t *testing.T) {
 	}
 }
 
-// TestFenceIsLeft: a sequence that is ahead of the clock, or only just behind it, and one that the role may not set, stay as they are.
+// TestFenceIsLeft: a sequence that is ahead of the clock as a start leaves it, or farther, and one that
+// the role may not set, stay as they are.
 func TestFenceIsLeft(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
-	for name, at := range map[string]time.Time{"ahead": time.Now().AddDate(1, 0, 0), "just behind": time.Now().Add(-behind / 2)} {
+	for name, at := range map[string]time.Time{"a year ahead": time.Now().AddDate(1, 0, 0), "just started": time.Now().Add(ahead + gap)} {
 		exec(t, pool, "SELECT setval('records_fence', $1)", at.UnixMicro())
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
@@ -105,7 +124,11 @@ func TestFenceIsLeft(t *testing.T) {
 			t.Errorf("%s: the sequence went from %d to %d", name, at.UnixMicro(), n)
 		}
 	}
-	exec(t, pool, "SELECT setval('records_fence', 7)")
+	far := time.Now().AddDate(1, 0, 0).UnixMicro()
+	exec(t, pool, fmt.Sprintf("ALTER SEQUENCE records_fence RESTART WITH %d", far))
+	if s = newStore(t, pool, "records"); claimOne(t, s, request("k")).Fence < uint64(far) {
+		t.Error("a sequence that was restarted ahead of the clock was set back")
+	}
 	for right, want := range map[string]bool{"USAGE": false, "UPDATE": false, "USAGE, UPDATE": true} {
 		worker := newRole(t, pool, "work_mem = '4MB'")
 		role := worker.Config().ConnConfig.User
@@ -118,6 +141,53 @@ func TestFenceIsLeft(t *testing.T) {
 	}
 	exec(t, pool, "SELECT setval('records_fence', 7)")
 	newStore(t, newRole(t, pool, "default_transaction_read_only = on"), "records") // as on a replica
+}
+
+// TestFenceTurns: a starter waits for one that is raising the sequence, and does not go on without.
+func TestFenceTurns(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, "records")
+	const before = int64(7)
+	exec(t, pool, "SELECT setval('records_fence', $1)", before)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // after Commit it does nothing
+	const mine = "SELECT pg_advisory_xact_lock($1 + 'records_fence'::regclass::oid::bigint)"
+	if _, err := tx.Exec(t.Context(), mine, int64(turn)); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error)
+	go func() { started <- s.Migrate(t.Context()) }()
+	until(t, "the second starter", func() bool { return waiting(t, pool) == 1 })
+	high := time.Now().AddDate(1, 0, 0).UnixMicro()
+	if _, err := tx.Exec(t.Context(), "SELECT setval('records_fence', $1)", high); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if n := scan[int64](t, pool, "SELECT last_value FROM records_fence"); n < high {
+		t.Errorf("the second starter has set the sequence back by %d", high-n)
+	}
+}
+
+// TestMigrateAsks: what hinders every call is known at the start.
+func TestMigrateAsks(t *testing.T) {
+	admin := openPool(t)
+	newStore(t, admin, "records")
+	pool := newRole(t, admin, "client_encoding = 'LATIN1'", func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol })
+	s, err := New(pool, &Options{Table: "records"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "client_encoding") {
+		t.Errorf("Migrate: %v, want an error that names client_encoding", err)
+	}
 }
 
 // TestServers: what the statements cannot run on is named.

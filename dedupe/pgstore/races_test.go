@@ -69,30 +69,49 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForgetChangedMeanwhile: a record that is claimed anew while it is being forgotten stays.
+// TestForgetChangedMeanwhile: a record that is changed while it is being forgotten stays. The owner of
+// a dead claim changes neither fence nor status when it renews.
 func TestForgetChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
 	other := newStore(t, pool, s.sql().name)
-	l := claimOne(t, s, request("k"))
-	settleOne(t, s, l, dedupe.Released)
-	counting.trips.Store(0)
-	counting.before = func() {
-		if counting.trips.Load() == 2 {
-			l = claimOne(t, other, request("k"))
+	for name, c := range map[string]struct {
+		found dedupe.Status
+		rival func(l dedupe.Lease)
+	}{
+		"it is claimed anew": {dedupe.Released, func(l dedupe.Lease) { claimOne(t, other, request(l.Key.Key)) }},
+		"the owner is done":  {dedupe.Claimed, func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Done) }},
+		"the owner renews": {dedupe.Claimed, func(l dedupe.Lease) {
+			rs, err := other.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour}})
+			if err != nil || rs[0].Err != nil {
+				t.Error(rs, err)
+			}
+		}},
+	} {
+		l := claimOne(t, s, request(name))
+		if c.found == dedupe.Claimed {
+			age(t, pool, s, l.Key, time.Hour)
+		} else {
+			settleOne(t, s, l, c.found)
 		}
-	}
-	errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
-	if err != nil || !errors.Is(errs[0], dedupe.ErrBusy) {
-		t.Errorf("Forget: %v, %v; want ErrBusy", errs, err)
-	}
-	counting.before = nil
-	if r := get(t, s, l.Key); r.Fence != l.Fence {
-		t.Errorf("the record is %+v", r)
-	}
-	if errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence - 1}}); err != nil || !errors.Is(errs[0], dedupe.ErrLeaseLost) {
-		t.Errorf("Forget with the old fence: %v, %v; want ErrLeaseLost", errs, err)
+		counting.trips.Store(0)
+		counting.before = func() {
+			if counting.trips.Load() == 2 {
+				c.rival(l)
+			}
+		}
+		errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
+		counting.before = nil
+		if err != nil || !errors.Is(errs[0], dedupe.ErrBusy) {
+			t.Errorf("%s: Forget: %v, %v; want ErrBusy", name, errs, err)
+		}
+		r := get(t, s, l.Key)
+		if r.Fence != l.Fence {
+			if errs, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}}); err != nil || !errors.Is(errs[0], dedupe.ErrLeaseLost) {
+				t.Errorf("%s: Forget with the old fence: %v, %v; want ErrLeaseLost", name, errs, err)
+			}
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // serveDemo brings what the environment did not name: SQS in memory, a bank, a database in a folder that is removed, and twenty

@@ -103,7 +103,7 @@ func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", dlq.Printable(r.Key.Key), strings.TrimSpace(r.Outcome+" "+r.ErrClass))
+	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
 	if s.left--; r.Outcome == "retried" {
 		s.left++
 	}

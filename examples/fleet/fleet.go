@@ -15,7 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/examples/internal/shop"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // demo is one run.

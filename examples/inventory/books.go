@@ -76,7 +76,7 @@ func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 
 // JobEnded prints a line.
 func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	fmt.Fprintf(s.out, "  worker:  attempt %d ends: %s\n", r.Attempt, strings.TrimSpace(r.Outcome+" "+r.ErrClass))
+	fmt.Fprintf(s.out, "  worker:  attempt %d ends: %s\n", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
 	if r.Outcome == "retried" {
 		s.retried()
 		return

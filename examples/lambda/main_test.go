@@ -29,7 +29,7 @@ import (
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // The binary as it is deployed, behind a runtime API, with a queue and DynamoDB: payments come twice, functions are killed in the

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // What a worker's process is told.

@@ -14,10 +14,12 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "localstack/..."}
+var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/..."}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite", "localstack/..."}
+var testSupport = []string{
+	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite", "sqsfake", "localstack/...", "internal/tests/...",
+}
 
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
@@ -93,6 +95,14 @@ var layers = []layer{
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
 	},
 	{
+		pkgs: "internal/tests/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "what needs the whole house is tested there",
+	},
+	{
+		pkgs: "sqsfake", testOthers: []string{"..."},
+		why: "users' tests take the server with the standard library alone",
+	},
+	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
 		why: "the core links these helpers, so they import no other module either",
 	},
@@ -147,7 +157,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/..."}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/..."}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // serveSQS in the environment makes of the test binary a server of SQS: what the server uses of the processor must not be counted as

@@ -29,7 +29,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onceq/onceq/internal/rundir"
 	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/localstack/internal/rundir"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // TestMain plays the program, and the command that it runs.
