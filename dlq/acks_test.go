@@ -205,6 +205,39 @@ func TestHandBackAwaitsTheExtension(t *testing.T) {
 	})
 }
 
+// What is extended too late is not held any more, whatever the queue answers: a standard queue says OK
+// and has done nothing. The letter is in nobody's hands then, and its delivery is not extended again.
+func TestLateExtensionDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		late time.Duration // on its way; the deadline is 4 s after the receive, and the first extension begins before 1.4 s
+		more bool
+	}{{3500 * time.Millisecond, false}, {2 * time.Second, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, membroker.SQSStandard, nil)
+			r.puts(2)
+			extends := 0
+			r.dead.SetFault(func(_ context.Context, call onceqtest.Call) faulty.Faults {
+				if call.Op != onceqtest.Extend {
+					return nil
+				}
+				if extends++; extends > 1 {
+					return nil
+				}
+				return faulty.Slow(c.late)
+			})
+			q := open(t, r.dead, &dlq.Options{Visibility: 4 * time.Second})
+			// The second letter is held, and nothing is received, until the rate allows it: for 20 s.
+			rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue, PerSecond: 0.05, Filter: dlq.Filter{Max: 2}})
+			if err != nil || rep.Replayed != 2 {
+				t.Errorf("%v, %v", rep, err)
+			}
+			if (extends > 1) != c.more {
+				t.Errorf("an extension that takes %v: %d in all", c.late, extends)
+			}
+		})
+	}
+}
+
 // brings answers its first receive with letters and an error.
 type brings struct {
 	*faulty.Broker

@@ -74,7 +74,7 @@ var layers = []layer{
 		why: "it renews leases of any kind, so it knows no store and no processor",
 	},
 	{
-		pkgs: "dlq", may: []string{"broker"},
+		pkgs: "dlq", may: []string{"broker", "visibility"},
 		why: "dead letters are messages: whoever reads them needs a broker, not a store",
 	},
 	{
