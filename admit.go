@@ -37,7 +37,7 @@ func (p *Processor) admit(r *run) *refusal {
 		return &refusal{class: ClassNoKey, err: err}
 	}
 	key.Scope = cmp.Or(key.Scope, scope)
-	if err := key.Validate(); err != nil {
+	if err := checkKey(key); err != nil {
 		return &refusal{class: ClassBadKey, err: err}
 	}
 	r.key = key

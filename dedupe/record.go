@@ -165,6 +165,10 @@ func (r *Record) Clone() *Record {
 	return &c
 }
 
+// ClassInterrupted is the error class of a record that a takeover parked: its owner died, or
+// went silent, after the handler had begun.
+const ClassInterrupted = "interrupted"
+
 // Errors that stores answer, for one entry or for a whole call.
 var (
 	// ErrLeaseLost: the token is not the key's present one any more, or what it held has

@@ -21,13 +21,14 @@ const DefaultRetention = 31 * 24 * time.Hour
 // A batch has at most Limits.MaxBatch entries. A Claim batch holds each key once and is sorted by
 // key, so that two batches never wait for each other in opposite orders; the caller sees to both.
 type Store interface {
-	// Claim tries to win each key, as [ClaimTable] says. What another call, or a user's transaction, is just writing may be
-	// answered InProgress, or [ErrBusy], in place of the table's answer; nothing is written then.
+	// Claim tries to win each key, as the claim's table says. What another call, or a user's
+	// transaction, is just writing may be answered InProgress, or [ErrBusy], in place of the table's
+	// answer; nothing is written then.
 	Claim(ctx context.Context, rs []ClaimRequest) ([]Claim, error)
-	// Renew prolongs leases, as [RenewTable] says; it never shortens one.
+	// Renew prolongs leases, as the renewal's table says; it never shortens one.
 	Renew(ctx context.Context, rs []Renewal) ([]Renewed, error)
-	// Settle ends claims, as [SettleTable] says. It answers the status that is now stored
-	// under the token, so repeating it is safe.
+	// Settle ends claims, as the settlement's table says. It answers the status that is now
+	// stored under the token, so repeating it is safe.
 	Settle(ctx context.Context, ss []Settlement) ([]Settled, error)
 	// Get reads records, strongly consistent; nil = no record, or an expired one. It never decides
 	// anything: see the package comment. One record that cannot be read, because something else wrote it, fails the whole
@@ -165,6 +166,20 @@ type Renewal struct {
 	StateNo int
 }
 
+// Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
+func (n *Renewal) Validate() error {
+	if err := n.Key.Validate(); err != nil {
+		return err
+	}
+	if n.TTL <= 0 {
+		return fmt.Errorf("%w: Renewal.TTL is %v, want more than 0", ErrBadRequest, n.TTL)
+	}
+	if n.State != nil && n.StateNo < 1 {
+		return fmt.Errorf("%w: Renewal.StateNo is %d, want 1 or more beside a State", ErrBadRequest, n.StateNo)
+	}
+	return nil
+}
+
 // Renewed is the answer to one Renewal.
 type Renewed struct {
 	Deadline time.Time // the owner's view, as in Lease
@@ -189,6 +204,22 @@ type Settlement struct {
 	Joined bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration
+}
+
+// Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
+func (t *Settlement) Validate() error {
+	if err := t.Key.Validate(); err != nil {
+		return err
+	}
+	switch t.To {
+	case Done, Failed, Released, Parked:
+	default:
+		return fmt.Errorf("%w: Settlement.To is %v, want done, failed, released or parked", ErrBadRequest, t.To)
+	}
+	if t.Retain < 0 {
+		return fmt.Errorf("%w: Settlement.Retain is %v, want 0 or more", ErrBadRequest, t.Retain)
+	}
+	return nil
 }
 
 // Settled is the answer to one Settlement.

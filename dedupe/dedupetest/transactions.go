@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 func txCases() []testCase {
@@ -83,7 +84,7 @@ func (e *env) complete(tx Tx, o *owned) error {
 // committed tells the model that k was completed under token.
 func (e *env) committed(k dedupe.Key, token dedupe.Token) {
 	e.Helper()
-	a, _ := dedupe.ApplySettle(e.at(k), &dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Result: []byte(txResult), Retain: retain}, time.Now())
+	a, _ := machine.ApplySettle(e.at(k), &dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Result: []byte(txResult), Retain: retain}, time.Now())
 	if a.Status != dedupe.Done {
 		e.fatalf("the transaction committed although the record was %s", brief(e.at(k)))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -64,7 +65,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			after, version = found.rec, found.version+1
 		}
 		req.TTL = s.kept(q.TTL, known)
-		c, changed := dedupe.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
+		c, changed := machine.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
 		if !changed {
 			if c.Err != nil {
 				c.Err = foreign("Claim", c.Err)

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -197,7 +198,7 @@ func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
 			}
 			continue
 		}
-		remove, err := dedupe.ApplyForget(&found.rec, f, now)
+		remove, err := machine.ApplyForget(&found.rec, f, now)
 		if err != nil {
 			return fmt.Errorf("dynamostore: Forget: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -77,7 +78,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			r = found.rec
 		}
 		before := r.StateNo
-		if err := dedupe.ApplyRenew(&r, n, at.now); err != nil {
+		if err := machine.ApplyRenew(&r, n, at.now); err != nil {
 			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
 		}
 		if saves && before >= n.StateNo {

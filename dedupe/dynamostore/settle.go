@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -59,7 +60,7 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 	if found != nil {
 		r = found.rec
 	}
-	a, changed := dedupe.ApplySettle(&r, t, time.Time{})
+	a, changed := machine.ApplySettle(&r, t, time.Time{})
 	switch {
 	case a.Err != nil:
 		return 0, fmt.Errorf("dynamostore: Settle: %w", a.Err)
@@ -94,7 +95,7 @@ func (s *Store) touch(t dedupe.Token) *write {
 	return w
 }
 
-// settlement is the write of the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
+// settlement is the write of the rows of [machine.SettleTable] that write: the claim is still the caller's, or it is parked and the
 // caller has a late word. tight leaves out what can be spared.
 func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
 	w := s.write("settle")

@@ -20,7 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/dynamostore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
@@ -72,7 +72,7 @@ func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            {
 func TestWorkers(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	server := localstack.DynamoDB(t)
+	server := testaws.NewDynamoDB(t)
 	client := server.Client(t)
 	store, err := dynamostore.New(client, server.TableName(t, "records"), nil)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT alone would wait for a row that an
@@ -121,24 +122,15 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
-	cs := make([]dedupe.Claim, len(rs))
-	valid := make([]int, 0, len(rs))
-	for i := range rs {
-		if err := rs[i].Validate(); err != nil {
-			cs[i].Err = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
-	}
 	w := s.waits(ctx)
 	made := claimsMade.Get().(*claims)
 	defer made.end()
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
-		if err := s.claim(ctx, w, made.begin(part, rs, cs)); err != nil {
-			return nil, err
-		}
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) })
 	}
-	return cs, nil
+	return calls.Claims.Parts(rs, divide, func(part []int, cs []dedupe.Claim) error {
+		return s.claim(ctx, w, made.begin(part, rs, cs))
+	})
 }
 
 // waits bound how long insertions of one call wait for rivals that are being committed. That takes milliseconds, except
@@ -317,7 +309,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 // inserted is the answer to a claim that has made the record.
 func (c *claim) inserted(fence int64, created time.Time) {
 	var r dedupe.Record
-	*c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
+	*c.answer, _ = machine.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
 }
 
 // read asks the table what the record under the key means to the claim.
@@ -330,7 +322,7 @@ func (c *claim) read(w *row) {
 	}
 	after := r
 	var changed bool
-	*c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
+	*c.answer, changed = machine.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
 	if changed {
 		c.absent, c.now, c.before, c.after = false, w.now, &r, &after
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -174,27 +175,12 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(fs))
-	valid := make([]int, 0, len(fs))
-	for i := range fs {
-		if err := fs[i].Key.Validate(); err != nil {
-			errs[i] = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &fs[i].Key }, func(int) int { return 0 })
 	}
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &fs[i].Key }, func(int) int { return 0 }) {
-		err := s.explain(ctx, "Forget", s.forget(ctx, part, fs, errs))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				errs[i] = err
-			}
-		}
-	}
-	return errs, nil
+	return calls.Removals.Parts(fs, divide, func(part []int, errs []error) error {
+		return s.explain(ctx, "Forget", s.forget(ctx, part, fs, errs))
+	})
 }
 
 // forget reads the records of the entries at, of different keys, and removes those that it may.
@@ -212,7 +198,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 		r, err := w.record(f.Key)
 		remove := false
 		if err == nil {
-			remove, err = dedupe.ApplyForget(&r, f, w.now)
+			remove, err = machine.ApplyForget(&r, f, w.now)
 		}
 		if err != nil {
 			answers[n] = fmt.Errorf("pgstore: Forget: %w", err)

@@ -7,11 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
 	defaultTable = "onceq_dedupe"
-	maxTable     = 48
 	// version is that of the table that this package makes and reads.
 	version = 1
 	// mark begins the table's comment, before its version.
@@ -23,30 +24,14 @@ func splitTable(name string) (schema, table string, err error) {
 	table = name
 	if before, after, ok := strings.Cut(name, "."); ok {
 		schema, table = before, after
-		if err := checkName("schema", schema); err != nil {
+		if err := records.CheckName("pgstore: Options.Table: the name of the schema", schema); err != nil {
 			return "", "", err
 		}
 		if strings.HasPrefix(schema, "pg_") || schema == "information_schema" {
 			return "", "", fmt.Errorf("pgstore: Options.Table is %q; the schema %s is PostgreSQL's own", name, schema)
 		}
 	}
-	return schema, table, checkName("table", table)
-}
-
-func checkName(part, s string) error {
-	if s == "" {
-		return fmt.Errorf("pgstore: Options.Table: the name of the %s is empty", part)
-	}
-	if len(s) > maxTable {
-		return fmt.Errorf("pgstore: Options.Table: the name of the %s has %d bytes, the limit is %d", part, len(s), maxTable)
-	}
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return fmt.Errorf("pgstore: Options.Table: the name of the %s is %q; letters, digits and underscores may be used, and no digit first", part, s)
-		}
-	}
-	return nil
+	return schema, table, records.CheckName("pgstore: Options.Table: the name of the table", table)
 }
 
 // statements is the SQL of one table. Whatever the search_path is, and whoever may create in its schemas, they mean PostgreSQL's own functions,

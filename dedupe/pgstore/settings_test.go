@@ -96,7 +96,13 @@ func TestRoleSettings(t *testing.T) {
 				if mode == pgx.QueryExecModeSimpleProtocol && c.simple != "" {
 					refused = c.simple
 				}
-				err := wholeLife(t.Context(), pools[i], fmt.Sprintf("käse-☃-%v-%s", mode, c.set))
+				var err error
+				for try := range 10 {
+					// On a busy machine the lock on the end of a file is kept for longer than a millisecond. Nothing was written then.
+					if err = wholeLife(t.Context(), pools[i], fmt.Sprintf("käse-☃-%v-%s-%d", mode, c.set, try)); !errors.Is(err, dedupe.ErrBusy) {
+						break
+					}
+				}
 				if (err != nil) != (refused != "") || err != nil && !strings.Contains(err.Error(), refused) {
 					t.Errorf("%s, %v: %v; want an error with %q", c.set, mode, err, refused)
 				}

@@ -25,6 +25,9 @@ const (
 	maxBytes = 8 << 20
 )
 
+// calls are how entries are refused, and answered where they fail.
+var calls = records.NewCalls("pgstore", maxResult)
+
 // DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called from many
 // goroutines.
 //

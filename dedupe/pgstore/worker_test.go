@@ -18,7 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
@@ -91,7 +91,7 @@ func workers(t *testing.T, complete completion) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	url := localstack.Postgres(t).URL
+	url := testpg.New(t).URL
 	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
 		c, err := pgxpool.ParseConfig(url)
 		if err != nil {

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
 	defaultTable = "onceq_dedupe"
-	maxTable     = 48
 
 	// migratePatience: a start that finds another starter at work should wait for it.
 	migratePatience = 10 * time.Second
@@ -20,14 +21,8 @@ const (
 
 // checkTable finds names that cannot stand in a statement as they are.
 func checkTable(s string) error {
-	if len(s) > maxTable {
-		return fmt.Errorf("sqlitestore: Options.Table has %d bytes, the limit is %d", len(s), maxTable)
-	}
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return fmt.Errorf("sqlitestore: Options.Table is %q; letters, digits and underscores may be used, and no digit first", s)
-		}
+	if err := records.CheckName("sqlitestore: Options.Table", s); err != nil {
+		return err
 	}
 	if strings.HasPrefix(strings.ToLower(s), "sqlite_") {
 		return fmt.Errorf("sqlitestore: Options.Table is %q; names that begin with sqlite_ are SQLite's own", s)

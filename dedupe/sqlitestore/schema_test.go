@@ -30,7 +30,7 @@ func TestNewRefuses(t *testing.T) {
 		{db, Options{Table: "tablé"}, "Options.Table"},
 		{db, Options{Table: "main.a"}, "Options.Table"},
 		{db, Options{Table: "SQLite_a"}, "SQLite's own"},
-		{db, Options{Table: strings.Repeat("a", maxTable+1)}, "49 bytes"},
+		{db, Options{Table: strings.Repeat("a", 49)}, "49 bytes"},
 	} {
 		if _, err := New(c.db, &c.o); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("New with %+v: %v, want an error with %q", c.o, err, c.says)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // TestFullPool: when the user's transactions have taken all connections before the store has its own, calls are busy, and
@@ -85,7 +86,7 @@ func TestFailedTransaction(t *testing.T) {
 	q := request("1")
 	err := s.w.do(t.Context(), time.Minute, 1, func(x *txn) error {
 		r := dedupe.Record{}
-		dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+		machine.ApplyClaim(&r, &q, x.now, x.nextFence)
 		return errors.Join(x.write(&r), boom)
 	})
 	if !errors.Is(err, boom) {

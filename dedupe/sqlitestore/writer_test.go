@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // hold begins a transaction that keeps the file's write lock until end is called.
@@ -162,7 +163,7 @@ func TestCancelInFlight(t *testing.T) {
 				close(inside)
 				<-goOn
 				r := dedupe.Record{}
-				dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+				machine.ApplyClaim(&r, &q, x.now, x.nextFence)
 				return x.write(&r)
 			})
 		})

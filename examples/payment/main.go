@@ -7,6 +7,9 @@
 // the next attempt sends the same key and gets the first answer. 429 says when to come back: RetryAfter. 402 will not
 // change: Permanent, and a dead letter. The API forgets a key after a day, so the jobs expire before: Meta.Expires.
 //
+// Beware: the API keeps a decline with its key, as others do. A replay after the customer has given
+// another card gets the old decline. There the card belongs into the step: EffectKey("charge/" + card).
+//
 //	go run ./examples/payment
 package main
 

@@ -18,8 +18,8 @@ const (
 	NotCommitted = "tx-not-committed"
 )
 
-// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is nothing
-// settled: the store has said that the key is another's.
+// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is
+// nothing settled: the store has said that the key is another's.
 var (
 	ErrLeaseLost    = errors.New("onceq: lease lost")
 	ErrTimeout      = errors.New("onceq: job timeout")
