@@ -47,7 +47,7 @@ func ExampleStore_CompleteTx_crash() {
 				return chargeOrder(ctx, db, store, j)
 			}),
 		}})
-		rig.CrashAt(onceqtest.BeforeSettle)
+		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(broker.Outgoing{Body: []byte("order-1")})
 		fmt.Println(rig.Deliver().Outcome)
 		rig.Advance(time.Minute) // the dead worker's message is visible again
