@@ -11,15 +11,16 @@ import (
 	mrand "math/rand/v2"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
 // A Worker removes expired records by itself, where its store is a dedupe.Sweeper: one goroutine of
 // Run, which owns everything here. The workers of one store, whatever their queues and scopes, take
-// turns by a claim: the turn is done when its record says so, and the record's retention is the time
-// until the next one. Nothing that must be right depends on the claim, because any number of sweeps
-// may go on at once.
+// turns by a claim: the turn is done when its record says so, and the record's retention is the
+// time until the next one. Nothing that must be right depends on the claim, because any number of
+// sweeps may go on at once.
 
 // reserved marks the scopes that are onceq's own.
 const reserved = ":"
@@ -60,10 +61,11 @@ type sweeper struct {
 	p     *Processor
 	s     dedupe.Sweeper
 	every time.Duration
-	out   outage
+	out   engine.Outage
 }
 
-// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the longest.
+// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the
+// longest.
 func (w *Worker) sweeps(ctx context.Context) (wait func()) {
 	s, ok := w.c.Store.(dedupe.Sweeper)
 	if !ok || w.c.SweepEvery < 0 {
@@ -113,8 +115,8 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 }
 
 func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
-	ctx := callContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.close()
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
 	cs, err := guard2(func() ([]dedupe.Claim, error) {
 		return s.p.c.Store.Claim(ctx, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
 	})
@@ -140,15 +142,15 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	case more:
 		end.Retain = sweepMore
 	}
-	call := callContext(context.Background(), s.p.c.CallTimeout)
-	defer call.close()
+	call := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer call.Close()
 	// Where this fails the lease runs out, and somebody sweeps again.
 	_, _ = guard2(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
 	if err != nil || ctx.Err() != nil {
 		return s.every
 	}
-	if lasted, tell := s.out.succeeds(whole); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", forSo(lasted))
+	if lasted, tell := s.out.Succeeds(engine.Whole); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", engine.ForSo(lasted))
 	}
 	if swept > 0 {
 		s.p.c.Logger.LogAttrs(ctx, slog.LevelDebug, "onceq: expired records were removed", slog.Int("records", swept), slog.Bool("more", more))
@@ -157,7 +159,8 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 }
 
 // sweep makes the calls of a turn. more tells that it has left some. Between two calls it rests for
-// as long as the first took, so that it never takes more than half of what the store can do for one.
+// as long as the first took, so that it never takes more than half of what the store can do for
+// one.
 func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, more bool, err error) {
 	for n := range sweepCalls {
 		if n > 0 && !s.renews(token) {
@@ -183,8 +186,8 @@ func (s *sweeper) call(ctx context.Context) (int, error) {
 }
 
 func (s *sweeper) renews(token dedupe.Token) bool {
-	ctx := callContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.close()
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
 	rs, err := guard2(func() ([]dedupe.Renewed, error) {
 		return s.p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
 	})
@@ -195,7 +198,7 @@ func (s *sweeper) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if lasts, tell := s.out.fails(whole, true); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", forSo(lasts), slog.Any("error", err))
+	if lasts, tell := s.out.Fails(engine.Whole, true); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 	}
 }

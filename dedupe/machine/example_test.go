@@ -5,13 +5,14 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// The whole of the claim: what is found, under which conditions, and what is answered and done. The first row that
-// matches decides.
+// The whole of the claim: what is found, under which conditions, and what is answered and done. The
+// first row that matches decides.
 func Example_claimTable() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) {
@@ -90,6 +91,7 @@ func found(at machine.At) string {
 
 // A duplicate of a job that is done is answered with its result, and runs nothing.
 func ExampleApplyClaim() {
+	now, lease := time.Now(), time.Minute
 	var fence uint64
 	next := func() uint64 { fence++; return fence }
 	key := dedupe.Key{Scope: "orders", Key: "order-7"}

@@ -18,8 +18,9 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// How to test a handler that completes its job in its own transaction: the worker dies after the handler's commit and
-// before its own word on the job. The next delivery finds the job done, and the charge is there once.
+// How to test a handler that completes its job in its own transaction: the worker dies after the
+// handler's commit and before its own word on the job. The next delivery finds the job done, and
+// the charge is there once.
 func ExampleStore_CompleteTx_crash() {
 	run(func(t *testing.T) {
 		// Within the bubble: the pool's goroutines belong to it.
@@ -43,7 +44,7 @@ func ExampleStore_CompleteTx_crash() {
 		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
 			Store: store,
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return charge(ctx, db, store, j)
+				return chargeOrder(ctx, db, store, j)
 			}),
 		}})
 		rig.CrashAt(onceqtest.BeforeSettle)
@@ -64,8 +65,24 @@ func ExampleStore_CompleteTx_crash() {
 	// charges: 1
 }
 
-// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count and -cpu are for the
-// tests themselves: here they would show in the example's output.
+// chargeOrder is the handler: the charge and the job's record are one transaction.
+func chargeOrder(ctx context.Context, db *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
+	tx, err := db.BeginTx(ctx, nil) // IMMEDIATE, as DSN says
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES ('order-1', 995)"); err != nil {
+		return err
+	}
+	if err := store.CompleteTx(ctx, tx, j, map[string]int{"cents": 995}); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count
+// and -cpu are for the tests themselves: here they would show in the example's output.
 func run(test func(t *testing.T)) {
 	verbose := flag.Lookup("test.v").Value
 	defer func(was string) { _ = verbose.Set(was) }(verbose.String())

@@ -14,8 +14,8 @@ import (
 
 const moveTime = 200 * time.Millisecond
 
-// bank keeps the accounts. A real one keeps them in a database, and completes the job in the
-// same transaction.
+// bank keeps the accounts. A real one keeps them in a database, and completes the job in the same
+// transaction.
 type bank struct {
 	out   io.Writer
 	began time.Time

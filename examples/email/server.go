@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// server is a mail server in memory. It sends what it is handed as often as it is handed over, unless it takes
-// idempotency keys.
+// server is a mail server in memory. It sends what it is handed as often as it is handed over,
+// unless it takes idempotency keys.
 type server struct {
 	keyed bool
 

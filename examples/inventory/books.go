@@ -28,14 +28,16 @@ func (b *books) holdNext() *held {
 	return b.next
 }
 
-// arrive lets the call arrive, long after its caller has given up, and answers how many rows it changed.
+// arrive lets the call arrive, long after its caller has given up, and answers how many rows it
+// changed.
 func (h *held) arrive() int64 {
 	close(h.free)
 	<-h.arrived
 	return h.changed
 }
 
-// exec answers how many rows were changed. When ctx ends it returns; the call may arrive all the same.
+// exec answers how many rows were changed. When ctx ends it returns; the call may arrive all the
+// same.
 func (b *books) exec(ctx context.Context, query string, args ...any) (changed int64, err error) {
 	b.mu.Lock()
 	h := b.next

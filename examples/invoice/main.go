@@ -1,13 +1,15 @@
 // Command invoice writes invoices, one for each order, numbered without a gap.
 //
-// The trap: an idempotency key protects from the same job twice, not from two jobs that want the same invoice: the
-// webhook says "order 7 is paid", and so does the night's catch-up, under another key. A check before the INSERT
-// ("is there one?") is no protection, for two workers ask at the same time.
+// The trap: an idempotency key protects from the same job twice, not from two jobs that want the
+// same invoice: the webhook says "order 7 is paid", and so does the night's catch-up, under another
+// key. A check before the INSERT ("is there one?") is no protection, for two workers ask at the
+// same time.
 //
-// The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same transaction. INSERT … ON CONFLICT DO
-// NOTHING tells by its row count who was first; the second finds the invoice, and completes its job with that number. An
-// INSERT that fails instead would, in PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is
-// aborted" (25P02), whatever the program does with the error. postgres_test.go shows it.
+// The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same
+// transaction. INSERT … ON CONFLICT DO NOTHING tells by its row count who was first; the second
+// finds the invoice, and completes its job with that number. An INSERT that fails instead would, in
+// PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is aborted"
+// (25P02), whatever the program does with the error. postgres_test.go shows it.
 //
 //	go run ./examples/invoice
 package main
@@ -51,9 +53,9 @@ type office struct {
 	complete func(context.Context, *sql.Tx, *onceq.Job, any) error // the store's CompleteTx
 }
 
-// write writes the order's invoice, or finds the one that there is, and completes the job, in one transaction. It is
-// short: no mail, no PDF in here. In PostgreSQL two orders at once may want the same number: the second INSERT fails on
-// it, all is rolled back, and that job is tried again.
+// write writes the order's invoice, or finds the one that there is, and completes the job, in one
+// transaction. It is short: no mail, no PDF in here. In PostgreSQL two orders at once may want the
+// same number: the second INSERT fails on it, all is rolled back, and that job is tried again.
 func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -77,7 +79,8 @@ func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
 	case err != nil:
 		return err
 	case written == 0 && cents != p.Cents:
-		// Two sources disagree: no invoice is changed by a program. The job is not done, nor can repeating help.
+		// Two sources disagree: no invoice is changed by a program. The job is not done, nor can
+		// repeating help.
 		return onceq.Permanent(fmt.Errorf("invoice %d for order %s says %d cents, not %d", inv.Number, p.Order, cents, p.Cents))
 	}
 	if err := o.complete(ctx, tx, j, inv); err != nil {

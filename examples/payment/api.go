@@ -20,8 +20,8 @@ const keysLive = 24 * time.Hour
 // slowBank is how long the charge of slow takes: longer than the program waits for it.
 const slowBank = 2*callTimeout + callTimeout/2
 
-// api is a payment API as there are many. Some customers have a habit: slow's bank is slow, once; busy is told once to
-// come back; poor's card is declined.
+// api is a payment API as there are many. Some customers have a habit: slow's bank is slow, once;
+// busy is told once to come back; poor's card is declined.
 type api struct {
 	mu      sync.Mutex
 	answers map[string]answer // by idempotency key
