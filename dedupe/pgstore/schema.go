@@ -44,7 +44,7 @@ type statements struct {
 	name                                                                string // as people write it
 	table, fence                                                        string // as statements do
 	insert, read, readState, change, renew, lock, settle, remove, sweep string
-	finish, commit                                                      [plans]string // the same, but for a comment
+	finish, commit                                                      [plans]string // by plan
 }
 
 // operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which
