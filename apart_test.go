@@ -110,6 +110,62 @@ func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
+// Where no other claim comes, one of our own stands for it: the letter comes in time, and nothing remains of what was claimed.
+func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
+	for name, refuse := range map[string]func(r *rig){
+		"entry": func(r *rig) { r.erring(errBoom, func(key string) bool { return key == "bad" }) },
+		"call":  (*rig).poisoned,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				refuse(r)
+				r.send("bad")
+				r.start()
+				pass(23 * time.Hour)
+				r.noLetters()
+				pass(90 * time.Minute)
+				if m := r.letter(onceq.ClassClaimRefused); m.Meta.Dead.Fence != 0 {
+					t.Errorf("the letter is %+v", m.Meta.Dead)
+				}
+				r.wantQueue(0)
+				for rec, err := range r.store.List(t.Context(), dedupe.Query{}) {
+					if err != nil || rec.Key != key("bad") {
+						t.Errorf("there is a record of %+v, %v", rec, err)
+					}
+				}
+				if n := r.store.claims.Load(); n > 24*60*3 {
+					t.Errorf("%d claims in a day", n)
+				}
+			}, preset(membroker.SQSStandard))
+		})
+	}
+}
+
+// A store that answers no claim makes no letter, however quiet the queue is and however long that lasts.
+func TestOutageOnAQuietQueueIsNoLetter(t *testing.T) {
+	for name, breaks := range map[string]func(r *rig){
+		"entry": func(r *rig) { r.erring(errBoom, func(string) bool { return true }) },
+		"call":  func(r *rig) { r.store.fails(errBoom, "claim") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				breaks(r)
+				r.send("a")
+				r.start()
+				pass(3 * 24 * time.Hour)
+				if n := r.q.received("a"); n > 7 { // SQS lets it be held for twelve hours
+					t.Errorf("%d receives", n)
+				}
+				r.store.heals()
+				r.store.set(func(s *store) { s.onClaim = nil })
+				pass(time.Hour)
+				r.noLetters()
+				r.wantStatus("a", dedupe.Done)
+			}, preset(membroker.SQSStandard))
+		})
+	}
+}
+
 // Letters that the dead-letter queue refuses, one by one, for a reason that may pass: they must not keep the slots.
 func TestRefusedLettersStopNobody(t *testing.T) {
 	bubble(t, failsOn("p"), func(r *rig) {

@@ -227,7 +227,9 @@ func TestRefused(t *testing.T) {
 		send  func(r *rig)
 		set   option
 	}{
-		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, nil},
+		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, with(func(c *onceq.Config) {
+			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
+		})},
 		{onceq.ClassBadMeta, func(r *rig) { raw(r, map[string]string{broker.MetaAttribute: "{"}) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message(strings.Repeat("k", 1<<20))) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("nul\x00")) }, nil},
@@ -264,7 +266,7 @@ func TestRefused(t *testing.T) {
 				if n := r.store.Store.(interface{ Len() int }).Len(); n != 0 {
 					t.Errorf("%d records", n)
 				}
-				if got := r.seen.ends; len(got) != 1 || got[0].Outcome != c.class || got[0].Fence != 0 {
+				if got := r.seen.ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
 					t.Errorf("the timing records are %+v", got)
 				}
 			}, options...)

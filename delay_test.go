@@ -216,6 +216,24 @@ func TestLostWhereNothingDelays(t *testing.T) {
 	}, noDelays, fixed(time.Hour), most(-1), single)
 }
 
+// One whose delivery was lost before has no place to wait in: it is delivered again whatever happens here.
+func TestLostBeforeItsDelay(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error {
+		takes(time.Minute)
+		return errBoom
+	}, func(r *rig) {
+		r.send("k")
+		r.start()
+		pass(time.Second)
+		r.q.expire(t, "k")
+		pass(70 * time.Second) // the redelivery waits for the only slot
+		defer pass(time.Minute)
+		if n := len(r.q.delays("k")); r.q.received("k") != 2 || n != 1 {
+			t.Errorf("%d receives, %d nacks", r.q.received("k"), n)
+		}
+	}, noDelays, fixed(time.Hour), most(-1), single)
+}
+
 // A message that has had its delay leaves its place to the next.
 func TestOftenWhereNothingDelays(t *testing.T) {
 	var at []time.Time

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // InProgressError answers a [Do] whose key another run holds. Repeating is safe, and is what to do.
@@ -122,7 +123,7 @@ type UnsettledError struct {
 func (e *UnsettledError) Error() string {
 	ran := "has run"
 	if e.RunErr != nil {
-		ran = fmt.Sprintf("has run and failed (%s)", safeText(e.RunErr))
+		ran = fmt.Sprintf("has run and failed (%s)", verdict.SafeText(e.RunErr))
 	}
 	return fmt.Sprintf("onceq: %v %s, which is not recorded; it may run again: %v", e.Key, ran, e.Err)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // Classes of failures that onceq itself records. A handler's own error may bring another class by
@@ -38,11 +40,13 @@ const (
 var (
 	// ErrLeaseLost is the cause of a handler's context when its claim was lost: somebody else
 	// owns the key now, or may. What the handler still writes must not count.
-	ErrLeaseLost = errors.New("onceq: lease lost")
-	// ErrTimeout is the cause of a handler's context when the job's Timeout is over, or the time of its batch.
-	ErrTimeout = errors.New("onceq: job timeout")
-	// ErrDraining is the cause of a handler's context when the worker stops and DrainTimeout is over.
-	ErrDraining = errors.New("onceq: worker is draining")
+	ErrLeaseLost = verdict.ErrLeaseLost
+	// ErrTimeout is the cause of a handler's context when the job's Timeout is over, or the time
+	// of its batch.
+	ErrTimeout = verdict.ErrTimeout
+	// ErrDraining is the cause of a handler's context when the worker stops and DrainTimeout is
+	// over.
+	ErrDraining = verdict.ErrDraining
 	// ErrNoStore answers what needs a store while there is none.
 	ErrNoStore = errors.New("onceq: no dedupe store")
 	// ErrRunning answers a second Run of a Worker.
@@ -55,13 +59,8 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &permanentError{err}
+	return &verdict.PermanentError{Err: err}
 }
-
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
 
 // RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. It
 // counts as an attempt. A negative d means 0; the broker's longest delay is the limit.
@@ -70,84 +69,37 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &retryError{err, max(0, d)}
+	return &verdict.RetryError{Err: err, After: max(0, d)}
 }
 
-type retryError struct {
-	err error
-	d   time.Duration
-}
-
-func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
-
-// Unknown marks err: the effect may have happened, and the handler cannot tell, such as when a connection was reset
-// after the request was sent. Under dedupe.Park it parks the job, as a panic does; a plain error would be the handler's
-// word that nothing happened, and be retried. Under dedupe.Rerun it changes nothing. Unknown(nil) is nil.
+// Unknown marks err: the effect may have happened, and the handler cannot tell, such as when a
+// connection was reset after the request was sent. Under dedupe.Park it parks the job, as a panic
+// does; a plain error would be the handler's word that nothing happened, and be retried. Under
+// dedupe.Rerun it changes nothing. Unknown(nil) is nil.
 func Unknown(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &unknownError{err}
-}
-
-type unknownError struct{ err error }
-
-func (e *unknownError) Error() string { return e.err.Error() }
-func (e *unknownError) Unwrap() error { return e.err }
-
-// classError gives a failure of our own its class.
-type classError struct {
-	class string
-	err   error
-}
-
-func (e *classError) Error() string      { return e.err.Error() }
-func (e *classError) Unwrap() error      { return e.err }
-func (e *classError) ErrorClass() string { return e.class }
-
-func classed(class, format string, args ...any) error {
-	return &classError{class, fmt.Errorf(format, args...)}
+	return &verdict.UnknownError{Err: err}
 }
 
 // ClassOf is the class under which err is recorded: what the first error in its chain with a
-// method ErrorClass() string answers, else "permanent" or "error". It is "" for nil. A class is cut at
-// 64 bytes.
-func ClassOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	var c interface{ ErrorClass() string }
-	if errors.As(err, &c) {
-		if class := c.ErrorClass(); class != "" {
-			return clip(class, maxClass)
-		}
-	}
-	var p *permanentError
-	if errors.As(err, &p) {
-		return ClassPermanent
-	}
-	return ClassError
+// method ErrorClass() string answers, else "permanent" or "error". It is "" for nil. A class is cut
+// at 64 bytes.
+func ClassOf(err error) string { return verdict.ClassOf(err) }
+
+const maxClass = verdict.MaxClass
+
+func classed(class, format string, args ...any) error {
+	return verdict.Classed(class, format, args...)
 }
 
-const (
-	maxClass   = 64
-	maxErrText = 2048
-)
-
-// clip cuts s at n bytes, at a rune's border, and makes it valid UTF-8 without NUL: a store's text
-// column takes nothing else.
-func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
+// classedAs gives err a class.
+func classedAs(class string, err error) error {
+	return &verdict.ClassError{Class: class, Err: err}
 }
+
+func clip(s string, n int) string { return verdict.Clip(s, n) }
 
 // DrainError says that Run ended before all jobs had. Their messages will be delivered again
 // when their leases have run out.
@@ -160,7 +112,7 @@ type DrainError struct {
 func (e *DrainError) Error() string {
 	names := make([]string, len(e.Jobs))
 	for i, j := range e.Jobs {
-		names[i] = dlq.Printable(clip(j, maxLogged))
+		names[i] = dlq.Printable(clip(j, engine.MaxLogged))
 	}
 	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(names, ", "))
 }
@@ -177,3 +129,6 @@ func (e *ConfigError) Error() string { return "onceq: " + e.Field + ": " + e.Rea
 func badConfig(field, format string, args ...any) error {
 	return &ConfigError{field, fmt.Sprintf(format, args...)}
 }
+
+// guard2 turns a panic of a store, a broker or a function of the user's into an error.
+func guard2[T any](call func() (T, error)) (T, error) { return engine.Guard(call) }

@@ -1,6 +1,10 @@
 package onceq
 
-import "context"
+import (
+	"context"
+
+	"github.com/onceq/onceq/internal/values"
+)
 
 // Handler does a job's work. It may be called from many goroutines.
 //
@@ -23,14 +27,36 @@ func (f HandlerFunc) Handle(ctx context.Context, j *Job) error { return f(ctx, j
 // Middleware wraps a Handler: for logging, metrics, a transaction, a limit.
 type Middleware func(Handler) Handler
 
-// Chain wraps h in mw; the first is the outermost. It is nil, which New refuses, when one of them is. Do not wrap a [Mux]: it has
-// Use.
+// Chain wraps h in mw; the first is the outermost. It is nil, which New refuses, when one of them
+// is. Where h is a [Mux], a worker knows the scopes and options of its types all the same, and mw
+// is called for unknown types too; [Mux.Use] wraps the handlers that there are.
 func Chain(h Handler, mw ...Middleware) Handler {
+	m := muxIn(h)
 	for i := len(mw) - 1; i >= 0; i-- {
 		if mw[i] == nil {
 			return nil
 		}
 		h = mw[i](h)
 	}
-	return h
+	if m == nil || len(mw) == 0 || values.IsNil(h) {
+		return h
+	}
+	return &chained{h, m}
+}
+
+// chained is a Mux with middleware around it.
+type chained struct {
+	Handler
+	mux *Mux
+}
+
+// muxIn is the Mux that h is, or that Chain has wrapped; nil = none.
+func muxIn(h Handler) *Mux {
+	switch h := h.(type) {
+	case *Mux:
+		return h
+	case *chained:
+		return h.mux
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
 
@@ -271,4 +272,122 @@ func TestNackWaitsForAnExtension(t *testing.T) {
 		}
 		pass(time.Minute)
 	})
+}
+
+// watchedExtends is a queue whose extensions may take long, and to which no nack may come meanwhile.
+type watchedExtends struct {
+	*queue
+	t      *testing.T
+	takes  func(hs []broker.Hold)
+	mu     *sync.Mutex
+	flying map[broker.Receipt]bool
+}
+
+func (q watchedExtends) Extend(ctx context.Context, hs []broker.Hold) error {
+	q.note(hs, true)
+	defer q.note(hs, false)
+	q.takes(hs)
+	return q.queue.Extend(ctx, hs)
+}
+
+func (q watchedExtends) note(hs []broker.Hold, flies bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, h := range hs {
+		if q.flying[h.Receipt] = flies; !flies {
+			delete(q.flying, h.Receipt)
+		}
+	}
+}
+
+func (q watchedExtends) inFlight() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.flying)
+}
+
+func (q watchedExtends) Nack(ctx context.Context, hs []broker.Hold) error {
+	if n := q.inFlight(); n > 0 {
+		q.t.Errorf("a nack, while %d extensions are in flight", n)
+	}
+	return q.queue.Nack(ctx, hs)
+}
+
+// The nack of a job waits, too, for the extension of a redelivery that was handed over to it amid that, beside one of its own for the
+// first delivery.
+func TestNackWaitsForAnExtensionHandedOver(t *testing.T) {
+	const backoff = 20 * time.Second
+	for _, c := range []struct{ first, second, handler time.Duration }{ // when they end, after the handover
+		{-1, 2 * time.Second, 0}, {2 * time.Second, time.Second, 0}, {time.Second, 2 * time.Second, 0}, {time.Second, 2 * time.Second, 1500 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			var r *rig
+			var begun []time.Time
+			handedOver := func() bool { return slices.Contains(r.seen.outcomes("a"), "handed-over") }
+			h := func(context.Context, *onceq.Job) error {
+				if begun = append(begun, time.Now()); len(begun) > 1 {
+					return nil
+				}
+				for !handedOver() {
+					takes(10 * time.Millisecond)
+				}
+				takes(c.handler)
+				return onceq.RetryAfter(backoff, errBoom)
+			}
+			var q watchedExtends
+			watched := func(r *rig) {
+				var first broker.Receipt
+				r.q.onReceive = func(ms []*broker.Message) []*broker.Message {
+					if len(ms) > 0 && first == "" {
+						first = ms[0].Receipt
+					}
+					return ms
+				}
+				q = watchedExtends{queue: r.q, t: r.T, mu: new(sync.Mutex), flying: make(map[broker.Receipt]bool), takes: func(hs []broker.Hold) {
+					after := c.second
+					if hs[0].Receipt == first {
+						after = c.first
+					}
+					for begin := time.Now(); after > 0 && !handedOver() && time.Since(begin) < 12*time.Second; {
+						takes(10 * time.Millisecond)
+					}
+					takes(after)
+				}}
+				r.cfg.Broker, r.cfg.CallTimeout = q, 20*time.Second
+			}
+			one := func(r *rig) { // to a call
+				r.q.limits = func(l broker.Limits) broker.Limits {
+					l.SettleBatch = 1
+					return l
+				}
+			}
+			bubble(t, h, func(made *rig) {
+				r = made
+				flying := 1
+				if c.first > 0 {
+					flying = 2
+				}
+				r.store.set(func(s *store) {
+					s.fault = func(call storeCall) (f storeFault) {
+						if call.op == "claim" && call.n > 1 && !handedOver() && q.inFlight() < flying {
+							f.err = errBoom // so the redelivery waits, and is kept hidden meanwhile
+						}
+						return f
+					}
+				})
+				r.send("a")
+				r.start()
+				pass(time.Second)
+				r.q.expire(r.T, "a")
+				pass(time.Minute)
+				r.wantStatus("a", dedupe.Done)
+				if len(begun) != 2 {
+					t.Fatalf("it began %d times", len(begun))
+				}
+				if d := begun[1].Sub(begun[0]); d > 46*time.Second {
+					t.Errorf("the retry came after %v", d)
+				}
+			}, preset(membroker.SQSStandard), watched, one)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -170,5 +171,62 @@ func TestBusyRenewalsWhileJoined(t *testing.T) {
 				t.Errorf("%d receives", n)
 			}
 		}, most(1))
+	}
+}
+
+// A locked record is the lease of a job with a transaction of its own only while the claim is its own: where that transaction has
+// ended, a successor's holds the lock.
+func TestBusyRenewalsOfASuccessor(t *testing.T) {
+	for name, c := range map[string]struct {
+		onGet  func() error
+		taken  bool
+		within time.Duration // that the handler is cut off; 0 = it goes on
+	}{
+		"its own":                  {},
+		"its own, reads wait, too": {onGet: func() error { return dedupe.ErrBusy }},
+		"its own, reads fail":      {onGet: func() error { return errBoom }, within: 30 * time.Second},
+		"the successor's":          {taken: true, within: 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cause error
+			var cut time.Time
+			h := func(ctx context.Context, j *onceq.Job) error {
+				j.Join()
+				select {
+				case <-ctx.Done():
+					if cause == nil {
+						cause, cut = context.Cause(ctx), time.Now()
+					}
+				case <-time.After(5 * time.Minute):
+				}
+				return errBoom
+			}
+			bubble(t, h, func(r *rig) {
+				r.store.set(func(s *store) { s.onRenew = busy })
+				r.send("a")
+				r.start()
+				pass(time.Minute)
+				if cause != nil {
+					t.Fatalf("cut off under its own lock: %v", cause)
+				}
+				from := time.Now()
+				r.store.set(func(s *store) { s.onGet = c.onGet })
+				if c.taken {
+					r.store.steal(t, "a")
+				}
+				pass(time.Minute)
+				switch {
+				case c.within == 0 && cause != nil:
+					t.Errorf("cut off: %v", cause)
+				case c.within > 0 && (!errors.Is(cause, onceq.ErrLeaseLost) || cut.Sub(from) > c.within):
+					t.Errorf("cut off after %v, with %v", cut.Sub(from), cause)
+				}
+				if got := r.seen.outcomes("a"); c.taken && (len(got) == 0 || got[0] != "lease-lost") {
+					t.Errorf("it ended as %q", got)
+				}
+				r.store.set(func(s *store) { s.onRenew, s.onGet = nil, nil })
+				pass(5 * time.Minute)
+			})
+		})
 	}
 }

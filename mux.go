@@ -17,9 +17,10 @@ import (
 // type without a handler is not failed at once but tried again, class "no-handler": during a
 // rolling deploy another worker may know the type.
 //
-// Give a worker the Mux itself: one that is wrapped, by [Chain] or within another Mux, would lose the scopes and options of
-// its types, and refuses every job; [Mux.Use] is the place for middleware. Moving a queue from a single handler to a Mux changes the scope of
-// its keys, so that a duplicate from before would run again: give the type that takes the handler's place
+// Give a worker the Mux itself, or what [Chain] makes of it. One that is wrapped in any other way
+// loses the scopes and options of its types, and refuses every job, class "config"; New refuses one
+// within another Mux. Moving a queue from a single handler to a Mux changes the scope of its keys,
+// so that a duplicate from before would run again: give the type that takes the handler's place
 // JobOptions{Scope: "the old scope"}.
 type Mux struct {
 	mu    sync.RWMutex
@@ -58,7 +59,7 @@ func (m *Mux) refuse(typ string, h Handler) error {
 		return badConfig("Mux.On", "the type is empty")
 	case values.IsNil(h):
 		return badConfig("Mux.On", "the handler of type %q is nil", typ)
-	case isMux(h):
+	case muxIn(h) != nil:
 		return badConfig("Mux.On", "the handler of type %q is a Mux, whose scopes and options would be lost", typ)
 	case m.types[typ] != nil:
 		return badConfig("Mux.On", "the type %q has a handler already", typ)
@@ -86,10 +87,11 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RLock()
 	r := m.types[j.Type()]
 	m.mu.RUnlock()
-	if j.r.p.c.Handler != Handler(m) {
-		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; give it the Mux, and middleware to Mux.Use")
+	p := j.processor()
+	if muxIn(p.c.Handler) != m {
+		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
 	}
-	if r == nil || j.r.p.types[j.Type()] == nil { // or its type came after the worker
+	if r == nil || p.types[j.Type()] == nil { // or its type came after the worker
 		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
 	}
 	return r.wrapped.Handle(ctx, j)
@@ -149,9 +151,4 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		}
 	}
 	return nil
-}
-
-func isMux(h Handler) bool {
-	_, ok := h.(*Mux)
-	return ok
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
@@ -18,11 +18,9 @@ type TimingRecord struct {
 	JobID string
 	Type  string
 	Key   dedupe.Key
-	// Outcome is done, retried, failed, parked, already-done, already-failed, already-parked,
-	// in-progress, handed-back, handed-over, early, kept, lost-before-claim, lease-lost, store-unreachable, claim-refused, unsettled,
-	// abandoned, no-message, no-handler or stale; a message that could not be claimed, or was too old to start, has the class of
-	// its dead letter.
-	Outcome string
+	// Outcome is how the delivery went. The Outcome of a message that could not be claimed, or was
+	// too old to start, is the class of its dead letter.
+	Outcome Outcome
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
 	// QueueWait is from the publishing, or the not-before, to the start of the handler; 0 where the
@@ -48,105 +46,108 @@ type TimingRecord struct {
 // by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
 // the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
 type Observer interface {
-	// JobStarted is called before the handler; the handler gets the context that it returns.
+	// JobStarted is called before the handler. The handler gets the context that it returns, which
+	// must be made from ctx; nil stands for ctx.
 	JobStarted(ctx context.Context, j *Job) context.Context
-	// JobEnded is called once for every delivery, also for one whose handler never started, but not for one that was
-	// abandoned: a [DrainError], or Process, tells of it.
+	// JobEnded is called once for every delivery, and once for every call of Do. Its ctx is the one
+	// that JobStarted returned, so that a span that was put there can be ended. Where no handler
+	// has started it is the delivery's own. It has mostly ended when JobEnded is called: take
+	// [context.WithoutCancel] of it for calls that need a context which lives.
+	//
+	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its
+	// record has no key where its claim was not answered. A [DrainError], or Process, tells of it
+	// as well.
 	JobEnded(ctx context.Context, r *TimingRecord)
 }
 
 func (p *Processor) observeStart(r *run) (ctx context.Context) {
 	if p.c.Observer == nil {
-		return &r.ctx
+		return r.Context()
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			p.observerPanicked(v)
-			ctx = &r.ctx
+			ctx = r.Context()
 		}
 	}()
-	if ctx = p.c.Observer.JobStarted(&r.ctx, &r.job); ctx == nil {
-		return &r.ctx
+	switch ctx = p.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
+	case nil, r.Context():
+		return r.Context()
 	}
+	r.Context().ObservedAs(ctx)
 	return ctx
 }
 
 func (p *Processor) observeEnd(r *run) {
-	if t := r.f.o.do; t != nil && r.outcome == dedupe.InProgress && t.c.waits(time.Now()) {
-		return // it asks again: one record for a call
-	}
 	level := slog.LevelInfo
-	if r.verdict.class != "" {
+	if r.Verdict.Class != "" {
 		level = slog.LevelWarn
 	}
-	logs := p.c.Logger.Enabled(r.f.o.base, level)
+	logs := p.c.Logger.Enabled(r.Flow().Terms.Base, level)
 	if p.c.Observer == nil && !logs {
 		return
 	}
 	t := p.timing(r)
-	if p.c.Observer != nil {
-		func() {
-			defer func() {
-				if v := recover(); v != nil {
-					p.observerPanicked(v)
-				}
-			}()
-			p.c.Observer.JobEnded(r.f.o.base, &t)
-		}()
-	}
+	p.tellEnd(r, &t)
 	if logs {
-		p.c.Logger.LogAttrs(r.f.o.base, level, "job", t.attrs()...)
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, level, "job", t.attrs()...)
 	}
+}
+
+// observeAbandoned tells of a run that was given up, and answers its record.
+func (p *Processor) observeAbandoned(r *run) TimingRecord {
+	t := recordOf(r, p.e.TimingOfAbandoned(r))
+	t.Outcome = OutcomeAbandoned
+	p.tellEnd(r, &t)
+	p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
+	return t
+}
+
+func (p *Processor) tellEnd(r *run, t *TimingRecord) {
+	if p.c.Observer == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			p.observerPanicked(v)
+		}
+	}()
+	ctx := r.Context().Observer()
+	if ctx == nil {
+		ctx = r.Context()
+	}
+	p.c.Observer.JobEnded(ctx, t)
 }
 
 func (p *Processor) observerPanicked(v any) {
 	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }
 
-func (r *run) processTime() time.Duration {
-	if !r.ran {
-		return 0
-	}
-	return max(0, r.ended-r.began)
-}
-
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
-	t := TimingRecord{
-		JobID: r.job.ID(), Type: r.job.Type(), Key: r.key, Outcome: r.ending, ErrClass: r.verdict.class, Err: r.verdict.text,
-		Process: r.processTime(), Visibility: p.visibility, Heartbeat: r.f.o.holds || r.fence != 0,
-		Attempt: r.job.Attempt, Fence: r.fence, Result: r.result(),
-	}
-	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.rare.until.Sub(r.f.epoch), p.c.SettleTimeout))
-	}
-	m := r.message
-	if m == nil {
-		return t
-	}
-	t.Receives = m.Attempt
-	r.mu.Lock()
-	t.Beats = int(r.beats)
-	r.mu.Unlock()
-	from := m.Published
-	if m.Meta != nil {
-		from = latest(from, m.Meta.NotBefore)
-	}
-	if r.ran && !from.IsZero() {
-		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))
-	}
+	t := recordOf(r, p.e.Timing(r))
+	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
+	t.Result = r.Result()
 	return t
+}
+
+func recordOf(r *run, t engine.Timing) TimingRecord {
+	return TimingRecord{
+		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
+		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
+		Receives: t.Receives, Fence: t.Fence,
+	}
 }
 
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", t.Outcome),
+		slog.String("job", clip(t.JobID, engine.MaxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
 		as = append(as, slog.Int("attempt", t.Attempt))
-		if t.ErrClass == "" || t.Outcome == "retried" || t.Outcome == "lease-lost" {
+		if t.ErrClass == "" || t.Outcome == OutcomeRetried || t.Outcome == OutcomeLeaseLost {
 			// That of a job that has failed, or is parked, is the permission to run it again, and logs are read by many.
 			as = append(as, slog.Uint64("fence", t.Fence))
 		}
@@ -154,7 +155,7 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	}
 	as = append(as, slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats))
 	if t.Type != "" {
-		as = append(as, slog.String("type", clip(t.Type, maxLogged)))
+		as = append(as, slog.String("type", clip(t.Type, engine.MaxLogged)))
 	}
 	if t.Receives > 0 {
 		as = append(as, slog.Int("receives", t.Receives))

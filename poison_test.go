@@ -34,18 +34,19 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
 				r.poisonedEnds()
-				keys := numbered("k", 30)
+				keys, after := numbered("k", 60), 0
 				if together {
-					r.send(append([]string{"bad"}, keys...)...)
+					after = 30
+					r.send(append([]string{"bad"}, keys[:after]...)...)
 				}
 				r.start()
 				if !together {
 					r.send("bad")
 					pass(time.Second)
-					for _, k := range keys {
-						r.send(k)
-						pass(time.Second)
-					}
+				}
+				for _, k := range keys[after:] { // an end is given up where others are answered meanwhile
+					r.send(k)
+					pass(time.Second)
 				}
 				pass(20 * time.Second)
 				for _, k := range keys {
@@ -221,6 +222,38 @@ func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
 			r.wantOutcomes(k, "done")
 		}
 	}, with(func(c *onceq.Config) { c.Concurrency = 40 }))
+}
+
+// Once it is found, it is renewed alone: the others' beats do not fail for it again.
+func TestPoisonedRenewalGoesAlone(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error {
+		takes(20 * time.Minute)
+		return nil
+	}, func(r *rig) {
+		var among, alone atomic.Int64
+		r.store.set(func(s *store) {
+			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+				if slices.ContainsFunc(rs, func(q dedupe.Renewal) bool { return q.Key.Key == "bad" }) {
+					if len(rs) > 1 {
+						among.Add(1)
+					} else {
+						alone.Add(1)
+					}
+					panic("the store breaks on this key")
+				}
+				return as
+			}
+		})
+		r.send(append([]string{"bad"}, numbered("k", 8)...)...)
+		r.start()
+		pass(5 * time.Minute)
+		before := among.Load()
+		pass(10 * time.Minute)
+		defer pass(10 * time.Minute)
+		if after := among.Load(); before == 0 || after != before || alone.Load() < 20 {
+			t.Errorf("it was renewed among others %d times, and then %d more; %d times alone", before, after-before, alone.Load())
+		}
+	})
 }
 
 // Where the bad one is never alone in its call, it is found by dividing.

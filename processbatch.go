@@ -2,9 +2,9 @@ package onceq
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
+
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and paid for, such as a serverless function.
@@ -35,7 +35,7 @@ type BatchOptions struct {
 
 // Process claims the deliveries, runs them all at once and calls f for each as it ends, from several
 // goroutines, but never two for one delivery. It returns when all have ended or, near the earliest Until, been
-// handed back; a handler that runs on even so is left, with the outcome "abandoned". When ctx ends, what has not
+// handed back; a handler that runs on even so is left, with the outcome OutcomeAbandoned. When ctx ends, what has not
 // begun is handed back, and the handlers' contexts end.
 //
 // The batch is the caller's bound on concurrency; see [Processor.ProcessBatch] for others. Deliveries of one group run
@@ -57,59 +57,57 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 	if o.Concurrency > 0 {
 		slots = min(slots, o.Concurrency)
 	}
-	var starts sync.WaitGroup
-	fl := newFlow(p, flowOptions{
-		base:     context.WithoutCancel(ctx),
-		slots:    slots,
-		capacity: len(ds),
-		ordered:  !o.Unordered,
-		bounded:  slices.ContainsFunc(ds, func(d Delivery) bool { return !d.Until.IsZero() }),
-		batch:    *o,
-		start:    func(r *run) { starts.Go(func() { p.work(r) }) },
-		ended: func(r *run) {
-			p.leases.Release(&r.held)
-			f(int(r.index), Disposition{Action: r.action, Delay: r.verdict.delay, Outcome: r.outcome, Record: p.timing(r)})
-			r.f.gone(r)
-		},
+	h := &batchHost{deliveryHost: deliveryHost{p}, tell: f}
+	fl := p.e.NewFlow(h, engine.Terms{
+		Base:     context.WithoutCancel(ctx),
+		Ordered:  !o.Unordered,
+		Letters:  p.lettersTo(),
+		Deadline: o.Deadline,
+		OneLease: o.OneLease,
+		Outage:   o.Outage,
+	}, engine.SlotOptions[Job]{
+		Slots:    slots,
+		Capacity: len(ds),
 	})
 	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
-		runs[i] = p.newRun(fl, d.Message, &copies[i], now)
-		runs[i].index = int32(i)
-		if fl.o.bounded {
-			runs[i].more().until = d.Until
+		runs[i] = newRun(fl, d.Message, &copies[i], now)
+		runs[i].Index = int32(i)
+		if d.Until.IsZero() {
+			continue
 		}
-		if !d.Until.IsZero() && (until.IsZero() || d.Until.Before(until)) {
+		runs[i].SetUntil(d.Until)
+		if until.IsZero() || d.Until.Before(until) {
 			until = d.Until
 		}
 	}
-	fl.o.abandons = !until.IsZero()
-	if end := fl.o.batch.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
-		fl.o.batch.Deadline = p.lastWord(until)
+	fl.Terms.Abandons = !until.IsZero()
+	if end := fl.Terms.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
+		fl.Terms.Deadline = p.lastWord(until)
 	}
-	stop := context.AfterFunc(ctx, fl.cutOff)
+	stop := context.AfterFunc(ctx, fl.CutOff)
 	defer stop()
 	if ctx.Err() != nil { // and no claim is to be faster
-		fl.cutOff()
+		fl.CutOff()
 	}
 	left := make(chan []*run, 1)
-	defer p.bound(fl, until, left)()
-	fl.offer(0, runs)
-	fl.wait()
-	if !fl.abandoned() {
-		starts.Wait()
+	defer p.bound(fl, until, o.MinTime, left)()
+	fl.Offer(0, runs)
+	fl.Wait()
+	if !fl.Abandoned() {
+		h.starts.Wait()
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.index), Disposition{Action: Leave, Record: TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Outcome: "abandoned"}})
+		f(int(r.Index), Disposition{Action: Leave, Record: p.observeAbandoned(r)})
 	}
-	fl.waitAll()
+	fl.WaitAll()
 }
 
 // bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given up, and answers what undoes
 // that. What it had to give up goes to left.
-func (p *Processor) bound(fl *flow, until time.Time, left chan<- []*run) (undo func()) {
+func (p *Processor) bound(fl *flow, until time.Time, least time.Duration, left chan<- []*run) (undo func()) {
 	var timers []*time.Timer
 	at := func(t time.Time, do func()) {
 		if d := time.Until(t); d > 0 {
@@ -118,18 +116,18 @@ func (p *Processor) bound(fl *flow, until time.Time, left chan<- []*run) (undo f
 		}
 		do()
 	}
-	cut, over := fl.o.batch.Deadline, fl.timeUp
+	cut, over := fl.Terms.Deadline, fl.TimeUp
 	if cut.IsZero() && !until.IsZero() {
-		cut, over = p.lastWord(until), fl.cutOff
+		cut, over = p.lastWord(until), fl.CutOff
 	}
 	if !cut.IsZero() {
 		at(cut, over)
-		if least := fl.o.batch.MinTime; least > 0 {
-			at(cut.Add(-least), fl.pause)
+		if least > 0 {
+			at(cut.Add(-least), fl.Pause)
 		}
 	}
 	if !until.IsZero() {
-		at(until.Add(-until.Sub(cut)/5), func() { left <- fl.abandon() })
+		at(until.Add(-until.Sub(cut)/5), func() { left <- fl.Abandon() })
 	}
 	return func() {
 		for _, t := range timers {

@@ -52,7 +52,7 @@ func lasting(d time.Duration, texts ...string) []onceq.Delivery {
 func outcomesOf(got map[int]onceq.Disposition) []string {
 	os := make([]string, len(got))
 	for i, d := range got {
-		os[i] = d.Record.Outcome
+		os[i] = string(d.Record.Outcome)
 	}
 	return os
 }

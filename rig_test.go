@@ -38,6 +38,7 @@ type rig struct {
 
 	stopNow context.CancelFunc
 	done    chan error
+	began   time.Time // the rig
 }
 
 // option changes a rig before its worker is made.
@@ -93,6 +94,7 @@ func newRig(t *testing.T, h onceq.HandlerFunc, options ...option) *rig {
 		o(r)
 	}
 	r.w = r.worker(nil)
+	r.began = time.Now()
 	return r
 }
 
@@ -144,6 +146,9 @@ func (r *rig) run(d time.Duration) {
 		r.Fatalf("Run: %v", err)
 	}
 }
+
+// since is how much time has gone by on the rig.
+func (r *rig) since() time.Duration { return time.Since(r.began) }
 
 // pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
 func pass(d time.Duration) {
@@ -323,7 +328,7 @@ func (s *seen) of(k string) (rs []onceq.TimingRecord) {
 
 func (s *seen) outcomes(k string) (os []string) {
 	for _, r := range s.of(k) {
-		os = append(os, r.Outcome)
+		os = append(os, string(r.Outcome))
 	}
 	return os
 }

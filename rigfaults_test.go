@@ -25,6 +25,7 @@ type store struct {
 	onClaim  func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
 	onRenew  func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
 	onSettle func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
+	onGet    func() error
 	limits   func(l dedupe.Limits) dedupe.Limits
 }
 
@@ -154,6 +155,19 @@ func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 		}
 		return as, err
 	})
+}
+
+func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	s.bounded(len(ks))
+	s.mu.Lock()
+	ask := s.onGet
+	s.mu.Unlock()
+	if ask != nil {
+		if err := ask(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Get(ctx, ks)
 }
 
 func (s *store) Limits() dedupe.Limits {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -32,7 +33,7 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
 	}
-	if err := fill(ms); err != nil {
+	if err := Fill(ms); err != nil {
 		return err
 	}
 	errs := make([]error, len(ms))
@@ -69,20 +70,23 @@ var (
 	errOvertake = errors.New("onceq: later messages of its group were accepted; sending it again puts it behind them")
 )
 
-// batch sends one batch and repeats what was throttled of it, as long as that keeps the order of groups.
+// batch sends one batch, in several calls where it is too much for one.
 func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error) {
+	letter.InParts(len(ms), func(from, to int) bool { return o.part(ctx, ms[from:to], errs[from:to]) })
+}
+
+// part sends a part of a batch, and repeats what was throttled of it as long as that keeps the
+// order of groups. It reports whether the part was too much for one call.
+func (o *sending) part(ctx context.Context, ms []broker.Outgoing, errs []error) (tooMuch bool) {
 	if o.skips(ctx, ms, errs) {
-		return
+		return false
 	}
 	err := sendOnce(ctx, o.s, ms)
 	switch {
 	case err == nil:
-		return
-	case len(ms) > 1 && isTogether(err):
-		half := len(ms) / 2
-		o.batch(ctx, ms[:half], errs[:half])
-		o.batch(ctx, ms[half:], errs[half:])
-		return
+		return false
+	case letter.IsTooMuch(err, len(ms)):
+		return true
 	}
 	for i := range ms {
 		errs[i] = broker.ErrAt(err, i)
@@ -107,6 +111,7 @@ func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error)
 		}
 	}
 	o.note(ms, errs)
+	return false
 }
 
 // skips leaves out the messages of broken groups, if there are any, and sends the others.
@@ -171,7 +176,21 @@ func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error 
 	return err
 }
 
-func fill(ms []broker.Outgoing) error {
+// Message is a message with that type and key; each may be empty. The type picks the handler under
+// a [Mux], and the key says which messages are one job: without one, each message that is sent is a
+// job of its own. A [Kind] makes messages of Go values.
+func Message(typ, key string, body []byte) broker.Outgoing {
+	return broker.Outgoing{Body: body, Meta: &broker.Meta{Type: typ, Key: key}}
+}
+
+// Fill does to ms what [Send] does before it sends: it fills in Meta.ID, Meta.Created and Meta.Key
+// where they are missing, and refuses what Send would refuse, with the position of the message and
+// the field. It sends nothing.
+//
+// An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
+// send what was stored, as often as it takes. All those sends are of the same jobs. Messages that
+// were stored without Meta.ID and Meta.Key would be new jobs with each send.
+func Fill(ms []broker.Outgoing) error {
 	var ids []byte
 	now := time.Now()
 	for i := range ms {

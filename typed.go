@@ -54,7 +54,7 @@ func keep(j *Job, v any) error {
 		return Permanent(classed(ClassResult, "onceq: the result does not encode: %w", err))
 	}
 	if err := j.SetResult(b); err != nil {
-		return Permanent(&classError{ClassResult, err})
+		return Permanent(classedAs(ClassResult, err))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
-	"github.com/onceq/onceq/visibility"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked on, lets a
@@ -32,7 +32,7 @@ type Worker struct {
 // would not go out as fast.
 func (c *Config) ackFlight() int { return max(4, c.Pollers) }
 
-// unflushed is how many full batches may wait for their ack or nack: enough to keep the calls busy, and an end to what
+// unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy, and an end to what
 // a queue that is slow to take them piles up.
 func (c *Config) unflushed() int { return max(32, 2*c.ackFlight()) }
 
@@ -65,20 +65,18 @@ func New(c Config) (*Worker, error) {
 // dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
-	f := newFlow(w.p, flowOptions{
-		base:     context.WithoutCancel(ctx),
-		slots:    w.c.Concurrency,
-		capacity: w.c.Concurrency + w.c.Prefetch,
-		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
-		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
-		ordered:  w.l.OrderedGroups,
-		holds:    true,
-		abandons: true,
-		recv:     w.c.Broker,
-		start:    func(r *run) { ready <- r },
-		ended:    w.ended,
-		nack:     func(r *run) { w.nacks.Add(r) },
-		takeover: w.takeover,
+	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w, ready}, engine.Terms{
+		Base:       context.WithoutCancel(ctx),
+		Deliveries: w.c.Broker,
+		Ordered:    w.l.OrderedGroups,
+		Letters:    w.p.lettersTo(),
+		Abandons:   true,
+	}, engine.SlotOptions[Job]{
+		Slots:    w.c.Concurrency,
+		Capacity: w.c.Concurrency + w.c.Prefetch,
+		Live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
+		Follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
+		Nack:     func(r *run) { w.nacks.Add(r) },
 	})
 	if err := w.enter(f); err != nil {
 		return err
@@ -88,6 +86,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	w.tellStart(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -95,10 +94,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	receiving, stop := context.WithCancelCause(ctx)
 	ps := &pollers{w: w, f: f, fatal: stop}
 	ps.start(receiving)
+	swept := w.sweeps(receiving)
 	<-receiving.Done()
 	fatal := context.Cause(receiving)
 	stop(nil)
 	err := w.drain(f, &ps.all)
+	swept()
 	close(ready)
 	if err == nil {
 		hands.Wait()
@@ -116,8 +117,7 @@ func (w *Worker) enter(f *flow) error {
 		return ErrRunning
 	}
 	w.flow = f
-	f.paused = w.paused
-	f.shut.Store(w.paused)
+	f.SetPaused(w.paused)
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
 	return nil
@@ -131,70 +131,75 @@ func (w *Worker) leave() {
 }
 
 func (w *Worker) keep(on bool) {
-	for _, q := range []*batch.Queue[*run]{w.p.claims, w.p.settles, w.p.joins, w.acks, w.nacks} {
-		q.Keep(on)
-	}
+	w.p.e.Keep(on)
+	w.acks.Keep(on)
+	w.nacks.Keep(on)
 }
 
 // Pause stops receiving and hands back what was never started; running handlers go on. It may be called
 // before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
+	changes := !w.paused
 	w.paused = true
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
-		f.pause()
+		w.tellPaused(f, changes)
+		f.Pause()
 	}
 }
 
 // Resume ends a Pause.
 func (w *Worker) Resume() {
 	w.mu.Lock()
+	changes := w.paused
 	w.paused = false
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
-		f.resume()
+		w.tellResumed(f, changes)
+		f.Resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
-func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) error {
-	f.stop()
+func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
+	defer w.tellDrain(f, &err)()
+	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
-		f.cutOff()
+		f.CutOff()
 	} else {
-		defer time.AfterFunc(w.c.DrainTimeout, f.cutOff).Stop()
+		defer time.AfterFunc(w.c.DrainTimeout, f.CutOff).Stop()
 	}
 	left := make(chan []*run, 1)
-	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.abandon() })
+	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.Abandon() })
 	defer hard.Stop()
 	ended := make(chan struct{})
 	go func() {
 		pollers.Wait()
-		f.wait()
+		f.Wait()
 		close(ended)
 	}()
 	select {
 	case <-ended:
-		if !f.abandoned() {
+		if !f.Abandoned() {
 			return nil
 		}
 	case rs := <-left: // also where a receive does not end: what it brings is handed back
-		return abandonedJobs(rs)
+		return w.abandoned(rs)
 	}
-	return abandonedJobs(<-left)
+	return w.abandoned(<-left)
 }
 
-func abandonedJobs(rs []*run) error {
+func (w *Worker) abandoned(rs []*run) error {
 	if len(rs) == 0 {
 		return nil
 	}
 	e := &DrainError{Jobs: make([]string, len(rs))}
 	for i, r := range rs {
-		e.Jobs[i] = r.job.ID()
+		e.Jobs[i] = w.p.observeAbandoned(r).JobID
 	}
 	return e
 }
@@ -208,7 +213,7 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 		}
 	}()
 	for r := range ready {
-		w.p.work(r)
+		w.p.e.Work(r)
 	}
 	alive = true
 }
@@ -227,6 +232,8 @@ func (w *Worker) look(ctx context.Context) error {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
 	receives, kept, err := w.policy(ctx, w.c.Broker)
+	w.p.foreign.keeps.Store(int64(kept))
+	w.p.foreign.receives.Store(int64(receives))
 	w.warnRedrive(ctx, receives, err)
 	return w.checkRetention(ctx, kept)
 }
@@ -237,8 +244,8 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	if !ok {
 		return 0, 0, broker.ErrUnsupported
 	}
-	call := callContext(ctx, w.c.CallTimeout)
-	defer call.close()
+	call := engine.CallContext(ctx, w.c.CallTimeout)
+	defer call.Close()
 	receives, err = guard2(func() (n int, err error) {
 		n, _, kept, err = rp.RedrivePolicy(call)
 		return n, err
@@ -263,45 +270,13 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 // warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
 // before MaxAttempts, and there must be one where letters are left to it.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
+	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.c.Defaults.MaxAttempts; {
 	case err != nil:
-	case w.p.keep && receives == 0:
+	case keeps && receives == 0:
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
-	case !w.p.keep && receives > 0 && (most < 0 || receives <= most):
+	case !keeps && receives > 0 && (most < 0 || receives <= most):
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
-}
-
-// ended acts on a disposition: what is to be acked or nacked stays held until that is known.
-func (w *Worker) ended(r *run) {
-	switch r.action {
-	case Ack:
-		w.acks.Add(r)
-	case Nack:
-		if !w.delays(r) {
-			w.nacks.Add(r)
-		}
-	default:
-		w.p.release(r)
-		r.f.gone(r)
-	}
-}
-
-// takeover gives the receipt of a redelivery to the job that runs for the same message.
-func (w *Worker) takeover(again *run) bool {
-	return again.f.handOver(again, func(r *run, m *broker.Message) {
-		ends := again.deliveryEnd() // it may have been extended while it waited
-		r.mu.Lock()
-		r.receipt, r.deliveryEnds, r.deliveryLost, r.received = m.Receipt, ends, false, again.received
-		r.mu.Unlock()
-	})
-}
-
-func heldOf(rs []*run) []*visibility.Held[*run] {
-	hs := make([]*visibility.Held[*run], len(rs))
-	for i, r := range rs {
-		hs[i] = &r.held
-	}
-	return hs
 }

@@ -33,14 +33,13 @@ const (
 // Its members, left out when empty, are
 //
 //	v     version, an integer from 1   ma    MaxAttempts
-//	id    ID                           p     Priority
-//	t     Type                         to    Timeout, milliseconds, rounded up
-//	k     Key                          be    BodyEncoding
-//	c     CorrelationID                dead  Dead, an object:
-//	cr    Created, Unix milliseconds           f Fence, c Class, fe FirstErr, le LastErr,
-//	nb    NotBefore, the same                  a Attempts, s Source, at At,
-//	ex    Expires, the same                    ua Attributes, an object of texts,
-//	                                           sg Signature
+//	id    ID                           to    Timeout, milliseconds, rounded up
+//	t     Type                         be    BodyEncoding
+//	k     Key                          dead  Dead, an object:
+//	c     CorrelationID                        f Fence, c Class, fe FirstErr, le LastErr,
+//	cr    Created, Unix milliseconds           a Attempts, s Source, at At,
+//	nb    NotBefore, the same                  ua Attributes, an object of texts,
+//	ex    Expires, the same                    sg Signature
 //
 // A version only ever adds members; what it does not know it keeps ([Meta].Extra and
 // [Dead].Extra) and writes again, together with the higher version number. A change that
@@ -74,7 +73,6 @@ func AppendMeta(dst []byte, m *Meta) []byte {
 	dst = appendTimeMember(dst, `,"nb":`, m.NotBefore)
 	dst = appendTimeMember(dst, `,"ex":`, m.Expires)
 	dst = appendIntMember(dst, `,"ma":`, int64(m.MaxAttempts))
-	dst = appendIntMember(dst, `,"p":`, int64(m.Priority))
 	dst = appendIntMember(dst, `,"to":`, timeoutMillis(m.Timeout))
 	dst = appendTextMember(dst, `,"be":`, m.BodyEncoding)
 	if m.Dead != nil {

@@ -50,9 +50,6 @@ func DecodeMeta(s string) (*Meta, error) {
 		case "ma":
 			m.MaxAttempts, err = r.integer(minInt)
 			return 1 << 8, err
-		case "p":
-			m.Priority, err = r.integer(minInt)
-			return 1 << 9, err
 		case "to":
 			var ms int64
 			ms, err = r.int64(0, maxTimeout)
@@ -130,7 +127,7 @@ func (r *metaReader) dead() (*Dead, error) {
 
 func isMetaMember(name string) bool {
 	switch name {
-	case "v", "id", "t", "k", "c", "cr", "nb", "ex", "ma", "p", "to", "be", "dead":
+	case "v", "id", "t", "k", "c", "cr", "nb", "ex", "ma", "to", "be", "dead":
 		return true
 	}
 	return false

@@ -17,7 +17,7 @@ func fullMeta() *Meta {
 	return &Meta{
 		ID: "j-1", Type: "mail", Key: "order-7", CorrelationID: "req-9",
 		Created: ms(1764000000123), NotBefore: ms(1764000001000), Expires: ms(1764000002000),
-		MaxAttempts: 5, Priority: -3, Timeout: 1500 * time.Millisecond, BodyEncoding: "base64",
+		MaxAttempts: 5, Timeout: 1500 * time.Millisecond, BodyEncoding: "base64",
 		Dead: &Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone",
 			Attempts: 4, Source: "orders", At: ms(1764000003000),
@@ -37,7 +37,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{"empty letter", &Meta{Dead: &Dead{}}, `{"v":1,"dead":{}}`},
 		{
 			"all members", fullMeta(), `{"v":1,"id":"j-1","t":"mail","k":"order-7","c":"req-9","cr":1764000000123,` +
-				`"nb":1764000001000,"ex":1764000002000,"ma":5,"p":-3,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
+				`"nb":1764000001000,"ex":1764000002000,"ma":5,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
 				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000,"ua":{"a":"1\u0000","b":"2"},"sg":"c2ln-_"}}`,
 		},
 		{"the epoch is a time", &Meta{Created: ms(0)}, `{"v":1,"cr":0}`},
@@ -100,7 +100,7 @@ func TestDecodeMeta(t *testing.T) {
 		{"empty", `{"v":1}`, &Meta{}},
 		{"spaces", " {\t\"v\" :\n1\r, \"id\" : \"x\" , \"dead\" : { } } \n", &Meta{ID: "x", Dead: &Dead{}}},
 		{"version last", `{"id":"x","v":1}`, &Meta{ID: "x"}},
-		{"nulls", `{"v":1,"id":null,"cr":null,"p":null,"to":null,"dead":null}`, &Meta{}},
+		{"nulls", `{"v":1,"id":null,"cr":null,"ma":null,"to":null,"dead":null}`, &Meta{}},
 		{"nulls in a letter", `{"v":1,"dead":{"f":null,"fe":null,"a":null,"at":null,"ua":null}}`, &Meta{Dead: &Dead{}}},
 		{"escapes", `{"v":1,"id":"\"\\\/\b\f\n\r\t\u0041\u00e9\uD83D\ude00a"}`, &Meta{ID: "\"\\/\b\f\n\r\tAé😀a"}},
 		{
@@ -113,7 +113,7 @@ func TestDecodeMeta(t *testing.T) {
 		},
 		{"no attributes of a letter", `{"v":1,"dead":{"ua":{ },"c":null}}`, &Meta{Dead: &Dead{}}},
 		{"escaped name", `{"v":1,"\u0069d":"x"}`, &Meta{ID: "x"}},
-		{"minus zero", `{"v":1,"p":-0,"dead":{"f":-0}}`, &Meta{Dead: &Dead{}}},
+		{"minus zero", `{"v":1,"ma":-0,"dead":{"f":-0}}`, &Meta{Dead: &Dead{}}},
 		{
 			"newer", `{"v":2,"id":"x","n1":{"a":[1,"\u0000"]},"n2":null,"k":"y","n3":1e400,"dead":{"n":true,"c":"d"}}`,
 			&Meta{
@@ -155,7 +155,7 @@ func TestDecodeMetaRefuses(t *testing.T) {
 		{`{"v":"1"}`, `member "v" at byte 5: want a number, have '"'`},
 		{`{"v":1.0}`, `member "v" at byte 5: want a whole number`},
 		{`{"v":1e3}`, `want a whole number`},
-		{`{"v":1,"p":01}`, `member "p" at byte 12: want a comma or the end of the object, have '1'`},
+		{`{"v":1,"ma":01}`, `member "ma" at byte 13: want a comma or the end of the object, have '1'`},
 		{`{"v":1,}`, `at byte 7: want a string, have '}'`},
 		{`{"v":1 "id":"x"}`, `want a comma or the end of the object`},
 		{`{"v" 1}`, `want a colon, have '1'`},
@@ -195,7 +195,7 @@ func TestDecodeMetaRefuses(t *testing.T) {
 		{`{"v":1,"cr":-62135596800000}`, `want a number from -62135596799999`},
 		{`{"v":1,"cr":"2026-01-01"}`, `member "cr" at byte 12: want a number, have '"'`},
 		{`{"v":1,"ma":9223372036854775808}`, `member "ma" at byte 12: want a number from -9223372036854775808`},
-		{`{"v":1,"p":1.5}`, `member "p" at byte 11: want a whole number`},
+		{`{"v":1,"ma":1.5}`, `member "ma" at byte 12: want a whole number`},
 		{`{"v":1,"x":` + deep + `}`, `member "x" at byte 42: nested deeper than 32`},
 		{`{"v":1,"x":[1 2]}`, `want a comma or ']', have '2'`},
 		{`{"v":1,"x":[1}`, `want a comma or ']', have '}'`},
@@ -290,14 +290,14 @@ func FuzzDecodeMeta(f *testing.F) {
 }
 
 func FuzzMetaRoundTrip(f *testing.F) {
-	f.Add("id", "type", "key", "c", int64(1), int64(2), int64(3), 1, 2, int64(4), true, uint64(5), "class", "e1", "e2", 3, "src", int64(6), 0, "", "")
-	f.Add("\x00", "\xff", "\uFFFE", "\"", int64(0), int64(math.MaxInt64), int64(math.MinInt64), -1, math.MinInt, int64(math.MaxInt64), true, uint64(math.MaxUint64), "", "", "", -1, "", int64(0), 9, `"x":1`, `"y":[]`)
-	f.Fuzz(func(t *testing.T, id, typ, key, corr string, created, notBefore, expires int64, maxAttempts, priority int, timeout int64,
+	f.Add("id", "type", "key", "c", int64(1), int64(2), int64(3), 1, int64(4), true, uint64(5), "class", "e1", "e2", 3, "src", int64(6), 0, "", "")
+	f.Add("\x00", "\xff", "\uFFFE", "\"", int64(0), int64(math.MaxInt64), int64(math.MinInt64), math.MinInt, int64(math.MaxInt64), true, uint64(math.MaxUint64), "", "", "", -1, "", int64(0), 9, `"x":1`, `"y":[]`)
+	f.Fuzz(func(t *testing.T, id, typ, key, corr string, created, notBefore, expires int64, maxAttempts int, timeout int64,
 		dead bool, fence uint64, class, first, last string, attempts int, source string, at int64, version int, extra, deadExtra string,
 	) {
 		m := &Meta{
 			ID: id, Type: typ, Key: key, CorrelationID: corr, Created: ms(created), NotBefore: ms(notBefore), Expires: ms(expires),
-			MaxAttempts: maxAttempts, Priority: priority, Timeout: time.Duration(timeout), Version: version, Extra: extra,
+			MaxAttempts: maxAttempts, Timeout: time.Duration(timeout), Version: version, Extra: extra,
 		}
 		if dead {
 			m.Dead = &Dead{
@@ -322,7 +322,7 @@ func FuzzMetaRoundTrip(f *testing.F) {
 			t.Fatalf("%q: signature %q, want %q", s, got.Dead.Signature, want.ID)
 		}
 		if got.ID != want.ID || got.Type != want.Type || got.Key != want.Key || got.CorrelationID != want.CorrelationID ||
-			got.MaxAttempts != want.MaxAttempts || got.Priority != want.Priority {
+			got.MaxAttempts != want.MaxAttempts {
 			t.Fatalf("%q: got %+v, want %+v", s, got, want)
 		}
 		if d := got.Timeout - want.Timeout; want.Timeout > 0 && want.Timeout < math.MaxInt64-2*time.Millisecond && (d < 0 || d >= time.Millisecond) {

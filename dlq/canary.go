@@ -30,20 +30,20 @@ func (e *CanaryError) Error() string {
 }
 
 // suspect notes a letter of a job that this replay has sent already, until the canaries have been watched.
-func (r *replay) suspect(l *letter) {
+func (r *replay) suspect(l *item) {
 	if !r.watched && r.cameBack(l) {
 		r.back = append(r.back, refOf(l.m))
 	}
 }
 
 // cameBack tells whether a letter is of a job that was sent. A job without metadata is known by its body.
-func (r *replay) cameBack(l *letter) bool {
+func (r *replay) cameBack(l *item) bool {
 	newer := !failedAt(l.m).Before(r.start)
 	name := jobName(l.m.Meta)
 	if fence, ok := r.sent[name]; ok && (newer || fence != 0 && fenceOf(l.m.Meta) > fence) {
 		return true
 	}
-	body := digest("body", 0, string(l.m.Body))
+	body := identify("body", 0, string(l.m.Body))
 	return newer && (r.nameless[body] || name == "" && r.bodies[body])
 }
 

@@ -2,8 +2,6 @@ package dlq
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -15,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/digest"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // Entry is a letter as it was found.
@@ -102,7 +102,7 @@ func (e Entry) Show(w io.Writer) error {
 		row("copies", fmt.Sprintf("%d more", e.Copies))
 	}
 	if utf8.Valid(m.Body) {
-		row("body", cutAt(string(m.Body), ShownBody))
+		row("body", letter.Cut(string(m.Body), ShownBody))
 	} else {
 		row("body", fmt.Sprintf("%d bytes, not text", len(m.Body)))
 	}
@@ -144,8 +144,8 @@ func stamp(t time.Time) string {
 func line(s string) string {
 	s, _, more := strings.Cut(s, "\n")
 	switch {
-	case len(s) > TrimmedText:
-		s = trim(s)
+	case len(s) > letter.TrimmedText:
+		s = letter.Cut(s, letter.TrimmedText)
 	case more:
 		s += " …"
 	}
@@ -163,37 +163,26 @@ func identityOf(m *broker.Message) identity {
 	d := deadOf(m.Meta)
 	switch {
 	case d == nil || d.Fence == 0 && m.Meta.ID == "":
-		return digest("message", 0, m.ID)
+		return identify("message", 0, m.ID)
 	case d.Fence == 0:
-		return digest("refused", 0, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, m.Meta.Key, m.Meta.ID, string(m.Body))...)
+		return identify("refused", 0, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, m.Meta.Key, m.Meta.ID, string(m.Body))...)
 	}
-	return digest("failure", d.Fence, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, keyOf(m.Meta), string(m.Body))...)
+	return identify("failure", d.Fence, content(m.Attributes, m.Meta, d.Source, m.Meta.Type, keyOf(m.Meta), string(m.Body))...)
 }
 
 // content adds the user's attributes to parts, wherever a letter keeps them.
 func content(attributes map[string]string, m *broker.Meta, parts ...string) []string {
-	if d := deadOf(m); d != nil {
-		attributes = folded(d.Attributes, attributes)
-	}
+	attributes = letter.Attributes(attributes, m)
 	for _, k := range slices.Sorted(maps.Keys(attributes)) {
 		parts = append(parts, k, attributes[k])
 	}
 	return parts
 }
 
-// digest is a hash of its parts, in which no two lists of parts are one.
-func digest(what string, n uint64, parts ...string) (id identity) {
-	h := sha256.New()
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], n)
-	h.Write(b[:])
-	for _, p := range append([]string{what}, parts...) {
-		binary.BigEndian.PutUint64(b[:], uint64(len(p)))
-		h.Write(b[:])
-		h.Write([]byte(p))
-	}
-	copy(id[:], h.Sum(nil))
-	return id
+// identify makes an identity of its parts, in which no two lists of parts are one.
+func identify(what string, n uint64, parts ...string) identity {
+	b := digest.Texts(digest.Numbers(nil, n), what)
+	return digest.Short(digest.Texts(b, parts...))
 }
 
 func (id identity) String() string { return hex.EncodeToString(id[:]) }

@@ -157,8 +157,8 @@ func ExampleQueue_Replay_canary() {
 			}
 			for _, m := range ms {
 				d := broker.Dead{Fence: m.Meta.Dead.Fence + 100, Class: "timeout", LastErr: "still no answer", Source: "payments", At: time.Now()}
-				letter := dlq.Letter(m, dlq.Key{Scope: "payments:charge", Key: m.Meta.Key}, d, dlq.Whole)
-				must(dead.Send(context.Background(), []broker.Outgoing{letter}))
+				m.Meta.Dead = &d // a worker does so, and sends the message to the dead-letter queue
+				must(dead.Send(context.Background(), []broker.Outgoing{{Body: m.Body, Meta: m.Meta}}))
 			}
 		}
 	}()

@@ -44,14 +44,14 @@ func (q *Queue) Get(ctx context.Context, name string) ([]Entry, error) {
 	var found []Entry
 	at := make(map[identity]int)
 	err := q.look(ctx, Filter{}, visit{
-		one: func(l *letter) {
+		one: func(l *item) {
 			m := l.m
 			if m.ID == name || m.Meta != nil && (m.Meta.Key == name || m.Meta.ID == name) {
 				at[l.id] = len(found)
 				found = append(found, entryOf(l))
 			}
 		},
-		copied: func(l *letter) {
+		copied: func(l *item) {
 			if i, ok := at[l.id]; ok {
 				found[i].Copies++
 			}
@@ -74,7 +74,7 @@ func (q *Queue) list(ctx context.Context, f Filter) (es []Entry, err error) {
 	at := make(map[identity]int)
 	more := false
 	err = q.look(ctx, f, visit{
-		one: func(l *letter) {
+		one: func(l *item) {
 			if len(es) == most {
 				more = f.Max == 0
 				return
@@ -82,7 +82,7 @@ func (q *Queue) list(ctx context.Context, f Filter) (es []Entry, err error) {
 			at[l.id] = len(es)
 			es = append(es, entryOf(l))
 		},
-		copied: func(l *letter) {
+		copied: func(l *item) {
 			if i, ok := at[l.id]; ok {
 				es[i].Copies++
 			}
@@ -101,9 +101,9 @@ func (q *Queue) list(ctx context.Context, f Filter) (es []Entry, err error) {
 
 // visit is told of the letters that a filter chooses.
 type visit struct {
-	one    func(*letter) // the first of each failure
-	copied func(*letter) // each further one
-	enough func() bool   // ends the walk early; may be nil
+	one    func(*item) // the first of each failure
+	copied func(*item) // each further one
+	enough func() bool // ends the walk early; may be nil
 }
 
 // look goes through the queue and hands back what it has met.
@@ -135,7 +135,7 @@ func (q *Queue) look(ctx context.Context, f Filter, v visit) error {
 	return nil
 }
 
-func entryOf(l *letter) Entry {
+func entryOf(l *item) Entry {
 	m := *l.m
 	m.Receipt, m.Deadline = "", time.Time{}
 	return Entry{Message: &m, Unsigned: l.unsigned}
@@ -164,7 +164,7 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 	by := make(map[string]*Group)
 	n := 0
 	err := q.look(ctx, f, visit{
-		one: func(l *letter) {
+		one: func(l *item) {
 			if f.Max > 0 && n == f.Max {
 				return
 			}
@@ -175,7 +175,7 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 			}
 			by[c].add(entryOf(l))
 		},
-		copied: func(l *letter) {
+		copied: func(l *item) {
 			if g := by[classOf(l.m)]; g != nil {
 				g.Copies++
 			}

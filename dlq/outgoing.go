@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // Reasons for which a letter is not sent.
@@ -15,18 +17,21 @@ var (
 	errNoFence   = errors.New("no claim was won for it (fence 0), so it would be refused again: give it another key with Edit")
 	errNoMeta    = errors.New("its metadata was taken away by Edit")
 	errNoKey     = errors.New("it was left neither Key nor ID by Edit")
+	errMismatch  = errors.New("a message with another payload has its key, so it would be refused again: give it another key with Edit")
+	errExpired   = errors.New("its job had expired: ReplayOptions.Expired runs it all the same, or Edit gives it another Expires")
+	errUnproven  = errors.New("it was so old that its record may be gone, so it may be done already: look, and then set ReplayOptions.Unproven")
 	errSameJob   = errors.New("this replay has sent the job already, and it failed again, or had failed before: run it again")
 	errCopyStays = errors.New("a copy of a letter that was not sent")
 )
 
 // replayOf is what a replay sends for the letter: the message as the worker met it, with the reason and the fence of
 // its failure. An error is the reason why it is not to be sent.
-func replayOf(of *letter, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
+func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
 	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
 	unfold(&out, l)
 	restore(&out)
-	dead, key, typ := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta)
+	dead, key, typ, expires := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta), expiresOf(out.Meta)
 	forged := of.unsigned && !o.Vouch
 	if forged && dead != nil {
 		dead.Fence, dead.Signature = 0, ""
@@ -55,38 +60,66 @@ func replayOf(of *letter, l broker.Limits, o *ReplayOptions, keys Keys) (broker.
 			delete(out.Attributes, broker.MetaAttribute)
 		}
 	}
-	if dead != nil && dead.Fence == 0 && !forged && !isOrdinary(dead) && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
-		return out, errNoFence
+	if dead != nil && dead.Fence == 0 && !forged && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
+		if err := o.sends(dead, expiresOf(out.Meta).Equal(expires)); err != nil {
+			return out, err
+		}
+		if dead.Class == ClassExpired && o.Expired && expiresOf(out.Meta).Equal(expires) {
+			out.Meta.Expires = time.Time{}
+		}
 	}
 	keys.Sign(&out) // Edit may have changed what the signature was for, and the first key may be new
 	if l.RequireGroup && out.Group == "" {
-		out.Group = digest("group", 0, keyOf(out.Meta), m.ID).String()
+		out.Group = identify("group", 0, keyOf(out.Meta), m.ID).String()
 	}
 	out.DedupID = replayID(m, &out, edit != nil)
 	return out, nil
 }
 
-// isOrdinary tells whether a letter without a fence may be sent as it is: its handler had been started without a store, or nothing
-// but the time or another message's failure was in its way.
-func isOrdinary(d *broker.Dead) bool {
+// sends says why a letter without a fence is not sent as it is; nil = it is sent. One whose handler
+// had been started without a store is sent, and so is one that a worker refused for its own
+// configuration, for the time, or for another message's failure.
+func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
-	case ClassExpired, ClassUnproven, ClassTooEarly, ClassDuplicate:
-		return true
+	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig:
+		return nil
+	case ClassExpired:
+		if sameExpiry && !o.Expired {
+			return errExpired
+		}
+		return nil
+	case ClassUnproven:
+		if !o.Unproven {
+			return errUnproven
+		}
+		return nil
 	}
-	return d.Attempts > 0
+	switch {
+	case d.Attempts > 0:
+		return nil
+	case d.Class == classMismatch:
+		return errMismatch
+	}
+	return errNoFence
+}
+
+func expiresOf(m *broker.Meta) (t time.Time) {
+	if m != nil {
+		t = m.Expires
+	}
+	return t
 }
 
 // unfold gives the user's attributes their places back, if there is room for all of them beside ours.
 func unfold(out *broker.Outgoing, l broker.Limits) {
-	dead := deadOf(out.Meta)
-	if dead == nil || len(dead.Attributes) == 0 {
+	if !letter.IsFolded(out.Meta) {
 		return
 	}
-	all := folded(dead.Attributes, out.Attributes)
+	all := letter.Attributes(out.Attributes, out.Meta)
 	if l.MaxAttributes > 0 && len(all)+1 > l.MaxAttributes && all[UnreadableAttribute] == "" {
 		return
 	}
-	out.Attributes, dead.Attributes = all, nil
+	out.Attributes, out.Meta.Dead.Attributes = all, nil
 }
 
 // restore makes a message whose metadata could not be read what it was: the worker that put the letter may have been too
@@ -130,25 +163,7 @@ func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
 		parts = append(parts, broker.EncodeMeta(out.Meta), out.Group)
 	}
 	parts = content(out.Attributes, out.Meta, parts...)
-	return digest("replay", fenceOf(m.Meta), parts...).String()
-}
-
-// cut makes an outgoing letter smaller, as far as f says. It is false when that changes nothing more.
-func cut(out *broker.Outgoing, f Fit) bool {
-	dead := deadOf(out.Meta)
-	if dead == nil || f >= Bare {
-		return false
-	}
-	dead.FirstErr, dead.LastErr = trim(dead.FirstErr), trim(dead.LastErr)
-	if f >= Folded {
-		dead.Attributes, out.Attributes = folded(dead.Attributes, out.Attributes), nil
-	}
-	return true
-}
-
-// isUnfit tells whether a message will never be taken as it is.
-func isUnfit(err error) bool {
-	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
+	return identify("replay", fenceOf(m.Meta), parts...).String()
 }
 
 // jobName tells jobs apart, as far as metadata does; empty where there is none.

@@ -18,8 +18,8 @@ type pass struct {
 	stuck   error // with which acks fail
 	report  Report
 
-	meet   func(*letter)                   // is shown each letter; may be nil
-	choose func(*letter) error             // takes a letter of the set; an error ends the pass
+	meet   func(*item)                     // is shown each letter; may be nil
+	choose func(*item) error               // takes a letter of the set; an error ends the pass
 	flush  func(ctx context.Context) error // does what choose has gathered
 	full   func() bool                     // tells that nothing more is to be taken
 }
@@ -72,7 +72,7 @@ func (p *pass) step(ctx context.Context, wait time.Duration) (drained bool, err 
 	return drained, nil
 }
 
-func (p *pass) look(l *letter) error {
+func (p *pass) look(l *item) error {
 	p.report.Seen++
 	if p.meet != nil {
 		p.meet(l)
@@ -89,7 +89,7 @@ func (p *pass) look(l *letter) error {
 }
 
 // tell decides on a letter.
-func (p *pass) tell(l *letter, f Fate, reason error) {
+func (p *pass) tell(l *item, f Fate, reason error) {
 	l.fate = f
 	s := Step{Entry: entryOf(l), Fate: f}
 	s.Entry.Copies = len(l.copies)

@@ -58,12 +58,12 @@ func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 type purge struct {
 	pass
 	o        *PurgeOptions
-	exported []*letter
+	exported []*item
 }
 
 func (p *purge) full() bool { return p.o.Max > 0 && p.report.Purged >= p.o.Max }
 
-func (p *purge) choose(l *letter) error {
+func (p *purge) choose(l *item) error {
 	if p.o.Max > 0 && p.report.Purged+len(p.exported) >= p.o.Max {
 		p.tell(l, Unchosen, nil)
 		return nil

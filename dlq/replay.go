@@ -2,12 +2,12 @@ package dlq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -40,6 +40,16 @@ type ReplayOptions struct {
 	// keys. It is the operator's word for their bodies: look at them first. Default: they are sent without their
 	// fence, so that their claims are ordinary ones. It needs Options.LetterKeys.
 	Vouch bool
+	// Expired sends letters of class "expired" too, without their Meta.Expires, so that their jobs
+	// run although their time is over. The risk: what they do may do harm by now, such as a
+	// reminder of yesterday's appointment. Default: they are skipped, unless Edit gives them
+	// another Expires.
+	Expired bool
+	// Unproven sends letters of class "unproven" too. Such a message was older than
+	// Config.Retention when a worker met it, so its record may be gone. The risk: a job that was
+	// done before is done AGAIN. Look at what each of the chosen jobs has done before you set it.
+	// Default: they are skipped, unless Edit gives them another key.
+	Unproven bool
 	// Each, when set, is told of each letter that was looked at, when its fate is known.
 	Each func(Step)
 }
@@ -89,9 +99,13 @@ const minRate = 1.0 / 3600
 //
 //   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is sent without: its claim is an
 //     ordinary one, and finds a failure that is recorded, if any. The message that failed then becomes a letter that can be replayed.
-//   - A letter with fence 0, for which no claim was won, would be refused again: without another key or type from Edit it is
-//     skipped. Where the handler had been started, under onceq.NoStore, it is sent. So is one of class "expired", "unproven", "too-early" or
-//     "duplicate": nothing failed there. A duplicate is acked once the job of its key is done.
+//   - A letter with fence 0, for which no claim was won, goes by its class. One of class "no-key",
+//     "bad-key", "no-handler" or "config" is sent: the worker's configuration was wrong, and a
+//     worker that was mended takes it; another puts its letter again. So is one of class
+//     "too-early" or "duplicate": nothing failed there. A duplicate is acked once the job of its
+//     key is done. "expired" needs ReplayOptions.Expired, and "unproven" ReplayOptions.Unproven.
+//     "mismatch" and all others would be refused again: without another key or type from Edit they
+//     are skipped. Where the handler had been started, under onceq.NoStore, it is sent.
 //   - One whose metadata the worker could not read is sent as it had come, but for a member that would reopen something.
 //   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in Report.Unsigned; see Vouch.
 //     What is sent with a fence is signed anew, by the first key.
@@ -111,7 +125,7 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	}
 	r := &replay{
 		pass: newPass(ctx, q, &o.Filter, o.Each), o: &o, limits: o.To.Limits(),
-		seen: make(map[identity]*letter), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
+		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
 	r.pass.choose, r.pass.flush, r.pass.full = r.choose, r.flush, r.full
 	if o.Canary > 0 {
@@ -132,11 +146,11 @@ type replay struct {
 	o      *ReplayOptions
 	limits broker.Limits // of where it sends
 
-	seen    map[identity]*letter // the first letter of each failure
-	pending []*letter            // to be sent, in order
-	copied  []*letter            // copies of what was sent, to be removed
-	sent    map[string]uint64    // by job: the fence of the letter that was sent
-	next    time.Time            // when the rate allows the next letter
+	seen    map[identity]*item // the first letter of each failure
+	pending []*item            // to be sent, in order
+	copied  []*item            // copies of what was sent, to be removed
+	sent    map[string]uint64  // by job: the fence of the letter that was sent
+	next    time.Time          // when the rate allows the next letter
 
 	bodies, nameless map[identity]bool // of all that was sent, and of what has no name
 	watched          bool              // the canaries have been
@@ -148,7 +162,7 @@ func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Ma
 
 // choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before it is a copy, and goes
 // the way of its twin.
-func (r *replay) choose(l *letter) error {
+func (r *replay) choose(l *item) error {
 	twin := r.seen[l.id]
 	switch {
 	case twin == nil:
@@ -194,7 +208,7 @@ func (r *replay) flush(ctx context.Context) error {
 		if r.o.DryRun {
 			l := r.pending[0]
 			r.pending = r.pending[1:]
-			if err := r.done(ctx, []*letter{l}); err != nil {
+			if err := r.done(ctx, []*item{l}); err != nil {
 				return err
 			}
 			continue
@@ -254,7 +268,7 @@ func (r *replay) sendSome(ctx context.Context) error {
 
 // take takes up to n letters off what is pending, one of each group where groups are ordered: of a batch, a later entry may
 // be sent though an earlier one was not.
-func (r *replay) take(n int) (batch []*letter) {
+func (r *replay) take(n int) (batch []*item) {
 	var groups map[string]bool
 	rest := r.pending[:0]
 	for _, l := range r.pending {
@@ -279,10 +293,10 @@ func (r *replay) take(n int) (batch []*letter) {
 
 // send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt is not acked; sent once
 // more it is harmless.
-func (r *replay) send(ctx context.Context, batch []*letter) error {
+func (r *replay) send(ctx context.Context, batch []*item) error {
 	through := 0
 	for t := (tries{}); ; {
-		var done, doubt []*letter
+		var done, doubt []*item
 		var last, final error
 		refit := false
 		errs := r.sendOnce(ctx, batch)
@@ -290,11 +304,11 @@ func (r *replay) send(ctx context.Context, batch []*letter) error {
 			switch err := errs[i]; {
 			case err == nil:
 				done = append(done, l)
-			case isUnfit(err) && l.cut+1 < Fits && cut(&l.out, l.cut+1):
-				l.cut++
+			case letter.IsUnfit(err) && letter.Shrink(&l.out, l.fit+1):
+				l.fit++
 				refit = true
 				doubt, last = append(doubt, l), err
-			case isUnfit(err):
+			case letter.IsUnfit(err):
 				r.failed(l, err)
 				through++
 			default:
@@ -332,34 +346,36 @@ func (r *replay) send(ctx context.Context, batch []*letter) error {
 	}
 }
 
-// sendOnce sends the letters in one call, or in two where they are too large together, and answers by position.
-func (r *replay) sendOnce(ctx context.Context, ls []*letter) []error {
+// sendOnce sends the letters in one call, or in several where they are too large together, and
+// answers by position.
+func (r *replay) sendOnce(ctx context.Context, ls []*item) []error {
 	out := make([]broker.Outgoing, len(ls))
 	for i, l := range ls {
 		out[i] = l.out
 	}
-	one, cancel := r.q.ctx(ctx)
-	_, err := r.o.To.Send(one, out)
-	cancel()
-	var b *broker.BatchError
-	if len(ls) > 1 && isUnfit(err) && !errors.As(err, &b) {
-		half := len(ls) / 2
-		return append(r.sendOnce(ctx, ls[:half]), r.sendOnce(ctx, ls[half:])...)
-	}
 	errs := make([]error, len(ls))
-	for i := range errs {
-		errs[i] = broker.ErrAt(err, i)
-	}
+	letter.InParts(len(ls), func(from, to int) bool {
+		one, cancel := r.q.ctx(ctx)
+		_, err := r.o.To.Send(one, out[from:to])
+		cancel()
+		if letter.IsTooMuch(err, to-from) {
+			return true
+		}
+		for i := from; i < to; i++ {
+			errs[i] = broker.ErrAt(err, i-from)
+		}
+		return false
+	})
 	return errs
 }
 
 // done removes letters that were sent, and their copies.
-func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
+func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	for _, l := range ls {
 		if l.unsigned && !r.o.Vouch {
 			r.report.Unsigned++
 		}
-		body := digest("body", 0, string(l.out.Body))
+		body := identify("body", 0, string(l.out.Body))
 		r.bodies[body] = true
 		if name := jobName(l.out.Meta); name != "" {
 			r.sent[name] = max(r.sent[name], fenceOf(l.out.Meta))
@@ -381,7 +397,7 @@ func (r *replay) done(ctx context.Context, ls []*letter) (err error) {
 }
 
 // failed leaves a letter where it is, and its copies.
-func (r *replay) failed(l *letter, err error) {
+func (r *replay) failed(l *item, err error) {
 	copies := l.copies
 	r.tell(l, Failed, err)
 	for _, c := range copies {
@@ -389,7 +405,7 @@ func (r *replay) failed(l *letter, err error) {
 	}
 }
 
-func names(ls []*letter) []string {
+func names(ls []*item) []string {
 	ids := make([]string, len(ls))
 	for i, l := range ls {
 		ids[i] = l.name

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // A letter goes back as it is, with the fence that lets it reopen its failure; its copies go with it.
@@ -22,7 +23,7 @@ func TestReplay(t *testing.T) {
 		l := letterOf("a", 7, func(o *broker.Outgoing) {
 			o.Attributes = map[string]string{"traceparent": "00-1-2-01"}
 			o.Meta.Version, o.Meta.Extra, o.Meta.Dead.Extra = 3, `"new":true`, `"newer":1`
-			o.Meta.Priority, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
+			o.Meta.MaxAttempts, o.Meta.CorrelationID, o.Meta.Timeout = 4, "c-1", time.Minute
 		})
 		r.put(l, l, letterOf("b", 8))
 		pass(time.Second)
@@ -223,7 +224,7 @@ func TestReplayEdit(t *testing.T) {
 		for _, s := range rep.Skipped {
 			reasons[s.Ref.Key] = s.Reason
 		}
-		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "fence 0"} {
+		for key, want := range map[string]string{"bad": "nobody can mend it", "nometa": "metadata was taken away", "nokey": "neither Key nor ID", "none": "another payload"} {
 			if !strings.Contains(reasons[key], want) {
 				t.Errorf("%s: %q, want %q", key, reasons[key], want)
 			}
@@ -294,8 +295,8 @@ func TestReplayRestoresUnreadableMetadata(t *testing.T) {
 		if m.MetaErr == nil {
 			t.Fatal("the metadata was readable")
 		}
-		for _, fit := range []dlq.Fit{dlq.Whole, dlq.Folded, dlq.Bare} {
-			l := dlq.Letter(m, dlq.Key{}, broker.Dead{Class: "bad-meta", At: time.Now()}, fit)
+		for _, fit := range []letter.Fit{letter.Whole, letter.Folded, letter.Bare} {
+			l := letter.Make(m, letter.Key{}, broker.Dead{Class: "bad-meta", At: time.Now()}, fit)
 			l.Group, l.DedupID = "g", ""
 			r.put(l)
 			r.report(r.mustReplay(dlq.ReplayOptions{}), 1, 1)

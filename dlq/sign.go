@@ -4,14 +4,14 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/digest"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // MinSigningKey is the fewest bytes of one of [Keys].
@@ -62,49 +62,31 @@ func (ks Keys) Signed(m *broker.Message) bool {
 	return signed
 }
 
-// letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left out, for a letter that does not
-// fit has them cut; so is the group, which a queue may require and get from us.
+// noPriority stands where metadata once had a priority, so that signatures stay what they were.
+const noPriority = 0
+
+// letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left out,
+// because a letter that does not fit has them cut. So is the group, which a queue may require and get
+// from us. Times and the timeout are covered as they travel.
 func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) []byte {
 	d := m.Dead
-	h := hmac.New(sha256.New, key)
-	write(h, "onceq letter 1", d.Source, d.Class)
-	number(h, int64(d.Fence), int64(d.Attempts), millis(d.At)) //nolint:gosec // the same bits
-	if len(d.Attributes) > 0 {
-		attributes = folded(d.Attributes, attributes)
-	}
-	job(h, body, attributes, m)
-	return h.Sum(nil)
-}
-
-// job writes each part with its length, so that no two lists of parts are one. Times and the timeout are written as they travel.
-func job(h hash.Hash, body []byte, attributes map[string]string, m *broker.Meta) {
-	if m == nil {
-		m = &broker.Meta{}
-	}
-	write(h, m.Key, m.ID, m.Type, m.CorrelationID)
-	number(h, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), int64(m.Priority),
+	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)
+	b = digest.Numbers(b, int64(d.Fence), int64(d.Attempts), millis(d.At)) //nolint:gosec // the same bits
+	b = digest.Texts(b, m.Key, m.ID, m.Type, m.CorrelationID)
+	b = digest.Numbers(b, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), noPriority,
 		int64((m.Timeout+time.Millisecond-1)/time.Millisecond), int64(len(body)))
+	h := hmac.New(sha256.New, key)
+	h.Write(b)
 	h.Write(body)
+	attributes = letter.Attributes(attributes, m)
+	b = b[:0]
 	for _, k := range slices.Sorted(maps.Keys(attributes)) {
 		if k != broker.TraceAttribute && k != UnreadableAttribute {
-			write(h, k, attributes[k])
+			b = digest.Texts(b, k, attributes[k])
 		}
 	}
-}
-
-func write(h hash.Hash, parts ...string) {
-	for _, p := range parts {
-		number(h, int64(len(p)))
-		h.Write([]byte(p))
-	}
-}
-
-func number(h hash.Hash, ns ...int64) {
-	var b [8]byte
-	for _, n := range ns {
-		binary.BigEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // the same bits
-		h.Write(b[:])
-	}
+	h.Write(b)
+	return h.Sum(nil)
 }
 
 // millis tells the zero time, which does not travel, from the epoch.

@@ -199,20 +199,3 @@ func TestHiddenMetadata(t *testing.T) {
 		}
 	})
 }
-
-// A letter does not carry a user's attribute with the name of ours.
-func TestLetterDropsHiddenMetadata(t *testing.T) {
-	for f := range dlq.Fits {
-		for _, m := range []*broker.Message{message(), foreign(), unreadable()} {
-			m.Attributes[dlq.UnreadableAttribute] = "hidden"
-			out := dlq.Letter(m, key, dead(), f)
-			inside := map[string]string{}
-			if out.Meta != nil {
-				inside = out.Meta.Dead.Attributes
-			}
-			if out.Attributes[dlq.UnreadableAttribute] == "hidden" || inside[dlq.UnreadableAttribute] == "hidden" {
-				t.Errorf("fit %d: %+v", f, out)
-			}
-		}
-	}
-}

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// letter is one message of the dead-letter queue, on its way through a call.
-type letter struct {
+// item is one message of the dead-letter queue, on its way through a call.
+type item struct {
 	m    *broker.Message // nil once nobody needs it
 	name string          // its message id
 	id   identity
@@ -21,8 +22,8 @@ type letter struct {
 	unsigned bool
 
 	out    broker.Outgoing // what a replay sends
-	cut    Fit             // how far that was cut down
-	copies []*letter       // to be acked with it
+	fit    letter.Fit      // how far that was cut down
+	copies []*item         // to be acked with it
 }
 
 // staleReceives is after how many receives in a row that brought nothing new a walk ends.
@@ -35,21 +36,21 @@ const lostWaits = 3
 type walk struct {
 	q     *Queue
 	k     *keeper
-	known map[string]*letter // by message id
-	quiet time.Time          // since when we ask and nothing new comes; zero = something did
-	stale int                // how many receives in a row have brought nothing but what was known
-	idle  int                // how many have come back empty without waiting
-	lost  time.Time          // until when letters may be hidden that a receive brought whose answer was lost
-	heads map[string]string  // by group: the last letter of a receive that was full, behind which there may be more
+	known map[string]*item  // by message id
+	quiet time.Time         // since when we ask and nothing new comes; zero = something did
+	stale int               // how many receives in a row have brought nothing but what was known
+	idle  int               // how many have come back empty without waiting
+	lost  time.Time         // until when letters may be hidden that a receive brought whose answer was lost
+	heads map[string]string // by group: the last letter of a receive that was full, behind which there may be more
 }
 
 func (q *Queue) walk(ctx context.Context) *walk {
-	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*letter), heads: make(map[string]string)}
+	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*item), heads: make(map[string]string)}
 }
 
 // next receives once and gives the letters that are new, and those that came again though they were held, or acked. It
 // is drained when nothing came for long enough, and what a lost answer may have hidden would have come again.
-func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*letter, drained bool, err error) {
+func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*item, drained bool, err error) {
 	room := w.q.o.MaxHeld - w.k.len()
 	if room <= 0 {
 		return nil, nil, false, fmt.Errorf("%w: %d letters are held, which is Options.MaxHeld; raise it, or take letters out of the queue", ErrIncomplete, w.q.o.MaxHeld)
@@ -76,10 +77,10 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 			again = append(again, l)
 			continue
 		}
-		l := &letter{m: m, name: name, id: identityOf(m), unsigned: w.q.isUnsigned(m)}
+		l := &item{m: m, name: name, id: identityOf(m), unsigned: w.q.isUnsigned(m)}
 		if l.unsigned {
 			// Never a copy of one that is signed, which would then be removed in its stead.
-			l.id = digest("unsigned", 0, l.id.String())
+			l.id = identify("unsigned", 0, l.id.String())
 		}
 		w.known[name] = l
 		fresh = append(fresh, l)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // script writes a program.
@@ -157,8 +159,8 @@ cd "$dir" && `+leaves+"\n")
 	}
 }
 
-// TestMavenTakesNothingFromAbove: anybody may put a folder .mvn into the system's folder for temporary files, and Maven would run what
-// it says.
+// TestMavenTakesNothingFromAbove: anybody may put a folder .mvn into the system's folder for
+// temporary files, and Maven would run what it says.
 func TestMavenTakesNothingFromAbove(t *testing.T) {
 	j, err := findJava(t.Context(), dynamoDBJava)
 	if err != nil {
@@ -219,7 +221,7 @@ func TestServeCached(t *testing.T) {
 
 // TestVersionOfWhatWorks: a way that failed leaves nothing of itself to the next.
 func TestVersionOfWhatWorks(t *testing.T) {
-	b := backend{name: "test", version: func(_ context.Context, url, _ string) (string, error) { return "Server at " + url, nil }}
+	b := backend{Backend: testserver.Backend{Name: "test", Version: func(_ context.Context, url, _ string) (string, error) { return "Server at " + url, nil }}}
 	s := &site{dir: t.TempDir()}
 	e := b.start(t.Context(), s, []way{
 		{how: "first", start: func(_ context.Context, s *site) (string, error) {

@@ -2,15 +2,19 @@ package localstack
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 const (
 	// sqsImageEnv names the image to run.
 	sqsImageEnv = "ONCEQ_SQS_IMAGE"
-	// sqsImage is the last that needs no account: never "latest", and never the newest that is here.
+	// sqsImage is the last that needs no account: never "latest", and never the newest that is
+	// here.
 	sqsImage = "localstack/localstack:4.14.0"
 )
 
@@ -34,11 +38,16 @@ func runLocalStack(ctx context.Context, s *site) (string, error) {
 	for i, host := range hosts {
 		hosts[i] = "http://" + host
 	}
-	return serving(ctx, hosts, 90*time.Second)
+	// another image may be another server
+	name = testaws.LocalStackName
+	if os.Getenv(sqsImageEnv) != "" {
+		name = ""
+	}
+	return serving(ctx, hosts, name, 90*time.Second)
 }
 
-// localStackSettings are those of a LocalStack for tests, wherever it runs: one service, there from the beginning; queue
-// URLs with the address that the caller used; nothing asked of the network.
+// localStackSettings are those of a LocalStack for tests, wherever it runs: one service, there from
+// the beginning; queue URLs with the address that the caller used; nothing asked of the network.
 func localStackSettings() map[string]string {
 	return map[string]string{
 		"SERVICES": "sqs", "EAGER_SERVICE_LOADING": "1", "STRICT_SERVICE_LOADING": "1", "SQS_ENDPOINT_STRATEGY": "dynamic",

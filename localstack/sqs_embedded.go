@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // serveFake serves sqsfake in this process.

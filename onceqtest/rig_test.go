@@ -80,7 +80,7 @@ func TestCrashPoints(t *testing.T) {
 		handler func(*onceq.Job) error
 		park    dedupe.Policy
 		runs    int
-		outcome string // of the second delivery
+		outcome onceq.Outcome // of the second delivery
 	}{
 		{at: onceqtest.BeforeClaim, runs: 1, outcome: "done"},
 		{at: onceqtest.AfterClaim, runs: 1, outcome: "done"},

@@ -13,12 +13,12 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
-	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/internal/testserver/testaws"
+	"github.com/onceq/onceq/sqsfake"
 )
 
-// TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but sqsfake, the test below has
-// said it all.
+// TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but
+// sqsfake, the test below has said it all.
 func TestConformanceServer(t *testing.T) {
 	server(t)
 	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
@@ -31,16 +31,17 @@ func TestConformanceServer(t *testing.T) {
 }
 
 // server is the one that the harness finds, if it is another than the strict one.
-func server(t testing.TB) *localstack.SQSServer {
+func server(t testing.TB) *testaws.SQS {
 	t.Helper()
-	s := localstack.SQS(t)
+	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")
 	}
 	return s
 }
 
-// TestMain lets more tests wait at a time than there are processors: in real time they wait for timeouts.
+// TestMain lets more tests wait at a time than there are processors: in real time they wait for
+// timeouts.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -56,7 +57,8 @@ func TestMain(m *testing.M) {
 // parallel is go test's flag.
 const parallel = "test.parallel"
 
-// TestConformance checks the driver on the strict server, in virtual time, with both habits that AWS has.
+// TestConformance checks the driver on the strict server, in virtual time, with both habits that
+// AWS has.
 func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name  string

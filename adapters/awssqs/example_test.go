@@ -6,13 +6,14 @@ import (
 	"log"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // exampleClient stands for sqs.NewFromConfig: the examples run on a server in memory.
@@ -23,7 +24,12 @@ func exampleClient(queues ...string) *sqs.Client {
 			log.Fatal(err)
 		}
 	}
-	return fakeClient(s)
+	return sqs.New(sqs.Options{
+		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	})
 }
 
 func open(ctx context.Context, client *sqs.Client, name string, o *awssqs.Options) *awssqs.Broker {
@@ -98,7 +104,8 @@ func ExampleBroker_Check() {
 	// - the workers keep their records for 72h0m0s, and a message may spend 96h0m0s in the queue and its dead-letter queue: a late replay would be unproven
 }
 
-// A notification of a bucket, without a producer of ours: Unwrap gives it an id and a type, so that a Mux finds its handler and a repeated one is the same job.
+// A notification of a bucket, without a producer of ours: Unwrap gives it an id and a type, so that
+// a Mux finds its handler and a repeated one is the same job.
 func ExampleOptions() {
 	ctx := context.Background()
 	client := exampleClient("uploads")
@@ -124,7 +131,8 @@ func ExampleBroker_Stats() {
 	if err := onceq.Send(ctx, orders, make([]broker.Outgoing, 10)); err != nil {
 		log.Fatal(err)
 	}
-	// One receive may bring fewer than there are, so it is made until all have come. It waits: one that does not may bring nothing of them.
+	// One receive may bring fewer than there are, so it is made until all have come. It waits: one
+	// that does not may bring nothing of them.
 	for orders.Stats().Acked < 10 {
 		ms, err := orders.Receive(ctx, broker.ReceiveOptions{Max: 10, Wait: -1, Visibility: time.Minute})
 		if err != nil {

@@ -2,10 +2,7 @@ package awssqs
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
@@ -114,21 +112,15 @@ func checkToken(field, s string) error {
 	return nil
 }
 
-// dedupID names the send of a job, the same when it is repeated. A dead letter and its replay are put by their own id; one that comes without
-// is a new message, for with the job's id it would be swallowed.
+// dedupID names the send of a job, the same when it is repeated. A dead letter and its replay are
+// put by their own id; one that comes without is a new message, for with the job's id it would be
+// swallowed.
 func dedupID(o *broker.Outgoing) string {
 	m := o.Meta
 	if m == nil || m.ID == "" || m.Dead != nil {
 		return rand.Text()
 	}
-	h := sha256.New()
-	var n [8]byte
-	for _, part := range [...]string{m.ID, m.Type, m.Key, o.Group} {
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		h.Write(n[:])
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return digest.Of(m.ID, m.Type, m.Key, o.Group)
 }
 
 // packBody gives the body as it travels, and the metadata with its mark.
@@ -144,7 +136,8 @@ func packBody(o *broker.Outgoing) (body, meta string) {
 	if o.Meta != nil {
 		m = *o.Meta
 	}
-	// The mark is the driver's own: what stands there says nothing about the body that it was given.
+	// The mark is the driver's own: what stands there says nothing about the body that it was
+	// given.
 	m.BodyEncoding = ""
 	if plain {
 		return string(o.Body), broker.EncodeMeta(&m)

@@ -10,19 +10,21 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
 
-// Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the client as it was given
-// to New, retries included.
+// Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the
+// client as it was given to New, retries included.
 //
-// On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes another one of its
-// group; they have its error, unless it is one that repeating does not change. There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
-// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based deduplication, which
-// looks at bodies alone, is never used.
+// On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes
+// another one of its group; they have its error, unless it is one that repeating does not change.
+// There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
+// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based
+// deduplication, which looks at bodies alone, is never used.
 //
-// An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and ErrUnsupported with an attribute's name, a
-// Group, a DedupID or a Delay that SQS does not take. On a standard queue Group is the tenant of a fair queue, and
-// DedupID is ignored.
+// An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and
+// ErrUnsupported with an attribute's name, a Group, a DedupID or a Delay that SQS does not take. On
+// a standard queue Group is the tenant of a fair queue, and DedupID is ignored.
 func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -76,19 +78,22 @@ func (s *sending) flush(ctx context.Context) {
 	}
 }
 
-// put sends the entries in one request, or in several where the service takes less.
+// put sends the entries in one request, or in several where the service takes less than 1 MiB at a
+// time. Each message by itself may be fine then. Were it called too large, it would never be sent,
+// or would be cut down where it is a letter.
 func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchRequestEntry) {
+	letter.InParts(len(entries), func(from, to int) bool { return s.part(ctx, entries[from:to]) })
+}
+
+// part sends entries in one request, and reports whether they were too much for one.
+func (s *sending) part(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (tooMuch bool) {
 	if s.stopped != nil {
 		s.answer(entries, s.stopped)
-		return
+		return false
 	}
 	out, err := s.request(ctx, entries)
 	if err != nil && len(entries) > 1 && isTooLong(err) {
-		// Where a service takes less than 1 MiB at a time, each message by itself may be fine; to be called too large
-		// would make it one that is never sent, or a letter that is cut down.
-		s.put(ctx, entries[:len(entries)/2])
-		s.put(ctx, entries[len(entries)/2:])
-		return
+		return true
 	}
 	s.requests++
 	s.asked += len(entries)
@@ -101,6 +106,7 @@ func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchReque
 	if err != nil && s.b.fifo {
 		s.stopped = behind(err)
 	}
+	return false
 }
 
 func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchRequestEntry) (*sqs.SendMessageBatchOutput, error) {
@@ -116,10 +122,11 @@ func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchR
 	return out, nil
 }
 
-// behind answers what was not sent because of err. That another message is never taken says nothing of these.
+// behind answers what was not sent because of err. That another message is never taken says nothing
+// of these.
 func behind(err error) error {
 	const text = "not sent, for an earlier part of the batch failed: "
-	if errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta) {
+	if letter.IsUnfit(err) {
 		return errors.New(text + err.Error())
 	}
 	return fmt.Errorf(text+"%w", err)
@@ -134,7 +141,8 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 		}
 		s.ids[i] = deref(e.MessageId)
 		if s.b.fifo || !s.b.checks || e.MD5OfMessageBody == nil {
-			// A duplicate may be answered with the checksum of the first, whose body may have been another.
+			// A duplicate may be answered with the checksum of the first, whose body may have been
+			// another.
 			continue
 		}
 		for j := range entries {

@@ -24,7 +24,7 @@
 // A late ack comes after the deadline and before the next delivery; an old receipt is one
 // whose message has been delivered again. A receipt that this broker never gave out is
 // answered ErrReceiptExpired. An old receipt changes nothing under any preset; on a standard queue
-// of SQS it may also work, as localstack/sqsfake shows. Throttled is a receive with Wait 0; one that
+// of SQS it may also work, as sqsfake shows. Throttled is a receive with Wait 0; one that
 // waits gets no messages.
 //
 // # Order

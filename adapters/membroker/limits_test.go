@@ -251,7 +251,7 @@ func TestMetadataTravels(t *testing.T) {
 		q := open(t, membroker.Options{})
 		meta := broker.Meta{
 			ID: "1", Type: "t", Key: "k", CorrelationID: "c", Created: time.Now(), NotBefore: time.Now(), Expires: time.Now(), MaxAttempts: 3,
-			Priority: -1, Timeout: time.Second, Version: 2, Extra: `"x":1`,
+			Timeout: time.Second, Version: 2, Extra: `"x":1`,
 			Dead: &broker.Dead{Fence: 7, Class: "c", FirstErr: "f", LastErr: "l", Attempts: 2, Source: "s", At: time.Now(), Extra: `"y":2`},
 		}
 		if err := sendOne(t, q, broker.Outgoing{Meta: &meta}); err != nil {

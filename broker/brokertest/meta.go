@@ -15,7 +15,7 @@ func fullMeta() *broker.Meta {
 	return &broker.Meta{
 		ID: "j-1", Type: "order.charge", Key: "order-7 \x00😀", CorrelationID: "<req&9>",
 		Created: now.Add(-time.Hour), NotBefore: now.Add(time.Millisecond), Expires: now.Add(1000 * time.Hour),
-		MaxAttempts: -1, Priority: math.MinInt32, Timeout: 1500*time.Millisecond + 1,
+		MaxAttempts: -1, Timeout: 1500*time.Millisecond + 1,
 		Dead: &broker.Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",
 			Attempts: 7, Source: "orders", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},

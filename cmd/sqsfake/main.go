@@ -3,7 +3,7 @@
 //
 //	go run github.com/onceq/onceq/cmd/sqsfake -addr 127.0.0.1:9324 -queue orders -queue payments.fifo
 //
-// See the package localstack/sqsfake for what it does, and for faults over HTTP. It ends,
+// See the package sqsfake for what it does, and for faults over HTTP. It ends,
 // and forgets everything, on an interrupt or SIGTERM: receives that wait are answered, calls
 // under way end within the time of -drain.
 package main
@@ -23,7 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/localstack/sqsfake"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 func main() {
@@ -109,8 +109,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// reachable is an address that this machine can call: who listens on all of them, as in a container, listens on localhost too. Queue
-// URLs name whatever host a client calls.
+// reachable is an address that this machine can call: who listens on all of them, as in a
+// container, listens on localhost too. Queue URLs name whatever host a client calls.
 func reachable(listening string) string {
 	host, port, err := net.SplitHostPort(listening)
 	if err == nil && net.ParseIP(host).IsUnspecified() {

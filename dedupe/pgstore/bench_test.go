@@ -14,14 +14,14 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/cputime"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // benchPool is a pool of 16 connections to a server that has every commit on the disk before it
 // answers.
 func benchPool(b *testing.B) *pgxpool.Pool {
 	b.Helper()
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	return poolOn(b, db.URL, func(c *pgxpool.Config) { c.MaxConns = 16 })
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // inserting opens a transaction that has inserted a record under key, and keeps it open: a claim of
@@ -236,7 +236,7 @@ func TestFenceSurvives(t *testing.T) {
 // TestClocks: a worker whose clock is 26 years behind neither steals a live claim nor loses its
 // own: the store's clock decides. The bubble's clock stands at the year 2000.
 func TestClocks(t *testing.T) {
-	url := localstack.Postgres(t).URL
+	url := testpg.New(t).URL
 	pool := poolOn(t, url)
 	table := newTable()
 	s := newStore(t, pool, table)

@@ -18,7 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
@@ -78,7 +78,7 @@ func commit(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) 
 type counter func(outcome string)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
+func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
 // TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose
 // answers are lost, and a server whose processes are killed all the while: each order takes one
@@ -90,9 +90,9 @@ func TestWorkers(t *testing.T) {
 
 func workers(t *testing.T, complete completion) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	url := localstack.Postgres(t).URL
+	url := testpg.New(t).URL
 	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
 		c, err := pgxpool.ParseConfig(url)
 		if err != nil {

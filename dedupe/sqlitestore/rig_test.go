@@ -24,7 +24,7 @@ func TestWorkerDies(t *testing.T) {
 		kill    bool // before the commit
 		charges int  // after the first delivery
 		status  dedupe.Status
-		outcome string // of the second
+		outcome onceq.Outcome // of the second
 		runs    int
 	}{
 		{"before the commit", nil, true, 0, dedupe.Claimed, "done", 2},

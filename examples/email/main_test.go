@@ -115,7 +115,7 @@ func TestKilledAfterTheMail(t *testing.T) {
 				require.Equal(t, want, s.count("welcome"))
 				if policy == dedupe.Park {
 					require.Equal(t, 1, operator(t.Context(), io.Discard, rig.Queue, rig.DeadLetters, rig.Store, s))
-					require.Equal(t, "already-done", rig.Deliver().Outcome, "what the operator has marked done is done")
+					require.Equal(t, onceq.OutcomeAlreadyDone, rig.Deliver().Outcome, "what the operator has marked done is done")
 					require.Equal(t, want, s.count("welcome"))
 				}
 			})
@@ -126,7 +126,7 @@ func TestKilledAfterTheMail(t *testing.T) {
 // What the server does with the first try, and what becomes of the job under Park: only a refusal is tried again.
 func TestUnknown(t *testing.T) {
 	for fault, want := range map[string]struct {
-		outcome string
+		outcome onceq.Outcome
 		sent    int
 	}{"refuses": {"retried", 0}, "reset": {"parked", 1}, "silent": {"parked", 0}} {
 		t.Run(fault, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestReplayedTwice(t *testing.T) {
 		rig.CrashAt(onceqtest.AfterStart) // the handler has not begun; the record says that it may have
 		rig.Deliver()
 		rig.Advance(time.Minute)
-		require.Equal(t, "already-parked", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeAlreadyParked, rig.Deliver().Outcome)
 		letters, err := rig.DeadLetters.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)
@@ -167,8 +167,8 @@ func TestReplayedTwice(t *testing.T) {
 			_, err := rig.Queue.Send(t.Context(), []broker.Outgoing{{Body: letters[0].Body, Meta: letters[0].Meta}})
 			require.NoError(t, err)
 		}
-		require.Equal(t, "done", rig.Deliver().Outcome)
-		require.Equal(t, "already-done", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeAlreadyDone, rig.Deliver().Outcome)
 		require.Equal(t, 1, s.count("welcome"))
 	})
 }

@@ -90,7 +90,7 @@ func TestLateWriteOfADeadWorker(t *testing.T) {
 				synctest.Wait() // until the dead worker's update is on its way
 				s.Advance(time.Minute)
 				s.pieces, s.onLook = 3, func() {}
-				require.Equal(t, "done", s.Deliver().Outcome)
+				require.Equal(t, onceq.OutcomeDone, s.Deliver().Outcome)
 				require.Equal(t, 3, s.inBooks(t))
 				late.arrive()
 				require.Equal(t, u.right, s.inBooks(t) == 3)
@@ -112,7 +112,7 @@ func TestLateWriteOfAnEarlierCount(t *testing.T) {
 				synctest.Wait() // until the dead worker's update is on its way
 				s.pieces, s.onLook = 3, func() {}
 				s.send(t, count{"bolt", 2})
-				require.Equal(t, "done", s.Deliver().Outcome)
+				require.Equal(t, onceq.OutcomeDone, s.Deliver().Outcome)
 				late.arrive()
 				require.Equal(t, u.right, s.inBooks(t) == 3)
 			})
@@ -165,7 +165,7 @@ func TestCrash(t *testing.T) {
 				if ended == "already-done" { // it died after its word was stored
 					want = 5
 				}
-				require.Equal(t, "already-done", s.Redeliver().Outcome)
+				require.Equal(t, onceq.OutcomeAlreadyDone, s.Redeliver().Outcome)
 				require.Equal(t, want, s.inBooks(t))
 			})
 		})
@@ -182,7 +182,7 @@ func TestOvertakenIsDone(t *testing.T) {
 			require.NoError(t, err)
 		}
 		s.send(t, count{"bolt", 1})
-		require.Equal(t, "done", s.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, s.Deliver().Outcome)
 		require.Equal(t, 3, s.inBooks(t))
 	})
 }

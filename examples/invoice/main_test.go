@@ -109,9 +109,9 @@ func TestCrash(t *testing.T) {
 				if at != onceqtest.AfterAck {
 					d.Deliver()
 				}
-				require.Equal(t, "already-done", d.Redeliver().Outcome)
+				require.Equal(t, onceq.OutcomeAlreadyDone, d.Redeliver().Outcome)
 				d.send("webhook/b", "order-2")
-				require.Equal(t, "done", d.Deliver().Outcome)
+				require.Equal(t, onceq.OutcomeDone, d.Deliver().Outcome)
 				require.Equal(t, []string{"1 order-1", "2 order-2"}, books(t, d.db))
 			})
 		})
@@ -128,7 +128,7 @@ func TestKilledBeforeCommit(t *testing.T) {
 		require.Empty(t, books(t, d.db))
 		d.beforeCommit = func() error { return nil }
 		d.Advance(time.Minute)
-		require.Equal(t, "done", d.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, d.Deliver().Outcome)
 		require.Equal(t, []string{"1 order-1"}, books(t, d.db))
 	})
 }

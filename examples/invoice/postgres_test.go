@@ -69,8 +69,8 @@ func TestPostgres(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The pitfall: the unique violation itself is caught, and yet nothing after it in the transaction works. The job is
-// never done, however often it is tried.
+// The pitfall: the unique violation itself is caught, and yet nothing after it in the transaction
+// works. The job is never done, however often it is tried.
 func TestPostgresFailedInsertAborts(t *testing.T) {
 	t.Parallel()
 	db, store := openPostgres(t)
@@ -98,7 +98,7 @@ func TestPostgresFailedInsertAborts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler onceq.Handler
-		outcome string
+		outcome onceq.Outcome
 	}{{"caught", caught, "retried"}, {"on conflict do nothing", onceq.JSON(o.write), "done"}} {
 		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: c.handler, Store: store}})
 		rig.Send(broker.Outgoing{Body: []byte(`{"Order": "order-1", "Cents": 100}`), Meta: &broker.Meta{Key: c.name}})

@@ -29,7 +29,7 @@ func TestProgram(t *testing.T) {
 		require.Equal(t, []int{pages, 0, 0}, []int{total, twice, missing}, "%s", &out)
 		require.Len(t, with.records, 1)
 		r := with.records[0]
-		require.Equal(t, "done", r.Outcome)
+		require.Equal(t, onceq.OutcomeDone, r.Outcome)
 		require.Equal(t, pages*pageTime, r.Process)
 		require.True(t, r.Heartbeat)
 		require.GreaterOrEqual(t, r.Beats, int(r.Process/visibility), "%s", &out)
@@ -38,15 +38,15 @@ func TestProgram(t *testing.T) {
 		total, twice, missing = deployed.count()
 		require.Equal(t, []int{pages, 0, 0}, []int{total, twice, missing}, "%s", &out)
 		require.Len(t, deployed.records, 2)
-		require.Equal(t, "handed-back", deployed.records[0].Outcome)
-		require.Equal(t, "done", deployed.records[1].Outcome)
+		require.Equal(t, onceq.OutcomeHandedBack, deployed.records[0].Outcome)
+		require.Equal(t, onceq.OutcomeDone, deployed.records[1].Outcome)
 		require.Equal(t, 1, deployed.records[1].Attempt, "a deploy is nobody's failure")
 		require.Contains(t, out.String(), "the worker stops: bookmark before page 8")
 	})
 }
 
-// worker runs the report in a process of its own, until it is done or the process is dead. It answers when the handler
-// last returned.
+// worker runs the report in a process of its own, until it is done or the process is dead. It
+// answers when the handler last returned.
 func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *membroker.Broker, store *memstore.Store) (returned time.Time) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -70,8 +70,8 @@ func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *mem
 	return returned
 }
 
-// The worker dies in the middle. Its handler stops before the lease has run out, so that it never prints beside the next
-// one; that one goes on at the bookmark.
+// The worker dies in the middle. Its handler stops before the lease has run out, so that it never
+// prints beside the next one; that one goes on at the bookmark.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue, dead, store := must(membroker.New(nil)), must(membroker.New(nil)), must(memstore.New(nil))
@@ -97,7 +97,7 @@ func TestKilled(t *testing.T) {
 		total, twice, missing := p.count()
 		require.Equal(t, []int{pages, 0, 0}, []int{total, twice, missing}, "%s", &out)
 		last := p.records[len(p.records)-1]
-		require.Equal(t, "done", last.Outcome)
+		require.Equal(t, onceq.OutcomeDone, last.Outcome)
 		require.Equal(t, 2, last.Attempt, "a death counts")
 	})
 }

@@ -89,7 +89,7 @@ func TestCrash(t *testing.T) {
 					rig.Deliver()
 				}
 				got := rig.Redeliver()
-				require.Equal(t, "already-done", got.Outcome)
+				require.Equal(t, onceq.OutcomeAlreadyDone, got.Outcome)
 				require.Equal(t, 1, bank.count("ann"))
 				require.JSONEq(t, `{"Charge": "ch_1"}`, string(got.Stored.Result))
 			})
@@ -105,7 +105,7 @@ func TestFreshKeyDoubles(t *testing.T) {
 		rig.CrashAt(onceqtest.BeforeSettle)
 		require.True(t, rig.Deliver().Crashed)
 		rig.Advance(time.Minute)
-		require.Equal(t, "done", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)
 		require.Equal(t, 2, bank.count("ann"))
 	})
 }
@@ -116,27 +116,27 @@ func TestAnswers(t *testing.T) {
 		bank := newAPI()
 		rig := worker(t, bank, effectKey, "busy")
 		got := rig.Deliver()
-		require.Equal(t, "retried", got.Outcome)
+		require.Equal(t, onceq.OutcomeRetried, got.Outcome)
 		require.Equal(t, time.Second, got.Delay, "429: when the API says")
 		rig.Advance(time.Second)
-		require.Equal(t, "done", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)
 
 		rig = worker(t, bank, effectKey, "poor")
 		got = rig.Deliver()
-		require.Equal(t, "failed", got.Outcome)
+		require.Equal(t, onceq.OutcomeFailed, got.Outcome)
 		require.Equal(t, "declined", got.ErrClass)
 		require.Len(t, got.Letters, 1)
 		require.Equal(t, "declined", got.Letters[0].Meta.Dead.Class)
 
 		rig = worker(t, bank, effectKey, "slow")
 		got = rig.Deliver()
-		require.Equal(t, "retried", got.Outcome)
+		require.Equal(t, onceq.OutcomeRetried, got.Outcome)
 		require.Contains(t, got.Err, "charged or not?")
 		require.Zero(t, bank.count("slow"), "not yet")
-		require.Equal(t, "retried", rig.Redeliver().Outcome, "409: the first call still runs")
+		require.Equal(t, onceq.OutcomeRetried, rig.Redeliver().Outcome, "409: the first call still runs")
 		rig.Advance(time.Minute)
 		require.Equal(t, 1, bank.count("slow"))
-		require.Equal(t, "done", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)
 		require.Equal(t, 1, bank.count("slow"))
 	})
 }
@@ -147,7 +147,7 @@ type status int
 func (s status) ServeHTTP(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(s)) }
 
 func TestOtherAnswers(t *testing.T) {
-	for code, want := range map[status]string{500: "retried", 503: "retried", 400: "failed", 401: "failed", 200: "retried"} {
+	for code, want := range map[status]onceq.Outcome{500: "retried", 503: "retried", 400: "failed", 401: "failed", 200: "retried"} {
 		synctest.Test(t, func(t *testing.T) {
 			require.Equal(t, want, worker(t, code, effectKey, "ann").Deliver().Outcome, "%d", code)
 		})
@@ -170,7 +170,7 @@ func TestForgottenKey(t *testing.T) {
 			}
 			rig.Send(m)
 			got := rig.Deliver()
-			require.Equal(t, "failed", got.Outcome)
+			require.Equal(t, onceq.OutcomeFailed, got.Outcome)
 			require.Equal(t, 1, bank.count("ann"))
 			rig.Advance(keysLive + time.Hour)
 			letter := got.Letters[0]

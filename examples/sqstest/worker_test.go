@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/localstack/sqsfake"
 	"github.com/onceq/onceq/onceqtest"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // 1. The handler alone: a rig gives it one delivery at a time, and lets its worker die where the test says.
@@ -26,7 +27,7 @@ func TestNoAddress(t *testing.T) {
 		rig := onceqtest.New(t, Config(c, nil, nil, nil))
 		rig.Send(message(Order{ID: "order-1"}))
 		got := rig.Deliver()
-		require.Equal(t, "failed", got.Outcome)
+		require.Equal(t, onceq.OutcomeFailed, got.Outcome)
 		require.Equal(t, ErrNoAddress.Error(), got.Letters[0].Meta.Dead.LastErr)
 		require.Empty(t, c.parcels())
 	})
@@ -41,7 +42,7 @@ func TestWorkerDies(t *testing.T) {
 		rig.Send(message(Order{ID: "order-1", Address: "Oak Street 1"}))
 		require.True(t, rig.Deliver().Crashed)
 		rig.Advance(time.Minute) // its leases run out
-		require.Equal(t, "done", rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)
 		require.Equal(t, []string{"order-1"}, c.parcels())
 		require.Equal(t, 2, c.calls)
 	})

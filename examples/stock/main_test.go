@@ -143,7 +143,7 @@ func (s *shop) finish(t *testing.T) string {
 			continue
 		}
 		if got := s.Deliver(); got.Action == onceq.Ack {
-			return got.Outcome
+			return string(got.Outcome)
 		}
 	}
 	t.Fatal("the order did not end")
@@ -163,7 +163,7 @@ func TestCrash(t *testing.T) {
 			s.order(t, "order-1", 3)
 			require.True(t, s.Deliver().Crashed)
 			s.finish(t)
-			require.Equal(t, "already-done", s.Redeliver().Outcome)
+			require.Equal(t, onceq.OutcomeAlreadyDone, s.Redeliver().Outcome)
 			require.Equal(t, 17, s.left(t))
 		})
 	}
@@ -209,7 +209,7 @@ func TestConnectionLost(t *testing.T) {
 	}
 	s.order(t, "order-1", 3)
 	got := s.Deliver()
-	require.Equal(t, "retried", got.Outcome)
+	require.Equal(t, onceq.OutcomeRetried, got.Outcome)
 	require.Equal(t, 20, s.left(t))
 	require.Equal(t, "done", s.finish(t))
 	require.Equal(t, 17, s.left(t))
@@ -225,9 +225,9 @@ func TestCommitInDoubt(t *testing.T) {
 	}
 	s.order(t, "order-1", 3)
 	got := s.Deliver()
-	require.Equal(t, "done", got.Outcome)
+	require.Equal(t, onceq.OutcomeDone, got.Outcome)
 	require.Equal(t, onceq.Ack, got.Action)
-	require.Equal(t, "already-done", s.Redeliver().Outcome)
+	require.Equal(t, onceq.OutcomeAlreadyDone, s.Redeliver().Outcome)
 	require.Equal(t, 17, s.left(t))
 }
 
@@ -276,7 +276,7 @@ func (s *tally) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { 
 func (s *tally) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outcomes[r.Outcome]++
+	s.outcomes[string(r.Outcome)]++
 	if s.outcomes["done"]+s.outcomes["failed"] == s.want {
 		s.last()
 	}

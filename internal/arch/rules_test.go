@@ -14,10 +14,39 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "localstack/..."}
+var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/...", "internal/release"}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "localstack/..."}
+var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/..."}
+
+// apart are modules whose packages keep no rule but the length of a file: they compare onceq
+// with others.
+var apart = []string{"internal/bench"}
+
+// A module says what its go.mod may hold. A module that the table does not know is reported,
+// and so is one that it knows in vain.
+type module struct {
+	dir string
+	// uses are the folders of our modules that it may require.
+	uses []string
+	// brings are modules of others that no other module of ours requires.
+	brings []string
+	why    string
+}
+
+var modules = []module{
+	{dir: ".", why: "who takes the library takes nothing that starts servers or runs programs"},
+	{
+		dir: "localstack", uses: []string{"."},
+		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
+		why:    "Docker's client reaches those alone who ask for it",
+	},
+	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
+	{dir: "examples", uses: []string{".", "localstack"}, why: "examples show the parts together"},
+	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
+	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
+	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
+}
 
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
@@ -55,13 +84,11 @@ var layers = []layer{
 	},
 	{
 		pkgs: "dedupe/pgstore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/jackc/pgx/v5/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		why: "a store imports its own database's client and the store contract",
 	},
 	{
 		pkgs: "dedupe/dynamostore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/aws/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		why: "a store imports its own database's client and the store contract",
 	},
 	{
 		pkgs: "dedupe/machine", may: []string{"dedupe"},
@@ -92,9 +119,29 @@ var layers = []layer{
 		why: "the memory queue is a driver like any other, and part of the core",
 	},
 	{
+		pkgs: "adapters/httponceq", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		why: "a server that answers once needs net/http and the core, nothing else",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
+	},
+	{
+		pkgs: "internal/testserver/testpg", others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes databases for the tests of a store, and starts no server",
+	},
+	{
+		pkgs: "internal/testserver/testaws", others: []string{"github.com/aws/..."},
+		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
+	},
+	{
+		pkgs: "internal/tests/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "what needs the whole house is tested there",
+	},
+	{
+		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
+		why: "users' tests take the server with the standard library alone",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
@@ -151,7 +198,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/..."}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release"}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

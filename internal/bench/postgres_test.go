@@ -15,7 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 const (
@@ -24,7 +24,8 @@ const (
 	// perBatch and inFlight are what a worker under load sends: batches of a hundred, four at once.
 	perBatch = 100
 	inFlight = 4
-	// singles is how many callers share the connections where each transition is a transaction of its own.
+	// singles is how many callers share the connections where each transition is a transaction of
+	// its own.
 	singles = 64
 )
 
@@ -36,7 +37,7 @@ const (
 //	worker        a whole onceq.Worker over pgstore, 500 handlers, queue in memory
 //	river         River, 500 workers; its jobs are inserted beforehand, which is not measured
 func BenchmarkPostgres(b *testing.B) {
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	for _, c := range []struct {
 		name string
 		url  string

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // job is what a handler has in its hands.
@@ -21,10 +21,11 @@ func (j job) Lease() dedupe.Lease   { return j.lease }
 func (j job) Retain() time.Duration { return dedupe.DefaultRetention }
 func (j job) Join()                 {}
 
-// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers: without a completion, with CompleteTx
-// as its last statement, and in Commit. The claims are won beforehand.
+// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers:
+// without a completion, with CompleteTx as its last statement, and in Commit. The claims are won
+// beforehand.
 func BenchmarkPostgresCompleteTx(b *testing.B) {
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
 	st := openStore(b, pool, "bench_tx")
 	if _, err := pool.Exec(b.Context(), `
@@ -103,11 +104,12 @@ func transactions(ctx context.Context, tb testing.TB, st *pgstore.Store, n int, 
 	}
 }
 
-// BenchmarkPostgresOneKey lets a hundred callers claim one key at once, each on a connection of its own and a round trip of 200 ms away, so
-// that the server's own time counts little: one wins, and what counts is how many round trips the others wait for their answer.
+// BenchmarkPostgresOneKey lets a hundred callers claim one key at once, each on a connection of its
+// own and a round trip of 200 ms away, so that the server's own time counts little: one wins, and
+// what counts is how many round trips the others wait for their answer.
 func BenchmarkPostgresOneKey(b *testing.B) {
 	const rivals, roundTrip = 100, 200 * time.Millisecond
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	c, err := pgxpool.ParseConfig(delayed(b, db.URL, roundTrip))
 	if err != nil {
 		b.Fatal(err)

@@ -1,9 +1,12 @@
 package model
 
-import "github.com/onceq/onceq/dedupe"
+import (
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/verdict"
+)
 
-// running makes the steps of worker i's handler. It knows nothing of leases: that its claim was taken over
-// does not keep it from acting.
+// running makes the steps of worker i's handler. It knows nothing of leases: that its claim was
+// taken over does not keep it from acting.
 func (m *model) running(s *state, i int) {
 	w := &s.w[i]
 	if m.c.External && !w.acted {
@@ -50,7 +53,8 @@ func (m *model) act(s *state, i int) {
 	}
 }
 
-// transaction makes the steps of a handler that completes its job in a transaction of the store's database.
+// transaction makes the steps of a handler that completes its job in a transaction of the store's
+// database.
 func (m *model) transaction(s *state, i int) {
 	w := &s.w[i]
 	switch {
@@ -78,14 +82,14 @@ func (m *model) transaction(s *state, i int) {
 	}
 }
 
-// ends lets the handler return, in every way that an honest one may: nil when it believes its effect
-// to have happened; under Park an error only when it knows that it has not.
+// ends lets the handler return, in every way that an honest one may: nil when it believes its
+// effect to have happened; under Park an error only when it knows that it has not.
 func (m *model) ends(s *state, i int) {
 	w := &s.w[i]
 	park := m.parks(i)
 	mayFail := !w.acted || !park && !m.c.Calm
 	if (!m.c.External || w.acted) && (!m.c.Tx || w.joined) {
-		m.end(s, i, "handler: returns nil", Ending{Returned: Nil})
+		m.end(s, i, "handler: returns nil", verdict.Ending{Returned: verdict.Nil})
 		if m.c.Drains && m.without(SettleOutlivesHandler) {
 			n := m.from(s)
 			n.leave(i)
@@ -93,26 +97,27 @@ func (m *model) ends(s *state, i int) {
 		}
 	}
 	if m.c.Drains && (mayFail || park) {
-		m.end(s, i, "handler: is cut off by a drain", Ending{Returned: Error, Cut: true, Draining: true})
+		m.end(s, i, "handler: is cut off by a drain", verdict.Ending{Returned: verdict.Error, Cut: verdict.ByDrain})
 	}
 	if m.c.HandlersSucceed {
 		return
 	}
 	if mayFail {
-		m.end(s, i, "handler: returns an error", Ending{Returned: Error})
-		m.end(s, i, "handler: returns a permanent error", Ending{Returned: Permanent})
+		m.end(s, i, "handler: returns an error", verdict.Ending{Returned: verdict.Error})
+		m.end(s, i, "handler: returns a permanent error", verdict.Ending{Returned: verdict.Permanent})
 	}
 	if mayFail || park {
-		m.end(s, i, "handler: panics", Ending{Returned: Panic})
+		m.end(s, i, "handler: cannot tell whether its effect happened", verdict.Ending{Returned: verdict.Error, Unknown: true})
+		m.end(s, i, "handler: panics", verdict.Ending{Returned: verdict.Panic})
 	}
 }
 
-func (m *model) end(s *state, i int, text string, e Ending) {
+func (m *model) end(s *state, i int, text string, e verdict.Ending) {
 	n := m.from(s)
 	w := &n.w[i]
-	e.Parks = m.parks(i) && !(m.without(InterruptedParks) && e.Returned != Nil) && !(m.without(UncommittedParks) && e.Returned == Nil)
+	e.Parks = m.parks(i) && !(m.without(InterruptedParks) && e.Returned != verdict.Nil) && !(m.without(UncommittedParks) && e.Returned == verdict.Nil)
 	e.Joined = w.joined && !m.without(JoinedNeverDone)
 	e.LastTry = w.attempt >= m.c.MaxAttempts
-	m.verdict(w, Judge(e))
+	m.verdict(w, verdict.Judge(e))
 	m.step(i, text, n)
 }

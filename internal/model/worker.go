@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // worker makes the steps of worker i.
@@ -100,7 +101,7 @@ func (m *model) claiming(s *state, i int) {
 		if m.without(DoubtUncounted) {
 			n.leave(i)
 		} else {
-			m.verdict(&n.w[i], Verdict{To: dedupe.Released, Uncounted: true})
+			m.verdict(&n.w[i], verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		}
 		m.step(i, "drains while it does not know whether the key is its own", n)
 	}
@@ -118,10 +119,10 @@ func (m *model) won(s *state, i int) {
 	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt}
 	switch {
 	case unproven && !m.without(UnprovenReleases):
-		m.verdict(w, Verdict{To: dedupe.Released, Uncounted: true})
+		m.verdict(w, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		w.refused = true
 	case unproven, w.attempt > m.c.MaxAttempts:
-		m.verdict(w, Verdict{To: dedupe.Failed})
+		m.verdict(w, verdict.Verdict{To: dedupe.Failed})
 	case m.parks(i):
 		w.pc = starting
 	}
@@ -148,13 +149,13 @@ func (m *model) starting(s *state, i int) {
 	m.delay(s, i, packet{kind: startPacket})
 	if m.c.Drains {
 		n = m.from(s)
-		m.verdict(&n.w[i], Verdict{To: dedupe.Released, Uncounted: true})
+		m.verdict(&n.w[i], verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		m.step(i, "drains before the handler has begun", n)
 	}
 }
 
 // verdict sends a run's end on its way.
-func (m *model) verdict(w *worker, v Verdict) {
+func (m *model) verdict(w *worker, v verdict.Verdict) {
 	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted}
 	if v.To == dedupe.Failed && m.without(SettleBeforeLetter) {
 		w.pc, w.owes = lettering, true
@@ -198,7 +199,8 @@ func (m *model) settling(s *state, i int) {
 	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, joined: w.joined})
 }
 
-// settled acts on the status that is stored under the worker's token: it decides, not what was asked for.
+// settled acts on the status that is stored under the worker's token: it decides, not what was
+// asked for.
 func (m *model) settled(s *state, i int, status dedupe.Status) {
 	w := &s.w[i]
 	switch status {

@@ -2,14 +2,12 @@ package sqswire
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/digest"
 )
 
 // mayHold is a cheap look before a body is parsed.
@@ -107,22 +105,15 @@ func readS3(body []byte) *broker.Meta {
 	if len(n.Records) == 0 || len(n.Records) > maxRecords {
 		return nil
 	}
-	h := sha256.New()
-	var size [8]byte
+	var all []byte
 	for i := range n.Records {
 		r := &n.Records[i]
 		if r.Source != "aws:s3" || r.S3.Bucket.Name == "" {
 			return nil
 		}
 		parts := r.parts()
-		binary.BigEndian.PutUint64(size[:], uint64(len(parts)))
-		h.Write(size[:])
-		for _, part := range parts {
-			binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-			h.Write(size[:])
-			h.Write([]byte(part))
-		}
+		all = digest.Texts(digest.Numbers(all, uint64(len(parts))), parts...)
 	}
 	first := &n.Records[0]
-	return &broker.Meta{ID: "s3:" + hex.EncodeToString(h.Sum(nil)[:16]), Type: "s3:" + first.Name, Created: first.Time}
+	return &broker.Meta{ID: "s3:" + digest.Hex(all), Type: "s3:" + first.Name, Created: first.Time}
 }

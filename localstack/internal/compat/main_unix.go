@@ -29,7 +29,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/localstack/internal/rundir"
+	"github.com/onceq/onceq/internal/rundir"
 )
 
 const (
@@ -79,6 +79,9 @@ func run(ctx context.Context, pattern string, majors []string) (ok bool, err err
 	}
 	if len(majors) == 0 || slices.Contains(majors, "pgbouncer") {
 		all = append(all, pooler(ctx))
+	}
+	if len(all) < max(1, len(majors)) {
+		return false, fmt.Errorf("%q: not all are in %s", majors, list)
 	}
 	ok = true
 	for _, r := range all {

@@ -1,0 +1,153 @@
+package onceq
+
+import (
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+)
+
+// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands here,
+// once each, as methods, and as the terms of their flows; nobody else asks who it is. The methods are
+// called by the goroutine that has the run; Start is called under the flow's lock.
+
+type (
+	run  = engine.Run[Job]
+	flow = engine.Flow[Job]
+)
+
+// deliveryHost is what a Worker and a batch have in common.
+type deliveryHost struct{ p *Processor }
+
+func (h deliveryHost) processor() *Processor { return h.p }
+
+// Admit holds a message back that has no key because its producer does not know onceq.
+func (h deliveryHost) Admit(r *run) *engine.Refusal {
+	no := h.refusalOf(r)
+	if no == nil {
+		return nil
+	}
+	return h.p.holdForeign(r, no)
+}
+
+func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
+	p := h.p
+	if p.doOnly {
+		return p.misuse(r)
+	}
+	left := early(r.Message)
+	if left == 0 {
+		return p.admit(r)
+	}
+	if no := p.tooEarly(r, left); no != nil {
+		return no
+	}
+	return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+}
+
+func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
+func (h deliveryHost) StoreErred(*run, error, bool)      {}
+func (h deliveryHost) Broke(*run, any)                   {}
+func (h deliveryHost) Observe(r *run)                    { h.p.observeEnd(r) }
+func (h deliveryHost) Handle(r *run) error {
+	r.Job.Attempt = r.Attempt
+	return h.p.c.Handler.Handle(h.p.observeStart(r), &r.Job)
+}
+
+// letters is where letters go, as far as the Processor's configuration says.
+func (p *Processor) lettersTo() engine.LetterTo {
+	if p.c.DeadLetter == KeepInQueue {
+		return engine.ToNobody
+	}
+	return engine.ToQueue
+}
+
+// workerHost brings what a Worker has received. It is held, extended, acked and nacked here.
+type workerHost struct {
+	deliveryHost
+	w     *Worker
+	ready chan<- *run
+}
+
+func (h *workerHost) Start(r *run) { h.ready <- r }
+
+// Ended acts on a disposition: what is to be acked or nacked stays held until that is known.
+func (h *workerHost) Ended(r *run) {
+	switch w := h.w; r.Action {
+	case engine.Ack:
+		w.acks.Add(r)
+	case engine.Nack:
+		if !w.delays(r) {
+			w.nacks.Add(r)
+		}
+	default:
+		w.p.e.Release(r)
+		r.Flow().Gone(r)
+	}
+}
+
+// Takeover gives the receipt of a redelivery to the job that runs for the same message.
+func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
+	return again.Flow().HandOver(again, (*run).TakeReceipt)
+}
+
+// batchHost brings deliveries that somebody else holds: a call of Process or ProcessBatch.
+type batchHost struct {
+	deliveryHost
+	starts sync.WaitGroup
+	tell   func(i int, d Disposition)
+}
+
+func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.p.e.Work(r) }) }
+
+func (h *batchHost) Ended(r *run) {
+	h.p.e.ReleaseLease(r)
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.p.timing(r)})
+	r.Flow().Gone(r)
+}
+
+// callHost brings the one run of a call of Do, whose goroutine runs it.
+type callHost struct{ *try }
+
+func (h callHost) processor() *Processor { return h.c.p }
+
+// Admit has nothing to look up: a call knows its key.
+func (h callHost) Admit(*run) *engine.Refusal { return nil }
+
+func (h callHost) Takeover(_ *run, c *dedupe.Claim) bool {
+	h.inWait, h.age = c.Left, c.Age
+	return false
+}
+
+func (h callHost) StoreErred(r *run, err error, open bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.storeErr, h.asking = err, open && r.Unclaimed()
+}
+
+func (h callHost) Start(r *run) { h.try.give(r) }
+
+func (h callHost) Handle(r *run) error {
+	r.Job.Attempt = r.Attempt
+	h.err = h.c.f(h.c.p.observeStart(r), &r.Job)
+	return h.err
+}
+
+// Broke passes a panic on to the caller, while its stack is still there.
+func (h callHost) Broke(_ *run, v any) {
+	<-h.try.over
+	if v != nil {
+		// invariant: v is what the caller's own function has panicked with
+		panic(v)
+	}
+}
+
+// Observe leaves out a call that asks again: there is one record for a call.
+func (h callHost) Observe(r *run) {
+	if r.Said != dedupe.InProgress || !h.c.waits(time.Now()) {
+		h.c.p.observeEnd(r)
+	}
+}
+
+func (h callHost) Ended(*run) { h.try.end() }

@@ -1,0 +1,287 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/sqsfake"
+)
+
+const (
+	workers = 3
+	orders  = 40 // of a round, of which each fifth is sent twice
+	// moreRounds is how many are added at most, where a mode's rounds have not shown what they are
+	// there for: a process may have been stopped where it holds the file's or a row's write lock,
+	// so that nobody can take over.
+	moreRounds = 10
+	roundLimit = 2 * time.Minute
+)
+
+// scene is what outlives the processes of a mode: the queues, the database, the API.
+type scene struct {
+	*testing.T
+	mode        mode
+	rng         *rand.Rand
+	a           assignment
+	queue, dead *awssqs.Broker
+	books       books
+	api         *api
+	log         *log
+	lives       int
+	crew        []*process
+	sent        []string // keys
+
+	kills, stops     int
+	cutOff           int // handlers that ran when their process was killed
+	takeovers, stale int // claims that were taken from a stopped process, and those of them whose transaction was refused
+}
+
+func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {
+	t.Helper()
+	server := sqsfake.Start(t, &sqsfake.Options{StrandCancelled: true, Seed: rng.Uint64()})
+	s := &scene{T: t, mode: m, rng: rng, api: newAPI(), log: newLog()}
+	http := httptest.NewServer(s.api)
+	t.Cleanup(http.Close)
+	s.a = assignment{SQS: server.URL, Store: m.store, API: http.URL, Effect: m.effect, Database: database(t, m.store)}
+	for name, q := range map[string]struct {
+		url *string
+		b   **awssqs.Broker
+	}{"orders": {&s.a.Queue, &s.queue}, "orders-dead": {&s.a.Dead, &s.dead}} {
+		var err error
+		if *q.url, err = server.CreateQueue(name, nil); err != nil {
+			t.Fatal(err)
+		}
+		if *q.b, err = openQueue(server.URL, *q.url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if s.books, err = openBooks(t.Context(), m.store, s.a.Database); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.books.close)
+	if err := s.books.migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// database is the address of a new one.
+func database(t *testing.T, store string) string {
+	t.Helper()
+	switch store {
+	case "sqlite":
+		return filepath.Join(t.TempDir(), "chaos.db")
+	case "postgres":
+		return localstack.Postgres(t).URL
+	case "dynamodb":
+		return tables(t)
+	}
+	t.Fatalf("no database %q", store)
+	return ""
+}
+
+// run lets the workers work through the rounds, and asks at the end what must hold for all of them.
+func (s *scene) run(rounds int) {
+	for range workers {
+		s.crew = append(s.crew, s.start(s.T))
+	}
+	for n := 0; n < rounds || !s.shown() && n < rounds+moreRounds; n++ {
+		s.round(n)
+	}
+	for _, p := range s.crew {
+		s.drain(p)
+	}
+	s.audit(s.sent)
+	s.Logf("%d kills cut off %d handlers; %d stops, in which others took %d claims; the store refused %d transactions; %d handlers ran for %d orders; outcomes %v",
+		s.kills, s.cutOff, s.stops, s.takeovers, s.stale, s.log.progress(), len(s.sent), s.log.outcomes)
+	if !s.shown() {
+		s.Errorf("no round has shown a claim that was taken from a stopped process, and what its late effect comes to: the rounds prove nothing")
+	}
+}
+
+// round sends orders, hits one of the workers while they work, and waits until they are done.
+func (s *scene) round(n int) {
+	ctx, cancel := context.WithTimeoutCause(s.Context(), roundLimit, errors.New("the round takes too long"))
+	defer cancel()
+	first := len(s.sent)
+	victim := s.rng.IntN(workers)
+	moment := s.log.progress() + 1 + s.rng.IntN(orders/2) // handlers that have begun
+	later := time.Duration(s.rng.Int64N(int64(pause)))
+	s.send(ctx, n)
+	for s.log.progress() < moment {
+		s.wait(ctx, time.Millisecond)
+	}
+	s.wait(ctx, later)
+	if n%2 == 0 {
+		// One whose transaction is under way already can be stopped, too, but it shows nothing
+		// where it has been committed.
+		for tries := 0; s.mode.effect == inTx && s.crew[victim].waiting() == 0 && tries < 100; tries++ {
+			s.wait(ctx, time.Millisecond)
+		}
+		s.stop(ctx, s.crew[victim])
+	} else {
+		s.kill(victim)
+	}
+	for {
+		depth, err := s.queue.Depth(ctx)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if depth == (broker.Depth{}) {
+			break
+		}
+		s.wait(ctx, 20*time.Millisecond)
+	}
+	for _, p := range s.crew {
+		select {
+		case <-p.Done():
+			s.Fatalf("round %d: %s has ended by itself: %v", n, p.name, p.Err())
+		default:
+		}
+	}
+	s.audit(s.sent[first:])
+	if s.Failed() {
+		s.Fatalf("in round %d", n)
+	}
+}
+
+// wait lets time go by.
+func (s *scene) wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		s.stuck()
+		s.Fatal(context.Cause(ctx))
+	}
+}
+
+// stuck tells what there is to see when a round does not end, and lets the workers show their
+// goroutines.
+func (s *scene) stuck() {
+	depth, err := s.queue.Depth(context.WithoutCancel(s.Context()))
+	s.Logf("in the queue: %+v, %v", depth, err)
+	for _, p := range s.crew {
+		s.Logf("%s, process %d, runs %v", p.name, p.Pid(), p.running())
+		_ = p.Signal(syscall.SIGCONT)
+		_ = p.Signal(syscall.SIGQUIT)
+	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.Logf("outcomes so far: %v", s.log.outcomes)
+}
+
+// send puts the orders of a round into the queue, each fifth twice. In every other round one of
+// these takes longer than its lease, so that it lives by heartbeats while its second message asks
+// for it.
+func (s *scene) send(ctx context.Context, round int) {
+	var ms []broker.Outgoing
+	for n := range orders {
+		key, body := fmt.Sprintf("r%d-%d", round, n), "pay"
+		if n == 4 && round%2 == 0 {
+			body = bodyLong
+		}
+		s.sent = append(s.sent, key)
+		for range 1 + (n%5)/4 {
+			ms = append(ms, broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}})
+		}
+	}
+	s.rng.Shuffle(len(ms), func(i, j int) { ms[i], ms[j] = ms[j], ms[i] })
+	if err := onceq.Send(ctx, s.queue, ms); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// kill ends a worker as kill -9 does. Another one takes its place.
+func (s *scene) kill(n int) {
+	p := s.crew[n]
+	p.Kill()
+	<-p.Done()
+	s.kills++
+	s.cutOff += len(p.running())
+	s.crew[n] = s.start(s.T)
+}
+
+// stop stops a worker until its claims are over and, if that can be, taken by others; then it goes
+// on, and does not know what has happened. Where it holds the write lock of all, that is let be for
+// the length of a lease; then it is stopped once more, a moment later.
+func (s *scene) stop(ctx context.Context, p *process) {
+	s.stops++
+	taken, blocked := s.freeze(ctx, p)
+	for tries := 1; blocked && len(taken) == 0 && tries < 5; tries++ {
+		s.wait(ctx, time.Duration(s.rng.Int64N(int64(pause/10))))
+		taken, blocked = s.freeze(ctx, p)
+	}
+	// Its handlers run to their ends, whatever has become of their claims.
+	for s.stillOpen(p, taken) {
+		select {
+		case <-p.Done():
+			s.Fatalf("%s has ended after SIGCONT: %v", p.name, p.Err())
+		default:
+		}
+		s.wait(ctx, 5*time.Millisecond)
+	}
+	s.takeovers += len(taken)
+	s.stale += s.log.refusals(taken)
+}
+
+// freeze tells which of the process's claims others have taken while it was stopped, and whether it
+// has kept everybody from writing.
+func (s *scene) freeze(ctx context.Context, p *process) (taken []claim, blocked bool) {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		s.Fatal(err)
+	}
+	began := time.Now()
+	s.wait(ctx, hold/10) // what it has written before it stopped is heard first
+	held := p.running()
+	blocked = s.books.blocked(ctx)
+	limit := s.books.patience()
+	if blocked {
+		limit = 0
+	}
+	for since := time.Duration(0); since < hold+hold/2 || since < limit && s.log.taken(held) == 0; since = time.Since(began) {
+		s.wait(ctx, 10*time.Millisecond)
+	}
+	for _, c := range held {
+		if s.log.taken([]claim{c}) > 0 {
+			taken = append(taken, c)
+		}
+	}
+	if err := p.Signal(syscall.SIGCONT); err != nil {
+		s.Fatal(err)
+	}
+	return taken, blocked
+}
+
+func (s *scene) stillOpen(p *process, cs []claim) bool {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for _, c := range cs {
+		if _, open := p.open[c]; open {
+			return true
+		}
+	}
+	return false
+}
+
+// drain ends a worker in good order.
+func (s *scene) drain(p *process) {
+	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.Drain(ctx); err != nil {
+		s.Errorf("%s: %v", p.name, err)
+	}
+}

@@ -1,0 +1,278 @@
+package matrix
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/internal/rundir"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen { // cells wait more than they work
+		_ = flag.Set("test.parallel", "32")
+	}
+	code := m.Run()
+	for _, s := range sums {
+		fmt.Println("matrix:", s)
+	}
+	os.Exit(code)
+}
+
+// TestMatrix is the crash matrix: see the package's comment.
+func TestMatrix(t *testing.T) {
+	// On PostgreSQL and DynamoDB cells wait, in real time, and go first: the others compute, and a
+	// beat would come late beside them.
+	var real sync.WaitGroup
+	live := func(name string, open func(*testing.T) *backend) {
+		t.Run(name, func(t *testing.T) {
+			real.Add(1)
+			t.Cleanup(real.Done)
+			t.Parallel()
+			open(t).matrix(t)
+		})
+	}
+	inBubbles := func(t *testing.T, name string, open func() *backend) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			real.Wait()
+			open().matrix(t)
+		})
+	}
+	live("postgres", postgres)
+	live("dynamodb", dynamoDB)
+	inBubbles(t, "memory", memory)
+	inBubbles(t, "sqlite", sqlite)
+	// SQS, too, in bubbles. What the memory store lacks there is SQLite's to show.
+	t.Run("sqs", func(t *testing.T) {
+		t.Parallel()
+		inBubbles(t, "memory", func() *backend { return memory().onSQS(false) })
+		inBubbles(t, "sqlite", func() *backend {
+			b := sqlite().onSQS(false)
+			b.only = completeTx
+			return b
+		})
+	})
+	t.Run("sqs-fifo", func(t *testing.T) {
+		t.Parallel()
+		inBubbles(t, "memory", func() *backend { return memory().onSQS(true) })
+	})
+}
+
+// matrix runs all cells of a store.
+func (b *backend) matrix(t *testing.T) {
+	sum := &sum{name: b.name, absent: make(map[string]int)}
+	t.Cleanup(func() { sum.end(t, b) })
+	t.Cleanup(b.zombies.Wait)
+	for _, m := range modes {
+		t.Run(string(m), func(t *testing.T) {
+			t.Parallel()
+			if why := b.lacks(m); why != "" {
+				t.Logf("no cells: %s", why)
+				return
+			}
+			for _, s := range scenarios {
+				if s.skips(m) {
+					continue
+				}
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					b.scenario(t, m, s, sum)
+				})
+			}
+		})
+	}
+}
+
+// lacks is why the backend has no cells in the mode; "" = it has.
+func (b *backend) lacks(m mode) string {
+	switch {
+	case m == completeTx && !b.transactions:
+		return "the store has no transaction that the user could join"
+	case b.only != "" && m != b.only:
+		return "with the memory store: the queue is the same"
+	}
+	return ""
+}
+
+// scenario finds the calls of a scenario and lets each go wrong.
+func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
+	// Where time is real, a busy machine may answer a call too late: then what the worker made
+	// instead is no part of the scenario.
+	var plain outcome
+	for try := 1; ; try++ {
+		b.in(t, func(t *testing.T) { plain = play(t, b, m, s, nil, 0) })
+		if t.Failed() {
+			return
+		}
+		wrong := plain.wentWrong()
+		if wrong == nil {
+			break
+		}
+		if try == 5 {
+			t.Fatalf("of %d runs without a fault none was without an error: %v", try, wrong)
+		}
+	}
+	sum.found(m, s, plain.ops())
+	for _, c := range plain.calls {
+		// What comes late comes into what the scenario has made of the job meanwhile.
+		onlyLate := b.elsewhere(c, s) != ""
+		if onlyLate && (c.Op != onceqtest.Claim || !s.retried) {
+			continue
+		}
+		t.Run(fmt.Sprintf("%s-%d", c.Op, c.N), func(t *testing.T) {
+			t.Parallel()
+			for _, w := range b.wrongs() {
+				if onlyLate && w.fault.Kind != onceqtest.Late {
+					continue
+				}
+				if why := w.cannot(b, c.Op, m); why != "" {
+					sum.no(why)
+					continue
+				}
+				t.Run(w.name, func(t *testing.T) {
+					t.Parallel()
+					defer func() { sum.cell(t.Failed()) }()
+					fault := w.fault
+					fault.Op, fault.N = c.Op, c.N
+					b.cell(t, m, s, &fault, plain.took)
+				})
+			}
+		})
+	}
+}
+
+// cell lets fault happen. A worker that lost its lease because the machine was slow waits for its
+// claim to end, as it should; it then tells nothing about the fault, and the cell is played again.
+// One that waits for itself always takes long.
+func (b *backend) cell(t *testing.T, m mode, s scenario, fault *onceqtest.Fault, plain time.Duration) {
+	for try := 1; ; try++ {
+		var o outcome
+		b.in(t, func(t *testing.T) { o = play(t, b, m, s, fault, plain) })
+		if t.Failed() || !o.waited {
+			return
+		}
+		slow := o.slow(b)
+		if b.virtual || slow == nil || try == 3 {
+			t.Errorf("the live worker took %v, %v without the fault: it has waited for itself (the lease is %v)", o.took, plain, b.lease)
+			return
+		}
+		t.Logf("played again, for the machine is slow: %v took %v", slow, slow.Took)
+	}
+}
+
+var (
+	sumsMu sync.Mutex
+	sums   []string
+)
+
+// sum counts the cells of a store.
+type sum struct {
+	name string
+
+	mu           sync.Mutex
+	held, failed int
+	absent       map[string]int // that do not exist, by reason
+	ops          map[mode]map[string][]onceqtest.Op
+}
+
+func (s *sum) cell(failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failed {
+		s.failed++
+		return
+	}
+	s.held++
+}
+
+func (s *sum) no(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.absent[why]++
+}
+
+func (s *sum) found(m mode, sc scenario, ops []onceqtest.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ops == nil {
+		s.ops = make(map[mode]map[string][]onceqtest.Op)
+	}
+	if s.ops[m] == nil {
+		s.ops[m] = make(map[string][]onceqtest.Op)
+	}
+	s.ops[m][sc.name] = ops
+}
+
+// end accounts for the cells that do not exist: of every call that any scenario makes, for every
+// scenario that does not make it.
+func (s *sum) end(t *testing.T, b *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []onceqtest.Op{effect, complete, commit}
+	for _, byScenario := range s.ops {
+		for _, ops := range byScenario {
+			for _, op := range ops {
+				if !slices.Contains(all, op) {
+					all = append(all, op)
+				}
+			}
+		}
+	}
+	for _, m := range modes {
+		for _, sc := range scenarios {
+			ops, ran := s.ops[m][sc.name]
+			if none := b.lacks(m); none != "" {
+				for _, op := range all {
+					if b.absent(m, sc, op) == "" {
+						s.absent[none] += len(b.wrongs())
+					}
+				}
+				continue
+			}
+			for _, op := range all {
+				why := b.absent(m, sc, op)
+				if slices.Contains(ops, op) || !ran && !sc.skips(m) {
+					continue // it has its cells, or -run has left it out
+				}
+				if why == "" {
+					t.Errorf("%s under %s makes no call %q, and nobody knows why", sc.name, m, op)
+				}
+				s.absent[why] += len(b.wrongs())
+			}
+		}
+	}
+	sumsMu.Lock()
+	sums = append(sums, s.String())
+	sumsMu.Unlock()
+	t.Log(s.String())
+	if dir := os.Getenv(rundir.Env); dir != "" {
+		counts, _, _ := strings.Cut(s.String(), "\n")
+		if err := rundir.Open(dir).Say("matrix " + counts); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (s *sum) String() string {
+	var b strings.Builder
+	n := 0
+	for _, k := range s.absent {
+		n += k
+	}
+	fmt.Fprintf(&b, "%s: %d cells held, %d failed, %d do not exist", s.name, s.held, s.failed, n)
+	for _, why := range slices.Sorted(maps.Keys(s.absent)) {
+		fmt.Fprintf(&b, "\n    %4d: %s", s.absent[why], why)
+	}
+	return b.String()
+}

@@ -1,0 +1,94 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Handled is how a run of a handler ended, in errors.
+type Handled struct {
+	Err      error // what the handler returned
+	Panicked bool  // Err was made from a panic or a Goexit
+	Cause    error // with which we cancelled the handler's context; nil = we did not
+	Parks    bool  // as in Ending
+	Joined   bool  // as in Ending
+	Attempt  int
+	Most     int // MaxAttempts; < 0 = unlimited
+}
+
+// Of is the verdict over h: what the table says, with the class, the text and the delay of the
+// error. An error of the user's whose methods panic counts as a panic.
+func Of(h Handled) (v Verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.Err = Classed(Panicked, "the handler's error, of type %T, panicked when it was looked at: %v", h.Err, p)
+			v = of(h)
+		}
+	}()
+	return of(h)
+}
+
+func of(h Handled) Verdict {
+	e, after := h.ending()
+	v := Judge(e)
+	if v.To == 0 || v.To == dedupe.Done {
+		return v
+	}
+	if h.Err == nil {
+		h.Err = ErrNotCommitted
+		if v.To == dedupe.Parked { // for that one reason, whatever else has cut it off
+			h.Cause = nil
+		}
+	}
+	if v.Class == "" {
+		v.Class = ClassOf(h.Err)
+	}
+	v.Text = Text(h.Err)
+	if h.Cause != nil && !h.Panicked {
+		v.Text = Clip(fmt.Sprintf("%v (cut off: %v)", SafeText(h.Err), h.Cause), MaxText)
+	}
+	if v.To == dedupe.Released && !v.Uncounted && !v.Backoff {
+		v.Delay = after
+	}
+	return v
+}
+
+// ending is what the table needs to know of h, and when the error asks to be tried again.
+func (h *Handled) ending() (e Ending, after time.Duration) {
+	e = Ending{Cut: cutBy(h.Cause), Parks: h.Parks, Joined: h.Joined, LastTry: h.Most > 0 && h.Attempt >= h.Most}
+	if h.Err == nil {
+		return e, 0
+	}
+	var unknown *UnknownError
+	var permanent *PermanentError
+	var retry *RetryError
+	e.Returned = Error
+	switch e.Unknown = errors.As(h.Err, &unknown); {
+	case h.Panicked:
+		e.Returned = Panic
+	case errors.As(h.Err, &permanent):
+		e.Returned = Permanent
+	case errors.As(h.Err, &retry):
+		e.Asks, after = true, retry.After
+	}
+	return e, after
+}
+
+func cutBy(cause error) Cut {
+	switch {
+	case cause == nil:
+		return Uncut
+	case errors.Is(cause, ErrTaken):
+		return ByTaker
+	case errors.Is(cause, ErrTimeout):
+		return ByTimeout
+	case errors.Is(cause, ErrLeaseLost):
+		return ByUnconfirmed
+	case errors.Is(cause, ErrDraining):
+		return ByDrain
+	}
+	return ByCaller
+}

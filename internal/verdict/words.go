@@ -1,0 +1,144 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The classes that the table gives, and the engine. Package onceq exports them under its own names.
+const (
+	Attempts     = "attempts"
+	BadKey       = "bad-key"
+	ClaimRefused = "claim-refused"
+	Duplicate    = "duplicate"
+	Expired      = "expired"
+	Mismatch     = "mismatch"
+	Result       = "result"
+	Unproven     = "unproven"
+	Plain        = "error"
+	Final        = "permanent"
+	Panicked     = "panic"
+	TimedOut     = "timeout"
+	Unconfirmed  = "lease"
+	Interrupted  = "interrupted"
+	NotCommitted = "tx-not-committed"
+)
+
+// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is
+// nothing settled: the store has said that the key is another's.
+var (
+	ErrLeaseLost    = errors.New("onceq: lease lost")
+	ErrTimeout      = errors.New("onceq: job timeout")
+	ErrDraining     = errors.New("onceq: worker is draining")
+	ErrTaken        = fmt.Errorf("%w: the key was claimed by another", ErrLeaseLost)
+	ErrUnanswered   = fmt.Errorf("%w: not confirmed before its deadline", ErrLeaseLost)
+	ErrDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
+)
+
+// ErrNotCommitted stands for the error of a handler that returned nil and whose transaction did not
+// commit.
+var ErrNotCommitted = Classed(NotCommitted, "onceq: CompleteTx was called, but the transaction did not commit")
+
+// PermanentError marks an error: repeating the job cannot help.
+type PermanentError struct{ Err error }
+
+// Error is the text of the error that is marked.
+func (e *PermanentError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// RetryError marks an error: the job is tried again after After.
+type RetryError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error is the text of the error that is marked.
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// UnknownError marks an error: the effect may have happened.
+type UnknownError struct{ Err error }
+
+// Error is the text of the error that is marked.
+func (e *UnknownError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// ClassError gives a failure of our own its class.
+type ClassError struct {
+	Class string
+	Err   error
+}
+
+// Error is the text of the error that has the class.
+func (e *ClassError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that has the class.
+func (e *ClassError) Unwrap() error { return e.Err }
+
+// ErrorClass is the class.
+func (e *ClassError) ErrorClass() string { return e.Class }
+
+// Classed makes an error with a class.
+func Classed(class, format string, args ...any) error {
+	return &ClassError{class, fmt.Errorf(format, args...)}
+}
+
+// ClassOf is the class under which err is recorded: what the first error in its chain with a method
+// ErrorClass() string answers, else "permanent" or "error". It is "" for nil.
+func ClassOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	var c interface{ ErrorClass() string }
+	if errors.As(err, &c) {
+		if class := c.ErrorClass(); class != "" {
+			return Clip(class, MaxClass)
+		}
+	}
+	var p *PermanentError
+	if errors.As(err, &p) {
+		return Final
+	}
+	return Plain
+}
+
+// What a store's columns hold of a class and of a text, in bytes.
+const (
+	MaxClass = 64
+	MaxText  = 2048
+)
+
+// Clip cuts s at n bytes, at a rune's border, and makes it valid UTF-8 without NUL: a store's text
+// column takes nothing else.
+func Clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+// SafeText is err's text, also where its Error method panics.
+func SafeText(err error) (s string) {
+	defer func() {
+		if v := recover(); v != nil {
+			s = fmt.Sprintf("%T: its Error method panicked", err)
+		}
+	}()
+	return err.Error()
+}
+
+// Text is err's text as it is recorded.
+func Text(err error) string { return Clip(SafeText(err), MaxText) }

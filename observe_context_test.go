@@ -1,0 +1,157 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+)
+
+// spans is an Observer that traces: it keeps what JobStarted returned for each job, and what
+// JobEnded got.
+type spans struct {
+	seen
+	mu     sync.Mutex
+	opened map[string]context.Context
+	ended  map[string][]context.Context
+}
+
+type spanName struct{}
+
+func newSpans() *spans {
+	return &spans{opened: make(map[string]context.Context), ended: make(map[string][]context.Context)}
+}
+
+func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	s.seen.JobStarted(ctx, j)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx = context.WithValue(ctx, spanName{}, j.Key().Key)
+	s.opened[j.ID()] = ctx
+	return ctx
+}
+
+func (s *spans) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	s.seen.JobEnded(ctx, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended[r.JobID] = append(s.ended[r.JobID], ctx)
+}
+
+// wantSpan checks that the job's end was told of once, with the context of its start.
+func (s *spans) wantSpan(t *testing.T, job string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := s.ended[job]; len(got) != 1 || s.opened[job] == nil || got[0] != s.opened[job] {
+		t.Errorf("JobEnded of %q got %v, want %v once", job, got, s.opened[job])
+	}
+}
+
+func observedBy(o onceq.Observer) option { return with(func(c *onceq.Config) { c.Observer = o }) }
+
+func TestJobEndedGetsTheStartedContext(t *testing.T) {
+	for name, h := range map[string]onceq.HandlerFunc{
+		"done": returns(nil), "failed": returns(onceq.Permanent(errBoom)),
+		"panic":   func(context.Context, *onceq.Job) error { panic("boom") },
+		"timeout": func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return onceq.Permanent(ctx.Err()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpans()
+			bubble(t, h, func(r *rig) {
+				m := message("a")
+				m.Meta.ID = "a"
+				r.put(m)
+				r.run(20 * time.Second)
+				s.wantSpan(t, "a")
+			}, observedBy(s), most(1), with(func(c *onceq.Config) { c.Defaults.Timeout = 10 * time.Second }))
+		})
+	}
+}
+
+// Where no handler has started there is the delivery's own context, which has the values of Run's.
+func TestJobEndedWithoutAStart(t *testing.T) {
+	s := newSpans()
+	bubble(t, never(t), func(r *rig) {
+		m := message("a")
+		m.Meta.ID, m.Meta.Expires = "a", time.Now().Add(time.Second)
+		r.put(m)
+		pass(time.Minute)
+		ctx, stop := context.WithTimeout(context.WithValue(r.Context(), spanName{}, "of Run"), time.Second)
+		defer stop()
+		if err := r.w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.ended["a"]; len(got) != 1 || got[0].Value(spanName{}) != "of Run" {
+			t.Errorf("JobEnded got %v", got)
+		}
+	}, observedBy(s))
+}
+
+func TestJobEndedOfDo(t *testing.T) {
+	s := newSpans()
+	bubble(t, never(t), func(r *rig) {
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope, Observer: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := onceq.Do(r.Context(), p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
+			t.Fatal(err)
+		}
+		s.wantSpan(t, "a")
+	})
+}
+
+// A job that Run has abandoned is told of, once, although its handler goes on.
+func TestJobEndedOfAbandonedJobs(t *testing.T) {
+	s := newSpans()
+	bubble(t, func(_ context.Context, j *onceq.Job) error {
+		takes(time.Hour)
+		return nil
+	}, func(r *rig) {
+		m := message("a")
+		m.Meta.ID = "a"
+		r.put(m)
+		r.start()
+		pass(time.Minute)
+		var drain *onceq.DrainError
+		if err := r.stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
+			t.Fatalf("Run answered %v", err)
+		}
+		s.wantSpan(t, "a")
+		want := onceq.DefaultDrainTimeout + onceq.DefaultSettleTimeout + time.Minute
+		if rec := s.of("a")[0]; rec.Outcome != "abandoned" || rec.Process != want || rec.Attempt != 1 || rec.Fence == 0 {
+			t.Errorf("the record is %+v", rec)
+		}
+		if n := r.log.count("outcome=abandoned"); n != 1 {
+			t.Errorf("%d log records", n)
+		}
+		pass(2 * time.Hour)
+		s.wantSpan(t, "a")
+	}, observedBy(s))
+}
+
+// The same in a batch; one of the two has no slot, so that nothing was claimed for it.
+func TestJobEndedOfAbandonedDeliveries(t *testing.T) {
+	s := newSpans()
+	bubble(t, func(context.Context, *onceq.Job) error {
+		takes(time.Hour)
+		return nil
+	}, func(r *rig) {
+		ds := deliveries("a", "b")
+		for i := range ds {
+			ds[i].Until = time.Now().Add(time.Minute)
+		}
+		got := r.process(r.Context(), ds...)
+		for i, d := range got {
+			if d.Record.Outcome != "abandoned" || d.Record.Key.Key != string(ds[i].Message.Body) {
+				t.Errorf("the record is %+v", d.Record)
+			}
+			s.wantSpan(t, d.Record.JobID)
+		}
+		pass(2 * time.Hour)
+	}, observedBy(s))
+}

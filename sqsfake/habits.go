@@ -1,0 +1,129 @@
+package sqsfake
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// StaleHandles says what a standard queue does with the receipt handle of an earlier receive, once
+// the message was received again. AWS promises nothing: a delete "might not" delete (its
+// reference), and in recordings of AWS by others (LocalStack's
+// test_terminate_visibility_timeout_after_receive, moto's #4655) such a handle deletes the message
+// and changes its visibility.
+type StaleHandles uint8
+
+const (
+	// StaleRandom draws it anew for each use.
+	StaleRandom StaleHandles = iota
+	// StaleWork lets each work: it deletes, hides or shows what somebody else holds by now.
+	StaleWork
+	// StaleIgnored answers success and does nothing.
+	StaleIgnored
+)
+
+// ShortPolls says what a receive that does not wait brings from a standard queue.
+type ShortPolls uint8
+
+const (
+	// ShortPollsSampled brings some of what is there, or nothing, in any order. So AWS does, which
+	// asks a part of its servers only.
+	ShortPollsSampled ShortPolls = iota
+	// ShortPollsWhole brings all that is there, up to what was asked for, in the order of arrival.
+	ShortPollsWhole
+)
+
+var (
+	staleHandles = []string{StaleRandom: "random", StaleWork: "work", StaleIgnored: "ignored"}
+	shortPolls   = []string{ShortPollsSampled: "sampled", ShortPollsWhole: "whole"}
+)
+
+// MarshalText is the word for a flag: random, work or ignored.
+func (h StaleHandles) MarshalText() ([]byte, error) { return word(staleHandles, int(h)) }
+
+// UnmarshalText reads the word.
+func (h *StaleHandles) UnmarshalText(text []byte) error {
+	i, err := place(staleHandles, text)
+	*h = StaleHandles(i)
+	return err
+}
+
+// MarshalText is the word for a flag: sampled or whole.
+func (p ShortPolls) MarshalText() ([]byte, error) { return word(shortPolls, int(p)) }
+
+// UnmarshalText reads the word.
+func (p *ShortPolls) UnmarshalText(text []byte) error {
+	i, err := place(shortPolls, text)
+	*p = ShortPolls(i)
+	return err
+}
+
+func word(words []string, i int) ([]byte, error) {
+	if i >= len(words) {
+		return nil, fmt.Errorf("sqsfake: %d is none of %s", i, strings.Join(words, ", "))
+	}
+	return []byte(words[i]), nil
+}
+
+func place(words []string, text []byte) (int, error) {
+	i := slices.Index(words, string(text))
+	if i < 0 {
+		return 0, fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
+	}
+	return i, nil
+}
+
+// drawing makes the random choices of one queue, or of the faults, of their own: what happens on
+// another queue changes none of them.
+func (s *Server) drawing(name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return rand.New(rand.NewPCG(s.seed, h.Sum64()))
+}
+
+// Seed is [Options.Seed], or the one that was drawn in its place.
+func (s *Server) Seed() uint64 { return s.seed }
+
+// staleWorks decides over one use of a receipt handle of an earlier receive, on a standard queue.
+func (q *queue) staleWorks(e *entry) bool {
+	switch {
+	case e.spoiled:
+		return false
+	case q.s.o.StaleHandles == StaleRandom:
+		return q.rnd.IntN(2) == 0
+	default:
+		return q.s.o.StaleHandles == StaleWork
+	}
+}
+
+// inSight is how many of the visible messages a short poll looks at.
+const inSight = 32
+
+// sample is what a short poll finds of a standard queue's messages, up to limit.
+func (q *queue) sample(limit int) []*message {
+	ms := make([]*message, 0, inSight)
+	for m := q.ready.first; m != nil && len(ms) < inSight; m = m.next {
+		ms = append(ms, m)
+	}
+	n := q.rnd.IntN(min(limit, len(ms)) + 1)
+	for i := range n {
+		j := i + q.rnd.IntN(len(ms)-i)
+		ms[i], ms[j] = ms[j], ms[i]
+	}
+	return ms[:n]
+}
+
+// places is an order in which the entries of a batch are answered.
+type places [maxEntries]uint8
+
+// shuffle draws one for n entries. AWS answers deletes and changes of visibility in any order
+// (gocloud.dev's recordings of it); of sends two recordings are in order, and none promises it.
+func (q *queue) shuffle(n int) (p places) {
+	for i := range n {
+		j := q.rnd.IntN(i + 1)
+		p[i], p[j] = p[j], uint8(i)
+	}
+	return p
+}

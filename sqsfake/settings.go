@@ -1,0 +1,214 @@
+package sqsfake
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settings are a queue's attributes. A value never changes: setting attributes makes a new one.
+type settings struct {
+	values map[string]string // as they are told
+
+	visibility, delay, retention, wait time.Duration
+	maxSize                            int64
+	contentDedup, dedupPerGroup        bool
+	redrive                            *redrivePolicy
+	allow                              *allowPolicy
+}
+
+type bounds struct{ least, most int64 }
+
+// numeric are the attributes that are numbers, with their limits.
+var numeric = map[string]bounds{
+	"VisibilityTimeout":             {0, 43_200},
+	"DelaySeconds":                  {0, 900},
+	"MaximumMessageSize":            {1024, maxMessageSize},
+	"MessageRetentionPeriod":        {60, 1_209_600},
+	"ReceiveMessageWaitTimeSeconds": {0, 20},
+	"KmsDataKeyReusePeriodSeconds":  {60, 86_400},
+}
+
+// choices are the attributes that are one of a few words.
+var choices = map[string][]string{
+	"FifoQueue":                 {"true", "false"},
+	"ContentBasedDeduplication": {"true", "false"},
+	"SqsManagedSseEnabled":      {"true", "false"},
+	"DeduplicationScope":        {"queue", "messageGroup"},
+	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
+}
+
+// booleans are the choices between true and false. AWS takes them in any case, as Python writes
+// them: LocalStack's recordings say "True".
+var booleans = map[string]bool{"FifoQueue": true, "ContentBasedDeduplication": true, "SqsManagedSseEnabled": true}
+
+func loweredBooleans(given map[string]string) map[string]string {
+	lowered := maps.Clone(given)
+	for name, value := range lowered {
+		if booleans[name] {
+			lowered[name] = strings.ToLower(value)
+		}
+	}
+	return lowered
+}
+
+// texts are the attributes that are taken as they come; an empty one is removed.
+var texts = []string{"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"}
+
+var onlyFIFO = []string{"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
+
+// computed are the attributes that can only be asked for.
+var computed = []string{
+	"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed",
+	"ApproximateNumberOfMessagesNotVisible", "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn",
+}
+
+func defaults(fifo bool) map[string]string {
+	m := map[string]string{
+		"VisibilityTimeout": "30", "DelaySeconds": "0", "MaximumMessageSize": strconv.Itoa(maxMessageSize),
+		"MessageRetentionPeriod": "345600", "ReceiveMessageWaitTimeSeconds": "0",
+		"SqsManagedSseEnabled": "true",
+	}
+	if fifo {
+		m["FifoQueue"], m["ContentBasedDeduplication"] = "true", "false"
+		m["DeduplicationScope"], m["FifoThroughputLimit"] = "queue", "perQueue"
+	}
+	return m
+}
+
+func isAttribute(name string) bool {
+	_, isNumber := numeric[name]
+	_, isChoice := choices[name]
+	return isNumber || isChoice || slices.Contains(texts, name)
+}
+
+// change is the settings with other values.
+func (old *settings) change(given map[string]string, fifo bool) (*settings, *apiError) {
+	given = loweredBooleans(given)
+	values := maps.Clone(old.values)
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		value := given[name]
+		if err := checkAttribute(name, value, fifo); err != nil {
+			return nil, err
+		}
+		if value == "" || name == "KmsDataKeyReusePeriodSeconds" && value == "300" {
+			delete(values, name) // nor does AWS tell its default (LocalStack's recordings)
+		} else {
+			values[name] = value
+		}
+	}
+	if values["KmsMasterKeyId"] != "" {
+		if given["SqsManagedSseEnabled"] == "true" {
+			return nil, errAttributeName.withf("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+		}
+		values["SqsManagedSseEnabled"] = "false"
+	}
+	if values["FifoThroughputLimit"] == "perMessageGroupId" && values["DeduplicationScope"] != "messageGroup" {
+		return nil, errAttributeValue.withf("Invalid value for the parameter FifoThroughputLimit. Reason: perMessageGroupId needs DeduplicationScope messageGroup.")
+	}
+	return read(values)
+}
+
+func checkAttribute(name, value string, fifo bool) *apiError {
+	if !isAttribute(name) {
+		return errAttributeName.withf("Unknown Attribute %s.", name)
+	}
+	if slices.Contains(onlyFIFO, name) && !fifo {
+		if booleans[name] {
+			return errAttributeName.withf("Unknown Attribute %s.", name)
+		}
+		return errAttributeName.withf("You can specify the %s only when FifoQueue is set to true.", name)
+	}
+	if name == "FifoQueue" && value == "false" {
+		return errAttributeValue.withf("Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.")
+	}
+	if b, ok := numeric[name]; ok {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < b.least || n > b.most {
+			return errAttributeValue.withf("Invalid value for the parameter %s. Reason: Must be an integer from %d to %d.", name, b.least, b.most)
+		}
+	}
+	if words := choices[name]; words != nil && !slices.Contains(words, value) {
+		return errAttributeValue.withf("Invalid value for the parameter %s. Reason: Must be one of %s.", name, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// read makes settings of values that were checked one by one.
+func read(values map[string]string) (s *settings, err *apiError) {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(values[name], 10, 64)
+		return n
+	}
+	seconds := func(name string) time.Duration { return time.Duration(number(name)) * time.Second }
+	s = &settings{
+		values: values, visibility: seconds("VisibilityTimeout"), delay: seconds("DelaySeconds"),
+		retention: seconds("MessageRetentionPeriod"), wait: seconds("ReceiveMessageWaitTimeSeconds"),
+		maxSize: number("MaximumMessageSize"), contentDedup: values["ContentBasedDeduplication"] == "true",
+		dedupPerGroup: values["DeduplicationScope"] == "messageGroup",
+	}
+	if s.redrive, err = parseRedrivePolicy(values["RedrivePolicy"]); err != nil {
+		return nil, err
+	}
+	if s.allow, err = parseAllowPolicy(values["RedriveAllowPolicy"]); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *call) getQueueAttributes() *apiError {
+	q := c.q
+	now := q.lock()
+	defer q.unlock(now)
+	all := map[string]string{
+		"ApproximateNumberOfMessages":           strconv.Itoa(q.counts[ready]),
+		"ApproximateNumberOfMessagesDelayed":    strconv.Itoa(q.counts[delayed]),
+		"ApproximateNumberOfMessagesNotVisible": strconv.Itoa(q.counts[flying]),
+		"CreatedTimestamp":                      strconv.FormatInt(q.created.Unix(), 10),
+		"LastModifiedTimestamp":                 strconv.FormatInt(q.modified.Unix(), 10),
+		"QueueArn":                              q.arn,
+	}
+	maps.Copy(all, q.settings.values)
+	chosen := map[string]string{}
+	for _, name := range c.in.names {
+		switch value, is := all[name]; {
+		case name == "All":
+			chosen = all
+		case is:
+			chosen[name] = value
+		case !isAttribute(name) && !slices.Contains(computed, name):
+			return errAttributeName.withf("Unknown Attribute %s.", name)
+		}
+	}
+	w := &c.out
+	w.open('{')
+	w.dict("Attributes", chosen)
+	w.close('}')
+	return nil
+}
+
+func (c *call) setQueueAttributes() *apiError {
+	q := c.q
+	now := q.lock()
+	defer q.unlock(now)
+	next, err := q.settings.change(c.in.settings, q.fifo)
+	if err != nil {
+		return err
+	}
+	if text, ok := c.in.settings["RedrivePolicy"]; ok {
+		if err := q.s.checkTarget(next.redrive, text, q.arn, q.fifo); err != nil {
+			return err
+		}
+	}
+	if next.dedupPerGroup != q.settings.dedupPerGroup {
+		q.scopeWas, q.scopeFrom = q.dedupPerGroup(now), now+propagation
+	}
+	delay := q.settings.delay
+	q.settings, q.modified = next, time.Now()
+	if q.fifo && next.delay != delay {
+		q.changeDelay(now)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package onceq_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+)
+
+// A handler that ignores the end of its context is reported after a minute, and then each ten.
+func TestHandlerThatIgnoresItsContext(t *testing.T) {
+	const line = "goes on although its context has ended"
+	bubble(t, func(context.Context, *onceq.Job) error {
+		takes(time.Hour + 30*time.Second) // of which the first minute is its own
+		return nil
+	}, func(r *rig) {
+		r.send("a")
+		r.start()
+		for _, c := range []struct {
+			at   time.Duration
+			want int
+		}{
+			{time.Minute + 59*time.Second, 0},
+			{2*time.Minute + time.Second, 1},
+			{11*time.Minute + 59*time.Second, 1},
+			{12*time.Minute + time.Second, 2},
+			{52*time.Minute + time.Second, 6},
+			{2 * time.Hour, 6},
+		} {
+			pass(c.at - r.since())
+			if n := r.log.count(line); n != c.want {
+				t.Errorf("%d lines after %v, want %d", n, c.at, c.want)
+			}
+		}
+		for _, text := range []string{"key=test/a", "process=2m0s", "since=1m0s", "cause="} {
+			if !r.log.has(line, text) {
+				t.Errorf("the line has no %q", text)
+			}
+		}
+	}, with(func(c *onceq.Config) { c.Defaults.Timeout = time.Minute }))
+}
+
+// One that listens is not.
+func TestHandlerThatListensIsNotReported(t *testing.T) {
+	bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig) {
+		r.send("a")
+		r.run(2 * time.Hour)
+		if n := r.log.count("goes on although"); n != 0 {
+			t.Errorf("%d lines", n)
+		}
+	}, with(func(c *onceq.Config) { c.Defaults.Timeout = time.Minute }))
+}
+
+// A call of Do is told of in the same way.
+func TestDoThatIgnoresItsContext(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope, Logger: r.cfg.Logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(r.Context(), time.Minute)
+		defer stop()
+		_, _ = onceq.Do(ctx, p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
+			takes(5 * time.Minute)
+			return 1, nil
+		})
+		if n := r.log.count("goes on although"); n != 1 {
+			t.Errorf("%d lines, want 1", n)
+		}
+	})
+}
