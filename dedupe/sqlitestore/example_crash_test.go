@@ -28,7 +28,8 @@ func ExampleStore_CompleteTx_crash() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { db.Close() }) // before onceqtest.New: cleanups run last to first, and workers need the pool
+		// Before onceqtest.New, because cleanups run last to first, and workers need the pool.
+		t.Cleanup(func() { db.Close() })
 		store, err := sqlitestore.New(db, nil)
 		if err != nil {
 			t.Fatal(err)
