@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +28,11 @@ var parcels = onceq.Kind[parcel]{
 // hold.
 func TestKind(t *testing.T) {
 	var mux onceq.Mux
+	var mu sync.Mutex
 	var got []int
 	parcels.On(&mux, func(_ context.Context, _ *onceq.Job, p parcel) error {
+		mu.Lock()
+		defer mu.Unlock()
 		got = append(got, p.Grams)
 		if p.Grams == 3 {
 			return errBoom
@@ -141,10 +145,13 @@ func TestFill(t *testing.T) {
 func TestChainAroundAMux(t *testing.T) {
 	var mux onceq.Mux
 	mux.On("parcel", returns(errBoom), &onceq.JobOptions{MaxAttempts: 1})
+	var mu sync.Mutex
 	var saw []string
 	outer := func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			mu.Lock()
 			saw = append(saw, j.Type())
+			mu.Unlock()
 			return next.Handle(ctx, j)
 		})
 	}

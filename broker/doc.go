@@ -21,12 +21,13 @@
 //
 //   - A received message is hidden from every other receiver until its Deadline, unless it is
 //     acked, nacked or extended.
-//   - Deadline is early, unless the answer was more than 5 s on its way: the time of the answer, less the smaller of the poll's
-//     length, 5 s and a quarter of the timeout, plus the timeout.
+//   - Deadline is early, unless the answer was more than 5 s on its way: the time of the answer,
+//     less the smaller of the poll's length, 5 s and a quarter of the timeout, plus the timeout.
 //   - ID is the same in every delivery of a message. Receipt is new in each.
 //   - A receipt settles its own message only. Once the message has been delivered again, the old
 //     receipt may or may not work: it may remove, show or hide what somebody else holds by now. The
-//     answer may be [ErrReceiptExpired], and then nothing has changed, or success, which proves nothing.
+//     answer may be [ErrReceiptExpired], and then nothing has changed, or success, which proves
+//     nothing.
 //   - Extending a message whose deadline has passed never hides it again. The answer may be
 //     [ErrReceiptExpired] or success.
 //   - A Receive whose context ends lets the call in flight end, for a bounded time, and

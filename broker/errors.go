@@ -49,8 +49,8 @@ func (e *BatchError) Error() string {
 // Unwrap returns the entries' errors, nils among them.
 func (e *BatchError) Unwrap() []error { return e.Errs }
 
-// ErrAt is the answer for entry i of a batch call that returned err. It is nil where the
-// entry was applied. Where a BatchError is too short to have an entry i, nothing is known of that entry.
+// ErrAt is the answer for entry i of a batch call that returned err. It is nil where the entry was
+// applied. Where a BatchError is too short to have an entry i, nothing is known of that entry.
 func ErrAt(err error, i int) error {
 	if err == nil {
 		return nil

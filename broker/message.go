@@ -127,7 +127,8 @@ type Dead struct {
 	// Attributes are the user's, where the dead-letter queue had no room for them beside our
 	// own; a replay gives them back their places.
 	Attributes map[string]string
-	// Signature tells that a worker put the letter, where workers have keys for that; empty = not signed.
+	// Signature tells that a worker put the letter, where workers have keys for that; empty = not
+	// signed.
 	Signature string
 	// Extra holds the members that a newer version wrote, as in [Meta].
 	Extra string

@@ -39,9 +39,9 @@ func (r *metaReader) fail(at int, format string, args ...any) error {
 	return fmt.Errorf("%w: member %q at byte %d: %s", ErrBadMeta, r.in+name, at, what)
 }
 
-// object reads an object, whose members errors call in + name. For each member it calls set, which reads the value of a member
-// that it knows and returns its bit, or returns 0 and reads nothing. The members that set
-// does not know are returned as they came.
+// object reads an object, whose members errors call in + name. For each member it calls set, which
+// reads the value of a member that it knows and returns its bit, or returns 0 and reads nothing.
+// The members that set does not know are returned as they came.
 func (r *metaReader) object(in string, set func(name string) (uint32, error)) (extra string, err error) {
 	r.space()
 	if !r.take('{') {

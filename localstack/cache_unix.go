@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// cached returns a folder of the user's cache that make has filled, under a name that tells all that is in it. It is made
-// once, and may be removed whenever no test runs. With again it is made anew. Cached tells that it was there.
+// cached returns a folder of the user's cache that make has filled, under a name that tells all
+// that is in it. It is made once, and may be removed whenever no test runs. With again it is made
+// anew. Cached tells that it was there.
 func (s *site) cached(ctx context.Context, name string, again bool, make func(dir string) error) (dir string, cached bool, err error) {
 	cache, err := os.UserCacheDir()
 	if err == nil {
@@ -51,7 +52,8 @@ func (s *site) cached(ctx context.Context, name string, again bool, make func(di
 			return "", false, err
 		}
 	}
-	// It gets its name when it is complete. The programs of a virtual environment would notice that it moved; its python does not.
+	// It gets its name when it is complete. The programs of a virtual environment would notice that
+	// it moved; its python does not.
 	made, err := os.MkdirTemp(cache, name+".new")
 	if err != nil {
 		return "", false, err
@@ -62,8 +64,8 @@ func (s *site) cached(ctx context.Context, name string, again bool, make func(di
 	return dir, false, os.Rename(made, dir)
 }
 
-// serveCached starts a server from what is in the cache, a folder that get returns, made anew where it is told so. Serve tells
-// whether the server ended by itself.
+// serveCached starts a server from what is in the cache, a folder that get returns, made anew where
+// it is told so. Serve tells whether the server ended by itself.
 func (s *site) serveCached(
 	ctx context.Context, get func(again bool) (dir string, cached bool, err error), serve func(dir string) (url string, ended bool, err error),
 ) (string, error) {
@@ -90,8 +92,8 @@ var elsewhere = []string{
 	"MAVEN_ARGS", "MAVEN_BASEDIR", "MAVEN_PROJECTBASEDIR",
 }
 
-// tool runs a program to its end, with its temporary files in tmp, and returns what it printed. When ctx ends, the program
-// and all that it started are killed.
+// tool runs a program to its end, with its temporary files in tmp, and returns what it printed.
+// When ctx ends, the program and all that it started are killed.
 func tool(ctx context.Context, tmp, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"
@@ -119,7 +121,8 @@ func tool(ctx context.Context, tmp, name string, args ...string) ([]byte, error)
 	return out.Bytes(), nil
 }
 
-// lockFile waits until this process alone has the file, or ctx ends. A process that ends gives it up, however it ends.
+// lockFile waits until this process alone has the file, or ctx ends. A process that ends gives it
+// up, however it ends.
 func lockFile(ctx context.Context, name string) (unlock func() error, err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -33,7 +33,8 @@ func docker(ctx context.Context) (p *testcontainers.DockerProvider, err error) {
 			err = fmt.Errorf("testcontainers: %v", v)
 		}
 	}()
-	// Its reaper is one more image to pull, and ends containers between two packages of a run. The guard ends them.
+	// Its reaper is one more image to pull, and ends containers between two packages of a run. The
+	// guard ends them.
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
 	}
@@ -58,8 +59,8 @@ func (quiet) Printf(string, ...any) {}
 
 var _ log.Logger = quiet{}
 
-// image returns the image to run: the one that the variable env names, else the newest of the repository that is here,
-// else fallback, pulled.
+// image returns the image to run: the one that the variable env names, else the newest of the
+// repository that is here, else fallback, pulled.
 func image(ctx context.Context, p *testcontainers.DockerProvider, env, repository, fallback string) (string, error) {
 	name := os.Getenv(env)
 	here, err := tags(ctx, p)
@@ -104,7 +105,8 @@ func tags(ctx context.Context, p *testcontainers.DockerProvider) ([]string, erro
 	return names, nil
 }
 
-// newest returns the image of the repository whose tag has the highest number, empty when there is none.
+// newest returns the image of the repository whose tag has the highest number, empty when there is
+// none.
 func newest(names []string, repository string) (best string) {
 	for _, name := range names {
 		repo, tag, _ := strings.Cut(name, ":")
@@ -148,7 +150,8 @@ func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, 
 	if err != nil {
 		return nil, err
 	}
-	// Inside a container testcontainers takes Docker to be outside, behind the gateway; it may be beside us.
+	// Inside a container testcontainers takes Docker to be outside, behind the gateway; it may be
+	// beside us.
 	hosts := []string{"127.0.0.1"}
 	if host != "localhost" {
 		hosts = append(hosts, host)
@@ -159,8 +162,9 @@ func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, 
 	return hosts, nil
 }
 
-// published binds a container's port to the loopback address, because not all back ends ask who comes. Where Docker is on another
-// machine, or outside the container that we are in, we could not reach it there: it listens on all addresses of Docker's.
+// published binds a container's port to the loopback address, because not all back ends ask who
+// comes. Where Docker is on another machine, or outside the container that we are in, we could not
+// reach it there: it listens on all addresses of Docker's.
 func published(port, dockerHost string) network.PortMap {
 	b := network.PortBinding{HostPort: "0"}
 	if ip, err := netip.ParseAddr(dockerHost); dockerHost == "localhost" || err == nil && ip.IsLoopback() {

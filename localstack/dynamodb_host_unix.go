@@ -28,8 +28,9 @@ const (
 	dynamoDBJava = 17
 )
 
-// dynamoDBMain is what DynamoDB Local's own main class does for -inMemory, but for three things: it listens on the socket of the
-// loopback address that it inherits as its standard input, it asks for no other, and it tells Amazon nothing.
+// dynamoDBMain is what DynamoDB Local's own main class does for -inMemory, but for three things: it
+// listens on the socket of the loopback address that it inherits as its standard input, it asks for
+// no other, and it tells Amazon nothing.
 const dynamoDBMain = `<?xml version="1.0"?>
 <!DOCTYPE Configure PUBLIC "-//Jetty//Configure//EN" "https://jetty.org/configure_10_0.dtd">
 <Configure id="Server" class="org.eclipse.jetty.server.Server">
@@ -62,7 +63,8 @@ func startDynamoDB(ctx context.Context, s *site) (string, error) {
 	return url, err
 }
 
-// serveDynamoDB starts the server and waits until it answers. It tells whether the server ended by itself.
+// serveDynamoDB starts the server and waits until it answers. It tells whether the server ended by
+// itself.
 func (s *site) serveDynamoDB(ctx context.Context, j java, dir string) (url string, ended bool, err error) {
 	socket, addr, err := listen(ctx)
 	if err != nil {

@@ -55,8 +55,8 @@ func TestDynamoDB(t *testing.T) {
 	}
 }
 
-// TestTablesAreDeleted: two tables of one name are two, and both go with their test, also when that deleted one itself, or made
-// none.
+// TestTablesAreDeleted: two tables of one name are two, and both go with their test, also when that
+// deleted one itself, or made none.
 func TestTablesAreDeleted(t *testing.T) {
 	s := localstack.DynamoDB(t)
 	c := s.Client(t)
@@ -82,8 +82,9 @@ func TestTablesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestAskDynamoDB is what the tests below run in other processes: it asks for a server and says where it is. Where
-// ONCEQ_TEST_ASK is the path of a file, it has the server until the test that runs this one is done.
+// TestAskDynamoDB is what the tests below run in other processes: it asks for a server and says
+// where it is. Where ONCEQ_TEST_ASK is the path of a file, it has the server until the test that
+// runs this one is done.
 func TestAskDynamoDB(t *testing.T) {
 	what := os.Getenv("ONCEQ_TEST_ASK")
 	if what == "" {
@@ -156,8 +157,8 @@ func TestDynamoDBEnvironment(t *testing.T) {
 	}
 }
 
-// TestDynamoDBLocal: it comes up as a process of this machine, on the loopback address alone, two processes of a run share it, and
-// it leaves nothing behind, killed or not.
+// TestDynamoDBLocal: it comes up as a process of this machine, on the loopback address alone, two
+// processes of a run share it, and it leaves nothing behind, killed or not.
 func TestDynamoDBLocal(t *testing.T) {
 	t.Parallel()
 	if s := localstack.DynamoDB(t); s.Kind != "dynamodb-local" {
@@ -200,7 +201,8 @@ func TestDynamoDBLocal(t *testing.T) {
 	}
 }
 
-// onLoopbackOnly fails the test where the server can be reached at another of this machine's addresses.
+// onLoopbackOnly fails the test where the server can be reached at another of this machine's
+// addresses.
 func onLoopbackOnly(t *testing.T, u *url.URL) {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -219,8 +221,8 @@ func onLoopbackOnly(t *testing.T, u *url.URL) {
 	}
 }
 
-// TestDynamoDBInDocker runs an image that is made here, of the program that stands in for one: nothing can be pulled everywhere,
-// and what counts is what the harness does with it.
+// TestDynamoDBInDocker runs an image that is made here, of the program that stands in for one:
+// nothing can be pulled everywhere, and what counts is what the harness does with it.
 func TestDynamoDBInDocker(t *testing.T) {
 	t.Parallel()
 	docker := func(args ...string) (string, error) {
@@ -250,7 +252,8 @@ func TestDynamoDBInDocker(t *testing.T) {
 	t.Cleanup(func() { exec.Command("docker", "rmi", "--force", image).Run() })
 	dir := tempDir(t)
 	run := append([]string{runner(t)}, ownDynamoDB(t)...)
-	// It answers, and cannot do what a DynamoDB can: the start is given up, with its own words, and the next way is taken.
+	// It answers, and cannot do what a DynamoDB can: the start is given up, with its own words, and
+	// the next way is taken.
 	code, text := start(t, dir, []string{ask, noJava, "ONCEQ_DYNAMODB_IMAGE=" + image}, run...).end(t)
 	if code != 0 || !strings.Contains(text, "the first CreateTable: ") || !strings.Contains(text, "got -jar DynamoDBLocal.jar -inMemory -disableTelemetry") {
 		t.Errorf("exit code %d:\n%s", code, text)

@@ -2,8 +2,8 @@ package localstack
 
 import "syscall"
 
-// endWithParent ends a child when the guard itself is killed. It holds for a guard's first thread, which runs its init
-// and lives as long as the process.
+// endWithParent ends a child when the guard itself is killed. It holds for a guard's first thread,
+// which runs its init and lives as long as the process.
 func endWithParent(a *syscall.SysProcAttr, sig syscall.Signal) { a.Pdeathsig = sig }
 
 // memoryDir is a folder in memory, if there is one with so many bytes free.

@@ -23,13 +23,13 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
-// guardEnv makes a test binary a guard. What starts a back end is a second process of the same binary, in a session of its
-// own, that waits for the end of a pipe: so the back end outlives the test process that asked for it first, and
-// never the run, even when that is killed.
+// guardEnv makes a test binary a guard. What starts a back end is a second process of the same
+// binary, in a session of its own, that waits for the end of a pipe: so the back end outlives the
+// test process that asked for it first, and never the run, even when that is killed.
 const guardEnv = "ONCEQ_LOCALSTACK_GUARD"
 
-// The guard is the test binary before anything of it has run. It has to be an init: there is no other way into a
-// binary whose main is not ours.
+// The guard is the test binary before anything of it has run. It has to be an init: there is no
+// other way into a binary whose main is not ours.
 func init() {
 	if text := os.Getenv(guardEnv); text != "" {
 		os.Exit(guard(text))
@@ -86,7 +86,8 @@ func run(ctx context.Context, o testserver.Order) (rundir.Endpoint, func() error
 	}
 }
 
-// startGuard starts a back end in a process that watches the file it is given, and returns what that says.
+// startGuard starts a back end in a process that watches the file it is given, and returns what
+// that says.
 func startGuard(o testserver.Order, watch *os.File) (rundir.Endpoint, error) {
 	var e rundir.Endpoint
 	text, err := json.Marshal(o)
@@ -124,8 +125,8 @@ func startGuard(o testserver.Order, watch *os.File) (rundir.Endpoint, error) {
 	return e, nil
 }
 
-// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it to spare, else where
-// another user may come.
+// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it
+// to spare, else where another user may come.
 func (s *site) scratch(memory uint64) (string, error) {
 	in := memoryDir(memory)
 	if memory == 0 || in == "" {
@@ -162,7 +163,8 @@ type process struct {
 	done chan struct{}
 }
 
-// run starts a program, which the site's end ends with the signal sig. Its output goes to a file, of which err tells the end.
+// run starts a program, which the site's end ends with the signal sig. Its output goes to a file,
+// of which err tells the end.
 func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {
@@ -194,8 +196,9 @@ func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	return p, nil
 }
 
-// listen binds a port of the loopback address that a server is to inherit. It never gets free between, so that nobody else may take it
-// and be believed. The caller closes the file when the server has it.
+// listen binds a port of the loopback address that a server is to inherit. It never gets free
+// between, so that nobody else may take it and be believed. The caller closes the file when the
+// server has it.
 func listen(ctx context.Context) (f *os.File, addr string, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestListen: from the look for a port to the server's own listening nobody else can take it; when the server has ended, nobody
-// answers there.
+// TestListen: from the look for a port to the server's own listening nobody else can take it; when
+// the server has ended, nobody answers there.
 func TestListen(t *testing.T) {
 	socket, addr, err := listen(t.Context())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
-// TestIdentified: a LocalStack that serves SQS before it can say what it is is waited for, so that the
-// list of its known differences is the one that is asked.
+// TestIdentified: a LocalStack that serves SQS before it can say what it is is waited for, so that
+// the list of its known differences is the one that is asked.
 func TestIdentified(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

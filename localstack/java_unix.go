@@ -92,11 +92,13 @@ func findJava(ctx context.Context, oldest int) (j java, err error) {
 	return java{}, fmt.Errorf("no Java %d or later (%s)", oldest, strings.Join(why, "; "))
 }
 
-// jars are what Maven gets for a project file, and the sums of what it must have got: lines of sha256sum's.
+// jars are what Maven gets for a project file, and the sums of what it must have got: lines of
+// sha256sum's.
 type jars struct{ name, pom, sums string }
 
-// folder returns a folder with the jars. What was in the cache is checked again, because it may have come from elsewhere, such as
-// a cache of a CI system's; it is fetched anew where it is not what it was.
+// folder returns a folder with the jars. What was in the cache is checked again, because it may
+// have come from elsewhere, such as a cache of a CI system's; it is fetched anew where it is not
+// what it was.
 func (w jars) folder(ctx context.Context, s *site, j java, again bool) (dir string, cached bool, err error) {
 	key := sha256.Sum256([]byte(w.pom + "\n" + w.sums))
 	get := func(again bool) (string, bool, error) {
@@ -114,14 +116,16 @@ func (w jars) folder(ctx context.Context, s *site, j java, again bool) (dir stri
 // copyDependencies is the part of Maven that puts a project's jars into a folder.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// fetch has Maven get the jars, from where the user's settings say, and checks them: nothing of them has run before that. Maven's
-// own plugin has: of that, Maven compares the sums that lie beside it in the repository.
+// fetch has Maven get the jars, from where the user's settings say, and checks them: nothing of
+// them has run before that. Maven's own plugin has: of that, Maven compares the sums that lie
+// beside it in the repository.
 func (w jars) fetch(ctx context.Context, j java, dir, tmp string) error {
 	mvn, err := exec.LookPath(cmp.Or(os.Getenv(mavenEnv), "mvn"))
 	if err != nil {
 		return fmt.Errorf("no Maven to fetch it with: %w", err)
 	}
-	// A repository of its own: Maven's is not made for several processes at a time, and these are needed once.
+	// A repository of its own: Maven's is not made for several processes at a time, and these are
+	// needed once.
 	work, err := os.MkdirTemp(tmp, "maven-")
 	if err != nil {
 		return err
@@ -131,7 +135,8 @@ func (w jars) fetch(ctx context.Context, j java, dir, tmp string) error {
 	if err := os.WriteFile(file, []byte(w.pom), 0o600); err != nil {
 		return err
 	}
-	// Maven looks for a folder .mvn from here up to the root, and runs what it finds there. Anybody may make one in /tmp.
+	// Maven looks for a folder .mvn from here up to the root, and runs what it finds there. Anybody
+	// may make one in /tmp.
 	if err := os.Mkdir(filepath.Join(work, ".mvn"), 0o700); err != nil {
 		return err
 	}

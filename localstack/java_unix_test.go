@@ -159,8 +159,8 @@ cd "$dir" && `+leaves+"\n")
 	}
 }
 
-// TestMavenTakesNothingFromAbove: anybody may put a folder .mvn into the system's folder for temporary files, and Maven would run what
-// it says.
+// TestMavenTakesNothingFromAbove: anybody may put a folder .mvn into the system's folder for
+// temporary files, and Maven would run what it says.
 func TestMavenTakesNothingFromAbove(t *testing.T) {
 	j, err := findJava(t.Context(), dynamoDBJava)
 	if err != nil {

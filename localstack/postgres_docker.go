@@ -57,7 +57,8 @@ func runPostgres(ctx context.Context, s *site) (string, error) {
 	return answering(ctx, addrs, time.Minute)
 }
 
-// postgresURL is the address of a server of ours. One that does not prove that it knows the password is none.
+// postgresURL is the address of a server of ours. One that does not prove that it knows the
+// password is none.
 func postgresURL(password, host string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", password),

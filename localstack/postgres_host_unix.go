@@ -37,7 +37,8 @@ var postgresDirs = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
 }
 
-// startPostgres makes a cluster in the site's folder and runs a server on it, on the loopback address.
+// startPostgres makes a cluster in the site's folder and runs a server on it, on the loopback
+// address.
 func startPostgres(ctx context.Context, s *site) (string, error) {
 	bin, err := postgresBin()
 	if err != nil {
@@ -59,7 +60,8 @@ func startPostgres(ctx context.Context, s *site) (string, error) {
 	if err := c.init(ctx); err != nil {
 		return "", err
 	}
-	// Another process may take the port between our look and the server's. It learns nothing: SCRAM shows no password.
+	// Another process may take the port between our look and the server's. It learns nothing: SCRAM
+	// shows no password.
 	for try := 1; ; try++ {
 		addr, err := c.serve(ctx, s)
 		if err == nil || try == 3 || ctx.Err() != nil {
@@ -111,8 +113,8 @@ type cluster struct {
 	who *syscall.Credential
 }
 
-// asWhom is the account to run the server as where we are root: the one that packages make for it, else the one that owns
-// nothing.
+// asWhom is the account to run the server as where we are root: the one that packages make for it,
+// else the one that owns nothing.
 func asWhom() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -135,7 +137,8 @@ func asWhom() (*syscall.Credential, error) {
 	return nil, errors.New("the server does not run as root, and there is no account postgres or nobody")
 }
 
-// command is one of the server's programs, with an environment that says nothing about other servers.
+// command is one of the server's programs, with an environment that says nothing about other
+// servers.
 func (c *cluster) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
@@ -144,8 +147,8 @@ func (c *cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// init makes the data directory. A client of the server asks it for a proof that it knows the password's verifier (SCRAM), so that
-// nobody who has taken the port is believed.
+// init makes the data directory. A client of the server asks it for a proof that it knows the
+// password's verifier (SCRAM), so that nobody who has taken the port is believed.
 func (c *cluster) init(ctx context.Context) error {
 	file := filepath.Join(c.dir, "password")
 	word := scramVerifier(c.password, rand.Text())
@@ -166,8 +169,8 @@ func (c *cluster) init(ctx context.Context) error {
 	return nil
 }
 
-// cutsLines tells whether this initdb reads 99 bytes of the password's file and no more, as those before version 14 do. A verifier is
-// longer, so they are given the password itself.
+// cutsLines tells whether this initdb reads 99 bytes of the password's file and no more, as those
+// before version 14 do. A verifier is longer, so they are given the password itself.
 func (c *cluster) cutsLines(ctx context.Context) (bool, error) {
 	cmd := c.command(ctx, "initdb", "--version")
 	cmd.Dir, cmd.SysProcAttr = "/", nil // the folder is not handed over yet
@@ -186,8 +189,8 @@ func (c *cluster) cutsLines(ctx context.Context) (bool, error) {
 	return major < 14, nil
 }
 
-// hand writes a file for the server's account into the folder, and gives it both, the folder last: once that is its own, it could
-// put a link where we are about to write.
+// hand writes a file for the server's account into the folder, and gives it both, the folder last:
+// once that is its own, it could put a link where we are about to write.
 func (c *cluster) hand(file, text string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -203,8 +206,8 @@ func (c *cluster) hand(file, text string) error {
 	return os.Lchown(c.dir, int(c.who.Uid), int(c.who.Gid))
 }
 
-// scramVerifier is what the server keeps of a password (RFC 5803). It hashes once and not 4,096 times, which would cost
-// each connection milliseconds, because nobody guesses 128 random bits.
+// scramVerifier is what the server keeps of a password (RFC 5803). It hashes once and not 4,096
+// times, which would cost each connection milliseconds, because nobody guesses 128 random bits.
 func scramVerifier(password, salt string) string {
 	sum := func(key []byte, text string) []byte {
 		m := hmac.New(sha256.New, key)

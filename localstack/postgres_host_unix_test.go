@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestHandFollowsNoLink: what the server's account has put in our way is no file of ours, and the folder becomes its own only after
-// the file has been written.
+// TestHandFollowsNoLink: what the server's account has put in our way is no file of ours, and the
+// folder becomes its own only after the file has been written.
 func TestHandFollowsNoLink(t *testing.T) {
 	who, err := asWhom()
 	if err != nil {
@@ -94,8 +94,8 @@ func TestNoPasswordStays(t *testing.T) {
 	}
 }
 
-// TestNoOtherServerIsBelieved: one that has taken the port, and asks for the password or for nothing at all, gets no password and
-// is not taken.
+// TestNoOtherServerIsBelieved: one that has taken the port, and asks for the password or for
+// nothing at all, gets no password and is not taken.
 func TestNoOtherServerIsBelieved(t *testing.T) {
 	const password = "of the test"
 	for name, asks := range map[string]string{

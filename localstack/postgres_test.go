@@ -70,8 +70,8 @@ func TestDatabasesAreDropped(t *testing.T) {
 	}
 }
 
-// TestKilledProcessesDatabases: on a server from the environment nobody ends the server, so the next process drops what
-// a killed one has left, and nothing else.
+// TestKilledProcessesDatabases: on a server from the environment nobody ends the server, so the
+// next process drops what a killed one has left, and nothing else.
 func TestKilledProcessesDatabases(t *testing.T) {
 	t.Parallel()
 	onHost(t)

@@ -33,7 +33,8 @@ type requirements struct {
 type python struct {
 	// Path is the program behind all links.
 	Path string
-	// Version is Python's own, 313 is 3.13; Full and Machine tell it from another that cannot share its packages.
+	// Version is Python's own, 313 is 3.13; Full and Machine tell it from another that cannot share
+	// its packages.
 	Version       int
 	Full, Machine string
 	Venv          bool
@@ -93,8 +94,8 @@ func findPython(ctx context.Context, all []requirements) (best python, what requ
 	return best, what, fmt.Errorf("no Python %d.%d or later with venv (%s)", oldest/100, oldest%100, strings.Join(why, "; "))
 }
 
-// virtualEnv returns the folder of a virtual environment with what the lock file lists. Cached tells that it was there; with
-// again it is made anew.
+// virtualEnv returns the folder of a virtual environment with what the lock file lists. Cached
+// tells that it was there; with again it is made anew.
 func (s *site) virtualEnv(ctx context.Context, p python, what requirements, again bool) (dir string, cached bool, err error) {
 	return s.cached(ctx, envName(p, what), again, func(dir string) error { return install(ctx, p, dir, s.dir, *what.lock) })
 }
@@ -105,8 +106,8 @@ func envName(p python, what requirements) string {
 	return fmt.Sprintf("%s-py%d-%x", what.name, p.Version, key[:8])
 }
 
-// install makes the virtual environment. All that comes from the network is checked against the lock file's hashes,
-// and nothing of it runs before that.
+// install makes the virtual environment. All that comes from the network is checked against the
+// lock file's hashes, and nothing of it runs before that.
 func install(ctx context.Context, p python, dir, tmp, lock string) error {
 	file := filepath.Join(tmp, "lock.txt")
 	if err := os.WriteFile(file, []byte(lock), 0o600); err != nil {

@@ -150,7 +150,8 @@ func TestLockFile(t *testing.T) {
 	}
 }
 
-// TestToolEnds: a program and its children end with the context, so that a run that is interrupted does not wait for pip.
+// TestToolEnds: a program and its children end with the context, so that a run that is interrupted
+// does not wait for pip.
 func TestToolEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

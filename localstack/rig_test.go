@@ -22,8 +22,8 @@ import (
 	"github.com/onceq/onceq/localstack"
 )
 
-// TestAsk is what the tests of the harness run in other processes: it asks for a database and says where it is. Where
-// ONCEQ_TEST_ASK is the path of a file, it goes on when that is there.
+// TestAsk is what the tests of the harness run in other processes: it asks for a database and says
+// where it is. Where ONCEQ_TEST_ASK is the path of a file, it goes on when that is there.
 func TestAsk(t *testing.T) {
 	what := os.Getenv("ONCEQ_TEST_ASK")
 	if what == "" {
@@ -125,7 +125,8 @@ func (p *proc) end(t *testing.T) (code int, text string) {
 	return p.cmd.ProcessState.ExitCode(), p.text.String()
 }
 
-// tempDir is a folder that another user may pass through; those of testing are below one that only we may.
+// tempDir is a folder that another user may pass through; those of testing are below one that only
+// we may.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "onceq-test-") //nolint:usetesting // see above
@@ -179,7 +180,8 @@ var buildRunner = sync.OnceValues(func() (exe string, err error) {
 	return exe, nil
 })
 
-// gone fails the test if anything of what TestAsk was given is still there after a time in which it should have ended.
+// gone fails the test if anything of what TestAsk was given is still there after a time in which it
+// should have ended.
 func gone(t *testing.T, dir string, as ...asked) {
 	t.Helper()
 	var left string
@@ -231,7 +233,8 @@ func processWith(text string) bool {
 	return false
 }
 
-// onHost skips the test where the server that it needs cannot be started here as a process of this machine.
+// onHost skips the test where the server that it needs cannot be started here as a process of this
+// machine.
 func onHost(t *testing.T) {
 	t.Helper()
 	if why := noHost(); why != "" {

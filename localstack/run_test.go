@@ -65,8 +65,8 @@ func TestEndsWithAKilledProcess(t *testing.T) {
 	gone(t, dir, a)
 }
 
-// TestTemporaryFilesOfOurOwn: the server runs as another user where we are root, so a folder that only we may
-// enter is no place for its data.
+// TestTemporaryFilesOfOurOwn: the server runs as another user where we are root, so a folder that
+// only we may enter is no place for its data.
 func TestTemporaryFilesOfOurOwn(t *testing.T) {
 	t.Parallel()
 	onHost(t)
@@ -213,7 +213,8 @@ func TestEndsWithARunWithoutServers(t *testing.T) {
 	gone(t, dir)
 }
 
-// last fails the test unless the text ends with one line for each back end, and the one of begin's begins and ends so.
+// last fails the test unless the text ends with one line for each back end, and the one of begin's
+// begins and ends so.
 func last(t *testing.T, text, begin, end string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -259,7 +260,8 @@ func TestNoBackend(t *testing.T) {
 	}
 }
 
-// TestRequiredAndSkipped: a command that hides the failure of its tests does not hide a missing back end.
+// TestRequiredAndSkipped: a command that hides the failure of its tests does not hide a missing
+// back end.
 func TestRequiredAndSkipped(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)

@@ -13,7 +13,8 @@ import (
 const (
 	// sqsImageEnv names the image to run.
 	sqsImageEnv = "ONCEQ_SQS_IMAGE"
-	// sqsImage is the last that needs no account: never "latest", and never the newest that is here.
+	// sqsImage is the last that needs no account: never "latest", and never the newest that is
+	// here.
 	sqsImage = "localstack/localstack:4.14.0"
 )
 
@@ -45,8 +46,8 @@ func runLocalStack(ctx context.Context, s *site) (string, error) {
 	return serving(ctx, hosts, name, 90*time.Second)
 }
 
-// localStackSettings are those of a LocalStack for tests, wherever it runs: one service, there from the beginning; queue
-// URLs with the address that the caller used; nothing asked of the network.
+// localStackSettings are those of a LocalStack for tests, wherever it runs: one service, there from
+// the beginning; queue URLs with the address that the caller used; nothing asked of the network.
 func localStackSettings() map[string]string {
 	return map[string]string{
 		"SERVICES": "sqs", "EAGER_SERVICE_LOADING": "1", "STRICT_SERVICE_LOADING": "1", "SQS_ENDPOINT_STRATEGY": "dynamic",

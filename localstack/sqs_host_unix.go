@@ -21,15 +21,15 @@ var (
 	lock4131 string
 )
 
-// localStacks are what can run on this machine, best first. LocalStack 4.14.0 says that it runs on Python 3.10, and does
-// so on 3.13 only: its sqs imports warnings.deprecated.
+// localStacks are what can run on this machine, best first. LocalStack 4.14.0 says that it runs on
+// Python 3.10, and does so on 3.13 only: its sqs imports warnings.deprecated.
 var localStacks = []requirements{
 	{name: "localstack-4.14.0", python: 313, lock: &lock4140},
 	{name: "localstack-4.13.1", python: 310, lock: &lock4131},
 }
 
-// localStackMain starts LocalStack on the socket of the loopback address that it inherits: whatever GATEWAY_LISTEN says, its server
-// would listen on all IPv4 addresses.
+// localStackMain starts LocalStack on the socket of the loopback address that it inherits: whatever
+// GATEWAY_LISTEN says, its server would listen on all IPv4 addresses.
 const localStackMain = `
 import socket
 from twisted.internet import endpoints
@@ -53,7 +53,8 @@ func startLocalStack(ctx context.Context, s *site) (string, error) {
 	})
 }
 
-// serveLocalStack starts the server and waits until it answers. It tells whether the server ended by itself.
+// serveLocalStack starts the server and waits until it answers. It tells whether the server ended
+// by itself.
 func (s *site) serveLocalStack(ctx context.Context, env string) (url string, ended bool, err error) {
 	socket, addr, err := listen(ctx)
 	if err != nil {

@@ -42,7 +42,8 @@ func TestSQS(t *testing.T) {
 	}
 }
 
-// TestQueuesAreDeleted: two queues of one name are two, and both go with their test, also when that deleted one itself.
+// TestQueuesAreDeleted: two queues of one name are two, and both go with their test, also when that
+// deleted one itself.
 func TestQueuesAreDeleted(t *testing.T) {
 	s := localstack.SQS(t)
 	c := s.Client(t)
@@ -65,7 +66,8 @@ func TestQueuesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestAskSQS is what the tests below run in other processes: it asks for a server and says where it is.
+// TestAskSQS is what the tests below run in other processes: it asks for a server and says where it
+// is.
 func TestAskSQS(t *testing.T) {
 	if os.Getenv("ONCEQ_TEST_ASK") == "" {
 		t.Skip("run by other tests, in processes of their own")
@@ -134,8 +136,8 @@ func TestSQSEnvironment(t *testing.T) {
 	}
 }
 
-// TestLocalStack: it comes up as a process of this machine, on the loopback address alone, and leaves nothing behind,
-// killed or not.
+// TestLocalStack: it comes up as a process of this machine, on the loopback address alone, and
+// leaves nothing behind, killed or not.
 func TestLocalStack(t *testing.T) {
 	t.Parallel()
 	if s := localstack.SQS(t); s.Kind != "localstack" {
@@ -195,7 +197,8 @@ func (p *proc) askedURL(t *testing.T) string {
 	}
 }
 
-// TestSQSInDocker runs an image that is made here: a static program of ours, as nothing can be pulled everywhere.
+// TestSQSInDocker runs an image that is made here: a static program of ours, as nothing can be
+// pulled everywhere.
 func TestSQSInDocker(t *testing.T) {
 	t.Parallel()
 	docker := func(args ...string) (string, error) {

@@ -25,7 +25,8 @@ func (r *rig) twice(q *string) (first, second types.Message) {
 	return first, r.receiveOne(q)
 }
 
-// staleBehaviours are what becomes of the receipt handle of an earlier receive. AWS promises neither.
+// staleBehaviours are what becomes of the receipt handle of an earlier receive. AWS promises
+// neither.
 var staleBehaviours = []behaviour{
 	{
 		name:    "the handle of an earlier receive may show what another holds",

@@ -181,7 +181,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// TestMain lets more behaviours wait at a time than there are processors: elsewhere they wait in real time.
+// TestMain lets more behaviours wait at a time than there are processors: elsewhere they wait in
+// real time.
 func TestMain(m *testing.M) {
 	const parallel = "test.parallel"
 	flag.Parse()

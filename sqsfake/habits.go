@@ -9,9 +9,10 @@ import (
 )
 
 // StaleHandles says what a standard queue does with the receipt handle of an earlier receive, once
-// the message was received again. AWS promises nothing: a delete "might not" delete (its reference),
-// and in recordings of AWS by others (LocalStack's test_terminate_visibility_timeout_after_receive,
-// moto's #4655) such a handle deletes the message and changes its visibility.
+// the message was received again. AWS promises nothing: a delete "might not" delete (its
+// reference), and in recordings of AWS by others (LocalStack's
+// test_terminate_visibility_timeout_after_receive, moto's #4655) such a handle deletes the message
+// and changes its visibility.
 type StaleHandles uint8
 
 const (

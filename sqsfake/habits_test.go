@@ -61,7 +61,8 @@ func TestShortPollsAreSampled(t *testing.T) {
 	})
 }
 
-// TestShortPollsReachEveryMessage: what one leaves another brings, also behind those that one sees at a time.
+// TestShortPollsReachEveryMessage: what one leaves another brings, also behind those that one sees
+// at a time.
 func TestShortPollsReachEveryMessage(t *testing.T) {
 	inBubbleOf(t, nil, func(r *rig) {
 		dlq := r.queue("dlq")
@@ -93,7 +94,8 @@ func TestShortPollsReachEveryMessage(t *testing.T) {
 	})
 }
 
-// TestStaleHandlesAtRandom: unless told otherwise, an old handle works sometimes, for each kind of call.
+// TestStaleHandlesAtRandom: unless told otherwise, an old handle works sometimes, for each kind of
+// call.
 func TestStaleHandlesAtRandom(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		worked := map[string]int{}

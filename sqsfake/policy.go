@@ -37,7 +37,8 @@ func oneOrMany(list []string) any {
 }
 
 func (q *queue) policy() policy {
-	// The id is that of policies in public code, of LocalStack and moto; no recording of AWS shows it.
+	// The id is that of policies in public code, of LocalStack and moto; no recording of AWS shows
+	// it.
 	p := policy{Version: "2008-10-17", ID: q.arn + "/SQSDefaultPolicy"}
 	if text := q.settings.values["Policy"]; text != "" {
 		_ = json.Unmarshal([]byte(text), &p) // what is not a policy is replaced by one

@@ -36,8 +36,8 @@ type rig struct {
 	srv *sqsfake.Server
 }
 
-// inBubble runs f in virtual time, on a server of its own whose short polls are whole: most tests look
-// at a queue by one.
+// inBubble runs f in virtual time, on a server of its own whose short polls are whole: most tests
+// look at a queue by one.
 func inBubble(t *testing.T, o *sqsfake.Options, f func(r *rig)) {
 	t.Helper()
 	var whole sqsfake.Options

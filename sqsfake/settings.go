@@ -40,8 +40,8 @@ var choices = map[string][]string{
 	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
 }
 
-// booleans are the choices between true and false. AWS takes them in any case, as Python writes them:
-// LocalStack's recordings say "True".
+// booleans are the choices between true and false. AWS takes them in any case, as Python writes
+// them: LocalStack's recordings say "True".
 var booleans = map[string]bool{"FifoQueue": true, "ContentBasedDeduplication": true, "SqsManagedSseEnabled": true}
 
 func loweredBooleans(given map[string]string) map[string]string {

@@ -40,7 +40,8 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 		s.log.begin("")
 		return s.unknown(r, name)
 	}
-	// The header becomes the system attribute where a message has none (LocalStack's recordings of AWS).
+	// The header becomes the system attribute where a message has none (LocalStack's recordings of
+	// AWS).
 	c := &call{s: s, ctx: ctx, base: base, trace: r.Header.Get("X-Amzn-Trace-Id"), fault: &noFault}
 	req := Request{Action: name, At: time.Now()}
 	s.log.begin(name)

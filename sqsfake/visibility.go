@@ -7,7 +7,8 @@ import "time"
 const maxVisibility = 12 * time.Hour
 
 const (
-	// notAvailable is without a full stop in the answer to a batch alone (gocloud.dev's recordings).
+	// notAvailable is without a full stop in the answer to a batch alone (gocloud.dev's
+	// recordings).
 	notAvailable  = "Message does not exist or is not available for visibility timeout change"
 	handleExpired = "The receipt handle has expired."
 )

@@ -100,7 +100,8 @@ func TestErrorsOnTheWire(t *testing.T) {
 	}
 }
 
-// TestAbsence: AWS leaves out lists without entries, and answers an action without output by no body at all. Clients ask for the member.
+// TestAbsence: AWS leaves out lists without entries, and answers an action without output by no
+// body at all. Clients ask for the member.
 func TestAbsence(t *testing.T) {
 	inBubble(t, &sqsfake.Options{RecreateAtOnce: true}, func(r *rig) {
 		tt := r.judge.(*testing.T)
@@ -151,7 +152,8 @@ func TestAbsence(t *testing.T) {
 	})
 }
 
-// TestTraceHeader: the header of a request is that of its messages which have none of their own. The SDK sends it inside Lambda.
+// TestTraceHeader: the header of a request is that of its messages which have none of their own.
+// The SDK sends it inside Lambda.
 func TestTraceHeader(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		q := r.queue("q")

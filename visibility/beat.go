@@ -34,9 +34,10 @@ func (m *Manager[L]) tick() {
 	}
 }
 
-// catchUp makes due what has come near its deadline while the machine was suspended, and the monotonic clock, by
-// which leases are due, stood still. Such a jump may also be a wall clock that was set, with nothing lost; so where a late
-// answer counts, the beat goes out first, and the holder is told when that is not answered within the margin.
+// catchUp makes due what has come near its deadline while the machine was suspended, and the
+// monotonic clock, by which leases are due, stood still. Such a jump may also be a wall clock that
+// was set, with nothing lost; so where a late answer counts, the beat goes out first, and the
+// holder is told when that is not answered within the margin.
 func (m *Manager[L]) catchUp(now moment) {
 	skew := now.wall - now.mono
 	if skew-m.skew > int64(m.o.Margin) {
@@ -58,7 +59,8 @@ func (m *Manager[L]) doubts(h *Held[L], now moment) {
 	}
 }
 
-// look does what is due for h, by until for its beat; called with the lock held. Afterwards nothing of h is due now.
+// look does what is due for h, by until for its beat; called with the lock held. Afterwards nothing
+// of h is due now.
 func (m *Manager[L]) look(h *Held[L], now moment, until int64, n *news[L]) {
 	if h.timeout <= now.mono {
 		h.timeout = never
@@ -78,8 +80,8 @@ func (m *Manager[L]) look(h *Held[L], now moment, until int64, n *news[L]) {
 	m.leases.fix(h, m.due(h))
 }
 
-// urgency orders the beats that wait for a call: by deadline. Where the holder has been told, there is no
-// deadline left to meet, and many such leases must not stand before the others for ever.
+// urgency orders the beats that wait for a call: by deadline. Where the holder has been told, there
+// is no deadline left to meet, and many such leases must not stand before the others for ever.
 func (m *Manager[L]) urgency(h *Held[L], now moment) int64 {
 	if h.told() {
 		return now.mono + int64(m.o.Timeout)

@@ -188,7 +188,8 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// What is answered later is neither prolonged nor lost meanwhile, whatever the answer wraps beside it, and is beaten as usual.
+// What is answered later is neither prolonged nor lost meanwhile, whatever the answer wraps beside
+// it, and is beaten as usual.
 func TestLater(t *testing.T) {
 	for name, x := range map[string]Extender[int]{
 		"plain":       takes(0, ErrLater),

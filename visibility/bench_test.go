@@ -42,7 +42,8 @@ func BenchmarkHoldRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkChurn is the same where each lease is held while 10,000 others come and go, first in, first out.
+// BenchmarkChurn is the same where each lease is held while 10,000 others come and go, first in,
+// first out.
 func BenchmarkChurn(b *testing.B) {
 	m, hs := benchManager(b, 10_000)
 	b.ReportAllocs()

@@ -74,7 +74,8 @@ func (m *Manager[L]) extend(ls []L) (err error) {
 	return m.x(ctx, ls)
 }
 
-// land applies the answers to a flight, and returns the caller's next one, which is empty when nothing waits.
+// land applies the answers to a flight, and returns the caller's next one, which is empty when
+// nothing waits.
 func (m *Manager[L]) land(f flight[L], err error) (next flight[L], losses []loss[L]) {
 	answers := m.answers(err, len(f.hs))
 	m.mu.Lock()
@@ -115,8 +116,8 @@ type answer struct {
 	lost  bool
 }
 
-// answers takes an Extender's answer apart. One that is too short for an entry says nothing of it, whatever
-// it says of the others.
+// answers takes an Extender's answer apart. One that is too short for an entry says nothing of it,
+// whatever it says of the others.
 func (m *Manager[L]) answers(err error, n int) []answer {
 	as := make([]answer, n)
 	if err == nil {
@@ -133,8 +134,8 @@ func (m *Manager[L]) answers(err error, n int) []answer {
 	return as
 }
 
-// answer applies the answer to one lease's beat. It tells whether the lease is lost, and what its holder is
-// to be told then, which is nothing where it has been told already.
+// answer applies the answer to one lease's beat. It tells whether the lease is lost, and what its
+// holder is to be told then, which is nothing where it has been told already.
 func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) (lost bool, why error) {
 	switch {
 	case a.lost:
@@ -158,8 +159,8 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 	return false, nil
 }
 
-// prolong moves the deadline, never back. It is false where the answer took so long that the new deadline is
-// over as well: that ends no outage.
+// prolong moves the deadline, never back. It is false where the answer took so long that the new
+// deadline is over as well: that ends no outage.
 func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 	to = moment{max(to.mono, h.deadline.mono), max(to.wall, h.deadline.wall)}
 	if to.reached(now, 0) {
@@ -169,7 +170,8 @@ func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 	return true
 }
 
-// backoff is the pause after a beat that failed: an eighth of the interval, doubled up to a half of it.
+// backoff is the pause after a beat that failed: an eighth of the interval, doubled up to a half of
+// it.
 func (m *Manager[L]) backoff(tries uint8) int64 {
 	return int64(m.o.Interval/8) << (tries - 1)
 }

@@ -158,8 +158,8 @@ func TestExtenderEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// An answer that is too short says nothing of the leases beyond its end, even where it says the worst, or
-// the best, of the others.
+// An answer that is too short says nothing of the leases beyond its end, even where it says the
+// worst, or the best, of the others.
 func TestShortAnswer(t *testing.T) {
 	for _, err := range []error{broker.ErrReceiptExpired, ErrLater, errTransient, nil} {
 		t.Run(fmt.Sprint(err), func(t *testing.T) {

@@ -30,15 +30,17 @@ func TestMomentIsReachedByEitherClock(t *testing.T) {
 	}
 }
 
-// suspend is what a suspended machine finds: the wall clock has gone on for d, the monotonic clock has not.
+// suspend is what a suspended machine finds: the wall clock has gone on for d, the monotonic clock
+// has not.
 func (r *rig) suspend(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wall = r.wall.Add(-d)
 }
 
-// The first tick after a suspension beats every lease that is over by the wall clock, although by the monotonic clock nothing
-// is due for it. Where an answer counts even so, that answer decides: the wall clock may only have been set.
+// The first tick after a suspension beats every lease that is over by the wall clock, although by
+// the monotonic clock nothing is due for it. Where an answer counts even so, that answer decides:
+// the wall clock may only have been set.
 func TestSuspendedMachine(t *testing.T) {
 	lost := only(1, broker.ErrReceiptExpired)
 	for name, c := range map[string]struct {
@@ -91,7 +93,8 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 }
 
-// An answer to a beat that went out before the wall clock jumped says nothing against the lease; the next one decides.
+// An answer to a beat that went out before the wall clock jumped says nothing against the lease;
+// the next one decides.
 func TestUpdateFromBeforeAJump(t *testing.T) {
 	for _, c := range []struct {
 		answers bool
@@ -173,8 +176,8 @@ func TestSuspendedDuringACall(t *testing.T) {
 	}
 }
 
-// An answer that comes before the deadline by the monotonic clock alone is late: where that does not count, the
-// lease is dropped, and its holder told, unless it has been.
+// An answer that comes before the deadline by the monotonic clock alone is late: where that does
+// not count, the lease is dropped, and its holder told, unless it has been.
 func TestLateByTheWallClock(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration

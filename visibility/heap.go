@@ -1,15 +1,15 @@
 package visibility
 
-// The heaps of a Manager, by what they are ordered by. A lease knows its place in each, from 1; 0 = it
-// is not there.
+// The heaps of a Manager, by what they are ordered by. A lease knows its place in each, from 1; 0 =
+// it is not there.
 const (
 	byDue     = iota // every lease, by the time at which something is due
 	byUrgency        // those whose beat waits for a call
 	heaps
 )
 
-// heap is a binary heap. Leases that are held for the same time are pushed in order, which costs one comparison. The
-// keys stand in the heap, so that comparing reads no lease.
+// heap is a binary heap. Leases that are held for the same time are pushed in order, which costs
+// one comparison. The keys stand in the heap, so that comparing reads no lease.
 type heap[L any] struct {
 	kind uint8
 	s    []entry[L]

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// Held is a lease under a Manager's care. It is the holder's to allocate, inside its own job, so that holding
-// costs no allocation. It belongs to one Manager and must not be copied or changed while it is held.
+// Held is a lease under a Manager's care. It is the holder's to allocate, inside its own job, so
+// that holding costs no allocation. It belongs to one Manager and must not be copied or changed
+// while it is held.
 type Held[L any] struct {
 	// Lease is what the Extender gets.
 	Lease L
-	// Deadline is when the lease ends unless it is prolonged. The holder sets it before Hold; later ones are
-	// read through Manager.Deadline. One that is over, or zero, is beaten and reported at once.
+	// Deadline is when the lease ends unless it is prolonged. The holder sets it before Hold; later
+	// ones are read through Manager.Deadline. One that is over, or zero, is beaten and reported at
+	// once.
 	Deadline time.Time
 
 	next     int64  // beat
@@ -31,8 +33,8 @@ const never = math.MaxInt64
 // far is 73 years: beyond it times are cut, so that sums and differences of a few do not overflow.
 const far = math.MaxInt64 / 4
 
-// moment is a time by both clocks. A machine that was suspended finds its monotonic clock behind, and the
-// lease as dead as the wall clock says.
+// moment is a time by both clocks. A machine that was suspended finds its monotonic clock behind,
+// and the lease as dead as the wall clock says.
 type moment struct{ mono, wall int64 }
 
 func (m moment) plus(d time.Duration) moment { return moment{m.mono + int64(d), m.wall + int64(d)} }
@@ -60,8 +62,8 @@ func (h *Held[L]) unanswered(now moment) bool {
 	return !h.told() && h.deadline.reached(now, h.deadline.mono-h.warn)
 }
 
-// until sets the deadline. A lease with little time left is given half of it before its holder is told: a
-// beat that goes out at once may well be answered.
+// until sets the deadline. A lease with little time left is given half of it before its holder is
+// told: a beat that goes out at once may well be answered.
 func (h *Held[L]) until(d, now moment, margin time.Duration) {
 	h.deadline, h.doubt = d, false
 	h.warn = d.mono - min(int64(margin), max(0, d.left(now)/2))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is held in good time, its beats answered late, is told of once; where an answer after the deadline
-// counts, it recovers, else it is no longer held from its deadline on.
+// What is held in good time, its beats answered late, is told of once; where an answer after the
+// deadline counts, it recovers, else it is no longer held from its deadline on.
 func TestLateAnswer(t *testing.T) {
 	for _, revives := range []bool{false, true} {
 		t.Run(fmt.Sprintf("revives=%v", revives), func(t *testing.T) {
@@ -39,7 +39,8 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
-// An answer so late that even the deadline it gives is over ends no outage: it is not told of twice.
+// An answer so late that even the deadline it gives is over ends no outage: it is not told of
+// twice.
 func TestAnswerThatIsOverWhenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, takes(timeout+time.Second, nil))

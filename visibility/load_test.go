@@ -13,7 +13,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Ten thousand leases at once: every call is full, sixteen at once, and one goroutine looks at them.
+// Ten thousand leases at once: every call is full, sixteen at once, and one goroutine looks at
+// them.
 func TestManyLeasesHeldAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 10_000
@@ -65,7 +66,8 @@ func TestManyLeasesHeldAtRandomTimes(t *testing.T) {
 			}
 			calls := (len(r.calls) - from) / intervals
 			t.Logf("timeouts %v: %d calls an interval, %d at once", timeouts, calls, r.most)
-			// A beat comes after 7/8 to 1 of the interval, less the eighth by which it may go along.
+			// A beat comes after 7/8 to 1 of the interval, less the eighth by which it may go
+			// along.
 			if calls > 1000*100/80 {
 				t.Errorf("timeouts %v: %d calls an interval", timeouts, calls)
 			}

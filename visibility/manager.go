@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Manager keeps leases alive. Its methods may be called from many goroutines, and from the callbacks. It needs no
-// shutdown: when nothing is held, it has neither goroutine nor timer.
+// Manager keeps leases alive. Its methods may be called from many goroutines, and from the
+// callbacks. It needs no shutdown: when nothing is held, it has neither goroutine nor timer.
 type Manager[L any] struct {
 	o Options[L]
 	x Extender[L]
@@ -51,7 +51,8 @@ func (m *Manager[L]) at(t time.Time) moment {
 
 func within(d time.Duration) int64 { return max(-far, min(int64(d), far)) }
 
-// Hold begins to keep the leases, each from its Deadline. One that is held already is left as it is.
+// Hold begins to keep the leases, each from its Deadline. One that is held already is left as it
+// is.
 func (m *Manager[L]) Hold(hs ...*Held[L]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +72,8 @@ func (m *Manager[L]) Hold(hs ...*Held[L]) {
 	m.arm()
 }
 
-// soon is the time to a beat: a lease that came with less than the whole timeout left is prolonged sooner, and
-// one that is within the margin at once.
+// soon is the time to a beat: a lease that came with less than the whole timeout left is prolonged
+// sooner, and one that is within the margin at once.
 func (m *Manager[L]) soon(beat, left int64) int64 {
 	if left <= int64(m.o.Margin) {
 		return 0
@@ -98,7 +99,8 @@ func (m *Manager[L]) due(h *Held[L]) int64 {
 	return due
 }
 
-// Update gives a held lease another deadline, earlier or later: its claim was won, or renewed, by other means.
+// Update gives a held lease another deadline, earlier or later: its claim was won, or renewed, by
+// other means.
 func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +143,8 @@ func (m *Manager[L]) changed(h *Held[L]) {
 	m.arm()
 }
 
-// Deadline is when a held lease ends, as far as the answers tell, and what Held.Deadline says of one that is not
-// held.
+// Deadline is when a held lease ends, as far as the answers tell, and what Held.Deadline says of
+// one that is not held.
 func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,9 +154,10 @@ func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 	return m.base.Add(time.Duration(h.deadline.mono))
 }
 
-// Left is the time until a lease ends, as far as the answers tell, by the clock that says less: the wall clock, or the
-// monotonic one, which stands still while the machine is suspended. It is 0 at most where the answers have stopped: the holder has
-// been told, or would have been, had the wall clock not jumped just now. Of a lease that is not held, Held.Deadline says it.
+// Left is the time until a lease ends, as far as the answers tell, by the clock that says less: the
+// wall clock, or the monotonic one, which stands still while the machine is suspended. It is 0 at
+// most where the answers have stopped: the holder has been told, or would have been, had the wall
+// clock not jumped just now. Of a lease that is not held, Held.Deadline says it.
 func (m *Manager[L]) Left(h *Held[L]) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,8 +179,8 @@ func (m *Manager[L]) Len() int {
 	return m.leases.len()
 }
 
-// Release ends the care for the leases. A beat that is in flight may still arrive, and a callback that is under
-// way still come.
+// Release ends the care for the leases. A beat that is in flight may still arrive, and a callback
+// that is under way still come.
 func (m *Manager[L]) Release(hs ...*Held[L]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,8 +194,8 @@ func (m *Manager[L]) release(hs []*Held[L]) {
 	}
 }
 
-// Quiesce is Release, and then waits until no beat of the leases is in flight: a beat that arrived after a
-// nack would undo it. It waits until ctx ends at the longest, and answers its cause then.
+// Quiesce is Release, and then waits until no beat of the leases is in flight: a beat that arrived
+// after a nack would undo it. It waits until ctx ends at the longest, and answers its cause then.
 func (m *Manager[L]) Quiesce(ctx context.Context, hs ...*Held[L]) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,10 +226,11 @@ func (m *Manager[L]) wait(ctx context.Context) error {
 	}
 }
 
-// arm sets the timer for the first lease that is due, if it is not set for an earlier time; called with the
-// lock held. A timer that has fired and whose tick waits for the lock is set once more: that tick, or
-// the other, finds nothing due. It is never set for now: in a test with testing/synctest such a timer fires on
-// the goroutine that sets it, and two at once crash the race detector (golang/go#78156).
+// arm sets the timer for the first lease that is due, if it is not set for an earlier time; called
+// with the lock held. A timer that has fired and whose tick waits for the lock is set once more:
+// that tick, or the other, finds nothing due. It is never set for now: in a test with
+// testing/synctest such a timer fires on the goroutine that sets it, and two at once crash the race
+// detector (golang/go#78156).
 func (m *Manager[L]) arm() {
 	if m.leases.len() == 0 || m.leases.s[0].key >= m.wakes {
 		return

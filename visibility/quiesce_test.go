@@ -174,7 +174,8 @@ func TestHeldAgainDuringABeat(t *testing.T) {
 	}
 }
 
-// One beat of a lease at a time: one that is due while the earlier hold's is in flight waits for it.
+// One beat of a lease at a time: one that is due while the earlier hold's is in flight waits for
+// it.
 func TestOneBeatAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))

@@ -39,7 +39,8 @@ type (
 	}
 )
 
-// mu guards what the rigs record. Waiting passes it on, so that a test may look at the record between two waits.
+// mu guards what the rigs record. Waiting passes it on, so that a test may look at the record
+// between two waits.
 var mu sync.Mutex
 
 // rig is a manager of ints, and a record of what it did since start.

@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// attempt is one logical receive: with the same id and the same options SQS answers the same messages again, as long as their
-// visibility timeout lasts and nobody has changed them.
+// attempt is one logical receive: with the same id and the same options SQS answers the same
+// messages again, as long as their visibility timeout lasts and nobody has changed them.
 type attempt struct {
 	id         string // empty on standard queues, which know no such thing
 	max        int
@@ -17,10 +17,12 @@ type attempt struct {
 	until      time.Time // when its messages are visible again, at the latest
 }
 
-// maxAttemptsKept bounds the receives that wait to be asked again; more pollers than this do not fail at once.
+// maxAttemptsKept bounds the receives that wait to be asked again; more pollers than this do not
+// fail at once.
 const maxAttemptsKept = 64
 
-// attempt is the receive to make for o: the oldest unanswered one whose messages o has room for, else a new one.
+// attempt is the receive to make for o: the oldest unanswered one whose messages o has room for,
+// else a new one.
 func (b *Broker) attempt(o *broker.ReceiveOptions) attempt {
 	a := attempt{max: o.Max, visibility: o.Visibility}
 	if !b.fifo {

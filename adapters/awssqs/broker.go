@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of its own.
+// Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of
+// its own.
 type Broker struct {
 	url, name string
 	at        arn // empty in what neither the URL nor the client tells
@@ -24,8 +25,8 @@ type Broker struct {
 	checks    bool // whether bodies are checked against their checksums
 	opener    *sqswire.Opener
 
-	// Each has a client of its own: a client's connections and the tokens of its retryer are shared by its calls,
-	// and polls that wait or fail must not hold up a renewal or an ack.
+	// Each has a client of its own: a client's connections and the tokens of its retryer are shared
+	// by its calls, and polls that wait or fail must not hold up a renewal or an ack.
 	receives *sqs.Client
 	leases   *sqs.Client
 	rest     *sqs.Client // sends and administration; retries as the user's client does
@@ -46,12 +47,13 @@ var (
 	_ broker.RedrivePolicy = (*Broker)(nil)
 )
 
-// New makes the driver of the queue with that URL; it does no I/O. A name that ends in ".fifo" is a FIFO
-// queue, as SQS has it. nil options mean the defaults. Find gives the URL of a name.
+// New makes the driver of the queue with that URL; it does no I/O. A name that ends in ".fifo" is a
+// FIFO queue, as SQS has it. nil options mean the defaults. Find gives the URL of a name.
 //
-// The client is copied, not kept: its region, credentials, endpoint and middleware hold. Receives and lease calls (acks,
-// nacks, extensions) get a copy each, with connections of their own where the HTTP client is the SDK's own or an
-// http.Client on an http.Transport, and without retries, for the core repeats them itself.
+// The client is copied, not kept: its region, credentials, endpoint and middleware hold. Receives
+// and lease calls (acks, nacks, extensions) get a copy each, with connections of their own where
+// the HTTP client is the SDK's own or an http.Client on an http.Transport, and without retries, for
+// the core repeats them itself.
 func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if client == nil {
 		return nil, errors.New("awssqs: New: the client is nil")
@@ -97,8 +99,9 @@ func limits(fifo bool, wait time.Duration) broker.Limits {
 	return l
 }
 
-// Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out, for SQS counts these from within the
-// poll. A queue may be set to take smaller messages; what it refuses is answered ErrTooLarge.
+// Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out,
+// for SQS counts these from within the poll. A queue may be set to take smaller messages; what it
+// refuses is answered ErrTooLarge.
 func (b *Broker) Limits() broker.Limits {
 	if b == nil {
 		return broker.Limits{}
@@ -122,8 +125,9 @@ func (b *Broker) Name() string {
 	return b.name
 }
 
-// Close ends the driver: polls that wait are cut off, and they and all later calls are answered ErrClosed. The
-// queue stays as it is. It never fails, and is needed only to end polls at once: idle connections close by themselves.
+// Close ends the driver: polls that wait are cut off, and they and all later calls are answered
+// ErrClosed. The queue stays as it is. It never fails, and is needed only to end polls at once:
+// idle connections close by themselves.
 func (b *Broker) Close() error {
 	if !b.closed() {
 		b.close()

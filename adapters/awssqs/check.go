@@ -17,9 +17,11 @@ type CheckOptions struct {
 	KeepInQueue bool
 	// Retention is the workers' Config.Retention.
 	Retention time.Duration
-	// MaxMessage is the largest message that will be sent, in bytes, attributes and metadata included.
+	// MaxMessage is the largest message that will be sent, in bytes, attributes and metadata
+	// included.
 	MaxMessage int
-	// FunctionTimeout is the timeout of the Lambda function that the queue calls; 0 = there is none.
+	// FunctionTimeout is the timeout of the Lambda function that the queue calls; 0 = there is
+	// none.
 	FunctionTimeout time.Duration
 }
 
@@ -27,16 +29,17 @@ type CheckOptions struct {
 type Setup struct {
 	Visibility, Retention, Delay, Wait time.Duration
 	MaxMessage                         int
-	// MaxReceives is after how many receives SQS moves a message to DeadLetter, the ARN of a queue that keeps it
-	// for DeadLetterRetention; 0 = never. The last is 0 where it may not be asked for.
+	// MaxReceives is after how many receives SQS moves a message to DeadLetter, the ARN of a queue
+	// that keeps it for DeadLetterRetention; 0 = never. The last is 0 where it may not be asked
+	// for.
 	MaxReceives         int
 	DeadLetter          string
 	DeadLetterRetention time.Duration
 }
 
-// Check reads the queue's attributes and tells, in sentences, what does not fit the way that it is used: it is for a
-// start-up log or an operator's command. It needs sqs:GetQueueAttributes, and for the dead-letter queue's retention the same and
-// sqs:GetQueueUrl there.
+// Check reads the queue's attributes and tells, in sentences, what does not fit the way that it is
+// used: it is for a start-up log or an operator's command. It needs sqs:GetQueueAttributes, and for
+// the dead-letter queue's retention the same and sqs:GetQueueUrl there.
 func (b *Broker) Check(ctx context.Context, o CheckOptions) (Setup, []string, error) {
 	const call = "check"
 	as, err := b.ask(ctx, call, types.QueueAttributeNameAll)

@@ -17,8 +17,9 @@ import (
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
-// clients makes the three copies. Bodies are checked against their checksums here, unless the user's client is told not to, and
-// not by the SDK, which throws away all ten messages of an answer for one damaged body.
+// clients makes the three copies. Bodies are checked against their checksums here, unless the
+// user's client is told not to, and not by the SDK, which throws away all ten messages of an answer
+// for one damaged body.
 func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	o := c.Options()
 	common := func(o *sqs.Options) {
@@ -35,8 +36,8 @@ func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	return sqs.New(o, unretried), sqs.New(o, unretried), sqs.New(o, common)
 }
 
-// separate gives a copy with connections of its own, of which as many stay open as callers are at once. What
-// the user has built otherwise is shared.
+// separate gives a copy with connections of its own, of which as many stay open as callers are at
+// once. What the user has built otherwise is shared.
 func separate(c sqs.HTTPClient) sqs.HTTPClient {
 	switch c := c.(type) {
 	case *awshttp.BuildableClient:
@@ -71,19 +72,21 @@ func checkTimeouts(c sqs.HTTPClient, longPoll time.Duration) error {
 
 // Stats counts what a Broker has asked of SQS since it was made.
 type Stats struct {
-	// Receives, Acks, Holds, Sends and Others are requests, retries of the user's client among them. Holds are nacks and
-	// extensions, Others is administration. SQS bills each, and each 64 KB begun of a larger one.
+	// Receives, Acks, Holds, Sends and Others are requests, retries of the user's client among
+	// them. Holds are nacks and extensions, Others is administration. SQS bills each, and each 64
+	// KB begun of a larger one.
 	Receives, Acks, Holds, Sends, Others int64
 	// Empty is how many of the Receives brought nothing.
 	Empty int64
 	// Received, Acked and Sent are messages. An ack that SQS answered may have done nothing.
 	Received, Acked, Sent int64
-	// Damaged is how many received messages were left to a later delivery because their body did not
-	// match its checksum.
+	// Damaged is how many received messages were left to a later delivery because their body did
+	// not match its checksum.
 	Damaged int64
 }
 
-// PerMessage is how many requests an acked message has cost on the receiving side, 0 when there is none.
+// PerMessage is how many requests an acked message has cost on the receiving side, 0 when there is
+// none.
 func (s Stats) PerMessage() float64 {
 	if s.Acked == 0 {
 		return 0

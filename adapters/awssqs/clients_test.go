@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// TestConnectionsAreApart holds polls open and acks beside them, on a client that allows one connection per host: a poll must never
-// keep an ack waiting.
+// TestConnectionsAreApart holds polls open and acks beside them, on a client that allows one
+// connection per host: a poll must never keep an ack waiting.
 func TestConnectionsAreApart(t *testing.T) {
 	narrow := func(tr *http.Transport) { tr.MaxConnsPerHost = 1 }
 	own := http.DefaultTransport.(*http.Transport).Clone()
@@ -60,8 +60,9 @@ func TestConnectionsAreApart(t *testing.T) {
 	}
 }
 
-// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there, also while net/http still looks for its end. Then
-// its WriteTo fails, and with the connection ten messages are gone until their timeout.
+// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there,
+// also while net/http still looks for its end. Then its WriteTo fails, and with the connection ten
+// messages are gone until their timeout.
 func TestAnswerOutlivesItsRequest(t *testing.T) {
 	calls := 0
 	hc := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -91,7 +92,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestConnectionsAreKept acks from many goroutines at once, twice: the second time no connection is made.
+// TestConnectionsAreKept acks from many goroutines at once, twice: the second time no connection is
+// made.
 func TestConnectionsAreKept(t *testing.T) {
 	for name, hc := range map[string]sqs.HTTPClient{
 		"the SDK's":           nil,
@@ -146,7 +148,8 @@ func keepsConnections(t *testing.T, hc sqs.HTTPClient) {
 		return made
 	}
 	first := round()
-	// A connection may come back a moment after its answer, so a few more are no failure; the SDK's own pool keeps 10.
+	// A connection may come back a moment after its answer, so a few more are no failure; the SDK's
+	// own pool keeps 10.
 	if more := round() - first; first != callers || more > callers/2 {
 		t.Errorf("%d of %d connections were made anew", more, first)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but sqsfake, the test below has
-// said it all.
+// TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but
+// sqsfake, the test below has said it all.
 func TestConformanceServer(t *testing.T) {
 	server(t)
 	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
@@ -40,7 +40,8 @@ func server(t testing.TB) *testaws.SQS {
 	return s
 }
 
-// TestMain lets more tests wait at a time than there are processors: in real time they wait for timeouts.
+// TestMain lets more tests wait at a time than there are processors: in real time they wait for
+// timeouts.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -56,7 +57,8 @@ func TestMain(m *testing.M) {
 // parallel is go test's flag.
 const parallel = "test.parallel"
 
-// TestConformance checks the driver on the strict server, in virtual time, with both habits that AWS has.
+// TestConformance checks the driver on the strict server, in virtual time, with both habits that
+// AWS has.
 func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -5,7 +5,8 @@
 //	url, err := awssqs.Find(ctx, client, "orders")
 //	orders, err := awssqs.New(client, url, nil)
 //
-// The result is a [github.com/onceq/onceq/broker.Broker]: hand it to a Worker, to Send, or as the dead-letter queue of another one.
+// The result is a [github.com/onceq/onceq/broker.Broker]: hand it to a Worker, to Send, or as the
+// dead-letter queue of another one.
 //
 // # Permissions
 //
@@ -25,7 +26,8 @@
 //	   "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}
 //	]}
 //
-// Of an operator, who lists, replays and purges letters, with package dlq or by [Broker.StartRedrive]:
+// Of an operator, who lists, replays and purges letters, with package dlq or by
+// [Broker.StartRedrive]:
 //
 //	{"Version": "2012-10-17", "Statement": [
 //	  {"Sid": "Letters", "Effect": "Allow", "Resource": "arn:aws:sqs:REGION:ACCOUNT:orders-dead",
@@ -35,10 +37,11 @@
 //	   "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}
 //	]}
 //
-// GetQueueUrl is for [Find], GetQueueAttributes for the warnings at a worker's start, [Broker.Depth], [Broker.Check], a redrive, and receives that
-// name no visibility timeout; without it the warnings are left out and the timeout is taken for 30 s. The batch actions need no permission of
-// their own. Where a queue is encrypted with a customer's KMS key, who receives needs kms:Decrypt on the key, and who sends
-// kms:GenerateDataKey and kms:Decrypt.
+// GetQueueUrl is for [Find], GetQueueAttributes for the warnings at a worker's start,
+// [Broker.Depth], [Broker.Check], a redrive, and receives that name no visibility timeout; without
+// it the warnings are left out and the timeout is taken for 30 s. The batch actions need no
+// permission of their own. Where a queue is encrypted with a customer's KMS key, who receives needs
+// kms:Decrypt on the key, and who sends kms:GenerateDataKey and kms:Decrypt.
 //
 // # Trust
 //
@@ -84,25 +87,30 @@
 //
 // The reasons:
 //
-//   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive, also one that never started a
-//     handler, and each hop of a far not-before. onceq puts its own dead letters, with the reason; the policy is the net
-//     below. Where Config.DeadLetter is KeepInQueue it is the only way out, and what is kept is received once an hour: 40 receives
-//     are well within 4 days, at the end of which SQS drops the message. Under HoldGroup it would take the head of a group away:
-//     set no policy, or 1,000 receives.
-//   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that SQS itself moves keeps its age, so equal retentions
-//     lose letters. The workers' Config.Retention must be longer than both together, 18 days; its default, 31 days, is longer than
-//     the longest that both can be.
-//   - The visibility timeout and the wait of the queue do not matter to workers, which name their own: Config.Visibility, 30 s
-//     by default and kept up by the heartbeat, and [Options].LongPoll. Delay 0.
-//   - The dead-letter queue of a FIFO queue is a FIFO queue. DeduplicationScope messageGroup with FifoThroughputLimit perMessageGroupId lift a
-//     FIFO queue's limit of 300 requests a second and action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
+//   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive,
+//     also one that never started a handler, and each hop of a far not-before. onceq puts its own
+//     dead letters, with the reason; the policy is the net below. Where Config.DeadLetter is
+//     KeepInQueue it is the only way out, and what is kept is received once an hour: 40 receives
+//     are well within 4 days, at the end of which SQS drops the message. Under HoldGroup it would
+//     take the head of a group away: set no policy, or 1,000 receives.
+//   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that
+//     SQS itself moves keeps its age, so equal retentions lose letters. The workers'
+//     Config.Retention must be longer than both together, 18 days; its default, 31 days, is longer
+//     than the longest that both can be.
+//   - The visibility timeout and the wait of the queue do not matter to workers, which name their
+//     own: Config.Visibility, 30 s by default and kept up by the heartbeat, and [Options].LongPoll.
+//     Delay 0.
+//   - The dead-letter queue of a FIFO queue is a FIFO queue. DeduplicationScope messageGroup with
+//     FifoThroughputLimit perMessageGroupId lift a FIFO queue's limit of 300 requests a second and
+//     action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
 //
 // [Broker.Check] tells what of this does not hold, except for the throughput.
 //
 // # What it costs
 //
-// SQS bills requests, and each 64 KB begun of a larger one: 0.40 $ a million on standard queues, 0.50 $ on FIFO queues (us-east-1;
-// [pricing]). In full batches a job takes a tenth of a send, of a receive and of a delete:
+// SQS bills requests, and each 64 KB begun of a larger one: 0.40 $ a million on standard queues,
+// 0.50 $ on FIFO queues (us-east-1; [pricing]). In full batches a job takes a tenth of a send, of a
+// receive and of a delete:
 //
 //	a million jobs, busy queue             0.3 requests a job    0.12 $
 //	a million jobs, each alone             3 requests a job      1.20 $
@@ -128,14 +136,16 @@
 //	messages in flight                          120,000: then a receive with Wait 0 is answered ErrThrottled. One that waits, as a worker's do, and any
 //	                                            on a FIFO queue brings nothing: a stuck consumer looks idle
 //
-// Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility, and the quotas of [messages], [queues] and
-// [FIFO queues].
+// Sources: the [API reference] of SendMessage, ReceiveMessage and ChangeMessageVisibility, and the
+// quotas of [messages], [queues] and [FIFO queues].
 //
-// A job that takes longer than 12 hours goes on under its claim when SQS delivers its message again.
+// A job that takes longer than 12 hours goes on under its claim when SQS delivers its message
+// again.
 //
-// A not-before lies as far ahead as a producer likes, within the queue's retention, at whose end SQS drops the message. Outgoing.Delay
-// brings the first 15 minutes, and nacks the rest, of up to 12 hours each: each is a receive to maxReceiveCount, 28 of them in 14
-// days. On a FIFO queue such a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
+// A not-before lies as far ahead as a producer likes, within the queue's retention, at whose end
+// SQS drops the message. Outgoing.Delay brings the first 15 minutes, and nacks the rest, of up to
+// 12 hours each: each is a receive to maxReceiveCount, 28 of them in 14 days. On a FIFO queue such
+// a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
 //
 // # Errors
 //
@@ -168,25 +178,32 @@
 // # What to know
 //
 //   - On a standard queue an ack that succeeded proves nothing, and an extension that came late
-//     succeeds and does nothing. After a new delivery the receipt of an old one may still work or not:
-//     an ack may delete the message, a nack may show it while another worker has it. The core decides
-//     by its store, and by Message.Deadline, which is early, unless an answer was more than 5 s on its way.
-//   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8) goes base64, which its metadata tells; so does an
-//     attribute's value, in an attribute of type Binary.onceq-text or String.onceq-empty.
-//   - Attributes are texts here: a Number or Binary attribute of another producer comes as its characters or bytes, and leaves, in a
-//     dead letter, as a String, or as Binary.onceq-text where it has to.
+//     succeeds and does nothing. After a new delivery the receipt of an old one may still work or
+//     not: an ack may delete the message, a nack may show it while another worker has it. The core
+//     decides by its store, and by Message.Deadline, which is early, unless an answer was more than
+//     5 s on its way.
+//   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8)
+//     goes base64, which its metadata tells; so does an attribute's value, in an attribute of type
+//     Binary.onceq-text or String.onceq-empty.
+//   - Attributes are texts here: a Number or Binary attribute of another producer comes as its
+//     characters or bytes, and leaves, in a dead letter, as a String, or as Binary.onceq-text where
+//     it has to.
 //   - Bodies of other producers come without metadata; Config.Key finds their key. [Options].Unwrap
-//     opens the envelopes of SNS and EventBridge and reads the notifications of S3, and gives these an
-//     id: it survives what those services deliver twice, not what their producers do twice. See Trust
-//     for what may be believed of them.
-//   - A body that does not match its checksum is left to its next delivery, and its neighbours are not.
+//     opens the envelopes of SNS and EventBridge and reads the notifications of S3, and gives these
+//     an id: it survives what those services deliver twice, not what their producers do twice. See
+//     Trust for what may be believed of them.
+//   - A body that does not match its checksum is left to its next delivery, and its neighbours are
+//     not.
 //   - Group on a standard queue names the tenant of a fair queue, and orders nothing.
-//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS goes on with a poll that is cut off. The
-//     workers' DrainTimeout and SettleTimeout together must be longer (25 s by default).
-//   - Receives and lease calls are never repeated here, and go out on connections of their own; the core repeats them. Sends are
-//     repeated as the client that was given to New says: a send that is repeated puts its message twice, and its job is done once.
-//   - On a FIFO queue a batch of which SQS refuses single entries goes on with the later ones; to keep the order of a group through
-//     that, send its messages one batch at a time, and what failed before what follows.
+//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS
+//     goes on with a poll that is cut off. The workers' DrainTimeout and SettleTimeout together
+//     must be longer (25 s by default).
+//   - Receives and lease calls are never repeated here, and go out on connections of their own; the
+//     core repeats them. Sends are repeated as the client that was given to New says: a send that
+//     is repeated puts its message twice, and its job is done once.
+//   - On a FIFO queue a batch of which SQS refuses single entries goes on with the later ones; to
+//     keep the order of a group through that, send its messages one batch at a time, and what
+//     failed before what follows.
 //
 // [pricing]: https://aws.amazon.com/sqs/pricing/
 // [API reference]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/Welcome.html

@@ -43,8 +43,8 @@ func documented(t *testing.T, begin string) (blocks []string) {
 // ofQueue tells a queue's policy from an identity's.
 func ofQueue(policy string) bool { return strings.Contains(policy, `"Principal"`) }
 
-// The documented policies are what a worker, a producer and an operator need: each call that they make is allowed, and nothing is that
-// nobody makes.
+// The documented policies are what a worker, a producer and an operator need: each call that they
+// make is allowed, and nothing is that nobody makes.
 func TestDocumentedPolicies(t *testing.T) {
 	blocks := slices.DeleteFunc(documented(t, `{"Version"`), ofQueue)
 	if len(blocks) != 3 {

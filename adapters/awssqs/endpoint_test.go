@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// The messages of a receive whose answer was lost come at once, as the same delivery, and not after their timeout.
+// The messages of a receive whose answer was lost come at once, as the same delivery, and not after
+// their timeout.
 func TestLostReceiveOnFIFOComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := fake(t, nil)

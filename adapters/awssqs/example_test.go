@@ -104,7 +104,8 @@ func ExampleBroker_Check() {
 	// - the workers keep their records for 72h0m0s, and a message may spend 96h0m0s in the queue and its dead-letter queue: a late replay would be unproven
 }
 
-// A notification of a bucket, without a producer of ours: Unwrap gives it an id and a type, so that a Mux finds its handler and a repeated one is the same job.
+// A notification of a bucket, without a producer of ours: Unwrap gives it an id and a type, so that
+// a Mux finds its handler and a repeated one is the same job.
 func ExampleOptions() {
 	ctx := context.Background()
 	client := exampleClient("uploads")
@@ -130,7 +131,8 @@ func ExampleBroker_Stats() {
 	if err := onceq.Send(ctx, orders, make([]broker.Outgoing, 10)); err != nil {
 		log.Fatal(err)
 	}
-	// One receive may bring fewer than there are, so it is made until all have come. It waits: one that does not may bring nothing of them.
+	// One receive may bring fewer than there are, so it is made until all have come. It waits: one
+	// that does not may bring nothing of them.
 	for orders.Stats().Acked < 10 {
 		ms, err := orders.Receive(ctx, broker.ReceiveOptions{Max: 10, Wait: -1, Visibility: time.Minute})
 		if err != nil {

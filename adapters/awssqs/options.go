@@ -28,38 +28,41 @@ const (
 	giveBackTimeout = 2 * time.Second  // for giving a damaged message back
 	pool            = sdkhttp.Pool(64) // idle connections of each client copy
 
-	// maxTotal is what we use of a delivery's 12 h: SQS counts them from a moment within the poll that we do not know, and refuses
-	// what goes beyond by a second.
+	// maxTotal is what we use of a delivery's 12 h: SQS counts them from a moment within the poll
+	// that we do not know, and refuses what goes beyond by a second.
 	maxTotal = maxVisibility - maxWait - receiveSlack
 )
 
 // Options set up a Broker. The zero value, and nil, mean the defaults.
 type Options struct {
 	// Visibility is how long a received message stays hidden when the receive does not say (a
-	// [github.com/onceq/onceq.Worker] always does). Whole seconds, 1 s to 12 h. Default 0: the queue's
-	// own setting, which is asked for once, with sqs:GetQueueAttributes; 30 s where that is not allowed.
+	// [github.com/onceq/onceq.Worker] always does). Whole seconds, 1 s to 12 h. Default 0: the
+	// queue's own setting, which is asked for once, with sqs:GetQueueAttributes; 30 s where that is
+	// not allowed.
 	Visibility time.Duration
-	// LongPoll is the longest wait of one receive, and Limits.MaxWait. Whole seconds, 1 s to 20 s. Default 8 s: a
-	// longer one is cheaper while the queue is empty (20 s: 0.05 $ a month and poller; 8 s: 0.13 $), and a worker that stops
-	// has to wait for its end; see ReceiveGrace.
+	// LongPoll is the longest wait of one receive, and Limits.MaxWait. Whole seconds, 1 s to 20 s.
+	// Default 8 s: a longer one is cheaper while the queue is empty (20 s: 0.05 $ a month and
+	// poller; 8 s: 0.13 $), and a worker that stops has to wait for its end; see ReceiveGrace.
 	LongPoll time.Duration
-	// ReceiveGrace is how long the poll in flight may go on after its context has ended, before it is cut off. SQS goes on with a
-	// poll whose caller is gone: a message that comes meanwhile is delivered to nobody, counts as received, and stays hidden for the
-	// whole visibility timeout. Default LongPoll plus 1 s, so that every poll ends by itself and nothing is
-	// stranded; at most 21 s; < 0 = none, where stopping at once is worth that.
+	// ReceiveGrace is how long the poll in flight may go on after its context has ended, before it
+	// is cut off. SQS goes on with a poll whose caller is gone: a message that comes meanwhile is
+	// delivered to nobody, counts as received, and stays hidden for the whole visibility timeout.
+	// Default LongPoll plus 1 s, so that every poll ends by itself and nothing is stranded; at most
+	// 21 s; < 0 = none, where stopping at once is worth that.
 	ReceiveGrace time.Duration
-	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter ones itself.
-	// Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.
+	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter
+	// ones itself. Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.
 	CallTimeout time.Duration
 	// Unwrap names the envelopes of AWS services that a received body is taken out of, or read for
 	// its id and type. With any of them, attributes that have the names of an envelope's own
 	// ("sns-topic", "eventbridge-source" and so on) are dropped unless an envelope set them.
 	// Default 0: none, bodies come as they are.
 	Unwrap Envelope
-	// TrustTopics lists the ARNs of those SNS topics whose notifications may carry metadata of ours:
-	// id, key, type, and a letter's permission to reopen a failure. It needs SNS in Unwrap. Default
-	// none: metadata comes in the message's own attribute alone. List one only where the queue's policy
-	// lets nobody but these topics send, because the ARN in a notification is a text in a body.
+	// TrustTopics lists the ARNs of those SNS topics whose notifications may carry metadata of
+	// ours: id, key, type, and a letter's permission to reopen a failure. It needs SNS in Unwrap.
+	// Default none: metadata comes in the message's own attribute alone. List one only where the
+	// queue's policy lets nobody but these topics send, because the ARN in a notification is a text
+	// in a body.
 	TrustTopics []string
 }
 

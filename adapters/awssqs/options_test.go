@@ -133,7 +133,8 @@ func TestNewTakes(t *testing.T) {
 	sameLimits(t, makeBroker(t, (&stub{}).client(), stubURL, nil).Limits(), membroker.SQSStandard, 8*time.Second)
 }
 
-// sameLimits compares with the memory queue that stands for the service in tests: what one refuses, the other must.
+// sameLimits compares with the memory queue that stands for the service in tests: what one refuses,
+// the other must.
 func sameLimits(t *testing.T, got broker.Limits, p membroker.Preset, wait time.Duration) {
 	t.Helper()
 	m, err := membroker.New(&membroker.Options{Preset: p})
@@ -142,7 +143,8 @@ func sameLimits(t *testing.T, got broker.Limits, p membroker.Preset, wait time.D
 	}
 	want := m.Limits()
 	want.MaxWait, want.Durable = wait, true
-	// The memory queue knows when a delivery began; here it may have been a whole poll before its answer.
+	// The memory queue knows when a delivery began; here it may have been a whole poll before its
+	// answer.
 	used := want.MaxTotal - 30*time.Second
 	want.MaxTotal, want.MaxHold, want.MaxNack = used, used, used
 	if got != want {

@@ -112,8 +112,9 @@ func checkToken(field, s string) error {
 	return nil
 }
 
-// dedupID names the send of a job, the same when it is repeated. A dead letter and its replay are put by their own id; one that comes without
-// is a new message, for with the job's id it would be swallowed.
+// dedupID names the send of a job, the same when it is repeated. A dead letter and its replay are
+// put by their own id; one that comes without is a new message, for with the job's id it would be
+// swallowed.
 func dedupID(o *broker.Outgoing) string {
 	m := o.Meta
 	if m == nil || m.ID == "" || m.Dead != nil {
@@ -135,7 +136,8 @@ func packBody(o *broker.Outgoing) (body, meta string) {
 	if o.Meta != nil {
 		m = *o.Meta
 	}
-	// The mark is the driver's own: what stands there says nothing about the body that it was given.
+	// The mark is the driver's own: what stands there says nothing about the body that it was
+	// given.
 	m.BodyEncoding = ""
 	if plain {
 		return string(o.Body), broker.EncodeMeta(&m)

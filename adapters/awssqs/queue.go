@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing queue is broker.ErrNotFound. It
-// needs sqs:GetQueueUrl.
+// Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing
+// queue is broker.ErrNotFound. It needs sqs:GetQueueUrl.
 func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {
 	if client == nil {
 		return "", errors.New("awssqs: find: the client is nil")
@@ -49,8 +49,9 @@ func parseARN(s string) (arn, error) {
 	return arn{region: p[3], account: p[4], name: p[5]}, nil
 }
 
-// Depth counts the messages, approximately: SQS may need a minute after the last send to be exact. A nacked message counts as in
-// flight until its delay has passed, a follower of a held group as visible.
+// Depth counts the messages, approximately: SQS may need a minute after the last send to be exact.
+// A nacked message counts as in flight until its delay has passed, a follower of a held group as
+// visible.
 func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	as, err := b.ask(ctx, "depth", types.QueueAttributeNameApproximateNumberOfMessages,
 		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
@@ -64,8 +65,8 @@ func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	}, nil
 }
 
-// RedrivePolicy tells after how many receives SQS moves a message to which dead-letter queue (its ARN), and how
-// long this queue keeps messages.
+// RedrivePolicy tells after how many receives SQS moves a message to which dead-letter queue (its
+// ARN), and how long this queue keeps messages.
 func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
 	const call = "redrive policy"
 	as, err := b.ask(ctx, call, types.QueueAttributeNameRedrivePolicy, types.QueueAttributeNameMessageRetentionPeriod)
@@ -79,7 +80,8 @@ func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target str
 	return p.receives, p.target, retentionOf(as), nil
 }
 
-// VisibilityTimeout is the queue's own, for receives that name none, as Lambda's are. It needs sqs:GetQueueAttributes.
+// VisibilityTimeout is the queue's own, for receives that name none, as Lambda's are. It needs
+// sqs:GetQueueAttributes.
 func (b *Broker) VisibilityTimeout(ctx context.Context) (time.Duration, error) {
 	as, err := b.ask(ctx, "visibility timeout", types.QueueAttributeNameVisibilityTimeout)
 	if err != nil {

@@ -25,14 +25,15 @@ var (
 	allAttributes = []string{"All"}
 )
 
-// Receive brings up to o.Max messages. SQS counts in whole seconds: a Wait is rounded down, a Visibility up, and Deadline tells
-// what holds.
+// Receive brings up to o.Max messages. SQS counts in whole seconds: a Wait is rounded down, a
+// Visibility up, and Deadline tells what holds.
 //
-// The call ends within Wait plus 10 s, whatever the network does. When ctx ends, the poll in flight may go on for
-// Options.ReceiveGrace, and what it brings is returned.
+// The call ends within Wait plus 10 s, whatever the network does. When ctx ends, the poll in flight
+// may go on for Options.ReceiveGrace, and what it brings is returned.
 //
-// On a FIFO queue a receive that was not answered is asked again with the same ReceiveRequestAttemptId by the next Receive that
-// has room for its messages, so that SQS gives what it had already counted as delivered.
+// On a FIFO queue a receive that was not answered is asked again with the same
+// ReceiveRequestAttemptId by the next Receive that has room for its messages, so that SQS gives
+// what it had already counted as delivered.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	const call = callReceive
 	if b.closed() {
@@ -143,8 +144,9 @@ func (p *poll) end() (silent bool) {
 	return silent
 }
 
-// messages makes the contract's messages of SQS's. One whose body is damaged is left to a later delivery and its neighbours are
-// not; on a FIFO queue its followers in its group are left as well, so that none overtakes it.
+// messages makes the contract's messages of SQS's. One whose body is damaged is left to a later
+// delivery and its neighbours are not; on a FIFO queue its followers in its group are left as well,
+// so that none overtakes it.
 func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time.Time) []*broker.Message {
 	if len(in) == 0 {
 		return nil
@@ -172,7 +174,8 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	}
 	b.counts.received.Add(int64(len(ms)))
 	if len(left) > 0 {
-		// A courtesy: what cannot be given back comes again at its timeout. The sound ones must not wait for it long.
+		// A courtesy: what cannot be given back comes again at its timeout. The sound ones must not
+		// wait for it long.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 		defer cancel()
 		_ = b.Nack(ctx, left)
@@ -180,8 +183,8 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	return ms
 }
 
-// queueVisibility is the timeout for receives that name none. It is asked of the queue once and then sent with each
-// receive: a queue whose setting changes must not make a Deadline late.
+// queueVisibility is the timeout for receives that name none. It is asked of the queue once and
+// then sent with each receive: a queue whose setting changes must not make a Deadline late.
 func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	b.mu.Lock()
 	v := b.visibility
@@ -206,7 +209,8 @@ func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	return v, nil
 }
 
-// zeroWait writes a wait of 0, which the SDK leaves out: a queue with a wait of its own would use that.
+// zeroWait writes a wait of 0, which the SDK leaves out: a queue with a wait of its own would use
+// that.
 type zeroWait struct{ *sqs.ReceiveMessageInput }
 
 // Serialize writes the request.

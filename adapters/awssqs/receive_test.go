@@ -137,7 +137,8 @@ func TestReceiveDecodesBodies(t *testing.T) {
 	}
 }
 
-// The deadline is counted from the answer, less the smaller of the poll's length, 5 s and a quarter of the timeout.
+// The deadline is counted from the answer, less the smaller of the poll's length, 5 s and a quarter
+// of the timeout.
 func TestDeadlineIsEarly(t *testing.T) {
 	for _, c := range []struct{ took, visibility, margin time.Duration }{
 		{0, time.Minute, 0},

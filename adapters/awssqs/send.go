@@ -13,17 +13,18 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the client as it was given
-// to New, retries included.
+// Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the
+// client as it was given to New, retries included.
 //
-// On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes another one of its
-// group; they have its error, unless it is one that repeating does not change. There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
-// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based deduplication, which
-// looks at bodies alone, is never used.
+// On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes
+// another one of its group; they have its error, unless it is one that repeating does not change.
+// There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
+// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based
+// deduplication, which looks at bodies alone, is never used.
 //
-// An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and ErrUnsupported with an attribute's name, a
-// Group, a DedupID or a Delay that SQS does not take. On a standard queue Group is the tenant of a fair queue, and
-// DedupID is ignored.
+// An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and
+// ErrUnsupported with an attribute's name, a Group, a DedupID or a Delay that SQS does not take. On
+// a standard queue Group is the tenant of a fair queue, and DedupID is ignored.
 func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -78,8 +79,8 @@ func (s *sending) flush(ctx context.Context) {
 }
 
 // put sends the entries in one request, or in several where the service takes less than 1 MiB at a
-// time. Each message by itself may be fine then. Were it called too large, it would never be sent, or
-// would be cut down where it is a letter.
+// time. Each message by itself may be fine then. Were it called too large, it would never be sent,
+// or would be cut down where it is a letter.
 func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchRequestEntry) {
 	letter.InParts(len(entries), func(from, to int) bool { return s.part(ctx, entries[from:to]) })
 }
@@ -121,7 +122,8 @@ func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchR
 	return out, nil
 }
 
-// behind answers what was not sent because of err. That another message is never taken says nothing of these.
+// behind answers what was not sent because of err. That another message is never taken says nothing
+// of these.
 func behind(err error) error {
 	const text = "not sent, for an earlier part of the batch failed: "
 	if letter.IsUnfit(err) {
@@ -139,7 +141,8 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 		}
 		s.ids[i] = deref(e.MessageId)
 		if s.b.fifo || !s.b.checks || e.MD5OfMessageBody == nil {
-			// A duplicate may be answered with the checksum of the first, whose body may have been another.
+			// A duplicate may be answered with the checksum of the first, whose body may have been
+			// another.
 			continue
 		}
 		for j := range entries {

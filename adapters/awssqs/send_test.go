@@ -71,7 +71,8 @@ func TestSendSplitsByBytes(t *testing.T) {
 	}
 }
 
-// What was not sent behind a failure can be sent again in order; what was sent could not be taken back.
+// What was not sent behind a failure can be sent again in order; what was sent could not be taken
+// back.
 func TestSendStopsBehindAFailureOnFIFO(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -318,7 +319,8 @@ func TestSendCountsAttributes(t *testing.T) {
 	}
 }
 
-// What stands behind a message that SQS never takes is itself fine: told to be too large, a letter would be cut down.
+// What stands behind a message that SQS never takes is itself fine: told to be too large, a letter
+// would be cut down.
 func TestBehindARefusalNothingIsCalledTooLarge(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ code, text string }{
@@ -339,7 +341,8 @@ func TestBehindARefusalNothingIsCalledTooLarge(t *testing.T) {
 	}
 }
 
-// A queue of a region or a server that takes smaller requests than 1 MiB: each message by itself is fine.
+// A queue of a region or a server that takes smaller requests than 1 MiB: each message by itself is
+// fine.
 func TestRequestThatIsTooLongIsHalved(t *testing.T) {
 	for _, url := range []string{stubURL, fifoURL} {
 		var order []string

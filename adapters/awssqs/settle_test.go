@@ -172,7 +172,8 @@ func TestCallsAreBounded(t *testing.T) {
 	})
 }
 
-// Drivers do not retry: the core repeats receives, acks and extensions itself. Sends go through the user's client.
+// Drivers do not retry: the core repeats receives, acks and extensions itself. Sends go through the
+// user's client.
 func TestOnlySendsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := stubbed(t, stubURL, nil, func(stubCall) stubAnswer { return stubAnswer{code: "InternalError", status: 500} })
@@ -192,7 +193,8 @@ func TestOnlySendsAreRetried(t *testing.T) {
 	})
 }
 
-// A client of the user's that is set to retry often, or to no retries, must not say how lease calls are made.
+// A client of the user's that is set to retry often, or to no retries, must not say how lease calls
+// are made.
 func TestLeaseCallsIgnoreRetrySettings(t *testing.T) {
 	s := &stub{answer: func(stubCall) stubAnswer { return stubAnswer{code: "InternalError", status: 500} }}
 	c := s.client(func(o *sqs.Options) { o.RetryMaxAttempts, o.RetryMode = 5, aws.RetryModeAdaptive })

@@ -145,7 +145,8 @@ func TestUnwrapKeys(t *testing.T) {
 	}
 }
 
-// What neither puts nor deletes an object has no sequencer: tagged twice, one version of it is two happenings.
+// What neither puts nor deletes an object has no sequencer: tagged twice, one version of it is two
+// happenings.
 func TestUnwrapWithoutSequencer(t *testing.T) {
 	id := func(body string) string { return unwrapped(t, awssqs.S3, body, nil).Meta.ID }
 	tagged := strings.Replace(strings.Replace(bucket("x"), `,"sequencer":"x"`, "", 1), `"s3":`, `"responseElements":{"x-amz-request-id":"r1"},"s3":`, 1)

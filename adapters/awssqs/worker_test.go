@@ -142,7 +142,8 @@ func TestBrownOut(t *testing.T) {
 	}
 }
 
-// A brown-out in the middle of short jobs, in which every answer may be lost: all is done, and done once by the record.
+// A brown-out in the middle of short jobs, in which every answer may be lost: all is done, and done
+// once by the record.
 func TestShortJobsThroughABrownOut(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
@@ -201,7 +202,8 @@ func TestJobBeyondTwelveHours(t *testing.T) {
 	})
 }
 
-// In a group a failed head holds its followers, which are neither overtaken nor dragged to the dead-letter queue.
+// In a group a failed head holds its followers, which are neither overtaken nor dragged to the
+// dead-letter queue.
 func TestGroupWaitsForItsHead(t *testing.T) {
 	inWorld(t, true, func(w *world) {
 		w.put("a", "a0", "a1", "a2", "a3", "a4", "a5")
@@ -234,7 +236,8 @@ func TestGroupWaitsForItsHead(t *testing.T) {
 	})
 }
 
-// A dead letter that is sent back reopens its failure, within the five minutes of FIFO deduplication too.
+// A dead letter that is sent back reopens its failure, within the five minutes of FIFO
+// deduplication too.
 func TestLetterIsReplayed(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
@@ -372,7 +375,8 @@ func TestNotBefore(t *testing.T) {
 	})
 }
 
-// 3,000 messages at once, then slow jobs and a second worker that joins: nothing is delivered twice.
+// 3,000 messages at once, then slow jobs and a second worker that joins: nothing is delivered
+// twice.
 func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 	inWorld(t, false, func(w *world) {
 		send := func(prefix string, n int) {
@@ -396,7 +400,8 @@ func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 		p := w.work(handler, set)
 		w.until(time.Minute, "the quick ones are done", w.allDone(3000))
 		<-time.After(time.Second)
-		// A poll that takes less than the clock's step costs a request for a batch: this is the floor.
+		// A poll that takes less than the clock's step costs a request for a batch: this is the
+		// floor.
 		if s := p.Stats(); s.PerMessage() > 0.21 {
 			w.Errorf("%.3f requests a message: %+v", s.PerMessage(), s)
 		}
@@ -413,8 +418,8 @@ func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 	})
 }
 
-// At a low load PollPause trades latency for requests. Without it one poll brings what came while it was on its way: only where a call takes
-// no time is each message a receive.
+// At a low load PollPause trades latency for requests. Without it one poll brings what came while
+// it was on its way: only where a call takes no time is each message a receive.
 func TestRequestsAtLowLoad(t *testing.T) {
 	for _, c := range []struct {
 		pause, call time.Duration
@@ -441,8 +446,9 @@ func TestRequestsAtLowLoad(t *testing.T) {
 	}
 }
 
-// A not-before far away is reached in hops of nearly 12 hours also where answers take their time, of which the driver
-// knows nothing: each receive more counts towards the queue's own maxReceiveCount.
+// A not-before far away is reached in hops of nearly 12 hours also where answers take their time,
+// of which the driver knows nothing: each receive more counts towards the queue's own
+// maxReceiveCount.
 func TestNotBeforeWithSlowAnswers(t *testing.T) {
 	inWorld(t, false, func(w *world) {
 		w.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", ReplyDelay: 9 * time.Second})

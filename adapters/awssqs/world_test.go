@@ -24,7 +24,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// world is a server, a queue with its dead-letter queue, and a store, for workers that come and go in virtual time.
+// world is a server, a queue with its dead-letter queue, and a store, for workers that come and go
+// in virtual time.
 type world struct {
 	*testing.T
 	srv           *sqsfake.Server
@@ -38,7 +39,8 @@ type world struct {
 	queue, letter *awssqs.Broker // the test's own
 }
 
-// inWorld runs f twice: with the receipt handles of earlier receives at work, and ignored. AWS does either.
+// inWorld runs f twice: with the receipt handles of earlier receives at work, and ignored. AWS does
+// either.
 func inWorld(t *testing.T, fifo bool, f func(w *world)) {
 	t.Helper()
 	if fifo { // there they are refused

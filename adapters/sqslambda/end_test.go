@@ -38,7 +38,8 @@ func (s hangs) Settle(ctx context.Context, _ []dedupe.Settlement) ([]dedupe.Sett
 	return nil, ctx.Err()
 }
 
-// A dead-letter queue, or a store, that hangs: what waited for its turn behind a call that hangs is not begun after the answer.
+// A dead-letter queue, or a store, that hangs: what waited for its turn behind a call that hangs is
+// not begun after the answer.
 func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 	for _, op := range []string{"letter", "settle"} {
 		bubble(t, func(context.Context, *onceq.Job) error { takes(7 * time.Second); return onceq.Permanent(errBoom) }, func(r *rig) {
@@ -66,8 +67,9 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// The end of an invocation as its documentation has it: what does not return is given up at L - 1.8 s, its claim ends SettleTimeout after
-// L - 1 s, and a queue that hangs has the answer wait until L - 0.5 s and no longer.
+// The end of an invocation as its documentation has it: what does not return is given up at L - 1.8
+// s, its claim ends SettleTimeout after L - 1 s, and a queue that hangs has the answer wait until L -
+// 0.5 s and no longer.
 func TestTheEndOfTheTime(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble(t, func(ctx context.Context, j *onceq.Job) error {
@@ -106,7 +108,8 @@ func TestTheEndOfTheTime(t *testing.T) {
 	}
 }
 
-// What is done is deleted before the batch fails, also where the other record is given up and not given back.
+// What is done is deleted before the batch fails, also where the other record is given up and not
+// given back.
 func TestFailWholeWithADeafHandler(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {
@@ -164,7 +167,8 @@ func TestLimitsOfTheHold(t *testing.T) {
 	}
 }
 
-// What will never be given back does not keep the others of its batch from being tried again, and is told of.
+// What will never be given back does not keep the others of its batch from being tried again, and
+// is told of.
 func TestNackFailsForGood(t *testing.T) {
 	for _, never := range []error{broker.ErrUnsupported, broker.ErrNotFound} {
 		bubble(t, func(_ context.Context, j *onceq.Job) error {

@@ -92,7 +92,8 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-// A notification sets metadata of ours only where its topic is trusted; otherwise it ends as a letter, and never runs.
+// A notification sets metadata of ours only where its topic is trusted; otherwise it ends as a
+// letter, and never runs.
 func TestUnwrapTrustsTopics(t *testing.T) {
 	const topic = "arn:aws:sns:us-west-2:123456789012:T"
 	const note = `{"Type":"Notification","MessageId":"22b80b92","TopicArn":"` + topic + `","Message":"inner","Timestamp":"2012-05-02T00:54:06.655Z",
@@ -141,7 +142,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// Any event ends in an answer that Lambda can use, or in an error, and never in a panic; what ran is never more than what was sent.
+// Any event ends in an answer that Lambda can use, or in an error, and never in a panic; what ran
+// is never more than what was sent.
 func FuzzEvent(f *testing.F) {
 	f.Add(event)
 	f.Add(`{"Records":[{"messageId":"1","body":"{}","messageAttributes":{"onceq":{"dataType":"String","stringValue":"{\"v\":1,\"id\":\"a\",\"k\":\"b\"}"}}}]}`)

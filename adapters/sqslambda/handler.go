@@ -17,8 +17,9 @@ import (
 // Func is what lambda.Start takes.
 type Func = func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
 
-// Handler makes the function that runs the records of an SQS event through the Processor, for lambda.Start; it does no I/O. nil
-// options mean the defaults. It may be called by several invocations at once, as Lambda Managed Instances do.
+// Handler makes the function that runs the records of an SQS event through the Processor, for
+// lambda.Start; it does no I/O. nil options mean the defaults. It may be called by several
+// invocations at once, as Lambda Managed Instances do.
 //
 // Each record ends in one of these ways:
 //
@@ -26,8 +27,8 @@ type Func = func(context.Context, events.SQSEvent) (events.SQSEventResponse, err
 //	to be tried again; in progress elsewhere; not begun; lease lost;
 //	the store did not answer; the handler did not return in time           a failure: it comes again
 //
-// The event fails as a whole, with an error, where it is not from SQS, where its time is too short for anything to begin, where a record
-// that failed has no message id, and by Options.FailWhole.
+// The event fails as a whole, with an error, where it is not from SQS, where its time is too short
+// for anything to begin, where a record that failed has no message id, and by Options.FailWhole.
 func Handler(p *onceq.Processor, o *Options) (Func, error) {
 	if o == nil {
 		o = &Options{}
@@ -86,11 +87,12 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 	return v.response()
 }
 
-// outage is how long a store that does not answer is waited for: two calls of the Processor's default. The time is billed, and a function that
-// waits for it needs the queue's visibility too.
+// outage is how long a store that does not answer is waited for: two calls of the Processor's
+// default. The time is billed, and a function that waits for it needs the queue's visibility too.
 const outage = 2 * onceq.DefaultCallTimeout
 
-// response reports the failures. An id that Lambda does not know, or an empty one, would fail the whole batch.
+// response reports the failures. An id that Lambda does not know, or an empty one, would fail the
+// whole batch.
 func (v *invocation) response() (r events.SQSEventResponse, err error) {
 	r.BatchItemFailures = []events.SQSBatchItemFailure{} // and not null
 	seen := map[string]bool{}

@@ -184,8 +184,8 @@ func TestConcurrencyAndMinTime(t *testing.T) {
 	})
 }
 
-// A group of a FIFO queue stops at its first failure; other groups go on; a letter does not stop it. On a standard queue a group
-// is a tenant.
+// A group of a FIFO queue stops at its first failure; other groups go on; a letter does not stop
+// it. On a standard queue a group is a tenant.
 func TestGroups(t *testing.T) {
 	for _, preset := range []membroker.Preset{membroker.SQSFIFO, membroker.SQSStandard} {
 		var runs sync.Map
@@ -233,7 +233,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A store that is away is not waited for, nothing runs unclaimed, the log says it once, and the messages do not come back at once.
+// A store that is away is not waited for, nothing runs unclaimed, the log says it once, and the
+// messages do not come back at once.
 func TestOutage(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { t.Error("it ran"); return nil }, func(r *rig) {
 		r.withQueue()
@@ -262,7 +263,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context is given up in time; the rest of the batch is reported as it ended.
+// A handler that ignores its context is given up in time; the rest of the batch is reported as it
+// ended.
 func TestDeafHandler(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {
@@ -321,7 +323,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// Without ReportBatchItemFailures the function fails as a whole, and what is done is deleted first where that is possible.
+// Without ReportBatchItemFailures the function fails as a whole, and what is done is deleted first
+// where that is possible.
 func TestFailWhole(t *testing.T) {
 	for _, queue := range []bool{false, true} {
 		var runs sync.Map

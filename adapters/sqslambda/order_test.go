@@ -58,8 +58,9 @@ func (m *model) run(ctx context.Context, j *onceq.Job) error {
 	return nil
 }
 
-// Lambda in front of a FIFO queue and a standard one, whole: batches at random, functions that die without an answer, answers that are lost,
-// stores and queues that fail now and then. Each order has one effect, what is poison has its letter, and a group keeps its order.
+// Lambda in front of a FIFO queue and a standard one, whole: batches at random, functions that die
+// without an answer, answers that are lost, stores and queues that fail now and then. Each order
+// has one effect, what is poison has its letter, and a group keeps its order.
 func TestRandomInvocations(t *testing.T) {
 	for seed := range uint64(12) {
 		for _, preset := range []membroker.Preset{membroker.SQSFIFO, membroker.SQSStandard} {
@@ -164,7 +165,8 @@ func (r *rig) depth() int64 {
 	return d.Visible + d.InFlight + d.Delayed
 }
 
-// A function that dies gives a whole group back soon: what of it is done is hidden too, until Lambda deletes it, and would hold up what follows.
+// A function that dies gives a whole group back soon: what of it is done is hidden too, until
+// Lambda deletes it, and would hold up what follows.
 func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 	var runs sync.Map
 	for _, preset := range []membroker.Preset{membroker.SQSFIFO, membroker.SQSStandard} {

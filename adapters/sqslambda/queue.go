@@ -22,19 +22,21 @@ import (
 const (
 	// holdAfter spares the many invocations that take less the request.
 	holdAfter = time.Second
-	// grace is how long a message stays hidden beyond its invocation: longer than the claim, which ends SettleTimeout after it.
+	// grace is how long a message stays hidden beyond its invocation: longer than the claim, which
+	// ends SettleTimeout after it.
 	grace = 10 * time.Second
-	// held is how long a message may have been hidden when its invocation ends: 15 minutes of that, 5 of a batching window, and some
-	// time of throttling.
+	// held is how long a message may have been hidden when its invocation ends: 15 minutes of that,
+	// 5 of a batching window, and some time of throttling.
 	held = time.Hour
 	// flight is how many calls of the queue are under way at once.
 	flight = 8
-	// callTimeout bounds one of them, and for how long one that fails is tried again: the time is billed, and a message that could not be given
-	// back comes again at its timeout.
+	// callTimeout bounds one of them, and for how long one that fails is tried again: the time is
+	// billed, and a message that could not be given back comes again at its timeout.
 	callTimeout = onceq.DefaultCallTimeout
 )
 
-// invocation is the records of one event, and what the queue is told of them. What it starts it awaits.
+// invocation is the records of one event, and what the queue is told of them. What it starts it
+// awaits.
 type invocation struct {
 	h       *handler
 	ctx     context.Context // for the queue's calls
@@ -89,7 +91,8 @@ func (v *invocation) ended(i int, d onceq.Disposition) {
 	v.mu.Lock()
 	it := &v.items[i]
 	it.action, it.delay, it.at = d.Action, d.Delay, time.Now()
-	// Where groups are ordered, what is done is held with the rest: if the function dies, nothing of its group comes before it.
+	// Where groups are ordered, what is done is held with the rest: if the function dies, nothing
+	// of its group comes before it.
 	it.held = it.held || !v.ordered || d.Action != onceq.Ack
 	nack := it.mine && d.Action == onceq.Nack
 	v.mu.Unlock()
@@ -99,8 +102,8 @@ func (v *invocation) ended(i int, d onceq.Disposition) {
 	}
 }
 
-// hold begins to hide the messages to the invocation's end, when that is not soon. Once is enough, for that end is known: there is no
-// heartbeat that a frozen function would miss.
+// hold begins to hide the messages to the invocation's end, when that is not soon. Once is enough,
+// for that end is known: there is no heartbeat that a frozen function would miss.
 func (v *invocation) hold() {
 	if v.h.o.Queue == nil || !v.h.o.Queue.Limits().Extends {
 		return
@@ -202,8 +205,8 @@ func (v *invocation) extend(is []int) (expired int, failed error) {
 	return expired, failed
 }
 
-// nack gives records back after their delays, when no call that holds them is under way any more: one that came after the nack would undo
-// it.
+// nack gives records back after their delays, when no call that holds them is under way any more:
+// one that came after the nack would undo it.
 func (v *invocation) nack(is []int) {
 	defer v.calls.Add(-len(is))
 	for _, i := range is {
@@ -232,7 +235,8 @@ func (v *invocation) nack(is []int) {
 	}
 }
 
-// longestNack is what the queue takes. Its bound on the whole hold of a message counts from a receive of which an event does not tell.
+// longestNack is what the queue takes. Its bound on the whole hold of a message counts from a
+// receive of which an event does not tell.
 func longestNack(l broker.Limits) time.Duration {
 	most := l.MaxNack
 	if l.MaxTotal > 0 {
@@ -279,7 +283,8 @@ func (v *invocation) ack() {
 	calls.Wait()
 }
 
-// repeat makes a call for the records until it is known to be applied, or its time is over. It answers what stands in the way.
+// repeat makes a call for the records until it is known to be applied, or its time is over. It
+// answers what stands in the way.
 func (v *invocation) repeat(is []int, send func(context.Context, []int) error) error {
 	ctx, cancel := context.WithTimeout(v.ctx, callTimeout)
 	defer cancel()
@@ -321,8 +326,9 @@ func (v *invocation) call(ctx context.Context, f func(context.Context) error) (e
 	return f(ctx)
 }
 
-// settle waits until the queue has been told everything, as long as there is time: when the function has answered it is frozen, and
-// what it still had in flight would arrive at the next invocation, or never.
+// settle waits until the queue has been told everything, as long as there is time: when the
+// function has answered it is frozen, and what it still had in flight would arrive at the next
+// invocation, or never.
 func (v *invocation) settle() {
 	defer v.done()
 	v.release()

@@ -17,8 +17,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// A visibility timeout that is shorter than the function does no harm: the messages are held to the invocation's end, with one call for
-// ten, those that wait for a slot too. A short invocation asks for nothing.
+// A visibility timeout that is shorter than the function does no harm: the messages are held to the
+// invocation's end, with one call for ten, those that wait for a slot too. A short invocation asks
+// for nothing.
 func TestHeldToTheEnd(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {
@@ -161,7 +162,8 @@ func TestNackWaitsForTheHold(t *testing.T) {
 	})
 }
 
-// A nack that fails in passing is tried again, as long as there is time; then the function answers all the same.
+// A nack that fails in passing is tried again, as long as there is time; then the function answers
+// all the same.
 func TestNackFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -268,7 +270,8 @@ func TestQueueHangs(t *testing.T) {
 	}
 }
 
-// The records of another queue than Options.Queue are run, and left to their own timeout: one of another account has the same name.
+// The records of another queue than Options.Queue are run, and left to their own timeout: one of
+// another account has the same name.
 func TestAnotherQueue(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return errBoom }, func(r *rig) {
 		r.withQueue()
@@ -308,7 +311,8 @@ func TestNamelessQueue(t *testing.T) {
 	}
 }
 
-// A batch of the largest size, of which each record fails: the calls of the queue go out side by side.
+// A batch of the largest size, of which each record fails: the calls of the queue go out side by
+// side.
 func TestLargeBatch(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		takes(10 * time.Millisecond)
@@ -337,7 +341,8 @@ func TestLargeBatch(t *testing.T) {
 	})
 }
 
-// A FIFO queue with the real order of calls: after a failure in the middle, the rest of the group comes back in its order.
+// A FIFO queue with the real order of calls: after a failure in the middle, the rest of the group
+// comes back in its order.
 func TestFIFOComesBackInOrder(t *testing.T) {
 	var mu sync.Mutex
 	var order []string

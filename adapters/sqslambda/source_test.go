@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 )
 
-// Events of other services whose records decode as if they were messages: answered as done, they would be lost, or buried as dead letters.
+// Events of other services whose records decode as if they were messages: answered as done, they
+// would be lost, or buried as dead letters.
 func TestForeignRecords(t *testing.T) {
 	for name, text := range map[string]string{
 		"firehose": `{"invocationId":"i","deliveryStreamArn":"arn:aws:firehose:us-east-2:123456789012:deliverystream/d","region":"us-east-2",
@@ -79,7 +80,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// The id of an S3 notification tells objects apart whose names run into each other, and another service's records have none.
+// The id of an S3 notification tells objects apart whose names run into each other, and another
+// service's records have none.
 func TestNotificationsOfS3(t *testing.T) {
 	ids := map[string]bool{}
 	for _, c := range []struct{ source, bucket, key string }{{"aws:s3", "ab", "c"}, {"aws:s3", "a", "bc"}, {"aws:s3", "", "abc"}, {"aws:ses", "ab", "c"}} {

@@ -109,8 +109,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// reachable is an address that this machine can call: who listens on all of them, as in a container, listens on localhost too. Queue
-// URLs name whatever host a client calls.
+// reachable is an address that this machine can call: who listens on all of them, as in a
+// container, listens on localhost too. Queue URLs name whatever host a client calls.
 func reachable(listening string) string {
 	host, port, err := net.SplitHostPort(listening)
 	if err == nil && net.ParseIP(host).IsUnspecified() {

@@ -1,12 +1,14 @@
 // Command accounts moves money by an SQS FIFO queue, one message group for each account.
 //
-// The trap: the transfers of an account must be done in their order: the deposit before the withdrawal that it covers. One worker
-// with one hand keeps the order, and all customers wait for the slowest. Many hands mix it up; and a message that fails, and is tried
-// again later, is overtaken by the next.
+// The trap: the transfers of an account must be done in their order: the deposit before the
+// withdrawal that it covers. One worker with one hand keeps the order, and all customers wait for
+// the slowest. Many hands mix it up; and a message that fails, and is tried again later, is
+// overtaken by the next.
 //
-// The answer: the group is the account. One transfer of it runs at a time, in order, and accounts run beside each other. A
-// transfer that has to wait (RetryAfter) holds its own account and no other. For one that cannot be done there is a choice: it becomes a
-// dead letter, and its account goes on; or HoldGroup, and its account stands still.
+// The answer: the group is the account. One transfer of it runs at a time, in order, and accounts
+// run beside each other. A transfer that has to wait (RetryAfter) holds its own account and no
+// other. For one that cannot be done there is a choice: it becomes a dead letter, and its account
+// goes on; or HoldGroup, and its account stands still.
 //
 //	go run ./examples/accounts
 package main
@@ -54,7 +56,8 @@ func transfers() (ms []broker.Outgoing) {
 			t := transfer{Account: a, No: i + 1, Cents: c}
 			ms = append(ms, broker.Outgoing{
 				Body: must(json.Marshal(t)), Group: t.Account,
-				// SQS drops what it has seen within five minutes; the key holds for longer. Send takes the key where none is given.
+				// SQS drops what it has seen within five minutes; the key holds for longer. Send
+				// takes the key where none is given.
 				DedupID: t.key(), Meta: &broker.Meta{Key: t.key()},
 			})
 		}
@@ -90,7 +93,7 @@ func (c *city) work(ctx context.Context, b *bank, ends int, holdGroup bool) {
 	check(must(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSON(b.move), Store: c.store, Scope: "transfers", DeadLetter: c.dead, HoldGroup: holdGroup,
-			Observer: &screen{b: b, left: ends, last: stop},
+			Observer: newScreen(b, ends, stop),
 		},
 		Broker: c.queue,
 	})).Run(ctx))

@@ -43,7 +43,8 @@ func TestLetters(t *testing.T) {
 	})
 }
 
-// HoldGroup: nothing of carol's is done out of order, and when the cause is mended, all is done, without a letter.
+// HoldGroup: nothing of carol's is done out of order, and when the cause is mended, all is done,
+// without a letter.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder

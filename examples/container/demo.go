@@ -15,8 +15,9 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// serveDemo brings what the environment did not name: SQS in memory, a bank, a database in a folder that is removed, and twenty
-// orders, of which each comes twice. A worker in earnest has no such file.
+// serveDemo brings what the environment did not name: SQS in memory, a bank, a database in a folder
+// that is removed, and twenty orders, of which each comes twice. A worker in earnest has no such
+// file.
 func serveDemo(s *settings) (end func(), err error) {
 	dir, err := os.MkdirTemp("", "onceq-container-")
 	if err != nil {

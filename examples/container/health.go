@@ -104,7 +104,8 @@ func (o *outage) lasts(d time.Duration) error {
 	return fmt.Errorf("%s has failed for %v", o.what, time.Since(o.since).Round(time.Second))
 }
 
-// watchedQueue tells how the polls go. Where all slots are busy there are none, and the last answer stands.
+// watchedQueue tells how the polls go. Where all slots are busy there are none, and the last answer
+// stands.
 type watchedQueue struct {
 	*awssqs.Broker
 	o *outage
@@ -116,7 +117,8 @@ func (q watchedQueue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*
 	return ms, err
 }
 
-// watchedStore tells how claims, renewals and settlements go, as calls: an entry that is refused alone is no outage.
+// watchedStore tells how claims, renewals and settlements go, as calls: an entry that is refused
+// alone is no outage.
 type watchedStore struct {
 	dedupe.Store
 	o *outage

@@ -1,15 +1,18 @@
 // Command container is a worker as it runs in Kubernetes, on ECS, or under any other orchestrator.
 //
-// The trap: an orchestrator stops a container with SIGTERM and, when its grace is over, with SIGKILL. A worker that does not listen, or
-// whose signal ends at a shell, is killed amid its jobs at each deploy, and these stay hidden until their visibility
-// timeouts have run out. A health check that fails with the database restarts all workers while it is down, which helps nobody.
+// The trap: an orchestrator stops a container with SIGTERM and, when its grace is over, with
+// SIGKILL. A worker that does not listen, or whose signal ends at a shell, is killed amid its jobs
+// at each deploy, and these stay hidden until their visibility timeouts have run out. A health
+// check that fails with the database restarts all workers while it is down, which helps nobody.
 //
-// The answer: the first signal ends the context of Run, and DrainTimeout is derived from the grace (settings.go). Readiness tells of a
-// drain, and of a queue or a store that has failed for a while; liveness tells only that the process works (health.go).
+// The answer: the first signal ends the context of Run, and DrainTimeout is derived from the grace
+// (settings.go). Readiness tells of a drain, and of a queue or a store that has failed for a while;
+// liveness tells only that the process works (health.go).
 //
 //	go run ./examples/container
 //
-// runs it on a queue in memory until ctrl-C. Dockerfile, kubernetes.yaml and ecs-task.json beside it are for the real ones.
+// runs it on a queue in memory until ctrl-C. Dockerfile, kubernetes.yaml and ecs-task.json beside
+// it are for the real ones.
 package main
 
 import (
@@ -93,7 +96,8 @@ func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore 
 	}, err
 }
 
-// newClient is SQS's, with the keys of the environment, or of the task's or the pod's role, which the SDK finds and renews.
+// newClient is SQS's, with the keys of the environment, or of the task's or the pod's role, which
+// the SDK finds and renews.
 func newClient(ctx context.Context, s settings) (*sqs.Client, error) {
 	from := []func(*config.LoadOptions) error{config.WithRegion(s.region)}
 	if s.anyKeys {

@@ -220,8 +220,8 @@ func (w *town) depth(url string) broker.Depth {
 	return d
 }
 
-// A deploy in the middle of forty orders, of which each comes twice: what runs is finished, what does not is handed
-// back at once, and the next worker does the rest.
+// A deploy in the middle of forty orders, of which each comes twice: what runs is finished, what
+// does not is handed back at once, and the next worker does the rest.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	for name, database := range map[string]func(*testing.T, *town) string{
@@ -268,7 +268,8 @@ func TestDeploy(t *testing.T) {
 	}
 }
 
-// A charge that takes longer than the drain is cut off, and its order handed back: the exit is a clean one.
+// A charge that takes longer than the drain is cut off, and its order handed back: the exit is a
+// clean one.
 func TestGraceIsOver(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
@@ -360,7 +361,8 @@ func TestDemo(t *testing.T) {
 	require.Equal(t, 20, strings.Count(p.log(), "the bank charges once"), "%s", p.log())
 }
 
-// The files beside the program say what the program needs: the same grace twice, and names that it reads.
+// The files beside the program say what the program needs: the same grace twice, and names that it
+// reads.
 func TestManifests(t *testing.T) {
 	text, err := os.ReadFile("kubernetes.yaml")
 	require.NoError(t, err)

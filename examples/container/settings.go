@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// settings are what the environment says. Without QUEUE_URL the program brings its own queue, store and bank.
+// settings are what the environment says. Without QUEUE_URL the program brings its own queue, store
+// and bank.
 type settings struct {
 	queue, dead    string        // QUEUE_URL, DEAD_LETTER_QUEUE_URL
 	region         string        // AWS_REGION
@@ -33,8 +34,9 @@ type settings struct {
 //	settleTimeout   their contexts have ended: they return, their jobs are handed back, acks go out
 //	margin          the signal's way here, closing the store, the runtime's end
 //
-// Kubernetes gives terminationGracePeriodSeconds, 30 s unless set, a preStop hook included. ECS gives stopTimeout, 30 s unless
-// set, at most 120 s on Fargate. docker stop gives 10 s unless -t says more.
+// Kubernetes gives terminationGracePeriodSeconds, 30 s unless set, a preStop hook included. ECS
+// gives stopTimeout, 30 s unless set, at most 120 s on Fargate. docker stop gives 10 s unless -t
+// says more.
 const (
 	settleTimeout = onceq.DefaultSettleTimeout // 5 s
 	margin        = 2 * time.Second
@@ -43,14 +45,14 @@ const (
 
 func (s *settings) drainTimeout() time.Duration { return s.grace - settleTimeout - margin }
 
-// least is the shortest grace: some time for the handlers, and the poll in flight must end within the drain, or what it brings would
-// stay hidden until its timeout is over.
+// least is the shortest grace: some time for the handlers, and the poll in flight must end within
+// the drain, or what it brings would stay hidden until its timeout is over.
 func (s *settings) least() time.Duration {
 	return margin + max(settleTimeout+time.Second, s.longPoll+pollGrace)
 }
 
-// checksNoKeys tells a server for tests, by http or this machine's name, from AWS's own behind a VPC endpoint: there a task's or
-// a pod's role signs, and no key is in the environment.
+// checksNoKeys tells a server for tests, by http or this machine's name, from AWS's own behind a
+// VPC endpoint: there a task's or a pod's role signs, and no key is in the environment.
 func checksNoKeys(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil {

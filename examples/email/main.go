@@ -1,13 +1,16 @@
 // Command email sends mails that must not be sent twice.
 //
-// The trap: SMTP knows no idempotency key. When the server has taken the mail and its answer never comes, or the
-// worker dies before its own record, nobody in the program knows whether it was sent; a redelivery sends it again.
+// The trap: SMTP knows no idempotency key. When the server has taken the mail and its answer never
+// comes, or the worker dies before its own record, nobody in the program knows whether it was sent;
+// a redelivery sends it again.
 //
-// The answer: Interrupted: dedupe.Park. A job that was cut off is not run again; it becomes a dead letter of class
-// "interrupted", and an operator who looks into the mail server's log decides. Its Message-ID is the job's EffectKey, so
-// that it can be found there. Where the provider takes an idempotency key, nobody needs to decide: see the last scene.
+// The answer: Interrupted: dedupe.Park. A job that was cut off is not run again; it becomes a dead
+// letter of class "interrupted", and an operator who looks into the mail server's log decides. Its
+// Message-ID is the job's EffectKey, so that it can be found there. Where the provider takes an
+// idempotency key, nobody needs to decide: see the last scene.
 //
-// Under Park a plain error is the handler's word that nothing has happened: only what the server itself refuses may end in one.
+// Under Park a plain error is the handler's word that nothing has happened: only what the server
+// itself refuses may end in one.
 //
 //	go run ./examples/email
 package main
@@ -20,6 +23,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -28,6 +32,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 type mail struct{ To, Subject string }
@@ -47,7 +52,8 @@ func sender(s *server) onceq.Handler {
 		err := s.send(ctx, j.EffectKey("mail"), m)
 		_, refused := errors.AsType[*refusal](err)
 		if err == nil || refused || ctx.Err() != nil {
-			// Sent; or not sent, and tried again; or cut off by the job's Timeout or a deploy, which parks it.
+			// Sent; or not sent, and tried again; or cut off by the job's Timeout or a deploy,
+			// which parks it.
 			return err
 		}
 		// Sent or not? It parks the job under Park, and is an error under Rerun.
@@ -76,7 +82,9 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 					Interrupted: policy,
 					Backoff:     func(int, error) time.Duration { return cutOff },
 				},
-				Observer: &screen{out: out, left: ends, last: stop},
+				Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+					return fmt.Sprintf("  worker:   %-24s %s", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+				}},
 			},
 			Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 		})).Run(ctx))
@@ -88,7 +96,8 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 	s.report(out)
 }
 
-// operator decides about each dead letter by the mail server's log, and tells how many letters went back.
+// operator decides about each dead letter by the mail server's log, and tells how many letters went
+// back.
 func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker, store dedupe.Store, s *server) int {
 	interrupted := dlq.Filter{Class: onceq.ClassInterrupted}
 	letters := must(dlq.New(dead, &dlq.Options{Wait: cutOff}))
@@ -102,7 +111,8 @@ func operator(ctx context.Context, out io.Writer, queue, dead *membroker.Broker,
 		fmt.Fprintf(out, "  operator: %-24s the log has it: mark it done\n", key.Key)
 		check(dedupe.Resolve(ctx, store, key, letter.Message.Meta.Dead.Fence, dedupe.Done, nil))
 	}
-	// A letter has the permission to reopen its failure, once. Those that are done now are answered "already done".
+	// A letter has the permission to reopen its failure, once. Those that are done now are answered
+	// "already done".
 	return must(letters.Replay(ctx, dlq.ReplayOptions{Filter: interrupted, To: queue})).Replayed
 }
 

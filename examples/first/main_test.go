@@ -38,7 +38,8 @@ func TestFirst(t *testing.T) {
 	require.NotContains(t, logs, " outcome=done ")
 }
 
-// runFirst runs the program until its log has a line for each of the three messages, then presses ctrl-C.
+// runFirst runs the program until its log has a line for each of the three messages, then presses
+// ctrl-C.
 func runFirst(t *testing.T, dir string) (out []string, logs string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -48,7 +48,8 @@ func openDynamoTill(endpoint string) (till, error) {
 
 func (t *dynamoTill) store() dedupe.Store { return t.s }
 
-// charge puts each charge under a number of its own: under the order's alone, a second one would hide behind the first.
+// charge puts each charge under a number of its own: under the order's alone, a second one would
+// hide behind the first.
 func (t *dynamoTill) charge(ctx context.Context, j *onceq.Job, o shop.Order, itemCents int64, worker string) error {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	number := func(n int64) types.AttributeValue {

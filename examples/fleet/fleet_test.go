@@ -59,8 +59,9 @@ func demonstrate(t *testing.T, o *shop.Settings, dynamo string) (*demo, *shop.Re
 	return d, r, out.String()
 }
 
-// Whatever instruction kill -9 hits, each good order is charged once, poison ends in the dead-letter queue, by class, and is
-// charged once when it is mended, though its replay is killed; a second run charges nobody.
+// Whatever instruction kill -9 hits, each good order is charged once, poison ends in the
+// dead-letter queue, by class, and is charged once when it is mended, though its replay is killed;
+// a second run charges nobody.
 func TestEachOrderIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)

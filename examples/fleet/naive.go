@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/internal/child"
 )
 
-// workNaive is a worker process without the library, as many are written: receive, charge, delete. It has as many hands as
-// work, and the same ledger and bank.
+// workNaive is a worker process without the library, as many are written: receive, charge, delete.
+// It has as many hands as work, and the same ledger and bank.
 func workNaive(ctx context.Context, a assignment) error {
 	db, err := shop.OpenLedger(a.Ledger)
 	if err != nil {

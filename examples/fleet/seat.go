@@ -72,7 +72,8 @@ func (d *demo) start(role string, a assignment, line func(word, rest string)) (*
 	})
 }
 
-// seat is the place of one worker: when its process is killed, a new one takes its place after a short while.
+// seat is the place of one worker: when its process is killed, a new one takes its place after a
+// short while.
 type seat struct {
 	n, lives int
 	mu       sync.Mutex
@@ -166,8 +167,8 @@ type kill struct {
 	seat  int
 }
 
-// newPlan spreads n kills over the first nine tenths of the messages. The seed decides about when and whom; which instruction
-// of the worker it hits, the machine does.
+// newPlan spreads n kills over the first nine tenths of the messages. The seed decides about when
+// and whom; which instruction of the worker it hits, the machine does.
 func newPlan(rng *rand.Rand, n, messages, seats int) []kill {
 	plan := make([]kill, n)
 	for i := range plan {
@@ -198,7 +199,8 @@ func (d *demo) reap(ctx context.Context) {
 	}
 }
 
-// strike kills the process in the seat, or in one of the next, that lives and, if there is one, works.
+// strike kills the process in the seat, or in one of the next, that lives and, if there is one,
+// works.
 func (d *demo) strike(from int) bool {
 	for _, idle := range []bool{false, true} {
 		for i := range d.seats {

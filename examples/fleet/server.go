@@ -13,8 +13,9 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// serve runs an SQS server in this process, on a free port, until ctx ends. It goes on with a poll whose caller was killed, as
-// SQS does: what that brings is hidden from all others until its visibility timeout is over.
+// serve runs an SQS server in this process, on a free port, until ctx ends. It goes on with a poll
+// whose caller was killed, as SQS does: what that brings is hidden from all others until its
+// visibility timeout is over.
 func serve(ctx context.Context) (*sqsfake.Server, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +52,8 @@ func client(endpoint string) *sqs.Client {
 	})
 }
 
-// open is the queue with the URL. Its polls are short, so that nobody waits long for a worker that drains.
+// open is the queue with the URL. Its polls are short, so that nobody waits long for a worker that
+// drains.
 func open(c *sqs.Client, url string) (*awssqs.Broker, error) {
 	return awssqs.New(c, url, &awssqs.Options{LongPoll: time.Second})
 }

@@ -56,8 +56,8 @@ type charger struct {
 	till till
 }
 
-// charge charges an order: the charge and the record that the order is done are one transaction, in sqlite.go or dynamodb.go. What is
-// slow is done before it begins.
+// charge charges an order: the charge and the record that the order is done are one transaction, in
+// sqlite.go or dynamodb.go. What is slow is done before it begins.
 func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error {
 	if err := o.Check(); err != nil {
 		return onceq.Permanent(err)

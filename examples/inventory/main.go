@@ -1,12 +1,15 @@
-// Command inventory writes counts of a shelf into a warehouse's books, a database that is not the store's.
+// Command inventory writes counts of a shelf into a warehouse's books, a database that is not the
+// store's.
 //
-// The trap: a call that was cancelled is not a call undone. A worker's update hangs in the network, or the worker itself
-// is suspended beyond its lease; another takes over, counts anew and writes; then the first update arrives, and the
-// books hold an old count. No lease can prevent that: it is over when the late write comes.
+// The trap: a call that was cancelled is not a call undone. A worker's update hangs in the network,
+// or the worker itself is suspended beyond its lease; another takes over, counts anew and writes;
+// then the first update arrives, and the books hold an old count. No lease can prevent that: it is
+// over when the late write comes.
 //
-// The answer: the books compare. Each row keeps the fence of the claim that wrote it, job.Fence(), which rises with every claim of
-// a key, and an update says WHERE fence <= its own. Between jobs, whose fences do not compare, the count's own number, the version,
-// decides in the same way. A late write changes no row.
+// The answer: the books compare. Each row keeps the fence of the claim that wrote it, job.Fence(),
+// which rises with every claim of a key, and an update says WHERE fence <= its own. Between jobs,
+// whose fences do not compare, the count's own number, the version, decides in the same way. A late
+// write changes no row.
 //
 //	go run ./examples/inventory
 package main
@@ -20,12 +23,14 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/examples/internal/screen"
 	_ "modernc.org/sqlite"
 )
 
@@ -36,7 +41,8 @@ const (
 	// naive believes who comes last.
 	naive = `UPDATE shelves SET pieces = $2, version = $3, fence = $4 WHERE sku = $1`
 
-	// fenced lets the same claim write again, for its answer may be lost, and everything older go by.
+	// fenced lets the same claim write again, for its answer may be lost, and everything older go
+	// by.
 	fenced = `UPDATE shelves SET pieces = $2, version = $3, fence = $4
 		WHERE sku = $1 AND (version < $3 OR (version = $3 AND fence <= $4))`
 )
@@ -65,8 +71,8 @@ func (c *counter) count(ctx context.Context, j *onceq.Job, n count) error {
 		return err // written or not? The next attempt counts anew.
 	}
 	if changed == 0 {
-		// A newer count is there, or a newer claim of this one. In both cases nothing is left to do; where it is the
-		// claim, the worker finds that it is overtaken, and settles nothing.
+		// A newer count is there, or a newer claim of this one. In both cases nothing is left to
+		// do; where it is the claim, the worker finds that it is overtaken, and settles nothing.
 		fmt.Fprintf(c.out, "  worker:  attempt %d is overtaken\n", j.Attempt)
 	}
 	return nil
@@ -93,10 +99,14 @@ func scene(ctx context.Context, out io.Writer, db *sql.DB, update string) (piece
 				Timeout: 50 * time.Millisecond,
 				Backoff: func(int, error) time.Duration { return 0 },
 			},
-			Observer: &screen{out: out, retried: func() {
-				shelf = 3
-				fmt.Fprintln(out, "  shelf:   two pieces are sold, three are left")
-			}, last: stop},
+			Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+				line := fmt.Sprintf("  worker:  attempt %d ends: %s", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+				if r.Outcome == onceq.OutcomeRetried {
+					shelf = 3
+					line += "\n  shelf:   two pieces are sold, three are left"
+				}
+				return line
+			}},
 		},
 		Broker: queue, Concurrency: 1,
 	})).Run(work))

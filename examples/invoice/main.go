@@ -1,13 +1,15 @@
 // Command invoice writes invoices, one for each order, numbered without a gap.
 //
-// The trap: an idempotency key protects from the same job twice, not from two jobs that want the same invoice: the
-// webhook says "order 7 is paid", and so does the night's catch-up, under another key. A check before the INSERT
-// ("is there one?") is no protection, for two workers ask at the same time.
+// The trap: an idempotency key protects from the same job twice, not from two jobs that want the
+// same invoice: the webhook says "order 7 is paid", and so does the night's catch-up, under another
+// key. A check before the INSERT ("is there one?") is no protection, for two workers ask at the
+// same time.
 //
-// The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same transaction. INSERT … ON CONFLICT DO
-// NOTHING tells by its row count who was first; the second finds the invoice, and completes its job with that number. An
-// INSERT that fails instead would, in PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is
-// aborted" (25P02), whatever the program does with the error. postgres_test.go shows it.
+// The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same
+// transaction. INSERT … ON CONFLICT DO NOTHING tells by its row count who was first; the second
+// finds the invoice, and completes its job with that number. An INSERT that fails instead would, in
+// PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is aborted"
+// (25P02), whatever the program does with the error. postgres_test.go shows it.
 //
 //	go run ./examples/invoice
 package main
@@ -25,7 +27,10 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 	_ "modernc.org/sqlite"
 )
 
@@ -48,9 +53,9 @@ type office struct {
 	complete func(context.Context, *sql.Tx, *onceq.Job, any) error // the store's CompleteTx
 }
 
-// write writes the order's invoice, or finds the one that there is, and completes the job, in one transaction. It is
-// short: no mail, no PDF in here. In PostgreSQL two orders at once may want the same number: the second INSERT fails on
-// it, all is rolled back, and that job is tried again.
+// write writes the order's invoice, or finds the one that there is, and completes the job, in one
+// transaction. It is short: no mail, no PDF in here. In PostgreSQL two orders at once may want the
+// same number: the second INSERT fails on it, all is rolled back, and that job is tried again.
 func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -74,7 +79,8 @@ func (o *office) write(ctx context.Context, j *onceq.Job, p paid) error {
 	case err != nil:
 		return err
 	case written == 0 && cents != p.Cents:
-		// Two sources disagree: no invoice is changed by a program. The job is not done, nor can repeating help.
+		// Two sources disagree: no invoice is changed by a program. The job is not done, nor can
+		// repeating help.
 		return onceq.Permanent(fmt.Errorf("invoice %d for order %s says %d cents, not %d", inv.Number, p.Order, cents, p.Cents))
 	}
 	if err := o.complete(ctx, tx, j, inv); err != nil {
@@ -114,7 +120,13 @@ func run(ctx context.Context, out io.Writer, db *sql.DB) {
 	check(must(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSON(o.write), Store: store, Scope: "invoices", DeadLetter: dead,
-			Observer: &screen{out: out, store: store, left: len(news), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.TimingRecord) string {
+				what := r.Err
+				if inv, status, err := onceq.Result[invoice](ctx, store, r.Key); err == nil && status == dedupe.Done {
+					what = fmt.Sprintf("invoice %d", inv.Number) // it is kept with the key
+				}
+				return fmt.Sprintf("%-17s %-13s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(what))
+			}},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(work))

@@ -69,8 +69,8 @@ func TestPostgres(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The pitfall: the unique violation itself is caught, and yet nothing after it in the transaction works. The job is
-// never done, however often it is tried.
+// The pitfall: the unique violation itself is caught, and yet nothing after it in the transaction
+// works. The job is never done, however often it is tried.
 func TestPostgresFailedInsertAborts(t *testing.T) {
 	t.Parallel()
 	db, store := openPostgres(t)

@@ -1,13 +1,17 @@
-// Command lambda is an AWS Lambda function that takes payments from an SQS queue into accounts in DynamoDB.
+// Command lambda is an AWS Lambda function that takes payments from an SQS queue into accounts in
+// DynamoDB.
 //
-// The trap: Lambda calls a function again with what it has done already, after a timeout, a crash, or a delete that failed. A handler that adds
-// to a balance adds twice. A table of "seen" ids beside it does not help: a function that dies between the two writes has either lost the
-// payment or will add it twice.
+// The trap: Lambda calls a function again with what it has done already, after a timeout, a crash,
+// or a delete that failed. A handler that adds to a balance adds twice. A table of "seen" ids
+// beside it does not help: a function that dies between the two writes has either lost the payment
+// or will add it twice.
 //
-// The answer: dynamostore.Commit, which writes the balance, the line in the ledger and the end of the job in one transaction, or none
-// of them; and sqslambda.Handler, which reports the records that failed, one by one.
+// The answer: dynamostore.Commit, which writes the balance, the line in the ledger and the end of
+// the job in one transaction, or none of them; and sqslambda.Handler, which reports the records
+// that failed, one by one.
 //
-// template.yaml beside it is the whole stack: queue, dead-letter queue, tables, function, event source mapping and rights.
+// template.yaml beside it is the whole stack: queue, dead-letter queue, tables, function, event
+// source mapping and rights.
 //
 //	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go build -tags lambda.norpc -trimpath -ldflags '-s -w' -o build/bootstrap ./examples/lambda
 //	sam deploy --guided --template-file examples/lambda/template.yaml
@@ -44,7 +48,8 @@ type payment struct {
 // receipt is what is kept with the job.
 type receipt struct{ Booked time.Time }
 
-// books are the accounts and their ledger, one table: the account's balance under its name, each payment under its id.
+// books are the accounts and their ledger, one table: the account's balance under its name, each
+// payment under its id.
 type books struct {
 	store *dynamostore.Store
 	table string
@@ -65,7 +70,8 @@ func (b *books) pay(ctx context.Context, job *onceq.Job, p payment) error {
 				"cents":   &types.AttributeValueMemberN{Value: cents},
 				"booked":  &types.AttributeValueMemberS{Value: now.Format(time.RFC3339)},
 			},
-			// Another job with the same payment is a mistake of the producer's, and not to be booked either.
+			// Another job with the same payment is a mistake of the producer's, and not to be
+			// booked either.
 			ConditionExpression: aws.String("attribute_not_exists(id)"),
 		}},
 		types.TransactWriteItem{Update: &types.Update{
@@ -75,14 +81,16 @@ func (b *books) pay(ctx context.Context, job *onceq.Job, p payment) error {
 			ExpressionAttributeValues: map[string]types.AttributeValue{":cents": &types.AttributeValueMemberN{Value: cents}},
 		}},
 	)
-	// It is of our own items: a job that was overtaken is told so by dedupe.ErrLeaseLost, and has nothing to say.
+	// It is of our own items: a job that was overtaken is told so by dedupe.ErrLeaseLost, and has
+	// nothing to say.
 	if no := (*dynamostore.CommitError)(nil); errors.As(err, &no) && no.Code == "ConditionalCheckFailed" {
 		return onceq.Permanent(fmt.Errorf("payment %s is booked already, by another job: %w", p.ID, err))
 	}
 	return err
 }
 
-// function puts the parts together. What is missing shows when the function starts, and not with the first payment.
+// function puts the parts together. What is missing shows when the function starts, and not with
+// the first payment.
 func function(env func(string) string) (sqslambda.Func, error) {
 	level := slog.LevelInfo
 	if env("LOG_LEVEL") != "" {
@@ -121,8 +129,9 @@ func function(env func(string) string) (sqslambda.Func, error) {
 	return sqslambda.Handler(p, &sqslambda.Options{Queue: queue, Logger: logger})
 }
 
-// credentials are the function's, which Lambda puts into the environment for as long as the sandbox lasts. (With aws-sdk-go-v2/config,
-// LoadDefaultConfig finds them, and takes some milliseconds of each cold start to look elsewhere too.)
+// credentials are the function's, which Lambda puts into the environment for as long as the sandbox
+// lasts. (With aws-sdk-go-v2/config, LoadDefaultConfig finds them, and takes some milliseconds of
+// each cold start to look elsewhere too.)
 func credentials(env func(string) string) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{

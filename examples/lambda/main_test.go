@@ -32,8 +32,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// The binary as it is deployed, behind a runtime API, with a queue and DynamoDB: payments come twice, functions are killed in the
-// middle, and each payment is booked once.
+// The binary as it is deployed, behind a runtime API, with a queue and DynamoDB: payments come
+// twice, functions are killed in the middle, and each payment is booked once.
 func TestFunction(t *testing.T) {
 	db := localstack.DynamoDB(t)
 	start := time.Now()
@@ -125,7 +125,8 @@ func TestFunction(t *testing.T) {
 
 const payments = 40
 
-// send puts the payments, each twice, one that cannot be, and one under a second key; it answers what the accounts must come to.
+// send puts the payments, each twice, one that cannot be, and one under a second key; it answers
+// what the accounts must come to.
 func send(t *testing.T, client *sqs.Client, queue string) map[string]int {
 	t.Helper()
 	b, err := awssqs.New(client, queue, nil)

@@ -1,12 +1,14 @@
 // Command longjob prints reports, which takes longer than the queue hides a message.
 //
-// The trap: the queue hides a message for its visibility timeout, then delivers it again, to a second worker, while the first is
-// still at it. A timeout of hours instead means that after a crash nobody takes over for hours. And a deploy in the
-// middle throws away what was done, or counts as a failure.
+// The trap: the queue hides a message for its visibility timeout, then delivers it again, to a
+// second worker, while the first is still at it. A timeout of hours instead means that after a
+// crash nobody takes over for hours. And a deploy in the middle throws away what was done, or
+// counts as a failure.
 //
-// The answer: nothing to do. The heartbeat keeps the message hidden and its key claimed for as long as the handler runs, with a
-// short timeout. At a deploy the handler runs on for DrainTimeout; then its context ends, it returns, and the job is handed back, not
-// counted as an attempt. The handler here keeps a bookmark, so that the next worker goes on where it stopped.
+// The answer: nothing to do. The heartbeat keeps the message hidden and its key claimed for as long
+// as the handler runs, with a short timeout. At a deploy the handler runs on for DrainTimeout; then
+// its context ends, it returns, and the job is handed back, not counted as an attempt. The handler
+// here keeps a bookmark, so that the next worker goes on where it stopped.
 //
 //	go run ./examples/longjob
 package main
@@ -26,7 +28,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// The job takes three times as long as the visibility timeout. In earnest: 30 s, the default, and hours.
+// The job takes three times as long as the visibility timeout. In earnest: 30 s, the default, and
+// hours.
 const (
 	visibility = 300 * time.Millisecond
 	pages      = 12
@@ -65,7 +68,8 @@ func (p *press) config(queue broker.Receiver, dead broker.Sender, store *memstor
 	}
 }
 
-// heartbeat prints one report. Under a deploy the worker is stopped in the middle, and another goes on.
+// heartbeat prints one report. Under a deploy the worker is stopped in the middle, and another goes
+// on.
 func heartbeat(ctx context.Context, p *press, deployAt int) {
 	queue, dead, store := must(membroker.New(nil)), must(membroker.New(nil)), must(memstore.New(nil))
 	check(onceq.SendOne(ctx, queue, &broker.Outgoing{Meta: &broker.Meta{Key: "report-7"}}))

@@ -45,8 +45,8 @@ func TestProgram(t *testing.T) {
 	})
 }
 
-// worker runs the report in a process of its own, until it is done or the process is dead. It answers when the handler
-// last returned.
+// worker runs the report in a process of its own, until it is done or the process is dead. It
+// answers when the handler last returned.
 func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *membroker.Broker, store *memstore.Store) (returned time.Time) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -70,8 +70,8 @@ func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *mem
 	return returned
 }
 
-// The worker dies in the middle. Its handler stops before the lease has run out, so that it never prints beside the next
-// one; that one goes on at the bookmark.
+// The worker dies in the middle. Its handler stops before the lease has run out, so that it never
+// prints beside the next one; that one goes on at the bookmark.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue, dead, store := must(membroker.New(nil)), must(membroker.New(nil)), must(memstore.New(nil))

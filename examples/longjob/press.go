@@ -9,8 +9,9 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// press prints pages and keeps bookmarks. A real one keeps them in a database. A worker that dies between a page and its
-// bookmark prints that page again: where that matters, write both in one transaction.
+// press prints pages and keeps bookmarks. A real one keeps them in a database. A worker that dies
+// between a page and its bookmark prints that page again: where that matters, write both in one
+// transaction.
 type press struct {
 	out    io.Writer
 	onPage func(page int)
@@ -53,7 +54,8 @@ func (p *press) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return ctx
 }
 
-// JobEnded prints the timing record: from it one reads whether a job outlived its timeout, and why that was no harm.
+// JobEnded prints the timing record: from it one reads whether a job outlived its timeout, and why
+// that was no harm.
 func (p *press) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	heartbeat := "off"
 	if r.Heartbeat {

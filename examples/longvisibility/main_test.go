@@ -43,7 +43,8 @@ func inBubble(t *testing.T, faults ...sqsfake.Fault) (out string, s *server, spa
 	return out, s, spans, total
 }
 
-// Ten visibility timeouts, and SQS has delivered the message once, though another worker polled all the while.
+// Ten visibility timeouts, and SQS has delivered the message once, though another worker polled all
+// the while.
 func TestTenTimeouts(t *testing.T) {
 	out, s, spans, total := inBubble(t)
 	require.Equal(t, chapters, total, "%s", out)
@@ -54,8 +55,9 @@ func TestTenTimeouts(t *testing.T) {
 	require.Greater(t, s.Counts()["ReceiveMessage"], 8, "the other worker has polled\n%s", out)
 }
 
-// Where the beats do nothing, as after a timeout on AWS, the message is delivered again, and the test above sees it. The chapters are
-// written once all the same: the other worker finds the key claimed.
+// Where the beats do nothing, as after a timeout on AWS, the message is delivered again, and the
+// test above sees it. The chapters are written once all the same: the other worker finds the key
+// claimed.
 func TestWithoutBeats(t *testing.T) {
 	out, s, _, total := inBubble(t, sqsfake.Fault{Action: "ChangeMessageVisibilityBatch", Code: "ServiceUnavailable"})
 	require.Greater(t, s.deliveries(), 1, "%s", out)

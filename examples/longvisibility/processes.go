@@ -60,7 +60,8 @@ func workerProcess(name string) {
 	check(w.run(ctx, newClient(os.Getenv(envServer)), os.Getenv(envQueue), os.Getenv(envDead)))
 }
 
-// kill starts two processes, kills the one that exports after a third of the book, and waits for the other.
+// kill starts two processes, kills the one that exports after a third of the book, and waits for
+// the other.
 func kill(ctx context.Context, out io.Writer, db *sql.DB, s *server, file string) {
 	out = &lines{out: out}
 	processes := make(map[string]*exec.Cmd)
@@ -100,7 +101,8 @@ func (s *server) left(ctx context.Context) int64 {
 	return d.Visible + d.InFlight + d.Delayed
 }
 
-// waitFor waits until so many chapters are written, the last of them not by that worker, and tells by whom.
+// waitFor waits until so many chapters are written, the last of them not by that worker, and tells
+// by whom.
 func waitFor(ctx context.Context, db *sql.DB, least int, not string) (worker string, chapter int) {
 	for ctx.Err() == nil {
 		err := db.QueryRowContext(ctx, `SELECT worker, chapter FROM chapters ORDER BY chapter DESC LIMIT 1`).Scan(&worker, &chapter)

@@ -1,14 +1,16 @@
 // Command payment charges cards over an API that takes an idempotency key.
 //
-// The trap: an answer that does not come says nothing about the charge. Who asks again under a new key, or under one
-// made for each attempt, charges twice; who does not ask again may never charge.
+// The trap: an answer that does not come says nothing about the charge. Who asks again under a new
+// key, or under one made for each attempt, charges twice; who does not ask again may never charge.
 //
-// The answer: job.EffectKey("charge"), equal over all attempts, crashes and replays of the job. A timeout is a plain error:
-// the next attempt sends the same key and gets the first answer. 429 says when to come back: RetryAfter. 402 will not
-// change: Permanent, and a dead letter. The API forgets a key after a day, so the jobs expire before: Meta.Expires.
+// The answer: job.EffectKey("charge"), equal over all attempts, crashes and replays of the job. A
+// timeout is a plain error: the next attempt sends the same key and gets the first answer. 429 says
+// when to come back: RetryAfter. 402 will not change: Permanent, and a dead letter. The API forgets
+// a key after a day, so the jobs expire before: Meta.Expires.
 //
 // Beware: the API keeps a decline with its key, as others do. A replay after the customer has given
-// another card gets the old decline. There the card belongs into the step: EffectKey("charge/" + card).
+// another card gets the old decline. There the card belongs into the step: EffectKey("charge/" +
+// card).
 //
 //	go run ./examples/payment
 package main
@@ -33,6 +35,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 type order struct {
@@ -55,7 +58,8 @@ type charger struct {
 // effectKey is the key as it should be.
 func effectKey(j *onceq.Job) string { return j.EffectKey("charge") }
 
-// freshKey is the naive one: it protects from a proxy that repeats a request, and from nothing else.
+// freshKey is the naive one: it protects from a proxy that repeats a request, and from nothing
+// else.
 func freshKey(*onceq.Job) string { return rand.Text() }
 
 func (c *charger) charge(ctx context.Context, j *onceq.Job, o order) (r receipt, err error) {
@@ -121,7 +125,7 @@ func scene(ctx context.Context, out io.Writer, c *charger) {
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments", DeadLetter: dead,
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
-			Observer: &screen{out: out, left: len(orders), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(ctx))

@@ -1,4 +1,5 @@
-// Package sqstest is a small worker with its tests: read worker_test.go to see how to test one of your own.
+// Package sqstest is a small worker with its tests: read worker_test.go to see how to test one of
+// your own.
 //
 //	go test -short ./examples/sqstest   in memory and in virtual time: no server, no network, no waiting
 //	go test ./examples/sqstest          also on LocalStack and PostgreSQL, where they are found or can be started
@@ -38,7 +39,8 @@ func Ship(c Carrier) onceq.Handler {
 	})
 }
 
-// Config is the worker's, whatever the queue and the store are: that is what lets a test put others in their places.
+// Config is the worker's, whatever the queue and the store are: that is what lets a test put others
+// in their places.
 func Config(c Carrier, queue broker.Receiver, dead broker.Sender, store dedupe.Store) onceq.Config {
 	return onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{

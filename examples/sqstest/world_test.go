@@ -37,7 +37,8 @@ func newWorld(t *testing.T, client *sqs.Client, queueURL, deadURL string, store 
 	return w
 }
 
-// everyOrderOnce sends twenty orders, each twice, and one without an address; two workers ship them; the first is stopped on the way.
+// everyOrderOnce sends twenty orders, each twice, and one without an address; two workers ship
+// them; the first is stopped on the way.
 func (w *world) everyOrderOnce(t *testing.T) {
 	t.Helper()
 	var ms []broker.Outgoing

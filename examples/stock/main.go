@@ -1,12 +1,13 @@
 // Command stock deducts orders from a stock in PostgreSQL, each once.
 //
-// The trap: the UPDATE is committed, and then the worker dies, or the answer to COMMIT is lost, before the record says that the
-// order is done. The next worker deducts it again. A record that is written first loses the order instead: it is
-// skipped, and was never deducted.
+// The trap: the UPDATE is committed, and then the worker dies, or the answer to COMMIT is lost,
+// before the record says that the order is done. The next worker deducts it again. A record that is
+// written first loses the order instead: it is skipped, and was never deducted.
 //
-// The answer: the deduction and the record are one transaction, CompleteTx: both are there or neither, whatever crashes. What the
-// handler returns after its COMMIT does not matter; the worker asks the store. UPDATE … WHERE n >= $1 never goes below zero, and
-// where it changes no row the order is refused for good: Permanent.
+// The answer: the deduction and the record are one transaction, CompleteTx: both are there or
+// neither, whatever crashes. What the handler returns after its COMMIT does not matter; the worker
+// asks the store. UPDATE … WHERE n >= $1 never goes below zero, and where it changes no row the
+// order is refused for good: Permanent.
 //
 //	DATABASE_URL=postgres://user:password@localhost:5432/postgres go run ./examples/stock
 package main
@@ -19,6 +20,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +30,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 const schema = `CREATE TABLE stock (sku text PRIMARY KEY, n integer NOT NULL CHECK (n >= 0))`
@@ -64,7 +68,8 @@ func (s *storeman) deduct(ctx context.Context, j *onceq.Job, o order) error {
 	return s.commit(ctx, tx)
 }
 
-// soldOut has a class of its own, so that its dead letters can be replayed when there is stock again.
+// soldOut has a class of its own, so that its dead letters can be replayed when there is stock
+// again.
 type soldOut struct{ order }
 
 func (s soldOut) Error() string    { return fmt.Sprintf("%s: not %d of %s left", s.ID, s.Pieces, s.SKU) }
@@ -75,8 +80,8 @@ const inStock = 20
 // orders are what is sent; order-1 twice. The answer to order-2's COMMIT is lost.
 var orders = []order{{"order-1", "bolt", 3}, {"order-2", "bolt", 4}, {"order-3", "bolt", 2}, {"order-4", "bolt", 50}, {"order-1", "bolt", 3}}
 
-// scene works the orders off and answers how many pieces are left. Apart, the record is the worker's, after the handler; together,
-// it is in the transaction.
+// scene works the orders off and answers how many pieces are left. Apart, the record is the
+// worker's, after the handler; together, it is in the transaction.
 func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstore.Store, scope string, together bool) (left int) {
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
 	must(pool.Exec(ctx, `INSERT INTO stock VALUES ('bolt', $1) ON CONFLICT (sku) DO UPDATE SET n = excluded.n`, inStock))
@@ -110,7 +115,9 @@ func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstor
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: handler, Store: store, Scope: scope, DeadLetter: dead,
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
-			Observer: &screen{out: out, left: len(orders), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+				return strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " ")
+			}},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(work))

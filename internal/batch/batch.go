@@ -20,8 +20,9 @@ type Options struct {
 	Linger time.Duration
 }
 
-// Queue gathers entries and hands them to its call in batches, in the order they came; calls that are in flight at
-// once may overtake each other. Unless it is kept, it has no goroutine while it is empty, and needs no shutdown.
+// Queue gathers entries and hands them to its call in batches, in the order they came; calls that
+// are in flight at once may overtake each other. Unless it is kept, it has no goroutine while it is
+// empty, and needs no shutdown.
 type Queue[T any] struct {
 	o    Options
 	call func([]T)
@@ -48,8 +49,8 @@ func New[T any](o Options, call func([]T)) *Queue[T] {
 	return &Queue[T]{o: o, call: call, wake: make(chan struct{}, o.Flight)}
 }
 
-// Keep lets the goroutines that make the calls outlast a lack of entries, until Keep(false): a new goroutine for
-// each burst costs more than the rest of the queue.
+// Keep lets the goroutines that make the calls outlast a lack of entries, until Keep(false): a new
+// goroutine for each burst costs more than the rest of the queue.
 func (q *Queue[T]) Keep(on bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,8 +99,8 @@ func (q *Queue[T]) SetLinger(d time.Duration) {
 
 func (q *Queue[T]) len() int { return len(q.waiting) - q.head }
 
-// makeRoom moves what waits to the front when at least as much before it is free, so that each entry is moved
-// once on average.
+// makeRoom moves what waits to the front when at least as much before it is free, so that each
+// entry is moved once on average.
 func (q *Queue[T]) makeRoom() {
 	if q.head == 0 || q.head < q.len() {
 		return
@@ -174,8 +175,8 @@ func (q *Queue[T]) run() {
 	for {
 		n := q.next()
 		if 0 < n && n < q.o.Max {
-			// Who is ready to add an entry does so first: on a busy machine that fills the batch, and
-			// on an idle one it takes no time.
+			// Who is ready to add an entry does so first: on a busy machine that fills the batch,
+			// and on an idle one it takes no time.
 			q.mu.Unlock()
 			runtime.Gosched()
 			q.mu.Lock()

@@ -86,8 +86,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// What comes while a lingering queue's call is in flight lingers too: otherwise one timer would be the end of
-// lingering for as long as the queue is in use.
+// What comes while a lingering queue's call is in flight lingers too: otherwise one timer would be
+// the end of lingering for as long as the queue is in use.
 func TestLingerBeginsAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := record(50 * time.Millisecond)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A queue that never runs empty needs no more room than what waits, and keeps nothing alive that has left it.
+// A queue that never runs empty needs no more room than what waits, and keeps nothing alive that
+// has left it.
 func TestRoom(t *testing.T) {
 	q := New(Options{Max: 3, Linger: time.Hour}, func([]*int) {})
 	defer q.SetLinger(0)

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// byHand is what a careful programmer writes for one program: the same columns, no other outcomes than won and done.
+// byHand is what a careful programmer writes for one program: the same columns, no other outcomes
+// than won and done.
 type byHand struct{ pool *pgxpool.Pool }
 
 var errNotWon = errors.New("the key was not won, or not completed")

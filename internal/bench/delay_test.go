@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// delayed returns addr, the URL of a server, by way of a proxy that adds half of roundTrip to each direction, whatever the
-// throughput.
+// delayed returns addr, the URL of a server, by way of a proxy that adds half of roundTrip to each
+// direction, whatever the throughput.
 func delayed(tb testing.TB, addr string, roundTrip time.Duration) string {
 	tb.Helper()
 	u, err := url.Parse(addr)

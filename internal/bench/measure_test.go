@@ -10,27 +10,28 @@ import (
 	"github.com/onceq/onceq/internal/cputime"
 )
 
-// rounds is odd: the median is one of the rounds. A ratio that is to be exact to a few in a hundred, where each job waits for the disk,
-// takes more and shorter ones.
+// rounds is odd: the median is one of the rounds. A ratio that is to be exact to a few in a
+// hundred, where each job waits for the disk, takes more and shorter ones.
 const (
 	rounds      = 5
 	shortRounds = 31
 )
 
-// A variant is one way to run n jobs. It makes them ready, which is not measured, and answers what runs them, and
-// what clears up behind it, which is not measured either; nil = nothing.
+// A variant is one way to run n jobs. It makes them ready, which is not measured, and answers what
+// runs them, and what clears up behind it, which is not measured either; nil = nothing.
 type variant struct {
 	name  string
 	ready func(ctx context.Context, tb testing.TB, n int) (run, after func())
 }
 
-// cost is what a job took: wall and processor time of this process in nanoseconds, allocations, and requests where
-// a server counts them. beside is the wall time by that of the first variant in the same round, so that what slows the
-// machine for seconds slows both.
+// cost is what a job took: wall and processor time of this process in nanoseconds, allocations, and
+// requests where a server counts them. beside is the wall time by that of the first variant in the
+// same round, so that what slows the machine for seconds slows both.
 type cost struct{ wall, cpu, allocs, requests, beside float64 }
 
-// compare lets the variants take turns with n jobs each and answers their medians, in order. The first round warms up and does not
-// count. What requests counts, if it is given, is read before and after.
+// compare lets the variants take turns with n jobs each and answers their medians, in order. The
+// first round warms up and does not count. What requests counts, if it is given, is read before and
+// after.
 func compare(b *testing.B, rounds, n int, vs []variant, requests func() int64) []cost {
 	b.Helper()
 	if requests == nil {

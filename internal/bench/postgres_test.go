@@ -24,7 +24,8 @@ const (
 	// perBatch and inFlight are what a worker under load sends: batches of a hundred, four at once.
 	perBatch = 100
 	inFlight = 4
-	// singles is how many callers share the connections where each transition is a transaction of its own.
+	// singles is how many callers share the connections where each transition is a transaction of
+	// its own.
 	singles = 64
 )
 

@@ -21,8 +21,9 @@ func (j job) Lease() dedupe.Lease   { return j.lease }
 func (j job) Retain() time.Duration { return dedupe.DefaultRetention }
 func (j job) Join()                 {}
 
-// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers: without a completion, with CompleteTx
-// as its last statement, and in Commit. The claims are won beforehand.
+// BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers:
+// without a completion, with CompleteTx as its last statement, and in Commit. The claims are won
+// beforehand.
 func BenchmarkPostgresCompleteTx(b *testing.B) {
 	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
@@ -103,8 +104,9 @@ func transactions(ctx context.Context, tb testing.TB, st *pgstore.Store, n int, 
 	}
 }
 
-// BenchmarkPostgresOneKey lets a hundred callers claim one key at once, each on a connection of its own and a round trip of 200 ms away, so
-// that the server's own time counts little: one wins, and what counts is how many round trips the others wait for their answer.
+// BenchmarkPostgresOneKey lets a hundred callers claim one key at once, each on a connection of its
+// own and a round trip of 200 ms away, so that the server's own time counts little: one wins, and
+// what counts is how many round trips the others wait for their answer.
 func BenchmarkPostgresOneKey(b *testing.B) {
 	const rivals, roundTrip = 100, 200 * time.Millisecond
 	db := testpg.NewDurable(b)

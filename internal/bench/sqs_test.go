@@ -21,10 +21,12 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// latency is what the server waits before it applies a call; SQS itself takes about three times as long.
+// latency is what the server waits before it applies a call; SQS itself takes about three times as
+// long.
 const latency = 5 * time.Millisecond
 
-// sqsQueue is a queue on a server in a process of its own. Each run has another one: a poll that was cut off may still take a message.
+// sqsQueue is a queue on a server in a process of its own. Each run has another one: a poll that
+// was cut off may still take a message.
 type sqsQueue struct{ addr, name, url string }
 
 func openQueue(tb testing.TB, addr string) *sqsQueue {
@@ -47,7 +49,8 @@ func (q *sqsQueue) client(o func(*sqs.Options)) *sqs.Client {
 	return sqs.New(c)
 }
 
-// options are those of every variant's client: as many connections stay open as callers are at once.
+// options are those of every variant's client: as many connections stay open as callers are at
+// once.
 func (q *sqsQueue) options(o *sqs.Options) {
 	o.Region, o.BaseEndpoint, o.Credentials = "us-east-1", &q.addr, aws.CredentialsProviderFunc(credentials)
 	o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256 })
@@ -57,7 +60,8 @@ func credentials(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
 }
 
-// work is n messages on their way. It is over when all are deleted, which the clients' middleware sees.
+// work is n messages on their way. It is over when all are deleted, which the clients' middleware
+// sees.
 type work struct {
 	q         *sqsQueue
 	n         int64
@@ -154,7 +158,8 @@ func (q *sqsQueue) broker(tb testing.TB, c *sqs.Client) *awssqs.Broker {
 	return s
 }
 
-// BenchmarkSQS empties a queue of messages whose handler does nothing, with so many receives at once. The variants:
+// BenchmarkSQS empties a queue of messages whose handler does nothing, with so many receives at
+// once. The variants:
 //
 //	raw        a loop over the SDK in each of so many goroutines: receive ten, handle them, delete them in one request
 //	onceq      a Worker with its heartbeat, without a store, that holds as many messages as the loops do
@@ -199,8 +204,9 @@ func BenchmarkSQS(b *testing.B) {
 	}
 }
 
-// BenchmarkSQSAtLowLoad sends a hundred messages a second, one by one, to each variant, and counts requests and the time from a
-// message's send to its handler. All have 16 pollers, if that many are needed.
+// BenchmarkSQSAtLowLoad sends a hundred messages a second, one by one, to each variant, and counts
+// requests and the time from a message's send to its handler. All have 16 pollers, if that many are
+// needed.
 func BenchmarkSQSAtLowLoad(b *testing.B) {
 	const pollers, perSecond, jobs = 16, 100, 400
 	addr := startSQS(b)

@@ -16,7 +16,8 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// raw is what a careful programmer writes for one program: receive ten, handle them, delete them together.
+// raw is what a careful programmer writes for one program: receive ten, handle them, delete them
+// together.
 func raw(pollers int) func(testing.TB, *work) (stop func()) {
 	return func(tb testing.TB, w *work) func() {
 		tb.Helper()
@@ -124,7 +125,8 @@ func gocloud(pollers int) func(testing.TB, *work) (stop func()) {
 	}
 }
 
-// watermills has as many subscriptions, for each receives by itself; they receive ten, where one is the default.
+// watermills has as many subscriptions, for each receives by itself; they receive ten, where one is
+// the default.
 func watermills(pollers int) func(testing.TB, *work) (stop func()) {
 	return func(tb testing.TB, w *work) func() {
 		tb.Helper()

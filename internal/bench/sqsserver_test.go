@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// serveSQS in the environment makes of the test binary a server of SQS: what the server uses of the processor must not be counted as
-// the client's.
+// serveSQS in the environment makes of the test binary a server of SQS: what the server uses of the
+// processor must not be counted as the client's.
 const serveSQS = "ONCEQ_BENCH_SERVE_SQS"
 
 func TestMain(m *testing.M) {
@@ -86,7 +86,8 @@ func startSQS(tb testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
-// requestsOf is how many requests of the receiving side the server has had: receives, deletes, changes of visibility.
+// requestsOf is how many requests of the receiving side the server has had: receives, deletes,
+// changes of visibility.
 func requestsOf(tb testing.TB, addr string) int64 {
 	tb.Helper()
 	r, err := http.Get(addr + "/_sqsfake/requests") //nolint:noctx // the server is ours

@@ -1,10 +1,12 @@
-// Package child runs worker processes that can be killed, for the demo and for tests: a process tells what it does by lines, drains when
-// it is asked to, and never outlives the one that has started it.
+// Package child runs worker processes that can be killed, for the demo and for tests: a process
+// tells what it does by lines, drains when it is asked to, and never outlives the one that has
+// started it.
 //
-// Standard input is the lifeline. A line on it asks the child to drain; its end without one means that the parent is gone, however
-// it went, and the child exits at once. One that is stopped cannot: Linux and FreeBSD kill it with its parent. Elsewhere its hangup
-// wakes it, unless its stop was still on its way when the parent died. A child is in a process group of its own, where
-// there are such: ctrl-C in the terminal is the parent's concern.
+// Standard input is the lifeline. A line on it asks the child to drain; its end without one means
+// that the parent is gone, however it went, and the child exits at once. One that is stopped
+// cannot: Linux and FreeBSD kill it with its parent. Elsewhere its hangup wakes it, unless its stop
+// was still on its way when the parent died. A child is in a process group of its own, where there
+// are such: ctrl-C in the terminal is the parent's concern.
 package child
 
 import (
@@ -34,8 +36,8 @@ type Child struct {
 	killed bool
 }
 
-// Start starts cmd, whose standard input and output it takes. Each line of its output is given to line, one after the other,
-// until it has ended.
+// Start starts cmd, whose standard input and output it takes. Each line of its output is given to
+// line, one after the other, until it has ended.
 func Start(cmd *exec.Cmd, line func(string)) (*Child, error) {
 	tie(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -107,7 +109,8 @@ func (c *Child) Kill() bool {
 // Signal sends the process a signal.
 func (c *Child) Signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
 
-// Drain asks the process to end in good order, and waits for that, or for the end of ctx: then it is killed.
+// Drain asks the process to end in good order, and waits for that, or for the end of ctx: then it
+// is killed.
 func (c *Child) Drain(ctx context.Context) error {
 	if _, err := io.WriteString(c.stdin, "drain\n"); err != nil && !errors.Is(err, os.ErrClosed) {
 		c.Kill()
@@ -123,8 +126,8 @@ func (c *Child) Drain(ctx context.Context) error {
 	}
 }
 
-// Follow is called by a child. Its context ends when the parent asks it to drain. When the parent is gone, the process
-// exits.
+// Follow is called by a child. Its context ends when the parent asks it to drain. When the parent
+// is gone, the process exits.
 func Follow(ctx context.Context) context.Context {
 	signal.Ignore(os.Interrupt)
 	ctx, drain := context.WithCancel(ctx)

@@ -61,7 +61,8 @@ func command(ctx context.Context, role string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts a child and waits until it is ready. Its lines come through the channel, which ends with it.
+// begin starts a child and waits until it is ready. Its lines come through the channel, which ends
+// with it.
 func begin(t *testing.T, role string) (*Child, chan string) {
 	t.Helper()
 	lines := make(chan string, 10)
@@ -156,8 +157,8 @@ func TestLifeline(t *testing.T) {
 	}
 }
 
-// family starts a parent with its child, and answers the child's number, and the pipe on which both write errors: it ends with the
-// last of them.
+// family starts a parent with its child, and answers the child's number, and the pipe on which both
+// write errors: it ends with the last of them.
 func family(t *testing.T) (pid int, errs io.Reader, parent *exec.Cmd) {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestStoppedOrphan: a child that is stopped ends when its parent is killed. A stop takes effect later than it is sent, on a
-// busy machine often after the parent's death.
+// TestStoppedOrphan: a child that is stopped ends when its parent is killed. A stop takes effect
+// later than it is sent, on a busy machine often after the parent's death.
 func TestStoppedOrphan(t *testing.T) {
 	pid, errs, parent := family(t)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -61,7 +61,8 @@ func TestThread(t *testing.T) {
 	case <-c.Done():
 		t.Fatalf("it ended: %v", c.Err())
 	}
-	// The thread's end is not told to anybody; a child that is tied to it dies long before this one has come and gone.
+	// The thread's end is not told to anybody; a child that is tied to it dies long before this one
+	// has come and gone.
 	other, _ := begin(t, "worker")
 	if err := errors.Join(other.Drain(t.Context()), c.Drain(t.Context())); err != nil {
 		t.Error(err)

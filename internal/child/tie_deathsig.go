@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// tie lets the system kill the child with its parent. The hangup of an orphaned group does not do: a stop that is on its
-// way when the parent dies comes after it, and nobody would wake the child again.
+// tie lets the system kill the child with its parent. The hangup of an orphaned group does not do:
+// a stop that is on its way when the parent dies comes after it, and nobody would wake the child
+// again.
 func tie(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

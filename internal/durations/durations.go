@@ -1,4 +1,5 @@
-// Package durations adds times of any length: a user who wants something for ever writes the longest Duration.
+// Package durations adds times of any length: a user who wants something for ever writes the
+// longest Duration.
 package durations
 
 import (

@@ -31,8 +31,8 @@ func FitFor(m *broker.Message, l broker.Limits) Fit {
 	return Whole
 }
 
-// Shrink cuts a letter down to the fit f. It reports false where that changes nothing: the letter has
-// no metadata of ours, or f would take it away, which only Make does.
+// Shrink cuts a letter down to the fit f. It reports false where that changes nothing: the letter
+// has no metadata of ours, or f would take it away, which only Make does.
 func Shrink(out *broker.Outgoing, f Fit) bool {
 	if out.Meta == nil || out.Meta.Dead == nil || f >= Bare {
 		return false
@@ -50,8 +50,8 @@ func Shrink(out *broker.Outgoing, f Fit) bool {
 // IsFolded reports whether metadata holds attributes of the user's.
 func IsFolded(m *broker.Meta) bool { return m != nil && m.Dead != nil && len(m.Dead.Attributes) > 0 }
 
-// Attributes are the user's attributes of a message, wherever it keeps them: beside its metadata m, or
-// folded into it. Those beside win. The answer may be the given map; nobody may change it.
+// Attributes are the user's attributes of a message, wherever it keeps them: beside its metadata m,
+// or folded into it. Those beside win. The answer may be the given map; nobody may change it.
 func Attributes(beside map[string]string, m *broker.Meta) map[string]string {
 	if !IsFolded(m) {
 		return beside

@@ -1,5 +1,5 @@
-// Package letter makes dead letters, and cuts them down to what a queue takes. The engine puts them,
-// and package dlq reads them and sends them back; both must know one form. Workers of several
+// Package letter makes dead letters, and cuts them down to what a queue takes. The engine puts
+// them, and package dlq reads them and sends them back; both must know one form. Workers of several
 // versions share a queue, so no byte of that form may change (see dlq/testdata).
 package letter
 
@@ -10,16 +10,17 @@ import (
 	"github.com/onceq/onceq/internal/digest"
 )
 
-// UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as it
-// came. A user's attribute of this name is left out of a letter.
+// UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as
+// it came. A user's attribute of this name is left out of a letter.
 const UnreadableAttribute = broker.MetaAttribute + "-unreadable"
 
 // Key names the job that a letter is of.
 type Key struct{ Scope, Key string }
 
-// Make makes the dead letter of m in the given fit. Its metadata is the message's, with d. A message
-// of a foreign producer gets metadata with its key, so that the letter can be found and replayed. The
-// queue's own deduplication sees each failure once, and never takes the letter for the message itself.
+// Make makes the dead letter of m in the given fit. Its metadata is the message's, with d. A
+// message of a foreign producer gets metadata with its key, so that the letter can be found and
+// replayed. The queue's own deduplication sees each failure once, and never takes the letter for
+// the message itself.
 func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	out := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group,
@@ -49,8 +50,8 @@ func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	return out
 }
 
-// foreign is the metadata of a message that came without. Where no key was found it has no id either:
-// a replay would take the broker's message id, which a redrive changes, for the key.
+// foreign is the metadata of a message that came without. Where no key was found it has no id
+// either: a replay would take the broker's message id, which a redrive changes, for the key.
 func foreign(m *broker.Message, k Key) *broker.Meta {
 	meta := &broker.Meta{Key: k.Key, Created: m.Published}
 	if k.Key != "" {
@@ -60,9 +61,9 @@ func foreign(m *broker.Message, k Key) *broker.Meta {
 }
 
 // dedupID is derived, and never the original's: within five minutes a FIFO queue would swallow the
-// letter, and the ack that follows would lose the job. Where no claim was won there is no fence, and
-// the message's id tells letters apart. It does so for bare letters too: one that is moved back shows
-// no fence, and becomes a letter of the same failure once more.
+// letter, and the ack that follows would lose the job. Where no claim was won there is no fence,
+// and the message's id tells letters apart. It does so for bare letters too: one that is moved back
+// shows no fence, and becomes a letter of the same failure once more.
 func dedupID(k Key, fence uint64, direction, id string, f Fit) string {
 	if fence != 0 && f < Bare {
 		id = ""

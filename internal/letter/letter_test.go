@@ -110,7 +110,8 @@ func TestLetter(t *testing.T) {
 	}
 }
 
-// A message of which the metadata was readable and some other part was not has no attribute to move.
+// A message of which the metadata was readable and some other part was not has no attribute to
+// move.
 func TestUnreadableWithoutTheAttribute(t *testing.T) {
 	m := unreadable()
 	delete(m.Attributes, broker.MetaAttribute)
@@ -120,7 +121,8 @@ func TestUnreadableWithoutTheAttribute(t *testing.T) {
 	}
 }
 
-// A folded letter that somebody moved back as it was, and that failed again, keeps the attributes inside it.
+// A folded letter that somebody moved back as it was, and that failed again, keeps the attributes
+// inside it.
 func TestLetterOfALetter(t *testing.T) {
 	old := dead()
 	old.Fence, old.LastErr = 7, "old"
@@ -243,8 +245,8 @@ func TestDedupID(t *testing.T) {
 	}
 }
 
-// A bare letter that is moved back at once finds its failure, without a fence to reopen it, and becomes a letter again.
-// Under the id that it had, a FIFO queue would swallow it.
+// A bare letter that is moved back at once finds its failure, without a fence to reopen it, and
+// becomes a letter again. Under the id that it had, a FIFO queue would swallow it.
 func TestDedupIDOfBareLetters(t *testing.T) {
 	moved := message()
 	moved.ID = "m-2"

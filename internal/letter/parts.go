@@ -11,8 +11,8 @@ func IsUnfit(err error) bool {
 	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, broker.ErrBadMeta)
 }
 
-// IsTooMuch reports whether a call for n messages was refused as a whole, such as for their bytes in
-// all. That says nothing of each of them.
+// IsTooMuch reports whether a call for n messages was refused as a whole, such as for their bytes
+// in all. That says nothing of each of them.
 func IsTooMuch(err error, n int) bool {
 	if n < 2 || !IsUnfit(err) {
 		return false

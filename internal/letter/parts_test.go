@@ -57,8 +57,8 @@ func TestIsTooMuch(t *testing.T) {
 	}
 }
 
-// Where the letter has no metadata of ours there is nothing to shrink, and Bare takes nothing away from
-// one that was made.
+// Where the letter has no metadata of ours there is nothing to shrink, and Bare takes nothing away
+// from one that was made.
 func TestShrink(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -2,12 +2,12 @@ package records
 
 import "fmt"
 
-// maxName is the longest name of a table, or of its schema, in bytes. What is named after it gets some
-// bytes more, and PostgreSQL cuts names off at 63.
+// maxName is the longest name of a table, or of its schema, in bytes. What is named after it gets
+// some bytes more, and PostgreSQL cuts names off at 63.
 const maxName = 48
 
-// CheckName refuses a name that cannot stand in a statement as it is. field says, in the error, which
-// store's and whose name it is.
+// CheckName refuses a name that cannot stand in a statement as it is. field says, in the error,
+// which store's and whose name it is.
 func CheckName(field, name string) error {
 	switch {
 	case name == "":

@@ -1,4 +1,5 @@
-// Package sdkhttp has what the HTTP clients of the AWS SDK need: requests that lose no answer, and enough connections.
+// Package sdkhttp has what the HTTP clients of the AWS SDK need: requests that lose no answer, and
+// enough connections.
 package sdkhttp
 
 import (
@@ -12,10 +13,11 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Sound is c for requests whose bodies are closed as soon as the answer's head is there, as the SDK does it. net/http may then
-// still look whether the body has more than it said: a closed Read is an end, but the WriteTo of the SDK's body is an error, for which
-// net/http closes the connection, and with it the rest of the answer is gone: ten messages that were received, or the word that
-// a record was written. A body without a WriteTo ends well.
+// Sound is c for requests whose bodies are closed as soon as the answer's head is there, as the SDK
+// does it. net/http may then still look whether the body has more than it said: a closed Read is an
+// end, but the WriteTo of the SDK's body is an error, for which net/http closes the connection, and
+// with it the rest of the answer is gone: ten messages that were received, or the word that a
+// record was written. A body without a WriteTo ends well.
 func Sound(c Doer) Doer { return &doer{c} }
 
 // small is the size, in bytes, up to which a body goes out as net/http likes it best.
@@ -23,8 +25,8 @@ const small = 64 << 10
 
 type doer struct{ Doer }
 
-// Do sends r. Of a small body it makes one that net/http knows to be in memory: head and body then go out in one write, which saves
-// a tenth of the processor's time for a receive and its ack.
+// Do sends r. Of a small body it makes one that net/http knows to be in memory: head and body then
+// go out in one write, which saves a tenth of the processor's time for a receive and its ack.
 func (d *doer) Do(r *http.Request) (*http.Response, error) {
 	switch _, writes := r.Body.(io.WriterTo); {
 	case !writes, r.Body == http.NoBody:
@@ -35,7 +37,8 @@ func (d *doer) Do(r *http.Request) (*http.Response, error) {
 		if _, err := io.ReadFull(r.Body, b); err != nil {
 			return nil, err
 		}
-		// On a connection that the server has closed meanwhile net/http begins anew, if nothing was written and it has the body again.
+		// On a connection that the server has closed meanwhile net/http begins anew, if nothing was
+		// written and it has the body again.
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 		r.Body, _ = r.GetBody()
 	}

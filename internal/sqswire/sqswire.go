@@ -1,5 +1,5 @@
-// Package sqswire has how what SQS cannot carry as it is travels through it, and how it is read again: by whoever receives, and by a function
-// that Lambda calls.
+// Package sqswire has how what SQS cannot carry as it is travels through it, and how it is read
+// again: by whoever receives, and by a function that Lambda calls.
 package sqswire
 
 import (
@@ -19,8 +19,8 @@ const (
 	EmptyValue = "-"
 )
 
-// Encoding marks a body in Meta.BodyEncoding. An empty body, which SQS takes neither, is one line break, which base64
-// passes over.
+// Encoding marks a body in Meta.BodyEncoding. An empty body, which SQS takes neither, is one line
+// break, which base64 passes over.
 const (
 	Encoding  = "base64"
 	EmptyBody = "\n"
@@ -45,7 +45,8 @@ func Value(typ string, text *string, raw []byte) string {
 	return string(raw)
 }
 
-// ReadMeta reads our attribute, and takes the body out of its encoding. What cannot be read is put among the user's, as it came.
+// ReadMeta reads our attribute, and takes the body out of its encoding. What cannot be read is put
+// among the user's, as it came.
 func ReadMeta(m *broker.Message, text string) {
 	meta, err := broker.DecodeMeta(text)
 	if err == nil {

@@ -1,5 +1,6 @@
-// Package suite runs the cases of a public conformance suite: each in a subtest, in virtual time where it may, with the
-// cases that do not apply and the known differences reported, and a summary at the end.
+// Package suite runs the cases of a public conformance suite: each in a subtest, in virtual time
+// where it may, with the cases that do not apply and the known differences reported, and a summary
+// at the end.
 package suite
 
 import (
@@ -24,8 +25,8 @@ type Options struct {
 	Name string
 	// Virtual runs each case in a bubble of its own; otherwise the cases run in parallel.
 	Virtual bool
-	// Known are the cases that are expected to fail, with the reason. One that passes, or does not apply, fails the
-	// test: the list is to be kept true.
+	// Known are the cases that are expected to fail, with the reason. One that passes, or does not
+	// apply, fails the test: the list is to be kept true.
 	Known map[string]string
 }
 

@@ -26,8 +26,9 @@ type Options struct {
 	Timeout time.Duration
 	// Sandboxes is how many invocations there may be at once, each in a process of its own. Default 1.
 	Sandboxes int
-	// KeepTimedOut freezes a sandbox at its timeout, in the middle of what it does, instead of killing it; Thaw lets it go on. Lambda does not do
-	// that: it makes the zombie that a test wants.
+	// KeepTimedOut freezes a sandbox at its timeout, in the middle of what it does, instead of
+	// killing it; Thaw lets it go on. Lambda does not do that: it makes the zombie that a test
+	// wants.
 	KeepTimedOut bool
 	// Output gets what the processes print. nil = nobody.
 	Output io.Writer
@@ -58,11 +59,13 @@ type Result struct {
 	Payload   []byte
 	// Err is ErrFunction, ErrExited, ErrTimeout or ErrTooLarge; nil = it answered.
 	Err error
-	// Rejected says why an event source took the answer for the failure of the whole batch, which Lambda tells nobody; nil = it did not.
+	// Rejected says why an event source took the answer for the failure of the whole batch, which
+	// Lambda tells nobody; nil = it did not.
 	Rejected error
 }
 
-// New makes a function. Its processes are started as they are needed, and killed when the test ends.
+// New makes a function. Its processes are started as they are needed, and killed when the test
+// ends.
 func New(t testing.TB, o Options) *Function {
 	t.Helper()
 	if len(o.Command) == 0 {
@@ -79,7 +82,8 @@ func New(t testing.TB, o Options) *Function {
 	return f
 }
 
-// Invoke runs the function once, and waits for a sandbox if it has to. Event and answer have at most 6 MB.
+// Invoke runs the function once, and waits for a sandbox if it has to. Event and answer have at
+// most 6 MB.
 func (f *Function) Invoke(ctx context.Context, payload []byte) (res Result) {
 	if len(payload) > payloadMost {
 		return Result{Err: fmt.Errorf("%w: %d bytes; at most %d", ErrTooLarge, len(payload), payloadMost)}
@@ -158,10 +162,12 @@ func (f *Function) give(s *sandbox, res Result, alive bool) {
 	}
 }
 
-// Kill kills one of the sandboxes that run an invocation (SIGKILL), and tells whether there was one.
+// Kill kills one of the sandboxes that run an invocation (SIGKILL), and tells whether there was
+// one.
 func (f *Function) Kill() bool { return f.signal(syscall.SIGKILL) }
 
-// Freeze stops one of the sandboxes that run an invocation in the middle of it (SIGSTOP). It reaches its timeout like that.
+// Freeze stops one of the sandboxes that run an invocation in the middle of it (SIGSTOP). It
+// reaches its timeout like that.
 func (f *Function) Freeze() bool { return f.signal(syscall.SIGSTOP) }
 
 func (f *Function) signal(sig syscall.Signal) bool {
@@ -180,7 +186,8 @@ func (f *Function) signal(sig syscall.Signal) bool {
 	return false
 }
 
-// Thaw lets the sandboxes go on that KeepTimedOut has kept, and answers how many there were. They get no invocation any more.
+// Thaw lets the sandboxes go on that KeepTimedOut has kept, and answers how many there were. They
+// get no invocation any more.
 func (f *Function) Thaw() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

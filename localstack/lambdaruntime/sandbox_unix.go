@@ -232,7 +232,8 @@ func (s *sandbox) kill() {
 	<-s.exited
 }
 
-// errEnded is a process that ended after its last answer, as one does that has panicked. The invocation has not reached it.
+// errEnded is a process that ended after its last answer, as one does that has panicked. The
+// invocation has not reached it.
 var errEnded = errors.New("lambdaruntime: the function's process ended before the invocation")
 
 var (
@@ -240,7 +241,8 @@ var (
 	ErrFunction = errors.New("lambdaruntime: the function failed")
 	// ErrExited is a process that ended before it had answered.
 	ErrExited = errors.New("lambdaruntime: the function's process ended")
-	// ErrTooLarge is an event of more than 6 MB, which Lambda does not take. The function was not run.
+	// ErrTooLarge is an event of more than 6 MB, which Lambda does not take. The function was not
+	// run.
 	ErrTooLarge = errors.New("lambdaruntime: the event is too large")
 	// ErrTimeout is a function that was killed at its timeout.
 	ErrTimeout = errors.New("lambdaruntime: the function timed out")

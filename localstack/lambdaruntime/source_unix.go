@@ -23,28 +23,32 @@ type Source struct {
 	// Client and QueueURL name the queue, ARN is what its records say. Required.
 	Client        *sqs.Client
 	QueueURL, ARN string
-	// BatchSize is the most records of an invocation. Default 10; 1 to 10,000, on FIFO queues 1 to 10. An event of more than 6 MB is
-	// cut into several, each with an invocation of its own.
+	// BatchSize is the most records of an invocation. Default 10; 1 to 10,000, on FIFO queues 1 to 10.
+	// An event of more than 6 MB is cut into several, each with an invocation of its own.
 	BatchSize int
-	// Window is how long a batch is gathered, counted from its first message, while their visibility timeouts run. 0 to 5 min; default 0
-	// up to a BatchSize of 10, and 1 s above, where Lambda wants one; none on FIFO queues.
+	// Window is how long a batch is gathered, counted from its first message, while their
+	// visibility timeouts run. 0 to 5 min; default 0 up to a BatchSize of 10, and 1 s above, where
+	// Lambda wants one; none on FIFO queues.
 	Window time.Duration
 	// Concurrency is how many batches are received and invoked at once. Default 1.
 	Concurrency int
-	// IgnoreAnswer is a mapping without ReportBatchItemFailures: what the function answers is not looked at, and the whole batch is
-	// deleted, unless it fails.
+	// IgnoreAnswer is a mapping without ReportBatchItemFailures: what the function answers is not
+	// looked at, and the whole batch is deleted, unless it fails.
 	IgnoreAnswer bool
-	// Twice is asked whether an event shall be invoked a second time, at the same time where there are sandboxes, as Lambda itself does now and
-	// then. nil = never. It is called by as many goroutines as Concurrency says.
+	// Twice is asked whether an event shall be invoked a second time, at the same time where there
+	// are sandboxes, as Lambda itself does now and then. nil = never. It is called by as many
+	// goroutines as Concurrency says.
 	Twice func(e events.SQSEvent) bool
-	// Answered is told of each invocation and of what was deleted; nil = nobody. It is called by as many goroutines as invoke.
+	// Answered is told of each invocation and of what was deleted; nil = nobody. It is called by as
+	// many goroutines as invoke.
 	Answered func(e events.SQSEvent, r Result, deleted int)
 }
 
 func is(err, target error) bool { return errors.Is(err, target) }
 
-// Poll receives from the queue, with its own visibility timeout, invokes the function with each batch, and deletes what it did not
-// report as failed, until ctx ends. As Lambda's poller it changes no visibility. It answers what hinders it.
+// Poll receives from the queue, with its own visibility timeout, invokes the function with each
+// batch, and deletes what it did not report as failed, until ctx ends. As Lambda's poller it
+// changes no visibility. It answers what hinders it.
 func (f *Function) Poll(ctx context.Context, s Source) error {
 	if err := s.complete(); err != nil {
 		return err
@@ -125,8 +129,9 @@ func Record(arn string, m *types.Message) events.SQSMessage {
 	return r
 }
 
-// deletes are the records that Lambda deletes: all that the answer does not name. An answer that is not of the form, or that names an id which is
-// none or empty, fails the whole batch, and Lambda says no word of it; rejected does.
+// deletes are the records that Lambda deletes: all that the answer does not name. An answer that is
+// not of the form, or that names an id which is none or empty, fails the whole batch, and Lambda
+// says no word of it; rejected does.
 func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, rejected error) {
 	if res.Err != nil {
 		return nil, nil //nolint:nilerr // the whole batch comes again

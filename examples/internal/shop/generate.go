@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Generate makes n orders, the same for every call: one in 50 is slow, one in 50 poison, one in ten sent more
-// than once. What was mistyped in poison has a correction.
+// Generate makes n orders, the same for every call: one in 50 is slow, one in 50 poison, one in ten
+// sent more than once. What was mistyped in poison has a correction.
 func Generate(n int) (orders, corrections []byte) {
 	rng := rand.New(rand.NewPCG(2, 9))
 	first := []string{"Ada", "Bela", "Chiara", "Dov", "Emre", "Femi", "Goran", "Hana", "Ines", "Jun", "Kaja", "Luis"}

@@ -11,7 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write orders.csv anew")
 
-// TestOrdersFile holds orders.csv and corrections.csv to their generator: go test ./examples/internal/shop -run OrdersFile -update
+// TestOrdersFile holds orders.csv and corrections.csv to their generator: go test
+// ./examples/internal/shop -run OrdersFile -update
 func TestOrdersFile(t *testing.T) {
 	orders, corrections := Generate(2000)
 	for name, want := range map[string][]byte{"orders.csv": orders, "corrections.csv": corrections} {

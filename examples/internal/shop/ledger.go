@@ -13,7 +13,8 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// The ledger has no unique constraint: it would refuse the second charge, and hide what the workers do.
+// The ledger has no unique constraint: it would refuse the second charge, and hide what the workers
+// do.
 const ledgerSchema = `
 CREATE TABLE IF NOT EXISTS charges (
 	order_id   TEXT    NOT NULL,
@@ -26,8 +27,9 @@ CREATE TABLE IF NOT EXISTS charges (
 );
 CREATE INDEX IF NOT EXISTS charges_order ON charges (order_id);`
 
-// OpenLedger opens a pool on the ledger's file. Two connections are what a worker can use: one is the store's, the
-// other is for the handlers' transactions, which wait their turn for it in the pool rather than in SQLite.
+// OpenLedger opens a pool on the ledger's file. Two connections are what a worker can use: one is
+// the store's, the other is for the handlers' transactions, which wait their turn for it in the
+// pool rather than in SQLite.
 func OpenLedger(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
 	if err != nil {
@@ -72,8 +74,9 @@ func InsertCharge(ctx context.Context, tx *sql.Tx, o Order, itemCents int64, wor
 	return err
 }
 
-// The audit's questions, asked of the table of charges and of temporary ones: the CSV file's rows, and the keys in the
-// dead-letter queue. A good order is one that is not poison, or no longer; a slow one is good too.
+// The audit's questions, asked of the table of charges and of temporary ones: the CSV file's rows,
+// and the keys in the dead-letter queue. A good order is one that is not poison, or no longer; a
+// slow one is good too.
 const (
 	askCharges    = `SELECT count(*) FROM charges`
 	askMissing    = `SELECT count(*) FROM expected WHERE kind <> 'poison' AND id NOT IN (SELECT order_id FROM charges)`

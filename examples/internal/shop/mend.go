@@ -28,7 +28,8 @@ type Correction struct{ Cents, Currency string }
 // Corrections are those that are known, by order.
 type Corrections map[string]Correction
 
-// LoadCorrections reads the file at path; with an empty path, the one that belongs to the built-in orders, or none.
+// LoadCorrections reads the file at path; with an empty path, the one that belongs to the built-in
+// orders, or none.
 func LoadCorrections(path string, builtin bool) (Corrections, error) {
 	b := correctionsCSV
 	switch {
@@ -66,8 +67,8 @@ func readCorrections(r io.Reader) (Corrections, error) {
 
 var errNoCorrection = errors.New("nobody knows what the customer has ordered")
 
-// Correct is the Edit of the replay. What killed an order with a panic was the handler, which has been mended meanwhile: such
-// a letter goes back as it is. The others were mistyped.
+// Correct is the Edit of the replay. What killed an order with a panic was the handler, which has
+// been mended meanwhile: such a letter goes back as it is. The others were mistyped.
 func (cs Corrections) Correct(o *broker.Outgoing) error {
 	if o.Meta.Dead.Class == "panic" {
 		return nil
@@ -95,8 +96,8 @@ func (cs Corrections) Correct(o *broker.Outgoing) error {
 // LetterVisibility is how long letters stay hidden when their reader dies.
 const LetterVisibility = 2 * time.Second
 
-// OpenLetters reads the dead-letter queue b. On SQS a shorter wait than a second is a short poll, which may bring nothing though
-// letters are there.
+// OpenLetters reads the dead-letter queue b. On SQS a shorter wait than a second is a short poll,
+// which may bring nothing though letters are there.
 func OpenLetters(b broker.Receiver) (*dlq.Queue, error) {
 	wait := 100 * time.Millisecond
 	if b.Limits().PerRequestCost {
@@ -121,9 +122,10 @@ type Mending struct {
 	Why          string // those that are left are
 }
 
-// ListLetters is what is in the dead-letter queue: the class by which each order died, and how many letters there are. An
-// order that was sent twice may have two letters, of one failure. Where others hold letters, or the answer to a receive was lost, these
-// come back when they are no longer hidden: then it looks again.
+// ListLetters is what is in the dead-letter queue: the class by which each order died, and how many
+// letters there are. An order that was sent twice may have two letters, of one failure. Where
+// others hold letters, or the answer to a receive was lost, these come back when they are no longer
+// hidden: then it looks again.
 func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map[string]string, n int, err error) {
 	letters, err := OpenLetters(dead)
 	if err != nil {
@@ -152,7 +154,8 @@ func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map
 	}
 }
 
-// EmptyLetters empties the dead-letter queue of a run without the library, where no letter says why it is one.
+// EmptyLetters empties the dead-letter queue of a run without the library, where no letter says why
+// it is one.
 func EmptyLetters(ctx context.Context, dead broker.Broker) (classes map[string]string, n int, err error) {
 	classes = make(map[string]string)
 	for {
@@ -182,7 +185,8 @@ func (gs Groups) Letters() (n int) {
 	return n
 }
 
-// Expected is what must be charged in the end: the rows, and of those that were poison the ones that can be mended.
+// Expected is what must be charged in the end: the rows, and of those that were poison the ones
+// that can be mended.
 func Expected(rows []Row, corrections Corrections) []Row {
 	all := slices.Clone(rows)
 	for i := range all {

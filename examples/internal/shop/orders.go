@@ -67,8 +67,8 @@ func (o Order) Check() error {
 	return nil
 }
 
-// ItemCents has a bug: it panics for an order without items. Some orders have none: they are gift cards. The mended
-// version knows that.
+// ItemCents has a bug: it panics for an order without items. Some orders have none: they are gift
+// cards. The mended version knows that.
 func (o Order) ItemCents(mended bool) int64 {
 	if mended && o.Items == 0 {
 		return o.Cents

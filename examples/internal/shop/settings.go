@@ -23,8 +23,8 @@ type Settings struct {
 	Restart    time.Duration // from a crash to the worker that takes its place
 }
 
-// Parse reads the flags of a demo called name, whose ledgers are .demo/ledger.db and .demo/naive.db with the prefix before
-// them. With ok false it ends with the status code.
+// Parse reads the flags of a demo called name, whose ledgers are .demo/ledger.db and .demo/naive.db
+// with the prefix before them. With ok false it ends with the status code.
 func (s *Settings) Parse(name, prefix string, args []string, errs io.Writer, more func(*flag.FlagSet)) (code int, ok bool) {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(errs)
@@ -61,9 +61,10 @@ func (s *Settings) Parse(name, prefix string, args []string, errs io.Writer, mor
 	return 0, true
 }
 
-// Attempts is the limit of a job's. A crash costs an order at most one, so that none is given up for crashes alone.
+// Attempts is the limit of a job's. A crash costs an order at most one, so that none is given up
+// for crashes alone.
 func (s *Settings) Attempts() int { return s.Crashes + 10 }
 
-// NaiveReceives is after how many receives the queue itself moves a message of a run without the library to the
-// dead-letter queue. Without it, poison would go round for ever.
+// NaiveReceives is after how many receives the queue itself moves a message of a run without the
+// library to the dead-letter queue. Without it, poison would go round for ever.
 const NaiveReceives = 5

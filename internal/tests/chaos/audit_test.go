@@ -11,8 +11,9 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// shown tells whether the rounds so far have been what they are there for: a stopped process has lost claims to others, a process
-// was killed in its handlers, and in this mode that has been seen to matter.
+// shown tells whether the rounds so far have been what they are there for: a stopped process has
+// lost claims to others, a process was killed in its handlers, and in this mode that has been seen
+// to matter.
 func (s *scene) shown() bool {
 	if s.takeovers == 0 || s.cutOff == 0 {
 		return false
@@ -37,7 +38,8 @@ func (s *scene) shown() bool {
 	}
 }
 
-// audit asks for what the promise says of the orders, and whether the workers have said what cannot be.
+// audit asks for what the promise says of the orders, and whether the workers have said what cannot
+// be.
 func (s *scene) audit(keys []string) {
 	s.Helper()
 	effects, _ := s.api.paid()
@@ -83,7 +85,8 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 	case r.Status == dedupe.Done:
 	case park && class == onceq.ClassInterrupted && r.Status == dedupe.Parked:
 	case park && class == onceq.ClassInterrupted && r.Status == dedupe.Released && len(fences) == 0:
-		// the late word of the claim that was parked: nothing has happened; the letter's replay runs it
+		// the late word of the claim that was parked: nothing has happened; the letter's replay
+		// runs it
 	default:
 		s.Errorf("%s is %v (attempt %d, letter %q, error %q), and its message is gone", key, r.Status, r.Attempt, class, r.LastErr)
 	}
@@ -120,8 +123,8 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 	}
 }
 
-// letters are the classes of the dead letters, by key. Those of a receive whose answer was lost come back when they are no longer
-// hidden.
+// letters are the classes of the dead letters, by key. Those of a receive whose answer was lost
+// come back when they are no longer hidden.
 func (s *scene) letters() map[string]string {
 	s.Helper()
 	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: 2 * time.Second})

@@ -18,7 +18,8 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
 
-// books are a database with the store's records and the payments. There is no constraint: it would hide a second payment.
+// books are a database with the store's records and the payments. There is no constraint: it would
+// hide a second payment.
 type books interface {
 	store() dedupe.Store
 	// migrate makes the tables.
@@ -29,8 +30,8 @@ type books interface {
 	paid(ctx context.Context) (map[string][]uint64, error)
 	// blocked tells whether a process that was stopped keeps all others from writing.
 	blocked(ctx context.Context) bool
-	// patience is how long after its last beat a claim may be found free: the lease, what the store adds to it, and what a message
-	// is put off for that is found in progress.
+	// patience is how long after its last beat a claim may be found free: the lease, what the store
+	// adds to it, and what a message is put off for that is found in progress.
 	patience() time.Duration
 	close()
 }

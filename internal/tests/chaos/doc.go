@@ -1,9 +1,11 @@
-// Package chaos kills and stops real worker processes, and is all tests: kill -9, and SIGSTOP until the leases are over and others have
-// taken the keys, then SIGCONT, at random moments, while the workers take orders from a queue. What the promise says must hold for
-// each order, for every kind of effect: see README's promise, and DESIGN.md, section 1.
+// Package chaos kills and stops real worker processes, and is all tests: kill -9, and SIGSTOP until
+// the leases are over and others have taken the keys, then SIGCONT, at random moments, while the
+// workers take orders from a queue. What the promise says must hold for each order, for every kind
+// of effect: see README's promise, and DESIGN.md, section 1.
 //
-// Where the matrix lets each call of one worker go wrong once, here nobody knows what was hit: the instruction is the machine's choice.
-// The handlers are as careless as they may be: their effects do not look at the context.
+// Where the matrix lets each call of one worker go wrong once, here nobody knows what was hit: the
+// instruction is the machine's choice. The handlers are as careless as they may be: their effects
+// do not look at the context.
 //
 //	go test ./internal/tests/chaos                    20 rounds, over all modes
 //	go test ./internal/tests/chaos -rounds 200        make soak

@@ -78,7 +78,8 @@ func (b *dynamoBooks) migrate(ctx context.Context) error {
 	return dynamodb.NewTableExistsWaiter(b.client).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &b.at.Payments}, time.Minute)
 }
 
-// pay puts the payment under an id of its own: under the order's, a second one would hide behind the first.
+// pay puts the payment under an id of its own: under the order's, a second one would hide behind
+// the first.
 func (b *dynamoBooks) pay(ctx context.Context, j *onceq.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("the transaction takes too long"))
 	defer cancel()

@@ -23,8 +23,9 @@ import (
 const (
 	workers = 3
 	orders  = 40 // of a round, of which each fifth is sent twice
-	// moreRounds is how many are added at most, where a mode's rounds have not shown what they are there for: a process may have
-	// been stopped where it holds the file's or a row's write lock, so that nobody can take over.
+	// moreRounds is how many are added at most, where a mode's rounds have not shown what they are
+	// there for: a process may have been stopped where it holds the file's or a row's write lock,
+	// so that nobody can take over.
 	moreRounds = 10
 	roundLimit = 2 * time.Minute
 )
@@ -126,7 +127,8 @@ func (s *scene) round(n int) {
 	}
 	s.wait(ctx, later)
 	if n%2 == 0 {
-		// One whose transaction is under way already can be stopped, too, but it shows nothing where it has been committed.
+		// One whose transaction is under way already can be stopped, too, but it shows nothing
+		// where it has been committed.
 		for tries := 0; s.mode.effect == inTx && s.crew[victim].waiting() == 0 && tries < 100; tries++ {
 			s.wait(ctx, time.Millisecond)
 		}
@@ -167,7 +169,8 @@ func (s *scene) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stuck tells what there is to see when a round does not end, and lets the workers show their goroutines.
+// stuck tells what there is to see when a round does not end, and lets the workers show their
+// goroutines.
 func (s *scene) stuck() {
 	depth, err := s.queue.Depth(context.WithoutCancel(s.Context()))
 	s.Logf("in the queue: %+v, %v", depth, err)
@@ -181,8 +184,9 @@ func (s *scene) stuck() {
 	s.Logf("outcomes so far: %v", s.log.outcomes)
 }
 
-// send puts the orders of a round into the queue, each fifth twice. In every other round one of these takes longer than its lease, so
-// that it lives by heartbeats while its second message asks for it.
+// send puts the orders of a round into the queue, each fifth twice. In every other round one of
+// these takes longer than its lease, so that it lives by heartbeats while its second message asks
+// for it.
 func (s *scene) send(ctx context.Context, round int) {
 	var ms []broker.Outgoing
 	for n := range orders {
@@ -211,9 +215,9 @@ func (s *scene) kill(n int) {
 	s.crew[n] = s.start(s.T)
 }
 
-// stop stops a worker until its claims are over and, if that can be, taken by others; then it goes on, and does not know what
-// has happened. Where it holds the write lock of all, that is let be for the length of a lease; then it is stopped once more, a moment
-// later.
+// stop stops a worker until its claims are over and, if that can be, taken by others; then it goes
+// on, and does not know what has happened. Where it holds the write lock of all, that is let be for
+// the length of a lease; then it is stopped once more, a moment later.
 func (s *scene) stop(ctx context.Context, p *process) {
 	s.stops++
 	taken, blocked := s.freeze(ctx, p)
@@ -234,7 +238,8 @@ func (s *scene) stop(ctx context.Context, p *process) {
 	s.stale += s.log.refusals(taken)
 }
 
-// freeze tells which of the process's claims others have taken while it was stopped, and whether it has kept everybody from writing.
+// freeze tells which of the process's claims others have taken while it was stopped, and whether it
+// has kept everybody from writing.
 func (s *scene) freeze(ctx context.Context, p *process) (taken []claim, blocked bool) {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		s.Fatal(err)

@@ -113,7 +113,8 @@ func (h *handler) Handle(ctx context.Context, j *onceq.Job) error {
 	if string(j.Message.Body) == bodyLong {
 		<-time.After(long)
 	}
-	// A transaction matters until it is committed, an effect elsewhere from then on: there the moments lie.
+	// A transaction matters until it is committed, an effect elsewhere from then on: there the
+	// moments lie.
 	before := pause / 4
 	if h.a.Effect == inTx {
 		before = pause - before

@@ -25,13 +25,15 @@ import (
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 )
 
-// starts is how many processes of each function are started. Before them come others that are not measured: each kind of request makes DynamoDB
-// Local, a Java program, compile what answers it, and the two functions' requests are of different kinds.
+// starts is how many processes of each function are started. Before them come others that are not
+// measured: each kind of request makes DynamoDB Local, a Java program, compile what answers it, and
+// the two functions' requests are of different kinds.
 const starts, warmUps = 30, 100
 
-// BenchmarkColdStart compares functions on onceq and by hand: the size of the binaries, and the times from the start of a process to
-// its first request and to the answer to its first record, by the medians of starts that take turns. The first is the program's own;
-// the second holds the two writes of both.
+// BenchmarkColdStart compares functions on onceq and by hand: the size of the binaries, and the
+// times from the start of a process to its first request and to the answer to its first record, by
+// the medians of starts that take turns. The first is the program's own; the second holds the two
+// writes of both.
 func BenchmarkColdStart(b *testing.B) {
 	db := localstack.DynamoDB(b)
 	table := db.TableName(b, "records")

@@ -1,3 +1,3 @@
-// Package function holds the tests of a function's binary, run as Lambda runs it: localstack/lambdaruntime
-// and adapters/sqslambda together.
+// Package function holds the tests of a function's binary, run as Lambda runs it:
+// localstack/lambdaruntime and adapters/sqslambda together.
 package function

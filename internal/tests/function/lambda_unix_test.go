@@ -20,7 +20,8 @@ import (
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 )
 
-// many are orders with all that can happen to them, each twice: the second message is a producer's retry.
+// many are orders with all that can happen to them, each twice: the second message is a producer's
+// retry.
 func many(n int) (os []order) {
 	for i := range n {
 		o := order{ID: fmt.Sprintf("o-%03d", i)}
@@ -40,7 +41,8 @@ func many(n int) (os []order) {
 	return os
 }
 
-// Functions are killed, and frozen until they time out, in the middle of what they do: each order has one effect.
+// Functions are killed, and frozen until they time out, in the middle of what they do: each order
+// has one effect.
 func TestKilledFunctions(t *testing.T) {
 	t.Parallel()
 	for _, handle := range []bool{false, true} {
@@ -137,7 +139,8 @@ func TestKilledFunctionsKeepTheOrder(t *testing.T) {
 	t.Logf("%+v", w.f.Stats)
 }
 
-// A function that was frozen in the middle, beyond its leases, and goes on after somebody else has done its work, changes nothing.
+// A function that was frozen in the middle, beyond its leases, and goes on after somebody else has
+// done its work, changes nothing.
 func TestZombie(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{
@@ -223,7 +226,8 @@ func TestDeafHandler(t *testing.T) {
 	}
 }
 
-// Without ReportBatchItemFailures what failed is lost, which nothing in the function can see; with FailWhole it is not.
+// Without ReportBatchItemFailures what failed is lost, which nothing in the function can see; with
+// FailWhole it is not.
 func TestWithoutReportBatchItemFailures(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
@@ -255,7 +259,8 @@ func TestInvoke(t *testing.T) {
 	if res = w.f.Invoke(t.Context(), []byte(`{`)); !errors.Is(res.Err, lambdaruntime.ErrFunction) {
 		t.Errorf("what is no event ended in %v", res.Err)
 	}
-	// A panic is answered as an error, and ends the process; the next invocation gets another one, and does not notice.
+	// A panic is answered as an error, and ends the process; the next invocation gets another one,
+	// and does not notice.
 	starts := w.f.Stats.Starts
 	if res = w.f.Invoke(t.Context(), []byte(`{"Records":[{"messageId":"1","body":"`+bodyThatPanics+`"}]}`)); !errors.Is(res.Err, lambdaruntime.ErrFunction) {
 		t.Errorf("a panic ended in %v", res.Err)

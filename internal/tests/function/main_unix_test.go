@@ -129,7 +129,8 @@ func sqsClient(url string) *sqs.Client {
 	})
 }
 
-// book writes an order into the ledger, once, and tells the diary whatever it does: that is no part of the transaction.
+// book writes an order into the ledger, once, and tells the diary whatever it does: that is no part
+// of the transaction.
 func book(ctx context.Context, db *sql.DB, store *sqlitestore.Store, diary *os.File, j *onceq.Job, o order) error {
 	note := func(what string) { fmt.Fprintf(diary, "%s %s %d\n", what, o.ID, j.Fence()) }
 	note("start")

@@ -31,7 +31,8 @@ func (w *world) pollOnce(s lambdaruntime.Source) (deleted int, rejected error) {
 	return deleted, rejected
 }
 
-// Lambda invokes a function with the same event twice, now and then: each order has one effect all the same.
+// Lambda invokes a function with the same event twice, now and then: each order has one effect all
+// the same.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	for _, sandboxes := range []int{1, 2} { // one after the other, and at once

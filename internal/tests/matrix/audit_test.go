@@ -13,7 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// audit writes down what the store was asked and answered, whoever asked and whether or not the answer arrived.
+// audit writes down what the store was asked and answered, whoever asked and whether or not the
+// answer arrived.
 type audit struct {
 	mu     sync.Mutex
 	clock  int
@@ -61,7 +62,8 @@ func (s *audited) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 }
 
 func (s *audited) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	// Without an answer it may have been recorded, and the dead get theirs when nobody waits for it any more.
+	// Without an answer it may have been recorded, and the dead get theirs when nobody waits for it
+	// any more.
 	s.a.count(rs, 1, func(int) bool { return true })
 	as, err := s.Store.Renew(ctx, rs)
 	s.a.count(rs, -1, func(i int) bool { return err == nil && i < len(as) && as[i].Err != nil })
@@ -85,7 +87,8 @@ func (a *audit) started() bool {
 	return a.starts > 0
 }
 
-// check: a claim has one fence, two claims have two, and a claim that was asked for when another had been won has a higher one.
+// check: a claim has one fence, two claims have two, and a claim that was asked for when another
+// had been won has a higher one.
 func (a *audit) check(t testing.TB, rec *dedupe.Record) {
 	t.Helper()
 	a.mu.Lock()

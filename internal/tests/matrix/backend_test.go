@@ -90,7 +90,8 @@ func memory() *backend {
 	})
 }
 
-// memoryDB has one store for all: a process that dies loses it, so only its calls can go wrong here.
+// memoryDB has one store for all: a process that dies loses it, so only its calls can go wrong
+// here.
 type memoryDB struct{ s *memstore.Store }
 
 func (d memoryDB) connect(*onceqtest.Process) (*conn, error) {

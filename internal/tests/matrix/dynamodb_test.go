@@ -21,7 +21,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// dynamoDB has one table for all cells, each with a scope of its own, and one for the effects. Its clock is real, as PostgreSQL's.
+// dynamoDB has one table for all cells, each with a scope of its own, and one for the effects. Its
+// clock is real, as PostgreSQL's.
 func dynamoDB(t *testing.T) *backend {
 	t.Helper()
 	server := localstack.DynamoDB(t)

@@ -44,8 +44,9 @@ func (e episode) befall(k *worker, lasts time.Duration) {
 	}
 }
 
-// TestEpisodes lets one worker, whose job takes longer than each of them, live through an episode of two leases; with a deploy in
-// the middle of it, too: the worker is drained and another takes its place. In virtual time only, which is what costs nothing.
+// TestEpisodes lets one worker, whose job takes longer than each of them, live through an episode
+// of two leases; with a deploy in the middle of it, too: the worker is drained and another takes
+// its place. In virtual time only, which is what costs nothing.
 func TestEpisodes(t *testing.T) {
 	const lasts = time.Minute
 	for _, open := range []func() *backend{memory, sqlite, func() *backend { return memory().onSQS(false) }, func() *backend { return memory().onSQS(true) }} {

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 
 // TestMatrix is the crash matrix: see the package's comment.
 func TestMatrix(t *testing.T) {
-	// On PostgreSQL and DynamoDB cells wait, in real time, and go first: the others compute, and a beat would come late beside them.
+	// On PostgreSQL and DynamoDB cells wait, in real time, and go first: the others compute, and a
+	// beat would come late beside them.
 	var real sync.WaitGroup
 	live := func(name string, open func(*testing.T) *backend) {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +107,8 @@ func (b *backend) lacks(m mode) string {
 
 // scenario finds the calls of a scenario and lets each go wrong.
 func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
-	// Where time is real, a busy machine may answer a call too late: then what the worker made instead is no part of the scenario.
+	// Where time is real, a busy machine may answer a call too late: then what the worker made
+	// instead is no part of the scenario.
 	var plain outcome
 	for try := 1; ; try++ {
 		b.in(t, func(t *testing.T) { plain = play(t, b, m, s, nil, 0) })
@@ -150,8 +152,9 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 	}
 }
 
-// cell lets fault happen. A worker that lost its lease because the machine was slow waits for its claim to end, as it should; it then
-// tells nothing about the fault, and the cell is played again. One that waits for itself always takes long.
+// cell lets fault happen. A worker that lost its lease because the machine was slow waits for its
+// claim to end, as it should; it then tells nothing about the fault, and the cell is played again.
+// One that waits for itself always takes long.
 func (b *backend) cell(t *testing.T, m mode, s scenario, fault *onceqtest.Fault, plain time.Duration) {
 	for try := 1; ; try++ {
 		var o outcome
@@ -211,7 +214,8 @@ func (s *sum) found(m mode, sc scenario, ops []onceqtest.Op) {
 	s.ops[m][sc.name] = ops
 }
 
-// end accounts for the cells that do not exist: of every call that any scenario makes, for every scenario that does not make it.
+// end accounts for the cells that do not exist: of every call that any scenario makes, for every
+// scenario that does not make it.
 func (s *sum) end(t *testing.T, b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// postgres has one database for all cells, each with a scope of its own. Its clock is real: leases are long enough for a slow machine,
-// and aged by UPDATE where one is to run out.
+// postgres has one database for all cells, each with a scope of its own. Its clock is real: leases
+// are long enough for a slow machine, and aged by UPDATE where one is to run out.
 func postgres(t *testing.T) *backend {
 	t.Helper()
 	url := localstack.Postgres(t).URL
@@ -114,7 +114,8 @@ func (d *postgresDB) rows() (n int, err error) {
 	return n, err
 }
 
-// age leaves alone what a living transaction has locked, for that lock is the lease; and waits for the server to end a dead one.
+// age leaves alone what a living transaction has locked, for that lock is the lease; and waits for
+// the server to end a dead one.
 func (d *postgresDB) age(dead bool) error {
 	wait := "SKIP LOCKED"
 	if dead {

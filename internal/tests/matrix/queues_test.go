@@ -51,9 +51,10 @@ type memoryQueues struct{ ends }
 
 func (q memoryQueues) connect(*onceqtest.Process) (ends, error) { return q.ends, nil }
 
-// onSQS puts a backend's queues on SQS: on our own server, which works in bubbles and is as strict as AWS. There, too, a poll goes on
-// when its caller has died, and hides what it finds. What AWS leaves to chance, such as whether the receipt of an earlier delivery
-// works, is drawn anew in each cell; -sqs.seed plays a cell again.
+// onSQS puts a backend's queues on SQS: on our own server, which works in bubbles and is as strict
+// as AWS. There, too, a poll goes on when its caller has died, and hides what it finds. What AWS
+// leaves to chance, such as whether the receipt of an earlier delivery works, is drawn anew in each
+// cell; -sqs.seed plays a cell again.
 func (b *backend) onSQS(fifo bool) *backend {
 	b.plain, b.queues = true, func(t testing.TB, _ *backend) queues {
 		q := &sqsQueues{srv: sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1, Seed: *seed})}

@@ -13,8 +13,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// The traps that others fall into, and where each is tested. Cells are the matrix's, on every store; rules are dedupetest's, which every
-// store passes; the tests of this file run on every store, and on SQS.
+// The traps that others fall into, and where each is tested. Cells are the matrix's, on every
+// store; rules are dedupetest's, which every store passes; the tests of this file run on every
+// store, and on SQS.
 //
 //	a worker outlives its lease, and fails late          TestLateFailureFreesNobody; rule i4-stale-token-changes-nothing
 //	a worker outlives its lease, and succeeds late       TestLateSuccessOverwritesNothing, TestLateTransactionRollsBack; cells */stall
@@ -52,7 +53,8 @@ func onStores(t *testing.T, f func(t *testing.T, b *backend)) {
 	}
 }
 
-// standstill is how long a worker stands still while another one starts and takes over, which takes its time on a busy machine.
+// standstill is how long a worker stands still while another one starts and takes over, which takes
+// its time on a busy machine.
 func (b *backend) standstill() time.Duration { return 4 * b.stall }
 
 // until waits for what must come.
@@ -65,8 +67,8 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// TestLateFailureFreesNobody: A stands still for longer than its lease, B takes the key over, and A's failure comes while B works.
-// It must not free B's claim: a third worker would run beside B.
+// TestLateFailureFreesNobody: A stands still for longer than its lease, B takes the key over, and
+// A's failure comes while B works. It must not free B's claim: a third worker would run beside B.
 func TestLateFailureFreesNobody(t *testing.T) {
 	onStores(t, func(t *testing.T, b *backend) {
 		w := newWorld(t, b, rerun, scenario{copies: 1})
@@ -117,8 +119,9 @@ func TestLateFailureFreesNobody(t *testing.T) {
 	})
 }
 
-// TestLateTransactionRollsBack: A stands still for longer than its lease, and B works on the key when A, deaf to the end of its
-// context, has its effect and completes the job in a transaction. That must be refused, and the effect with it.
+// TestLateTransactionRollsBack: A stands still for longer than its lease, and B works on the key
+// when A, deaf to the end of its context, has its effect and completes the job in a transaction.
+// That must be refused, and the effect with it.
 func TestLateTransactionRollsBack(t *testing.T) {
 	onStores(t, func(t *testing.T, b *backend) {
 		if !b.transactions {
@@ -160,7 +163,8 @@ func TestLateTransactionRollsBack(t *testing.T) {
 	})
 }
 
-// TestLateSuccessOverwritesNothing: A stands still for longer than its lease, B takes the key over and finishes; A's success comes after.
+// TestLateSuccessOverwritesNothing: A stands still for longer than its lease, B takes the key over
+// and finishes; A's success comes after.
 func TestLateSuccessOverwritesNothing(t *testing.T) {
 	onStores(t, func(t *testing.T, b *backend) {
 		w := newWorld(t, b, rerun, scenario{copies: 1})
@@ -191,8 +195,8 @@ func TestLateSuccessOverwritesNothing(t *testing.T) {
 	})
 }
 
-// TestSettleOutlivesTheContexts: the handler ends because its context has ended, with success; and the first settlement fails.
-// The effect has happened, and must be recorded.
+// TestSettleOutlivesTheContexts: the handler ends because its context has ended, with success; and
+// the first settlement fails. The effect has happened, and must be recorded.
 func TestSettleOutlivesTheContexts(t *testing.T) {
 	onStores(t, func(t *testing.T, b *backend) {
 		w := newWorld(t, b, rerun, scenario{copies: 1})
@@ -236,8 +240,8 @@ func TestEmptyResultsAreResults(t *testing.T) {
 	})
 }
 
-// TestBrownOut: the store answers no renewal, and the queue no extension, for two beats' time. The beats go on, and the job
-// runs once.
+// TestBrownOut: the store answers no renewal, and the queue no extension, for two beats' time. The
+// beats go on, and the job runs once.
 func TestBrownOut(t *testing.T) {
 	onStores(t, func(t *testing.T, b *backend) {
 		w := newWorld(t, b, rerun, scenario{copies: 1})
@@ -261,8 +265,9 @@ func TestBrownOut(t *testing.T) {
 	})
 }
 
-// TestDuplicatesBurnNoReceives: a duplicate comes while the job runs, for many times its visibility timeout, in a queue that
-// moves a message away after a few receives. Nobody's failure: it is done in the end, and there is no letter.
+// TestDuplicatesBurnNoReceives: a duplicate comes while the job runs, for many times its visibility
+// timeout, in a queue that moves a message away after a few receives. Nobody's failure: it is done
+// in the end, and there is no letter.
 func TestDuplicatesBurnNoReceives(t *testing.T) {
 	for _, open := range []func() *backend{memory, sqlite} { // long work: in virtual time only
 		b := open()
@@ -291,7 +296,8 @@ func TestDuplicatesBurnNoReceives(t *testing.T) {
 	}
 }
 
-// TestPartsNeverRunTogether: keys made of parts, some of them empty, are one another's only if all parts are equal.
+// TestPartsNeverRunTogether: keys made of parts, some of them empty, are one another's only if all
+// parts are equal.
 func TestPartsNeverRunTogether(t *testing.T) {
 	parts := []string{"", "a", "aa", "b", "null", "a/b", "a:b", "\x01", "0"}
 	seen := make(map[string]string)

@@ -174,8 +174,8 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	return k
 }
 
-// end stops the worker, dead or alive, waits for it and closes what it has open. Where time is real nobody waits for the dead, who
-// go on in vain for a while.
+// end stops the worker, dead or alive, waits for it and closes what it has open. Where time is real
+// nobody waits for the dead, who go on in vain for a while.
 func (k *worker) end() { k.ended.Do(k.finish) }
 
 func (k *worker) finish() {
@@ -291,8 +291,8 @@ func (w *world) isEmpty() bool {
 	return d == broker.Depth{}
 }
 
-// timePasses is for a worker that has gone, or stands still. It is what a bubble does by itself: the leases run out, of its claims
-// and of its deliveries.
+// timePasses is for a worker that has gone, or stands still. It is what a bubble does by itself:
+// the leases run out, of its claims and of its deliveries.
 func (w *world) timePasses(k *worker) {
 	close(k.cut) // or its receive would take from the other one what it can do nothing with
 	if w.b.virtual {

@@ -1,5 +1,6 @@
-// Command raw is a function written by hand on aws-lambda-go and the SDK, that does what the one beside it does: a conditional write
-// before the job, one after it, and the failures reported. It has no fence, no attempts, no dead letters, and takes its clock as it is.
+// Command raw is a function written by hand on aws-lambda-go and the SDK, that does what the one
+// beside it does: a conditional write before the job, one after it, and the failures reported. It
+// has no fence, no attempts, no dead letters, and takes its clock as it is.
 package main
 
 import (

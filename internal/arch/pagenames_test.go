@@ -11,12 +11,12 @@ import (
 	"testing/fstest"
 )
 
-// namePattern is a function as the pages name it: `file.go: function`.
-var namePattern = regexp.MustCompile("`([a-z_/]+\\.go): (\\w+)`")
+// pageNamePattern is a function as the pages name it: `file.go: function`.
+var pageNamePattern = regexp.MustCompile("`([a-z_/]+\\.go): (\\w+)`")
 
-// checkNames reports functions that a page names and no such file declares. A page names a file by
+// checkPageNames reports functions that a page names and no such file declares. A page names a file by
 // the end of its path, so that a package may move.
-func checkNames(t *tree, list []page) []string {
+func checkPageNames(t *tree, list []page) []string {
 	funcs := map[string][]string{}
 	for _, p := range t.pkgs {
 		for _, f := range p.files {
@@ -38,7 +38,7 @@ func checkNames(t *tree, list []page) []string {
 	var bad []string
 	for _, p := range list {
 		for n, line := range strings.Split(p.text, "\n") {
-			for _, m := range namePattern.FindAllStringSubmatch(line, -1) {
+			for _, m := range pageNamePattern.FindAllStringSubmatch(line, -1) {
 				if !declared(m[1], m[2]) {
 					bad = append(bad, fmt.Sprintf("%s:%d: no %s declares a function %s", p.name, n+1, m[1], m[2]))
 				}
@@ -48,8 +48,8 @@ func checkNames(t *tree, list []page) []string {
 	return bad
 }
 
-// TestNames: the functions that the pages name exist.
-func TestNames(t *testing.T) {
+// TestPageNames: the functions that the pages name exist.
+func TestPageNames(t *testing.T) {
 	root := os.DirFS("../..")
 	tr, err := load(root)
 	if err != nil {
@@ -59,12 +59,12 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range checkNames(tr, list) {
+	for _, bad := range checkPageNames(tr, list) {
 		t.Error(bad)
 	}
 }
 
-func TestNamesAreFound(t *testing.T) {
+func TestPageNamesAreFound(t *testing.T) {
 	root := fstest.MapFS{
 		"go.mod":  {Data: []byte("module m.test/m")},
 		"x/a.go":  {Data: []byte("package x\nfunc (t) Moved() {}")},
@@ -81,7 +81,7 @@ func TestNamesAreFound(t *testing.T) {
 	want := []string{
 		"page.md:2: no a.go declares a function gone", "page.md:2: no b.go declares a function moved",
 	}
-	if got := checkNames(tr, list); !slices.Equal(got, want) {
+	if got := checkPageNames(tr, list); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
