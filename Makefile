@@ -73,6 +73,9 @@ soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make
 compat: ## run pgstore's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
 	$(GO) run ./localstack/internal/compat $(ARGS)
 
+rehearsal: ## release a copy of the tree, and take what came of it as users would
+	$(GO) run ./internal/release -rehearse
+
 check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
 
 fmt-check:

@@ -3,51 +3,43 @@ package onceq
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// refusal is why a message is not claimed at all. It becomes a dead letter of the class, or is given
-// back.
-type refusal struct {
-	class string
-	err   error
-
-	back  Outcome       // "" = it becomes a letter
-	delay time.Duration // of what is given back
-}
-
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
 // was won, so there is nothing that its replay could reopen.
-func (p *Processor) admit(r *run) *refusal {
-	m := r.message
+func (p *Processor) admit(r *run) *engine.Refusal {
+	m := r.Message
 	if m.MetaErr != nil {
-		return &refusal{class: ClassBadMeta, err: m.MetaErr}
+		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
 	unfold(m)
-	r.give()
+	give(r)
 	opts, scope := p.optionsFor(m)
-	r.opts = opts
-	key, err := p.keyOf(r.job.Message)
+	r.Opts = opts
+	key, err := p.keyOf(r.Job.Message)
 	if err != nil {
-		return &refusal{class: ClassNoKey, err: err}
+		return &engine.Refusal{Class: ClassNoKey, Err: err}
 	}
 	key.Scope = cmp.Or(key.Scope, scope)
 	if err := checkKey(key); err != nil {
-		return &refusal{class: ClassBadKey, err: err}
+		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
-	r.key = key
-	if fence := p.reopens(r); fence != 0 {
-		r.knows().reopens = fence
-	}
+	r.Key = key
+	r.SetReopens(p.reopens(r))
 	if p.c.Fingerprint != nil {
-		if r.knows().fingerprint, err = p.fingerprintOf(r.job.Message); err != nil {
-			return &refusal{class: ClassError, err: err}
+		b, err := p.fingerprintOf(r.Job.Message)
+		if err != nil {
+			return &engine.Refusal{Class: ClassError, Err: err}
 		}
+		r.SetFingerprint(b)
 	}
 	return nil
 }
@@ -62,20 +54,20 @@ func unfold(m *broker.Message) {
 	m.Meta.Dead.Attributes = nil
 }
 
-func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
+func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 	d := &p.c.Defaults
-	o := jobOptions{most: bounded(d.MaxAttempts), timeout: d.Timeout, policy: d.Interrupted, backoff: d.Backoff}
+	o := engine.JobOptions{Most: bounded(d.MaxAttempts), Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
 	most, timeout := d.MostAttempts, d.MostTimeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
 	if m.Meta == nil {
 		return o, scope
 	}
 	if t := p.types[m.Meta.Type]; t != nil {
-		o.most = cmp.Or(bounded(t.options.MaxAttempts), o.most)
-		o.timeout = cmp.Or(t.options.Timeout, o.timeout)
-		o.policy = max(t.options.Interrupted, o.policy)
+		o.Most = cmp.Or(bounded(t.options.MaxAttempts), o.Most)
+		o.Timeout = cmp.Or(t.options.Timeout, o.Timeout)
+		o.Policy = max(t.options.Interrupted, o.Policy)
 		if t.options.Backoff != nil {
-			o.backoff = t.options.Backoff
+			o.Backoff = t.options.Backoff
 		}
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
@@ -83,7 +75,7 @@ func (p *Processor) optionsFor(m *broker.Message) (jobOptions, string) {
 		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
-	o.lower(m.Meta, most, timeout)
+	lower(&o, m.Meta, most, timeout)
 	return o, scope
 }
 
@@ -120,50 +112,31 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
+// given is the room for a copy of a message. Those of one receive are allocated together.
+type given struct {
+	message broker.Message
+	meta    broker.Meta
+}
+
+// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
+func give(r *run) {
+	m, meta := r.Job.Message, r.Job.Message.Meta
+	*m = *r.Message
+	m.Attributes = maps.Clone(m.Attributes)
+	if m.Meta == nil {
+		return
+	}
+	*meta = *m.Meta
+	if meta.Dead != nil {
+		meta.Dead = m.Meta.Clone().Dead
+	}
+	m.Meta = meta
+}
+
 // early is how long a job's not-before still lies ahead.
 func early(m *broker.Message) time.Duration {
 	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
 		return 0
 	}
 	return max(0, time.Until(m.Meta.NotBefore))
-}
-
-// tooOld tells why a job whose claim was won must not start: it expired, or its message was older than Retention when
-// its record was made, so that an earlier record may have said done and be gone. It looks at the record's beginning, not at
-// whether this claim made it: the first who found the message too old may have died before that was settled.
-func (p *Processor) tooOld(m *broker.Message, created, now time.Time) *refusal {
-	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
-		return &refusal{class: ClassExpired, err: fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
-	}
-	made := madeAt(m)
-	if made.IsZero() || created.IsZero() {
-		return nil
-	}
-	if age := created.Sub(made); age > p.c.Retention {
-		return &refusal{class: ClassUnproven, err: fmt.Errorf("onceq: the job was %v old when its record was made: an earlier record may have been kept for %v and be gone", age.Round(time.Second), p.c.Retention)}
-	}
-	return nil
-}
-
-// madeAt is when the job was made, or failed, or might start; the zero time where nobody says. What was made or failed later than the
-// broker took the message was not: its sender says so to be younger.
-func madeAt(m *broker.Message) time.Time {
-	if m.Meta == nil {
-		return m.Published
-	}
-	made := m.Meta.Created
-	if m.Meta.Dead != nil {
-		made = latest(made, m.Meta.Dead.At)
-	}
-	if !m.Published.IsZero() && (made.IsZero() && m.Meta.NotBefore.IsZero() || made.After(m.Published)) {
-		made = m.Published
-	}
-	return latest(made, m.Meta.NotBefore)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -33,8 +34,8 @@ const (
 
 // Bounds of what a configuration may ask for.
 const (
-	minLease       = 100 * time.Millisecond
-	maxLease       = 12 * time.Hour
+	minLease       = engine.MinLease
+	maxLease       = engine.MaxLease
 	minJobTimeout  = time.Millisecond
 	minTimeout     = time.Millisecond
 	maxConcurrency = 100_000

@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // DoOptions say how one call of [Do] goes. The zero value and nil are usable.
@@ -99,7 +100,7 @@ type call struct {
 	p     *Processor
 	key   dedupe.Key
 	o     DoOptions
-	opts  jobOptions
+	opts  engine.JobOptions
 	f     func(context.Context, *Job) error
 	until time.Time // how long another run is waited for
 }
@@ -124,9 +125,9 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	if err := c.o.check(); err != nil {
 		return nil, err
 	}
-	c.opts = jobOptions{
-		most: -1, policy: max(c.o.Interrupted, d.Interrupted), timeout: cmp.Or(c.o.Timeout, d.Timeout),
-		backoff: func(int, error) time.Duration { return 0 }, // the next call need not wait
+	c.opts = engine.JobOptions{
+		Most: -1, Policy: max(c.o.Interrupted, d.Interrupted), Timeout: cmp.Or(c.o.Timeout, d.Timeout),
+		Backoff: func(int, error) time.Duration { return 0 }, // the next call need not wait
 	}
 	c.until = time.Now().Add(c.o.Wait)
 	return c, nil
@@ -172,7 +173,7 @@ func (c *call) waits(now time.Time) bool { return now.Before(c.until) }
 
 // follow waits for what another call of this process finds out. It is false when that was not for this one.
 func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
-	bound := time.NewTimer(c.p.claimTime()) // as the first call has
+	bound := time.NewTimer(c.p.e.ClaimTime()) // as the first call has
 	defer bound.Stop()
 	select {
 	case <-fl.runs:

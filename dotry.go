@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/durations"
-	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -24,7 +23,7 @@ type try struct {
 	f      *flow
 	r      *run
 	ready  chan *run     // the claim is won
-	ended  chan struct{} // all is recorded, and the fields below are for the caller to read
+	over   chan struct{} // all is recorded, and the fields below are for the caller to read
 	mine   answer        // what the caller gets
 	err    error         // that f returned
 	inWait time.Duration // left, of the run that holds the key
@@ -37,29 +36,26 @@ type try struct {
 	outage   bool  // because the store did not answer
 }
 
-// claimTime is how long a store that does not answer is asked for a claim: a lost packet leaves room for a repeat.
-func (p *Processor) claimTime() time.Duration { return durations.Sum(p.c.CallTimeout, p.c.CallTimeout) }
-
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
 // at once; a claim that is still on its way is then given back when it comes.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
 	stop := context.AfterFunc(ctx, func() {
-		if r.ctx.endForeign(context.Cause(ctx)) {
-			r.watchHandler()
+		if r.Context().EndForeign(context.Cause(ctx)) {
+			r.WatchHandler()
 		}
 	})
 	defer stop()
-	bound := time.NewTimer(c.p.claimTime())
+	bound := time.NewTimer(c.p.e.ClaimTime())
 	defer bound.Stop()
-	t.f.offer(0, []*run{r})
+	t.f.Offer(0, []*run{r})
 	select {
-	case <-t.ended:
+	case <-t.over:
 		return t.mine
 	case <-t.ready:
 	case <-ctx.Done():
-		r.ctx.endForeign(context.Cause(ctx)) // now, so that nothing starts
+		r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
 		if !t.leave(false) {
 			return answer{err: c.notRun(context.Cause(ctx), t.lastErr())}
 		}
@@ -68,30 +64,31 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 			return answer{err: c.notRun(nil, t.lastErr())}
 		}
 	}
-	c.p.work(r)
-	<-t.ended
+	c.p.e.Work(r)
+	<-t.over
 	return t.mine
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {
-	t := &try{c: c, fl: fl, ready: make(chan *run, 1), ended: make(chan struct{})}
-	t.f = newFlow(c.p, callHost{t}, terms{
-		base: context.WithoutCancel(ctx), caller: ctx, letters: toCaller,
-		confirm: c.p.claimTime(), waits: true, keepsEvery: true,
-	}, flowOptions{slots: 1, capacity: 1, live: 1})
-	r := c.p.newRun(t.f, c.message(), new(given), time.Now())
-	r.give()
-	t.r, r.key, r.opts = r, c.key, c.opts
-	r.knows().fingerprint, r.known.reopens = c.o.Fingerprint, c.o.Reopen
+	t := &try{c: c, fl: fl, ready: make(chan *run, 1), over: make(chan struct{})}
+	t.f = c.p.e.NewFlow(callHost{t}, engine.Terms{
+		Base: context.WithoutCancel(ctx), Caller: ctx, Letters: engine.ToCaller,
+		Confirm: c.p.e.ClaimTime(), Waits: true, KeepsEvery: true,
+	}, engine.SlotOptions[Job]{Slots: 1, Capacity: 1, Live: 1})
+	r := newRun(t.f, c.message(), new(given), time.Now())
+	give(r)
+	t.r, r.Key, r.Opts = r, c.key, c.opts
+	r.SetFingerprint(c.o.Fingerprint)
+	r.SetReopens(c.o.Reopen)
 	if d, ok := ctx.Deadline(); ok {
-		r.ctx.setDeadline(d)
+		r.Context().SetDeadline(d)
 	}
 	return t
 }
 
-// start gives a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
+// give hands a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
 // held.
-func (t *try) start(r *run) {
+func (t *try) give(r *run) {
 	if t.fl != nil {
 		t.fl.won(r)
 	}
@@ -99,7 +96,7 @@ func (t *try) start(r *run) {
 	defer t.mu.Unlock()
 	if t.left {
 		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
-		go t.c.p.conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		go t.c.p.e.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
 	t.ready <- r
@@ -116,7 +113,7 @@ func (t *try) leave(outage bool) (won bool) {
 	}
 	t.mu.Unlock()
 	if !won {
-		t.f.stop()
+		t.f.Stop()
 	}
 	return won
 }
@@ -130,34 +127,34 @@ func (t *try) lastErr() error {
 // end is told that the run has its disposition.
 func (t *try) end() {
 	p, r := t.c.p, t.r
-	p.leases.Release(&r.held)
+	p.e.ReleaseLease(r)
 	mine, others := t.answers()
 	t.mine = mine
 	if t.fl != nil {
 		p.flights.end(t.c.key, t.fl, others)
 	}
 	t.mu.Lock()
-	doubtful := t.asking && r.said == 0
+	doubtful := t.asking && r.Said == 0
 	t.mu.Unlock()
 	if doubtful {
-		go p.forgo(r.key, r.token)
+		go p.e.Forgo(r.Key, r.Token)
 	}
-	r.f.gone(r)
-	close(t.ended)
+	r.Flow().Gone(r)
+	close(t.over)
 }
 
 // answers are what the caller gets, and what calls get that have waited for it.
 func (t *try) answers() (mine, others answer) {
 	a := t.found()
-	if t.r.said != dedupe.Won || !t.r.ran {
+	if t.r.Said != dedupe.Won || !t.r.Ran {
 		return a, a
 	}
 	// f has run, so the caller knows more than the record tells others.
 	r, c := t.r, t.c
-	switch r.outcome {
+	switch Outcome(r.Outcome) {
 	case OutcomeDone:
 		if t.err != nil {
-			return c.read(r.f.t.base, t.err), a
+			return c.read(r.Flow().Terms.Base, t.err), a
 		}
 		return answer{}, a
 	case OutcomeFailed:
@@ -180,9 +177,9 @@ func (t *try) answers() (mine, others answer) {
 // found is the answer of the record, as far as it is known.
 func (t *try) found() answer {
 	r, c := t.r, t.c
-	rec := r.known.record
-	v := &r.verdict
-	switch r.said {
+	rec := r.Record()
+	v := &r.Verdict
+	switch r.Said {
 	case dedupe.InProgress:
 		return c.inProgress(t.inWait, t.age)
 	case dedupe.AlreadyDone:
@@ -196,32 +193,32 @@ func (t *try) found() answer {
 	case dedupe.Mismatch:
 		return answer{err: &MismatchError{Key: c.key}}
 	case dedupe.Won:
-		switch r.outcome {
+		switch Outcome(r.Outcome) {
 		case OutcomeDone:
 			// What a transaction has stored is not known here.
-			return answer{stored: true, result: r.result(), own: r.joined.Load()}
+			return answer{stored: true, result: r.Result(), own: r.Joined.Load()}
 		case OutcomeFailed:
-			return answer{err: &FailedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
+			return answer{err: &FailedError{Key: c.key, Fence: r.Fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		case OutcomeParked:
-			return answer{err: &ParkedError{Key: c.key, Fence: r.fence, Class: v.Class, Text: v.Text, At: time.Now()}}
+			return answer{err: &ParkedError{Key: c.key, Fence: r.Fence, Class: v.Class, Text: v.Text, At: time.Now()}}
 		}
 	case dedupe.Stale:
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	cause, why := r.ctx.because(), t.storeErr
+	cause, why := r.Context().Because(), t.storeErr
 	if cause == nil && why == nil {
-		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.outcome, v.Text)
+		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.Outcome, v.Text)
 	}
-	return answer{err: c.notRun(cause, why), own: !t.outage || r.said != 0}
+	return answer{err: c.notRun(cause, why), own: !t.outage || r.Said != 0}
 }
 
 var errNoAnswer = errors.New("onceq: the store gave no answer that counts")
 
 // read answers a call whose transaction has committed although f returned an error: what is stored wins.
 func (c *call) read(base context.Context, ran error) answer {
-	ctx := callContext(base, c.p.c.CallTimeout)
-	defer ctx.close()
+	ctx := engine.CallContext(base, c.p.c.CallTimeout)
+	defer ctx.Close()
 	rs, err := guard2(func() ([]*dedupe.Record, error) { return c.p.c.Store.Get(ctx, []dedupe.Key{c.key}) })
 	if err == nil && (len(rs) != 1 || rs[0] == nil || rs[0].Status != dedupe.Done) {
 		err = errNoAnswer
@@ -230,29 +227,6 @@ func (c *call) read(base context.Context, ran error) answer {
 		return answer{err: fmt.Errorf("onceq: %v is done, and its result could not be read: %w; the run said: %w", c.key, err, ran)}
 	}
 	return answer{stored: true, result: rs[0].Result}
-}
-
-// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait for a lease to run out. It
-// is tried for SettleTimeout, and nothing depends on it.
-func (p *Processor) forgo(k dedupe.Key, token dedupe.Token) {
-	begin := time.Now()
-	for n := 1; !p.forgoOnce(k, token); n++ {
-		pause := retry.Pause(n)
-		if time.Since(begin)+pause >= p.c.SettleTimeout {
-			return
-		}
-		<-time.After(pause)
-	}
-}
-
-// forgoOnce is one try of forgo, and tells whether the store has answered it.
-func (p *Processor) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
-	ctx := callContext(context.Background(), p.c.CallTimeout)
-	defer ctx.close()
-	as, err := guard2(func() ([]dedupe.Settled, error) {
-		return p.c.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: p.c.Retention}})
-	})
-	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
 }
 
 // flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
@@ -309,7 +283,7 @@ func (fl *flight) won(r *run) {
 func (fl *flight) isLost() bool {
 	select {
 	case <-fl.runs:
-		return errors.Is(fl.r.ctx.endedBy(), ErrLeaseLost)
+		return errors.Is(fl.r.Context().EndedBy(), ErrLeaseLost)
 	default:
 		return false
 	}

@@ -34,8 +34,8 @@ func TestDoClaimWonAsTheCallerLeaves(t *testing.T) {
 		}
 		try := c.newTry(t.Context(), nil)
 		try.left, try.outage = true, true // and not stopped yet
-		try.f.offer(0, []*run{try.r})
-		<-try.ended
+		try.f.Offer(0, []*run{try.r})
+		<-try.over
 		if notRun := new(NotRunError); !errors.As(try.mine.err, &notRun) {
 			t.Errorf("answered %v", try.mine.err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -111,7 +112,7 @@ type DrainError struct {
 func (e *DrainError) Error() string {
 	names := make([]string, len(e.Jobs))
 	for i, j := range e.Jobs {
-		names[i] = dlq.Printable(clip(j, maxLogged))
+		names[i] = dlq.Printable(clip(j, engine.MaxLogged))
 	}
 	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(names, ", "))
 }
@@ -128,3 +129,6 @@ func (e *ConfigError) Error() string { return "onceq: " + e.Field + ": " + e.Rea
 func badConfig(field, format string, args ...any) error {
 	return &ConfigError{field, fmt.Sprintf(format, args...)}
 }
+
+// guard2 turns a panic of a store, a broker or a function of the user's into an error.
+func guard2[T any](call func() (T, error)) (T, error) { return engine.Guard(call) }

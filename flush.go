@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -17,7 +18,7 @@ func (w *Worker) ack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		receipts := make([]broker.Receipt, len(rs))
 		for i, r := range rs {
-			receipts[i] = r.currentReceipt()
+			receipts[i] = r.Receipt()
 		}
 		return w.c.Broker.Ack(ctx, receipts)
 	}, w.acks.Add)
@@ -28,7 +29,7 @@ func (w *Worker) nack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		holds, now := make([]broker.Hold, len(rs)), time.Now()
 		for i, r := range rs {
-			holds[i] = broker.Hold{Receipt: r.currentReceipt(), For: max(0, min(r.verdict.Delay, w.l.MaxNack, w.p.totalLeft(r, now)))}
+			holds[i] = broker.Hold{Receipt: r.Receipt(), For: max(0, min(r.Verdict.Delay, w.l.MaxNack, w.p.e.TotalLeft(r, now)))}
 		}
 		return w.c.Broker.Nack(ctx, holds)
 	}, w.nacks.Add)
@@ -38,20 +39,20 @@ func (w *Worker) nack(rs []*run) {
 // would undo it. What fails in passing is held on and sent again; what fails for good is left to its
 // timeout.
 func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
-	ctx := callContext(context.Background(), w.c.CallTimeout)
-	if err := w.p.quiesce(ctx, rs); err != nil {
-		ctx.close()
-		ctx = callContext(context.Background(), w.c.CallTimeout)
+	ctx := engine.CallContext(context.Background(), w.c.CallTimeout)
+	if err := w.p.e.Quiesce(ctx, rs); err != nil {
+		ctx.Close()
+		ctx = engine.CallContext(context.Background(), w.c.CallTimeout)
 	}
 	_, err := guard2(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
-	ctx.close()
+	ctx.Close()
 	if err == nil {
 		for len(rs) > 0 { // those of an earlier, abandoned Run may be among them
 			n := 1
-			for n < len(rs) && rs[n].f == rs[0].f {
+			for n < len(rs) && rs[n].Flow() == rs[0].Flow() {
 				n++
 			}
-			rs[0].f.gone(rs[:n]...)
+			rs[0].Flow().Gone(rs[:n]...)
 			rs = rs[n:]
 		}
 		return
@@ -59,10 +60,10 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	for i, r := range rs {
 		e := broker.ErrAt(err, i)
 		if e != nil && w.retries(r, e) {
-			time.AfterFunc(retry.Pause(int(r.tries)), func() { again(r) })
+			time.AfterFunc(retry.Pause(r.Tries()), func() { again(r) })
 			continue
 		}
-		r.f.gone(r)
+		r.Flow().Gone(r)
 	}
 }
 
@@ -71,11 +72,11 @@ func (w *Worker) retries(r *run, err error) bool {
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
 		return false
 	}
-	if errors.Is(err, broker.ErrUnsupported) || !r.repeats(w.c.SettleTimeout) {
-		w.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", r.action),
-			slog.String("job", r.name()), slog.Any("error", err))
+	if errors.Is(err, broker.ErrUnsupported) || !r.Repeats(w.c.SettleTimeout) {
+		w.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", Action(r.Action)),
+			slog.String("job", r.Name()), slog.Any("error", err))
 		return false
 	}
-	w.p.hold(r)
+	w.p.e.HoldAgain(r)
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -30,39 +31,38 @@ type foreign struct {
 const (
 	foreignMost    = 24 * time.Hour
 	foreignLeast   = 5 * time.Minute
-	foreignLongest = keptFor
+	foreignLongest = engine.KeptFor
 )
 
-// holdForeign gives a message back that was refused because it has no key, and reports whether it
-// has.
-func (p *Processor) holdForeign(r *run, no *refusal) bool {
+// holdForeign is what becomes of a message that was refused: where it was because it has no key, it is
+// given back.
+func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	f := &p.foreign
-	if no.class != ClassNoKey || p.c.Key != nil || f.met.Load() {
-		return false
+	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {
+		return no
 	}
-	left := f.left(r, p.epoch)
+	left := f.left(r, p.begun)
 	if left <= 0 {
-		return false
+		return no
 	}
 	wait := foreignLeast
-	if p.holdsBack(r) {
-		wait = keptFor // it stays in the queue in the end, too
+	if p.e.HoldsBack(r) {
+		wait = engine.KeptFor // it stays in the queue in the end, too
 	}
-	if receives := int(f.receives.Load()); receives > 0 && r.message.Attempt > 0 {
-		more := receives - r.message.Attempt
+	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
+		more := receives - r.Message.Attempt
 		if more <= 0 {
-			return false // the queue would move it away, and nobody would know why
+			return no // the queue would move it away, and nobody would know why
 		}
 		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
 	}
 	if since, tell := f.tells(); tell {
-		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError,
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
 			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
-			forSo(since), slog.String("job", r.name()), slog.Duration("letter_in", left.Round(time.Second)))
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
 	}
-	r.verdict.Class, r.verdict.Text = no.class, verdict.Text(no.err)
-	p.finish(r, Disposition{Action: Nack, Delay: min(wait, left)}, OutcomeKept)
-	return true
+	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
+	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
 }
 
 // left is how long the message may be held back yet. Where its age is not known, that of the
@@ -72,14 +72,14 @@ func (f *foreign) left(r *run, epoch time.Time) time.Duration {
 	if keeps := time.Duration(f.keeps.Load()); keeps > 0 {
 		most = keeps / 2
 	}
-	since := r.message.Published
+	since := r.Message.Published
 	if since.IsZero() {
 		since = epoch
 	}
 	return most - time.Since(since)
 }
 
-// tells is true at the first such message, and then each tellAgain while they come.
+// tells is true at the first such message, and then each engine.TellAgain while they come.
 func (f *foreign) tells() (since time.Duration, tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *foreign) tells() (since time.Duration, tell bool) {
 	if f.first.IsZero() {
 		f.first = now
 	}
-	if !f.told.IsZero() && now.Sub(f.told) < tellAgain {
+	if !f.told.IsZero() && now.Sub(f.told) < engine.TellAgain {
 		return 0, false
 	}
 	f.told = now

@@ -6,7 +6,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/digest"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument, and must not use it
@@ -20,59 +20,47 @@ type Job struct {
 	// Attempt is how often this job has been claimed for a run, this one included, as the store counts.
 	Attempt int
 
-	r *run
+	r *engine.Run[Job]
 }
 
 var _ dedupe.Owned = (*Job)(nil)
 
 // ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
 func (j *Job) ID() string {
-	m := j.received()
-	if m != nil && m.Meta != nil && m.Meta.ID != "" {
-		return m.Meta.ID
-	}
-	if m != nil {
-		return m.ID
-	}
-	return ""
+	return engine.IDOf(j.received())
 }
 
 // Type is Meta.Type; empty for a foreign producer.
-func (j *Job) Type() string {
-	if m := j.received(); m != nil && m.Meta != nil {
-		return m.Meta.Type
-	}
-	return ""
-}
+func (j *Job) Type() string { return engine.TypeOf(j.received()) }
 
 // received is the message as it came; in a test that made the Job itself, Message.
 func (j *Job) received() *broker.Message {
 	if j.r == nil {
 		return j.Message
 	}
-	return j.r.message
+	return j.r.Message
 }
 
 // Key is the idempotency key under which the job is claimed.
-func (j *Job) Key() dedupe.Key { return j.r.key }
+func (j *Job) Key() dedupe.Key { return j.r.Key }
 
 // Fence is the number of this claim: higher than that of every claim of the key before. Store it
 // with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is no
 // store.
-func (j *Job) Fence() uint64 { return j.r.fence }
+func (j *Job) Fence() uint64 { return j.r.Fence }
 
 // Lease is the claim, for stores that complete a job in the user's transaction. Its Deadline is zero: the
 // worker renews it, and ends the handler's context when it is lost.
 func (j *Job) Lease() dedupe.Lease {
-	return dedupe.Lease{Key: j.r.key, Token: j.r.token, Fence: j.r.fence, Attempt: j.Attempt}
+	return dedupe.Lease{Key: j.r.Key, Token: j.r.Token, Fence: j.r.Fence, Attempt: j.Attempt}
 }
 
 // Retain is how long the job's record is to be kept.
-func (j *Job) Retain() time.Duration { return j.r.f.p.c.Retention }
+func (j *Job) Retain() time.Duration { return j.processor().c.Retention }
 
 // Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
 // then on the worker never writes done itself.
-func (j *Job) Join() { j.r.joined.Store(true) }
+func (j *Job) Join() { j.r.Joined.Store(true) }
 
 // EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
 // hexadecimal digits, equal over attempts and replays of the job, and different for other jobs and
@@ -82,20 +70,25 @@ func (j *Job) Join() { j.r.joined.Store(true) }
 // The replay of a job whose card was declined gets the old decline then. Put into step what may
 // have changed since, such as the card or the amended amount: EffectKey("charge " + card). Never
 // put j.Fence() or j.Attempt there: each run would have an effect of its own.
-func (j *Job) EffectKey(step string) string { return EffectKey(j.r.key, step) }
+func (j *Job) EffectKey(step string) string { return EffectKey(j.r.Key, step) }
 
 // EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never changes.
 func EffectKey(k dedupe.Key, step string) string {
-	return digest.Of("onceq effect 1", k.Scope, k.Key, step)
+	return engine.EffectKey(k, step)
 }
 
 // SetResult gives what is kept with the key when the job is done, for those who ask later. b belongs to
 // the job then. A result larger than the store's limit is refused at once with [dedupe.ErrResultSize].
 // Without a store it is dropped.
 func (j *Job) SetResult(b []byte) error {
-	if most := j.r.f.p.c.Store.Limits().MaxResult; most > 0 && len(b) > most {
+	if most := j.processor().c.Store.Limits().MaxResult; most > 0 && len(b) > most {
 		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)
 	}
-	j.r.makes().result = b
+	j.r.SetResult(b)
 	return nil
+}
+
+// processor is who runs the job.
+func (j *Job) processor() *Processor {
+	return j.r.Flow().Host.(interface{ processor() *Processor }).processor()
 }

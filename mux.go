@@ -87,10 +87,11 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RLock()
 	r := m.types[j.Type()]
 	m.mu.RUnlock()
-	if muxIn(j.r.f.p.c.Handler) != m {
+	p := j.processor()
+	if muxIn(p.c.Handler) != m {
 		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
 	}
-	if r == nil || j.r.f.p.types[j.Type()] == nil { // or its type came after the worker
+	if r == nil || p.types[j.Type()] == nil { // or its type came after the worker
 		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
 	}
 	return r.wrapped.Handle(ctx, j)

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // NoStore runs jobs without dedupe: at least once. Every claim wins with fence 0, attempts are the broker's
@@ -45,4 +46,6 @@ func (noStore) Forget(_ context.Context, fs []dedupe.Forgotten) ([]error, error)
 	return nil, ErrNoStore
 }
 
-func (noStore) Limits() dedupe.Limits { return dedupe.Limits{MaxBatch: maxStoreBatch, Durable: true} }
+func (noStore) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxBatch: engine.MaxStoreBatch, Durable: true}
+}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
@@ -62,44 +62,44 @@ type Observer interface {
 
 func (p *Processor) observeStart(r *run) (ctx context.Context) {
 	if p.c.Observer == nil {
-		return &r.ctx
+		return r.Context()
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			p.observerPanicked(v)
-			ctx = &r.ctx
+			ctx = r.Context()
 		}
 	}()
-	switch ctx = p.c.Observer.JobStarted(&r.ctx, &r.job); ctx {
-	case nil, &r.ctx:
-		return &r.ctx
+	switch ctx = p.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
+	case nil, r.Context():
+		return r.Context()
 	}
-	r.ctx.observedAs(ctx)
+	r.Context().ObservedAs(ctx)
 	return ctx
 }
 
 func (p *Processor) observeEnd(r *run) {
 	level := slog.LevelInfo
-	if r.verdict.Class != "" {
+	if r.Verdict.Class != "" {
 		level = slog.LevelWarn
 	}
-	logs := p.c.Logger.Enabled(r.f.t.base, level)
+	logs := p.c.Logger.Enabled(r.Flow().Terms.Base, level)
 	if p.c.Observer == nil && !logs {
 		return
 	}
 	t := p.timing(r)
 	p.tellEnd(r, &t)
 	if logs {
-		p.c.Logger.LogAttrs(r.f.t.base, level, "job", t.attrs()...)
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, level, "job", t.attrs()...)
 	}
 }
 
 // observeAbandoned tells of a run that was given up, and answers its record.
 func (p *Processor) observeAbandoned(r *run) TimingRecord {
-	t := p.timingUpTo(r, phase(r.left))
+	t := recordOf(r, p.e.TimingOfAbandoned(r))
 	t.Outcome = OutcomeAbandoned
 	p.tellEnd(r, &t)
-	p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "job", t.attrs()...)
+	p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
 	return t
 }
 
@@ -112,9 +112,9 @@ func (p *Processor) tellEnd(r *run, t *TimingRecord) {
 			p.observerPanicked(v)
 		}
 	}()
-	ctx := r.ctx.observer()
+	ctx := r.Context().Observer()
 	if ctx == nil {
-		ctx = &r.ctx
+		ctx = r.Context()
 	}
 	p.c.Observer.JobEnded(ctx, t)
 }
@@ -123,57 +123,26 @@ func (p *Processor) observerPanicked(v any) {
 	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }
 
-func (r *run) processTime() time.Duration {
-	if !r.ran {
-		return 0
-	}
-	return max(0, r.ended-r.began)
-}
-
 // timing is made only when somebody asks: most runs have no observer.
 func (p *Processor) timing(r *run) TimingRecord {
-	t := p.timingUpTo(r, over)
-	t.Outcome, t.ErrClass, t.Err = r.outcome, r.verdict.Class, r.verdict.Text
-	t.Process, t.Result = r.processTime(), r.result()
+	t := recordOf(r, p.e.Timing(r))
+	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
+	t.Result = r.Result()
 	return t
 }
 
-// timingUpTo is what is known of a run that has got so far. What later phases write, others may be
-// writing.
-func (p *Processor) timingUpTo(r *run, at phase) TimingRecord {
-	t := TimingRecord{JobID: r.job.ID(), Type: r.job.Type(), Visibility: p.visibility, Heartbeat: r.f.t.holds()}
-	if at >= claimed {
-		t.Key, t.Attempt, t.Fence = r.key, r.job.Attempt, r.fence
-		t.Heartbeat = t.Heartbeat || r.fence != 0
+func recordOf(r *run, t engine.Timing) TimingRecord {
+	return TimingRecord{
+		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
+		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
+		Receives: t.Receives, Fence: t.Fence,
 	}
-	if at == running {
-		t.Process = time.Since(r.f.epoch) - r.began
-	}
-	if r.hasOneLease() {
-		t.Heartbeat, t.Visibility = false, min(maxLease, durations.Sum(r.known.until.Sub(r.f.epoch), p.c.SettleTimeout))
-	}
-	m := r.message
-	if m == nil {
-		return t
-	}
-	t.Receives = m.Attempt
-	r.mu.Lock()
-	t.Beats = int(r.beats)
-	r.mu.Unlock()
-	from := m.Published
-	if m.Meta != nil {
-		from = latest(from, m.Meta.NotBefore)
-	}
-	if at >= running && r.ran && !from.IsZero() {
-		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))
-	}
-	return t
 }
 
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", clip(t.JobID, maxLogged)), slog.String("outcome", string(t.Outcome)),
+		slog.String("job", clip(t.JobID, engine.MaxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
@@ -186,7 +155,7 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	}
 	as = append(as, slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats))
 	if t.Type != "" {
-		as = append(as, slog.String("type", clip(t.Type, maxLogged)))
+		as = append(as, slog.String("type", clip(t.Type, engine.MaxLogged)))
 	}
 	if t.Receives > 0 {
 		as = append(as, slog.Int("receives", t.Receives))

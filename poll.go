@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -20,8 +22,8 @@ type pollers struct {
 	w     *Worker
 	f     *flow
 	fatal func(error)
-	once  atomic.Bool // something was received, so the queue is there
-	out   outage      // of receiving, for all of them
+	once  atomic.Bool   // something was received, so the queue is there
+	out   engine.Outage // of receiving, for all of them
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -103,7 +105,7 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 		if !over {
 			late = true
 			p.active, p.late = p.active-1, p.late+1
-			p.f.unreserve(n)
+			p.f.Unreserve(n)
 			p.join(ctx)
 		}
 	})
@@ -126,7 +128,7 @@ func (p *pollers) poll(ctx context.Context) error {
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
 	failed, hasty, parts, since := 0, 0, 0, time.Now() // the last pause, or the last poller that joined
 	for ctx.Err() == nil {
-		n := f.reserve(few, w.l.ReceiveBatch)
+		n := f.Reserve(few, w.l.ReceiveBatch)
 		if n == 0 {
 			return nil
 		}
@@ -135,7 +137,7 @@ func (p *pollers) poll(ctx context.Context) error {
 		ms, err := w.receive(ctx, n)
 		reserved := done()
 		rs := w.taken(f, ms)
-		kept := f.offer(reserved, rs)
+		kept := f.Offer(reserved, rs)
 		switch {
 		case err == nil:
 			p.once.Store(true)
@@ -173,8 +175,8 @@ func (p *pollers) poll(ctx context.Context) error {
 			return err
 		}
 		failed++
-		if lasts, tell := p.out.fails(whole, failed >= 3); tell {
-			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", forSo(lasts), slog.Any("error", err))
+		if lasts, tell := p.out.Fails(engine.Whole, failed >= 3); tell {
+			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 		}
 		retry.Rest(ctx, retry.Pause(failed))
 	}
@@ -204,13 +206,16 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		if m == nil {
 			continue
 		}
-		r := w.p.newRun(f, m, &copies[i], now)
-		r.held.Deadline = m.Deadline
-		if m.Deadline.IsZero() {
-			r.held.Deadline = now.Add(w.c.Visibility)
-			r.deliveryEnds = r.held.Deadline
-		}
+		r := newRun(f, m, &copies[i], now)
+		r.SetDelivery(cmp.Or(m.Deadline, now.Add(w.c.Visibility)))
 		rs = append(rs, r)
 	}
 	return rs
+}
+
+// receivesAgain is told of a receive that had an answer.
+func (p *pollers) receivesAgain(ctx context.Context) {
+	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
+		p.w.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
+	}
 }

@@ -3,6 +3,8 @@ package onceq
 import (
 	"context"
 	"time"
+
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and paid for, such as a serverless function.
@@ -56,51 +58,51 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		slots = min(slots, o.Concurrency)
 	}
 	h := &batchHost{deliveryHost: deliveryHost{p}, tell: f}
-	fl := newFlow(p, h, terms{
-		base:     context.WithoutCancel(ctx),
-		ordered:  !o.Unordered,
-		letters:  p.lettersTo(),
-		deadline: o.Deadline,
-		oneLease: o.OneLease,
-		outage:   o.Outage,
-	}, flowOptions{
-		slots:    slots,
-		capacity: len(ds),
+	fl := p.e.NewFlow(h, engine.Terms{
+		Base:     context.WithoutCancel(ctx),
+		Ordered:  !o.Unordered,
+		Letters:  p.lettersTo(),
+		Deadline: o.Deadline,
+		OneLease: o.OneLease,
+		Outage:   o.Outage,
+	}, engine.SlotOptions[Job]{
+		Slots:    slots,
+		Capacity: len(ds),
 	})
 	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
-		runs[i] = p.newRun(fl, d.Message, &copies[i], now)
-		runs[i].index = int32(i)
+		runs[i] = newRun(fl, d.Message, &copies[i], now)
+		runs[i].Index = int32(i)
 		if d.Until.IsZero() {
 			continue
 		}
-		runs[i].knows().until = d.Until
+		runs[i].SetUntil(d.Until)
 		if until.IsZero() || d.Until.Before(until) {
 			until = d.Until
 		}
 	}
-	fl.t.abandons = !until.IsZero()
-	if end := fl.t.deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
-		fl.t.deadline = p.lastWord(until)
+	fl.Terms.Abandons = !until.IsZero()
+	if end := fl.Terms.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
+		fl.Terms.Deadline = p.lastWord(until)
 	}
-	stop := context.AfterFunc(ctx, fl.cutOff)
+	stop := context.AfterFunc(ctx, fl.CutOff)
 	defer stop()
 	if ctx.Err() != nil { // and no claim is to be faster
-		fl.cutOff()
+		fl.CutOff()
 	}
 	left := make(chan []*run, 1)
 	defer p.bound(fl, until, o.MinTime, left)()
-	fl.offer(0, runs)
-	fl.wait()
-	if !fl.abandoned() {
+	fl.Offer(0, runs)
+	fl.Wait()
+	if !fl.Abandoned() {
 		h.starts.Wait()
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.index), Disposition{Action: Leave, Record: p.observeAbandoned(r)})
+		f(int(r.Index), Disposition{Action: Leave, Record: p.observeAbandoned(r)})
 	}
-	fl.waitAll()
+	fl.WaitAll()
 }
 
 // bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given up, and answers what undoes
@@ -114,18 +116,18 @@ func (p *Processor) bound(fl *flow, until time.Time, least time.Duration, left c
 		}
 		do()
 	}
-	cut, over := fl.t.deadline, fl.timeUp
+	cut, over := fl.Terms.Deadline, fl.TimeUp
 	if cut.IsZero() && !until.IsZero() {
-		cut, over = p.lastWord(until), fl.cutOff
+		cut, over = p.lastWord(until), fl.CutOff
 	}
 	if !cut.IsZero() {
 		at(cut, over)
 		if least > 0 {
-			at(cut.Add(-least), fl.pause)
+			at(cut.Add(-least), fl.Pause)
 		}
 	}
 	if !until.IsZero() {
-		at(until.Add(-until.Sub(cut)/5), func() { left <- fl.abandon() })
+		at(until.Add(-until.Sub(cut)/5), func() { left <- fl.Abandon() })
 	}
 	return func() {
 		for _, t := range timers {

@@ -2,56 +2,29 @@ package onceq
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
-	"github.com/onceq/onceq/internal/verdict"
-	"github.com/onceq/onceq/visibility"
 )
 
 // Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries that
 // somebody else has received. It never receives, acks or nacks; it answers each delivery with a
 // Disposition. Worker is a loop over it, and so are the serverless entry points.
 type Processor struct {
-	c          ProcessorConfig
-	types      map[string]*jobType // under a Mux
-	visibility time.Duration       // of the deliveries that the manager extends
-	margin     time.Duration       // before a lease's deadline, in which nothing starts under it
-	limits     broker.Limits       // of the queue whose deliveries the manager extends
-	doOnly     bool                // there is no Handler
-	misused    sync.Once           // it was given deliveries all the same
-	flights    flights             // of Do
-	foreign    foreign
-	lettersOut outage // of the dead-letter queue
-	storeOut   outage
-	epoch      time.Time
-	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	lastEnd    atomic.Int64 // the same of settlements: a call
-	lastLetter atomic.Int64 // the same of letters
-	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
-
-	leases  *visibility.Manager[*run]
-	claims  *batch.Queue[*run]
-	settles *batch.Queue[*run]
-	joins   *batch.Queue[*run]
-	letters *batch.Queue[*run]
-	holds   *batch.Queue[*run] // of deliveries, to be extended
+	c       ProcessorConfig
+	types   map[string]*jobType // under a Mux
+	doOnly  bool                // there is no Handler
+	misused sync.Once           // it was given deliveries all the same
+	flights flights             // of Do
+	foreign foreign
+	begun   time.Time
+	e       *engine.Engine[Job]
 }
-
-// Batches in flight at once. More would not fill the batches.
-const (
-	storeFlight  = 4
-	joinFlight   = 16
-	letterFlight = 2
-	holdFlight   = 16 // they hold none of the calls that renew claims
-)
 
 // NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs neither Handler nor
 // DeadLetter; given deliveries, it hands them back and logs an error, once.
@@ -79,55 +52,31 @@ func (noHandler) Handle(context.Context, *Job) error {
 }
 
 // misuse hands back what was delivered to a Processor that is for Do only.
-func (p *Processor) misuse(r *run) *refusal {
+func (p *Processor) misuse(r *run) *engine.Refusal {
 	p.misused.Do(func() {
-		p.c.Logger.LogAttrs(r.f.t.base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
 	})
-	return &refusal{back: OutcomeNoHandler, delay: p.c.Lease}
+	return &engine.Refusal{Back: engine.Outcome(OutcomeNoHandler), Delay: p.c.Lease}
 }
 
-// newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of deliveries.
+// newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of
+// deliveries.
 func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
-	timeout := min(c.Lease, hold)
-	p := &Processor{epoch: time.Now(), c: c, visibility: hold, limits: most, margin: min(c.CallTimeout, timeout/6)}
+	p := &Processor{c: c, begun: time.Now()}
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error
-	p.leases, err = visibility.New(p.extend, visibility.Options[*run]{
-		Timeout:     timeout,
-		Margin:      p.margin,
-		CallTimeout: min(c.CallTimeout, timeout/3), // one that hangs leaves time for another
-		MaxBatch:    min(c.Store.Limits().MaxBatch, maxStoreBatch),
-		IsLost:      func(err error) bool { return errors.Is(err, verdict.ErrTaken) },
-		OnLost:      p.lost,
-		OnTimeout:   func(r *run) { r.stopHandler(ErrTimeout) },
-		Revives:     true,
+	p.e, err = engine.New[Job](engine.Options{
+		Store: c.Store, DeadLetter: c.DeadLetter, LetterKeys: c.LetterKeys, Scope: c.Scope, Owner: c.Owner,
+		Retention: c.Retention, Lease: c.Lease, SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout,
+		HoldGroup: c.HoldGroup, Logger: c.Logger, Backoff: defaultBackoff,
+		Visibility: hold, Limits: most, Slots: slots,
 	})
 	if err != nil {
 		return nil, err
 	}
-	store := c.Store.Limits().MaxBatch
-	p.claims = batch.New(batch.Options{Max: min(store, claimBatchFor(slots)), Flight: storeFlight}, p.claimBatch)
-	p.settles = batch.New(batch.Options{Max: min(store, maxStoreBatch), Flight: storeFlight}, p.settleBatch)
-	p.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, p.settleBatch)
-	p.letters = batch.New(batch.Options{Max: c.DeadLetter.Limits().SendBatch, Flight: letterFlight}, p.putBatch)
-	p.holds = batch.New(batch.Options{Max: most.SettleBatch, Flight: holdFlight}, p.holdBatch)
 	return p, nil
-}
-
-// maxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
-const maxStoreBatch = 100
-
-// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the other is claimed. In one
-// batch for all slots the two take turns, and fast handlers wait for the store (a fifth more time a job). A small batch costs
-// the store more than it wins.
-func claimBatchFor(slots int) int {
-	const least = 16
-	if slots == 0 {
-		return maxStoreBatch
-	}
-	return min(maxStoreBatch, max(least, slots/2))
 }
 
 // Delivery is a message that somebody holds for the Processor.
@@ -170,14 +119,9 @@ type Disposition struct {
 }
 
 // newRun makes the run of a delivery; g is where the user's copy of the message goes.
-func (p *Processor) newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
-	r := &run{f: f, message: m, received: now.Sub(f.epoch)}
+func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
+	r := f.NewRun(m, now)
 	g.message.Meta = &g.meta
-	r.job = Job{Message: &g.message, r: r}
-	r.ctx.base = f.t.base //nolint:fatcontext // one level deep: every run has its own
-	r.held.Lease = r
-	if m != nil {
-		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline
-	}
+	r.Job = Job{Message: &g.message, r: r}
 	return r
 }

@@ -42,7 +42,7 @@ func inside(t *testing.T, n int, change func(c *Config), f func(w *Worker)) {
 			t.Error(err)
 		}
 		<-time.After(time.Minute)
-		if n := w.p.leases.Len(); n != 0 {
+		if n := w.p.e.Held(); n != 0 {
 			t.Errorf("%d leases are held after the end", n)
 		}
 	})
@@ -58,13 +58,12 @@ func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
 		})
 	}, func(w *Worker) {
 		<-time.After(5 * time.Minute)
-		w.flow.mu.Lock()
-		defer w.flow.mu.Unlock()
-		if w.flow.pending == 0 {
+		n, places := w.flow.Waiting()
+		if n == 0 {
 			t.Error("nothing waits")
 		}
-		if n := cap(w.flow.queue); n > 100 {
-			t.Errorf("the queue has %d places for %d that wait", n, w.flow.pending)
+		if places > 100 {
+			t.Errorf("the queue has %d places for %d that wait", places, n)
 		}
 	})
 }
@@ -93,11 +92,11 @@ func TestNothingIsHeldThatTheFlowDoesNotHave(t *testing.T) {
 	}, func(w *Worker) {
 		synctest.Wait()
 		rs := w.taken(w.flow, []*broker.Message{{ID: "1", Meta: &broker.Meta{Key: "k"}}})
-		if n := w.p.leases.Len(); n != 0 {
+		if n := w.p.e.Held(); n != 0 {
 			t.Errorf("%d leases are held too early", n)
 		}
-		w.flow.offer(0, rs)
-		if n := w.p.leases.Len(); n != 1 {
+		w.flow.Offer(0, rs)
+		if n := w.p.e.Held(); n != 1 {
 			t.Errorf("%d leases are held, want 1", n)
 		}
 	})
@@ -160,7 +159,7 @@ func TestBatchLeavesNoLease(t *testing.T) {
 				ds[i].Message = &broker.Message{ID: k, Meta: &broker.Meta{ID: k, Key: k}, Body: make([]byte, 1+20*i)}
 			}
 			p.Process(t.Context(), ds, func(int, Disposition) {})
-			if n := p.leases.Len(); n != 0 {
+			if n := p.e.Held(); n != 0 {
 				t.Errorf("%d leases are held after the return", n)
 			}
 		}

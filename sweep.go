@@ -11,6 +11,7 @@ import (
 	mrand "math/rand/v2"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
 )
@@ -60,7 +61,7 @@ type sweeper struct {
 	p     *Processor
 	s     dedupe.Sweeper
 	every time.Duration
-	out   outage
+	out   engine.Outage
 }
 
 // sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the longest.
@@ -113,8 +114,8 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 }
 
 func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
-	ctx := callContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.close()
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
 	cs, err := guard2(func() ([]dedupe.Claim, error) {
 		return s.p.c.Store.Claim(ctx, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
 	})
@@ -140,15 +141,15 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	case more:
 		end.Retain = sweepMore
 	}
-	call := callContext(context.Background(), s.p.c.CallTimeout)
-	defer call.close()
+	call := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer call.Close()
 	// Where this fails the lease runs out, and somebody sweeps again.
 	_, _ = guard2(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
 	if err != nil || ctx.Err() != nil {
 		return s.every
 	}
-	if lasted, tell := s.out.succeeds(whole); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", forSo(lasted))
+	if lasted, tell := s.out.Succeeds(engine.Whole); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", engine.ForSo(lasted))
 	}
 	if swept > 0 {
 		s.p.c.Logger.LogAttrs(ctx, slog.LevelDebug, "onceq: expired records were removed", slog.Int("records", swept), slog.Bool("more", more))
@@ -183,8 +184,8 @@ func (s *sweeper) call(ctx context.Context) (int, error) {
 }
 
 func (s *sweeper) renews(token dedupe.Token) bool {
-	ctx := callContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.close()
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
 	rs, err := guard2(func() ([]dedupe.Renewed, error) {
 		return s.p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
 	})
@@ -195,7 +196,7 @@ func (s *sweeper) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if lasts, tell := s.out.fails(whole, true); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", forSo(lasts), slog.Any("error", err))
+	if lasts, tell := s.out.Fails(engine.Whole, true); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
-	"github.com/onceq/onceq/visibility"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked on, lets a
@@ -32,7 +32,7 @@ type Worker struct {
 // would not go out as fast.
 func (c *Config) ackFlight() int { return max(4, c.Pollers) }
 
-// unflushed is how many full batches may wait for their ack or nack: enough to keep the calls busy, and an end to what
+// unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy, and an end to what
 // a queue that is slow to take them piles up.
 func (c *Config) unflushed() int { return max(32, 2*c.ackFlight()) }
 
@@ -65,18 +65,18 @@ func New(c Config) (*Worker, error) {
 // dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
-	f := newFlow(w.p, &workerHost{deliveryHost{w.p}, w, ready}, terms{
-		base:       context.WithoutCancel(ctx),
-		deliveries: w.c.Broker,
-		ordered:    w.l.OrderedGroups,
-		letters:    w.p.lettersTo(),
-		abandons:   true,
-	}, flowOptions{
-		slots:    w.c.Concurrency,
-		capacity: w.c.Concurrency + w.c.Prefetch,
-		live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
-		follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
-		nack:     func(r *run) { w.nacks.Add(r) },
+	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w, ready}, engine.Terms{
+		Base:       context.WithoutCancel(ctx),
+		Deliveries: w.c.Broker,
+		Ordered:    w.l.OrderedGroups,
+		Letters:    w.p.lettersTo(),
+		Abandons:   true,
+	}, engine.SlotOptions[Job]{
+		Slots:    w.c.Concurrency,
+		Capacity: w.c.Concurrency + w.c.Prefetch,
+		Live:     2*w.c.Concurrency + w.c.Prefetch + w.c.unflushed()*w.l.SettleBatch,
+		Follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
+		Nack:     func(r *run) { w.nacks.Add(r) },
 	})
 	if err := w.enter(f); err != nil {
 		return err
@@ -117,8 +117,7 @@ func (w *Worker) enter(f *flow) error {
 		return ErrRunning
 	}
 	w.flow = f
-	f.paused = w.paused
-	f.shut.Store(w.paused)
+	f.SetPaused(w.paused)
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
 	return nil
@@ -132,9 +131,9 @@ func (w *Worker) leave() {
 }
 
 func (w *Worker) keep(on bool) {
-	for _, q := range []*batch.Queue[*run]{w.p.claims, w.p.settles, w.p.joins, w.acks, w.nacks} {
-		q.Keep(on)
-	}
+	w.p.e.Keep(on)
+	w.acks.Keep(on)
+	w.nacks.Keep(on)
 }
 
 // Pause stops receiving and hands back what was never started; running handlers go on. It may be called
@@ -147,7 +146,7 @@ func (w *Worker) Pause() {
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
 		w.tellPaused(f, changes)
-		f.pause()
+		f.Pause()
 	}
 }
 
@@ -160,32 +159,32 @@ func (w *Worker) Resume() {
 	w.mu.Unlock()
 	if f != nil {
 		w.tellResumed(f, changes)
-		f.resume()
+		f.Resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
 	defer w.tellDrain(f, &err)()
-	f.stop()
+	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
-		f.cutOff()
+		f.CutOff()
 	} else {
-		defer time.AfterFunc(w.c.DrainTimeout, f.cutOff).Stop()
+		defer time.AfterFunc(w.c.DrainTimeout, f.CutOff).Stop()
 	}
 	left := make(chan []*run, 1)
-	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.abandon() })
+	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.Abandon() })
 	defer hard.Stop()
 	ended := make(chan struct{})
 	go func() {
 		pollers.Wait()
-		f.wait()
+		f.Wait()
 		close(ended)
 	}()
 	select {
 	case <-ended:
-		if !f.abandoned() {
+		if !f.Abandoned() {
 			return nil
 		}
 	case rs := <-left: // also where a receive does not end: what it brings is handed back
@@ -214,7 +213,7 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 		}
 	}()
 	for r := range ready {
-		w.p.work(r)
+		w.p.e.Work(r)
 	}
 	alive = true
 }
@@ -245,8 +244,8 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	if !ok {
 		return 0, 0, broker.ErrUnsupported
 	}
-	call := callContext(ctx, w.c.CallTimeout)
-	defer call.close()
+	call := engine.CallContext(ctx, w.c.CallTimeout)
+	defer call.Close()
 	receives, err = guard2(func() (n int, err error) {
 		n, _, kept, err = rp.RedrivePolicy(call)
 		return n, err
@@ -271,7 +270,7 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 // warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
 // before MaxAttempts, and there must be one where letters are left to it.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
-	keeps := w.p.lettersTo() == toNobody
+	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.c.Defaults.MaxAttempts; {
 	case err != nil:
 	case keeps && receives == 0:
@@ -280,12 +279,4 @@ func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
-}
-
-func heldOf(rs []*run) []*visibility.Held[*run] {
-	hs := make([]*visibility.Held[*run], len(rs))
-	for i, r := range rs {
-		hs[i] = &r.held
-	}
-	return hs
 }

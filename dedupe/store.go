@@ -22,8 +22,8 @@ const DefaultRetention = 31 * 24 * time.Hour
 // key, so that two batches never wait for each other in opposite orders; the caller sees to both.
 type Store interface {
 	// Claim tries to win each key, as the claim's table says. What another call, or a user's
-	// transaction, is just writing may be answered InProgress, or [ErrBusy], in place of the table's
-	// answer; nothing is written then.
+	// transaction, is just writing may be answered InProgress, or [ErrBusy], in place of the
+	// table's answer; nothing is written then.
 	Claim(ctx context.Context, rs []ClaimRequest) ([]Claim, error)
 	// Renew prolongs leases, as the renewal's table says; it never shortens one.
 	Renew(ctx context.Context, rs []Renewal) ([]Renewed, error)
@@ -31,12 +31,12 @@ type Store interface {
 	// stored under the token, so repeating it is safe.
 	Settle(ctx context.Context, ss []Settlement) ([]Settled, error)
 	// Get reads records, strongly consistent; nil = no record, or an expired one. It never decides
-	// anything: see the package comment. One record that cannot be read, because something else wrote it, fails the whole
-	// call: nil would say that there is none.
+	// anything: see the package comment. One record that cannot be read, because something else
+	// wrote it, fails the whole call: nil would say that there is none.
 	Get(ctx context.Context, ks []Key) ([]*Record, error)
-	// List goes through records in the order of their keys. A record may be changed
-	// meanwhile; each is seen at most once. The sequence ends after the first error, also one of a single record that
-	// cannot be read.
+	// List goes through records in the order of their keys. A record may be changed meanwhile; each
+	// is seen at most once. The sequence ends after the first error, also one of a single record
+	// that cannot be read.
 	List(ctx context.Context, q Query) iter.Seq2[*Record, error]
 	// Forget removes records. Nil by position where the record is gone, or was not there.
 	Forget(ctx context.Context, fs []Forgotten) ([]error, error)
@@ -65,8 +65,8 @@ type ClaimRequest struct {
 	Policy Policy
 	// Reopen is the fence of the failure, or park, whose dead letter this message is; 0 = none.
 	Reopen uint64
-	// Owner is for people. MessageID names the message that claims: the worker tells by it, later, whether a message is the one that
-	// failed. Stores keep both as they come.
+	// Owner is for people. MessageID names the message that claims: the worker tells by it, later,
+	// whether a message is the one that failed. Stores keep both as they come.
 	Owner, MessageID string
 }
 
@@ -160,9 +160,10 @@ type Renewal struct {
 	Started bool
 	// State replaces what the run has saved; nil = unchanged.
 	State []byte
-	// StateNo is the number of State: 1 or more, and above that of the state before it, which an earlier attempt may have saved
-	// ([Claim].StateNo). A Renew that its caller has given up may be executed after the next one; a State whose number is not above
-	// the stored one's is left out, and the lease prolonged all the same.
+	// StateNo is the number of State: 1 or more, and above that of the state before it, which an
+	// earlier attempt may have saved ([Claim].StateNo). A Renew that its caller has given up may be
+	// executed after the next one; a State whose number is not above the stored one's is left out,
+	// and the lease prolonged all the same.
 	StateNo int
 }
 
@@ -200,7 +201,7 @@ type Settlement struct {
 	// failure.
 	Uncounted bool
 	// Joined says that the claim may be completed by the user's own transaction. A settlement
-	// then never turns claimed into done; it only tells whether that has happened.
+	// then never turns claimed into done; it only reports whether that has happened.
 	Joined bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration

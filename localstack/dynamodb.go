@@ -37,8 +37,6 @@ type DynamoDBServer struct {
 	// Kind is "dynamodb-local", "localstack" or "dynamodb": servers differ from AWS, each in
 	// its own way.
 	Kind string
-
-	s *testaws.DynamoDB
 }
 
 // DynamoDB returns a server of DynamoDB's API. See the package comment for where it comes from,
@@ -46,21 +44,26 @@ type DynamoDBServer struct {
 func DynamoDB(t testing.TB) *DynamoDBServer {
 	t.Helper()
 	s := testaws.OnDynamoDB(t, dynamoDBBackend.asked())
-	return &DynamoDBServer{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind, s: s}
+	return &DynamoDBServer{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind}
+}
+
+// server is what has the methods: the tests of this repository use it without this package.
+func (s *DynamoDBServer) server() *testaws.DynamoDB {
+	return &testaws.DynamoDB{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind}
 }
 
 // Client returns the SDK's client for the server, with the SDK's own retries. The functions may
 // change its options.
 func (s *DynamoDBServer) Client(t testing.TB, fns ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
-	return s.s.Client(t, fns...)
+	return s.server().Client(t, fns...)
 }
 
 // TableName returns a name that no table has; the table that is made under it is deleted when
 // the test ends. It ends in name, at most 150 letters, digits, -, _ and dots.
 func (s *DynamoDBServer) TableName(t testing.TB, name string) string {
 	t.Helper()
-	return s.s.TableName(t, name)
+	return s.server().TableName(t, name)
 }
 
 // servingDynamoDB waits for the first of the addresses where a server answers. Java's first

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/internal/testserver/testaws"
@@ -38,7 +39,7 @@ type SQSServer struct {
 	// servers differ from AWS, each in its own way.
 	Kind string
 
-	s *testaws.SQS
+	credentials aws.Credentials
 }
 
 // SQS returns a server of SQS's API. See the package comment for where it comes from, and for
@@ -46,14 +47,19 @@ type SQSServer struct {
 func SQS(t testing.TB) *SQSServer {
 	t.Helper()
 	s := testaws.OnSQS(t, sqsBackend.asked())
-	return &SQSServer{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, s: s}
+	return &SQSServer{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, credentials: s.Credentials}
+}
+
+// server is what has the methods: the tests of this repository use it without this package.
+func (s *SQSServer) server() *testaws.SQS {
+	return &testaws.SQS{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, Credentials: s.credentials}
 }
 
 // Client returns the SDK's client for the server, with the SDK's own retries. The functions may
 // change its options.
 func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
-	return s.s.Client(t, fns...)
+	return s.server().Client(t, fns...)
 }
 
 // Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its
@@ -62,13 +68,13 @@ func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client 
 // is set by the name.
 func (s *SQSServer) Queue(t testing.TB, name string, attributes map[string]string) (url string) {
 	t.Helper()
-	return s.s.Queue(t, name, attributes)
+	return s.server().Queue(t, name, attributes)
 }
 
 // ARN returns a queue's ARN, as a redrive policy names it.
 func (s *SQSServer) ARN(t testing.TB, queueURL string) string {
 	t.Helper()
-	return s.s.ARN(t, queueURL)
+	return s.server().ARN(t, queueURL)
 }
 
 // serving waits for the first of the addresses where a server of SQS's API answers whose

@@ -76,7 +76,8 @@ func (e *env) failure(format string, args []any) string {
 	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
 }
 
-// tolerance is how far a time may be from the model's: the model takes the time at which a call began.
+// tolerance is how far a time may be from the model's: the model takes the time at which a call
+// began.
 func (e *env) tolerance() time.Duration { return e.slack + e.m.drift }
 
 // ok ends the case when a call that must succeed did not.

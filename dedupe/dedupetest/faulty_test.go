@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// shop is a small correct store with a user's table and transactions that are checked at their commit. With
-// a fault, it breaks one rule.
+// shop is a small correct store with a user's table and transactions that are checked at their
+// commit. With a fault, it breaks one rule.
 type shop struct {
 	fault string
 	lag   time.Duration // how late this handle's clock is

@@ -111,7 +111,8 @@ func (e *env) refused(tx Tx, o *owned) {
 		e.ok(tx.Rollback(), "Rollback")
 		return
 	}
-	// A database that checks at the end may take a repeated commit for the first one, and apply nothing.
+	// A database that checks at the end may take a repeated commit for the first one, and apply
+	// nothing.
 	if err := tx.Commit(); err != nil && !errors.Is(err, dedupe.ErrLeaseLost) {
 		e.errorf("the commit was answered %v, want ErrLeaseLost", err)
 	}

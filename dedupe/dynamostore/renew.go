@@ -13,11 +13,12 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewTries: the second is for a longer lease, the third for a newer state, the others are for a host that has slept.
+// renewTries bound the writes of a renewal. The second is for a longer lease, the third for a newer
+// state. The others are for a host that has slept.
 const renewTries = 5
 
-// Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
-// [dedupe.ErrBusy].
+// Renew prolongs leases, each with one write, all at once. A record that a transaction holds for
+// longer than some tens of milliseconds is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	return answers(ctx, s, ns, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
 		end, err := s.renew(ctx, n)
@@ -29,7 +30,8 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	if err := cmp.Or(n.Validate(), records.CheckSize("Renewal.State", n.State, maxResult)); err != nil {
 		return time.Time{}, fmt.Errorf("dynamostore: %w", err)
 	}
-	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
+	// A lease is never shortened. It is rare that one lives longer than what is asked for. Then a
+	// second write leaves it as it is.
 	longer, saves := false, n.State != nil
 	var at reading
 	for range renewTries {

@@ -67,8 +67,8 @@ type counter func(outcome string)
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
-// TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose answers are lost: each
-// order takes one piece.
+// TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose
+// answers are lost: each order takes one piece.
 func TestWorkers(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
@@ -107,7 +107,8 @@ func TestWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second wave comes when the first is done: a duplicate that meets its job at work comes back after a lease.
+	// The second wave comes when the first is done: a duplicate that meets its job at work comes
+	// back after a lease.
 	wave := func() {
 		var out []broker.Outgoing
 		for i := range orders {

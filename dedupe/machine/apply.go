@@ -10,9 +10,9 @@ import (
 )
 
 // ApplyClaim runs [ClaimTable] on r, the record under q's key or the zero Record, and changes r in
-// place. Where a claim is won anew, fence gives the next number; it must be higher than any that the key
-// ever had. The answer's Record is a copy, and its Lease has no Deadline: only the caller knows when
-// the request was sent. changed tells whether r must be written.
+// place. Where a claim is won anew, fence gives the next number; it must be higher than any that
+// the key ever had. The answer's Record is a copy, and its Lease has no Deadline: only the caller
+// knows when the request was sent. changed reports whether r must be written.
 func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence func() uint64) (c dedupe.Claim, changed bool) {
 	s := Meet(r, q, now)
 	for i := range ClaimTable {
@@ -113,7 +113,7 @@ func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
 	return dedupe.ErrLeaseLost
 }
 
-// ApplySettle runs [SettleTable] on r and changes it in place. changed tells whether r must be
+// ApplySettle runs [SettleTable] on r and changes it in place. changed reports whether r must be
 // written.
 func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedupe.Settled, changed bool) {
 	s := Situation{At: at(r, now), Own: r.Token == t.Token}
@@ -160,8 +160,8 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 	}
 }
 
-// ApplyForget tells whether f removes r, the record under its key or the zero Record, or why not. A record
-// that is not there, or has expired, is no error.
+// ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not. A
+// record that is not there, or has expired, is no error.
 func ApplyForget(r *dedupe.Record, f *dedupe.Forgotten, now time.Time) (remove bool, err error) {
 	switch a := at(r, now); {
 	case a == AtNone:

@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// The whole of the claim: what is found, under which conditions, and what is answered and done. The first row that
-// matches decides.
+// The whole of the claim: what is found, under which conditions, and what is answered and done. The
+// first row that matches decides.
 func Example_claimTable() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) {

@@ -68,7 +68,7 @@ type ClaimRow struct {
 	Change                             Change
 }
 
-// Matches tells whether the row's pattern covers s.
+// Matches reports whether the row's pattern covers s.
 func (r *ClaimRow) Matches(s Situation) bool {
 	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.Differs.meets(s.Differs) &&
 		r.Interrupted.meets(s.Interrupted) && r.Reopens.meets(s.Reopens)
@@ -77,7 +77,8 @@ func (r *ClaimRow) Matches(s Situation) bool {
 // ClaimTable is the claim, whole. Its order matters: the first row that matches decides.
 var ClaimTable = []ClaimRow{
 	{Name: "no record", At: AtNone, Outcome: dedupe.Won, Change: TakeFresh},
-	// Only what is really reopened may bring another payload: a Reopen that fits no failure is anybody's to write.
+	// Only what is really reopened may bring another payload: a Reopen that fits no failure is
+	// anybody's to write.
 	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: dedupe.Won, Change: TakeReopen},
 	{Name: "another payload", At: AtAny, Differs: Yes, Outcome: dedupe.Mismatch},
 	{Name: "own claim again", At: AtClaimed, Own: Yes, Outcome: dedupe.Won, Change: Prolong},
@@ -100,7 +101,7 @@ type RenewRow struct {
 	Change Change
 }
 
-// Matches tells whether the row's pattern covers s.
+// Matches reports whether the row's pattern covers s.
 func (r *RenewRow) Matches(s Situation) bool { return r.At&s.At != 0 && r.Own.meets(s.Own) }
 
 // RenewTable is the renewal, whole: a dead lease that nobody took is renewed.
@@ -122,7 +123,7 @@ type SettleRow struct {
 	AnswersHere bool // the answer is the record's present status, not To
 }
 
-// Matches tells whether the row's pattern covers s and a settlement.
+// Matches reports whether the row's pattern covers s and a settlement.
 func (r *SettleRow) Matches(s Situation, to dedupe.Status, joined bool) bool {
 	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.ToDone.meets(to == dedupe.Done) &&
 		r.ToParked.meets(to == dedupe.Parked) && r.Joined.meets(joined)
@@ -153,8 +154,9 @@ func Meet(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) Situation {
 	}
 }
 
-// untouched tells whether nothing of the job has run: its only claims were given back before the handler began. Such a record holds
-// nobody's payload, or a message that came too late to run would keep the one out that is due.
+// untouched reports whether nothing of the job has run: its only claims were given back before the
+// handler began. Such a record holds nobody's payload, or a message that came too late to run would
+// keep the one out that is due.
 func untouched(r *dedupe.Record) bool {
 	return r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == ""
 }

@@ -22,11 +22,11 @@ const (
 
 // Options of a [Store]; the zero value, and nil, take every default.
 type Options struct {
-	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new key
-	// drops an expired record, else the oldest done one; claimed, released, failed and parked records
-	// are never dropped before they expire, and where there is nothing to drop the claim is answered
-	// [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and state.
-	// Default 1,000,000; at least 1.
+	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new
+	// key drops an expired record, else the oldest done one; claimed, released, failed and parked
+	// records are never dropped before they expire, and where there is nothing to drop the claim is
+	// answered [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and
+	// state. Default 1,000,000; at least 1.
 	MaxRecords int
 	// MaxResult bounds one result and one saved state, in bytes. Default 1 MiB; at least 1.
 	MaxResult int

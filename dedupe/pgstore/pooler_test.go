@@ -24,8 +24,8 @@ import (
 // poolerEnv names the program pgbouncer, of which make compat knows where it is.
 const poolerEnv = "ONCEQ_PGBOUNCER"
 
-// TestPooler runs the suite through PgBouncer in transaction mode, with fewer connections to the server than callers, in the modes of pgx that
-// its version takes.
+// TestPooler runs the suite through PgBouncer in transaction mode, with fewer connections to the
+// server than callers, in the modes of pgx that its version takes.
 func TestPooler(t *testing.T) {
 	program := os.Getenv(poolerEnv)
 	if program == "" {

@@ -52,8 +52,8 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	return found, nil
 }
 
-// List goes through records in the order of scope, then key, byte by byte, a page at a time. Expired ones
-// are left out.
+// List goes through records in the order of scope, then key, byte by byte, a page at a time.
+// Expired ones are left out.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return records.Pages(listPage, q.Limit, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
 		return s.page(ctx, &q, last, n)
@@ -115,13 +115,13 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	return page, nil
 }
 
-// possible tells whether there can be a key of the scope; empty selects all.
+// possible reports whether there can be a key of the scope; empty selects all.
 func possible(scope string) bool {
 	return scope == "" || (dedupe.Key{Scope: scope, Key: "any"}).Validate() == nil
 }
 
-// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared as bytes; the rest
-// narrows what is searched in the index.
+// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared
+// as bytes; the rest narrows what is searched in the index.
 func addPrefix(add func(string, ...any), prefix string) {
 	text := prefix
 	for i, r := range prefix {
@@ -158,7 +158,8 @@ func follower(s string) string {
 	return ""
 }
 
-// removeRead deletes records that were read before, where they are still the same and nobody holds their rows.
+// removeRead deletes records that were read before, where they are still the same and nobody holds
+// their rows.
 const removeRead = `WITH locked AS MATERIALIZED (
 	SELECT g.ord, t.scope, t.key FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
 		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
@@ -169,8 +170,8 @@ const removeRead = `WITH locked AS MATERIALIZED (
 DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Forget removes records; the fence survives them. It waits for no row: where a transaction holds one, or somebody
-// changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
+// Forget removes records; the fence survives them. It waits for no row: where a transaction holds
+// one, or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err

@@ -12,8 +12,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
-// [machine.RenewTable] tell. The first 8 bytes of a state are its number.
+// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left
+// out another, readGiven and [machine.RenewTable] tell. The first 8 bytes of a state are its
+// number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
@@ -30,8 +31,8 @@ UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::floa
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the answer is
-// [dedupe.ErrBusy].
+// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the
+// answer is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	if err := s.ready(ctx, len(ns)); err != nil {
 		return nil, err
@@ -95,14 +96,15 @@ func mark1(done []bool) func(pgx.Rows) error {
 	}
 }
 
-// readState reads what decides a renewal or a settlement, but for the rows that the transaction has just written.
+// readState reads what decides a renewal or a settlement, but for the rows that the transaction has
+// just written.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
 WHERE ` + notOurs
 
-// readTokens adds the reading of token and status under the keys of the entries at. read is given each with its place
-// in at.
+// readTokens adds the reading of token and status under the keys of the entries at. read is given
+// each with its place in at.
 func (s *Store) readTokens(p *pipeline, keys []any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64

@@ -163,7 +163,8 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
-// TestMigrateEncoding: a database that is not UTF8 cannot hold every key, and one such key would fail its whole batch.
+// TestMigrateEncoding: a database that is not UTF8 cannot hold every key, and one such key would
+// fail its whole batch.
 func TestMigrateEncoding(t *testing.T) {
 	db := testpg.New(t)
 	pool := poolOn(t, db.URL)
@@ -188,7 +189,8 @@ func TestMigrateEncoding(t *testing.T) {
 	}
 }
 
-// TestRights: once the table is there a role needs no right to create, and what it needs is what doc.go says.
+// TestRights: once the table is there a role needs no right to create, and what it needs is what
+// doc.go says.
 func TestRights(t *testing.T) {
 	db := testpg.New(t)
 	pool := poolOn(t, db.URL)

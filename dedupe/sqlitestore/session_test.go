@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// TestFullPool: when the user's transactions have taken all connections before the store has its own, calls are busy, and
-// Close does not wait for ever.
+// TestFullPool: when the user's transactions have taken all connections before the store has its
+// own, calls are busy, and Close does not wait for ever.
 func TestFullPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)
@@ -100,8 +100,8 @@ func TestFailedTransaction(t *testing.T) {
 	claim(t, s, q)
 }
 
-// TestReaderBlocksCommit: without the write-ahead log an open reader refuses the commit. It is waited for, and then
-// nothing was written.
+// TestReaderBlocksCommit: without the write-ahead log an open reader refuses the commit. It is
+// waited for, and then nothing was written.
 func TestReaderBlocksCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)

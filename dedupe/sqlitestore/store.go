@@ -26,12 +26,12 @@ const (
 
 // Options tune a [Store]. The zero value and nil are usable.
 type Options struct {
-	// Table is the name of the table of records; its companions are named after it. Letters, digits and
-	// underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
+	// Table is the name of the table of records; its companions are named after it. Letters, digits
+	// and underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
 	Table string
 	// BusyTimeout is how long a call waits for the file's write lock before its entries answer
-	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1 s;
-	// it may not be negative.
+	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1
+	// s; it may not be negative.
 	BusyTimeout time.Duration
 }
 
@@ -46,7 +46,8 @@ type Store struct {
 var _ dedupe.Store = (*Store)(nil)
 
 // New returns a store in db, a pool of two connections or more on one file; see [DSN]. It does no
-// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the pool's own.
+// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the
+// pool's own.
 func New(db *sql.DB, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -78,8 +79,8 @@ func checkPool(db *sql.DB) error {
 	return nil
 }
 
-// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and the
-// writing connection is closed. The pool stays open. It may be called more than once.
+// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and
+// the writing connection is closed. The pool stays open. It may be called more than once.
 func (s *Store) Close() error { return s.w.close() }
 
 // Limits says what the store can hold.
@@ -167,8 +168,8 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 	})
 }
 
-// patience is how long a call may wait for the lock: past a tenth of the lease the caller has better
-// uses for its time than waiting.
+// patience is how long a call may wait for the lock: past a tenth of the lease the caller has
+// better uses for its time than waiting.
 func patience(wait, ttl time.Duration) time.Duration {
 	if ttl <= 0 {
 		return wait
@@ -179,8 +180,8 @@ func patience(wait, ttl time.Duration) time.Duration {
 // calls are how entries are refused, and answered where they fail.
 var calls = records.NewCalls("sqlitestore", maxResult)
 
-// write runs the entries of one call in a transaction of the writer's. The entries are its own: they
-// may be in use after the caller has gone.
+// write runs the entries of one call in a transaction of the writer's. The entries are its own:
+// they may be in use after the caller has gone.
 func write[Q, A any](ctx context.Context, s *Store, call *records.Batch[Q, A], qs []Q, wait time.Duration, apply func(*txn, *Q) (A, error)) ([]A, error) {
 	if len(qs) > maxBatch {
 		return nil, fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, len(qs), maxBatch)

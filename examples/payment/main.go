@@ -35,6 +35,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 type order struct {
@@ -124,7 +125,7 @@ func scene(ctx context.Context, out io.Writer, c *charger) {
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments", DeadLetter: dead,
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
-			Observer: &screen{out: out, left: len(orders), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(ctx))

@@ -14,6 +14,8 @@ import (
 var checks = map[string]func(*tree) []string{
 	"layers":   checkLayers,
 	"confined": checkConfined,
+	"cycles":   checkCycles,
+	"methods":  checkMethods,
 	"bans":     checkBans,
 	"init":     checkInit,
 	"panics":   checkPanics,
@@ -51,6 +53,26 @@ func TestWallsFall(t *testing.T) {
 		files       map[string]string
 		want        string
 	}{
+		{"files in a circle", "cycles", map[string]string{
+			"broker/brokertest/x/a.go": `package x; func A() { B() }`,
+			"broker/brokertest/x/b.go": `package x; type c struct{}; func (c) m() { A() }; func B() {}`,
+		}, "broker/brokertest/x: 2 files know each other in a circle, at most 1 may: a.go b.go"},
+		{"files in a line", "cycles", map[string]string{
+			"broker/brokertest/x/a.go":      `package x; func A() { B() }`,
+			"broker/brokertest/x/b.go":      `package x; type c struct{ n int }; func B() int { return c{}.n }`,
+			"broker/brokertest/x/a_test.go": `package x; func C() { A() }`,
+		}, ""},
+		{"a field closes the circle", "cycles", map[string]string{
+			"broker/brokertest/x/a.go": `package x; type T struct{ n int }; func (t *T) A() { b(t) }`,
+			"broker/brokertest/x/b.go": `package x; func b(t *T) { t.n++ }`,
+		}, "broker/brokertest/x: 2 files know"},
+		{"one name, two meanings", "methods", map[string]string{
+			"broker/x/a.go": `package x; type a struct{}; type b[T any] struct{}; func (a) end() {}; func (*b[T]) end() {}`,
+		}, "broker/x: the method name end is on a and b"},
+		{"an interface asks for the name", "methods", map[string]string{
+			"broker/x/a.go": `package x; type a struct{}; type b struct{}; func (a) end() {}; func (*b) end() {}`,
+			"broker/y/a.go": `package y; type ender interface{ end() }`,
+		}, ""},
 		{"the standard library is free", "layers", map[string]string{
 			"broker/a.go": `package broker; import ("context"; "encoding/json")`,
 		}, ""},

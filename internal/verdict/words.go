@@ -7,8 +7,16 @@ import (
 	"time"
 )
 
-// The classes that the table gives. Package onceq exports them under its own names.
+// The classes that the table gives, and the engine. Package onceq exports them under its own names.
 const (
+	Attempts     = "attempts"
+	BadKey       = "bad-key"
+	ClaimRefused = "claim-refused"
+	Duplicate    = "duplicate"
+	Expired      = "expired"
+	Mismatch     = "mismatch"
+	Result       = "result"
+	Unproven     = "unproven"
 	Plain        = "error"
 	Final        = "permanent"
 	Panicked     = "panic"

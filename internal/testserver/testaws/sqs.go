@@ -38,7 +38,8 @@ type SQS struct {
 	// servers differ from AWS, each in its own way.
 	Kind string
 
-	credentials aws.Credentials
+	// Credentials are the keys to sign with.
+	Credentials aws.Credentials
 }
 
 // NewSQS returns the server.
@@ -53,14 +54,14 @@ func OnSQS(t testing.TB, b *testserver.Backend) *SQS {
 	e := b.Get(t, "")
 	kind, _, _ := strings.Cut(strings.ToLower(e.Version), " ")
 	region, keys := Settings(os.Getenv(testserver.Env(b.Name, "")) != "")
-	return &SQS{URL: e.URL, Region: region, Version: e.Version, Kind: kind, credentials: keys}
+	return &SQS{URL: e.URL, Region: region, Version: e.Version, Kind: kind, Credentials: keys}
 }
 
 // Client returns the SDK's client for the server, with the SDK's own retries. The functions may
 // change its options.
 func (s *SQS) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
-	return SQSClient(s.URL, s.Region, s.credentials, fns...)
+	return SQSClient(s.URL, s.Region, s.Credentials, fns...)
 }
 
 // SQSClient is a client for the server at url.

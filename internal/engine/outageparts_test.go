@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // An outage is over when all of its parts are, and one that nobody has asked after for long is another.
 func TestOutageParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var o outage
+		var o Outage
 		rest := func(d time.Duration) { retry.Rest(t.Context(), d) }
 		wants := func(what string, lasts time.Duration, tell bool, want time.Duration, wantTell bool) {
 			t.Helper()
@@ -19,21 +19,21 @@ func TestOutageParts(t *testing.T) {
 				t.Errorf("%s: %v, %v; want %v, %v", what, lasts, tell, want, wantTell)
 			}
 		}
-		d, tell := o.fails(partClaims, true)
+		d, tell := o.Fails(partClaims, true)
 		wants("claims fail", d, tell, 0, true)
 		rest(time.Minute)
-		d, tell = o.fails(partEnds, true)
+		d, tell = o.Fails(partEnds, true)
 		wants("ends fail too", d, tell, 0, false)
-		d, tell = o.succeeds(partClaims)
+		d, tell = o.Succeeds(partClaims)
 		wants("claims are back", d, tell, 0, false)
-		d, tell = o.succeeds(partEnds)
+		d, tell = o.Succeeds(partEnds)
 		wants("all is back", d, tell, time.Minute, true)
 
-		o.fails(partClaims, true)
-		rest(tellAgain + time.Second)
-		d, tell = o.fails(partEnds, true)
+		o.Fails(partClaims, true)
+		rest(TellAgain + time.Second)
+		d, tell = o.Fails(partEnds, true)
 		wants("another outage", d, tell, 0, true)
-		d, tell = o.succeeds(partEnds)
+		d, tell = o.Succeeds(partEnds)
 		wants("which has ended", d, tell, 0, true)
 	})
 }

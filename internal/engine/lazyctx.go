@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// lazyContext is the context of a handler, or of one call. Most are never waited on, and a real
+// LazyContext is the context of a handler, or of one call. Most are never waited on, and a real
 // cancellable context costs more than the rest of a job's bookkeeping; so the real one is made when
 // somebody first asks for it, and told then what has happened already.
-type lazyContext struct {
+type LazyContext struct {
 	base context.Context // for values; its own end is watched by whoever made this one
 
 	mu     sync.Mutex
@@ -34,19 +34,19 @@ type realContext struct {
 }
 
 // callContext bounds one call. It is detached from the end of ctx.
-func callContext(ctx context.Context, timeout time.Duration) *lazyContext {
+func CallContext(ctx context.Context, timeout time.Duration) *LazyContext {
 	c := &struct {
-		lazyContext
+		LazyContext
 		real realContext
 	}{}
 	c.base = context.WithoutCancel(ctx)
-	c.lazyContext.real = &c.real
+	c.LazyContext.real = &c.real
 	c.real = realContext{deadline: time.Now().Add(timeout), alarmed: true}
-	return &c.lazyContext
+	return &c.LazyContext
 }
 
 // more makes room for the real context; called with the lock held.
-func (c *lazyContext) more() *realContext {
+func (c *LazyContext) more() *realContext {
 	if c.real == nil {
 		c.real = new(realContext)
 	}
@@ -54,7 +54,7 @@ func (c *lazyContext) more() *realContext {
 }
 
 // Deadline is when the context will end at the latest.
-func (c *lazyContext) Deadline() (time.Time, bool) {
+func (c *LazyContext) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.real == nil {
@@ -63,8 +63,8 @@ func (c *lazyContext) Deadline() (time.Time, bool) {
 	return c.real.deadline, !c.real.deadline.IsZero()
 }
 
-// setDeadline says when the context will end. The earliest of several counts.
-func (c *lazyContext) setDeadline(t time.Time) {
+// SetDeadline says when the context will end. The earliest of several counts.
+func (c *LazyContext) SetDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.more(); r.deadline.IsZero() || t.Before(r.deadline) {
@@ -73,10 +73,10 @@ func (c *lazyContext) setDeadline(t time.Time) {
 }
 
 // Done makes the real context.
-func (c *lazyContext) Done() <-chan struct{} { return c.get().Done() }
+func (c *LazyContext) Done() <-chan struct{} { return c.get().Done() }
 
 // Err does not need the real context.
-func (c *lazyContext) Err() error {
+func (c *LazyContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -91,9 +91,9 @@ func (c *lazyContext) Err() error {
 }
 
 // Value must reach the real context: that is how context.Cause and derived contexts find it.
-func (c *lazyContext) Value(key any) any { return c.get().Value(key) }
+func (c *LazyContext) Value(key any) any { return c.get().Value(key) }
 
-func (c *lazyContext) get() context.Context {
+func (c *LazyContext) get() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.more()
@@ -116,14 +116,14 @@ func (c *lazyContext) get() context.Context {
 }
 
 // cut ends the real context, if there is one; called with the lock held.
-func (c *lazyContext) cut(cause error) {
+func (c *LazyContext) cut(cause error) {
 	if c.real != nil && c.real.cancel != nil {
 		c.real.cancel(cause)
 	}
 }
 
-// end cancels the context with the cause. The first cause stays; end reports whether this one is it.
-func (c *lazyContext) end(cause error) bool {
+// End cancels the context with the cause. The first cause stays; end reports whether this one is it.
+func (c *LazyContext) End(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
@@ -134,9 +134,9 @@ func (c *lazyContext) end(cause error) bool {
 	return true
 }
 
-// endForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
+// EndForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
 // job: a handler that calls Do passes on what ended it.
-func (c *lazyContext) endForeign(cause error) bool {
+func (c *LazyContext) EndForeign(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
@@ -147,15 +147,15 @@ func (c *lazyContext) endForeign(cause error) bool {
 	return true
 }
 
-// observedAs notes what an Observer made of the context.
-func (c *lazyContext) observedAs(ctx context.Context) {
+// ObservedAs notes what an Observer made of the context.
+func (c *LazyContext) ObservedAs(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.more().observed = ctx
 }
 
-// observer is what the Observer made of the context, or nil.
-func (c *lazyContext) observer() context.Context {
+// Observer is what the Observer made of the context, or nil.
+func (c *LazyContext) Observer() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.real == nil {
@@ -164,29 +164,29 @@ func (c *lazyContext) observer() context.Context {
 	return c.real.observed
 }
 
-// because is the cause as it was given, for the user to see.
-func (c *lazyContext) because() error {
+// Because is the cause as it was given, for the user to see.
+func (c *LazyContext) Because() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cause
 }
 
-// endedBy is the cause with which the context was cancelled, or nil. One from outside has its text only.
-func (c *lazyContext) endedBy() error {
+// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text only.
+func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known()
 }
 
-func (c *lazyContext) known() error {
+func (c *LazyContext) known() error {
 	if c.foreign {
 		return errors.New(verdict.SafeText(c.cause))
 	}
 	return c.cause
 }
 
-// close frees what the context holds, and answers what endedBy does.
-func (c *lazyContext) close() error {
+// Close frees what the context holds, and answers what endedBy does.
+func (c *LazyContext) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"log/slog"
@@ -15,29 +15,29 @@ const (
 )
 
 // stopHandler ends the context of the run's handler with the cause. The first cause stays.
-func (r *run) stopHandler(cause error) {
-	if r.ctx.end(cause) {
-		r.watchHandler()
+func (r *Run[J]) stopHandler(cause error) {
+	if r.ctx.End(cause) {
+		r.WatchHandler()
 	}
 }
 
-// watchHandler is told that the context of the run's handler has just ended.
-func (r *run) watchHandler() {
+// WatchHandler is told that the context of the run's handler has just ended.
+func (r *Run[J]) WatchHandler() {
 	if at := r.at(); at == claimed || at == running {
 		r.reportStuck(time.Now(), stuckFirst)
 	}
 }
 
 // reportStuck has a handler reported that still runs after d.
-func (r *run) reportStuck(ended time.Time, d time.Duration) {
+func (r *Run[J]) reportStuck(ended time.Time, d time.Duration) {
 	time.AfterFunc(d, func() {
 		if r.at() != running {
 			return
 		}
-		r.f.p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a handler goes on although its context has ended; it keeps its slot and its job",
-			forSo(time.Since(ended)), slog.String("job", r.name()), slog.String("type", clip(r.job.Type(), maxLogged)),
-			slog.String("key", r.key.String()), slog.Duration("process", time.Since(r.f.epoch)-r.began),
-			slog.String("cause", verdict.SafeText(r.ctx.because())))
+		r.f.en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelWarn, "onceq: a handler goes on although its context has ended; it keeps its slot and its job",
+			ForSo(time.Since(ended)), slog.String("job", r.Name()), slog.String("type", verdict.Clip(r.Type(), MaxLogged)),
+			slog.String("key", r.Key.String()), slog.Duration("process", time.Since(r.f.epoch)-r.began),
+			slog.String("cause", verdict.SafeText(r.ctx.Because())))
 		r.reportStuck(ended, stuckAgain)
 	})
 }

@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 
 // extend is one beat. It renews the claims, and lands when the store has answered: a queue that hangs must not make a claim
 // lapse. The deliveries follow in calls of their own, also where the store has not answered: it must not make them lapse either.
-func (p *Processor) extend(ctx context.Context, rs []*run) error {
+func (en *Engine[J]) extend(ctx context.Context, rs []*Run[J]) error {
 	errs := make([]error, len(rs))
-	p.renewClaims(ctx, rs, errs)
-	p.holdDeliveries(rs, errs)
+	en.renewClaims(ctx, rs, errs)
+	en.holdDeliveries(rs, errs)
 	return broker.Batch(errs)
 }
 
-func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
+func (en *Engine[J]) renewClaims(ctx context.Context, rs []*Run[J], errs []error) {
 	var batch []dedupe.Renewal
 	var at, lone []int
 	for i, r := range rs {
 		r.mu.Lock()
-		if r.claimHeld || r.f.t.holds() {
+		if r.claimHeld || r.f.Terms.Holds() {
 			r.beats++
 		}
 		switch {
@@ -32,37 +32,34 @@ func (p *Processor) renewClaims(ctx context.Context, rs []*run, errs []error) {
 		case r.missed == alone:
 			lone = append(lone, i)
 		default:
-			batch = append(batch, dedupe.Renewal{Key: r.key, Token: r.token, TTL: p.leaseFor(r)})
+			batch = append(batch, dedupe.Renewal{Key: r.Key, Token: r.Token, TTL: en.leaseFor(r)})
 			at = append(at, i)
 		}
 		r.mu.Unlock()
 	}
-	p.landRenewals(ctx, rs, at, p.askRenewals(ctx, rs, at, batch), errs)
+	en.landRenewals(ctx, rs, at, en.askRenewals(ctx, rs, at, batch), errs)
 	for _, i := range lone {
-		one := []dedupe.Renewal{{Key: rs[i].key, Token: rs[i].token, TTL: p.leaseFor(rs[i])}}
-		answers, err := p.askRenewal(ctx, one)
+		one := []dedupe.Renewal{{Key: rs[i].Key, Token: rs[i].Token, TTL: en.leaseFor(rs[i])}}
+		answers, err := en.askRenewal(ctx, one)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
 		rs[i].missed = 0
-		p.landRenewals(ctx, rs, []int{i}, answers, errs)
+		en.landRenewals(ctx, rs, []int{i}, answers, errs)
 	}
 }
-
-// missed is how often in a row a run's renewal has failed with its whole call.
-type missed uint8
 
 // alone is of one that failed while others were answered: it gets a call of its own, or all others would have to.
 const alone missed = wholeFailures + 1
 
 // askRenewals renews claims in one call, or, where that fails again and again, each alone: one entry on which the call fails must not make
 // the others lapse.
-func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch []dedupe.Renewal) []dedupe.Renewed {
+func (en *Engine[J]) askRenewals(ctx context.Context, rs []*Run[J], at []int, batch []dedupe.Renewal) []dedupe.Renewed {
 	if len(batch) == 0 {
 		return nil
 	}
-	answers, err := p.askRenewal(ctx, batch)
+	answers, err := en.askRenewal(ctx, batch)
 	if err == nil {
 		for _, i := range at {
 			rs[i].missed = 0
@@ -70,18 +67,18 @@ func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch 
 		return answers
 	}
 	answers = make([]dedupe.Renewed, len(batch))
-	asked := make([]*run, len(at))
+	asked := make([]*Run[J], len(at))
 	for n, i := range at {
 		asked[n], answers[n].Err = rs[i], err
 	}
-	if !dividable(asked, err, func(r *run) int { return int(r.missed) }) {
+	if !dividable(asked, err, func(r *Run[J]) int { return int(r.missed) }) {
 		for _, r := range asked {
 			r.missed = min(r.missed+1, wholeFailures)
 		}
 		return answers
 	}
 	errs, some := apart(asked, err, func(n int) error {
-		one, err := p.askRenewal(ctx, batch[n:n+1])
+		one, err := en.askRenewal(ctx, batch[n:n+1])
 		if err == nil {
 			answers[n], asked[n].missed = one[0], 0
 		}
@@ -95,8 +92,8 @@ func (p *Processor) askRenewals(ctx context.Context, rs []*run, at []int, batch 
 	return answers
 }
 
-func (p *Processor) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	answers, err := guard2(func() ([]dedupe.Renewed, error) { return p.c.Store.Renew(ctx, batch) })
+func (en *Engine[J]) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	answers, err := Guard(func() ([]dedupe.Renewed, error) { return en.o.Store.Renew(ctx, batch) })
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
 	}
@@ -104,39 +101,39 @@ func (p *Processor) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]d
 }
 
 // landRenewals acts on the answers to the renewals of the runs at these places.
-func (p *Processor) landRenewals(ctx context.Context, rs []*run, at []int, answers []dedupe.Renewed, errs []error) {
+func (en *Engine[J]) landRenewals(ctx context.Context, rs []*Run[J], at []int, answers []dedupe.Renewed, errs []error) {
 	var joined []int
 	for n, i := range at {
 		r, e := rs[i], answers[n].Err
 		switch {
 		case e == nil:
-			p.leases.Update(&r.held, answers[n].Deadline)
+			en.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
-			errs[i] = p.claimGone(r)
-			if errs[i] != nil && r.joined.Load() {
+			errs[i] = en.claimGone(r)
+			if errs[i] != nil && r.Joined.Load() {
 				joined = append(joined, i)
 			}
 		default:
 			errs[i] = e
-			if errors.Is(e, dedupe.ErrBusy) && r.joined.Load() {
+			if errors.Is(e, dedupe.ErrBusy) && r.Joined.Load() {
 				joined = append(joined, i)
 			}
 		}
 	}
 	if len(joined) > 0 {
-		p.lookAtJoined(ctx, rs, joined, errs)
+		en.lookAtJoined(ctx, rs, joined, errs)
 	}
 }
 
 // lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A lost claim is lost to nobody where
 // that has committed: the handler goes on after it, and has nothing left to renew. A locked record is the transaction's lease, or,
 // where that has ended, locked by a successor. A read may decide here: done never changes, and a fence only rises.
-func (p *Processor) lookAtJoined(ctx context.Context, rs []*run, at []int, errs []error) {
+func (en *Engine[J]) lookAtJoined(ctx context.Context, rs []*Run[J], at []int, errs []error) {
 	keys := make([]dedupe.Key, len(at))
 	for n, i := range at {
-		keys[n] = rs[i].key
+		keys[n] = rs[i].Key
 	}
-	recs, err := guard2(func() ([]*dedupe.Record, error) { return p.c.Store.Get(ctx, keys) })
+	recs, err := Guard(func() ([]*dedupe.Record, error) { return en.o.Store.Get(ctx, keys) })
 	if err == nil && len(recs) != len(keys) {
 		err = fmt.Errorf("onceq: the store answered %d of %d keys", len(recs), len(keys))
 	}
@@ -147,22 +144,22 @@ func (p *Processor) lookAtJoined(ctx context.Context, rs []*run, at []int, errs 
 			errs[i] = nil
 		case err != nil:
 			errs[i] = err // asked again with the next beat
-		case recs[n] != nil && recs[n].Status == dedupe.Done && recs[n].Fence == r.fence:
+		case recs[n] != nil && recs[n].Status == dedupe.Done && recs[n].Fence == r.Fence:
 			r.mu.Lock()
 			r.claimHeld = false
 			r.mu.Unlock()
 			errs[i] = nil
-		case busy && recs[n] != nil && recs[n].Status == dedupe.Claimed && recs[n].Fence == r.fence:
+		case busy && recs[n] != nil && recs[n].Status == dedupe.Claimed && recs[n].Fence == r.Fence:
 			errs[i] = nil
 		case busy:
-			errs[i] = p.claimGone(r)
+			errs[i] = en.claimGone(r)
 		}
 	}
 }
 
 // claimGone is nil where the run's own settlement is on its way: a renewal that comes after it finds
 // nothing to renew.
-func (p *Processor) claimGone(r *run) error {
+func (en *Engine[J]) claimGone(r *Run[J]) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at() >= settling {
@@ -174,13 +171,13 @@ func (p *Processor) claimGone(r *run) error {
 
 // lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time. What has not been claimed is
 // ended by its delivery's own answer.
-func (p *Processor) lost(r *run, err error) {
+func (en *Engine[J]) lost(r *Run[J], err error) {
 	switch {
 	case r.at() < claimed:
 	case errors.Is(err, verdict.ErrTaken):
 		r.stopHandler(verdict.ErrTaken)
-	case p.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
+	case en.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
 		r.stopHandler(verdict.ErrUnanswered)
-		p.holdUnanswered(r)
+		en.holdUnanswered(r)
 	}
 }

@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"crypto/rand"

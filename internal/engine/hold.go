@@ -1,4 +1,4 @@
-package onceq
+package engine
 
 import (
 	"context"
@@ -8,16 +8,9 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
-)
-
-// keeping is what a run's delivery is in for; under the run's lock.
-type keeping uint8
-
-const (
-	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
-	keepStopped                     // it is not extended any more
 )
 
 // errNoExtension is the answer of a call that has ended its goroutine.
@@ -25,13 +18,13 @@ var errNoExtension = errors.New("onceq: the extension was not answered")
 
 // holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where
 // nothing is claimed the delivery is the lease, and its answer comes later.
-func (p *Processor) holdDeliveries(rs []*run, errs []error) {
-	if !p.limits.Extends {
+func (en *Engine[J]) holdDeliveries(rs []*Run[J], errs []error) {
+	if !en.o.Limits.Extends {
 		return
 	}
-	later := make([]*run, 0, len(rs))
+	later := make([]*Run[J], 0, len(rs))
 	for i, r := range rs {
-		if !r.f.t.holds() || errors.Is(errs[i], verdict.ErrTaken) {
+		if !r.f.Terms.Holds() || errors.Is(errs[i], verdict.ErrTaken) {
 			continue
 		}
 		r.mu.Lock()
@@ -43,12 +36,12 @@ func (p *Processor) holdDeliveries(rs []*run, errs []error) {
 		}
 		r.mu.Unlock()
 	}
-	p.holds.Add(later...)
+	en.holds.Add(later...)
 }
 
 // queuesHold tells whether the delivery is to be put in for its extension, which is noted; called
 // with the run's lock held.
-func (r *run) queuesHold() bool {
+func (r *Run[J]) queuesHold() bool {
 	if r.keeping != 0 || r.deliveryLost {
 		return false
 	}
@@ -58,29 +51,29 @@ func (r *run) queuesHold() bool {
 
 // holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
 // beats may have to wait long for a call that does not hang.
-func (p *Processor) holdUnanswered(r *run) {
-	if !r.f.t.holds() || !p.limits.Extends {
+func (en *Engine[J]) holdUnanswered(r *Run[J]) {
+	if !r.f.Terms.Holds() || !en.o.Limits.Extends {
 		return
 	}
 	r.mu.Lock()
 	queues := r.queuesHold()
 	r.mu.Unlock()
 	if queues {
-		p.holds.Add(r)
+		en.holds.Add(r)
 	}
 }
 
 // holdBatch extends deliveries in one call. What has lapsed meanwhile is lost without one.
-func (p *Processor) holdBatch(rs []*run) {
+func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 	now := time.Now()
-	h := holding{
-		p: p, runs: make([]*run, 0, len(rs)), batch: make([]broker.Hold, 0, len(rs)), ends: make([]time.Time, 0, len(rs)),
+	h := holding[J]{
+		en: en, runs: make([]*Run[J], 0, len(rs)), batch: make([]broker.Hold, 0, len(rs)), ends: make([]time.Time, 0, len(rs)),
 		done: make(chan struct{}), err: errNoExtension,
 	}
 	var recv broker.Receiver
-	var next []*run
+	var next []*Run[J]
 	for _, r := range rs {
-		d := p.holdFor(r, now)
+		d := en.holdFor(r, now)
 		r.mu.Lock()
 		ends := false
 		switch {
@@ -88,38 +81,38 @@ func (p *Processor) holdBatch(rs []*run) {
 			r.keeping &^= keepQueued
 		case r.lapsed(now):
 			r.keeping &^= keepQueued
-			ends = p.loseDelivery(r)
-		case r.deliveryEnds.Sub(now) > d-p.visibility/6: // it was extended just now, and the beat was repeated
-			if r.claimHeld && p.leases.Left(&r.held) <= 0 {
+			ends = en.loseDelivery(r)
+		case r.deliveryEnds.Sub(now) > d-en.o.Visibility/6: // it was extended just now, and the beat was repeated
+			if r.claimHeld && en.leases.Left(&r.held) <= 0 {
 				next = append(next, r)
 			} else {
 				r.keeping &^= keepQueued
 			}
 		default:
-			recv = r.f.t.deliveries
+			recv = r.f.Terms.Deliveries
 			r.awaits(h.done)
 			h.runs, h.ends = append(h.runs, r), append(h.ends, now.Add(d))
 			h.batch = append(h.batch, broker.Hold{Receipt: r.receipt, For: d})
 		}
 		r.mu.Unlock()
 		if ends {
-			p.unkept(r)
+			en.unkept(r)
 		}
 	}
-	p.holdsAfter(p.visibility/6, next)
+	en.holdsAfter(en.o.Visibility/6, next)
 	if len(h.runs) == 0 {
 		return
 	}
 	defer h.land()
 	// One that hangs leaves time for two more before the deliveries lapse.
-	ctx := callContext(context.Background(), min(p.c.CallTimeout, p.visibility/3))
-	defer ctx.close()
-	_, h.err = guard2(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
+	ctx := CallContext(context.Background(), min(en.o.CallTimeout, en.o.Visibility/3))
+	defer ctx.Close()
+	_, h.err = Guard(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
 }
 
 // awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one that it waits for. That is
 // another one where a delivery was handed over amid its extension. Called with the run's lock held.
-func (r *run) awaits(landed chan struct{}) {
+func (r *Run[J]) awaits(landed chan struct{}) {
 	before := r.extending
 	select {
 	case <-before:
@@ -142,9 +135,9 @@ func (r *run) awaits(landed chan struct{}) {
 }
 
 // holding is one call of Extend.
-type holding struct {
-	p     *Processor
-	runs  []*run
+type holding[J any] struct {
+	en    *Engine[J]
+	runs  []*Run[J]
 	batch []broker.Hold
 	ends  []time.Time // if the answer is good
 	done  chan struct{}
@@ -152,11 +145,11 @@ type holding struct {
 }
 
 // land acts on the answers. It is deferred, because a driver may end its goroutine.
-func (h *holding) land() {
-	now, pause := time.Now(), h.p.visibility/12
-	var again, next []*run
+func (h *holding[J]) land() {
+	now, pause := time.Now(), h.en.o.Visibility/12
+	var again, next []*Run[J]
 	for i, r := range h.runs {
-		ends := r.deliveryEnd()
+		ends := r.DeliveryEnd()
 		switch h.extended(i, now) {
 		case holdAgain:
 			again = append(again, r)
@@ -167,13 +160,13 @@ func (h *holding) land() {
 		}
 	}
 	close(h.done)
-	h.p.holdsAfter(pause, again)
-	h.p.holdsAfter(h.p.visibility/3, next)
+	h.en.holdsAfter(pause, again)
+	h.en.holdsAfter(h.en.o.Visibility/3, next)
 }
 
-func (p *Processor) holdsAfter(d time.Duration, rs []*run) {
+func (en *Engine[J]) holdsAfter(d time.Duration, rs []*Run[J]) {
 	if len(rs) > 0 {
-		time.AfterFunc(d, func() { p.holds.Add(rs...) })
+		time.AfterFunc(d, func() { en.holds.Add(rs...) })
 	}
 }
 
@@ -186,8 +179,8 @@ const (
 
 // extended acts on one answer, and tells what follows. An answer that came after the deadline never
 // counts: a standard SQS queue answers OK then, and does nothing.
-func (h *holding) extended(i int, answered time.Time) (follows int) {
-	p, r, err := h.p, h.runs[i], broker.ErrAt(h.err, i)
+func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
+	en, r, err := h.en, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
 	if r.extending == h.done {
 		r.extending = nil
@@ -198,12 +191,12 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 	case err == nil && !late:
 		r.deliveryEnds = h.ends[i]
 		if !r.claimHeld {
-			p.leases.Update(&r.held, h.ends[i])
-		} else if p.leases.Left(&r.held) <= 0 {
+			en.leases.Update(&r.held, h.ends[i])
+		} else if en.leases.Left(&r.held) <= 0 {
 			follows = holdNext
 		}
 	case late, errors.Is(err, broker.ErrReceiptExpired):
-		ends = p.loseDelivery(r)
+		ends = en.loseDelivery(r)
 	default:
 		follows = holdAgain
 	}
@@ -215,7 +208,7 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 	}
 	r.mu.Unlock()
 	if ends {
-		p.unkept(r)
+		en.unkept(r)
 	}
 	return follows
 }
@@ -224,45 +217,45 @@ func (h *holding) extended(i int, answered time.Time) (follows int) {
 // tells whether nothing else keeps the run. Where a claim is held, that alone keeps others away, and
 // the run goes on. So it does in a group: whoever gets the message next finds its key in progress,
 // and holds the group.
-func (p *Processor) loseDelivery(r *run) (ends bool) {
+func (en *Engine[J]) loseDelivery(r *Run[J]) (ends bool) {
 	r.deliveryLost = true
 	if r.at() >= settling || r.claimHeld {
 		return r.isOver()
 	}
-	p.leases.Release(&r.held)
+	en.leases.Release(&r.held)
 	return true
 }
 
 // unkept ends a run of which neither delivery nor claim is held.
-func (p *Processor) unkept(r *run) {
+func (en *Engine[J]) unkept(r *Run[J]) {
 	switch {
 	case r.at() < claimed:
-		p.drop(r)
+		en.drop(r)
 	case r.isOver():
 		r.f.letGo(r)
-	case r.fence == 0:
+	case r.Fence == 0:
 		r.stopHandler(verdict.ErrDeliveryLost)
 	default: // its claim was won just now, and is kept alone
 	}
 }
 
 // release ends the care for a run: it is beaten no more, and no extension is sent any more.
-func (p *Processor) release(r *run) {
+func (en *Engine[J]) Release(r *Run[J]) {
 	r.mu.Lock()
 	r.keeping |= keepStopped
 	r.mu.Unlock()
-	p.leases.Release(&r.held)
+	en.leases.Release(&r.held)
 }
 
 // quiesce is release, and then waits until no beat and no extension of the runs is in flight, or
 // ctx ends.
-func (p *Processor) quiesce(ctx context.Context, rs []*run) error {
+func (en *Engine[J]) Quiesce(ctx context.Context, rs []*Run[J]) error {
 	for _, r := range rs {
 		r.mu.Lock()
 		r.keeping |= keepStopped
 		r.mu.Unlock()
 	}
-	if err := p.leases.Quiesce(ctx, heldOf(rs)...); err != nil {
+	if err := en.leases.Quiesce(ctx, heldOf(rs)...); err != nil {
 		return err
 	}
 	for _, r := range rs {
@@ -281,55 +274,83 @@ func (p *Processor) quiesce(ctx context.Context, rs []*run) error {
 	return nil
 }
 
-// hold takes the care up again after release.
-func (p *Processor) hold(r *run) {
+// HoldAgain takes the care up again after release.
+func (en *Engine[J]) HoldAgain(r *Run[J]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keeping &^= keepStopped
 	r.held.Deadline = r.deliveryEnds
-	p.leases.Hold(&r.held)
+	en.leases.Hold(&r.held)
 }
 
 // lapsed tells whether the delivery's deadline is over; called with the lock held.
-func (r *run) lapsed(now time.Time) bool {
+func (r *Run[J]) lapsed(now time.Time) bool {
 	return !r.deliveryEnds.IsZero() && !now.Before(r.deliveryEnds)
 }
 
 // holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
-func (p *Processor) holdFor(r *run, now time.Time) time.Duration {
-	d := p.visibility
-	if p.limits.MaxTotal == 0 {
+func (en *Engine[J]) holdFor(r *Run[J], now time.Time) time.Duration {
+	d := en.o.Visibility
+	if en.o.Limits.MaxTotal == 0 {
 		return d
 	}
-	left := p.totalLeft(r, now)
-	if left < p.limits.MaxTotal/12 {
+	left := en.TotalLeft(r, now)
+	if left < en.o.Limits.MaxTotal/12 {
 		r.mu.Lock()
 		warn := !r.totalWarned
 		r.totalWarned = true
 		r.mu.Unlock()
 		if warn {
-			p.c.Logger.LogAttrs(r.f.t.base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
-				slog.String("job", r.name()), slog.Duration("left", left))
+			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
+				slog.String("job", r.Name()), slog.Duration("left", left))
 		}
 	}
-	if left < p.limits.MinHold {
+	if left < en.o.Limits.MinHold {
 		return 0
 	}
 	return min(d, left)
 }
 
 // totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
-func (p *Processor) totalLeft(r *run, now time.Time) time.Duration {
-	if p.limits.MaxTotal == 0 {
+func (en *Engine[J]) TotalLeft(r *Run[J], now time.Time) time.Duration {
+	if en.o.Limits.MaxTotal == 0 {
 		return math.MaxInt64
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.received + p.limits.MaxTotal - now.Sub(r.f.epoch) - time.Second
+	return r.received + en.o.Limits.MaxTotal - now.Sub(r.f.epoch) - time.Second
 }
 
-func (r *run) deliveryEnd() time.Time {
+func (r *Run[J]) DeliveryEnd() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.deliveryEnds
+}
+
+// TakeReceipt lets the run go on under the delivery of again, which is a later one of its message.
+func (r *Run[J]) TakeReceipt(again *Run[J]) {
+	again.mu.Lock()
+	// It may have been extended while it waited. From now on the running job extends it.
+	ends, extending := again.deliveryEnds, again.extending
+	again.keeping |= keepStopped
+	again.mu.Unlock()
+	r.mu.Lock()
+	r.receipt, r.deliveryEnds, r.deliveryLost, r.received = again.Message.Receipt, ends, false, again.received
+	r.awaits(extending)
+	r.mu.Unlock()
+}
+
+// ReleaseLease ends the renewals of a run's claim, of which nothing is to be acked or nacked here.
+func (en *Engine[J]) ReleaseLease(r *Run[J]) { en.leases.Release(&r.held) }
+
+// Held is how many leases are kept.
+func (en *Engine[J]) Held() int { return en.leases.Len() }
+
+// Margin is the time before a lease's deadline in which nothing starts under it.
+func (en *Engine[J]) Margin() time.Duration { return en.margin }
+
+// ClaimTime is how long a store that does not answer is asked for a claim where somebody waits: a lost
+// packet leaves room for a repeat.
+func (en *Engine[J]) ClaimTime() time.Duration {
+	return durations.Sum(en.o.CallTimeout, en.o.CallTimeout)
 }

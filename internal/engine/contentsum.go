@@ -1,10 +1,11 @@
-package onceq
+package engine
 
 import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -86,4 +87,34 @@ func millis(t time.Time) int64 {
 		return -1
 	}
 	return t.UnixMilli()
+}
+
+// origins gives each claim its message's name for the record: the broker's id, and a sum of what the job does, which tells the message
+// from others that bring its key. The names are parts of one string, because a string for each would be an allocation a job.
+func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
+	var few [128]int
+	ends := few[:0]
+	var room [4096]byte // of most batches
+	names := room[:0]
+	for _, r := range rs {
+		if m := r.Message; m.ID != "" { // else it is of a Do
+			names = appendSum(append(append(names, m.ID...), sumMark), m, r.Token)
+		}
+		ends = append(ends, len(names))
+	}
+	all, from := string(names), 0
+	for i, to := range ends {
+		reqs[i].MessageID, from = all[from:to], to
+	}
+}
+
+const sumMark = '#'
+
+// isOwn tells whether m is the message whose failure rec tells of, or as good as it: delivered again, moved by hand, or sent twice.
+func isOwn(rec *dedupe.Record, m *broker.Message) bool {
+	at := strings.LastIndexByte(rec.MessageID, sumMark)
+	if at < 0 {
+		return rec.MessageID == m.ID
+	}
+	return rec.MessageID[at+1:] == string(appendSum(nil, m, rec.Token))
 }

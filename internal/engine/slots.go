@@ -1,20 +1,20 @@
-package onceq
+package engine
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots: which
 // may be claimed now, which wait, and which hold their group.
-type flow struct {
-	p     *Processor
-	host  host
-	t     terms
-	o     flowOptions
+type Flow[J any] struct {
+	en    *Engine[J]
+	Host  Host[J]
+	Terms Terms
+	o     SlotOptions[J]
 	epoch time.Time // from which its runs count their times
 
 	shut      atomic.Bool // stopped or paused, to be asked without the lock
@@ -25,9 +25,9 @@ type flow struct {
 	idle      sync.Cond // wait waits for it
 	asking    int       // goroutines in reserve
 	few       int       // what they ask for at least
-	queue     []*run    // waiting, in the order they came; group followers are in their lane
+	queue     []*Run[J] // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
-	lanes     map[string]*lane
+	lanes     map[string]*lane[J]
 	reserved  int           // asked of the broker and not here yet
 	pending   int           // here, and not in a slot; without the followers
 	followers int           // here, behind one of their group
@@ -35,7 +35,7 @@ type flow struct {
 	unsettled int           // from the handler's return to the disposition
 	delayed   int           // held here for the delay of their nack
 	troubled  int           // claims that the store could not answer and has not yet
-	live      *run          // list of all that are not gone
+	live      *Run[J]       // list of all that are not gone
 	count     int           // of live
 	stopped   bool          // drain: nothing new starts
 	since     time.Duration // the epoch, when it stopped
@@ -43,31 +43,25 @@ type flow struct {
 	closed    bool          // hard end: what still happens is nobody's business any more
 }
 
-type flowOptions struct {
-	slots    int        // handlers at once
-	capacity int        // held at once, before their handlers have returned
-	live     int        // the same, those included that wait for their ack or nack; with more nothing is received
-	follow   int        // followers held at once, beside these; 0 = all that come
-	nack     func(*run) // of one whose delay was waited for here
+type SlotOptions[J any] struct {
+	Slots    int           // handlers at once
+	Capacity int           // held at once, before their handlers have returned
+	Live     int           // the same, those included that wait for their ack or nack; with more nothing is received
+	Follow   int           // followers held at once, beside these; 0 = all that come
+	Nack     func(*Run[J]) // of one whose delay was waited for here
 }
 
 // lane is a group: one of its deliveries is on its way, the others wait behind it. They need no slot before it has ended,
 // so they take no room from other groups, and the broker brings no more of the group meanwhile.
-type lane struct {
+type lane[J any] struct {
 	group     string
-	followers []*run
+	followers []*Run[J]
 	closed    bool // a follower was handed back: what comes behind it must not stay
 }
 
-func newFlow(p *Processor, h host, t terms, o flowOptions) *flow {
-	f := &flow{p: p, host: h, t: t, o: o, epoch: time.Now()}
-	f.room.L, f.idle.L = &f.mu, &f.mu
-	return f
-}
-
-// reserve waits until there is room for at least few messages and takes room for up to many. It is 0
+// Reserve waits until there is room for at least few messages and takes room for up to many. It is 0
 // when the flow stops.
-func (f *flow) reserve(few, many int) int {
+func (f *Flow[J]) Reserve(few, many int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.few = few
@@ -84,35 +78,35 @@ func (f *flow) reserve(few, many int) int {
 	return 0
 }
 
-// unreserve gives room back that was reserved for a receive which is overdue. What it may still bring is taken in beyond the room.
-func (f *flow) unreserve(n int) {
+// Unreserve gives room back that was reserved for a receive which is overdue. What it may still bring is taken in beyond the room.
+func (f *Flow[J]) Unreserve(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reserved -= n
 	f.tell()
 }
 
-func (f *flow) free() int { return f.o.capacity - f.reserved - f.pending - f.busy }
+func (f *Flow[J]) free() int { return f.o.Capacity - f.reserved - f.pending - f.busy }
 
-func (f *flow) hasRoom() bool {
-	return !f.paused && f.troubled == 0 && f.unsettled < f.o.slots && f.count-f.followers < f.o.live && f.free() >= f.few
+func (f *Flow[J]) hasRoom() bool {
+	return !f.paused && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
 }
 
 // tell wakes a poller if there is something for it to do; called with the lock held.
-func (f *flow) tell() {
+func (f *Flow[J]) tell() {
 	if f.asking > 0 && (f.stopped || f.hasRoom()) {
 		f.room.Broadcast()
 	}
 }
 
-// offer takes deliveries in; n is what was reserved for them. They are held under the lock: the manager may find
+// Offer takes deliveries in; n is what was reserved for them. They are held under the lock: the manager may find
 // one lost at once, and its end must come after its beginning. It answers how many it has kept.
-func (f *flow) offer(n int, rs []*run) (kept int) {
-	var tooMany []*run
+func (f *Flow[J]) Offer(n int, rs []*Run[J]) (kept int) {
+	var tooMany []*Run[J]
 	f.mu.Lock()
 	f.reserved -= n
-	if f.t.holds() {
-		f.p.leases.Hold(heldOf(rs)...)
+	if f.Terms.Holds() {
+		f.en.leases.Hold(heldOf(rs)...)
 	}
 	for _, r := range rs {
 		f.link(r)
@@ -120,7 +114,7 @@ func (f *flow) offer(n int, rs []*run) (kept int) {
 		case l == nil:
 			f.pending++
 			f.queue = append(f.queue, r)
-		case l.closed || f.o.follow > 0 && f.followers >= f.o.follow:
+		case l.closed || f.o.Follow > 0 && f.followers >= f.o.Follow:
 			l.closed = true
 			tooMany = append(tooMany, r)
 			f.behind(r)
@@ -138,38 +132,38 @@ func (f *flow) offer(n int, rs []*run) (kept int) {
 	return len(rs) - len(tooMany)
 }
 
-func (f *flow) behind(r *run) {
+func (f *Flow[J]) behind(r *Run[J]) {
 	r.follows = true
 	f.followers++
 }
 
 // leaveLane is behind undone.
-func (f *flow) leaveLane(r *run) {
+func (f *Flow[J]) leaveLane(r *Run[J]) {
 	r.follows = false
 	f.followers--
 }
 
 // ahead is the lane in which r must wait; nil = none, and where r has a group it is now the one of it that is on its way.
-func (f *flow) ahead(r *run) *lane {
+func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 	if !r.grouped() {
 		return nil
 	}
-	g := r.message.Group
+	g := r.Message.Group
 	if l := f.lanes[g]; l != nil {
 		return l
 	}
 	if f.lanes == nil {
-		f.lanes = make(map[string]*lane)
+		f.lanes = make(map[string]*lane[J])
 	}
-	r.lane = &lane{group: g}
+	r.lane = &lane[J]{group: g}
 	f.lanes[g] = r.lane
 	return nil
 }
 
 // pump takes what may start from the queue. It is called with the lock held; the caller hands the answer
 // to send when it has let the lock go.
-func (f *flow) pump(out []*run) []*run {
-	for f.first < len(f.queue) && f.busy < f.o.slots && f.unsettled < f.o.slots && !f.stopped && !f.paused {
+func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
+	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && !f.paused {
 		r := f.queue[f.first]
 		f.queue[f.first] = nil
 		f.first++
@@ -190,19 +184,19 @@ func (f *flow) pump(out []*run) []*run {
 }
 
 // send gives what pump took to the claim.
-func (f *flow) send(rs []*run) {
+func (f *Flow[J]) send(rs []*Run[J]) {
 	if len(rs) > 0 {
-		f.p.begin(rs)
+		f.en.begin(rs)
 	}
 }
 
 // unstarted empties the queue and the lanes when the flow has stopped or paused; called with the lock
 // held.
-func (f *flow) unstarted() []*run {
+func (f *Flow[J]) unstarted() []*Run[J] {
 	if !f.stopped && !f.paused {
 		return nil
 	}
-	back := append([]*run(nil), f.queue[f.first:]...)
+	back := append([]*Run[J](nil), f.queue[f.first:]...)
 	clear(f.queue)
 	f.queue, f.first = f.queue[:0], 0
 	for _, l := range f.lanes {
@@ -212,18 +206,18 @@ func (f *flow) unstarted() []*run {
 	return back
 }
 
-func (f *flow) handBack(rs []*run) {
+func (f *Flow[J]) handBack(rs []*Run[J]) {
 	for _, r := range rs {
 		if f.storeAway.Load() {
-			f.p.unreachable(r)
+			f.en.unreachable(r)
 			continue
 		}
-		f.p.giveBack(r, 0, OutcomeHandedBack)
+		f.en.giveBack(r, 0, HandedBack)
 	}
 }
 
 // launch gives claimed runs to goroutines, except those whose flow was abandoned meanwhile.
-func launch(rs []*run) {
+func launch[J any](rs []*Run[J]) {
 	for len(rs) > 0 {
 		f := rs[0].f
 		n := 1
@@ -233,7 +227,7 @@ func launch(rs []*run) {
 		f.mu.Lock()
 		for _, r := range rs[:n] {
 			if !f.closed {
-				f.host.start(r)
+				f.Host.Start(r)
 			}
 		}
 		f.mu.Unlock()
@@ -242,19 +236,19 @@ func launch(rs []*run) {
 }
 
 // returned is told that the handler has returned: its slot is free.
-func (f *flow) returned(r *run) {
+func (f *Flow[J]) returned(r *Run[J]) {
 	f.mu.Lock()
 	f.leaveSlot(r)
 	r.unsettled = true
 	f.unsettled++
-	var next [1]*run // mostly there is one, and none is to be allocated for it
+	var next [1]*Run[J] // mostly there is one, and none is to be allocated for it
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
 	f.send(out)
 }
 
-func (f *flow) leaveSlot(r *run) {
+func (f *Flow[J]) leaveSlot(r *Run[J]) {
 	if r.inSlot {
 		r.inSlot = false
 		f.busy--
@@ -262,9 +256,9 @@ func (f *flow) leaveSlot(r *run) {
 }
 
 // disposed is told that the run's disposition is known.
-func (f *flow) disposed(r *run) {
-	var next [1]*run
-	var back []*run
+func (f *Flow[J]) disposed(r *Run[J]) {
+	var next [1]*Run[J]
+	var back []*Run[J]
 	f.mu.Lock()
 	switch {
 	case r.inSlot:
@@ -291,10 +285,10 @@ func (f *flow) disposed(r *run) {
 // moveOn moves a group on: after an ack the next of it may start; after anything else, and when the next one's
 // delivery was lost while it waited, the followers go back, so that the broker keeps the order. Called with the
 // lock held.
-func (f *flow) moveOn(r *run) (back []*run) {
+func (f *Flow[J]) moveOn(r *Run[J]) (back []*Run[J]) {
 	l := r.lane
 	r.lane = nil
-	if r.action == Ack && len(l.followers) > 0 && !l.followers[0].isOver() {
+	if r.Action == Ack && len(l.followers) > 0 && !l.followers[0].isOver() {
 		next := l.followers[0]
 		l.followers = l.followers[1:]
 		next.lane = l
@@ -308,7 +302,7 @@ func (f *flow) moveOn(r *run) (back []*run) {
 }
 
 // link and unlink keep the list of all runs that are not gone; called with the lock held.
-func (f *flow) link(r *run) {
+func (f *Flow[J]) link(r *Run[J]) {
 	r.next = f.live
 	if f.live != nil {
 		f.live.prev = r
@@ -317,7 +311,7 @@ func (f *flow) link(r *run) {
 	f.count++
 }
 
-func (f *flow) unlink(r *run) {
+func (f *Flow[J]) unlink(r *Run[J]) {
 	if r.prev != nil {
 		r.prev.next = r.next
 	} else {
@@ -330,8 +324,8 @@ func (f *flow) unlink(r *run) {
 	f.count--
 }
 
-// gone is told that nothing is left to do for the runs.
-func (f *flow) gone(rs ...*run) {
+// Gone is told that nothing is left to do for the runs.
+func (f *Flow[J]) Gone(rs ...*Run[J]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range rs {
@@ -344,7 +338,7 @@ func (f *flow) gone(rs ...*run) {
 }
 
 // wait returns when no delivery is left, or the flow was abandoned.
-func (f *flow) wait() {
+func (f *Flow[J]) Wait() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.count > 0 && !f.closed {
@@ -352,8 +346,8 @@ func (f *flow) wait() {
 	}
 }
 
-// waitAll returns when no delivery is left, also where the flow was abandoned.
-func (f *flow) waitAll() {
+// WaitAll returns when no delivery is left, also where the flow was abandoned.
+func (f *Flow[J]) WaitAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.count > 0 {
@@ -362,7 +356,7 @@ func (f *flow) waitAll() {
 }
 
 // stop lets nothing new start and hands back at once what has not.
-func (f *flow) stop() {
+func (f *Flow[J]) Stop() {
 	f.halt(func() {
 		if !f.stopped {
 			f.stopped, f.since = true, time.Since(f.epoch)
@@ -371,19 +365,19 @@ func (f *flow) stop() {
 }
 
 // pause is a stop that resume ends.
-func (f *flow) pause() { f.halt(func() { f.paused = true }) }
+func (f *Flow[J]) Pause() { f.halt(func() { f.paused = true }) }
 
 // outage is a pause because the store does not answer.
-func (f *flow) outage() {
+func (f *Flow[J]) outage() {
 	f.storeAway.Store(true)
-	f.pause()
+	f.Pause()
 }
 
-func (f *flow) halt(set func()) {
+func (f *Flow[J]) halt(set func()) {
 	f.mu.Lock()
 	set()
 	f.shut.Store(true)
-	var delayed []*run
+	var delayed []*Run[J]
 	back := f.unstarted()
 	for r := f.live; r != nil; r = r.next {
 		switch {
@@ -397,12 +391,12 @@ func (f *flow) halt(set func()) {
 	f.tell()
 	f.mu.Unlock()
 	for _, r := range delayed {
-		f.o.nack(r)
+		f.o.Nack(r)
 	}
 	f.handBack(back)
 }
 
-func (f *flow) resume() {
+func (f *Flow[J]) Resume() {
 	f.mu.Lock()
 	f.paused = false
 	f.shut.Store(f.stopped)
@@ -411,47 +405,48 @@ func (f *flow) resume() {
 }
 
 // isOpen tells whether a run that has not begun may still do so.
-func (f *flow) isOpen() bool {
+func (f *Flow[J]) isOpen() bool {
 	return !f.shut.Load()
 }
 
-func (f *flow) isStopped() bool {
+func (f *Flow[J]) isStopped() bool {
 	stopped, _ := f.stoppedAt()
 	return stopped
 }
 
 // stoppedAt tells whether the flow has stopped, and when, since its epoch.
-func (f *flow) stoppedAt() (bool, time.Duration) {
+func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped, f.since
 }
 
-// handOver finds the job that runs for the message of again and lets set give it the new receipt.
-func (f *flow) handOver(again *run, set func(*run, *broker.Message)) bool {
+// HandOver gives the receipt of again, a redelivery, to the job that runs for the same message, and
+// reports whether there is one.
+func (f *Flow[J]) HandOver(again *Run[J], give func(r, again *Run[J])) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := again.message
+	m := again.Message
 	for r := f.live; r != nil; r = r.next {
 		at := r.at() // before its key is read, which is written until it is claimed
-		if at >= claimed && at < settling && r.message.ID == m.ID && r.key == again.key {
-			set(r, m)
+		if at >= claimed && at < settling && r.Message.ID == m.ID && r.Key == again.Key {
+			give(r, again)
 			return true
 		}
 	}
 	return false
 }
 
-// cutOff stops the flow and ends the handlers' contexts.
-func (f *flow) cutOff() {
-	f.cutAll(func(*run) error { return ErrDraining })
+// CutOff stops the flow and ends the handlers' contexts.
+func (f *Flow[J]) CutOff() {
+	f.cutAll(func(*Run[J]) error { return verdict.ErrDraining })
 }
 
-// timeUp is cutOff at the batch's Deadline.
-func (f *flow) timeUp() { f.cutAll((*run).outOfTime) }
+// TimeUp is cutOff at the batch's Deadline.
+func (f *Flow[J]) TimeUp() { f.cutAll((*Run[J]).outOfTime) }
 
-func (f *flow) cutAll(cause func(*run) error) {
-	f.stop()
+func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
+	f.Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := f.live; r != nil; r = r.next {
@@ -459,9 +454,9 @@ func (f *flow) cutAll(cause func(*run) error) {
 	}
 }
 
-// abandon gives up what has not ended: nothing of it is settled, acked or released any more, and its leases are left
+// Abandon gives up what has not ended: nothing of it is settled, acked or released any more, and its leases are left
 // to run out. It answers those that it has ended itself.
-func (f *flow) abandon() (cut []*run) {
+func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -472,8 +467,8 @@ func (f *flow) abandon() (cut []*run) {
 		if r.giveUp() {
 			cut = append(cut, r)
 		}
-		r.ctx.end(ErrDraining) // unless it has been, which may be a moment late where there is little time between
-		f.p.release(r)
+		r.ctx.End(verdict.ErrDraining) // unless it has been, which may be a moment late where there is little time between
+		f.en.release(r)
 	}
 	for _, r := range cut {
 		f.unlink(r)
@@ -482,19 +477,17 @@ func (f *flow) abandon() (cut []*run) {
 	return cut
 }
 
-// untrouble is told that the store has answered a claim that it could not answer before.
-func (f *flow) untrouble(r *run) {
+// untrouble is told that the store has answered a claim that it could not answer before, and reports
+// whether that was the last of them.
+func (f *Flow[J]) untrouble(r *Run[J]) (last bool) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.leaveTrouble(r)
-	over := f.troubled == 0
 	f.tell()
-	f.mu.Unlock()
-	if over {
-		f.p.storeAgain(f.t.base, partClaims)
-	}
+	return f.troubled == 0
 }
 
-func (f *flow) leaveTrouble(r *run) {
+func (f *Flow[J]) leaveTrouble(r *Run[J]) {
 	if r.troubled {
 		r.troubled = false
 		f.troubled--
@@ -502,20 +495,20 @@ func (f *flow) leaveTrouble(r *run) {
 }
 
 // crowded tells whether more than half of the places are taken by jobs whose handlers have returned and whose ends are not known.
-func (f *flow) crowded() bool {
+func (f *Flow[J]) crowded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return 2*f.unsettled > f.o.slots
+	return 2*f.unsettled > f.o.Slots
 }
 
-func (f *flow) abandoned() bool {
+func (f *Flow[J]) Abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.closed
 }
 
 // later repeats a claim that the store could not answer. Until it is answered, nothing is received, where that is trouble.
-func (f *flow) later(r *run, d time.Duration, trouble bool) bool {
+func (f *Flow[J]) later(r *Run[J], d time.Duration, trouble bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped || f.paused || f.closed {
@@ -535,8 +528,28 @@ func (f *flow) later(r *run, d time.Duration, trouble bool) bool {
 		r.retry = nil
 		f.mu.Unlock()
 		if mine {
-			f.p.claims.Add(r)
+			f.en.claims.Add(r)
 		}
 	})
 	return true
+}
+
+// Running is how many slots are taken.
+func (f *Flow[J]) Running() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.busy
+}
+
+// SetPaused says, before anything is offered, whether the flow begins with a pause.
+func (f *Flow[J]) SetPaused(paused bool) {
+	f.paused = paused
+	f.shut.Store(paused)
+}
+
+// Waiting is how many runs wait for a slot, and how many places the queue has that they wait in.
+func (f *Flow[J]) Waiting() (n, places int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pending, cap(f.queue)
 }

@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// beginClaims looks at messages that have got a slot and sends their claims, each key once: a second message
+// with a key of the same batch would only wait for the first.
+func (en *Engine[J]) beginClaims(rs []*Run[J]) {
+	send := rs[:0]
+	for _, r := range rs {
+		if !r.advance(claiming) {
+			continue // its delivery was lost just now
+		}
+		if r.Message == nil {
+			en.finish(r, Leave, 0, NoMessage)
+			continue
+		}
+		if no := r.f.Host.Admit(r); no != nil {
+			en.turnAway(r, no)
+			continue
+		}
+		send = append(send, r)
+	}
+	en.claims.Add(send...)
+}
+
+// claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
+// batch: a process cloned from a snapshot would repeat those of a generator of its own.
+func (en *Engine[J]) claimBatch(batch []*Run[J]) {
+	rs := make([]*Run[J], 0, len(batch))
+	var asked *Flow[J]
+	starts := false
+	for _, r := range batch {
+		if r.f != asked {
+			asked, starts = r.f, r.f.isOpen()
+		}
+		if starts && !r.isOver() {
+			rs = append(rs, r)
+		} else {
+			r.f.handBack([]*Run[J]{r})
+		}
+	}
+	if len(rs) == 0 {
+		return
+	}
+	slices.SortFunc(rs, func(a, b *Run[J]) int {
+		return cmp.Or(strings.Compare(a.Key.Scope, b.Key.Scope), strings.Compare(a.Key.Key, b.Key.Key))
+	})
+	rs, others := en.each(rs)
+	draw(rs)
+	answers, sent, err := en.ask(rs)
+	switch {
+	case err == nil:
+		en.landClaims(rs, answers, sent)
+	case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0: // else it is given up soon
+		en.claimApart(rs, err)
+	default:
+		for _, r := range rs {
+			en.unanswered(r, err, en.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
+		}
+	}
+	if len(others) > 0 {
+		en.claims.Add(others...)
+	}
+}
+
+// landClaims acts on the answers to one call of Claim, and starts the handlers of what was won.
+func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.Time) {
+	begin, now, sound := rs[:0], time.Now(), false
+	for i, r := range rs {
+		c := &answers[i]
+		if c.Err == nil {
+			c.Err = sane(c, r, sent)
+		}
+		sound = sound || c.Err == nil
+		if en.answered(r, c, sent, now) {
+			begin = append(begin, r)
+		}
+	}
+	if sound {
+		en.lastClaim.Store(int64(now.Sub(en.epoch)))
+	}
+	launch(begin)
+}
+
+// ask makes one call of Claim.
+func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, err error) {
+	reqs := make([]dedupe.ClaimRequest, len(rs))
+	origins(rs, reqs)
+	for i, r := range rs {
+		q := &reqs[i]
+		q.Key, q.Token, q.TTL = r.Key, r.Token, en.leaseFor(r)
+		q.Policy = r.Opts.Policy
+		q.Owner = en.o.Owner
+		if r.known != nil {
+			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
+		}
+	}
+	sent = time.Now()
+	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	answers, err = Guard(func() ([]dedupe.Claim, error) { return en.o.Store.Claim(ctx, reqs) })
+	ctx.Close()
+	if err == nil && len(answers) != len(reqs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+	}
+	return answers, sent, err
+}
+
+// each takes the first of equal keys; the others go with the next batch, where the store knows what became of it. rs is sorted by
+// key.
+func (en *Engine[J]) each(rs []*Run[J]) (once, others []*Run[J]) {
+	once = rs[:1]
+	for _, r := range rs[1:] {
+		if r.Key == once[len(once)-1].Key {
+			others = append(others, r)
+			continue
+		}
+		once = append(once, r)
+	}
+	return once, others
+}
+
+func draw[J any](rs []*Run[J]) {
+	raw := make([]byte, 16*len(rs))
+	rand.Read(raw)
+	for i, r := range rs {
+		if r.Token == (dedupe.Token{}) {
+			copy(r.Token[:], raw[16*i:])
+		}
+	}
+}
+
+// sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
+func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
+	switch c.Outcome {
+	case dedupe.Won:
+		if c.Lease.Key != r.Key || c.Lease.Token != r.Token {
+			return fmt.Errorf("onceq: the store's lease is for key %v, want %v", c.Lease.Key, r.Key)
+		}
+		if c.Lease.Fence != 0 && !c.Lease.Deadline.After(sent) { // it would be given back at once, and claimed again
+			return fmt.Errorf("onceq: the store's lease ended at %v, before it was asked for", c.Lease.Deadline)
+		}
+	case dedupe.AlreadyFailed, dedupe.IsParked:
+		if c.Record == nil {
+			return fmt.Errorf("onceq: the store answered %v without a record", c.Outcome)
+		}
+	case dedupe.InProgress, dedupe.AlreadyDone, dedupe.Mismatch, dedupe.Stale:
+	default:
+		return fmt.Errorf("onceq: the store answered the unknown outcome %v", c.Outcome)
+	}
+	return nil
+}
+
+// answered acts on the answer to a claim that was sent at that time. It is true when the handler is to run.
+func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) bool {
+	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
+	if c.Err != nil && !never {
+		en.unanswered(r, c.Err, &sent)
+		return false
+	}
+	if r.tries > 0 {
+		en.storeBack(r)
+	}
+	if never {
+		r.f.Host.StoreErred(r, c.Err, false)
+		en.turnAway(r, &Refusal{Class: verdict.BadKey, Err: c.Err})
+		return false
+	}
+	r.Said, r.tries = c.Outcome, 0
+	if c.Record != nil {
+		r.knows().record = c.Record
+	}
+	switch c.Outcome {
+	case dedupe.Won:
+		return en.won(r, c, now)
+	case dedupe.InProgress:
+		en.putOff(r, c)
+	case dedupe.AlreadyDone:
+		if c.Record != nil {
+			r.makes().result = c.Record.Result
+		}
+		en.finish(r, Ack, 0, AlreadyDone)
+	case dedupe.AlreadyFailed, dedupe.IsParked:
+		en.putAgain(r, c.Record)
+	case dedupe.Mismatch:
+		en.turnAway(r, &Refusal{Class: verdict.Mismatch, Err: errors.New("onceq: the key is taken by a message with another payload")})
+	case dedupe.Stale:
+		// The token was seen before: a late packet of ours. A new token, once.
+		if r.knows().stales++; r.known.stales > 1 {
+			en.finish(r, Nack, 0, Stale)
+			return false
+		}
+		r.Token, r.Said = dedupe.Token{}, 0
+		en.claims.Add(r)
+	}
+	return false
+}
+
+func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
+	r.Fence = c.Lease.Fence
+	if c.FirstErr != "" {
+		r.knows().firstErr = c.FirstErr
+	}
+	r.Attempt = c.Lease.Attempt
+	if r.Attempt == 0 { // no store counts: the broker's count is the best there is
+		r.Attempt = max(1, r.Message.Attempt)
+	}
+	if !r.advance(claimed) {
+		en.disown(r)
+		return false
+	}
+	lost := false
+	if r.Fence != 0 {
+		r.mu.Lock()
+		r.claimHeld, lost = true, r.deliveryLost
+		r.mu.Unlock()
+		if r.hasOneLease() {
+			r.held.Deadline = c.Lease.Deadline // nobody beats it
+		} else {
+			en.holdClaim(r, c.Lease.Deadline, now, lost)
+		}
+	} else if !r.f.Terms.Holds() && r.Opts.Timeout > 0 && !r.hasOneLease() {
+		en.keepClaim(r, now.Add(en.o.Lease)) // there is nothing to renew, but the timeout needs a place
+	}
+	if lost && r.grouped() {
+		// The message is delivered again, and the group's order goes by its deliveries.
+		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		return false
+	}
+	if no := en.tooOld(r.Message, c.Created, now); no != nil {
+		// Nothing failed: what has the key beside it, or gets it later, may run.
+		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})
+		return false
+	}
+	if r.Opts.Most > 0 && r.Attempt > int(r.Opts.Most) {
+		en.Conclude(r, verdict.Verdict{
+			To: dedupe.Failed, Class: verdict.Attempts,
+			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.Attempt, r.Opts.Most),
+		})
+		return false
+	}
+	return true
+}
+
+// disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
+// closed the store.
+func (en *Engine[J]) disown(r *Run[J]) {
+	if r.f.Terms.Holds() && r.Fence != 0 {
+		en.forgoOnce(r.Key, r.Token)
+	}
+}
+
+// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just
+// now, its deadline will do until the first beat; from then on the lease is the claim's. Where the delivery was lost while
+// the claim was under way, the claim alone is kept.
+func (en *Engine[J]) holdClaim(r *Run[J], deadline, now time.Time, lost bool) {
+	switch {
+	case !r.f.Terms.Holds(), lost:
+		en.keepClaim(r, deadline)
+	case deadline.Before(r.held.Deadline), r.held.Deadline.Sub(now) < min(en.o.Lease, en.o.Visibility)*2/3:
+		en.leases.Update(&r.held, deadline)
+	}
+}
+
+func (en *Engine[J]) keepClaim(r *Run[J], deadline time.Time) {
+	r.mu.Lock() // for lost may do the same
+	defer r.mu.Unlock()
+	r.held.Deadline = deadline
+	en.leases.Hold(&r.held)
+	if r.isOver() { // it ended just now, and nobody would release it
+		en.leases.Release(&r.held)
+	}
+}
+
+// putOff gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
+// that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
+func (en *Engine[J]) putOff(r *Run[J], c *dedupe.Claim) {
+	r.Said = dedupe.InProgress
+	if r.f.Host.Takeover(r, c) {
+		en.finish(r, Leave, 0, HandedOver)
+		return
+	}
+	wait := max(0, c.Left, c.Age) // a store may answer anything
+	if en.silent(c) {
+		wait = c.Left
+	}
+	en.finish(r, Nack, durations.Sum(wait, mrand.N(wait/8+time.Second)), InProgress)
+}
+
+// silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
+// the delivery's visibility, whichever is shorter; the workers of one queue agree on that, if not on Lease. A lease that is over and
+// cannot be taken is locked by the owner's transaction, which lives.
+func (en *Engine[J]) silent(c *dedupe.Claim) bool {
+	term := cmp.Or(c.Term, en.o.Lease)
+	return c.Left > 0 && term-c.Left >= min(term, en.o.Visibility)/2
+}
+
+// unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
+// answer was lost is recognised. Where the store errs on this entry alone, as on a record that something else has written, the
+// others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
+// since then, before this one was sent again, it is given back. sent is nil where the whole call has failed.
+func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
+	// A store that is full or locked says nothing of the entry, and who waits has a bound of his own.
+	alone := sent != nil && !r.f.Terms.Waits && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
+	r.f.Host.StoreErred(r, err, true)
+	bound := r.f.Terms.Outage
+	goesOn := true
+	if bound > 0 {
+		goesOn = r.Repeats(bound)
+	} else {
+		r.tries++
+	}
+	waited := r.errsAlone(alone)
+	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.isOpen() {
+		en.probe(r.Key.Scope)
+	}
+	other := time.Duration(en.lastClaim.Load())
+	if alone && waited >= en.o.SettleTimeout && other > time.Since(en.epoch)-waited && other < sent.Sub(en.epoch) && !r.isOver() {
+		if r.refusedLong() {
+			en.storeBack(r)
+			en.turnAway(r, &Refusal{Class: verdict.ClaimRefused, Err: err})
+			return
+		}
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
+			slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
+		en.giveBack(r, refusedFor, ClaimRefused)
+		return
+	}
+	en.storeFails(r, partClaims, r.tries >= 2, err)
+	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < en.o.SettleTimeout) {
+		en.unreachable(r)
+	}
+	if !goesOn {
+		r.f.outage()
+	}
+}
+
+// A claim that is refused for a day is given up: the queue would drop its message in the end, and nobody would know. Where the queue
+// counts receives, there are to be as many as there may be in a third of a day: a message that has only waited is not to blame.
+const (
+	refusedMost     = 24 * time.Hour
+	refusedReceives = 100
+)
+
+// refusedLong tells whether the message of a refused claim becomes a letter.
+func (r *Run[J]) refusedLong() bool {
+	from := r.Message.Published
+	if r.Message.Meta != nil {
+		from = latest(from, r.Message.Meta.NotBefore)
+	}
+	return !from.IsZero() && time.Since(from) >= refusedMost && (r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)
+}
+
+// giveUnanswered hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
+// at once: the queue counts each receive.
+func (en *Engine[J]) giveUnanswered(r *Run[J]) {
+	var d time.Duration
+	if r.f.Terms.Outage > 0 {
+		d = en.o.Lease/2 + mrand.N(en.o.Lease/2+1)
+	}
+	en.giveBack(r, d, StoreUnreachable)
+}
+
+// giveUnbegun hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
+// that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
+// Where somebody waits, the host does the same when that one has gone.
+func (en *Engine[J]) giveUnbegun(r *Run[J], d time.Duration, outcome Outcome) {
+	if r.at() != claiming || r.Token == (dedupe.Token{}) || r.f.Terms.Waits {
+		en.finish(r, Nack, d, outcome)
+		return
+	}
+	r.Outcome = outcome
+	en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Delay: d})
+}
+
+// storeBack is told that the store has answered a claim that it could not answer before.
+func (en *Engine[J]) storeBack(r *Run[J]) {
+	if r.f.untrouble(r) {
+		en.storeAgain(r.f.Terms.Base, partClaims)
+	}
+}

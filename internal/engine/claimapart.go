@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// claimApart claims each entry of a batch alone.
+func (en *Engine[J]) claimApart(rs []*Run[J], err error) {
+	errs, some := apart(rs, err, func(i int) error {
+		r := rs[i]
+		if r.isOver() || !r.f.isOpen() { // the calls before it may have taken long
+			r.f.handBack([]*Run[J]{r})
+			return nil
+		}
+		answers, sent, err := en.ask(rs[i : i+1])
+		if err == nil {
+			en.landClaims([]*Run[J]{r}, answers, sent)
+		}
+		return err
+	})
+	now := time.Now()
+	for i, r := range rs {
+		switch {
+		case errs[i] == nil:
+		case some:
+			en.unanswered(r, errs[i], &now)
+		default:
+			en.unanswered(r, errs[i], nil)
+		}
+	}
+}
+
+// aloneSince is when a claim was sent whose call has failed and had no other entry, if the store has answered others since that
+// first failed: then the error is the entry's own. Else it is nil. Where no other claim comes, the store is asked for something else: what
+// it answers lets others be received, and only a claim that it answers lets this one be given back.
+func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.Time {
+	r := rs[0]
+	if len(rs) > 1 || r.f.Terms.Waits || r.f.Terms.Outage > 0 {
+		return nil
+	}
+	switch {
+	case r.outlived(&en.lastClaim, sent), !r.later.alone.IsZero():
+	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !en.writes(r.Key.Scope):
+		return nil
+	}
+	return &sent
+}
+
+// writes asks the store to renew a claim that nobody has. A store that can write refuses it, and changes nothing.
+func (en *Engine[J]) writes(scope string) bool {
+	var token dedupe.Token
+	rand.Read(token[:])
+	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	defer ctx.Close()
+	as, err := en.askRenewal(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: en.o.Lease}})
+	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
+}
+
+// probe claims a key that nobody has, and gives it back: on a queue where no other claim comes, its answer stands for one, and tells
+// whether the store refuses what is asked for, or all. It is made when none has been answered for refusedFor, and as seldom. Nothing
+// remains of it; only a process that dies amid it leaves a claim behind, for an operator to forget.
+func (en *Engine[J]) probe(scope string) {
+	last, now := en.probed.Load(), time.Since(en.epoch)
+	if now-time.Duration(max(last, en.lastClaim.Load())) < refusedFor || !en.probed.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	var token dedupe.Token
+	rand.Read(token[:])
+	q := dedupe.ClaimRequest{
+		Key: dedupe.Key{Scope: scope, Key: "onceq-probe-" + hex.EncodeToString(token[:])}, Token: token, TTL: en.o.Lease,
+		Policy: dedupe.Rerun, Owner: en.o.Owner,
+	}
+	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	defer ctx.Close()
+	cs, err := Guard(func() ([]dedupe.Claim, error) { return en.o.Store.Claim(ctx, []dedupe.ClaimRequest{q}) })
+	if !en.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
+		return
+	}
+	en.lastClaim.Store(int64(time.Since(en.epoch)))
+	_, _ = Guard(func() ([]error, error) {
+		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
+	})
+}

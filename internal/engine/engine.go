@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/visibility"
+)
+
+// What a lease may be.
+const (
+	MinLease = 100 * time.Millisecond
+	MaxLease = 12 * time.Hour
+)
+
+// MaxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
+const MaxStoreBatch = 100
+
+// Options are what an Engine goes by. They are complete and checked: the defaults are who makes it's.
+type Options struct {
+	Store         dedupe.Store
+	DeadLetter    broker.Sender
+	LetterKeys    dlq.Keys
+	Scope         string
+	Owner         string
+	Retention     time.Duration
+	Lease         time.Duration
+	SettleTimeout time.Duration
+	CallTimeout   time.Duration
+	HoldGroup     bool
+	Logger        *slog.Logger
+	// Backoff is what counts where a job's own panics.
+	Backoff func(attempt int, err error) time.Duration
+	// Visibility is how long a delivery is extended for, and Limits are those of its queue.
+	Visibility time.Duration
+	Limits     broker.Limits
+	// Slots is how many handlers run at once; 0 = not known.
+	Slots int
+}
+
+// Engine claims, renews, settles and dead-letters the runs that its flows bring.
+//
+// Its methods may be called from many goroutines. What is one run's is under that run's lock, or
+// belongs to the goroutine that has the run.
+type Engine[J any] struct {
+	o      Options
+	margin time.Duration // before a lease's deadline, in which nothing starts under it
+	epoch  time.Time
+
+	lettersOut Outage // of the dead-letter queue
+	storeOut   Outage
+	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	lastEnd    atomic.Int64 // the same of settlements: a call
+	lastLetter atomic.Int64 // the same of letters
+	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
+
+	leases  *visibility.Manager[*Run[J]]
+	claims  *batch.Queue[*Run[J]]
+	settles *batch.Queue[*Run[J]]
+	joins   *batch.Queue[*Run[J]]
+	letters *batch.Queue[*Run[J]]
+	holds   *batch.Queue[*Run[J]] // of deliveries, to be extended
+
+	// What the slots set going, without knowing how it goes on.
+	begin       func([]*Run[J])
+	giveBack    func(r *Run[J], d time.Duration, outcome Outcome)
+	unreachable func(*Run[J])
+	release     func(*Run[J])
+}

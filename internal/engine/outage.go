@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// TellAgain is how often an outage is told of while it lasts: each line is to wake somebody, and none of them may be missed.
+const TellAgain = 5 * time.Minute
+
+// Outage is what a log is told of something that is away: when it has failed a few times, again while that lasts, and once
+// when it is over.
+type Outage struct {
+	mu          sync.Mutex
+	since, told time.Time // zero = it is there, or nobody was told
+	last        time.Time // failure
+	failing     Part      // what has not succeeded since
+}
+
+// Part is what may fail of one thing by itself: an outage is over when none of it does.
+type Part uint8
+
+const (
+	Whole      Part = 1 << iota // of what has no parts
+	partClaims                  // of the store
+	partEnds
+)
+
+// Fails is told of a failure. Where that is worth a line, it answers how long they have lasted.
+func (o *Outage) Fails(of Part, worth bool) (lasts time.Duration, tell bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if o.since.IsZero() || now.Sub(o.last) > TellAgain { // what failed last was given up, and nobody has asked since
+		o.since, o.told, o.failing = now, time.Time{}, 0
+	}
+	o.last = now
+	o.failing |= of
+	if !worth || !o.told.IsZero() && now.Sub(o.told) < TellAgain {
+		return 0, false
+	}
+	o.told = now
+	return now.Sub(o.since), true
+}
+
+// Succeeds is told of a success. Where an outage was told of, it answers how long that has lasted.
+func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failing &^= of; o.failing != 0 {
+		return 0, false
+	}
+	if !o.told.IsZero() {
+		lasted, tell = time.Since(o.since), true
+	}
+	o.since, o.told = time.Time{}, time.Time{}
+	return lasted, tell
+}
+
+// ForSo is what all lines about outages tell.
+func ForSo(lasts time.Duration) slog.Attr { return slog.Duration("since", lasts.Round(time.Second)) }

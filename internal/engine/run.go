@@ -1,0 +1,346 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/digest"
+	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/verdict"
+	"github.com/onceq/onceq/visibility"
+)
+
+// phase is how far a run has come. It only rises.
+type phase uint32
+
+const (
+	waiting  phase = iota // held, unclaimed
+	claiming              // the claim is on its way
+	claimed               // won; the handler has not begun
+	running               // the handler runs
+	settling              // the handler has returned
+	settled               // the end is known; letter, ack or nack to come
+	over                  // its disposition is given
+)
+
+// run is one delivery on its way through the Processor: one allocation for all that a job needs.
+//
+// The fields in the first block are written by the one goroutine that has the run at that time (the
+// poller, the claim, the handler, the settlement, in this order); those below mu by several.
+type Run[J any] struct {
+	Job     J
+	Message *broker.Message // as it was received; the job's is the user's to change
+	f       *Flow[J]
+	ctx     LazyContext
+
+	held    visibility.Held[*Run[J]]
+	Opts    JobOptions
+	Key     dedupe.Key
+	Token   dedupe.Token
+	Fence   uint64
+	Verdict verdict.Verdict
+	known   *known
+	later   *later
+	began   time.Duration  // when the handler began, since the flow's epoch
+	ended   time.Duration  // when it returned, or was found not to start
+	Ran     bool           // it began
+	whole   bool           // it began with at least half of its batch's time left
+	missed  missed         // the beats', of which one at most is in flight
+	tries   int32          // of the present step
+	Index   int32          // of the delivery in its batch
+	Said    dedupe.Outcome // by the claim
+	Attempt int            // how often the job has been claimed for a run, this one included
+	Action  Action
+	left    uint8 // the phase in which it was abandoned
+	Outcome Outcome
+
+	// The flow's, under its lock.
+	prev, next *Run[J]
+	lane       *lane[J] // while it is the one of its group that is on its way
+	retry      *time.Timer
+	follows    bool // it waits behind that one
+	inSlot     bool
+	unsettled  bool
+	troubled   bool // the store could not answer its claim
+
+	phase  atomic.Uint32
+	Joined atomic.Bool
+
+	mu           sync.Mutex
+	receipt      broker.Receipt
+	received     time.Duration // since the flow's epoch
+	deliveryEnds time.Time     // when the broker will deliver it again
+	extending    chan struct{} // closed when the extension in flight has its answer; nil = there is none
+	deliveryLost bool
+	totalWarned  bool
+	claimHeld    bool // the claim is to be renewed
+	keeping      keeping
+	beats        int32
+}
+
+// known is what the claim knows of few runs. It is written before the claim is held, and only read
+// from then on: beats read it.
+type known struct {
+	until       time.Time // the delivery cannot be held beyond; zero = none
+	fingerprint []byte
+	reopens     uint64 // the fence of the failure that the message may reopen
+	stales      int
+	firstErr    string
+	record      *dedupe.Record
+}
+
+// later is what the handler makes of few runs, and the steps that are repeated. It belongs to the
+// goroutine that has the run; no beat looks at it.
+type later struct {
+	result  []byte
+	timeout *time.Timer // of the job, where the manager does not keep its claim
+	dead    broker.Dead
+	fit     letter.Fit    // how far the letter has been shrunk
+	giveUp  time.Time     // when the present step is no longer repeated
+	alone   time.Time     // since when the store errs on its claim alone
+	failing time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
+}
+
+// JobOptions are what holds for one job, after its Meta, its type's options and the defaults.
+type JobOptions struct {
+	Most    int32
+	Policy  dedupe.Policy
+	Timeout time.Duration
+	Backoff func(int, error) time.Duration
+}
+
+// knows makes room for what the claim knows.
+func (r *Run[J]) knows() *known {
+	if r.known == nil {
+		r.known = new(known)
+	}
+	return r.known
+}
+
+// makes makes room for what the handler makes.
+func (r *Run[J]) makes() *later {
+	if r.later == nil {
+		r.later = new(later)
+	}
+	return r.later
+}
+
+// begun is how often the job's handler has been started.
+func (r *Run[J]) begun() int {
+	if !r.Ran {
+		return r.Attempt - 1
+	}
+	return r.Attempt
+}
+
+// result is what is to be kept with the key; nil = nothing.
+func (r *Run[J]) Result() []byte {
+	if r.later == nil {
+		return nil
+	}
+	return r.later.result
+}
+
+// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
+func (r *Run[J]) outOfTime() error {
+	if r.at() >= running && r.whole {
+		return verdict.ErrTimeout
+	}
+	return verdict.ErrDraining
+}
+
+// again puts the run into the queue after d, unless it has been given up by then.
+func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
+	time.AfterFunc(d, func() {
+		if !r.isOver() {
+			q().Add(r)
+		}
+	})
+}
+
+// repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first
+// failure.
+func (r *Run[J]) Repeats(d time.Duration) bool {
+	now := time.Now()
+	if r.tries++; r.tries == 1 {
+		r.makes().giveUp = now.Add(d)
+	}
+	return now.Before(r.later.giveUp)
+}
+
+// errsAlone is how long the store has erred on the run's claim, and not on the whole call.
+func (r *Run[J]) errsAlone(alone bool) time.Duration {
+	switch {
+	case !alone:
+		if r.later != nil {
+			r.later.alone = time.Time{}
+		}
+		return 0
+	case r.makes().alone.IsZero():
+		r.later.alone = time.Now()
+	}
+	return time.Since(r.later.alone)
+}
+
+// advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
+// else has ended it.
+func (r *Run[J]) advance(to phase) bool {
+	for {
+		at := r.phase.Load()
+		if at >= uint32(to) {
+			return false
+		}
+		if r.phase.CompareAndSwap(at, uint32(to)) {
+			return true
+		}
+	}
+}
+
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+func (r *Run[J]) giveUp() bool {
+	for {
+		at := r.at()
+		if at == over {
+			return false
+		}
+		if r.phase.CompareAndSwap(uint32(at), uint32(over)) {
+			r.left = uint8(at)
+			return true
+		}
+	}
+}
+
+func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
+
+func (r *Run[J]) isOver() bool { return r.at() == over }
+
+// living are those of a batch that have not been given up while they waited for their turn: a call that hangs may have
+// outlasted who wanted them.
+func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
+
+// grouped tells whether the run's place in its group matters.
+func (r *Run[J]) grouped() bool {
+	return r.f.Terms.Ordered && r.Message != nil && r.Message.Group != ""
+}
+
+// currentReceipt is the newest delivery's: a redelivery hands its own over to the run.
+func (r *Run[J]) Receipt() broker.Receipt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.receipt
+}
+
+// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.
+const MaxLogged = 256
+
+// Name is the job's id for logs.
+func (r *Run[J]) Name() string { return verdict.Clip(r.ID(), MaxLogged) }
+
+// ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
+func (r *Run[J]) ID() string { return IDOf(r.Message) }
+
+// Type is Meta.Type; empty for a foreign producer.
+func (r *Run[J]) Type() string { return TypeOf(r.Message) }
+
+// IDOf is the id of a message's job; "" of nil.
+func IDOf(m *broker.Message) string {
+	switch {
+	case m == nil:
+		return ""
+	case m.Meta != nil && m.Meta.ID != "":
+		return m.Meta.ID
+	}
+	return m.ID
+}
+
+// TypeOf is the type of a message's job; "" of nil.
+func TypeOf(m *broker.Message) string {
+	if m == nil || m.Meta == nil {
+		return ""
+	}
+	return m.Meta.Type
+}
+
+// EffectKey is an idempotency key for a step of the job with the key k, elsewhere.
+func EffectKey(k dedupe.Key, step string) string {
+	return digest.Of("onceq effect 1", k.Scope, k.Key, step)
+}
+
+func heldOf[J any](rs []*Run[J]) []*visibility.Held[*Run[J]] {
+	hs := make([]*visibility.Held[*Run[J]], len(rs))
+	for i, r := range rs {
+		hs[i] = &r.held
+	}
+	return hs
+}
+
+// NewRun makes the run of a delivery that came now.
+func (f *Flow[J]) NewRun(m *broker.Message, now time.Time) *Run[J] {
+	r := &Run[J]{f: f, Message: m, received: now.Sub(f.epoch)}
+	r.ctx.base = f.Terms.Base //nolint:fatcontext // one level deep: every run has its own
+	r.held.Lease = r
+	if m != nil {
+		r.receipt, r.deliveryEnds = m.Receipt, m.Deadline
+	}
+	return r
+}
+
+// Flow is where the run came in.
+func (r *Run[J]) Flow() *Flow[J] { return r.f }
+
+// Context is the handler's.
+func (r *Run[J]) Context() *LazyContext { return &r.ctx }
+
+// SetDelivery says when the broker will deliver the message again, before the run is offered.
+func (r *Run[J]) SetDelivery(ends time.Time) { r.held.Deadline, r.deliveryEnds = ends, ends }
+
+// SetUntil says that the delivery cannot be held beyond t, before the run is offered.
+func (r *Run[J]) SetUntil(t time.Time) { r.knows().until = t }
+
+// SetFingerprint says what the claim compares, before it is made.
+func (r *Run[J]) SetFingerprint(b []byte) { r.knows().fingerprint = b }
+
+// SetReopens says which failure the claim may reopen, before it is made; 0 = none.
+func (r *Run[J]) SetReopens(fence uint64) {
+	if fence != 0 {
+		r.knows().reopens = fence
+	}
+}
+
+// SetResult gives what is to be kept with the key; the handler's goroutine calls it.
+func (r *Run[J]) SetResult(b []byte) { r.makes().result = b }
+
+// Record is what the claim has found; nil = nothing, or it has won.
+func (r *Run[J]) Record() *dedupe.Record {
+	if r.known == nil {
+		return nil
+	}
+	return r.known.record
+}
+
+// Tries is how often the present step has failed.
+func (r *Run[J]) Tries() int { return int(r.tries) }
+
+// Unclaimed reports whether no claim has been won yet.
+func (r *Run[J]) Unclaimed() bool { return r.at() < claimed }
+
+// inDoubt tells whether the run is given back without an answer to its claim.
+func (r *Run[J]) inDoubt() bool { return r.Said == 0 && r.Outcome != "" }
+
+// missed is how often in a row a run's renewal has failed with its whole call.
+type missed uint8
+
+// keeping is what a run's delivery is in for; under the run's lock.
+type keeping uint8
+
+const (
+	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
+	keepStopped                     // it is not extended any more
+)
+
+// queueOfRuns is a batch.Queue that runs wait in.
+type queueOfRuns[J any] interface{ Add(rs ...*Run[J]) }

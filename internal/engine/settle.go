@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
+// effect has happened, and only its record keeps it from happening again.
+func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration) {
+	if en.HoldsBack(r) && v.To == dedupe.Failed {
+		v.To, v.Delay, v.Backoff = dedupe.Released, KeptFor, false
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
+			slog.String("job", r.Name()), slog.String("class", v.Class), slog.String("error", v.Text))
+	}
+	r.Verdict = v
+	r.ended, r.tries = ended, 0
+	if r.later != nil {
+		r.later.alone, r.later.failing = time.Time{}, 0
+	}
+	en.settleQueue(r).Add(r)
+}
+
+func (en *Engine[J]) settleQueue(r *Run[J]) queueOfRuns[J] {
+	if r.Joined.Load() {
+		// It may have to wait for the user's transaction, and must not make others wait.
+		return en.joins
+	}
+	return en.settles
+}
+
+func (en *Engine[J]) settleBatch(rs []*Run[J]) {
+	if rs = living(rs); len(rs) == 0 {
+		return
+	}
+	sent := time.Now()
+	answers, err := en.askEnds(rs)
+	switch {
+	case err == nil:
+		for i, r := range rs {
+			en.settled(r, answers[i])
+		}
+	case dividable(rs, err, tried):
+		en.settleApart(rs, err)
+	default:
+		alone := len(rs) == 1 && rs[0].outlived(&en.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
+		for _, r := range rs {
+			en.unsettled(r, err, !alone)
+		}
+	}
+}
+
+// settleApart settles each entry of a batch alone.
+func (en *Engine[J]) settleApart(rs []*Run[J], err error) {
+	errs, some := apart(rs, err, func(i int) error {
+		answers, err := en.askEnds(rs[i : i+1])
+		if err == nil {
+			en.settled(rs[i], answers[0])
+		}
+		return err
+	})
+	for i, r := range rs {
+		if errs[i] != nil {
+			en.unsettled(r, errs[i], !some)
+		}
+	}
+}
+
+// askEnds makes one call of Settle.
+func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
+	batch := make([]dedupe.Settlement, len(rs))
+	for i, r := range rs {
+		v, t := &r.Verdict, &batch[i]
+		t.Key, t.Token, t.To, t.Retain = r.Key, r.Token, v.To, en.o.Retention
+		t.ErrClass, t.ErrText, t.Uncounted = v.Class, v.Text, v.Uncounted
+		if v.Refused {
+			t.ErrClass, t.ErrText = "", "" // they are the message's, not the job's
+		}
+		t.Joined = r.Joined.Load()
+		if v.To == dedupe.Released {
+			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.longestNack())) // the record must be there when the message comes again
+		}
+		if v.To == dedupe.Done {
+			t.Result = r.Result()
+		}
+	}
+	ctx := CallContext(context.Background(), en.settleCall(rs))
+	answers, err := Guard(func() ([]dedupe.Settled, error) { return en.o.Store.Settle(ctx, batch) })
+	ctx.Close()
+	if err == nil && len(answers) != len(rs) {
+		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
+	}
+	if err == nil {
+		en.lastEnd.Store(int64(time.Since(en.epoch)))
+	}
+	return answers, err
+}
+
+// settleCall bounds one call. The first one has half of the time, so that one lost packet leaves room for a repeat; a
+// joined one may have to wait for the user's transaction.
+func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
+	for _, r := range rs {
+		if r.tries > 0 && !r.inDoubt() || r.Joined.Load() {
+			return en.o.CallTimeout
+		}
+	}
+	return min(en.o.CallTimeout, en.o.SettleTimeout/2)
+}
+
+// settled acts on what is now stored under the run's token, which is what decides: a transaction's done
+// wins over whatever the handler returned.
+func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
+	switch {
+	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
+		en.finish(r, Nack, r.Verdict.Delay, r.Outcome)
+		return
+	case errors.Is(a.Err, dedupe.ErrLeaseLost):
+		en.finish(r, Leave, 0, LeaseLost)
+		return
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.Verdict.To == dedupe.Done && r.f.Terms.KeepsEvery:
+		r.Verdict = verdict.Verdict{To: dedupe.Failed, Class: verdict.Result, Text: verdict.Text(a.Err)}
+		en.settleQueue(r).Add(r)
+		return
+	case errors.Is(a.Err, dedupe.ErrResultSize) && r.Verdict.To == dedupe.Done && r.Result() != nil:
+		// The effect has happened: losing its result is better than repeating it.
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a result was too large and is not kept",
+			slog.String("job", r.Name()), slog.Int("bytes", len(r.Result())))
+		r.makes().result = nil
+		en.settleQueue(r).Add(r)
+		return
+	case a.Err != nil:
+		en.unsettled(r, a.Err, false)
+		return
+	}
+	if r.tries > 0 {
+		en.storeAgain(r.f.Terms.Base, partEnds)
+	}
+	if !r.advance(settled) {
+		return
+	}
+	if r.Fence != 0 {
+		r.mu.Lock()
+		r.claimHeld = false
+		r.mu.Unlock()
+	}
+	switch a.Status {
+	case dedupe.Done:
+		if r.Verdict.Class == verdict.NotCommitted {
+			r.Verdict.Class, r.Verdict.Text = "", "" // it has
+		}
+		en.finish(r, Ack, 0, Done)
+	case dedupe.Released:
+		if v := &r.Verdict; v.Refused {
+			en.letter(r, v.Class, v.Text, 0, 0, time.Now())
+			return
+		}
+		en.finish(r, Nack, r.Verdict.Delay, releasedAs(r))
+	case dedupe.Failed, dedupe.Parked:
+		en.letter(r, r.Verdict.Class, r.Verdict.Text, r.Fence, r.begun(), time.Now())
+	default:
+		en.finish(r, Leave, 0, Unsettled)
+	}
+}
+
+func releasedAs[J any](r *Run[J]) Outcome {
+	switch {
+	case r.inDoubt():
+		return r.Outcome
+	case r.Verdict.Uncounted:
+		return HandedBack
+	}
+	return Retried
+}
+
+// unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
+// see the state from before a commit in flight. A store that does not answer (away) is asked as long as nobody waits for the
+// end, and at a drain until the hard end: to give up would run again every job that ended while it was away. What it
+// answers to this entry alone, for SettleTimeout, is another matter: such jobs must not fill the slots.
+func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
+	if r.isOver() {
+		return
+	}
+	r.f.Host.StoreErred(r, err, true)
+	away = away && !r.f.Terms.Waits
+	r.tries++
+	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
+	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && !r.f.Terms.Waits {
+		since = time.Since(r.f.epoch) - lasts // before that it was away
+	}
+	switch stopped, at := r.f.stoppedAt(); {
+	case !stopped:
+	case r.inDoubt():
+		since = at
+	case away:
+		patient, since = r.f.Terms.Abandons, max(since, at)
+		pause = min(pause, max(en.o.SettleTimeout/4, 10*time.Millisecond)) // there may be little time left
+	}
+	if patient {
+		en.storeFails(r, partEnds, r.tries >= 5, err)
+	}
+	if patient || time.Since(r.f.epoch)-since+pause < en.o.SettleTimeout && !(r.inDoubt() && r.f.storeAway.Load()) {
+		r.again(pause, func() queueOfRuns[J] { return en.settleQueue(r) })
+		return
+	}
+	if r.inDoubt() { // nothing depends on it
+		en.finish(r, Nack, r.Verdict.Delay, r.Outcome)
+		return
+	}
+	en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
+		slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.String("to", r.Verdict.To.String()), slog.Any("error", err))
+	en.finish(r, Leave, 0, Unsettled)
+}
+
+// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait for a lease to run out. It
+// is tried for SettleTimeout, and nothing depends on it.
+func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
+	begin := time.Now()
+	for n := 1; !en.forgoOnce(k, token); n++ {
+		pause := retry.Pause(n)
+		if time.Since(begin)+pause >= en.o.SettleTimeout {
+			return
+		}
+		<-time.After(pause)
+	}
+}
+
+// forgoOnce is one try of forgo, and tells whether the store has answered it.
+func (en *Engine[J]) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
+	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	defer ctx.Close()
+	as, err := Guard(func() ([]dedupe.Settled, error) {
+		return en.o.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: en.o.Retention}})
+	})
+	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+)
+
+// lettersFail is told of a letter that was not taken, and of no other either.
+func (en *Engine[J]) lettersFail(r *Run[J], err error) {
+	if lasts, tell := en.lettersOut.Fails(Whole, r.tries >= 3); tell {
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
+			ForSo(lasts), slog.String("job", r.Name()), slog.Any("error", err))
+	}
+}
+
+// lettersAgain is told of a letter that was taken.
+func (en *Engine[J]) lettersAgain(ctx context.Context) {
+	if lasted, tell := en.lettersOut.Succeeds(Whole); tell {
+		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the dead-letter queue takes letters again", ForSo(lasted))
+	}
+}
+
+// storeFails is told of a call that the store did not answer. One outage is one line, whatever calls meet it.
+func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
+	if lasts, tell := en.storeOut.Fails(of, worth); tell {
+		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
+			ForSo(lasts), slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
+	}
+}
+
+// storeAgain is told of an answer to a claim, or to the end of a job, that had none before.
+func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
+	if lasted, tell := en.storeOut.Succeeds(of); tell {
+		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))
+	}
+}

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
+)
+
+// Timing is how a run went, in times.
+type Timing struct {
+	Key        dedupe.Key
+	Attempt    int
+	Fence      uint64
+	QueueWait  time.Duration
+	Process    time.Duration
+	Visibility time.Duration
+	Heartbeat  bool
+	Beats      int
+	Receives   int
+}
+
+// Timing is that of a run which has ended.
+func (en *Engine[J]) Timing(r *Run[J]) Timing {
+	t := en.timingUpTo(r, over)
+	if r.Ran {
+		t.Process = max(0, r.ended-r.began)
+	}
+	return t
+}
+
+// TimingOfAbandoned is that of a run which was given up.
+func (en *Engine[J]) TimingOfAbandoned(r *Run[J]) Timing { return en.timingUpTo(r, phase(r.left)) }
+
+// timingUpTo is what is known of a run that has got so far. What later phases write, others may be
+// writing.
+func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
+	t := Timing{Visibility: en.o.Visibility, Heartbeat: r.f.Terms.Holds()}
+	if at >= claimed {
+		t.Key, t.Attempt, t.Fence = r.Key, r.Attempt, r.Fence
+		t.Heartbeat = t.Heartbeat || r.Fence != 0
+	}
+	if at == running {
+		t.Process = time.Since(r.f.epoch) - r.began
+	}
+	if r.hasOneLease() {
+		t.Heartbeat = false
+		t.Visibility = min(MaxLease, durations.Sum(r.known.until.Sub(r.f.epoch), en.o.SettleTimeout))
+	}
+	m := r.Message
+	if m == nil {
+		return t
+	}
+	t.Receives = m.Attempt
+	r.mu.Lock()
+	t.Beats = int(r.beats)
+	r.mu.Unlock()
+	from := m.Published
+	if m.Meta != nil {
+		from = latest(from, m.Meta.NotBefore)
+	}
+	if at >= running && r.Ran && !from.IsZero() {
+		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))
+	}
+	return t
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
+// It does not return when the handler ends its goroutine; the end is on its way all the same.
+func (en *Engine[J]) Work(r *Run[J]) {
+	if !en.mayStart(r) {
+		return
+	}
+	parks := r.Opts.Policy == dedupe.Park && r.Fence != 0
+	if parks && (!en.confirmStart(r) || !en.mayStart(r)) { // the confirmation may have taken long
+		return
+	}
+	end := r.f.Terms.Deadline
+	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
+	r.Ran, r.began = true, time.Since(r.f.epoch)                       // before it is running: who abandons it may look
+	if !r.advance(running) {
+		return
+	}
+	if !end.IsZero() {
+		r.ctx.SetDeadline(end)
+	}
+	if r.Opts.Timeout > 0 {
+		at := time.Now().Add(r.Opts.Timeout)
+		r.ctx.SetDeadline(at)
+		en.setTimeout(r, at)
+	}
+	h := verdict.Handled{Parks: parks, Attempt: r.Attempt, Most: int(r.Opts.Most)}
+	returned := false
+	defer func() {
+		var v any
+		if !returned {
+			h.Panicked = true
+			if v = recover(); v != nil {
+				h.Err = verdict.Classed(verdict.Panicked, "panic: %v\n%s", v, debug.Stack())
+			} else {
+				h.Err = verdict.Classed(verdict.Panicked, "the handler ended its goroutine (runtime.Goexit)")
+			}
+		}
+		en.handled(r, &h)
+		if !returned {
+			r.f.Host.Broke(r, v)
+		}
+	}()
+	h.Err = r.f.Host.Handle(r)
+	returned = true
+}
+
+// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside the beats; a run that has none has a timer.
+func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
+	switch {
+	case !r.hasOneLease():
+		en.leases.SetTimeout(&r.held, at)
+	case at.IsZero():
+		r.later.timeout.Stop()
+	default:
+		r.makes().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(verdict.ErrTimeout) })
+	}
+}
+
+// mayStart ends a run whose handler must not begin any more.
+func (en *Engine[J]) mayStart(r *Run[J]) bool {
+	switch cut := r.ctx.EndedBy(); {
+	case errors.Is(cut, verdict.ErrTaken):
+		en.loseClaim(r)
+	case cut != nil, !r.f.isOpen():
+		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+	case !en.confirmed(r):
+		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Class: verdict.Unconfirmed, Text: errTooLate.Error(), Uncounted: true})
+	default:
+		return true
+	}
+	return false
+}
+
+var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
+
+// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its answer may have come late, or
+// the process stood still since.
+func (en *Engine[J]) confirmed(r *Run[J]) bool {
+	return r.Fence == 0 || en.leases.Left(&r.held) > min(en.margin, en.leaseFor(r)/6)
+}
+
+// handled is told how the handler ended.
+func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
+	ended := time.Since(r.f.epoch)
+	if r.Opts.Timeout > 0 {
+		en.setTimeout(r, time.Time{})
+	}
+	if !r.advance(settling) {
+		return // abandoned: Run has ended
+	}
+	if h.Err != nil {
+		overdue(r)
+	}
+	h.Cause = r.ctx.Close()
+	h.Joined = r.Joined.Load()
+	v := verdict.Of(*h)
+	if v.Backoff {
+		v.Delay = en.backoff(r, h.Err)
+	}
+	r.f.returned(r)
+	if v.To == 0 {
+		en.finish(r, Leave, 0, LeaseLost)
+		return
+	}
+	en.settleRun(r, v, ended)
+}
+
+// overdue cuts a run off whose handler has ended by itself for what would have cut it off this moment: its deadline, which it
+// may keep by a timer of its own, or the end of the caller's context. Under Park such an end is not the handler's word
+// that nothing happened.
+func overdue[J any](r *Run[J]) {
+	now := time.Now()
+	if c := r.f.Terms.Caller; c != nil {
+		if at, ok := c.Deadline(); c.Err() != nil || ok && !now.Before(at) {
+			r.ctx.EndForeign(cmp.Or(context.Cause(c), context.DeadlineExceeded))
+		}
+	}
+	at, ok := r.ctx.Deadline()
+	switch {
+	case !ok || now.Before(at):
+	case at.Equal(r.f.Terms.Deadline):
+		r.ctx.End(r.outOfTime())
+	default:
+		r.ctx.End(verdict.ErrTimeout)
+	}
+}
+
+// conclude settles a claimed job whose handler has not run.
+func (en *Engine[J]) Conclude(r *Run[J], v verdict.Verdict) {
+	if !r.advance(settling) {
+		return
+	}
+	r.f.returned(r)
+	en.settleRun(r, v, time.Since(r.f.epoch))
+}
+
+// confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
+// run the job again; so the handler does not start before the store has confirmed it.
+func (en *Engine[J]) confirmStart(r *Run[J]) bool {
+	begin := time.Now()
+	for n := 1; ; n++ {
+		ctx := CallContext(context.Background(), en.o.CallTimeout)
+		answers, err := en.askRenewal(ctx, []dedupe.Renewal{{Key: r.Key, Token: r.Token, TTL: en.leaseFor(r), Started: true}})
+		ctx.Close()
+		if err == nil {
+			err = answers[0].Err
+		}
+		switch {
+		case err == nil:
+			en.renewed(r, answers[0].Deadline)
+			return true
+		case errors.Is(err, dedupe.ErrLeaseLost):
+			en.loseClaim(r)
+			return false
+		case r.ctx.EndedBy() != nil || !r.f.isOpen() || r.isOver(), r.f.Terms.Confirm > 0 && time.Since(begin) >= r.f.Terms.Confirm:
+			en.Conclude(r, verdict.Verdict{To: dedupe.Released, Class: verdict.Unconfirmed, Text: verdict.Text(err), Uncounted: true})
+			return false
+		}
+		pause := time.NewTimer(retry.Pause(n))
+		select {
+		case <-pause.C:
+		case <-r.ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// renewed notes, before the handler has begun, that the store has prolonged the claim.
+func (en *Engine[J]) renewed(r *Run[J], deadline time.Time) {
+	if r.hasOneLease() {
+		r.held.Deadline = deadline
+		return
+	}
+	en.leases.Update(&r.held, deadline)
+}
+
+// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody else's.
+func (en *Engine[J]) loseClaim(r *Run[J]) {
+	if r.advance(settling) {
+		r.f.returned(r)
+		en.finish(r, Leave, 0, LeaseLost)
+	}
+}
+
+func (en *Engine[J]) backoff(r *Run[J], err error) (d time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
+			d = en.o.Backoff(r.Attempt, err)
+		}
+	}()
+	return max(0, r.Opts.Backoff(r.Attempt, err))
+}
