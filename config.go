@@ -133,8 +133,8 @@ type ProcessorConfig struct {
 	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that
 	// each can take another's: where that matters, make the key of who sent the message, as far as
 	// the queue vouches for it, and the sender's own. An empty Scope in its answer means the
-	// default; one that begins with a ':' is onceq's own, and makes the message a dead letter of class
-	// "bad-key". An error makes it one of class "no-key".
+	// default; one that begins with a ':' is onceq's own, and makes the message a dead letter of
+	// class "bad-key". An error makes it one of class "no-key".
 	//
 	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither and needs this
 	// function. Without it such a message becomes a dead letter of class "no-key" too, but not at
@@ -210,10 +210,10 @@ type Config struct {
 	// takes its owner for dead when that has not renewed its claim for half as long.
 	Visibility time.Duration
 	// SweepEvery is how often records whose retention has ended are removed, where the store is a
-	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for all
-	// of them together. A turn removes 20,000 records at most, in calls of 1,000; where more are left,
-	// the next comes a second later. Default 10 min; at least 1 s; < 0 = never, then call the store's
-	// Sweep from elsewhere: a table that nobody sweeps only grows.
+	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
+	// all of them together. A turn removes 20,000 records at most, in calls of 1,000; where more
+	// are left, the next comes a second later. Default 10 min; at least 1 s; < 0 = never, then call
+	// the store's Sweep from elsewhere: a table that nobody sweeps only grows.
 	SweepEvery time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
 	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard end is

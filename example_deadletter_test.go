@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // A dead letter is the message as it was, with the reason in its metadata. Sent back unchanged, it runs exactly that
 // failure once more: a second copy of it finds the job done.
 func Example_deadLetter() {
 	ctx := context.Background()
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryDeadletter()
 	repaired := false
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
@@ -27,10 +31,10 @@ func Example_deadLetter() {
 		},
 		Broker: queue,
 	}
-	send(queue, "invoice-7", "article 12")
-	work(c, 1)
+	sendDeadletter(queue, "invoice-7", "article 12")
+	workDeadletter(c, 1)
 
-	letter := letters(dead)[0]
+	letter := lettersDeadletter(dead)[0]
 	d := letter.Meta.Dead
 	fmt.Printf("%s: %s: %s (attempts: %d, from %s)\n", letter.Body, d.Class, d.LastErr, d.Attempts, d.Source)
 
@@ -40,7 +44,7 @@ func Example_deadLetter() {
 		if err := onceq.SendOne(ctx, queue, &again); err != nil {
 			fmt.Println(err)
 		}
-		for _, r := range work(c, 1) {
+		for _, r := range workDeadletter(c, 1) {
 			fmt.Println(r.Outcome)
 		}
 	}
@@ -53,7 +57,7 @@ func Example_deadLetter() {
 // A job that has failed does not run again by a duplicate of its message, but by its dead letter alone. The
 // duplicate makes sure that there is one.
 func Example_failedDuplicate() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryDeadletter()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -64,12 +68,12 @@ func Example_failedDuplicate() {
 		Broker: queue,
 	}
 	for range 2 {
-		send(queue, "invoice-7", "article 12")
-		for _, r := range work(c, 1) {
+		sendDeadletter(queue, "invoice-7", "article 12")
+		for _, r := range workDeadletter(c, 1) {
 			fmt.Println(r.Outcome, r.ErrClass)
 		}
 	}
-	ls := letters(dead)
+	ls := lettersDeadletter(dead)
 	fmt.Println(len(ls), "letters of one failure:", ls[0].Meta.Dead.Fence == ls[1].Meta.Dead.Fence)
 	// Output:
 	// failed permanent
@@ -80,9 +84,9 @@ func Example_failedDuplicate() {
 // KeepInQueue leaves what cannot be done to the queue's own redrive: it is given back for an hour at a
 // time, and never acked.
 func ExampleKeepInQueue() {
-	queue, _, store := inMemory()
-	send(queue, "invoice-7", "article 12")
-	for _, r := range work(onceq.Config{
+	queue, _, store := inMemoryDeadletter()
+	sendDeadletter(queue, "invoice-7", "article 12")
+	for _, r := range workDeadletter(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				return onceq.Permanent(errors.New("no price for article 12"))
@@ -93,8 +97,80 @@ func ExampleKeepInQueue() {
 	}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
-	fmt.Println("in the queue, hidden:", must(queue.Depth(context.Background())).Delayed)
+	fmt.Println("in the queue, hidden:", mustDeadletter(queue.Depth(context.Background())).Delayed)
 	// Output:
 	// retried permanent
 	// in the queue, hidden: 1
+}
+
+// inMemoryDeadletter makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryDeadletter() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustDeadletter(membroker.New(nil)), mustDeadletter(membroker.New(nil)), mustDeadletter(memstore.New(nil))
+}
+
+func mustDeadletter[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workDeadletter runs a worker with one slot until n deliveries have ended.
+func workDeadletter(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyDeadletter{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustDeadletter(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyDeadletter counts deliveries that have ended.
+type tallyDeadletter struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyDeadletter) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyDeadletter) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// lettersDeadletter takes the dead letters out of their queue.
+func lettersDeadletter(dead *membroker.Broker) []*broker.Message {
+	ctx := context.Background()
+	ms := mustDeadletter(dead.Receive(ctx, broker.ReceiveOptions{Max: 10}))
+	for _, m := range ms {
+		if err := dead.Ack(ctx, []broker.Receipt{m.Receipt}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	return ms
+}
+
+// sendDeadletter puts one message with the key, or one without where the key is empty.
+func sendDeadletter(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // Do runs a function once for a key, without a queue: here for a webhook, which its sender repeats until it gets an
 // answer. A Processor that is for Do only needs a Store and a Scope.
 func ExampleDo() {
-	_, _, store := inMemory()
-	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "webhooks"}))
-	api := &payments{seen: make(map[string]string)}
+	_, _, store := inMemoryDo()
+	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "webhooks"}))
+	api := &chargeAPI{seen: make(map[string]string)}
 
 	webhook := func(ctx context.Context, event string, cents int) (string, error) {
 		return onceq.Do(ctx, p, dedupe.Key{Key: event}, nil, func(ctx context.Context, j *onceq.Job) (string, error) {
@@ -34,16 +37,29 @@ func ExampleDo() {
 	// charge-1 done <nil>
 }
 
+// chargeAPI stands for a payment API that takes an idempotency key, as most do.
+type chargeAPI struct{ seen map[string]string }
+
+func (a *chargeAPI) charge(key string, cents int) string {
+	if id, ok := a.seen[key]; ok {
+		return id
+	}
+	id := fmt.Sprintf("charge-%d", len(a.seen)+1)
+	fmt.Printf("%s: %d cents\n", id, cents)
+	a.seen[key] = id
+	return id
+}
+
 // A cron job runs in several processes, so that none of them must live, and once for each slot of its schedule: the key is its
 // name with the slot's time. What a process that was down has missed, it can catch up on by going through the last slots.
 func ExampleDo_cron() {
-	_, _, store := inMemory()
+	_, _, store := inMemoryDo()
 	const every = 24 * time.Hour
 	night := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 	var processes sync.WaitGroup
 	for range 3 {
-		p := must(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "cron"}))
+		p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "cron"}))
 		processes.Go(func() {
 			for day := range 2 {
 				now := night.Add(time.Duration(day)*every + 3*time.Second) // no two clocks are alike
@@ -69,8 +85,8 @@ func ExampleDo_cron() {
 // A key that has failed for good stays so, whoever calls. When the cause is mended, Reopen lifts that failure: its fence is in
 // the error, and in the record.
 func ExampleDoOptions() {
-	_, _, store := inMemory()
-	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))
+	_, _, store := inMemoryDo()
+	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))
 	ctx, key := context.Background(), dedupe.Key{Key: "export-7"}
 	mended := false
 	export := func(context.Context, *onceq.Job) (int, error) {
@@ -102,8 +118,8 @@ func ExampleDoOptions() {
 
 // A call that finds its key in progress says when to ask again; with Wait it stays for the result.
 func ExampleInProgressError() {
-	_, _, store := inMemory()
-	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))
+	_, _, store := inMemoryDo()
+	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))
 	ctx, key := context.Background(), dedupe.Key{Key: "export-7"}
 
 	begun, finish := make(chan struct{}), make(chan struct{})
@@ -124,4 +140,16 @@ func ExampleInProgressError() {
 	// Output:
 	// true 1s
 	// 42 <nil>
+}
+
+// inMemoryDo makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryDo() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustDo(membroker.New(nil)), mustDo(membroker.New(nil)), mustDo(memstore.New(nil))
+}
+
+func mustDo[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }

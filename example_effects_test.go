@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // payments stands for a payment API that takes an idempotency key, as most do: a key that it has seen gives the first
@@ -28,9 +33,9 @@ func (p *payments) charge(key string, cents int) string {
 // a crash or an error whether it had.
 func ExampleJob_EffectKey() {
 	api := &payments{seen: make(map[string]string)}
-	queue, dead, store := inMemory()
-	send(queue, "order-7", "")
-	for _, r := range work(onceq.Config{
+	queue, dead, store := inMemoryEffects()
+	sendEffects(queue, "order-7", "")
+	for _, r := range workEffects(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				id := api.charge(j.EffectKey("charge"), 995)
@@ -77,10 +82,10 @@ func ExampleJob_Fence() {
 			row.state, row.fence = state, fence
 		}
 	}
-	queue, dead, store := inMemory()
-	send(queue, "order-7", "")
+	queue, dead, store := inMemoryEffects()
+	sendEffects(queue, "order-7", "")
 	var first uint64
-	work(onceq.Config{
+	workEffects(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Attempt == 1 {
@@ -102,9 +107,9 @@ func ExampleJob_Fence() {
 
 // A timeout ends the handler's context; its cause tells which end it was.
 func ExampleErrTimeout() {
-	queue, dead, store := inMemory()
-	send(queue, "report-7", "")
-	for _, r := range work(onceq.Config{
+	queue, dead, store := inMemoryEffects()
+	sendEffects(queue, "report-7", "")
+	for _, r := range workEffects(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				<-ctx.Done() // a query that takes too long
@@ -130,4 +135,64 @@ func ExampleErrTimeout() {
 	// too slow
 	// failed timeout
 	// context canceled (cut off: onceq: job timeout)
+}
+
+// inMemoryEffects makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryEffects() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustEffects(membroker.New(nil)), mustEffects(membroker.New(nil)), mustEffects(memstore.New(nil))
+}
+
+func mustEffects[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workEffects runs a worker with one slot until n deliveries have ended.
+func workEffects(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyEffects{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustEffects(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyEffects counts deliveries that have ended.
+type tallyEffects struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyEffects) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyEffects) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendEffects puts one message with the key, or one without where the key is empty.
+func sendEffects(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // An error means that the job is tried again later: after a backoff that doubles, until MaxAttempts are used up.
 func ExampleJobOptions() {
-	queue, dead, store := inMemory()
-	send(queue, "mail-7", "")
-	for _, r := range work(onceq.Config{
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "mail-7", "")
+	for _, r := range workErrors(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				return errors.New("the mail server is down")
@@ -28,7 +33,7 @@ func ExampleJobOptions() {
 	}, 3) {
 		fmt.Printf("attempt %d: %s: %s\n", r.Attempt, r.Outcome, r.Err)
 	}
-	fmt.Println("dead letters:", len(letters(dead)))
+	fmt.Println("dead letters:", len(lettersErrors(dead)))
 	// Output:
 	// attempt 1: retried: the mail server is down
 	// attempt 2: retried: the mail server is down
@@ -38,9 +43,9 @@ func ExampleJobOptions() {
 
 // Permanent says that repeating cannot help: the message becomes a dead letter at once.
 func ExamplePermanent() {
-	queue, dead, store := inMemory()
-	send(queue, "mail-7", "nobody@example.com")
-	for _, r := range work(onceq.Config{
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "mail-7", "nobody@example.com")
+	for _, r := range workErrors(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				return onceq.Permanent(fmt.Errorf("%s: no such mailbox", j.Message.Body))
@@ -51,7 +56,7 @@ func ExamplePermanent() {
 	}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
-	for _, m := range letters(dead) {
+	for _, m := range lettersErrors(dead) {
 		fmt.Println(m.Meta.Dead.LastErr)
 	}
 	// Output:
@@ -61,9 +66,9 @@ func ExamplePermanent() {
 
 // RetryAfter says when to try again, as an HTTP API does with its Retry-After header.
 func ExampleRetryAfter() {
-	queue, dead, store := inMemory()
-	send(queue, "order-7", "")
-	for _, r := range work(onceq.Config{
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "order-7", "")
+	for _, r := range workErrors(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Attempt == 1 {
@@ -102,7 +107,7 @@ func ExampleClassOf() {
 
 // New names the field that cannot be, and the limit.
 func ExampleConfigError() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryErrors()
 	_, err := onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
@@ -118,4 +123,76 @@ func ExampleConfigError() {
 	// Output:
 	// Config.Lease
 	// onceq: Config.Lease: 24h0m0s is not within 100ms and 12h0m0s
+}
+
+// inMemoryErrors makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryErrors() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustErrors(membroker.New(nil)), mustErrors(membroker.New(nil)), mustErrors(memstore.New(nil))
+}
+
+func mustErrors[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workErrors runs a worker with one slot until n deliveries have ended.
+func workErrors(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyErrors{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustErrors(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyErrors counts deliveries that have ended.
+type tallyErrors struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyErrors) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyErrors) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// lettersErrors takes the dead letters out of their queue.
+func lettersErrors(dead *membroker.Broker) []*broker.Message {
+	ctx := context.Background()
+	ms := mustErrors(dead.Receive(ctx, broker.ReceiveOptions{Max: 10}))
+	for _, m := range ms {
+		if err := dead.Ack(ctx, []broker.Receipt{m.Receipt}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	return ms
+}
+
+// sendErrors puts one message with the key, or one without where the key is empty.
+func sendErrors(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -5,17 +5,21 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"log"
+	"sync"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // A producer that does not know onceq sends no key. Config.Key finds it: in the body, or in an attribute. Never use
 // the message's id: the producer's retry has another.
 func ExampleProcessorConfig_key() {
 	ctx := context.Background()
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryKeys()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -42,7 +46,7 @@ func ExampleProcessorConfig_key() {
 		if err := queue.SendRaw(ctx, []byte(body), nil); err != nil {
 			fmt.Println(err)
 		}
-		for _, r := range work(c, 1) {
+		for _, r := range workKeys(c, 1) {
 			fmt.Println(r.Outcome)
 		}
 	}
@@ -58,7 +62,7 @@ func ExampleProcessorConfig_key() {
 // A fingerprint finds two jobs that share a key by mistake. The second is not taken for a duplicate, whose loss
 // nobody would see, but is a dead letter.
 func ExampleProcessorConfig_fingerprint() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryKeys()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
@@ -71,8 +75,8 @@ func ExampleProcessorConfig_fingerprint() {
 		Broker: queue,
 	}
 	for _, body := range []string{"995 cents", "995 cents", "450 cents"} {
-		send(queue, "order-7", body)
-		for _, r := range work(c, 1) {
+		sendKeys(queue, "order-7", body)
+		for _, r := range workKeys(c, 1) {
 			fmt.Println(body, r.Outcome)
 		}
 	}
@@ -84,10 +88,10 @@ func ExampleProcessorConfig_fingerprint() {
 
 // Scopes keep kinds of work apart in one store: the same key in two scopes is two jobs.
 func ExampleJob_Key() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryKeys()
 	for _, scope := range []string{"payments", "mails"} {
-		send(queue, "order-7", "")
-		work(onceq.Config{
+		sendKeys(queue, "order-7", "")
+		workKeys(onceq.Config{
 			ProcessorConfig: onceq.ProcessorConfig{
 				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 					fmt.Println("running", j.Key())
@@ -101,4 +105,64 @@ func ExampleJob_Key() {
 	// Output:
 	// running payments/order-7
 	// running mails/order-7
+}
+
+// inMemoryKeys makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryKeys() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustKeys(membroker.New(nil)), mustKeys(membroker.New(nil)), mustKeys(memstore.New(nil))
+}
+
+func mustKeys[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workKeys runs a worker with one slot until n deliveries have ended.
+func workKeys(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyKeys{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustKeys(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyKeys counts deliveries that have ended.
+type tallyKeys struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyKeys) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyKeys) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendKeys puts one message with the key, or one without where the key is empty.
+func sendKeys(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -4,21 +4,25 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // A job may take much longer than the visibility timeout: the heartbeat keeps its message hidden and its key claimed,
 // without any configuration. Here the ten minutes are virtual.
 func Example_longJob() {
 	inBubble(func() {
-		queue, dead, store := inMemory()
-		send(queue, "video-7", "")
-		for _, r := range work(onceq.Config{
+		queue, dead, store := inMemoryLong()
+		sendLong(queue, "video-7", "")
+		for _, r := range workLong(onceq.Config{
 			ProcessorConfig: onceq.ProcessorConfig{
 				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 					<-time.After(10 * time.Minute) // transcoding
@@ -52,4 +56,64 @@ func inBubble(f func()) {
 			once.Do(func() { synctest.Test(t, func(*testing.T) { f() }) })
 		},
 	}})
+}
+
+// inMemoryLong makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryLong() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustLong(membroker.New(nil)), mustLong(membroker.New(nil)), mustLong(memstore.New(nil))
+}
+
+func mustLong[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workLong runs a worker with one slot until n deliveries have ended.
+func workLong(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyLong{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustLong(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyLong counts deliveries that have ended.
+type tallyLong struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyLong) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyLong) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendLong puts one message with the key, or one without where the key is empty.
+func sendLong(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -3,11 +3,15 @@ package onceq_test
 import (
 	"context"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // One queue carries jobs of several types. Each type has its own handler, options and scope of keys.
@@ -28,14 +32,14 @@ func ExampleMux() {
 	})
 	fmt.Println(mux.Types())
 
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryMux()
 	if err := onceq.Send(context.Background(), queue, []broker.Outgoing{
 		{Meta: &broker.Meta{Type: "mail", Key: "order-7"}},
 		{Meta: &broker.Meta{Type: "charge", Key: "order-7"}},
 	}); err != nil {
 		fmt.Println(err)
 	}
-	work(onceq.Config{
+	workMux(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
 		Broker:          queue,
 	}, 2)
@@ -50,9 +54,9 @@ func ExampleMux_Handle() {
 	mux := new(onceq.Mux)
 	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
 
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryMux()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Type: "invoice", Key: "order-7"}})
-	for _, r := range work(onceq.Config{
+	for _, r := range workMux(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
 		Broker:          queue,
 	}, 1) {
@@ -82,9 +86,9 @@ func ExampleMux_Use() {
 	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
 	mux.Use(noted("outer"), noted("inner"))
 
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryMux()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Type: "mail", Key: "mail-7"}})
-	work(onceq.Config{
+	workMux(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
 		Broker:          queue,
 	}, 1)
@@ -97,10 +101,10 @@ func ExampleMux_Use() {
 
 // Chain wraps one handler. The first middleware is the outermost.
 func ExampleChain() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryMux()
 	handler := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return nil })
-	send(queue, "mail-7", "")
-	work(onceq.Config{
+	sendMux(queue, "mail-7", "")
+	workMux(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.Chain(handler, noted("timer")),
 			Store:   store, Scope: "mails", DeadLetter: dead,
@@ -110,4 +114,64 @@ func ExampleChain() {
 	// Output:
 	// timer begins mail-7
 	// timer ends: <nil>
+}
+
+// inMemoryMux makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryMux() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustMux(membroker.New(nil)), mustMux(membroker.New(nil)), mustMux(memstore.New(nil))
+}
+
+func mustMux[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workMux runs a worker with one slot until n deliveries have ended.
+func workMux(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyMux{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustMux(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyMux counts deliveries that have ended.
+type tallyMux struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyMux) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyMux) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendMux puts one message with the key, or one without where the key is empty.
+func sendMux(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // meter is an Observer: the seam for metrics and traces. JobStarted may put a span into the
@@ -31,7 +36,7 @@ type spanKey struct{}
 // An Observer counts what becomes of the deliveries.
 func ExampleObserver() {
 	m := &meter{outcomes: make(map[onceq.Outcome]int)}
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryObserve()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -44,8 +49,8 @@ func ExampleObserver() {
 		Broker: queue,
 	}
 	for range 3 {
-		send(queue, "mail-7", "")
-		work(c, 1)
+		sendObserve(queue, "mail-7", "")
+		workObserve(c, 1)
 	}
 	fmt.Println(m.outcomes)
 	// Output:
@@ -76,9 +81,9 @@ func ExampleTimingRecord() {
 			return a
 		},
 	})})
-	queue, dead, store := inMemory()
-	send(queue, "mail-7", "")
-	work(onceq.Config{
+	queue, dead, store := inMemoryObserve()
+	sendObserve(queue, "mail-7", "")
+	workObserve(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Attempt == 1 {
@@ -94,4 +99,64 @@ func ExampleTimingRecord() {
 	// Output:
 	// level=WARN msg=job outcome=retried scope=mails key=mail-7 attempt=1 visibility=30s heartbeat=true beats=0 receives=1 class=error error=greylisted
 	// level=INFO msg=job outcome=done scope=mails key=mail-7 attempt=2 visibility=30s heartbeat=true beats=0 receives=2
+}
+
+// inMemoryObserve makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryObserve() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustObserve(membroker.New(nil)), mustObserve(membroker.New(nil)), mustObserve(memstore.New(nil))
+}
+
+func mustObserve[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workObserve runs a worker with one slot until n deliveries have ended.
+func workObserve(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyObserve{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustObserve(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyObserve counts deliveries that have ended.
+type tallyObserve struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyObserve) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyObserve) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendObserve puts one message with the key, or one without where the key is empty.
+func sendObserve(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // A Processor serves an entry point of one's own, where somebody else receives and acks: here, a function that is called
 // with one message by HTTP, and answers with a status. Each delivery ends in a Disposition.
 func ExampleProcessor_Process() {
-	_, dead, store := inMemory()
-	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+	_, dead, store := inMemoryProcessor()
+	p := mustProcessor(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			if j.Attempt == 1 {
 				return onceq.RetryAfter(time.Minute, errors.New("the ledger is locked"))
@@ -50,4 +53,16 @@ func ExampleProcessor_Process() {
 	// 204
 	// ack 0s already-done already-done
 	// 204
+}
+
+// inMemoryProcessor makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryProcessor() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustProcessor(membroker.New(nil)), mustProcessor(membroker.New(nil)), mustProcessor(memstore.New(nil))
+}
+
+func mustProcessor[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }

@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // Send fills in what is missing, in the caller's own slice: sent once more after an error, these are the same jobs.
 func ExampleSend() {
 	ctx := context.Background()
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemorySend()
 	queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
 		if c.Op == membroker.Send && c.N == 1 { // the queue took them, and the answer is lost
 			return membroker.Fault{Err: errors.New("connection reset"), Applied: true}
@@ -26,10 +29,10 @@ func ExampleSend() {
 	id := ms[0].Meta.ID
 	fmt.Println(onceq.Send(ctx, queue, ms) != nil)
 	fmt.Println("the same job:", ms[0].Meta.ID == id && ms[0].Meta.Key == id)
-	fmt.Println("in the queue:", must(queue.Depth(ctx)).Visible)
+	fmt.Println("in the queue:", mustSend(queue.Depth(ctx)).Visible)
 
 	runs := 0
-	work(onceq.Config{
+	workSend(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil }),
 			Store:   store, Scope: "orders", DeadLetter: dead,
@@ -48,7 +51,7 @@ func ExampleSend() {
 // The key says which messages are one job. Take it from what the job is about, and duplicates that the producer does
 // not know of are found as well: here, two clicks on a button.
 func ExampleSend_key() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemorySend()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -65,7 +68,7 @@ func ExampleSend_key() {
 		}}); err != nil {
 			fmt.Println(err)
 		}
-		work(c, 1)
+		workSend(c, 1)
 	}
 	// Output:
 	// refunding order-7
@@ -74,12 +77,12 @@ func ExampleSend_key() {
 // A delay hides the message at first. How long it may be is the broker's limit.
 func ExampleSendOne() {
 	ctx := context.Background()
-	queue := must(membroker.New(&membroker.Options{Preset: membroker.SQSStandard}))
+	queue := mustSend(membroker.New(&membroker.Options{Preset: membroker.SQSStandard}))
 	reminder := broker.Outgoing{Body: []byte("order 7"), Delay: 10 * time.Minute}
 	if err := onceq.SendOne(ctx, queue, &reminder); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println("delayed:", must(queue.Depth(ctx)).Delayed)
+	fmt.Println("delayed:", mustSend(queue.Depth(ctx)).Delayed)
 
 	reminder.Delay = 24 * time.Hour
 	err := onceq.SendOne(ctx, queue, &reminder)
@@ -92,10 +95,10 @@ func ExampleSendOne() {
 // NotBefore reaches further than a broker's delays: a message that comes early is given back, as often as need be.
 // It is not claimed, and that is not an attempt.
 func ExampleSend_notBefore() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemorySend()
 	tomorrow := time.Now().Add(24 * time.Hour)
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Key: "order-7", NotBefore: tomorrow}})
-	for _, r := range work(onceq.Config{
+	for _, r := range workSend(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
 			Store:   store, Scope: "reminders", DeadLetter: dead,
@@ -110,12 +113,12 @@ func ExampleSend_notBefore() {
 
 // A job that is late is not worth starting. It is not dropped, but a dead letter.
 func ExampleSend_expires() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemorySend()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{
 		Body: []byte("your taxi is here"),
 		Meta: &broker.Meta{Key: "ride-7", Expires: time.Now().Add(-time.Second)},
 	})
-	for _, r := range work(onceq.Config{
+	for _, r := range workSend(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
 			Store:   store, Scope: "pushes", DeadLetter: dead,
@@ -126,4 +129,56 @@ func ExampleSend_expires() {
 	}
 	// Output:
 	// expired expired
+}
+
+// inMemorySend makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemorySend() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustSend(membroker.New(nil)), mustSend(membroker.New(nil)), mustSend(memstore.New(nil))
+}
+
+func mustSend[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workSend runs a worker with one slot until n deliveries have ended.
+func workSend(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallySend{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustSend(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallySend counts deliveries that have ended.
+type tallySend struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallySend) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallySend) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
 }

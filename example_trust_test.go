@@ -5,17 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
 )
 
 // With LetterKeys a failed job runs again by a letter that one of the keys has signed, and by no message that somebody else has
 // written: not by another body with the job's key, nor by one that names its failure.
 func ExampleProcessorConfig_letterKeys() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryTrust()
 	keys := dlq.Keys{bytes.Repeat([]byte{7}, 32)} // of the program's secrets: 32 random bytes or more
 	down := true
 	c := onceq.Config{
@@ -31,20 +35,20 @@ func ExampleProcessorConfig_letterKeys() {
 		},
 		Broker: queue,
 	}
-	send(queue, "order-7", "9 EUR to Ann")
-	fence := work(c, 1)[0].Fence
+	sendTrust(queue, "order-7", "9 EUR to Ann")
+	fence := workTrust(c, 1)[0].Fence
 	down = false
 
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{
 		Body: []byte("900 EUR to Eve"), Meta: &broker.Meta{Key: "order-7", Dead: &broker.Dead{Fence: fence}},
 	})
-	fmt.Println(work(c, 1)[0].ErrClass)
+	fmt.Println(workTrust(c, 1)[0].ErrClass)
 
-	letters := must(dlq.New(dead, &dlq.Options{Wait: time.Millisecond, LetterKeys: keys}))
-	fmt.Println(must(letters.Replay(context.Background(), dlq.ReplayOptions{
+	letters := mustTrust(dlq.New(dead, &dlq.Options{Wait: time.Millisecond, LetterKeys: keys}))
+	fmt.Println(mustTrust(letters.Replay(context.Background(), dlq.ReplayOptions{
 		Filter: dlq.Filter{Class: onceq.ClassPermanent}, To: queue,
 	})))
-	work(c, 1)
+	workTrust(c, 1)
 	// Output:
 	// duplicate
 	// 2 seen, 1 replayed, 1 not chosen
@@ -53,7 +57,7 @@ func ExampleProcessorConfig_letterKeys() {
 
 // A job's Meta lowers what the worker allows, and raises it up to the ceilings: whoever may send messages writes it.
 func ExampleJobOptions_ceilings() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryTrust()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -77,7 +81,7 @@ func ExampleJobOptions_ceilings() {
 	} {
 		_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &m})
 	}
-	for _, r := range work(c, 4) {
+	for _, r := range workTrust(c, 4) {
 		if r.ErrClass == onceq.ClassTooEarly {
 			fmt.Println(r.Key.Key, r.Outcome)
 		}
@@ -94,4 +98,64 @@ func ExampleTimingRecord_printable() {
 	r := onceq.TimingRecord{JobID: "order-7\x1b[2J\rorder-8", Outcome: "done"}
 	fmt.Println(dlq.Printable(r.JobID), r.Outcome)
 	// Output: order-7\x1b[2J\x0dorder-8 done
+}
+
+// inMemoryTrust makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryTrust() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustTrust(membroker.New(nil)), mustTrust(membroker.New(nil)), mustTrust(memstore.New(nil))
+}
+
+func mustTrust[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workTrust runs a worker with one slot until n deliveries have ended.
+func workTrust(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyTrust{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustTrust(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyTrust counts deliveries that have ended.
+type tallyTrust struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyTrust) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyTrust) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendTrust puts one message with the key, or one without where the key is empty.
+func sendTrust(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

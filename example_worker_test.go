@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // A producer that got no answer sends its job again. The second message is acked without a run.
 func ExampleWorker() {
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryWorker()
 	c := onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -24,8 +28,8 @@ func ExampleWorker() {
 		Broker: queue,
 	}
 	for range 2 {
-		send(queue, "mail-7", "order 7")
-		for _, r := range work(c, 1) {
+		sendWorker(queue, "mail-7", "order 7")
+		for _, r := range workWorker(c, 1) {
 			fmt.Println(r.Key.Key, r.Outcome)
 		}
 	}
@@ -40,8 +44,8 @@ func ExampleWorker() {
 func ExampleWorker_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	queue, dead, store := inMemory()
-	worker := must(onceq.New(onceq.Config{
+	queue, dead, store := inMemoryWorker()
+	worker := mustWorker(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				stop() // such as SIGTERM, in the middle of a job
@@ -53,9 +57,9 @@ func ExampleWorker_Run() {
 		Broker:       queue,
 		DrainTimeout: time.Minute,
 	}))
-	send(queue, "mail-7", "order 7")
+	sendWorker(queue, "mail-7", "order 7")
 	fmt.Println("Run:", worker.Run(ctx))
-	depth := must(queue.Depth(context.Background()))
+	depth := mustWorker(queue.Depth(context.Background()))
 	fmt.Println("left in the queue:", depth.Visible+depth.InFlight)
 	// Output:
 	// goes on: true
@@ -68,8 +72,8 @@ func ExampleWorker_Run() {
 func ExampleConfig_drainTimeout() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	queue, dead, store := inMemory()
-	worker := must(onceq.New(onceq.Config{
+	queue, dead, store := inMemoryWorker()
+	worker := mustWorker(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				stop()
@@ -82,9 +86,9 @@ func ExampleConfig_drainTimeout() {
 		Broker:       queue,
 		DrainTimeout: -1, // no time at all
 	}))
-	send(queue, "export-1", "")
+	sendWorker(queue, "export-1", "")
 	fmt.Println("Run:", worker.Run(ctx))
-	depth := must(queue.Depth(context.Background()))
+	depth := mustWorker(queue.Depth(context.Background()))
 	fmt.Println("for the next worker:", depth.Visible)
 	// Output:
 	// onceq: worker is draining
@@ -97,10 +101,10 @@ func ExampleConfig_drainTimeout() {
 func ExampleDrainError() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	queue, dead, store := inMemory()
+	queue, dead, store := inMemoryWorker()
 	forever := make(chan struct{})
 	defer close(forever)
-	worker := must(onceq.New(onceq.Config{
+	worker := mustWorker(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				stop()
@@ -127,8 +131,8 @@ func ExampleDrainError() {
 func ExampleWorker_Pause() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	queue, dead, store := inMemory()
-	worker := must(onceq.New(onceq.Config{
+	queue, dead, store := inMemoryWorker()
+	worker := mustWorker(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				fmt.Println("done:", j.Key().Key)
@@ -142,8 +146,8 @@ func ExampleWorker_Pause() {
 	worker.Pause() // such as while the mail server is down; Run may be under way
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx) }()
-	send(queue, "mail-7", "order 7")
-	fmt.Println("paused, and in the queue:", must(queue.Depth(ctx)).Visible)
+	sendWorker(queue, "mail-7", "order 7")
+	fmt.Println("paused, and in the queue:", mustWorker(queue.Depth(ctx)).Visible)
 
 	worker.Resume()
 	fmt.Println("Run:", <-ended)
@@ -151,4 +155,64 @@ func ExampleWorker_Pause() {
 	// paused, and in the queue: 1
 	// done: mail-7
 	// Run: <nil>
+}
+
+// inMemoryWorker makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryWorker() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustWorker(membroker.New(nil)), mustWorker(membroker.New(nil)), mustWorker(memstore.New(nil))
+}
+
+func mustWorker[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// workWorker runs a worker with one slot until n deliveries have ended.
+func workWorker(c onceq.Config, n int) []onceq.TimingRecord {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	t := &tallyWorker{Observer: c.Observer, want: n, reached: stop}
+	c.Observer, c.Concurrency = t, 1
+	if err := mustWorker(onceq.New(c)).Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	return t.records[:n]
+}
+
+// tallyWorker counts deliveries that have ended.
+type tallyWorker struct {
+	onceq.Observer // may be nil
+	want           int
+	reached        func()
+
+	mu      sync.Mutex
+	records []onceq.TimingRecord
+}
+
+func (t *tallyWorker) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	if t.Observer == nil {
+		return ctx
+	}
+	return t.Observer.JobStarted(ctx, j)
+}
+
+func (t *tallyWorker) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	if t.Observer != nil {
+		t.Observer.JobEnded(ctx, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.records = append(t.records, *r); len(t.records) == t.want {
+		t.reached()
+	}
+}
+
+// sendWorker puts one message with the key, or one without where the key is empty.
+func sendWorker(queue broker.Sender, key, body string) {
+	m := broker.Outgoing{Body: []byte(body), Meta: &broker.Meta{Key: key}}
+	if err := onceq.SendOne(context.Background(), queue, &m); err != nil {
+		log.Fatal(err)
+	}
 }

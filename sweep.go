@@ -18,9 +18,9 @@ import (
 
 // A Worker removes expired records by itself, where its store is a dedupe.Sweeper: one goroutine of
 // Run, which owns everything here. The workers of one store, whatever their queues and scopes, take
-// turns by a claim: the turn is done when its record says so, and the record's retention is the time
-// until the next one. Nothing that must be right depends on the claim, because any number of sweeps
-// may go on at once.
+// turns by a claim: the turn is done when its record says so, and the record's retention is the
+// time until the next one. Nothing that must be right depends on the claim, because any number of
+// sweeps may go on at once.
 
 // reserved marks the scopes that are onceq's own.
 const reserved = ":"
@@ -64,7 +64,8 @@ type sweeper struct {
 	out   engine.Outage
 }
 
-// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the longest.
+// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the
+// longest.
 func (w *Worker) sweeps(ctx context.Context) (wait func()) {
 	s, ok := w.c.Store.(dedupe.Sweeper)
 	if !ok || w.c.SweepEvery < 0 {
@@ -158,7 +159,8 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 }
 
 // sweep makes the calls of a turn. more tells that it has left some. Between two calls it rests for
-// as long as the first took, so that it never takes more than half of what the store can do for one.
+// as long as the first took, so that it never takes more than half of what the store can do for
+// one.
 func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, more bool, err error) {
 	for n := range sweepCalls {
 		if n > 0 && !s.renews(token) {

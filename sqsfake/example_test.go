@@ -54,7 +54,10 @@ func ExampleServer_SetFaults() {
 		log.Fatal(err)
 	}
 	client := sqs.New(sqs.Options{
-		BaseEndpoint: &srv.URL, HTTPClient: srv.Client(), Region: "us-east-1", Credentials: credentials{},
+		BaseEndpoint: &srv.URL, HTTPClient: srv.Client(), Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
 	})
 	ctx := context.Background()
 	if _, err := client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queue, MessageBody: aws.String("order 7")}); err != nil {

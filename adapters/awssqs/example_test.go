@@ -6,6 +6,7 @@ import (
 	"log"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
@@ -23,7 +24,12 @@ func exampleClient(queues ...string) *sqs.Client {
 			log.Fatal(err)
 		}
 	}
-	return fakeClient(s)
+	return sqs.New(sqs.Options{
+		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	})
 }
 
 func open(ctx context.Context, client *sqs.Client, name string, o *awssqs.Options) *awssqs.Broker {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
@@ -90,6 +91,7 @@ func found(at machine.At) string {
 
 // A duplicate of a job that is done is answered with its result, and runs nothing.
 func ExampleApplyClaim() {
+	now, lease := time.Now(), time.Minute
 	var fence uint64
 	next := func() uint64 { fence++; return fence }
 	key := dedupe.Key{Scope: "orders", Key: "order-7"}

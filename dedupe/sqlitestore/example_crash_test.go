@@ -44,7 +44,7 @@ func ExampleStore_CompleteTx_crash() {
 		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
 			Store: store,
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return charge(ctx, db, store, j)
+				return chargeOrder(ctx, db, store, j)
 			}),
 		}})
 		rig.CrashAt(onceqtest.BeforeSettle)
@@ -63,6 +63,22 @@ func ExampleStore_CompleteTx_crash() {
 	// crashed
 	// already-done
 	// charges: 1
+}
+
+// chargeOrder is the handler: the charge and the job's record are one transaction.
+func chargeOrder(ctx context.Context, db *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
+	tx, err := db.BeginTx(ctx, nil) // IMMEDIATE, as DSN says
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES ('order-1', 995)"); err != nil {
+		return err
+	}
+	if err := store.CompleteTx(ctx, tx, j, map[string]int{"cents": 995}); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // run is what a test function does by itself; an example has no *testing.T. The flags -v, -count

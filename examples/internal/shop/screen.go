@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Screen shows a run while it goes on, in lines of at most 80 columns. On a terminal it rewrites one
-// line; elsewhere, as in a CI log, it writes a line now and then.
+// Screen shows a run while it goes on, in lines of at most 80 columns. On a terminal it rewrites
+// one line; elsewhere, as in a CI log, it writes a line now and then.
 type Screen struct {
 	Out      io.Writer
 	terminal bool
@@ -64,8 +64,8 @@ func hang(w io.Writer, name, text string) {
 // paragraph writes a text as wide as the screen.
 func paragraph(w io.Writer, text string) { hang(w, "", text) }
 
-// wrap cuts a text between its words into lines of at most so many columns. A word that is longer has
-// a line of its own.
+// wrap cuts a text between its words into lines of at most so many columns. A word that is longer
+// has a line of its own.
 func wrap(text string, width int) []string {
 	lines := []string{""}
 	for word := range strings.FieldsSeq(text) {

@@ -45,7 +45,8 @@ func TestReportFitsTheScreen(t *testing.T) {
 	}
 }
 
-// A log gets a line every few seconds; a terminal one line that is rewritten. Both say what is waited for.
+// A log gets a line every few seconds; a terminal one line that is rewritten. Both say what is
+// waited for.
 func TestProgress(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
