@@ -188,12 +188,15 @@ type Config struct {
 	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another of their group do not count:
 	// of them up to Concurrency + Prefetch receive batches are held.
 	Prefetch int
-	// Pollers is how many receives there are at once. Default: one for each two receive batches of
-	// Concurrency, 1 to 16. At most 64. Where requests are billed it is the most of them: there is one on a quiet
-	// queue, another after each receive that brings five messages or more (under a PollPause, when that has gone on for as
-	// long), and one less after each that brings fewer than two. Where it is 2 or more, a receive that takes 2 s longer than
-	// the broker's longest wait does not keep another from coming in its place. As many acks are in flight at once, and at
-	// least four.
+	// Pollers is how many receives go on at once. Default: one for each two receive batches of
+	// Concurrency, 1 to 16. At most 64.
+	//
+	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds one
+	// after a receive that brings five messages or more (with a PollPause, when that has gone on for
+	// as long), and removes one after a receive that brings fewer than two.
+	//
+	// With two or more, a receive that takes 2 s longer than the broker's longest wait is replaced by
+	// another one. As many acks are in flight at once as there are Pollers, and at least four.
 	Pollers int
 	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where requests
 	// are billed and groups are not ordered, else none; < 0 = none.

@@ -15,11 +15,16 @@ type BatchOptions struct {
 	Concurrency int
 	// Unordered says that groups order nothing: those of a standard SQS queue name the tenants of a fair queue.
 	Unordered bool
-	// Deadline is when the handlers' contexts end, which then have it as their own. A handler that had at least half of the time from the
-	// call to Deadline has timed out: the cause is ErrTimeout, and it counts as an attempt. One that began later is
-	// handed back, with the cause ErrDraining, and is not counted. A Deadline that is not before the earliest Until is moved to
-	// SettleTimeout before it, or to half of the time to it, so that the ends can be written. Zero = that time as well, but the contexts do
-	// not tell it, and all are handed back.
+	// Deadline is when the handlers' contexts end. They report it as their own deadline.
+	//
+	// A handler that had at least half of the time from the call to Deadline has timed out: the cause
+	// is ErrTimeout, and it counts as an attempt. One that began later is handed back, with the cause
+	// ErrDraining, and is not counted.
+	//
+	// Deadline must be early enough to record outcomes. If it is not before the earliest Until, it
+	// becomes Until − SettleTimeout, or half of the time to Until where that is later. If it is zero,
+	// handlers end at that time too, but their contexts report no deadline, and all are handed back
+	// uncounted.
 	Deadline time.Time
 	// MinTime is how much time a handler must have until Deadline: what has not begun by then is handed back. Default 0.
 	MinTime time.Duration

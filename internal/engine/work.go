@@ -119,9 +119,9 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 	en.settleRun(r, v, ended)
 }
 
-// overdue cuts a run off whose handler has ended by itself for what would have cut it off this moment: its deadline, which it
-// may keep by a timer of its own, or the end of the caller's context. Under Park such an end is not the handler's word
-// that nothing happened.
+// overdue handles a handler that returned an error just when we would have cancelled it: its
+// deadline has passed (it may have its own timer), or the caller of Do has gone. The run then counts
+// as cancelled. Under Park such an end is not the handler's word that nothing happened.
 func overdue[J any](r *Run[J]) {
 	now := time.Now()
 	if c := r.f.Terms.Caller; c != nil {
