@@ -51,7 +51,7 @@ func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run)                    { h.p.observeEnd(r) }
 func (h deliveryHost) Handle(r *run) error {
-	r.Job.Attempt = r.Attempt
+	r.Job.Attempt = int(r.Attempt)
 	return h.p.c.Handler.Handle(h.p.observeStart(r), &r.Job)
 }
 
@@ -129,7 +129,7 @@ func (h callHost) StoreErred(r *run, err error, open bool) {
 func (h callHost) Start(r *run) { h.try.give(r) }
 
 func (h callHost) Handle(r *run) error {
-	r.Job.Attempt = r.Attempt
+	r.Job.Attempt = int(r.Attempt)
 	h.err = h.c.f(h.c.p.observeStart(r), &r.Job)
 	return h.err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	mrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -37,6 +38,12 @@ func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 		send = append(send, r)
 	}
 	en.claims.Add(send...)
+}
+
+// beginClaim is beginClaims for one.
+func (en *Engine[J]) beginClaim(r *Run[J]) {
+	one := [1]*Run[J]{r}
+	en.beginClaims(one[:])
 }
 
 // claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
@@ -216,9 +223,9 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
 	}
-	r.Attempt = c.Lease.Attempt
+	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is
-		r.Attempt = max(1, r.Message.Attempt)
+		r.Attempt = int32(min(max(1, r.Message.Attempt), math.MaxInt32))
 	}
 	if !r.advance(claimed) {
 		en.disown(r)
@@ -247,7 +254,7 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})
 		return false
 	}
-	if r.Opts.Most > 0 && r.Attempt > int(r.Opts.Most) {
+	if r.Opts.Most > 0 && r.Attempt > r.Opts.Most {
 		en.Conclude(r, verdict.Verdict{
 			To: dedupe.Failed, Class: verdict.Attempts,
 			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.Attempt, r.Opts.Most),

@@ -68,6 +68,7 @@ type Engine[J any] struct {
 
 	// What the slots set going, without knowing how it goes on.
 	begin       func([]*Run[J])
+	beginOne    func(*Run[J])
 	giveBack    func(r *Run[J], d time.Duration, outcome Outcome)
 	unreachable func(*Run[J])
 	release     func(*Run[J])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
@@ -132,7 +133,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 		if !alone {
 			en.lettersFail(r, err)
 		}
-		r.again(retry.Pause(int(r.tries)), func() queueOfRuns[J] { return en.letters })
+		r.again(retry.Pause(int(r.tries)), func() *batch.Queue[*Run[J]] { return en.letters })
 	}
 }
 

@@ -22,6 +22,7 @@ func New[J any](o Options) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
 	en := &Engine[J]{epoch: time.Now(), o: o, margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
+	en.beginOne = en.beginClaim
 	store := o.Store.Limits().MaxBatch
 	var err error
 	en.leases, err = visibility.New(en.extend, visibility.Options[*Run[J]]{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/verdict"
@@ -53,7 +54,6 @@ type Run[J any] struct {
 	tries   int32          // of the present step
 	Index   int32          // of the delivery in its batch
 	Said    dedupe.Outcome // by the claim
-	Attempt int            // how often the job has been claimed for a run, this one included
 	Action  Action
 	left    uint8 // the phase in which it was abandoned
 	Outcome Outcome
@@ -67,8 +67,9 @@ type Run[J any] struct {
 	unsettled  bool
 	troubled   bool // the store could not answer its claim
 
-	phase  atomic.Uint32
-	Joined atomic.Bool
+	phase   atomic.Uint32
+	Joined  atomic.Bool
+	Attempt int32 // how often the job has been claimed for a run, this one included
 
 	mu           sync.Mutex
 	receipt      broker.Receipt
@@ -132,9 +133,9 @@ func (r *Run[J]) makes() *later {
 // begun is how often the job's handler has been started.
 func (r *Run[J]) begun() int {
 	if !r.Ran {
-		return r.Attempt - 1
+		return int(r.Attempt) - 1
 	}
-	return r.Attempt
+	return int(r.Attempt)
 }
 
 // result is what is to be kept with the key; nil = nothing.
@@ -154,7 +155,7 @@ func (r *Run[J]) outOfTime() error {
 }
 
 // again puts the run into the queue after d, unless it has been given up by then.
-func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
+func (r *Run[J]) again(d time.Duration, q func() *batch.Queue[*Run[J]]) {
 	time.AfterFunc(d, func() {
 		if !r.isOver() {
 			q().Add(r)
@@ -341,6 +342,3 @@ const (
 	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
 	keepStopped                     // it is not extended any more
 )
-
-// queueOfRuns is a batch.Queue that runs wait in.
-type queueOfRuns[J any] interface{ Add(rs ...*Run[J]) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
@@ -29,7 +30,7 @@ func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration
 	en.settleQueue(r).Add(r)
 }
 
-func (en *Engine[J]) settleQueue(r *Run[J]) queueOfRuns[J] {
+func (en *Engine[J]) settleQueue(r *Run[J]) *batch.Queue[*Run[J]] {
 	if r.Joined.Load() {
 		// It may have to wait for the user's transaction, and must not make others wait.
 		return en.joins
@@ -207,7 +208,7 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 		en.storeFails(r, partEnds, r.tries >= 5, err)
 	}
 	if patient || time.Since(r.f.epoch)-since+pause < en.o.SettleTimeout && !(r.inDoubt() && r.f.storeAway.Load()) {
-		r.again(pause, func() queueOfRuns[J] { return en.settleQueue(r) })
+		r.again(pause, func() *batch.Queue[*Run[J]] { return en.settleQueue(r) })
 		return
 	}
 	if r.inDoubt() { // nothing depends on it

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,6 +191,17 @@ func (f *Flow[J]) send(rs []*Run[J]) {
 	}
 }
 
+// sendFew is send for what is mostly one. It allocates nothing then: rs stays on the caller's stack.
+func (f *Flow[J]) sendFew(rs []*Run[J]) {
+	switch len(rs) {
+	case 0:
+	case 1:
+		f.en.beginOne(rs[0])
+	default:
+		f.en.begin(slices.Clone(rs))
+	}
+}
+
 // unstarted empties the queue and the lanes when the flow has stopped or paused; called with the lock
 // held.
 func (f *Flow[J]) unstarted() []*Run[J] {
@@ -245,7 +257,7 @@ func (f *Flow[J]) returned(r *Run[J]) {
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
-	f.send(out)
+	f.sendFew(out)
 }
 
 func (f *Flow[J]) leaveSlot(r *Run[J]) {
@@ -278,7 +290,7 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
-	f.send(out)
+	f.sendFew(out)
 	f.handBack(back)
 }
 

@@ -37,7 +37,7 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		r.ctx.SetDeadline(at)
 		en.setTimeout(r, at)
 	}
-	h := verdict.Handled{Parks: parks, Attempt: r.Attempt, Most: int(r.Opts.Most)}
+	h := verdict.Handled{Parks: parks, Attempt: int(r.Attempt), Most: int(r.Opts.Most)}
 	returned := false
 	defer func() {
 		var v any
@@ -200,8 +200,8 @@ func (en *Engine[J]) backoff(r *Run[J], err error) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
 			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
-			d = en.o.Backoff(r.Attempt, err)
+			d = en.o.Backoff(int(r.Attempt), err)
 		}
 	}()
-	return max(0, r.Opts.Backoff(r.Attempt, err))
+	return max(0, r.Opts.Backoff(int(r.Attempt), err))
 }
