@@ -3,7 +3,7 @@ package onceq
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"log/slog"
 	"math"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
@@ -112,31 +113,41 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
-// given is the room for a copy of a message. Those of one receive are allocated together.
-type given struct {
-	message broker.Message
-	meta    broker.Meta
-}
-
-// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
-func give(r *run) {
-	m, meta := r.Job.Message, r.Job.Message.Meta
-	*m = *r.Message
-	m.Attributes = maps.Clone(m.Attributes)
-	if m.Meta == nil {
-		return
-	}
-	*meta = *m.Meta
-	if meta.Dead != nil {
-		meta.Dead = m.Meta.Clone().Dead
-	}
-	m.Meta = meta
-}
-
 // early is how long a job's not-before still lies ahead.
 func early(m *broker.Message) time.Duration {
 	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
 		return 0
 	}
 	return max(0, time.Until(m.Meta.NotBefore))
+}
+
+// holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it is
+// given back.
+func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
+	f := &p.foreign
+	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {
+		return no
+	}
+	left := f.left(r, p.begun)
+	if left <= 0 {
+		return no
+	}
+	wait := foreignLeast
+	if p.e.HoldsBack(r) {
+		wait = engine.KeptFor // it stays in the queue in the end, too
+	}
+	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
+		more := receives - r.Message.Attempt
+		if more <= 0 {
+			return no // the queue would move it away, and nobody would know why
+		}
+		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
+	}
+	if since, tell := f.tells(); tell {
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
+			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
+	}
+	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
+	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -133,15 +134,6 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	return c, nil
 }
 
-// answer is what a call gets.
-type answer struct {
-	err    error
-	stored bool   // result is what the store keeps
-	result []byte // of JSON; nil = none is kept
-	again  time.Time
-	own    bool // it is for the call alone that found it
-}
-
 // do goes on until it has an answer: the one of a run of its own, or of another call's in this process, or of the
 // store's record.
 func (c *call) do(ctx context.Context) answer {
@@ -149,7 +141,7 @@ func (c *call) do(ctx context.Context) answer {
 		if ctx.Err() != nil {
 			return answer{err: c.notRun(context.Cause(ctx), nil)}
 		}
-		fl, leads := c.p.flights.join(c)
+		fl, leads := c.p.flights.join(c.key, c.o.Fingerprint)
 		var a answer
 		if fl == nil || leads {
 			a = c.try(ctx, fl)
@@ -200,7 +192,7 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	select {
 	case <-fl.done:
 		*a = fl.answer
-		return a.suits(c)
+		return a.suits(c.o.Fingerprint, c.o.Reopen)
 	default:
 	}
 	*a = c.inProgress(c.p.c.Lease, time.Since(fl.began))
@@ -232,4 +224,17 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// notRun is the error of a call that ended before f began: for the cause, and with what the store said last.
+func (c *call) notRun(cause, store error) error {
+	switch {
+	case cause == nil && store == nil:
+		cause = errNoAnswer
+	case cause == nil:
+		cause = store
+	case store != nil:
+		cause = fmt.Errorf("%w (the store: %w)", cause, store)
+	}
+	return &NotRunError{Key: c.key, Err: cause}
 }

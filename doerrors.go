@@ -96,19 +96,6 @@ func (e *NotRunError) Error() string {
 // Unwrap is why.
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// notRun is the error of a call that ended before f began: for the cause, and with what the store said last.
-func (c *call) notRun(cause, store error) error {
-	switch {
-	case cause == nil && store == nil:
-		cause = errNoAnswer
-	case cause == nil:
-		cause = store
-	case store != nil:
-		cause = fmt.Errorf("%w (the store: %w)", cause, store)
-	}
-	return &NotRunError{Key: c.key, Err: cause}
-}
-
 // UnsettledError answers a [Do] in which f has run, and how it ended is not known to be recorded: the store did not answer for
 // SettleTimeout, or another has taken the key (Err is [ErrLeaseLost] then). f's effect may have happened, and Do returns f's
 // result beside this error. Other calls are told that the key is in progress until its lease ends; then they find it done

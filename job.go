@@ -25,6 +25,12 @@ type Job struct {
 
 var _ dedupe.Owned = (*Job)(nil)
 
+// The engine knows what it needs of a run; the Job is what its host keeps with it.
+type (
+	run  = engine.Run[Job]
+	flow = engine.Flow[Job]
+)
+
 // ID is the job's id: Meta.ID, or the broker's message id for a foreign producer.
 func (j *Job) ID() string {
 	return engine.IDOf(j.received())
@@ -56,7 +62,7 @@ func (j *Job) Lease() dedupe.Lease {
 }
 
 // Retain is how long the job's record is to be kept.
-func (j *Job) Retain() time.Duration { return j.processor().c.Retention }
+func (j *Job) Retain() time.Duration { return j.owner().retention() }
 
 // Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
 // then on the worker never writes done itself.
@@ -76,14 +82,17 @@ func EffectKey(k dedupe.Key, step string) string {
 // the job then. A result larger than the store's limit is refused at once with [dedupe.ErrResultSize].
 // Without a store it is dropped.
 func (j *Job) SetResult(b []byte) error {
-	if most := j.processor().c.Store.Limits().MaxResult; most > 0 && len(b) > most {
+	if most := j.owner().mostResult(); most > 0 && len(b) > most {
 		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)
 	}
 	j.r.SetResult(b)
 	return nil
 }
 
-// processor is who runs the job.
-func (j *Job) processor() *Processor {
-	return j.r.Flow().Host.(interface{ processor() *Processor }).processor()
+// owner is what a Job asks of who runs it: every host of runs answers.
+type owner interface {
+	retention() time.Duration
+	mostResult() int // in bytes; 0 = any
 }
+
+func (j *Job) owner() owner { return j.r.Flow().Host.(owner) }

@@ -118,10 +118,19 @@ type Disposition struct {
 	Record  TimingRecord
 }
 
-// newRun makes the run of a delivery; g is where the user's copy of the message goes.
-func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
-	r := f.NewRun(m, now)
-	g.message.Meta = &g.meta
-	r.Job = Job{Message: &g.message, r: r}
-	return r
+// letters is where letters go, as far as the Processor's configuration says.
+func (p *Processor) lettersTo() engine.LetterTo {
+	if p.c.DeadLetter == KeepInQueue {
+		return engine.ToNobody
+	}
+	return engine.ToQueue
+}
+
+func (p *Processor) retention() time.Duration { return p.c.Retention }
+
+func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
+
+// serves tells a Mux whether it is the Processor's Handler, and whether it had the type then.
+func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
+	return muxIn(p.c.Handler) == m, p.types[typ] != nil
 }

@@ -65,7 +65,7 @@ func New(c Config) (*Worker, error) {
 // dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
-	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w, ready}, engine.Terms{
+	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
 		Deliveries: w.c.Broker,
 		Ordered:    w.l.OrderedGroups,
@@ -86,7 +86,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	w.tellStart(ctx)
+	w.mu.Lock()
+	paused := w.paused
+	w.mu.Unlock()
+	tellStart(ctx, &w.c, paused)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -143,7 +146,7 @@ func (w *Worker) Pause() {
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
-		w.tellPaused(f, changes)
+		w.c.tellPaused(f, changes)
 		f.Pause()
 	}
 }
@@ -156,14 +159,14 @@ func (w *Worker) Resume() {
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
-		w.tellResumed(f, changes)
+		w.c.tellResumed(f, changes)
 		f.Resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
-	defer w.tellDrain(f, &err)()
+	defer w.c.tellDrain(f, &err)()
 	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
