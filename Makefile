@@ -6,7 +6,8 @@ GO ?= go
 # Passed on: make demo ARGS=-no-onceq; make demo STORE=dynamodb; make test PKGS=./broker/... TESTFLAGS=-count=20
 ARGS ?=
 STORE ?=
-PKGS ?= ./...
+# all packages of all modules that go.work names
+PKGS ?= work
 TESTFLAGS ?=
 # make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
 BENCH ?= .
@@ -24,8 +25,14 @@ RACE := -race -gcflags=modernc.org/...=-race=false -gcflags=github.com/onceq/onc
 # Each of fifty test programs would wait a second at its end for a late race.
 export GORACE ?= atexit_sleep_ms=50
 
-TOOL := $(GO) tool -modfile=internal/tools/go.mod
-LINT := $(GO) tool -modfile=internal/tools/lint/go.mod
+# Every module with code of ours. go.work joins them, but for internal/bench, whose libraries would raise the versions of all.
+MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod ! -path './.*' ! -path './internal/tools/*' | sort))
+# $(call each,COMMAND) runs it in each module's folder, as who has that module alone would: without go.work.
+each = @for m in $(MODULES); do echo "$$m: $(1)"; (cd $$m && GOWORK=off $(1)) || exit 1; done
+
+# The tools run in any module's folder. -modfile is not for work spaces.
+TOOL := GOWORK=off $(GO) tool -modfile=$(CURDIR)/internal/tools/go.mod
+LINT := GOWORK=off $(GO) tool -modfile=$(CURDIR)/internal/tools/lint/go.mod
 # Runs go test so that all packages share one instance of each back end, and tells what they were.
 TESTRUN := $(GO) run ./localstack/internal/testrun
 # Where the import path and folder of each package are wanted, "path folder" a line.
@@ -33,12 +40,13 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test soak compat check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+.PHONY: help demo test apart soak compat rehearsal check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=dynamodb)
+	@echo 'building the demo: the first time this takes a minute or two'
 	$(if $(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(STORE)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(ARGS)
 
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is
@@ -53,11 +61,20 @@ test: ## run all tests in random order, against the back ends that are found, wi
 	fi; \
 	set -x; $(TESTRUN) $(GO) test $$race -vet=off -shuffle=on $(TESTFLAGS) $(PKGS)
 
+apart: ## build and test each module by itself, without go.work
+	@for m in $(MODULES); do \
+		echo "$$m"; \
+		$(TESTRUN) env GOWORK=off $(GO) -C $$m test $(TESTFLAGS) ./... || exit 1; \
+	done
+
 soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 20 times)
 	$(MAKE) test PKGS='./internal/tests/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
 compat: ## run pgstore's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
 	$(GO) run ./localstack/internal/compat $(ARGS)
+
+rehearsal: ## release a copy of the tree, and take what came of it as users would
+	$(GO) run ./internal/release -rehearse
 
 check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
 
@@ -65,21 +82,20 @@ fmt-check:
 	@out=$$($(TOOL) gofumpt -l .) || exit 1; \
 	if [ -n "$$out" ]; then echo "not formatted as gofumpt does it; run make fmt:"; echo "$$out"; exit 1; fi
 
+# GOOS=windows make vet looks at another system's files.
 vet:
-	$(GO) vet ./...
+	$(call each,$(GO) vet ./...)
 
 fix-check:
-	$(GO) fix -diff ./...
+	$(call each,$(GO) fix -diff ./...)
 
 staticcheck:
-	$(TOOL) staticcheck ./...
+	$(call each,$(TOOL) staticcheck ./...)
 
 # golangci-lint's own module is left to make lint: tidying it fetches a thousand files.
 tidy-check:
-	@for m in $$(find . -name go.mod ! -path './.*' ! -path './internal/tools/lint/*'); do \
-		echo "$(GO) -C $$(dirname $$m) mod tidy -diff"; \
-		$(GO) -C $$(dirname $$m) mod tidy -diff || exit 1; \
-	done
+	$(call each,$(GO) mod tidy -diff)
+	GOWORK=off $(GO) -C internal/tools mod tidy -diff
 
 walls:
 	$(GO) test -count=1 -v -run '^TestWalls$$' ./internal/arch
@@ -95,11 +111,11 @@ bench: ## run the benchmarks, and internal/bench, which compares with others (BE
 	fi; \
 	if [ -z "$$pkgs" ]; then echo "make bench: no package has a benchmark"; exit 0; fi; \
 	set -x; $(TESTRUN) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) $$pkgs || exit 1; \
-	if [ -n "$$peers" ]; then $(TESTRUN) $(GO) -C internal/bench test -run '^$$' -bench '$(BENCH)' -timeout 30m $(BENCHFLAGS) .; fi
+	if [ -n "$$peers" ]; then $(TESTRUN) env GOWORK=off $(GO) -C internal/bench test -run '^$$' -bench '$(BENCH)' -timeout 30m $(BENCHFLAGS) .; fi
 
 lint: ## golangci-lint, a wider net than check (its first build takes minutes)
-	$(GO) -C internal/tools/lint mod tidy -diff
-	$(LINT) golangci-lint run ./...
+	GOWORK=off $(GO) -C internal/tools/lint mod tidy -diff
+	$(call each,$(LINT) golangci-lint run ./...)
 
 fuzz: ## run every fuzz function for FUZZTIME (20s) each
 	@list=$$($(PACKAGES)) || exit 1; \
@@ -113,5 +129,5 @@ fuzz: ## run every fuzz function for FUZZTIME (20s) each
 	done
 
 fmt: ## rewrite the code as check wants it
-	$(GO) fix ./...
+	$(call each,$(GO) fix ./...)
 	$(TOOL) gofumpt -w .

@@ -30,7 +30,7 @@ func (p *Processor) admit(r *run) *engine.Refusal {
 		return &engine.Refusal{Class: ClassNoKey, Err: err}
 	}
 	key.Scope = cmp.Or(key.Scope, scope)
-	if err := key.Validate(); err != nil {
+	if err := checkKey(key); err != nil {
 		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
 	r.Key = key

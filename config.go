@@ -27,8 +27,9 @@ const (
 	DefaultConcurrency   = 10
 	DefaultRetention     = dedupe.DefaultRetention
 	DefaultAckLinger     = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
-	DefaultMostAttempts  = 100                    // what a job's Meta may raise MaxAttempts to
-	DefaultMostTimeout   = 24 * time.Hour         // and a Timeout
+	DefaultSweepEvery    = 10 * time.Minute
+	DefaultMostAttempts  = 100            // what a job's Meta may raise MaxAttempts to
+	DefaultMostTimeout   = 24 * time.Hour // and a Timeout
 )
 
 // Bounds of what a configuration may ask for.
@@ -114,7 +115,8 @@ func checkScope(field, s string) error {
 
 // ProcessorConfig is everything that does not depend on how messages arrive.
 type ProcessorConfig struct {
-	// Handler is a *Mux, what Chain makes of one, or one handler for all messages. Required, except in a Processor that is for Do only.
+	// Handler is a *Mux, what Chain makes of one, or one handler for all messages. Required, except
+	// in a Processor that is for Do only.
 	Handler Handler
 	// Store records the idempotency keys. Required; NoStore says aloud that there is none.
 	Store dedupe.Store
@@ -128,16 +130,19 @@ type ProcessorConfig struct {
 	LetterKeys dlq.Keys
 	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the queue's own redrive.
 	DeadLetter broker.Sender
-	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that each can take another's: where that
-	// matters, make the key of who sent the message, as far as the queue vouches for it, and the sender's own.
-	// An empty Scope in its answer means the default. An error makes the message a dead letter of class "no-key".
+	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that
+	// each can take another's: where that matters, make the key of who sent the message, as far as
+	// the queue vouches for it, and the sender's own. An empty Scope in its answer means the
+	// default; one that begins with a ':' is onceq's own, and makes the message a dead letter of class
+	// "bad-key". An error makes it one of class "no-key".
 	//
-	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither and needs this function. Without
-	// it such a message becomes a dead letter of class "no-key" too, but not at once: until this Processor has met a
-	// message with a key of ours, it is given back for 5 min to 1 h at a time, with the outcome "kept", and an ERROR is
-	// logged, again each 5 min. So a first start on a queue that exists already moves nothing away. It becomes a letter when half of the
-	// queue's retention is over (a day, where the broker does not tell it), or at the last receive before the
-	// queue's own redrive.
+	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither and needs this
+	// function. Without it such a message becomes a dead letter of class "no-key" too, but not at
+	// once: until this Processor has met a message with a key of ours, it is given back for 5 min
+	// to 1 h at a time, with the outcome "kept", and an ERROR is logged, again each 5 min. So a
+	// first start on a queue that exists already moves nothing away. It becomes a letter when half
+	// of the queue's retention is over (a day, where the broker does not tell it), or at the last
+	// receive before the queue's own redrive.
 	Key func(*broker.Message) (dedupe.Key, error)
 	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with another
 	// fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic difference
@@ -201,6 +206,12 @@ type Config struct {
 	// the broker's limits. The workers of one queue should agree on it: who finds a job in progress
 	// takes its owner for dead when that has not renewed its claim for half as long.
 	Visibility time.Duration
+	// SweepEvery is how often records whose retention has ended are removed, where the store is a
+	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for all
+	// of them together. A turn removes 20,000 records at most, in calls of 1,000; where more are left,
+	// the next comes a second later. Default 10 min; at least 1 s; < 0 = never, then call the store's
+	// Sweep from elsewhere: a table that nobody sweeps only grows.
+	SweepEvery time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
 	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard end is
 	// DrainTimeout + SettleTimeout.
@@ -274,6 +285,7 @@ func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SweepEvery = cmp.Or(c.SweepEvery, DefaultSweepEvery)
 	if values.IsNil(c.Broker) {
 		return c
 	}
@@ -314,6 +326,8 @@ func (c *Config) check() error {
 		return badConfig("Config.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", c.Defaults.MaxAttempts)
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("Config.HoldGroup", "the broker does not order groups")
+	case c.SweepEvery > 0 && c.SweepEvery < time.Second:
+		return badConfig("Config.SweepEvery", "%v is below %v; is its unit missing?", c.SweepEvery, time.Second)
 	case c.PollPause < 0:
 		return badConfig("Config.PollPause", "%v is negative", c.PollPause)
 	case c.Visibility < minLease:

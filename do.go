@@ -120,7 +120,7 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	}
 	d := &p.c.Defaults
 	c.key.Scope = cmp.Or(k.Scope, d.Scope, p.c.Scope)
-	if err := c.key.Validate(); err != nil {
+	if err := checkKey(c.key); err != nil {
 		return nil, err
 	}
 	if err := c.o.check(); err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// An outbox stores messages in the transaction that makes their jobs, and sends them later. Fill gives them their ids
-// before they are stored: however often the outbox sends one, it is the same job.
+// An outbox stores messages in the transaction that makes their jobs, and sends them later. Fill
+// gives them their ids before they are stored: however often the outbox sends one, it is the same
+// job.
 func ExampleFill() {
 	ms := []broker.Outgoing{onceq.Message("mail", "", []byte(`{"to":"ada@example.com"}`))}
 	if err := onceq.Fill(ms); err != nil {

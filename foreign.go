@@ -8,9 +8,9 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// foreign holds back messages of producers that know nothing of onceq, where Config.Key is missing that
-// would find their keys: it is the worker's configuration that is wrong, and not the messages. Else the
-// first start on a queue that exists already would empty it into the dead-letter queue.
+// foreign holds back messages of producers that know nothing of onceq, where Config.Key is missing
+// that would find their keys: it is the worker's configuration that is wrong, and not the messages.
+// Else the first start on a queue that exists already would empty it into the dead-letter queue.
 //
 // begin asks it for each message that has no key. The Worker tells it what the queue keeps.
 type foreign struct {
@@ -22,16 +22,18 @@ type foreign struct {
 	first, told time.Time
 }
 
-// How long a message without a key is held back: at most for half of what the queue keeps messages, or foreignMost where
-// that is not known. It is given back for foreignLeast at a time. Where the queue counts its receives they are
-// spread over the time there is, but whoever has mended the configuration need not wait longer than foreignLongest.
+// How long a message without a key is held back: at most for half of what the queue keeps messages,
+// or foreignMost where that is not known. It is given back for foreignLeast at a time. Where the
+// queue counts its receives they are spread over the time there is, but whoever has mended the
+// configuration need not wait longer than foreignLongest.
 const (
 	foreignMost    = 24 * time.Hour
 	foreignLeast   = 5 * time.Minute
 	foreignLongest = engine.KeptFor
 )
 
-// left is how long the message may be held back yet. Where its age is not known, that of the Processor counts.
+// left is how long the message may be held back yet. Where its age is not known, that of the
+// Processor counts.
 func (f *foreign) left(r *run, epoch time.Time) time.Duration {
 	most := foreignMost
 	if keeps := time.Duration(f.keeps.Load()); keeps > 0 {

@@ -71,6 +71,11 @@ func (j *Job) Join() { j.r.Joined.Store(true) }
 // EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
 // hexadecimal digits, equal over attempts and replays of the job, and different for other jobs and
 // steps. step may be empty where there is one effect.
+//
+// Many APIs keep the answer of a key, a decline included, and give it again for a day or longer.
+// The replay of a job whose card was declined gets the old decline then. Put into step what may
+// have changed since, such as the card or the amended amount: EffectKey("charge " + card). Never
+// put j.Fence() or j.Attempt there: each run would have an effect of its own.
 func (j *Job) EffectKey(step string) string { return EffectKey(j.r.Key, step) }
 
 // EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never changes.

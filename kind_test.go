@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,11 +24,15 @@ var parcels = onceq.Kind[parcel]{
 	Type: "parcel", Key: func(p parcel) string { return p.Number }, Options: onceq.JobOptions{MaxAttempts: 2},
 }
 
-// One declaration sends and handles: payloads with one key are one job, and the Kind's options hold.
+// One declaration sends and handles: payloads with one key are one job, and the Kind's options
+// hold.
 func TestKind(t *testing.T) {
 	var mux onceq.Mux
+	var mu sync.Mutex
 	var got []int
 	parcels.On(&mux, func(_ context.Context, _ *onceq.Job, p parcel) error {
+		mu.Lock()
+		defer mu.Unlock()
 		got = append(got, p.Grams)
 		if p.Grams == 3 {
 			return errBoom
@@ -51,7 +56,7 @@ func TestKind(t *testing.T) {
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("the record is %+v, %v", rs[0], err)
 		}
-	}, steady, with(func(c *onceq.Config) { c.Handler = &mux }))
+	}, steady, with(func(c *onceq.Config) { c.Handler, c.Concurrency = &mux, 1 }))
 }
 
 // A message that was made, and stored, is the same job however often it is sent.
@@ -140,10 +145,13 @@ func TestFill(t *testing.T) {
 func TestChainAroundAMux(t *testing.T) {
 	var mux onceq.Mux
 	mux.On("parcel", returns(errBoom), &onceq.JobOptions{MaxAttempts: 1})
+	var mu sync.Mutex
 	var saw []string
 	outer := func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			mu.Lock()
 			saw = append(saw, j.Type())
+			mu.Unlock()
 			return next.Handle(ctx, j)
 		})
 	}
@@ -161,7 +169,7 @@ func TestChainAroundAMux(t *testing.T) {
 				t.Errorf("no record of %v: %v", k, err)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Handler = onceq.Chain(onceq.Chain(&mux, outer), outer) }))
+	}, with(func(c *onceq.Config) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
 
 	var within onceq.Mux
 	within.On("t", onceq.Chain(&mux, outer), nil)

@@ -17,9 +17,10 @@ import (
 // type without a handler is not failed at once but tried again, class "no-handler": during a
 // rolling deploy another worker may know the type.
 //
-// Give a worker the Mux itself, or what [Chain] makes of it. One that is wrapped in any other way loses the scopes and
-// options of its types, and refuses every job, class "config"; New refuses one within another Mux. Moving a queue from a single handler to a Mux changes the scope of
-// its keys, so that a duplicate from before would run again: give the type that takes the handler's place
+// Give a worker the Mux itself, or what [Chain] makes of it. One that is wrapped in any other way
+// loses the scopes and options of its types, and refuses every job, class "config"; New refuses one
+// within another Mux. Moving a queue from a single handler to a Mux changes the scope of its keys,
+// so that a duplicate from before would run again: give the type that takes the handler's place
 // JobOptions{Scope: "the old scope"}.
 type Mux struct {
 	mu    sync.RWMutex

@@ -46,16 +46,17 @@ type TimingRecord struct {
 // by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
 // the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
 type Observer interface {
-	// JobStarted is called before the handler. The handler gets the context that it returns, which must be
-	// made from ctx; nil stands for ctx.
+	// JobStarted is called before the handler. The handler gets the context that it returns, which
+	// must be made from ctx; nil stands for ctx.
 	JobStarted(ctx context.Context, j *Job) context.Context
-	// JobEnded is called once for every delivery, and once for every call of Do. Its ctx is the one that
-	// JobStarted returned, so that a span that was put there can be ended. Where no handler has started it is
-	// the delivery's own. It has mostly ended when JobEnded is called: take [context.WithoutCancel] of it for
-	// calls that need a context which lives.
+	// JobEnded is called once for every delivery, and once for every call of Do. Its ctx is the one
+	// that JobStarted returned, so that a span that was put there can be ended. Where no handler
+	// has started it is the delivery's own. It has mostly ended when JobEnded is called: take
+	// [context.WithoutCancel] of it for calls that need a context which lives.
 	//
-	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its record has no
-	// key where its claim was not answered. A [DrainError], or Process, tells of it as well.
+	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its
+	// record has no key where its claim was not answered. A [DrainError], or Process, tells of it
+	// as well.
 	JobEnded(ctx context.Context, r *TimingRecord)
 }
 

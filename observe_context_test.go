@@ -10,7 +10,8 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// spans is an Observer that traces: it keeps what JobStarted returned for each job, and what JobEnded got.
+// spans is an Observer that traces: it keeps what JobStarted returned for each job, and what
+// JobEnded got.
 type spans struct {
 	seen
 	mu     sync.Mutex

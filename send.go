@@ -75,8 +75,8 @@ func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error)
 	letter.InParts(len(ms), func(from, to int) bool { return o.part(ctx, ms[from:to], errs[from:to]) })
 }
 
-// part sends a part of a batch, and repeats what was throttled of it as long as that keeps the order
-// of groups. It reports whether the part was too much for one call.
+// part sends a part of a batch, and repeats what was throttled of it as long as that keeps the
+// order of groups. It reports whether the part was too much for one call.
 func (o *sending) part(ctx context.Context, ms []broker.Outgoing, errs []error) (tooMuch bool) {
 	if o.skips(ctx, ms, errs) {
 		return false
@@ -176,19 +176,20 @@ func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error 
 	return err
 }
 
-// Message is a message with that type and key; each may be empty. The type picks the handler under a [Mux], and the key
-// says which messages are one job: without one, each message that is sent is a job of its own. A [Kind]
-// makes messages of Go values.
+// Message is a message with that type and key; each may be empty. The type picks the handler under
+// a [Mux], and the key says which messages are one job: without one, each message that is sent is a
+// job of its own. A [Kind] makes messages of Go values.
 func Message(typ, key string, body []byte) broker.Outgoing {
 	return broker.Outgoing{Body: body, Meta: &broker.Meta{Type: typ, Key: key}}
 }
 
-// Fill does to ms what [Send] does before it sends: it fills in Meta.ID, Meta.Created and Meta.Key where they are
-// missing, and refuses what Send would refuse, with the position of the message and the field. It sends nothing.
+// Fill does to ms what [Send] does before it sends: it fills in Meta.ID, Meta.Created and Meta.Key
+// where they are missing, and refuses what Send would refuse, with the position of the message and
+// the field. It sends nothing.
 //
-// An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and send what was
-// stored, as often as it takes. All those sends are of the same jobs. Messages that were stored without Meta.ID and
-// Meta.Key would be new jobs with each send.
+// An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
+// send what was stored, as often as it takes. All those sends are of the same jobs. Messages that
+// were stored without Meta.ID and Meta.Key would be new jobs with each send.
 func Fill(ms []broker.Outgoing) error {
 	var ids []byte
 	now := time.Now()

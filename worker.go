@@ -97,10 +97,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	receiving, stop := context.WithCancelCause(ctx)
 	ps := &pollers{w: w, f: f, fatal: stop}
 	ps.start(receiving)
+	swept := w.sweeps(receiving)
 	<-receiving.Done()
 	fatal := context.Cause(receiving)
 	stop(nil)
 	err := w.drain(f, &ps.all)
+	swept()
 	close(ready)
 	if err == nil {
 		hands.Wait()

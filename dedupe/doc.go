@@ -8,10 +8,10 @@
 //
 // # The state machine
 //
-// [ClaimTable], [RenewTable] and [SettleTable] are the whole of it, as data. Stores written in Go
-// run the tables ([ApplyClaim], [ApplyRenew], [ApplySettle]); stores that live in a database
-// write the same rows as conditional statements. The package dedupetest checks every row
-// on either kind.
+// A record is claimed, released, done, failed or parked. What a call answers and changes is a table
+// of rules, one each for the claim, the renewal and the settlement. Package dedupe/machine holds
+// the tables as data, for those who write a store. Package dedupetest checks every row of them on
+// any store.
 //
 // # What a store must keep
 //
@@ -21,12 +21,12 @@
 //   - A stale token changes nothing.
 //   - Every entry of a batch is one conditional write, alone: it succeeds or fails without
 //     its neighbours.
-//   - Repeating a call whose answer was lost is always safe, and gives the answer that was lost, or
-//     [ErrLeaseLost] where the key has moved on since: released and claimed by another, or forgotten. A
-//     claim whose record was forgotten meanwhile wins anew. An
-//     ambiguous outcome is resolved by repeating the conditional write, never by a read: a read
-//     may see the state from before a commit in flight.
-//   - What arrives late changes nothing that came after it: a stale token, a shorter lease, a state of
-//     a lower number.
+//   - Repeating a call whose answer was lost is always safe. It gives the answer that was lost, or
+//     [ErrLeaseLost] where the key has moved on since: it was released and claimed by another, or
+//     forgotten. A claim whose record was forgotten meanwhile wins anew. An ambiguous outcome is
+//     resolved by repeating the conditional write, never by a read, because a read may see the
+//     state from before a commit in flight.
+//   - What arrives late changes nothing that came after it: a stale token, a shorter lease, a state
+//     of a lower number.
 //   - Safety rests on token and fence. A clock decides only when a lease is dead.
 package dedupe

@@ -24,7 +24,7 @@ type Key struct{ Scope, Key string }
 // String is for people and logs; it is not an encoding.
 func (k Key) String() string { return k.Scope + "/" + k.Key }
 
-// Validate tells whether every store can hold the key: both parts present, within [MaxScope] and
+// Validate reports whether every store can hold the key: both parts present, within [MaxScope] and
 // [MaxKey], UTF-8, without NUL. The error wraps [ErrBadKey].
 func (k Key) Validate() error {
 	if err := validText("Scope", k.Scope, MaxScope); err != nil {
@@ -127,8 +127,8 @@ type Record struct {
 	Attempt int    // how often the key was claimed for a run, uncounted releases given back
 	Started bool   // the handler may have begun; written under Park only
 	Policy  Policy // of the last claim
-	// Owner tells people who holds or held the claim, and MessageID for which message: a worker writes the broker's id, a '#' and a sum
-	// of the content.
+	// Owner tells people who holds or held the claim, and MessageID for which message: a worker
+	// writes the broker's id, a '#' and a sum of the content.
 	Owner, MessageID string
 	LeaseUntil       time.Time // while claimed
 	Fingerprint      []byte    // of the payload; nil = not given
@@ -145,7 +145,7 @@ type Record struct {
 	Expires          time.Time // zero while claimed or parked
 }
 
-// Expired tells whether the record's retention has ended: to claims, Get and List it then
+// Expired reports whether the record's retention has ended: to claims, Get and List it then
 // counts as absent, removed or not.
 func (r *Record) Expired(now time.Time) bool {
 	switch r.Status {
@@ -164,6 +164,10 @@ func (r *Record) Clone() *Record {
 	c.State = bytes.Clone(r.State)
 	return &c
 }
+
+// ClassInterrupted is the error class of a record that a takeover parked: its owner died, or
+// went silent, after the handler had begun.
+const ClassInterrupted = "interrupted"
 
 // Errors that stores answer, for one entry or for a whole call.
 var (

@@ -5,12 +5,15 @@ import (
 	"fmt"
 )
 
-// Resolve is an operator's word on a parked record: to Done, the effect happened (result is kept as the job's; nil = none);
-// to Failed, it did not and shall not; to Released, it did not, and the job's next message runs it. fence is the record's, as
-// its dead letter has it: a record that was parked anew since, or is not parked any more, is not touched, and the error, which wraps
-// [ErrLeaseLost], says what it is. A repeat after an answer that was lost is nil where the word has been written.
+// Resolve is an operator's word on a parked record: to Done, the effect happened (result is kept as
+// the job's; nil = none); to Failed, it did not and shall not; to Released, it did not, and the
+// job's next message runs it. fence is the record's, as its dead letter has it: a record that was
+// parked anew since, or is not parked any more, is not touched, and the error, which wraps
+// [ErrLeaseLost], says what it is. A repeat after an answer that was lost is nil where the word has
+// been written.
 //
-// The dead letter stays in its queue: replaying it finds the job done, or failed. To run the job again, replaying it is enough.
+// The dead letter stays in its queue: replaying it finds the job done, or failed. To run the job
+// again, replaying it is enough.
 func Resolve(ctx context.Context, s Store, k Key, fence uint64, to Status, result []byte) error {
 	if to != Done && to != Failed && to != Released {
 		return fmt.Errorf("%w: Resolve: to is %v, want done, failed or released", ErrBadRequest, to)

@@ -103,7 +103,8 @@ func TestResolveBesideAReplay(t *testing.T) {
 	}
 }
 
-// TestResolveAnOldLetter: a record that was parked, reopened and parked anew takes no word that is meant for the first time.
+// TestResolveAnOldLetter: a record that was parked, reopened and parked anew takes no word that is
+// meant for the first time.
 func TestResolveAnOldLetter(t *testing.T) {
 	s, old := parked(t)
 	q := dedupe.ClaimRequest{Key: old.Key, Token: dedupe.Token{2}, TTL: time.Minute, Policy: dedupe.Park, Reopen: old.Fence}
@@ -132,8 +133,8 @@ func TestResolveAnOldLetter(t *testing.T) {
 	}
 }
 
-// TestResolveBesideALateWord: the claim that was taken for dead says done while an operator says something else. Its word stands, and the
-// operator is told.
+// TestResolveBesideALateWord: the claim that was taken for dead says done while an operator says
+// something else. Its word stands, and the operator is told.
 func TestResolveBesideALateWord(t *testing.T) {
 	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
 		s, l := parked(t)

@@ -21,21 +21,22 @@ const DefaultRetention = 31 * 24 * time.Hour
 // A batch has at most Limits.MaxBatch entries. A Claim batch holds each key once and is sorted by
 // key, so that two batches never wait for each other in opposite orders; the caller sees to both.
 type Store interface {
-	// Claim tries to win each key, as [ClaimTable] says. What another call, or a user's transaction, is just writing may be
-	// answered InProgress, or [ErrBusy], in place of the table's answer; nothing is written then.
+	// Claim tries to win each key, as the claim's table says. What another call, or a user's
+	// transaction, is just writing may be answered InProgress, or [ErrBusy], in place of the
+	// table's answer; nothing is written then.
 	Claim(ctx context.Context, rs []ClaimRequest) ([]Claim, error)
-	// Renew prolongs leases, as [RenewTable] says; it never shortens one.
+	// Renew prolongs leases, as the renewal's table says; it never shortens one.
 	Renew(ctx context.Context, rs []Renewal) ([]Renewed, error)
-	// Settle ends claims, as [SettleTable] says. It answers the status that is now stored
-	// under the token, so repeating it is safe.
+	// Settle ends claims, as the settlement's table says. It answers the status that is now
+	// stored under the token, so repeating it is safe.
 	Settle(ctx context.Context, ss []Settlement) ([]Settled, error)
 	// Get reads records, strongly consistent; nil = no record, or an expired one. It never decides
-	// anything: see the package comment. One record that cannot be read, because something else wrote it, fails the whole
-	// call: nil would say that there is none.
+	// anything: see the package comment. One record that cannot be read, because something else
+	// wrote it, fails the whole call: nil would say that there is none.
 	Get(ctx context.Context, ks []Key) ([]*Record, error)
-	// List goes through records in the order of their keys. A record may be changed
-	// meanwhile; each is seen at most once. The sequence ends after the first error, also one of a single record that
-	// cannot be read.
+	// List goes through records in the order of their keys. A record may be changed meanwhile; each
+	// is seen at most once. The sequence ends after the first error, also one of a single record
+	// that cannot be read.
 	List(ctx context.Context, q Query) iter.Seq2[*Record, error]
 	// Forget removes records. Nil by position where the record is gone, or was not there.
 	Forget(ctx context.Context, fs []Forgotten) ([]error, error)
@@ -64,8 +65,8 @@ type ClaimRequest struct {
 	Policy Policy
 	// Reopen is the fence of the failure, or park, whose dead letter this message is; 0 = none.
 	Reopen uint64
-	// Owner is for people. MessageID names the message that claims: the worker tells by it, later, whether a message is the one that
-	// failed. Stores keep both as they come.
+	// Owner is for people. MessageID names the message that claims: the worker tells by it, later,
+	// whether a message is the one that failed. Stores keep both as they come.
 	Owner, MessageID string
 }
 
@@ -159,10 +160,25 @@ type Renewal struct {
 	Started bool
 	// State replaces what the run has saved; nil = unchanged.
 	State []byte
-	// StateNo is the number of State: 1 or more, and above that of the state before it, which an earlier attempt may have saved
-	// ([Claim].StateNo). A Renew that its caller has given up may be executed after the next one; a State whose number is not above
-	// the stored one's is left out, and the lease prolonged all the same.
+	// StateNo is the number of State: 1 or more, and above that of the state before it, which an
+	// earlier attempt may have saved ([Claim].StateNo). A Renew that its caller has given up may be
+	// executed after the next one; a State whose number is not above the stored one's is left out,
+	// and the lease prolonged all the same.
 	StateNo int
+}
+
+// Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
+func (n *Renewal) Validate() error {
+	if err := n.Key.Validate(); err != nil {
+		return err
+	}
+	if n.TTL <= 0 {
+		return fmt.Errorf("%w: Renewal.TTL is %v, want more than 0", ErrBadRequest, n.TTL)
+	}
+	if n.State != nil && n.StateNo < 1 {
+		return fmt.Errorf("%w: Renewal.StateNo is %d, want 1 or more beside a State", ErrBadRequest, n.StateNo)
+	}
+	return nil
 }
 
 // Renewed is the answer to one Renewal.
@@ -185,10 +201,26 @@ type Settlement struct {
 	// failure.
 	Uncounted bool
 	// Joined says that the claim may be completed by the user's own transaction. A settlement
-	// then never turns claimed into done; it only tells whether that has happened.
+	// then never turns claimed into done; it only reports whether that has happened.
 	Joined bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration
+}
+
+// Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
+func (t *Settlement) Validate() error {
+	if err := t.Key.Validate(); err != nil {
+		return err
+	}
+	switch t.To {
+	case Done, Failed, Released, Parked:
+	default:
+		return fmt.Errorf("%w: Settlement.To is %v, want done, failed, released or parked", ErrBadRequest, t.To)
+	}
+	if t.Retain < 0 {
+		return fmt.Errorf("%w: Settlement.Retain is %v, want 0 or more", ErrBadRequest, t.Retain)
+	}
+	return nil
 }
 
 // Settled is the answer to one Settlement.

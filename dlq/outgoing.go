@@ -76,9 +76,9 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	return out, nil
 }
 
-// sends says why a letter without a fence is not sent as it is; nil = it is sent. One whose handler had been started without
-// a store is sent, and so is one that a worker refused for its own configuration, for the time, or for another
-// message's failure.
+// sends says why a letter without a fence is not sent as it is; nil = it is sent. One whose handler
+// had been started without a store is sent, and so is one that a worker refused for its own
+// configuration, for the time, or for another message's failure.
 func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
 	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig:

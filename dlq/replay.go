@@ -40,13 +40,15 @@ type ReplayOptions struct {
 	// keys. It is the operator's word for their bodies: look at them first. Default: they are sent without their
 	// fence, so that their claims are ordinary ones. It needs Options.LetterKeys.
 	Vouch bool
-	// Expired sends letters of class "expired" too, without their Meta.Expires, so that their jobs run although
-	// their time is over. The risk: what they do may do harm by now, such as a reminder of yesterday's
-	// appointment. Default: they are skipped, unless Edit gives them another Expires.
+	// Expired sends letters of class "expired" too, without their Meta.Expires, so that their jobs
+	// run although their time is over. The risk: what they do may do harm by now, such as a
+	// reminder of yesterday's appointment. Default: they are skipped, unless Edit gives them
+	// another Expires.
 	Expired bool
-	// Unproven sends letters of class "unproven" too. Such a message was older than Config.Retention when a worker met
-	// it, so its record may be gone. The risk: a job that was done before is done AGAIN. Look at what each of the
-	// chosen jobs has done before you set it. Default: they are skipped, unless Edit gives them another key.
+	// Unproven sends letters of class "unproven" too. Such a message was older than
+	// Config.Retention when a worker met it, so its record may be gone. The risk: a job that was
+	// done before is done AGAIN. Look at what each of the chosen jobs has done before you set it.
+	// Default: they are skipped, unless Edit gives them another key.
 	Unproven bool
 	// Each, when set, is told of each letter that was looked at, when its fate is known.
 	Each func(Step)
@@ -97,12 +99,13 @@ const minRate = 1.0 / 3600
 //
 //   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is sent without: its claim is an
 //     ordinary one, and finds a failure that is recorded, if any. The message that failed then becomes a letter that can be replayed.
-//   - A letter with fence 0, for which no claim was won, goes by its class. One of class "no-key", "bad-key", "no-handler" or
-//     "config" is sent: the worker's configuration was wrong, and a worker that was mended takes it; another puts
-//     its letter again. So is one of class "too-early" or "duplicate": nothing failed there. A duplicate is acked once the job
-//     of its key is done. "expired" needs ReplayOptions.Expired, and "unproven" ReplayOptions.Unproven. "mismatch"
-//     and all others would be refused again: without another key or type from Edit they are skipped. Where
-//     the handler had been started, under onceq.NoStore, it is sent.
+//   - A letter with fence 0, for which no claim was won, goes by its class. One of class "no-key",
+//     "bad-key", "no-handler" or "config" is sent: the worker's configuration was wrong, and a
+//     worker that was mended takes it; another puts its letter again. So is one of class
+//     "too-early" or "duplicate": nothing failed there. A duplicate is acked once the job of its
+//     key is done. "expired" needs ReplayOptions.Expired, and "unproven" ReplayOptions.Unproven.
+//     "mismatch" and all others would be refused again: without another key or type from Edit they
+//     are skipped. Where the handler had been started, under onceq.NoStore, it is sent.
 //   - One whose metadata the worker could not read is sent as it had come, but for a member that would reopen something.
 //   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in Report.Unsigned; see Vouch.
 //     What is sent with a fence is signed anew, by the first key.
@@ -343,8 +346,8 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 	}
 }
 
-// sendOnce sends the letters in one call, or in several where they are too large together, and answers by
-// position.
+// sendOnce sends the letters in one call, or in several where they are too large together, and
+// answers by position.
 func (r *replay) sendOnce(ctx context.Context, ls []*item) []error {
 	out := make([]broker.Outgoing, len(ls))
 	for i, l := range ls {

@@ -5,19 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/onceq/onceq/internal/rundir"
 )
 
-// Address finds or starts a back end, "postgres", "sqs" or "dynamodb", for a program that is not a test, such as a demo: it is looked for
-// as the package comment says, and ends with the process. The error says why there is none, and a stand-in such as sqsfake is
-// none. version is the server's, such as "DynamoDB Local 3.1.0".
+// Address finds or starts a back end, "postgres", "postgres_durable" (one that waits for the
+// disk), "sqs" or "dynamodb", for a program that is not a test, such as a demo: it is looked
+// for as the package comment says, and ends with the process. The error says why there is none,
+// and a stand-in such as sqsfake is none. version is the server's, such as "DynamoDB Local
+// 3.1.0".
 func Address(name string) (url, version string, err error) {
-	b := backends[name]
-	if b == nil {
+	base, variant, _ := strings.Cut(name, "_")
+	b := backends[base]
+	if b == nil || variant != "" && name != rundir.Instance("postgres", durable) {
 		return "", "", fmt.Errorf("localstack: there is no back end %q", name)
 	}
-	e, err := b.find("", os.Getenv(rundir.Env))
+	e, err := b.asked().Find(variant, os.Getenv(rundir.Env))
 	if why := cmp.Or(e.Err, e.StandIn); err == nil && why != "" {
 		err = errors.New(why)
 	}

@@ -15,7 +15,9 @@
 // A back end is looked for in an order, and the first that works is taken. PostgreSQL:
 //
 //  1. An address in the environment: ONCEQ_POSTGRES_URL, postgres://user:password@host:port/name of a user who may
-//     create databases. One that does not work fails the tests.
+//     create databases. One that does not work fails the tests. ONCEQ_POSTGRES_DURABLE_URL is
+//     the one for [PostgresOptions].Durable; where it is not set, the first serves as well, if
+//     it waits for the disk.
 //  2. The programs installed on this machine: initdb and postgres in the folder that ONCEQ_POSTGRES_BIN names, else in
 //     PATH, else where packages put them, the newest first. The server is a throwaway one, on a free port of the loopback
 //     address, with a password, as the user postgres where we are root. It does not wait for the disk, and its data is in memory
@@ -50,16 +52,19 @@
 //     that it comes from. It is 44 MB in the folder onceq of the user's cache, which may be removed
 //     when no test runs.
 //
-// There is no stand-in for it: an evaluator of expressions of ours would only confirm our own reading.
+// There is no stand-in for it: an evaluator of expressions of ours would only confirm our own
+// reading.
 //
-// All start within six minutes or are given up. Where none works, the test is skipped with all the reasons. Where the variable
-// ONCEQ_BACKENDS is "all", or names the back end (names have commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do.
+// All start within six minutes or are given up. Where none works, the test is skipped with all
+// the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names have
+// commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do.
 //
 // # One instance for a run
 //
-// make test runs go test through a small program, internal/testrun, which names a folder in the environment (ONCEQ_RUN). The
-// first test that asks for a back end starts it, all packages of the run share it, each test in a database of its own. At the end
-// stands one line per back end, and nothing is skipped in silence:
+// make test runs go test through a small program, internal/testrun, which names a folder in the
+// environment (ONCEQ_RUN). The first test that asks for a back end starts it, all packages of
+// the run share it, each test in a database of its own. At the end stands one line per back
+// end, and nothing is skipped in silence:
 //
 //	backend postgres: PostgreSQL 15.18 (host process), 57 tests
 //	backend postgres: none (host process: no initdb and postgres …; Docker: …), 0 of 57 tests
@@ -67,27 +72,33 @@
 //	backend sqs: sqsfake (embedded), 57 tests
 //	backend dynamodb: DynamoDB Local 3.1.0 (host process), 57 tests
 //
-// Without that program each test process has an instance of its own, and go test shows why a test was skipped with -v alone. Its
-// cache does not see what is installed: after that has changed, use -count=1.
+// Without that program each test process has an instance of its own, and go test shows why a
+// test was skipped with -v alone. Its cache does not see what is installed: after that has
+// changed, use -count=1.
 //
 // # Who else is on the machine
 //
-// What is started listens on the loopback address: containers too, where Docker is on this machine and we are in no container ourselves;
-// else their ports are open on all of Docker's addresses. Other users of the machine can come there. PostgreSQL asks
-// for a password and proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local and
-// LocalStack ask nobody: other users may read and forge what the tests store, so results from a machine that is shared with
-// strangers prove little. They inherit their port, and nobody can take it. They run as the user who tests, root included; PostgreSQL alone
-// refuses that and runs as postgres or nobody. So test as a user other than root where you can.
+// What is started listens on the loopback address: containers too, where Docker is on this
+// machine and we are in no container ourselves; else their ports are open on all of Docker's
+// addresses. Other users of the machine can come there. PostgreSQL asks for a password and
+// proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local and
+// LocalStack ask nobody: other users may read and forge what the tests store, so results from a
+// machine that is shared with strangers prove little. They inherit their port, and nobody can
+// take it. They run as the user who tests, root included, because Python, Java and what they
+// run may lie in that user's home, where no other account may come. PostgreSQL alone refuses
+// root and runs as postgres or nobody. So test as a user other than root where you can.
 //
 // # Nothing is left behind
 //
-// What was started ends with the run, also when that is interrupted or killed: a second process of the test binary, in a session
-// of its own, is the server's parent. It sees a pipe close when the run's first process is gone, ends the server or removes the
-// container, and deletes the folder. On a server from the environment the databases of a killed process are dropped by the
-// next one that uses it; its queues and tables stay, under names that begin with onceq-.
+// What was started ends with the run, also when that is interrupted or killed: a second process
+// of the test binary, in a session of its own, is the server's parent. It sees a pipe close
+// when the run's first process is gone, ends the server or removes the container, and deletes
+// the folder. On a server from the environment the databases of a killed process are dropped by
+// the next one that uses it; its queues and tables stay, under names that begin with onceq-.
 //
 // # Another back end
 //
-// It is one file with a variable of type backend (see postgres.go): its name, the variable for its address, the ways to start it, and
-// how to ask for its version; and a line in the tables backends and rundir.Names.
+// It is one file with a variable of type backend (see postgres.go): its name, the variable for
+// its address, the ways to start it, and how to ask for its version; and a line in the tables
+// backends and rundir.Names.
 package localstack

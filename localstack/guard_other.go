@@ -9,12 +9,11 @@ import (
 	"slices"
 
 	"github.com/onceq/onceq/internal/rundir"
+	"github.com/onceq/onceq/internal/testserver"
 )
 
-type order struct{ Backend, Variant, Dir string }
-
 // startGuard starts what needs no process of its own, in this one, which it ends with.
-func startGuard(o order, _ *os.File) (rundir.Endpoint, error) {
+func startGuard(o testserver.Order, _ *os.File) (rundir.Endpoint, error) {
 	b := backends[o.Backend]
 	inside := slices.DeleteFunc(slices.Clone(b.ways), func(w way) bool { return !w.inside })
 	if len(inside) == 0 {

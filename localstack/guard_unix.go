@@ -20,19 +20,13 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/rundir"
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // guardEnv makes a test binary a guard. What starts a back end is a second process of the same binary, in a session of its
 // own, that waits for the end of a pipe: so the back end outlives the test process that asked for it first, and
 // never the run, even when that is killed.
 const guardEnv = "ONCEQ_LOCALSTACK_GUARD"
-
-// order is what a guard is to do.
-type order struct {
-	Backend string
-	Variant string
-	Dir     string // the run's folder; without a run the system's for temporary files
-}
 
 // The guard is the test binary before anything of it has run. It has to be an init: there is no other way into a
 // binary whose main is not ours.
@@ -45,7 +39,7 @@ func init() {
 // guard starts a back end, tells its address, and ends it when standard input ends.
 func guard(text string) int {
 	answer := os.NewFile(3, "answer")
-	var o order
+	var o testserver.Order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return 2
 	}
@@ -59,7 +53,7 @@ func guard(text string) int {
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is what matters, however it comes
 		end()
 	}()
-	e, stop := o.run(ctx)
+	e, stop := run(ctx, o)
 	// Whoever asked may be gone by now, and then the pipe on standard input has ended, too.
 	_ = errors.Join(json.NewEncoder(answer).Encode(e), answer.Close())
 	if e.Err == "" {
@@ -72,7 +66,7 @@ func guard(text string) int {
 }
 
 // run starts the back end in a folder of its own. What it returns ends it and removes the folder.
-func (o order) run(ctx context.Context) (rundir.Endpoint, func() error) {
+func run(ctx context.Context, o testserver.Order) (rundir.Endpoint, func() error) {
 	dir, err := os.MkdirTemp(o.Dir, "onceq-"+o.Backend+"-")
 	if err != nil {
 		return rundir.Endpoint{Err: err.Error()}, func() error { return nil }
@@ -93,7 +87,7 @@ func (o order) run(ctx context.Context) (rundir.Endpoint, func() error) {
 }
 
 // startGuard starts a back end in a process that watches the file it is given, and returns what that says.
-func startGuard(o order, watch *os.File) (rundir.Endpoint, error) {
+func startGuard(o testserver.Order, watch *os.File) (rundir.Endpoint, error) {
 	var e rundir.Endpoint
 	text, err := json.Marshal(o)
 	if err != nil {

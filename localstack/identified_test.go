@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // TestIdentified: a LocalStack that serves SQS before it can say what it is is waited for, so that the
@@ -31,7 +33,7 @@ func TestIdentified(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	url, err := identified(t.Context(), []string{s.URL}, localStackName, time.Minute)
+	url, err := identified(t.Context(), []string{s.URL}, testaws.LocalStackName, time.Minute)
 	if err != nil || url != s.URL {
 		t.Fatalf("identified %q, %v", url, err)
 	}
@@ -39,11 +41,11 @@ func TestIdentified(t *testing.T) {
 		t.Errorf("asked %d times for its health, want 3", n)
 	}
 	asked.Store(1) // it fails now
-	if version, err := sqsVersion(t.Context(), s.URL, ""); err == nil {
+	if version, err := testaws.SQSBackend.Version(t.Context(), s.URL, ""); err == nil {
 		t.Errorf("a LocalStack that fails was taken for %s", version)
 	}
 	asked.Store(0) // another server has no health
-	if version, err := sqsVersion(t.Context(), s.URL, ""); err != nil || version != "SQS" {
+	if version, err := testaws.SQSBackend.Version(t.Context(), s.URL, ""); err != nil || version != "SQS" {
 		t.Errorf("another server is %q, %v", version, err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 const (
@@ -68,7 +70,7 @@ func findJava(ctx context.Context, oldest int) (j java, err error) {
 		out, err := tool(ctx, "", "/bin/sh", "-c", `exec "$0" -XX:-UsePerfData -XshowSettings:properties -version 2>&1`, path)
 		if err != nil {
 			// such as macOS's own, which only says where to get one
-			why = append(why, oneLine(fmt.Errorf("%s does not run: %w", name, err)))
+			why = append(why, testserver.OneLine(fmt.Errorf("%s does not run: %w", name, err)))
 			continue
 		}
 		j = java{path: path}

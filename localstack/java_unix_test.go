@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // script writes a program.
@@ -219,7 +221,7 @@ func TestServeCached(t *testing.T) {
 
 // TestVersionOfWhatWorks: a way that failed leaves nothing of itself to the next.
 func TestVersionOfWhatWorks(t *testing.T) {
-	b := backend{name: "test", version: func(_ context.Context, url, _ string) (string, error) { return "Server at " + url, nil }}
+	b := backend{Backend: testserver.Backend{Name: "test", Version: func(_ context.Context, url, _ string) (string, error) { return "Server at " + url, nil }}}
 	s := &site{dir: t.TempDir()}
 	e := b.start(t.Context(), s, []way{
 		{how: "first", start: func(_ context.Context, s *site) (string, error) {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // pythonEnv names the Python to use; then no other is looked for.
@@ -72,7 +74,7 @@ func findPython(ctx context.Context, all []requirements) (best python, what requ
 			err = fmt.Errorf("%s (%d.%d) has no venv with ensurepip, on Debian python3-venv", name, p.Version/100, p.Version%100)
 		}
 		if err != nil {
-			why = append(why, oneLine(err))
+			why = append(why, testserver.OneLine(err))
 			continue
 		}
 		for i, w := range all[:rank] {

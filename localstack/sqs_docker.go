@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 const (
@@ -36,7 +38,7 @@ func runLocalStack(ctx context.Context, s *site) (string, error) {
 		hosts[i] = "http://" + host
 	}
 	// another image may be another server
-	name = localStackName
+	name = testaws.LocalStackName
 	if os.Getenv(sqsImageEnv) != "" {
 		name = ""
 	}

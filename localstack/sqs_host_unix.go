@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // The lock files. A release later than 4.14.0 wants an account.
@@ -72,6 +74,6 @@ func (s *site) serveLocalStack(ctx context.Context, env string) (url string, end
 	// it has nothing to save
 	return s.serve(ctx, cmd, syscall.SIGKILL, func(ctx context.Context) (string, error) {
 		_ = socket.Close() // a server that ends is to be seen
-		return serving(ctx, []string{"http://" + addr}, localStackName, 90*time.Second)
+		return serving(ctx, []string{"http://" + addr}, testaws.LocalStackName, 90*time.Second)
 	})
 }

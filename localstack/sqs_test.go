@@ -206,7 +206,7 @@ func TestSQSInDocker(t *testing.T) {
 		t.Skipf("no Docker here: %v %s", err, out)
 	}
 	files := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(files, "sqsfake"), "../cmd/sqsfake")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(files, "sqsfake"), "github.com/onceq/onceq/cmd/sqsfake")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -84,7 +84,7 @@ func try(ctx context.Context, b behaviour, r rig) string {
 // names. What it is known to do differently is listed by its kind, which ONCEQ_SQS_KIND names where
 // the server does not tell; a difference that disappears fails too, so that the list stays true.
 func TestBehaviourElsewhere(t *testing.T) {
-	s := localstack.SQS(t)
+	s := testaws.NewSQS(t)
 	kind := cmp.Or(os.Getenv("ONCEQ_SQS_KIND"), s.Kind)
 	if kind == "sqsfake" {
 		t.Skip("no other server: TestBehaviour checks this one")

@@ -13,7 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -31,9 +31,9 @@ func TestConformanceServer(t *testing.T) {
 }
 
 // server is the one that the harness finds, if it is another than the strict one.
-func server(t testing.TB) *localstack.SQSServer {
+func server(t testing.TB) *testaws.SQS {
 	t.Helper()
-	s := localstack.SQS(t)
+	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")
 	}

@@ -40,9 +40,10 @@ type Redrive struct {
 // StartRedrive lets SQS itself move the messages of this queue, which must be the dead-letter queue of another SQS queue, and returns
 // the task's handle at once. One task per queue runs at a time.
 //
-// It moves all, without a filter, each under a new message ID: with onceq's letters that is safe, for
-// a letter carries the permission to reopen exactly its own failure. A letter for which no claim was won is
-// refused again, and comes back as a letter, unless what was in its way has been mended: the worker's Config.Key, its handlers.
+// It moves all, without a filter, each under a new message ID: with onceq's letters that is safe,
+// for a letter carries the permission to reopen exactly its own failure. A letter for which no
+// claim was won is refused again, and comes back as a letter, unless what was in its way has been
+// mended: the worker's Config.Key, its handlers.
 //
 // It needs sqs:StartMessageMoveTask, sqs:ReceiveMessage, sqs:DeleteMessage and sqs:GetQueueAttributes on this queue and sqs:SendMessage on the target.
 func (b *Broker) StartRedrive(ctx context.Context, o *RedriveOptions) (handle string, err error) {

@@ -180,7 +180,8 @@ func keyTwice(e *env) {
 	}
 }
 
-// batchesAtOnce lets callers claim overlapping batches until each key is done, and settle what they have won.
+// batchesAtOnce lets callers claim overlapping batches until each key is done, and settle what they
+// have won.
 func batchesAtOnce(e *env, handles ...dedupe.Store) {
 	const keys, callers = 40, 8
 	r := &race{e: e, done: make(map[dedupe.Key]int)}

@@ -19,7 +19,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		rowCases(), walkCases(), invariantCases(), leaseCases(), outcomeCases(), resultCases(), keyCases(), batchCases(),
-		listCases(), callCases(), txCases(),
+		listCases(), sweepCases(), callCases(), txCases(),
 	} {
 		all = append(all, some...)
 	}

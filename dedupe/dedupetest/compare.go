@@ -10,7 +10,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// same tells whether two values are equal, where none is not the same as empty.
+// same reports whether two values are equal, where none is not the same as empty.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 func sameErr(got, want error) bool {

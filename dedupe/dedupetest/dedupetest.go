@@ -14,10 +14,10 @@
 //		})
 //	}
 //
-// The suite runs the store and, beside it, the tables of package dedupe as pure code. After each call
-// it compares the answer and the record: every row of the tables, in every situation that
-// leads to it, then long random walks, then what the tables cannot say: many callers at
-// once, second handles, transactions, sizes, keys, listings.
+// The suite runs the store and, beside it, the tables of package dedupe as pure code. After each
+// call it compares the answer and the record: every row of the tables, in every situation that
+// leads to it, then long random walks, then what the tables cannot say: many callers at once,
+// second handles, transactions, sizes, keys, listings.
 //
 // Each case is a subtest with a store of its own, and each failure tells the rule that was
 // broken. What the harness cannot do is not tested; such a case is reported as ruled out, and
@@ -52,8 +52,9 @@ type Harness struct {
 // Subject is a store under test. Store is required; a nil hook rules out the cases that need it.
 type Subject struct {
 	Store dedupe.Store
-	// Age moves every time of k's record d into the past, as though d had gone by since; where there is
-	// no record it does nothing. Required unless Harness.Virtual is set, and not used then.
+	// Age moves every time of k's record d into the past, as though d had gone by since; where
+	// there is no record it does nothing. Required unless Harness.Virtual is set, and not used
+	// then.
 	Age func(t testing.TB, k dedupe.Key, d time.Duration)
 	// Second opens the same data once more, as another process would, and releases it through
 	// t.Cleanup.
@@ -72,11 +73,11 @@ type Subject struct {
 type Tx struct {
 	// Insert puts a row into the user's table.
 	Insert func(row string) error
-	// Complete completes job through the store within the transaction. The record's Result then holds these
-	// bytes, which are compact JSON.
+	// Complete completes job through the store within the transaction. The record's Result then
+	// holds these bytes, which are compact JSON.
 	Complete func(ctx context.Context, job dedupe.Owned, result []byte) error
-	// Commit and Rollback end the transaction. A database that gathers a transaction and checks it at
-	// the end answers Commit with the error.
+	// Commit and Rollback end the transaction. A database that gathers a transaction and checks it
+	// at the end answers Commit with the error.
 	Commit, Rollback func() error
 }
 

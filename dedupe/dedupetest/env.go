@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 const (
@@ -75,7 +76,8 @@ func (e *env) failure(format string, args []any) string {
 	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
 }
 
-// tolerance is how far a time may be from the model's: the model takes the time at which a call began.
+// tolerance is how far a time may be from the model's: the model takes the time at which a call
+// began.
 func (e *env) tolerance() time.Duration { return e.slack + e.m.drift }
 
 // ok ends the case when a call that must succeed did not.
@@ -135,7 +137,7 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	r := e.at(q.Key)
 	before := r.Clone()
 	taken := false
-	want, _ := dedupe.ApplyClaim(r, q, start, func() uint64 { taken = true; return got.Lease.Fence })
+	want, _ := machine.ApplyClaim(r, q, start, func() uint64 { taken = true; return got.Lease.Fence })
 	switch {
 	case got.Err != nil:
 		e.fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Err, want.Outcome, brief(before))
@@ -220,7 +222,7 @@ func (e *env) expectRenew(n *dedupe.Renewal, got *dedupe.Renewed, start, end tim
 	e.Helper()
 	r := e.at(n.Key)
 	before := r.Clone()
-	want := dedupe.ApplyRenew(r, n, start)
+	want := machine.ApplyRenew(r, n, start)
 	if !sameErr(got.Err, want) {
 		e.fatalf("Renew of %s was answered %v, want %v; the record was %s", n.Key, got.Err, want, brief(before))
 	}
@@ -248,7 +250,7 @@ func (e *env) expectSettle(s *dedupe.Settlement, got *dedupe.Settled, start time
 	e.Helper()
 	r := e.at(s.Key)
 	before := r.Clone()
-	want, _ := dedupe.ApplySettle(r, s, start)
+	want, _ := machine.ApplySettle(r, s, start)
 	if before.Expired(start) && errors.Is(got.Err, dedupe.ErrLeaseLost) {
 		// The store may have removed it.
 		return

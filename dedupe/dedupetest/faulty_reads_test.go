@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 func (s *shop) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
@@ -108,7 +109,7 @@ func (s *shop) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, erro
 			f.Force = true
 		}
 		var gone bool
-		if gone, out[i] = dedupe.ApplyForget(r, &f, s.now()); gone {
+		if gone, out[i] = machine.ApplyForget(r, &f, s.now()); gone {
 			*r = dedupe.Record{}
 		}
 	}
@@ -171,34 +172,34 @@ func (s *shop) completeTx(o dedupe.Owned, result []byte) error {
 	if !ours {
 		return fmt.Errorf("shop: %w", dedupe.ErrLeaseLost)
 	}
-	dedupe.ApplySettle(r, &dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: result, Retain: o.Retain()}, now)
+	machine.ApplySettle(r, &dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: result, Retain: o.Retain()}, now)
 	return nil
 }
 
 // The rows that decide, by the tables.
 
 func claimRow(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) string {
-	s := dedupe.Meet(r, q, now)
-	i := slices.IndexFunc(dedupe.ClaimTable, func(row dedupe.ClaimRow) bool { return row.Matches(s) })
-	return dedupe.ClaimTable[i].Name
+	s := machine.Meet(r, q, now)
+	i := slices.IndexFunc(machine.ClaimTable, func(row machine.ClaimRow) bool { return row.Matches(s) })
+	return machine.ClaimTable[i].Name
 }
 
-func found(r *dedupe.Record, t dedupe.Token, now time.Time) dedupe.Situation {
-	s := dedupe.Meet(r, &dedupe.ClaimRequest{}, now)
+func found(r *dedupe.Record, t dedupe.Token, now time.Time) machine.Situation {
+	s := machine.Meet(r, &dedupe.ClaimRequest{}, now)
 	s.Own = r.Token == t
 	return s
 }
 
 func renewRow(r *dedupe.Record, t dedupe.Token, now time.Time) string {
 	s := found(r, t, now)
-	i := slices.IndexFunc(dedupe.RenewTable, func(row dedupe.RenewRow) bool { return row.Matches(s) })
-	return dedupe.RenewTable[i].Name
+	i := slices.IndexFunc(machine.RenewTable, func(row machine.RenewRow) bool { return row.Matches(s) })
+	return machine.RenewTable[i].Name
 }
 
 func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
 	s := found(r, t.Token, now)
-	i := slices.IndexFunc(dedupe.SettleTable, func(row dedupe.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
-	return dedupe.SettleTable[i].Name
+	i := slices.IndexFunc(machine.SettleTable, func(row machine.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
+	return machine.SettleTable[i].Name
 }
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// shop is a small correct store with a user's table and transactions that are checked at their commit. With
-// a fault, it breaks one rule.
+// shop is a small correct store with a user's table and transactions that are checked at their
+// commit. With a fault, it breaks one rule.
 type shop struct {
 	fault string
 	lag   time.Duration // how late this handle's clock is
@@ -207,7 +208,7 @@ func (s *shop) claimOne(q dedupe.ClaimRequest) dedupe.Claim {
 		}
 	}
 	was := r.Clone()
-	c, _ := dedupe.ApplyClaim(r, &q, now, func() uint64 { return s.next(was) })
+	c, _ := machine.ApplyClaim(r, &q, now, func() uint64 { return s.next(was) })
 	switch s.fault {
 	case "freshness lost on a repeat":
 		c.Fresh = c.Fresh && row != "own claim again"
@@ -287,7 +288,7 @@ func (s *shop) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed
 				continue
 			}
 		}
-		out[i].Err = dedupe.ApplyRenew(r, &n, now)
+		out[i].Err = machine.ApplyRenew(r, &n, now)
 		out[i].Deadline = now.Add(n.TTL)
 		if s.is("renew shortens") && out[i].Err == nil && until.After(r.LeaseUntil.Add(-1)) {
 			r.LeaseUntil = now.Add(n.TTL)
@@ -360,7 +361,7 @@ func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
 			r.FirstErr = ""
 		}
 	}
-	a, changed := dedupe.ApplySettle(r, &t, now)
+	a, changed := machine.ApplySettle(r, &t, now)
 	if s.is("results shared") && changed && t.To == dedupe.Done {
 		r.Result = given
 	}

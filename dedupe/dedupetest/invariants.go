@@ -201,7 +201,8 @@ func fenceRises(e *env) {
 	}
 }
 
-// attack tries everything on k but the claim that names its fence; the calls compare the record each time.
+// attack tries everything on k but the claim that names its fence; the calls compare the record
+// each time.
 func (e *env) attack(k dedupe.Key, tokens ...dedupe.Token) {
 	e.Helper()
 	for _, t := range append(tokens, e.token()) {

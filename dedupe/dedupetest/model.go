@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // player is what a script of calls works on: a store with its model, or a model alone.
@@ -55,7 +56,7 @@ func (m *model) token() dedupe.Token {
 }
 
 func (m *model) claim(q dedupe.ClaimRequest) dedupe.Claim {
-	c, _ := dedupe.ApplyClaim(m.at(q.Key), &q, time.Now(), func() uint64 { m.fences++; return m.fences })
+	c, _ := machine.ApplyClaim(m.at(q.Key), &q, time.Now(), func() uint64 { m.fences++; return m.fences })
 	return c
 }
 
@@ -68,16 +69,16 @@ func number(n *dedupe.Renewal, r *dedupe.Record) {
 
 func (m *model) renew(n dedupe.Renewal) error {
 	number(&n, m.at(n.Key))
-	return dedupe.ApplyRenew(m.at(n.Key), &n, time.Now())
+	return machine.ApplyRenew(m.at(n.Key), &n, time.Now())
 }
 
 func (m *model) settle(s dedupe.Settlement) dedupe.Settled {
-	a, _ := dedupe.ApplySettle(m.at(s.Key), &s, time.Now())
+	a, _ := machine.ApplySettle(m.at(s.Key), &s, time.Now())
 	return a
 }
 
 func (m *model) forget(f dedupe.Forgotten) error {
-	remove, err := dedupe.ApplyForget(m.at(f.Key), &f, time.Now())
+	remove, err := machine.ApplyForget(m.at(f.Key), &f, time.Now())
 	if remove {
 		*m.at(f.Key) = dedupe.Record{}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/suite"
 )
 
@@ -41,6 +42,10 @@ func faults() map[string]string {
 		"fingerprints ignored":           "fingerprints",
 		"empty fingerprint is none":      "fingerprints",
 		"retention ignored":              "retention",
+		"sweep without a limit":          "sweep",
+		"sweep takes parked records":     "sweep",
+		"sweep takes what is done":       "sweep",
+		"sweep goes on":                  "sweep-cancelled",
 		"default retention of a day":     "default-retention",
 		"longest retention overflows":    "for-ever",
 		"parked expires":                 "claimed-and-parked-never-expire",
@@ -79,24 +84,24 @@ func faults() map[string]string {
 		"not joined":                     "completion-joins-first",
 		"deadline late":                  "claim-no-record",
 	}
-	for i := range dedupe.ClaimTable {
-		r := &dedupe.ClaimTable[i]
+	for i := range machine.ClaimTable {
+		r := &machine.ClaimTable[i]
 		m["claim answers wrong: "+r.Name] = caseName("claim", r.Name)
-		if r.Change != dedupe.Keep {
+		if r.Change != machine.Keep {
 			m["claim does not write: "+r.Name] = caseName("claim", r.Name)
 		}
 	}
-	for i := range dedupe.RenewTable {
-		r := &dedupe.RenewTable[i]
+	for i := range machine.RenewTable {
+		r := &machine.RenewTable[i]
 		m["renew answers wrong: "+r.Name] = caseName("renew", r.Name)
-		if r.Change != dedupe.Keep {
+		if r.Change != machine.Keep {
 			m["renew does not write: "+r.Name] = caseName("renew", r.Name)
 		}
 	}
-	for i := range dedupe.SettleTable {
-		r := &dedupe.SettleTable[i]
+	for i := range machine.SettleTable {
+		r := &machine.SettleTable[i]
 		m["settle answers wrong: "+r.Name] = caseName("settle", r.Name)
-		if r.Change != dedupe.Keep {
+		if r.Change != machine.Keep {
 			m["settle does not write: "+r.Name] = caseName("settle", r.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // rowCases makes one case of each row of the tables: all situations that the row decides.
@@ -16,16 +17,16 @@ func rowCases() []testCase {
 	add := func(table, row, rule string) {
 		all = append(all, testCase{name: caseName(table, row), rule: rule, run: func(e *env) { e.playAll(met()[table+row]) }})
 	}
-	for i := range dedupe.ClaimTable {
-		r := &dedupe.ClaimTable[i]
+	for i := range machine.ClaimTable {
+		r := &machine.ClaimTable[i]
 		add("claim", r.Name, fmt.Sprintf("a claim that meets %q is answered %v; the record is %s", r.Name, r.Outcome, effect(r.Change)))
 	}
-	for i := range dedupe.RenewTable {
-		r := &dedupe.RenewTable[i]
+	for i := range machine.RenewTable {
+		r := &machine.RenewTable[i]
 		add("renew", r.Name, fmt.Sprintf("a renewal that meets %q is answered %s; the record is %s", r.Name, answer(r.Err), effect(r.Change)))
 	}
-	for i := range dedupe.SettleTable {
-		r := &dedupe.SettleTable[i]
+	for i := range machine.SettleTable {
+		r := &machine.SettleTable[i]
 		what := answer(r.Err)
 		if r.AnswersHere {
 			what = "the present status"
@@ -47,21 +48,21 @@ func answer(err error) string {
 	return err.Error()
 }
 
-func effect(c dedupe.Change) string {
+func effect(c machine.Change) string {
 	switch c {
-	case dedupe.Prolong:
+	case machine.Prolong:
 		return "the same claim, its lease prolonged and never shortened"
-	case dedupe.TakeFresh:
+	case machine.TakeFresh:
 		return "new, with a higher fence and attempt 1"
-	case dedupe.TakeNext:
+	case machine.TakeNext:
 		return "claimed with a higher fence and one attempt more"
-	case dedupe.TakeReopen:
+	case machine.TakeReopen:
 		return "claimed with a higher fence, attempt 1, and the claim's fingerprint"
-	case dedupe.ParkIt:
+	case machine.ParkIt:
 		return "parked"
-	case dedupe.Write:
+	case machine.Write:
 		return "settled"
-	case dedupe.Keep:
+	case machine.Keep:
 	}
 	return "not changed"
 }
@@ -86,9 +87,9 @@ type watcher struct {
 }
 
 func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
-	s := dedupe.Meet(w.at(q.Key), &q, time.Now())
-	for i := range dedupe.ClaimTable {
-		if r := &dedupe.ClaimTable[i]; r.Matches(s) {
+	s := machine.Meet(w.at(q.Key), &q, time.Now())
+	for i := range machine.ClaimTable {
+		if r := &machine.ClaimTable[i]; r.Matches(s) {
 			w.row = "claim" + r.Name
 			break
 		}
@@ -98,8 +99,8 @@ func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
 
 func (w *watcher) renew(n dedupe.Renewal) error {
 	s := w.meets(n.Key, n.Token)
-	for i := range dedupe.RenewTable {
-		if r := &dedupe.RenewTable[i]; r.Matches(s) {
+	for i := range machine.RenewTable {
+		if r := &machine.RenewTable[i]; r.Matches(s) {
 			w.row = "renew" + r.Name
 			break
 		}
@@ -109,8 +110,8 @@ func (w *watcher) renew(n dedupe.Renewal) error {
 
 func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 	s := w.meets(t.Key, t.Token)
-	for i := range dedupe.SettleTable {
-		if r := &dedupe.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
+	for i := range machine.SettleTable {
+		if r := &machine.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
 			w.row = "settle" + r.Name
 			break
 		}
@@ -120,9 +121,9 @@ func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 
 // meets is what a call with t finds. The records that have expired count as absent here; the stores
 // may answer for them or not.
-func (w *watcher) meets(k dedupe.Key, t dedupe.Token) dedupe.Situation {
+func (w *watcher) meets(k dedupe.Key, t dedupe.Token) machine.Situation {
 	r := w.at(k)
-	return dedupe.Situation{At: dedupe.Meet(r, &dedupe.ClaimRequest{}, time.Now()).At, Own: r.Token == t}
+	return machine.Situation{At: machine.Meet(r, &dedupe.ClaimRequest{}, time.Now()).At, Own: r.Token == t}
 }
 
 // playAll plays situations, each on a key of its own.

@@ -82,8 +82,8 @@ func stands() []stand {
 	}
 }
 
-// build makes the record and returns the token under which the key was first claimed, which is not always
-// the record's.
+// build makes the record and returns the token under which the key was first claimed, which is not
+// always the record's.
 func (s *stand) build(p player, k dedupe.Key, print []byte) {
 	if s.claimed == nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 func txCases() []testCase {
@@ -83,7 +84,7 @@ func (e *env) complete(tx Tx, o *owned) error {
 // committed tells the model that k was completed under token.
 func (e *env) committed(k dedupe.Key, token dedupe.Token) {
 	e.Helper()
-	a, _ := dedupe.ApplySettle(e.at(k), &dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Result: []byte(txResult), Retain: retain}, time.Now())
+	a, _ := machine.ApplySettle(e.at(k), &dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Result: []byte(txResult), Retain: retain}, time.Now())
 	if a.Status != dedupe.Done {
 		e.fatalf("the transaction committed although the record was %s", brief(e.at(k)))
 	}
@@ -110,7 +111,8 @@ func (e *env) refused(tx Tx, o *owned) {
 		e.ok(tx.Rollback(), "Rollback")
 		return
 	}
-	// A database that checks at the end may take a repeated commit for the first one, and apply nothing.
+	// A database that checks at the end may take a repeated commit for the first one, and apply
+	// nothing.
 	if err := tx.Commit(); err != nil && !errors.Is(err, dedupe.ErrLeaseLost) {
 		e.errorf("the commit was answered %v, want ErrLeaseLost", err)
 	}

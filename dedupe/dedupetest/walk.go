@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// Times of the walks: what is granted is an odd multiple of walkUnit, what goes by an even one, so that no
-// lease and no retention ends just when a call is made.
+// Times of the walks: what is granted is an odd multiple of walkUnit, what goes by an even one, so
+// that no lease and no retention ends just when a call is made.
 const walkUnit = 10 * time.Minute
 
 // walk makes random calls on few keys and compares each with the tables.

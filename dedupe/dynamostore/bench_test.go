@@ -62,8 +62,8 @@ func benchStore(tb testing.TB) (*Store, *dynamodb.Client, *tried) {
 	return newStore(tb, c, newTable(tb)), c, n
 }
 
-// TestWritesPerJob: two under Rerun, three under Park, and no read, not at a process's start either; four where a job is
-// tried again, one more for a takeover.
+// TestWritesPerJob: two under Rerun, three under Park, and no read, not at a process's start
+// either; four where a job is tried again, one more for a takeover.
 func TestWritesPerJob(t *testing.T) {
 	t.Parallel()
 	s, _, n := benchStore(t)
@@ -128,7 +128,8 @@ func TestWritesPerJob(t *testing.T) {
 	})
 }
 
-// TestTenAtOnce: the entries of a batch go out at once: with 20 ms of way, ten take as long as one, and a full batch twice as long.
+// TestTenAtOnce: the entries of a batch go out at once: with 20 ms of way, ten take as long as one,
+// and a full batch twice as long.
 func TestTenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &stub{answer: func(stubCall) stubAnswer { return applied }}
@@ -183,8 +184,8 @@ func TestTenAtOnce(t *testing.T) {
 	})
 }
 
-// BenchmarkJobs is claim and settlement, one by one from 16 callers, beside the same two writes by hand, in turns of 200 jobs. One
-// operation is a job of each.
+// BenchmarkJobs is claim and settlement, one by one from 16 callers, beside the same two writes by
+// hand, in turns of 200 jobs. One operation is a job of each.
 func BenchmarkJobs(b *testing.B) {
 	s, c, n := benchStore(b)
 	const turn, callers = 200, 16

@@ -76,7 +76,8 @@ func hands(c *dynamodb.Client, table string) *spans {
 	}}
 }
 
-// prompt is a client of a server in this process that takes everything, at once. What it costs is the client's part.
+// prompt is a client of a server in this process that takes everything, at once. What it costs is
+// the client's part.
 func prompt(tb testing.TB) *dynamodb.Client {
 	tb.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,9 +92,10 @@ func prompt(tb testing.TB) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), BaseEndpoint: &server.URL})
 }
 
-// BenchmarkTen is a claim of ten beside a claim of one, in turns with the same by hand, and with ten PartiQL insertions in one BatchExecuteStatement; and
-// the first two on a server that answers at once, for DynamoDB Local itself needs a millisecond of the same processors for each write. One operation
-// is a round.
+// BenchmarkTen is a claim of ten beside a claim of one, in turns with the same by hand, and with
+// ten PartiQL insertions in one BatchExecuteStatement; and the first two on a server that answers
+// at once, for DynamoDB Local itself needs a millisecond of the same processors for each write. One
+// operation is a round.
 func BenchmarkTen(b *testing.B) {
 	for _, way := range []time.Duration{0, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("way=%v", way), func(b *testing.B) {

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// claimTries bound the rounds of a claim. The first inserts, the second writes what the table makes of what the first has found;
-// the others are for a record that somebody changes all the time.
+// claimTries bound the rounds of a claim. The first inserts. The second writes what the table makes
+// of what the first has found. The others are for a record that somebody changes all the time.
 const claimTries = 8
 
-// Claim tries to win each key: one write where there is no record, and where the present one stays as it is; two where the claim
-// takes it over or reopens it. The entries go out at once.
+// Claim tries to win each key. That is one write if there is no record, or if the record stays as
+// it is, and two if the claim takes it over or reopens it. All entries go out at once.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	return answers(ctx, s, rs, func(q *dedupe.ClaimRequest) (dedupe.Claim, error) {
 		c, err := s.claim(ctx, q)
@@ -47,8 +48,9 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		now, known := s.clock.now()
 		at, send := reading{now, sent}, ctx
 		if !known {
-			// The first call of a process, or its host was suspended, or its clock set. By such a time nothing is taken from anybody: an insertion
-			// cannot, and its answer, a refusal too, tells the time.
+			// This is the first call of a process, or its host was suspended, or its clock was
+			// set. By such a time only an insertion is tried, because it takes nothing from
+			// anybody. Its answer tells the time, even if it is a refusal.
 			found, send = nil, guessing(ctx, at)
 			if guess.IsZero() {
 				guess = now
@@ -56,7 +58,9 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		}
 		if found != nil && found.version == 1 && found.rec.Token == q.Token &&
 			(found.rec.ClaimedAt.Equal(guess) || found.rec.ClaimedAt.After(now.Add(s.kept(0, true)))) {
-			found.unsay() // it was inserted, and the answer lost: in this call, or in one before it from a host that was ahead
+			// Our own insertion, whose answer was lost: in this call, or in one before it from a
+			// host that was ahead.
+			found.unsay()
 		}
 		var after dedupe.Record
 		version := uint64(1)
@@ -64,7 +68,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			after, version = found.rec, found.version+1
 		}
 		req.TTL = s.kept(q.TTL, known)
-		c, changed := dedupe.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
+		c, changed := machine.ApplyClaim(&after, &req, now, func() uint64 { return nextFence(found, now) })
 		if !changed {
 			if c.Err != nil {
 				c.Err = foreign("Claim", c.Err)
@@ -79,13 +83,14 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 		case errors.Is(err, errMisled):
 			continue
 		case isTooLarge(err) && !tight:
-			// What an earlier attempt has left, an error's text among it, leaves no room for the claim.
+			// What an earlier attempt has left, such as an error's text, leaves no room.
 			tight = true
 			continue
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
 		case no == nil && c.Outcome == dedupe.Won && (s.clock.misled(at) || !known && s.clock.spread() > margin):
-			// To others this lease may end early, or have ended, or go on for long. The same claim again has the right time.
+			// The lease was written by a wrong time: to others it may end early, have ended, or go
+			// on for long. The same claim is written again with the right time.
 			again := &stored{rec: after, fence: after.Fence, last: after.Fence, version: version}
 			if found == nil || found.last == 0 {
 				again.unsay()
@@ -105,13 +110,16 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
 }
 
-// unsay makes the insertion of a claim that nobody was told of, by a time that may be wrong, as good as none: what takes its place begins anew,
-// with times and a fence of the right time. The fence may be lower then, which is so for no two claims that were won. To keep one that is ten minutes
-// ahead would make it fall later, when DynamoDB has deleted the record.
+// unsay discards a claim that was inserted by a time that may be wrong and has been reported to
+// nobody. What takes its place begins anew, with times and a fence of the right time. That fence
+// may be lower, which is harmless because the discarded claim was never reported as won. To keep a
+// fence that is ten minutes ahead would make it fall later, when DynamoDB has deleted the record.
 func (st *stored) unsay() { st.rec, st.last = dedupe.Record{}, 0 }
 
-// kept is how long a lease of ttl is kept. A guess that is let stand may be half a margin behind what is then believed to be the service's time, and
-// that another half behind the service's, which would leave nothing for the clocks of others.
+// kept is how long a lease of ttl is kept in the table. An unknown time adds half a margin: a guess
+// that is let stand may be half a margin behind what is then believed to be the service's time, and
+// the belief may be another half behind it. Without more, nothing would be left for the clocks of
+// others.
 func (s *Store) kept(ttl time.Duration, known bool) time.Duration {
 	m := max(margin, s.clock.spread())
 	if !known {
@@ -120,9 +128,11 @@ func (s *Store) kept(ttl time.Duration, known bool) time.Duration {
 	return min(ttl, math.MaxInt64-m) + m
 }
 
-// nextFence is above every fence that the key ever had: above the last one, and above the milliseconds since 1970: where DynamoDB has deleted the
-// record after its expiry, or the table was restored from a backup, nothing tells the last one. A key is not claimed more than once a millisecond on the
-// average, and the service's clock does not go back by a retention.
+// nextFence is above every fence that the key ever had: above the last one, and above the
+// milliseconds since 1970. The clock is needed where nothing tells the last fence: DynamoDB has
+// deleted the record after its expiry, or the table was restored from a backup. This assumes that
+// no key is claimed more than once a millisecond on average, and that the service's clock does not
+// go back by a retention.
 func nextFence(found *stored, now time.Time) uint64 {
 	n := uint64(max(0, now.UnixMilli()))
 	if found != nil {

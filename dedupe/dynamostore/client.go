@@ -22,11 +22,12 @@ import (
 const (
 	// maxTries of one request take about half a minute; most contexts end before.
 	maxTries = 12
-	// A try takes half of what is left of the call's time, so that a lost packet leaves room for a repeat.
+	// A try takes half of what is left of the call's time, so that a lost packet leaves room for a
+	// repeat.
 	minTry = 500 * time.Millisecond
 	maxTry = 10 * time.Second
-	// The default client of the SDK keeps 10 idle connections to a host, and opens a new one, with its handshake, for each
-	// further write of a batch.
+	// The default client of the SDK keeps 10 idle connections to a host, and opens a new one, with
+	// its handshake, for each further write of a batch.
 	poolPerHost = 2 * maxBatch
 	pool        = sdkhttp.Pool(poolPerHost)
 )
@@ -35,7 +36,8 @@ const (
 func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	return dynamodb.New(c.Options(), func(o *dynamodb.Options) {
 		o.HTTPClient = sdkhttp.Sound(widened(o.HTTPClient))
-		// The retries of all callers share no allowance: many failing claims must not use up that of renewals.
+		// The retries of all callers share no allowance: many failing claims must not use up that
+		// of renewals.
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = maxTries
 			o.RateLimiter = ratelimit.None
@@ -46,8 +48,8 @@ func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	})
 }
 
-// widened is a copy that keeps as many connections open as there are writes at once. What the user has built otherwise
-// is shared.
+// widened is a copy that keeps as many connections open as there are writes at once. What the user
+// has built otherwise is shared.
 func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
 	switch c := c.(type) {
 	case *awshttp.BuildableClient:
@@ -58,8 +60,8 @@ func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
 	return c
 }
 
-// boundTries gives each try its time: the SDK itself waits for an answer until the call's context ends. A wrong guess is not
-// tried again.
+// boundTries gives each try its time, because the SDK itself waits for an answer until the call's
+// context ends. A request that was a guess, and is known to be wrong, is not tried again.
 func (s *Store) boundTries(stack *middleware.Stack) error {
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("onceqBoundTries",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
@@ -80,13 +82,15 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 		}), (*retry.Attempt)(nil).ID(), middleware.After)
 }
 
-// answeredBy tells whether err is the service's word. The SDK also gives a response, without a status, where there was none.
+// answeredBy reports whether err is the service's word. The SDK also gives a response if there was
+// none; that one has no status.
 func answeredBy(err error) bool {
 	var re *smithyhttp.ResponseError
 	return errors.As(err, &re) && re.HTTPStatusCode() != 0
 }
 
-// tryError is a try that was given up. It hides that its own context has ended, for the call's has not.
+// tryError is a try that was given up. It hides that its own context has ended, because the call's
+// has not.
 type tryError struct {
 	after time.Duration
 	cause error
@@ -110,8 +114,8 @@ func (s *Store) readDates(stack *middleware.Stack) error {
 		}), middleware.Before)
 }
 
-// dateOf is the service's time. An answer with an Age comes out of a cache, and one without a request's id from something on the way: a proxy's clock
-// is not the service's.
+// dateOf is the service's time in an answer. An answer with an Age comes out of a cache, and one
+// without a request's id from a proxy on the way, whose clock is not the service's.
 func dateOf(raw any) (t time.Time, ok bool) {
 	res, ok := raw.(*smithyhttp.Response)
 	if !ok || res == nil || res.Response == nil || res.Header.Get("Age") != "" || res.Header.Get("X-Amzn-Requestid") == "" {

@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestConnections: the store keeps as many connections as it writes at once, and leaves the user's client as it is.
+// TestConnections: the store keeps as many connections as it writes at once, and leaves the user's
+// client as it is.
 func TestConnections(t *testing.T) {
 	tight := &http.Transport{MaxIdleConnsPerHost: 1, MaxIdleConns: 3}
 	wide := &http.Transport{MaxIdleConnsPerHost: 1000}
@@ -59,8 +60,9 @@ type trips struct{}
 
 func (trips) RoundTrip(r *http.Request) (*http.Response, error) { return transport{}.Do(r) }
 
-// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there, also while net/http still looks for its end.
-// Then its WriteTo fails, and with the connection the answer is gone.
+// TestAnswerOutlivesItsRequest: the SDK closes a request's body when the answer's head is there,
+// also while net/http still looks for its end. Then its WriteTo fails, and with the connection the
+// answer is gone.
 func TestAnswerOutlivesItsRequest(t *testing.T) {
 	calls := 0
 	s, err := New(dynamodb.New(dynamodb.Options{

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestClock: from Dates in whole seconds, on ways of up to 300 ms, the clock comes within half a second at once, and within some ten
-// milliseconds in time, however wrong the host's clock is.
+// TestClock: from Dates in whole seconds, on ways of up to 300 ms, the clock comes within half a
+// second at once, and within some ten milliseconds in time, however wrong the host's clock is.
 func TestClock(t *testing.T) {
 	for _, off := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute, 20 * 365 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestClockSteps: the host's clock is set, or the host sleeps, so that its monotonic clock stands still. Then nothing is known until
-// the next answer.
+// TestClockSteps: the host's clock is set, or the host sleeps, so that its monotonic clock stands
+// still. Then nothing is known until the next answer.
 func TestClockSteps(t *testing.T) {
 	for name, step := range map[string]time.Duration{"set back": -10 * time.Minute, "set ahead, or slept": 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestClockDrifts: the host's clock runs slowly away from the service's, which contradicts what was learnt before.
+// TestClockDrifts: the host's clock runs slowly away from the service's, which contradicts what was
+// learnt before.
 func TestClockDrifts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -87,8 +88,9 @@ func TestClockDrifts(t *testing.T) {
 	})
 }
 
-// TestWrongClocks: one worker's clock is ten minutes ahead, the other's ten minutes behind. A live lease is left alone, a dead
-// one is taken, both at the right time, and the stale token changes nothing.
+// TestWrongClocks: one worker's clock is ten minutes ahead, the other's ten minutes behind. A live
+// lease is left alone, a dead one is taken, both at the right time, and the stale token changes
+// nothing.
 func TestWrongClocks(t *testing.T) {
 	t.Parallel()
 	ahead := openStore(t)
@@ -145,8 +147,9 @@ func TestWrongClocks(t *testing.T) {
 	}
 }
 
-// TestSuspendedHost: a virtual machine is suspended and both of its clocks stand still. What the next write says of the time is wrong, its answer
-// tells, and it is made again: else the lease would be dead to others while its owner counts on it.
+// TestSuspendedHost: a virtual machine is suspended and both of its clocks stand still. What the
+// next write says of the time is wrong, its answer tells, and it is made again: else the lease
+// would be dead to others while its owner counts on it.
 func TestSuspendedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written any
@@ -178,7 +181,8 @@ func TestSuspendedHost(t *testing.T) {
 		}
 		check("a renewal", "UpdateItem", rs[0].Deadline)
 
-		// Between the refusal and the writing of what the table makes of it. It stays the second attempt.
+		// Between the refusal and the writing of what the table makes of it. It stays the second
+		// attempt.
 		table := &oneItem{tb: t, item: rivalItem("released", map[string]time.Time{"expires_at": time.Now().Add(st.ahead + time.Hour)})}
 		st.calls, st.answer = nil, func(c stubCall) stubAnswer {
 			if len(st.calls) == 2 {
@@ -209,8 +213,9 @@ func TestSuspendedHost(t *testing.T) {
 	})
 }
 
-// TestSteppedInACall: in the middle of a claim the host's clock, which is ten minutes wrong, is set. What is known of the time is worth nothing then, and the
-// host's own time is worth less: a live lease is left alone, and a claim that was won is made sure of.
+// TestSteppedInACall: in the middle of a claim the host's clock, which is ten minutes wrong, is
+// set. What is known of the time is worth nothing then, and the host's own time is worth less: a
+// live lease is left alone, and a claim that was won is made sure of.
 func TestSteppedInACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wrong := range []time.Duration{10 * time.Minute, -10 * time.Minute} {

@@ -40,7 +40,8 @@ func (b *business) want(k dedupe.Key, st dedupe.Status, rows int) *dedupe.Record
 	return r
 }
 
-// TestCommit: the items and the completion are there, and the record is as a settlement would leave it.
+// TestCommit: the items and the completion are there, and the record is as a settlement would leave
+// it.
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t)
@@ -67,7 +68,8 @@ func TestCommit(t *testing.T) {
 	case r.Fence != j.lease.Fence || r.Attempt != 2 || r.Owner != q.Owner:
 		t.Errorf("record %+v", r)
 	}
-	// The same again is the same; with other items, or another result, it is another effect, which is not there.
+	// The same again is the same; with other items, or another result, it is another effect, which
+	// is not there.
 	if err := b.s.Commit(t.Context(), j, map[string]int{"row": 7}, line(b.ledger, "1"), line(b.ledger, "2")); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
@@ -85,7 +87,8 @@ func TestCommit(t *testing.T) {
 	b.want(q.Key, dedupe.Done, 2)
 }
 
-// TestCommitRefusals: each tells what is wrong, writes nothing and, where there is a job, has joined it.
+// TestCommitRefusals: each tells what is wrong, writes nothing and, where there is a job, has
+// joined it.
 func TestCommitRefusals(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t)
@@ -145,7 +148,8 @@ func TestCommitRefusals(t *testing.T) {
 	}
 }
 
-// TestCommitError: a condition of the user's own names its item, shows what is there, and leaves the job as it was.
+// TestCommitError: a condition of the user's own names its item, shows what is there, and leaves
+// the job as it was.
 func TestCommitError(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t)
@@ -168,7 +172,8 @@ func TestCommitError(t *testing.T) {
 	b.want(l.Key, dedupe.Done, 3)
 }
 
-// TestCommitMistakes: what is wrong with an item of the user's is not said of the job's record, nor of its table.
+// TestCommitMistakes: what is wrong with an item of the user's is not said of the job's record, nor
+// of its table.
 func TestCommitMistakes(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t)
@@ -194,8 +199,8 @@ func TestCommitMistakes(t *testing.T) {
 	b.want(l.Key, dedupe.Claimed, 0)
 }
 
-// TestCommitBesideBeats: renewals and commits of many jobs at once, all of which change one counter: what conflicts is repeated, and
-// each job counts once.
+// TestCommitBesideBeats: renewals and commits of many jobs at once, all of which change one
+// counter: what conflicts is repeated, and each job counts once.
 func TestCommitBesideBeats(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t)
@@ -295,7 +300,8 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// TestWrittenCommits: what nobody settles is forgotten some day, and a Commit that was not written is not remembered.
+// TestWrittenCommits: what nobody settles is forgotten some day, and a Commit that was not written
+// is not remembered.
 func TestWrittenCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := true
@@ -327,4 +333,30 @@ func TestWrittenCommits(t *testing.T) {
 			t.Errorf("%d writes beside the transactions", n)
 		}
 	})
+}
+
+// TestCommitIdentity: the same items and the same result under one claim are the same Commit, and
+// nothing else is. No result is another one than an empty one.
+func TestCommitIdentity(t *testing.T) {
+	l, items := dedupe.Lease{Token: newToken()}, []types.TransactWriteItem{line("ledger", "1")}
+	id := func(l dedupe.Lease, result []byte, items []types.TransactWriteItem) string {
+		return (&commit{lease: l, result: result, items: items}).identify()
+	}
+	same := id(l, nil, items)
+	if again := id(l, nil, []types.TransactWriteItem{line("ledger", "1")}); again != same {
+		t.Errorf("the same again is %s, and was %s", again, same)
+	}
+	seen := map[string]string{same: "no result"}
+	for name, other := range map[string]string{
+		"an empty result": id(l, []byte{}, items),
+		"a result":        id(l, []byte{1}, items),
+		"another claim":   id(dedupe.Lease{Token: newToken()}, nil, items),
+		"another item":    id(l, nil, []types.TransactWriteItem{line("ledger", "2")}),
+		"no items":        id(l, nil, nil),
+	} {
+		if as := seen[other]; as != "" {
+			t.Errorf("%s has the id of %s", name, as)
+		}
+		seen[other] = name
+	}
 }

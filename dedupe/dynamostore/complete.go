@@ -17,19 +17,27 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100 actions, and the completion is one.
+// This file owns the completion of a job in a transaction with the user's own items. Handlers call
+// Commit and CompleteItems, each in its own goroutine. writtenCommits.mu guards the tokens that a
+// settlement looks up.
+
+// MaxCommitItems is how many items of the user's own go into one transaction: DynamoDB takes 100
+// actions, and the completion is one.
 const MaxCommitItems = 99
 
-// CompleteItems gives what completes job within a TransactWriteItems of the user's own, to which it adds one action. All of the
-// transaction is written or nothing is, and DynamoDB cancels it when another claim has taken the key or this one is settled already: the
-// reason at the action's place is then ConditionalCheckFailed. [Store.Commit] does all of that, and reads the reasons.
+// CompleteItems returns the one action that completes job, for a TransactWriteItems of the user's
+// own. All of the transaction is written or nothing is. DynamoDB cancels it if another claim has
+// taken the key or this one is settled already. The reason at the action's place is then
+// ConditionalCheckFailed. [Store.Commit] sends such a transaction and reads the reasons.
 //
-// From now on the worker never writes done itself; what it finds after the handler decides. So the handler may return whatever error the
-// transaction had, also one after which nobody knows whether it was written.
+// From now on the worker never writes done itself. What it finds after the handler decides. So the
+// handler may return any error of the transaction, even if nobody knows whether it was written.
 //
-// s is the worker's own store, or one that was called before: from its first call on it knows the service's time, by which the record expires.
+// s is the worker's own store, or one that was called before: it then knows the service's time, by
+// which the record expires.
 //
-// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB is [dedupe.ErrResultSize].
+// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB
+// is [dedupe.ErrResultSize].
 func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWriteItem, error) {
 	lease, stored, err := s.joining("CompleteItems", job, result)
 	if err != nil {
@@ -38,8 +46,8 @@ func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWri
 	return []types.TransactWriteItem{s.completion(lease, stored, job, "", false)}, nil
 }
 
-// joining checks what completes a job. The job is joined first: a worker that went on alone would write done for
-// effects that were never written.
+// joining checks what completes a job. The job is joined first: a worker that went on alone would
+// write done for effects that were never written.
 func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease, []byte, error) {
 	fail := func(err error) (dedupe.Lease, []byte, error) {
 		return dedupe.Lease{}, nil, fmt.Errorf("dynamostore: %s: %w", call, err)
@@ -62,8 +70,9 @@ func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease
 	return lease, stored, nil
 }
 
-// completion is the settlement to done as a part of a transaction. It does not know a job that is done already: another
-// transaction's effects would be there beside the first one's.
+// completion is the settlement to done as a part of a transaction. Unlike Settle it refuses a job
+// that is done already, because another transaction's effects would then stand beside the first
+// one's.
 func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
 	w := s.write("complete")
 	w.end(dedupe.Done, s.now(), max(0, job.Retain()))
@@ -79,14 +88,16 @@ func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, comm
 	}}
 }
 
-// CommitError tells which of the user's items made DynamoDB cancel the transaction; nothing was written. errors.As finds the
-// SDK's [types.TransactionCanceledException], with all the reasons, behind it.
+// CommitError names the user's item that made DynamoDB cancel the transaction. Nothing was written.
+// errors.As finds the SDK's [types.TransactionCanceledException] behind it, with all the reasons.
 type CommitError struct {
 	// Index is the item's place among those that were given to Commit, from 0.
 	Index int
-	// Code is DynamoDB's reason, such as ConditionalCheckFailed, ItemCollectionSizeLimitExceeded or ValidationError, and Message its text.
+	// Code is DynamoDB's reason, such as ConditionalCheckFailed, ItemCollectionSizeLimitExceeded or
+	// ValidationError, and Message its text.
 	Code, Message string
-	// Item is the item as it was, where the action asks for that by ReturnValuesOnConditionCheckFailure.
+	// Item is the item as it was, where the action asks for that by
+	// ReturnValuesOnConditionCheckFailure.
 	Item map[string]types.AttributeValue
 
 	err error
@@ -100,23 +111,28 @@ func (e *CommitError) Error() string {
 // Unwrap is the SDK's error.
 func (e *CommitError) Unwrap() error { return e.err }
 
-// Commit writes items and completes job in one transaction: both or neither, whatever crashes, so that there is exactly one effect. items are
-// up to [MaxCommitItems] actions on other items than the job's record, in any tables of the account and region. From Commit on the
-// worker never writes done itself.
+// Commit writes items and completes job in one transaction: both or neither, whatever crashes, so
+// that there is exactly one effect. items are up to [MaxCommitItems] actions on other items than
+// the job's record, in any tables of the account and region. From Commit on the worker never writes
+// done itself.
 //
-// Nil says that items are written and the job is done, also where a repeat finds that an earlier try with the same items was written and
-// its answer lost. The errors:
+// Nil says that items are written and the job is done, also where a repeat finds that an earlier
+// try with the same items was written and its answer lost. The errors:
 //
-//   - [dedupe.ErrLeaseLost]: nothing was written, but where an earlier try was and its record has been forgotten since; another claim
-//     has taken the key, this one is settled already, or it was completed by
-//     other items than these, or in another store.
-//   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a condition that does not hold.
-//   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit beside what the record holds.
-//   - [dedupe.ErrBusy], when other transactions held one of the items until ctx ended, and any other, such as ctx's own: it may have been
-//     written by an earlier try. Commit the same again, or return the error: the worker finds out.
+//   - [dedupe.ErrLeaseLost]: nothing was written, but where an earlier try was and its record has
+//     been forgotten since; another claim has taken the key, this one is settled already, or it was
+//     completed by other items than these, or in another store.
+//   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a
+//     condition that does not hold.
+//   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit
+//     beside what the record holds.
+//   - [dedupe.ErrBusy], when other transactions held one of the items until ctx ended, and any
+//     other, such as ctx's own: it may have been written by an earlier try. Commit the same again,
+//     or return the error: the worker finds out.
 //
-// What conflicts, and what DynamoDB throttles, is repeated until ctx ends; the handler's context ends when its lease is lost. The
-// ClientRequestToken derives from the claim's token and the whole request, so that a repeat is recognised and nothing else is.
+// What conflicts, and what DynamoDB throttles, is repeated until ctx ends; the handler's context
+// ends when its lease is lost. The ClientRequestToken derives from the claim's token and the whole
+// request, so that a repeat is recognised and nothing else is.
 func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items ...types.TransactWriteItem) error {
 	lease, stored, err := s.joining("Commit", job, result)
 	if err != nil {
@@ -143,8 +159,9 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items 
 	return err
 }
 
-// writtenCommits are the claims whose Commits were answered with success. The settlement that follows has nothing to ask, which saves a write a job. It
-// is no loss to forget one.
+// writtenCommits are the claims whose Commits were answered with success. The settlement that
+// follows has nothing to ask, which saves a write a job. A token that is forgotten costs that write
+// and nothing else.
 type writtenCommits struct {
 	mu     sync.Mutex
 	tokens map[dedupe.Token]struct{}
@@ -162,7 +179,7 @@ func (w *writtenCommits) add(t dedupe.Token) {
 	w.tokens[t] = struct{}{}
 }
 
-// take tells whether t was there, and removes it.
+// take reports whether t was there, and removes it.
 func (w *writtenCommits) take(t dedupe.Token) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,8 +233,9 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 	}
 }
 
-// isPassing tells whether the transaction was cancelled for reasons that go away by themselves. While one of them keeps DynamoDB from
-// looking at the completion, conditions of the user's that do not hold say nothing: an earlier try may have been written.
+// isPassing reports whether the transaction was cancelled for reasons that go away by themselves.
+// If one of them has kept DynamoDB from looking at the completion, failed conditions of the user's
+// mean nothing, because an earlier try may have been written.
 func (c *commit) isPassing(err error) bool {
 	var no *types.TransactionCanceledException
 	if !errors.As(err, &no) || len(no.CancellationReasons) == 0 {
@@ -234,7 +252,7 @@ func (c *commit) isPassing(err error) bool {
 	return true
 }
 
-// holds tells whether the reason is none: the action at its place could be done.
+// holds reports whether the reason is none: the action at its place could be done.
 func holds(r *types.CancellationReason) bool {
 	code := deref(r.Code)
 	return code == "" || code == "None"
@@ -257,7 +275,7 @@ func (c *commit) own(err error) *types.CancellationReason {
 	return &no.CancellationReasons[len(c.items)]
 }
 
-// noRoom tells whether the record does not fit into its item.
+// noRoom reports whether the record does not fit into its item.
 func (c *commit) noRoom(err error) bool {
 	r := c.own(err)
 	return r != nil && deref(r.Code) == "ValidationError" && saysTooLarge(deref(r.Message))
@@ -285,8 +303,9 @@ func (c *commit) explain(ctx context.Context, err error) error {
 	return c.s.explain(ctx, "Commit", err)
 }
 
-// denied is the error of a transaction that DynamoDB has not looked into. It does not say which action is at fault, and what is
-// known of the completion is that without the steps it fits into its item.
+// denied is the error of a transaction that DynamoDB has not looked into. DynamoDB does not say
+// which action is at fault. Of the completion it is known that it fits into its item without the
+// saved steps.
 func (c *commit) denied(err error) error {
 	switch {
 	case errors.As(err, new(*types.ResourceNotFoundException)):
@@ -299,8 +318,8 @@ func (c *commit) denied(err error) error {
 	return fmt.Errorf("dynamostore: Commit: %w", err)
 }
 
-// refused says what has become of the claim. Its reason comes before the user's own: where the transaction was written
-// before, conditions on its items fail, too.
+// refused says what has become of the claim. The completion's reason comes before those of the
+// user's items, because their conditions fail, too, if the transaction was written before.
 func (c *commit) refused(it item, err error) error {
 	found, bad := c.s.decode(it)
 	if bad != nil {

@@ -56,8 +56,8 @@ func hooked(tb testing.TB, s *Store, do func(op string)) *Store {
 	return o
 }
 
-// A guarded case fails when one of the conditions that it is about is left out. s is the store whose conditions are
-// looked at, and other a sound one.
+// A guarded case fails when one of the conditions that it is about is left out. s is the store
+// whose conditions are looked at, and other a sound one.
 type guarded struct {
 	name string
 	run  func(tb testing.TB, s, other *Store) error
@@ -130,7 +130,8 @@ var guardedCases = []guarded{
 		l := claimOne(tb, other, request("ended"))
 		age(tb, other, l.Key, time.Hour)
 		settleOne(tb, other, l, dedupe.Parked)
-		// A parked record has no lease, which a renewal would have to be longer than, so it gets one here.
+		// A parked record has no lease, which a renewal would have to be longer than, so it gets
+		// one here.
 		it := rawItem(tb, other, l.Key)
 		it[attrLease] = number(1)
 		putRaw(tb, other, it)
@@ -264,7 +265,7 @@ func expectHeld(tb testing.TB, s *Store, q dedupe.ClaimRequest, l dedupe.Lease) 
 	return nil
 }
 
-// unchanged tells whether err is ErrLeaseLost and l's record as it was.
+// unchanged reports whether err is ErrLeaseLost and l's record as it was.
 func unchanged(tb testing.TB, s *Store, l dedupe.Lease, want dedupe.Status, err error) error {
 	tb.Helper()
 	if l.Fence == 0 {
@@ -277,7 +278,8 @@ func unchanged(tb testing.TB, s *Store, l dedupe.Lease, want dedupe.Status, err 
 	return nil
 }
 
-// TestConditions: each case holds, and each condition of each write is needed by one of them: without it the case fails.
+// TestConditions: each case holds, and each condition of each write is needed by one of them:
+// without it the case fails.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

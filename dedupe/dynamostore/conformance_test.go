@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/dedupetest"
 )
 
-// TestConformance runs each case on a table of its own. The transactions are Commits and, every second one, the user's own with
-// CompleteItems.
+// TestConformance runs each case on a table of its own. The transactions are Commits and, every
+// second one, the user's own with CompleteItems.
 func TestConformance(t *testing.T) {
 	c := openClient(t)
 	dedupetest.Run(t, dedupetest.Harness{Open: func(t testing.TB) dedupetest.Subject {

@@ -1,5 +1,6 @@
-// Package dynamostore is a [dedupe.Store] in a DynamoDB table: durable, shared by any number of workers and Lambda functions, two writes
-// a job, and able to complete a job in one transaction with the user's own items ([Store.Commit]).
+// Package dynamostore is a [dedupe.Store] in a DynamoDB table: durable, shared by any number of
+// workers and Lambda functions, two writes a job, and able to complete a job in one transaction
+// with the user's own items ([Store.Commit]).
 //
 //	cfg, err := config.LoadDefaultConfig(ctx) // github.com/aws/aws-sdk-go-v2/config
 //	store, err := dynamostore.New(dynamodb.NewFromConfig(cfg), "onceq-records", nil)
@@ -7,8 +8,9 @@
 //
 // # Exactly one effect
 //
-// A handler whose effects are items in DynamoDB, of the same account and region, commits them with the end of its job. All of it is written or
-// nothing is, whatever crashes, and a worker that was overtaken cannot commit at all:
+// A handler whose effects are items in DynamoDB, in the same account and region, commits them with
+// the end of its job. All of it is written or nothing is, whatever crashes. A worker that was
+// overtaken cannot commit at all:
 //
 //	func (p *payments) Handle(ctx context.Context, job *onceq.Job) error {
 //		return p.store.Commit(ctx, job, receipt, types.TransactWriteItem{Put: &types.Put{
@@ -16,12 +18,14 @@
 //		}})
 //	}
 //
-// Up to 99 items go with it. [Store.CompleteItems] gives the one action that completes a job to who sends the transaction himself.
+// Up to 99 items go with it. [Store.CompleteItems] returns the one action that completes a job, for
+// a transaction that you send yourself.
 //
 // # The table
 //
-// The partition key is "key" and the sort key "scope", both strings: two values that are never joined, so that no choice of one meets another
-// pair's record, and a busy scope is spread over all partitions. Many scopes and programs share a table. Besides the key an item has
+// The partition key is "key" and the sort key "scope", both strings: two values that are never
+// joined, so that no choice of one meets another pair's record, and a busy scope is spread over all
+// partitions. Many scopes and programs share a table. Besides the key an item has
 //
 //	status       claimed, released, done, failed, parked, or forgotten: what Forget leaves
 //	fence        number that rises with each claim of the key
@@ -35,8 +39,9 @@
 //	error_class  and first_error, last_error
 //	commit       which transaction has completed it
 //
-// and some 350 to 600 bytes in all, beside results and saved steps. DynamoDB deletes what has expired when it comes to it, within some days
-// ([TTL]); the store counts such a record as absent at once. An item that this store has not written is an error that says so.
+// and some 350 to 600 bytes in all, beside results and saved steps. DynamoDB deletes an expired
+// item within some days ([TTL]). The store counts it as absent at once. An item that this store has
+// not written is an error that says so.
 //
 // In Terraform:
 //
@@ -95,14 +100,20 @@
 //	  ]
 //	}
 //
-// A worker needs the first part, and for a Commit the rights to its own items beside (the transaction itself has none). GetItem is for [Store.Get]: a worker
-// calls it when a handler still runs at a beat after its Commit, onceq.Do when its call has failed after one, and onceq.Result, [Store.Forget] and
-// [Store.List] do. A worker whose handlers return after their Commit works without it. [Store.List] needs Scan, [Store.CreateTable] the last part.
+// A worker needs the first part, and for a Commit also the rights to its own items; the transaction
+// itself needs no right. GetItem is for [Store.Get], which is called by
+//
+//   - a worker, when a handler still runs at a beat after its Commit,
+//   - onceq.Do, when its call has failed after a Commit,
+//   - onceq.Result, [Store.Forget] and [Store.List].
+//
+// A worker whose handlers return after their Commit works without it. [Store.List] needs Scan,
+// [Store.CreateTable] the last part.
 //
 // # What it costs
 //
-// A write costs a unit for each KB begun of the larger of the item before and after it, also one whose condition fails; a write in a transaction costs
-// two ([units]). With records below 1 KB:
+// A write costs a unit for each KB begun of the larger of the item before and after it, also one
+// whose condition fails; a write in a transaction costs two ([units]). With records below 1 KB:
 //
 //	a job                                    2 units: claim and settlement
 //	under Park                               3: the start is written, too
@@ -113,52 +124,74 @@
 //	a beat of a long job                     1, every 10 s with the default Lease of 30 s
 //	a process's first claim                  nothing more; 1 where the host's clock is wrong, or the answer takes more than a second
 //
-// A million jobs are 2 million units: 1.25 $ at 0.625 $ a million, the price on demand in us-east-1 in November 2026; with results of 3 KB five
-// million, 3.13 $. A million records kept for 31 days are about 0.6 GB, 0.15 $ a month. Deletions by TTL cost nothing. [Store.List] reads the whole
+// A million jobs are 2 million units: 1.25 $ at 0.625 $ a million, the price on demand in us-east-1
+// in November 2026; with results of 3 KB five million, 3.13 $. A million records kept for 31 days
+// are about 0.6 GB, 0.15 $ a month. Deletions by TTL cost nothing. [Store.List] reads the whole
 // table: a read unit for each 4 KB, 0.02 $ for a million records.
 //
 // # Safety, and clocks
 //
-// Every transition is one conditional write, and what it depends on is the token and the fence, or the version that was read, never a clock. Where a
-// condition fails, DynamoDB answers with the item, so nothing is read beside. An answer that was lost is found by sending the same write again:
-// its own token wins at once.
+// Every transition is one conditional write, and what it depends on is the token and the fence, or
+// the version that was read, never a clock. Where a condition fails, DynamoDB answers with the
+// item, so nothing is read beside. An answer that was lost is found by sending the same write
+// again: its own token wins at once.
 //
-// A clock decides only when a lease is dead. It is the service's: the host's, corrected by the Date of every answer, to some ten milliseconds in time, and
-// leases are kept 2 s longer than their owners count on them. Nothing is read for it. A process that does not know the time yet, or whose host was
-// suspended or its clock set, inserts its claim with the host's, and its lease 3 s longer: an insertion takes nothing from anybody, and its answer tells the time. By that it decides about
-// what it has met; and where what it has written proves wrong by more than a second, the claim is written again, with the right times and fence, before it is answered. So
-// a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
+// A clock decides only when a lease is dead. The store goes by the service's time: the host's time,
+// corrected by the Date of every answer. That is right to about ten milliseconds after a while.
+// Leases are kept 2 s longer than their owners count on them.
 //
-// One that dies between those two writes leaves a record with its host's time: where that was behind, the key is free as much earlier, and the job is claimed by another, as its
-// next attempt (so it is where a duplicate comes just between the two);
-// where it was ahead, the key is held for as much longer than the lease. That is five minutes at most, for AWS refuses what was signed more than that beside its own
-// time ([signatures]), and the claim is then written anew by the time of the refusal.
+// The store makes no extra request to learn the time. A process does not know it before its first
+// answer, and after its host was suspended or its clock was set. Then:
 //
-// What is on the way must not spoil the Date: where answers come without one, or without their X-Amzn-Requestid, the host's time is taken as it is, and a Date that a
-// proxy has put in the place of the service's is believed.
+//   - It inserts its claim with the host's time, and keeps the lease 3 s longer. An insertion takes
+//     nothing from anybody, and its answer tells the time.
+//   - What the insertion meets is judged by the time of that answer.
+//   - If the inserted time was wrong by more than a second, the claim is written again, with the
+//     right times and fence, before it is reported.
 //
-// The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days. Each claim's is above the last one and above the
-// milliseconds since 1970, so that it rises too when DynamoDB has deleted the item, and in a table that was restored from a backup; provided that the service's clock
-// does not go back by a retention, and that nobody claims one key more than once a millisecond for as long. (Who reads the record between the two writes of a claim from a host with a
-// wrong clock may see a fence that no claim is ever won with.)
+// So a worker whose clock is ten minutes wrong neither steals leases nor loses its own.
 //
-// A worker that is frozen (SIGSTOP, a suspended host, a Lambda environment between invocations) holds its claims until their leases end. Then another takes
-// them over, and the frozen one, when it wakes, changes nothing more: its renewals and settlements are [dedupe.ErrLeaseLost], its Commit is
-// cancelled with all its items. What it does elsewhere, in a payment API say, nobody can hold back; give it [onceq.Job.EffectKey], or the fence.
+// A worker that dies between those two writes leaves a record with its host's time. If that was
+// behind, the key is free that much earlier, and another worker claims the job as its next attempt.
+// (The same happens if a duplicate comes just between the two writes.) If it was ahead, the key is
+// held that much longer. Both are five minutes at most, because AWS refuses what was signed more
+// than that beside its own time ([signatures]). The claim is then written anew by the time of the
+// refusal.
 //
-// The table must be in one region: a global table applies a condition in the region of the write, and another region's workers would win the same key. A
-// table that is restored from a backup has forgotten what was done since, and those jobs may run twice.
+// Nothing on the way may spoil the Date. If answers come without a Date, or without their
+// X-Amzn-Requestid, the store takes the host's time as it is. If a proxy replaces the Date, the
+// store believes the proxy.
+//
+// The fence of a key rises over Forget, which leaves an item of some hundred bytes for 31 days.
+// Each fence is above the last one and above the milliseconds since 1970. So it also rises after
+// DynamoDB has deleted the item, and in a table that was restored from a backup. This assumes that
+// the service's clock does not go back by a retention, and that nobody claims one key more than
+// once a millisecond for that long. (A read between the two writes of a claim from a host with a
+// wrong clock may show a fence that no claim is ever won with.)
+//
+// A worker that is frozen (SIGSTOP, a suspended host, a Lambda environment between invocations)
+// holds its claims until their leases end. Then another takes them over, and the frozen one, when
+// it wakes, changes nothing more: its renewals and settlements are [dedupe.ErrLeaseLost], its
+// Commit is cancelled with all its items. What it does elsewhere, in a payment API say, nobody can
+// hold back; give it [onceq.Job.EffectKey], or the fence.
+//
+// The table must be in one region: a global table applies a condition in the region of the write,
+// and another region's workers would win the same key. A table that is restored from a backup has
+// forgotten what was done since, and those jobs may run twice.
 //
 // # Requests
 //
-// The entries of a batch go out at once, up to 50 of a call, each a write of its own: ten take as long as the slowest one. (PartiQL's BatchExecuteStatement
-// was measured beside it: no fewer units, slower on DynamoDB Local at any distance, two IAM actions more, and its INSERT does not show what it
-// has met.) The store's copy of the client keeps 200 idle connections to the service; behind a proxy or a transport of one's own see to as many.
+// The entries of a batch go out at once, up to 50 of a call, each as a write of its own. So ten
+// take as long as the slowest one. (PartiQL's BatchExecuteStatement was measured beside it: no
+// fewer units, slower on DynamoDB Local at any distance, two IAM actions more, and its INSERT does
+// not show what it has met.) The store's copy of the client keeps 200 idle connections to the
+// service. Behind a proxy, or with a transport of your own, allow as many.
 //
-// A call repeats by itself what throttling, failures of the service, resets and silence have stopped, with pauses of 50 ms to 5 s, until its context ends, and for
-// about half a minute where that has no end. A try gets half of the time that is left, but no less than 500 ms and no more than 10 s. The Retryer of the
-// user's client is not asked, and shares nothing with these calls. A record that a transaction holds is tried again for about 100 ms, and is then
-// [dedupe.ErrBusy].
+// A call repeats what throttling, failures of the service, resets and silence have stopped. It
+// pauses for 50 ms to 5 s between tries and goes on until its context ends, or for about half a
+// minute if the context has no end. A try gets half of the time that is left, at least 500 ms and
+// at most 10 s. The Retryer of the user's client is not asked. A record that a transaction holds is
+// tried again for about 100 ms and is then [dedupe.ErrBusy].
 //
 // # Limits
 //
@@ -168,8 +201,9 @@
 //	items of a Commit                            99, and 4 MB in all; those of one transaction are different items
 //	entries of a call                            100
 //
-// Where a result does not fit beside the steps that a run has saved, the steps give way, for the job is done; where an error's text does not, it is cut. A
-// result is read with each duplicate: keep large ones elsewhere. Sources: DynamoDB's [quotas] and [transactions].
+// If a result does not fit beside the steps that a run has saved, the steps are dropped, because
+// the job is done. If an error's text does not fit, it is cut. Each duplicate reads the result, so
+// keep large ones elsewhere. Sources: DynamoDB's [quotas] and [transactions].
 //
 // # Moving from Powertools' idempotency table
 //
@@ -183,10 +217,16 @@
 //	data                                result
 //	validation                          fingerprint
 //
-// The two do not see each other's claims, so they must never take messages of one queue at the same time: disable the old function's event source mapping,
-// wait for the function's timeout, and enable the new one. Until what Powertools has recorded has expired, and the queue's retention is over, let the new handler
-// begin with a consistent read of the old item: where it is COMPLETED and has not expired, return nil, with [onceq.Job.SetResult] of its data; where it is
-// INPROGRESS and in_progress_expiration, in milliseconds, lies ahead, return RetryAfter for what is left. Then take out the read, and delete the old table.
+// The two do not see each other's claims, so they must never take messages of one queue at the same
+// time:
+//
+//   - Disable the old function's event source mapping, wait for the function's timeout, and enable
+//     the new one.
+//   - Let the new handler begin with a consistent read of the old item. If it is COMPLETED and has
+//     not expired, return nil, with [onceq.Job.SetResult] of its data. If it is INPROGRESS and
+//     in_progress_expiration, in milliseconds, lies ahead, return RetryAfter for what is left.
+//   - When Powertools' records have expired and the queue's retention is over, take out the read
+//     and delete the old table.
 //
 // [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey
 // [TTL]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html

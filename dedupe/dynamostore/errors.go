@@ -12,7 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// isConflict tells whether a transaction holds the item: nothing was written.
+// isConflict reports whether a transaction holds the item: nothing was written.
 func isConflict(err error) bool {
 	return errors.As(err, new(*types.TransactionConflictException)) || errors.As(err, new(*types.ReplicatedWriteConflictException))
 }
@@ -30,7 +30,7 @@ func isInvalid(err error, texts ...string) bool {
 	return false
 }
 
-// isTooLarge tells whether the item would be larger than DynamoDB holds: nothing was written.
+// isTooLarge reports whether the item would be larger than DynamoDB holds: nothing was written.
 func isTooLarge(err error) bool {
 	var api smithy.APIError
 	return isInvalid(err, "") && errors.As(err, &api) && saysTooLarge(api.ErrorMessage())
@@ -40,13 +40,14 @@ func saysTooLarge(message string) bool {
 	return strings.Contains(strings.ToLower(message), "item size")
 }
 
-// isForeignKey tells whether the table's key is another one. DynamoDB Local says it in its own words.
+// isForeignKey reports whether the table's key is another one. DynamoDB Local says it in its own
+// words.
 func isForeignKey(err error) bool {
 	return isInvalid(err, "key element", "Missing the key", "number of conditions on the keys", "required keys")
 }
 
-// explain says what was being done, in a form that errors.Is and errors.As see through. What it answers is silent where the entry
-// may have been applied, or will be when it is sent again.
+// explain says what was being done, in a form that errors.Is and errors.As see through. Its answer
+// is silent if the entry may have been applied, or will be when it is sent again.
 func (s *Store) explain(ctx context.Context, call string, err error) error {
 	switch {
 	case err == nil:

@@ -50,7 +50,8 @@ func charge(ctx context.Context, store *dynamostore.Store, job dedupe.Owned, ord
 	return err
 }
 
-// A handler whose effects are items in DynamoDB commits them with the end of its job. Its *onceq.Job is the job.
+// A handler whose effects are items in DynamoDB commits them with the end of its job. Its
+// *onceq.Job is the job.
 func ExampleStore_Commit() {
 	client := dynamodb.New(dynamodb.Options{Region: "eu-central-1", Credentials: aws.AnonymousCredentials{}, HTTPClient: pretend{}})
 	store, err := dynamostore.New(client, "onceq-records", nil)

@@ -16,8 +16,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestLostClaim: the claim was written and its answer lost. The SDK sends the same again, which finds its own token, and wins
-// at once, the same claim.
+// TestLostClaim: the claim was written and its answer lost. The SDK sends the same again, which
+// finds its own token, and wins at once, the same claim.
 func TestLostClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, answer := range map[string]stubAnswer{"reset": {lost: errReset}, "silence": {silent: true}, "500": failing("InternalServerError", 500)} {
@@ -129,7 +129,8 @@ func TestRepeatsEnd(t *testing.T) {
 	})
 }
 
-// TestOneOfABatch: an entry that has no answer does not take those of its neighbours. When none has one, nothing is known.
+// TestOneOfABatch: an entry that has no answer does not take those of its neighbours. When none has
+// one, nothing is known.
 func TestOneOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bad map[string]bool
@@ -161,8 +162,8 @@ func TestOneOfABatch(t *testing.T) {
 	})
 }
 
-// TestConflicts: a transaction that is being committed holds the item. A plain write waits for milliseconds, then it is
-// busy; a joined settlement waits as long as the call may.
+// TestConflicts: a transaction that is being committed holds the item. A plain write waits for
+// milliseconds, then it is busy; a joined settlement waits as long as the call may.
 func TestConflicts(t *testing.T) {
 	conflict := failing("TransactionConflictException", 400)
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +227,8 @@ func reasons(rs ...any) stubAnswer {
 	return stubAnswer{code: "TransactionCanceledException", out: object{"CancellationReasons": list}}
 }
 
-// TestCommitReasons: what each reason for which DynamoDB cancels a transaction means. Ours is the last.
+// TestCommitReasons: what each reason for which DynamoDB cancels a transaction means. Ours is the
+// last.
 func TestCommitReasons(t *testing.T) {
 	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
 	ledger := "ledger"
@@ -267,7 +269,9 @@ func TestCommitReasons(t *testing.T) {
 		"another's, done":           {answers: []stubAnswer{reasons(none, none, record(newToken(), "done", object{"commit": object{"S": id}}))}, want: dedupe.ErrLeaseLost, index: -1, text: "claimed anew", commits: 1},
 		"gone":                      {answers: []stubAnswer{reasons(none, none, "ConditionalCheckFailed")}, want: dedupe.ErrLeaseLost, index: -1, text: "its record is gone", commits: 1},
 		"a condition of the user's": {answers: []stubAnswer{reasons(none, "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
-		// What an earlier try may have written, only the completion tells: while it is held, the user's conditions say nothing.
+		"a conflict beside a condition of the user's": {answers: []stubAnswer{reasons("TransactionConflict", "ConditionalCheckFailed", none)}, index: 1, text: "item 1: ConditionalCheckFailed", commits: 1},
+		// What an earlier try may have written, only the completion tells: while it is held, the
+		// user's conditions say nothing.
 		"a condition of the user's, conflicts":             {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict"), reasons("ConditionalCheckFailed", none, none)}, index: 0, commits: 2},
 		"a condition of the user's, then done by the same": {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict"), reasons("ConditionalCheckFailed", none, record(lease.Token, "done", object{"commit": object{"S": id}}))}, isNil: true, index: -1, commits: 2},
 		"a condition of the user's, for ever":              {answers: []stubAnswer{reasons("ConditionalCheckFailed", none, "TransactionConflict")}, want: dedupe.ErrBusy, index: -1, atLeast: 4 * time.Second},
@@ -312,7 +316,8 @@ func TestCommitReasons(t *testing.T) {
 	}
 }
 
-// TestCommitToken: repeats of a Commit have one ClientRequestToken, with other items another, and it is what DynamoDB takes.
+// TestCommitToken: repeats of a Commit have one ClientRequestToken, with other items another, and
+// it is what DynamoDB takes.
 func TestCommitToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := stubbed(t, func(c stubCall) stubAnswer {

@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// expectTimes tells whether a claim's item has the service's time, now, in all its times, its fence among them.
+// expectTimes reports whether a claim's item has the service's time, now, in all its times, its
+// fence among them.
 func expectTimes(t *testing.T, what string, it object, q dedupe.ClaimRequest, l dedupe.Lease, now time.Time) {
 	t.Helper()
 	const most = margin / 2
@@ -31,8 +32,8 @@ func expectTimes(t *testing.T, what string, it object, q dedupe.ClaimRequest, l 
 	}
 }
 
-// TestFirstClaim: a process's first claim is one write and no read, with the host's time. Where that proves wrong, by any answer, the same claim is written
-// again before it is answered.
+// TestFirstClaim: a process's first claim is one write and no read, with the host's time. Where
+// that proves wrong, by any answer, the same claim is written again before it is answered.
 func TestFirstClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead   time.Duration // the service's clock
@@ -99,7 +100,8 @@ func TestFirstClaim(t *testing.T) {
 	}
 }
 
-// TestFirstKey: until DynamoDB has taken a request with the key apart, insertions are such; what they write is the same.
+// TestFirstKey: until DynamoDB has taken a request with the key apart, insertions are such; what
+// they write is the same.
 func TestFirstKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &oneItem{tb: t}
@@ -177,8 +179,9 @@ func rivalItem(status string, more map[string]time.Time) object {
 	return it
 }
 
-// TestFirstRefusal: the first answer of a process is a refusal, or its clock was set, or its host suspended, just before it or on the way. What has
-// ended by such a time has not ended: it is asked again, and decided by the service's time, as close as the answers tell it.
+// TestFirstRefusal: the first answer of a process is a refusal, or its clock was set, or its host
+// suspended, just before it or on the way. What has ended by such a time has not ended: it is asked
+// again, and decided by the service's time, as close as the answers tell it.
 func TestFirstRefusal(t *testing.T) {
 	type moments = map[string]time.Time
 	for name, c := range map[string]struct {
@@ -272,7 +275,8 @@ func TestFirstRefusal(t *testing.T) {
 	}
 }
 
-// TestVagueTime: an answer that took 8 s leaves the service's time open by as much. A lease that may be alive by it is alive.
+// TestVagueTime: an answer that took 8 s leaves the service's time open by as much. A lease that
+// may be alive by it is alive.
 func TestVagueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {

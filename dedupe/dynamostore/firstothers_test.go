@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestFirstBatch: ten claims at once are a process's first call, and two workers' hosts are 20 minutes apart. Each claim is one worker's, with
-// the service's times.
+// TestFirstBatch: ten claims at once are a process's first call, and two workers' hosts are 20
+// minutes apart. Each claim is one worker's, with the service's times.
 func TestFirstBatch(t *testing.T) {
 	for _, aheads := range [][2]time.Duration{{10 * time.Minute, -10 * time.Minute}, {-10 * time.Minute, 10 * time.Minute}, {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -63,8 +63,9 @@ func TestFirstBatch(t *testing.T) {
 	}
 }
 
-// TestFirstClaimOvertaken: the host is ten minutes slow, so that to others the lease of its first write has ended. One of them takes the key before the
-// second: the first claim is not won, and the other's fence is above all that the clock may have given before.
+// TestFirstClaimOvertaken: the host is ten minutes slow, so that to others the lease of its first
+// write has ended. One of them takes the key before the second: the first claim is not won, and the
+// other's fence is above all that the clock may have given before.
 func TestFirstClaimOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &oneItem{tb: t}
@@ -88,8 +89,8 @@ func TestFirstClaimOvertaken(t *testing.T) {
 	})
 }
 
-// TestFirstClaimTwice: the answer to the first write is lost, and its caller, who has not waited, claims with the same token again. What that was told
-// holds for both, the fence as well.
+// TestFirstClaimTwice: the answer to the first write is lost, and its caller, who has not waited,
+// claims with the same token again. What that was told holds for both, the fence as well.
 func TestFirstClaimTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
@@ -114,8 +115,9 @@ func TestFirstClaimTwice(t *testing.T) {
 	})
 }
 
-// TestFirstClaimCrashes: a process dies between the two writes. Where its host is slow the key is taken at once; where it is fast, it is held as long as the
-// host's clock is wrong, beside the lease, and no longer.
+// TestFirstClaimCrashes: a process dies between the two writes. Where its host is slow the key is
+// taken at once; where it is fast, it is held as long as the host's clock is wrong, beside the
+// lease, and no longer.
 func TestFirstClaimCrashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, off := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
@@ -147,8 +149,8 @@ func TestFirstClaimCrashes(t *testing.T) {
 	})
 }
 
-// TestFirstOthers: other calls that are a process's first, on a host that is ten minutes wrong: what they write, and decide, is by the service's time. Only the
-// calls that read do.
+// TestFirstOthers: other calls that are a process's first, on a host that is ten minutes wrong:
+// what they write, and decide, is by the service's time. Only the calls that read do.
 func TestFirstOthers(t *testing.T) {
 	type moments = map[string]time.Time
 	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
@@ -310,7 +312,8 @@ func TestFirstOthers(t *testing.T) {
 	}
 }
 
-// TestForgetSteppedInACall: the host's clock is set ahead while Forget reads. A record that has expired by that time only stays.
+// TestForgetSteppedInACall: the host's clock is set ahead while Forget reads. A record that has
+// expired by that time only stays.
 func TestForgetSteppedInACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var off time.Duration
@@ -395,7 +398,8 @@ func TestNoDate(t *testing.T) {
 	})
 }
 
-// TestSlowAnswers: where every answer is slow, a claim is not written for ever, and its lease is as much longer as its time is open.
+// TestSlowAnswers: where every answer is slow, a claim is not written for ever, and its lease is as
+// much longer as its time is open.
 func TestSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
@@ -447,8 +451,9 @@ func TestProxyDate(t *testing.T) {
 	})
 }
 
-// TestWrongTimeIsNotRepeated: a clock that is ten minutes wrong spoils the signatures, too; the SDK mends them by the answer to the first request.
-// That is not repeated with the wrong time in it, nor is what an error has stopped, but written anew.
+// TestWrongTimeIsNotRepeated: a clock that is ten minutes wrong spoils the signatures, too; the SDK
+// mends them by the answer to the first request. That is not repeated with the wrong time in it,
+// nor is what an error has stopped, but written anew.
 func TestWrongTimeIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 const region = "us-east-1"
@@ -24,13 +24,13 @@ func credentials(context.Context) (aws.Credentials, error) {
 // openClient is a client of a DynamoDB that tests may use as they like.
 func openClient(tb testing.TB, settings ...func(*dynamodb.Options)) *dynamodb.Client {
 	tb.Helper()
-	return localstack.DynamoDB(tb).Client(tb, settings...)
+	return testaws.NewDynamoDB(tb).Client(tb, settings...)
 }
 
 // newTable is a table's name that no other test has. What is made under it is deleted at the end.
 func newTable(tb testing.TB) string {
 	tb.Helper()
-	return localstack.DynamoDB(tb).TableName(tb, "records")
+	return testaws.NewDynamoDB(tb).TableName(tb, "records")
 }
 
 // newStore makes a store with its table, which may be there already.

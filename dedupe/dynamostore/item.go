@@ -12,8 +12,12 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// The attributes of an item. Key and scope are the table's key, as two values that are never joined: the key is the partition key,
-// which spreads a busy scope over all partitions, and the scope is the sort key.
+// This file owns the form of an item: how a record is written and read. All calls of the store use
+// it. It keeps nothing and locks nothing.
+
+// The attributes of an item. Key and scope are the table's key, two values that are never joined.
+// The key is the partition key, which spreads a busy scope over all partitions; the scope is the
+// sort key.
 const (
 	attrKey         = "key"
 	attrScope       = "scope"
@@ -77,7 +81,7 @@ func expiry(t time.Time) value {
 
 func keyOf(k dedupe.Key) item { return item{attrKey: text(k.Key), attrScope: text(k.Scope)} }
 
-// clean makes a text what DynamoDB takes: UTF-8.
+// clean makes a text UTF-8, because DynamoDB takes nothing else.
 func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // stored is what an item says.

@@ -16,9 +16,10 @@ func atPart(d time.Duration) {
 	<-time.After(now.Truncate(time.Second).Add(time.Second + d).Sub(now))
 }
 
-// TestMargins: whatever the host's clock says, at whatever part of a second, and for whatever time the first answer takes: the lease of a process's first
-// claim is kept half a margin longer than its owner counts on it, and a process that has met one is not more than half a margin ahead of the service. So a
-// lease is nobody else's before its Deadline.
+// TestMargins: whatever the host's clock says, at whatever part of a second, and for whatever time
+// the first answer takes: the lease of a process's first claim is kept half a margin longer than
+// its owner counts on it, and a process that has met one is not more than half a margin ahead of
+// the service. So a lease is nobody else's before its Deadline.
 func TestMargins(t *testing.T) {
 	for _, way := range []time.Duration{0, 50 * time.Millisecond, 600 * time.Millisecond, 950 * time.Millisecond, 3 * time.Second} {
 		for off := -4 * time.Second; off <= 4*time.Second; off += 150 * time.Millisecond {
@@ -52,7 +53,8 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// TestLeaseIsNotStolen: the owner's host is a second behind and the other's 2.4 s ahead, and their first answers take as long.
+// TestLeaseIsNotStolen: the owner's host is a second behind and the other's 2.4 s ahead, and their
+// first answers take as long.
 func TestLeaseIsNotStolen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const way = 950 * time.Millisecond
@@ -80,8 +82,8 @@ func TestLeaseIsNotStolen(t *testing.T) {
 	})
 }
 
-// TestClockSetBeforeSlowAnswer: the host's clock was set ahead by 4 s. The next answer takes as long, so that it does not contradict what was known before;
-// which is worth nothing all the same.
+// TestClockSetBeforeSlowAnswer: the host's clock was set ahead by 4 s. The next answer takes as
+// long, so that it does not contradict what was known before; which is worth nothing all the same.
 func TestClockSetBeforeSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var off time.Duration
@@ -101,8 +103,8 @@ func TestClockSetBeforeSlowAnswer(t *testing.T) {
 	})
 }
 
-// TestRenewedLongerDeadline: a renewal meets a longer lease, by an answer that comes late. It was longer than what was asked for then, not than what would
-// be asked for now.
+// TestRenewedLongerDeadline: a renewal meets a longer lease, by an answer that comes late. It was
+// longer than what was asked for then, not than what would be asked for now.
 func TestRenewedLongerDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := warmed(t, nil)
@@ -127,8 +129,9 @@ func TestRenewedLongerDeadline(t *testing.T) {
 	})
 }
 
-// TestClaimedAgainAfterGuess: a call ends between the two writes of its claim, or before it has the answer to the first, and its caller claims with the
-// same token again. The host was four minutes ahead: neither lease nor fence stay so.
+// TestClaimedAgainAfterGuess: a call ends between the two writes of its claim, or before it has the
+// answer to the first, and its caller claims with the same token again. The host was four minutes
+// ahead: neither lease nor fence stay so.
 func TestClaimedAgainAfterGuess(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

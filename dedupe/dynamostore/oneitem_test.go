@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// oneItem answers a claim's writes as a table does that has one item: what is inserted is there, and a condition is looked at. It knows this
-// store's own conditions, each by its whole text, and no others.
+// oneItem answers a claim's writes as a table does that has one item: what is inserted is there,
+// and a condition is looked at. It knows this store's own conditions, each by its whole text, and
+// no others.
 type oneItem struct {
 	tb   testing.TB
 	item object

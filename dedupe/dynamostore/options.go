@@ -19,14 +19,16 @@ const maxTTLAttribute = 255
 
 // Options tune a [Store]. The zero value and nil are usable.
 type Options struct {
-	// TTLAttribute is the number, in seconds since 1970, by which DynamoDB deletes what has expired: the table's
-	// TimeToLiveSpecification must name it. It has 1 to 255 bytes and is none of the store's other attributes. All
-	// stores on a table must name the same. Default "expires_at".
+	// TTLAttribute is the number, in seconds since 1970, by which DynamoDB deletes what has
+	// expired: the table's TimeToLiveSpecification must name it. It has 1 to 255 bytes and is none
+	// of the store's other attributes. All stores on a table must name the same. Default
+	// "expires_at".
 	TTLAttribute string
 }
 
-// tableName is what DynamoDB takes for one, or an ARN, for a table of another account; see isTableName for the length.
-// A counted repetition would cost each process 1.4 ms and 350 KB at its start.
+// tableName matches what DynamoDB takes for a table's name, or an ARN, which names a table of
+// another account. isTableName checks the length, because a counted repetition would cost each
+// process 1.4 ms and 350 KB at its start.
 var tableName = regexp.MustCompile(`^(?:arn:[a-z0-9-]+:dynamodb:[a-z0-9-]*:[0-9]*:table/)?([a-zA-Z0-9_.-]+)$`)
 
 func isTableName(s string) bool {
@@ -34,9 +36,10 @@ func isTableName(s string) bool {
 	return m != nil && len(m[1]) >= 3 && len(m[1]) <= 255
 }
 
-// New returns a store in table, a DynamoDB table's name or ARN. It does no I/O: the table must be there, or be made with
-// [Store.CreateTable], before the first use. The store works on a copy of client with connections and retries of
-// its own: a call is repeated until its context ends, whatever client's Retryer says.
+// New returns a store in table, a DynamoDB table's name or ARN. It does no I/O: the table must be
+// there, or be made with [Store.CreateTable], before the first use. The store works on a copy of
+// client with connections and retries of its own: a call is repeated until its context ends,
+// whatever client's Retryer says.
 func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}

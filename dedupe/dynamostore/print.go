@@ -10,8 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// printer writes the actions of a transaction so that equal ones give equal bytes and others do not: each part has its length
-// before it, each kind a letter, and maps go in the order of their keys.
+// printer writes the actions of a transaction so that only equal ones give equal bytes. Each part
+// has its length before it, each kind a letter, and maps go in the order of their keys.
 type printer struct{ h hash.Hash }
 
 func (p printer) size(n int) {

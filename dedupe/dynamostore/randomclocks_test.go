@@ -14,8 +14,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestRandomClocks: three workers, each of them several processes one after the other, claim one key. Their hosts' clocks are wrong by up to ten minutes, and are
-// set at any time; answers are slow, lost, or failures. A lease is nobody else's before its Deadline, is kept half a margin beyond it, and the fence rises.
+// TestRandomClocks: three workers, each of them several processes one after the other, claim one
+// key. Their hosts' clocks are wrong by up to ten minutes, and are set at any time; answers are
+// slow, lost, or failures. A lease is nobody else's before its Deadline, is kept half a margin
+// beyond it, and the fence rises.
 func TestRandomClocks(t *testing.T) {
 	won := 0
 	for seed := range uint64(100) {
@@ -91,7 +93,8 @@ func (f *fleet) work(r *rand.Rand) {
 	}
 }
 
-// job claims, with the same token again where no answer comes, and may renew, and release. Else the worker is dead.
+// job claims, with the same token again where no answer comes, and may renew, and release. Else the
+// worker is dead.
 func (f *fleet) job(r *rand.Rand, s *Store, span func(time.Duration) time.Duration) {
 	call := func(do func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(f.tb.Context(), 500*time.Millisecond+span(8*time.Second))

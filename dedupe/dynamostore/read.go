@@ -13,11 +13,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// Get reads records, strongly consistent, all at once: a read unit for each 4 KB begun of each. It is for people and for
-// what never changes: what a read shows may be the state from before a transaction that is being committed, so no answer rests on one alone.
+// This file owns what reads: Get and List, and Forget, which reads before it writes. Operators and
+// their tools call them, and a worker calls Get after a Commit. Nothing here is locked.
+
+// Get reads records, strongly consistent, all at once. Each costs a read unit for each 4 KB begun.
+// It is for people, and for what never changes. A read may show the state from before a transaction
+// that is being committed, so no answer of the store rests on a read alone.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if err := s.ready(ctx, len(ks)); err != nil {
 		return nil, err
@@ -56,10 +61,12 @@ func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, e
 	return st, nil
 }
 
-// List goes through records in the order of scope, then key, byte by byte. DynamoDB has no such order, so List first reads the whole table,
-// whatever it looks for, and keeps the keys of what matches, then reads each record when its turn comes: what has ceased to match
-// meanwhile is left out, and what is new is not seen. The first part costs a read unit for each 4 KB of the table, about a tenth
-// of a unit a record, the second one a unit for each record that the caller takes.
+// List goes through records in the order of scope, then key, byte by byte. DynamoDB has no such
+// order. So List first reads the whole table, whatever it looks for, and keeps the keys of what
+// matches. Then it reads each record when its turn comes. A record that has ceased to match
+// meanwhile is left out, and a new one is not seen. The first part costs a read unit for each 4 KB
+// of the table, about a tenth of a unit a record. The second part costs a unit for each record that
+// the caller takes.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		keys, err := s.matching(ctx, &q)
@@ -101,7 +108,8 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 		return nil, err
 	}
 	if _, known := s.clock.now(); !known || !s.keySeen.Load() {
-		// A Scan takes any table, and leaves out what has expired by the time that it is given.
+		// A Scan takes any table, so the read checks the table's key. It also brings the time, by
+		// which the Scan leaves out what has expired.
 		if _, err := s.read(ctx, "List", dedupe.Key{Scope: cmp.Or(q.Scope, "any"), Key: "any"}); err != nil {
 			return nil, err
 		}
@@ -131,7 +139,8 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 	return keys, nil
 }
 
-// scan asks for the keys of what q selects, and leaves to DynamoDB what it can tell: that saves the way, not the cost.
+// scan asks for the keys of what q selects. DynamoDB filters what it can, which saves bytes on the
+// wire, not cost.
 func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
 	w := s.write("list")
 	filter := func(expr string) { w.conditions = append(w.conditions, expr) }
@@ -166,8 +175,9 @@ func matches(r *dedupe.Record, q *dedupe.Query) bool {
 		(q.Status == 0 || r.Status == q.Status) && (q.Before.IsZero() || r.Updated.Before(q.Before))
 }
 
-// Forget removes records, each with a read and a write: an item of some hundred bytes stays for 31 days, which keeps the fence.
-// Where somebody changes the record all the time, the answer is [dedupe.ErrBusy].
+// Forget removes records, each with a read and a write. An item of some hundred bytes stays for 31
+// days, because the fence must survive. If somebody changes the record all the time, the answer is
+// [dedupe.ErrBusy].
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	return answers(ctx, s, fs, func(f *dedupe.Forgotten) (answer, err error) {
 		err = s.forget(ctx, f)
@@ -197,7 +207,7 @@ func (s *Store) forget(ctx context.Context, f *dedupe.Forgotten) error {
 			}
 			continue
 		}
-		remove, err := dedupe.ApplyForget(&found.rec, f, now)
+		remove, err := machine.ApplyForget(&found.rec, f, now)
 		if err != nil {
 			return fmt.Errorf("dynamostore: Forget: %w", err)
 		}

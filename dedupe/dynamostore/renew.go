@@ -9,14 +9,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewTries: the second is for a longer lease, the third for a newer state, the others are for a host that has slept.
+// renewTries bound the writes of a renewal. The second is for a longer lease, the third for a newer
+// state. The others are for a host that has slept.
 const renewTries = 5
 
-// Renew prolongs leases, each with one write, all at once. A record that a transaction holds for longer than some tens of milliseconds is
-// [dedupe.ErrBusy].
+// Renew prolongs leases, each with one write, all at once. A record that a transaction holds for
+// longer than some tens of milliseconds is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	return answers(ctx, s, ns, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
 		end, err := s.renew(ctx, n)
@@ -28,7 +30,8 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	if err := cmp.Or(n.Validate(), records.CheckSize("Renewal.State", n.State, maxResult)); err != nil {
 		return time.Time{}, fmt.Errorf("dynamostore: %w", err)
 	}
-	// A lease is never shortened. That one lives longer than what is asked for is rare, and takes a second write, which leaves it.
+	// A lease is never shortened. It is rare that one lives longer than what is asked for. Then a
+	// second write leaves it as it is.
 	longer, saves := false, n.State != nil
 	var at reading
 	for range renewTries {
@@ -77,7 +80,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			r = found.rec
 		}
 		before := r.StateNo
-		if err := dedupe.ApplyRenew(&r, n, at.now); err != nil {
+		if err := machine.ApplyRenew(&r, n, at.now); err != nil {
 			return time.Time{}, fmt.Errorf("dynamostore: Renew: %w", err)
 		}
 		if saves && before >= n.StateNo {

@@ -59,7 +59,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a result that cannot be kept is refused before anything is written, the effect among it.
+// TestTooLarge: a result that cannot be kept is refused before anything is written, the effect
+// among it.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	c := openClient(t)
@@ -90,8 +91,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestNoRoom: the item is full of what was saved before. A result takes the place of the steps, which a job that is done does not
-// need; an error is cut.
+// TestNoRoom: the item is full of what was saved before. A result takes the place of the steps,
+// which a job that is done does not need; an error is cut.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
@@ -140,8 +141,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestBrimful: the longest key, labels and state leave room to settle the claim, and to claim it anew; and so does an item that was full to the
-// last byte with what failed before.
+// TestBrimful: the longest key, labels and state leave room to settle the claim, and to claim it
+// anew; and so does an item that was full to the last byte with what failed before.
 func TestBrimful(t *testing.T) {
 	t.Parallel()
 	c := openClient(t)
@@ -236,7 +237,8 @@ func TestLongestLease(t *testing.T) {
 	}
 }
 
-// TestOneUnit: a usual job's record is written with one unit each time, which is a kilobyte of names and values.
+// TestOneUnit: a usual job's record is written with one unit each time, which is a kilobyte of
+// names and values.
 func TestOneUnit(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)

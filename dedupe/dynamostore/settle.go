@@ -9,11 +9,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
-// Settle ends claims, each with one write, all at once. A record that a transaction holds is [dedupe.ErrBusy] after some tens of
-// milliseconds; a joined settlement waits for the end of that transaction until ctx ends, for only that tells what became of the job.
+// This file owns the settlement: the write for each way in which a job ends. Workers call Settle,
+// many entries at once, each in a goroutine of its own. Nothing here is locked.
+
+// Settle ends claims, each with one write, all at once. A record that a transaction holds answers
+// [dedupe.ErrBusy] after some tens of milliseconds. A joined settlement waits for the end of that
+// transaction until ctx ends, because only that end tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	return answers(ctx, s, ss, func(t *dedupe.Settlement) (dedupe.Settled, error) {
 		st, err := s.settle(ctx, t)
@@ -26,7 +31,7 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 		return 0, fmt.Errorf("dynamostore: %w", err)
 	}
 	if t.Joined && s.written.take(t.Token) {
-		return dedupe.Done, nil // which wins over whatever the handler has returned, and does not change
+		return dedupe.Done, nil // done wins over what the handler has returned, and does not change
 	}
 	if t.Joined && t.To == dedupe.Done {
 		return s.probe(ctx, t)
@@ -37,7 +42,7 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	}
 	_, no, err := s.settlement(t, at.now, false).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	if isTooLarge(err) {
-		// What was saved, or said, before leaves no room for the end.
+		// The saved steps, or earlier errors, leave no room for the end.
 		_, no, err = s.settlement(t, at.now, true).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	}
 	switch {
@@ -59,7 +64,7 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 	if found != nil {
 		r = found.rec
 	}
-	a, changed := dedupe.ApplySettle(&r, t, time.Time{})
+	a, changed := machine.ApplySettle(&r, t, time.Time{})
 	switch {
 	case a.Err != nil:
 		return 0, fmt.Errorf("dynamostore: Settle: %w", a.Err)
@@ -69,8 +74,8 @@ func present(found *stored, t *dedupe.Settlement) (dedupe.Status, error) {
 	return a.Status, nil
 }
 
-// probe tells what is stored under the token, by a write that changes nothing but the version: a read may see the state from
-// before a transaction that is being committed, and a write does not.
+// probe answers what is stored under the token. It does so by a write that changes nothing but the
+// version, because a read may see the state from before a transaction that is being committed.
 func (s *Store) probe(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
 	it, no, err := s.touch(t.Token).update(ctx, t.Key, true, types.ReturnValueAllNew)
 	if err != nil {
@@ -94,8 +99,9 @@ func (s *Store) touch(t dedupe.Token) *write {
 	return w
 }
 
-// settlement is the write of the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
-// caller has a late word. tight leaves out what can be spared.
+// settlement is the write for those rows of [machine.SettleTable] that change a record: the claim
+// is still the caller's, or it is parked and the caller has a late word. tight leaves out what can
+// be spared.
 func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
 	w := s.write("settle")
 	w.end(t.To, now, t.Retain)
@@ -131,7 +137,8 @@ func (w *write) end(to dedupe.Status, now time.Time, retain time.Duration) {
 	}
 }
 
-// done keeps the result. The steps of a job that is done are of no use any more, where its result needs their room.
+// done keeps the result. If the result needs the room of the saved steps, it gets it, because the
+// steps of a job that is done are of no use any more.
 func (w *write) done(result []byte, tight bool) {
 	if result == nil {
 		w.drop(attrResult)
@@ -144,7 +151,8 @@ func (w *write) done(result []byte, tight bool) {
 	}
 }
 
-// tightErr is how much of an error's class and text is kept where a large state leaves no room for more.
+// tightErr is how many bytes of an error's class and of its text are kept if a large state leaves
+// no room for more.
 const tightErr = 100
 
 func short(s string) string {

@@ -22,11 +22,13 @@ const (
 	maxItem = 400 << 10
 	// maxResult leaves the rest of the item to the key, the owner, the message id and the times.
 	maxResult = maxItem - 10<<10
-	// maxLabels bounds what a claim brings besides its key, so that a record with the largest state can be claimed again, and settled:
-	// with the longest key and scope there are 961 bytes left for the names (an expiry's has up to 255), the times and three errors of tightErr bytes.
+	// maxLabels bounds what a claim brings besides its key, so that a record with the largest state
+	// can be claimed again and settled. With the longest key and scope 961 bytes are left for the
+	// names (an expiry's has up to 255), the times and three errors of tightErr bytes.
 	maxLabels = 8000
-	// margin is added to each lease, for two clocks may both be off, each by half of it at the most: half a second that a Date header leaves open, and half of
-	// the time that its answer took.
+	// margin is added to each lease, because two clocks may both be off. Each is off by half of the
+	// margin at most: half a second that a Date header leaves open, and half of the time that its
+	// answer took.
 	margin = 2 * time.Second
 )
 
@@ -37,7 +39,8 @@ type Store struct {
 	ttl    string
 	clock  clock
 	closed atomic.Bool
-	// keySeen: the table has the key that the store needs, for DynamoDB has taken a request with the key apart.
+	// keySeen: the table has the key that the store needs, because DynamoDB has taken a request
+	// that names the key.
 	keySeen atomic.Bool
 	written writtenCommits
 	// leaveOut lets tests take one clause out of one kind of write; see clause.
@@ -46,8 +49,8 @@ type Store struct {
 
 var _ dedupe.Store = (*Store)(nil)
 
-// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on. It may be called more than
-// once.
+// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on. It may be
+// called more than once.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
@@ -63,8 +66,8 @@ func (s *Store) ready(ctx context.Context, n int) error {
 	return records.Ready(ctx, "dynamostore", s.closed.Load(), n, maxBatch)
 }
 
-// each calls do for 0 to n-1, many at once: entries do not wait for each other, and a batch takes no longer than its
-// slowest write.
+// each calls do for 0 to n-1, many at once. So entries do not wait for each other, and a batch
+// takes no longer than its slowest write.
 func each(n int, do func(i int)) {
 	var next atomic.Int64
 	work := func() {
@@ -84,12 +87,14 @@ func each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// silent is an error after which nobody knows whether the entry was applied, or that says nothing of the entry itself.
+// silent marks an error that says nothing of the entry: nobody knows whether it was applied, or the
+// error is of the call or the service.
 type silent struct{ error }
 
 func (e silent) Unwrap() error { return e.error }
 
-// answers makes a call of entries, each with writes of its own, all at once. one answers an entry, and tells its error again.
+// answers makes a call of entries, each with writes of its own, all at once. one answers an entry
+// and returns its error a second time, so that answers can see it.
 func answers[Q, A any](ctx context.Context, s *Store, qs []Q, one func(*Q) (A, error)) ([]A, error) {
 	if err := s.ready(ctx, len(qs)); err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ import (
 // object is JSON.
 type object = map[string]any
 
-// stub answers the SDK's calls in the test's own goroutines: what a server would not do when asked is tried here.
+// stub answers the SDK's calls in the test's own goroutines: what a server would not do when asked
+// is tried here.
 type stub struct {
 	mu     sync.Mutex
 	calls  []stubCall

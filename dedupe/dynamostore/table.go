@@ -16,10 +16,12 @@ import (
 // tablePause is the one between two looks at a table that is being made; it takes some ten seconds.
 const tablePause = 250 * time.Millisecond
 
-// CreateTable makes the store's table where there is none, billed by request, switches on its expiry, and waits until both can be
-// used, or ctx ends. It may be called at every start, by many starters at once. A table that is there stays as it is, but for the
-// expiry; one with another key, or another TTL attribute, is an error. It needs the rights dynamodb:CreateTable, DescribeTable,
-// DescribeTimeToLive and UpdateTimeToLive; see the package comment for the same in Terraform and CloudFormation.
+// CreateTable makes the store's table where there is none, billed by request, switches on its
+// expiry, and waits until both can be used, or ctx ends. It may be called at every start, by many
+// starters at once. A table that is there stays as it is, but for the expiry; one with another key,
+// or another TTL attribute, is an error. It needs the rights dynamodb:CreateTable, DescribeTable,
+// DescribeTimeToLive and UpdateTimeToLive; see the package comment for the same in Terraform and
+// CloudFormation.
 func (s *Store) CreateTable(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {
 		return err

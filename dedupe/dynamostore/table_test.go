@@ -140,7 +140,8 @@ func settleErr(t *testing.T, s *Store) ([]dedupe.Settled, error) {
 	return s.Settle(t.Context(), []dedupe.Settlement{{Key: request("k").Key, Token: newToken(), To: dedupe.Done}})
 }
 
-// TestForeignItem: what another tool has written under a key is an error of that entry, and is not touched.
+// TestForeignItem: what another tool has written under a key is an error of that entry, and is not
+// touched.
 func TestForeignItem(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
@@ -201,8 +202,8 @@ func TestForeignItem(t *testing.T) {
 	}
 }
 
-// TestStepsAside: an operator of another scope never meets these keys: the same key in two scopes, and a scope and key that would
-// be the same if they were joined.
+// TestStepsAside: an operator of another scope never meets these keys: the same key in two scopes,
+// and a scope and key that would be the same if they were joined.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)

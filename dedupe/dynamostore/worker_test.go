@@ -20,7 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/dynamostore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
@@ -67,12 +67,12 @@ type counter func(outcome string)
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
-// TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose answers are lost: each
-// order takes one piece.
+// TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose
+// answers are lost: each order takes one piece.
 func TestWorkers(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	server := localstack.DynamoDB(t)
+	server := testaws.NewDynamoDB(t)
 	client := server.Client(t)
 	store, err := dynamostore.New(client, server.TableName(t, "records"), nil)
 	if err != nil {
@@ -107,7 +107,8 @@ func TestWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second wave comes when the first is done: a duplicate that meets its job at work comes back after a lease.
+	// The second wave comes when the first is done: a duplicate that meets its job at work comes
+	// back after a lease.
 	wave := func() {
 		var out []broker.Outgoing
 		for i := range orders {

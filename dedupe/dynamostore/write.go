@@ -14,20 +14,25 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// A clause is one condition of a write. A write's conditions are data, so that tests can leave out each of them and
-// see that it was needed.
+// This file owns the conditional writes: their expressions, and how each is sent until it is
+// answered. Claims, renewals, settlements and completions build them. A write belongs to one
+// goroutine, so nothing here is locked.
+
+// A clause is one condition of a write. A write's conditions are data, so that tests can leave out
+// each of them and see that it was needed.
 type clause struct {
 	name string
 	expr string
-	// attrs are the attributes that expr names, as #attr; values those that it compares with, as :attr.
+	// attrs are the attributes that expr names, as #attr; values those that it compares with, as
+	// :attr.
 	attrs []string
 }
 
 var (
 	// A claim of a key without a record.
 	isAbsent = clause{"no record", "attribute_not_exists(#key)", []string{attrKey}}
-	// A change of what was read: each write raises the version, and an item that was deleted and made anew, whose versions
-	// begin anew, has another fence.
+	// A change of what was read: each write raises the version, and an item that was deleted and
+	// made anew, whose versions begin anew, has another fence.
 	sameFence   = clause{"the fence that was read", "#fence = :was_fence", []string{attrFence}}
 	sameVersion = clause{"the version that was read", "#version = :was_version", []string{attrVersion}}
 	// Renewals and settlements.
@@ -112,7 +117,8 @@ func (w *write) when(cs ...*clause) {
 		}
 		expr := c.expr
 		if w.s.leaveOut != nil && w.s.leaveOut(w.kind, c) {
-			// DynamoDB refuses names and values that no expression uses, so it stays, and says nothing.
+			// DynamoDB refuses names and values that no expression uses. So the clause stays, in
+			// a form that always holds.
 			expr = "(" + expr + " OR attribute_exists(#key) OR attribute_not_exists(#key))"
 			w.name(attrKey)
 		}
@@ -153,10 +159,12 @@ func (w *write) expression() *string {
 	return &e
 }
 
-// refusal is a condition that did not hold, and the item as it was at that moment; it is empty where there was none.
+// refusal is a condition that did not hold, and the item as it was at that moment; it is empty
+// where there was none.
 type refusal struct{ item item }
 
-// update sends w for the record under k. Where all goes well, all is nil, or holds the item when it was asked for.
+// update sends w for the record under k. After success no and err are nil, and it holds the item
+// if answer asks for that.
 func (w *write) update(ctx context.Context, k dedupe.Key, patient bool, answer types.ReturnValue) (it item, no *refusal, err error) {
 	in := &dynamodb.UpdateItemInput{
 		TableName: &w.s.table, Key: keyOf(k), UpdateExpression: w.expression(), ConditionExpression: w.condition(),
@@ -192,7 +200,8 @@ func (w *write) put(ctx context.Context, it item) (*refusal, error) {
 	})
 }
 
-// swap puts it, the item under k, in place of what was read; was nil: of nothing.
+// swap puts it, the item under k, in the place of was, which was read before; nil = nothing was
+// there.
 func (s *Store) swap(ctx context.Context, k dedupe.Key, was *stored, it item) (*refusal, error) {
 	w := s.write("insert")
 	switch {
@@ -206,7 +215,8 @@ func (s *Store) swap(ctx context.Context, k dedupe.Key, was *stored, it item) (*
 		w.when(&isAbsent)
 		return w.put(ctx, it)
 	}
-	// PutItem would not see that the table has no sort key, and mix up the scopes. UpdateItem names the key, and is refused.
+	// PutItem would not notice a table without a sort key, and would mix up the scopes. UpdateItem
+	// names the whole key, so such a table refuses it.
 	w.kind = "first insert"
 	for attr, v := range it {
 		if attr != attrKey && attr != attrScope {
@@ -219,14 +229,15 @@ func (s *Store) swap(ctx context.Context, k dedupe.Key, was *stored, it item) (*
 }
 
 const (
-	// conflictTries bound how often a write meets a transaction that is being committed before the record counts as locked.
+	// conflictTries bound how often a write meets a transaction that is being committed before the
+	// record counts as locked.
 	conflictTries = 6
 	// patientTries, some twenty seconds, bound a call whose context never ends.
 	patientTries = 100
 )
 
-// conditional makes a write. A transaction that holds the item ends within milliseconds; a patient write waits for it as
-// long as ctx goes on, any other is [dedupe.ErrBusy] then.
+// conditional makes a write. A transaction that holds the item usually ends within milliseconds. A
+// patient write waits for it until ctx ends; any other answers [dedupe.ErrBusy] after some tries.
 func (s *Store) conditional(ctx context.Context, patient bool, send func() error) (*refusal, error) {
 	for n := 1; ; n++ {
 		err := send()

@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestTakeover: 200 claimers of a dead lease, of four workers. One wins, with a higher fence; the others are told who works.
+// TestTakeover: 200 claimers of a dead lease, of four workers. One wins, with a higher fence; the
+// others are told who works.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	first := openStore(t)
@@ -56,7 +57,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestZombieFails: A outlives its lease, B claims, A fails late. B's claim stays, and C is kept away.
+// TestZombieFails: A outlives its lease, B claims, A fails late. B's claim stays, and C is kept
+// away.
 func TestZombieFails(t *testing.T) {
 	t.Parallel()
 	a := openStore(t)
@@ -121,7 +123,8 @@ func (l *losing) Do(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// TestLostReplies: each call is applied, its reply lost, and sent again by the store itself. The answer is the one that was lost.
+// TestLostReplies: each call is applied, its reply lost, and sent again by the store itself. The
+// answer is the one that was lost.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	c := openClient(t)
@@ -179,8 +182,8 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of it, somebody else changes it. The
-// answer is what is so then.
+// TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of
+// it, somebody else changes it. The answer is what is so then.
 func TestChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
@@ -223,7 +226,8 @@ func TestChangedMeanwhile(t *testing.T) {
 		if got.Outcome != c.want || (r.Token == q.Token) != (c.want == dedupe.Won) {
 			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.want, r)
 		}
-		// Of a record that is gone the clock keeps the fence, which may be off by what a Date leaves open.
+		// Of a record that is gone the clock keeps the fence, which may be off by what a Date
+		// leaves open.
 		low := r.Fence <= l.Fence && name != "it is deleted"
 		if c.want == dedupe.Won && (got.Lease.Fence != r.Fence || low || !got.Created.Equal(r.Created)) {
 			t.Errorf("%s: the lease is %+v, the record %+v, the fence was %d", name, got.Lease, r, l.Fence)
@@ -231,7 +235,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestListChangedMeanwhile: records go away between the scan and their turn. The limit is filled from what is left, in order.
+// TestListChangedMeanwhile: records go away between the scan and their turn. The limit is filled
+// from what is left, in order.
 func TestListChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
@@ -300,7 +305,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestFences: the fence rises over everything that removes a record, and a dead letter of before matches nothing after.
+// TestFences: the fence rises over everything that removes a record, and a dead letter of before
+// matches nothing after.
 func TestFences(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)

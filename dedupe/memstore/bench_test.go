@@ -14,8 +14,8 @@ import (
 
 const benchBatch = 10
 
-// jobs makes batches of claims and settlements of keys that nobody had before. The names are made beforehand:
-// they come with the message, not from the store.
+// jobs makes batches of claims and settlements of keys that nobody had before. The names are made
+// beforehand: they come with the message, not from the store.
 type jobs struct {
 	names  []string
 	n      uint64
@@ -66,8 +66,8 @@ func (j *jobs) run(ctx context.Context, b *testing.B, s *Store) {
 // scopes keeps the keys new although the names come round.
 func scope(round uint64) string { return "orders-" + strconv.FormatUint(round, 10) }
 
-// BenchmarkClaimSettle claims and settles jobs whose keys are new, batch of 10, in a store that is full from the start: each
-// claim drops the oldest done record. One operation is one job.
+// BenchmarkClaimSettle claims and settles jobs whose keys are new, batch of 10, in a store that is
+// full from the start: each claim drops the oldest done record. One operation is one job.
 func BenchmarkClaimSettle(b *testing.B) {
 	for _, full := range []int{1, 1_000, 30_000, 1_000_000} {
 		b.Run(fmt.Sprintf("full=%d", full), func(b *testing.B) {
@@ -93,7 +93,8 @@ func BenchmarkClaimSettle(b *testing.B) {
 	}
 }
 
-// BenchmarkClaimSettleGrowing is the same in a store that is not full, memory for new records included.
+// BenchmarkClaimSettleGrowing is the same in a store that is not full, memory for new records
+// included.
 func BenchmarkClaimSettleGrowing(b *testing.B) {
 	s := mustNew(b, &Options{MaxRecords: 1 << 40})
 	j := newJobs(0)

@@ -163,7 +163,8 @@ func TestExpiredAreDropped(t *testing.T) {
 	})
 }
 
-// While room is made for a record, another caller may make it: the key is then his, and has one record.
+// While room is made for a record, another caller may make it: the key is then his, and has one
+// record.
 func TestKeyTakenWhileRoomIsMade(t *testing.T) {
 	var s *tester
 	taken := false

@@ -19,9 +19,9 @@ func (s *Store) reserve() bool {
 	}
 }
 
-// makeRoom drops a record in a full store and reserves its place: an expired one, else the
-// oldest done one. No shard may be locked. It looks at all shards, so that a small store keeps the order too,
-// and ends when none has anything to drop: each turn in vain is another caller's success.
+// makeRoom drops a record in a full store and reserves its place: an expired one, else the oldest
+// done one. No shard may be locked. It looks at all shards, so that a small store keeps the order
+// too, and ends when none has anything to drop: each turn in vain is another caller's success.
 func (s *Store) makeRoom(now time.Time) bool {
 	for !s.reserve() {
 		next, oldest := 0, 0
@@ -58,7 +58,8 @@ func (s *Store) dropExpired(sh *shard, now time.Time) bool {
 	return sh.dropExpired(now, 1) == 1
 }
 
-// evict hands the place of the shard's oldest done record to the caller, unless others were quicker.
+// evict hands the place of the shard's oldest done record to the caller, unless others were
+// quicker.
 func (s *Store) evict(sh *shard, finished int64) bool {
 	sh.mu.Lock()
 	e := sh.done.first

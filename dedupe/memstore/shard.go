@@ -11,8 +11,8 @@ import (
 const (
 	shardBits  = 6
 	shardCount = 1 << shardBits
-	// dropsPerClaim is how many expired records of its shard a claim of a new key takes along. Two for
-	// one lets the expired ones die out.
+	// dropsPerClaim is how many expired records of its shard a claim of a new key takes along. Two
+	// for one lets the expired ones die out.
 	dropsPerClaim = 2
 	// maxSlab is the most entries that a shard allocates at once.
 	maxSlab = 64
@@ -28,9 +28,9 @@ type entry struct {
 	expiry int64   // rec.Expires by the shard's clock, while queued
 }
 
-// marks are what makeRoom sees of a shard without its mutex, by the shard's clock: when the next record expires and
-// when the oldest done one was finished; never = there is none. They lie together, so that looking at
-// all of them touches little memory.
+// marks are what makeRoom sees of a shard without its mutex, by the shard's clock: when the next
+// record expires and when the oldest done one was finished; never = there is none. They lie
+// together, so that looking at all of them touches little memory.
 type marks struct{ nextExpiry, oldestDone atomic.Int64 }
 
 // shard is a part of the store with its own mutex. No two are ever locked at once.

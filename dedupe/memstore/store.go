@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -21,11 +22,11 @@ const (
 
 // Options of a [Store]; the zero value, and nil, take every default.
 type Options struct {
-	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new key
-	// drops an expired record, else the oldest done one; claimed, released, failed and parked records
-	// are never dropped before they expire, and where there is nothing to drop the claim is answered
-	// [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and state.
-	// Default 1,000,000; at least 1.
+	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new
+	// key drops an expired record, else the oldest done one; claimed, released, failed and parked
+	// records are never dropped before they expire, and where there is nothing to drop the claim is
+	// answered [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and
+	// state. Default 1,000,000; at least 1.
 	MaxRecords int
 	// MaxResult bounds one result and one saved state, in bytes. Default 1 MiB; at least 1.
 	MaxResult int
@@ -60,6 +61,7 @@ type Store struct {
 	seed   maphash.Seed
 	born   time.Time // the origin of the shards' clock
 	limits dedupe.Limits
+	calls  *records.Calls
 	most   int64
 	logger *slog.Logger
 
@@ -76,7 +78,7 @@ func New(o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	records, err := option("MaxRecords", o.MaxRecords, DefaultMaxRecords)
+	most, err := option("MaxRecords", o.MaxRecords, DefaultMaxRecords)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +98,8 @@ func New(o *Options) (*Store, error) {
 		seed:   maphash.MakeSeed(),
 		born:   now,
 		limits: dedupe.Limits{MaxResult: result, MaxBatch: batch},
-		most:   int64(records),
+		calls:  records.NewCalls("memstore", result),
+		most:   int64(most),
 		logger: o.Logger,
 	}
 	for i := range s.shards {
@@ -124,33 +127,19 @@ func (s *Store) Len() int { return int(s.count.Load()) }
 // Evicted counts the done records that were dropped before their retention ended, to make room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
-// check answers for a whole call.
-func (s *Store) check(ctx context.Context, n int) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memstore: %w", err)
-	}
-	if n > s.limits.MaxBatch {
-		return fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, n, s.limits.MaxBatch)
-	}
-	return nil
+// ready tells why a call of n entries cannot begin. The store has no end.
+func (s *Store) ready(ctx context.Context, n int) error {
+	return records.Ready(ctx, "memstore", false, n, s.limits.MaxBatch)
 }
 
 // Claim tries to win each key. Each entry is applied alone, in order, so a key may stand in a batch
 // more than once. Besides what the contract names, an entry may be answered [dedupe.ErrFull].
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := s.check(ctx, len(rs)); err != nil {
+	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	out := make([]dedupe.Claim, len(rs))
-	for i := range rs {
-		if err := rs[i].Validate(); err != nil {
-			out[i].Err = err
-			continue
-		}
-		s.claim(&out[i], &rs[i], now)
-	}
-	return out, nil
+	return s.calls.Claims.Each(rs, func(q *dedupe.ClaimRequest, c *dedupe.Claim) { s.claim(c, q, now) }), nil
 }
 
 func (s *Store) claim(c *dedupe.Claim, q *dedupe.ClaimRequest, now time.Time) {
@@ -177,7 +166,7 @@ func (s *Store) claim(c *dedupe.Claim, q *dedupe.ClaimRequest, now time.Time) {
 		}
 	}
 	var changed bool
-	*c, changed = dedupe.ApplyClaim(&e.rec, q, now, nextFence)
+	*c, changed = machine.ApplyClaim(&e.rec, q, now, nextFence)
 	if changed {
 		sh.relink(e)
 	}
@@ -189,66 +178,48 @@ func (s *Store) claim(c *dedupe.Claim, q *dedupe.ClaimRequest, now time.Time) {
 
 // Renew prolongs leases. Each entry is applied alone, in order.
 func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	if err := s.check(ctx, len(rs)); err != nil {
+	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	out := make([]dedupe.Renewed, len(rs))
-	for i := range rs {
-		n := &rs[i]
-		if out[i].Err = n.Validate(); out[i].Err != nil {
-			continue
-		}
-		if out[i].Err = records.CheckSize("Renewal.State", n.State, s.limits.MaxResult); out[i].Err != nil {
-			continue
-		}
+	return s.calls.Renewals.Each(rs, func(n *dedupe.Renewal, a *dedupe.Renewed) {
 		h := s.hash(n.Key)
 		sh := s.shard(h)
 		sh.mu.Lock()
 		if e := sh.find(h, n.Key); e == nil {
-			out[i].Err = dedupe.ErrLeaseLost
-		} else if out[i].Err = dedupe.ApplyRenew(&e.rec, n, now); out[i].Err == nil {
-			out[i].Deadline = e.rec.LeaseUntil
+			a.Err = dedupe.ErrLeaseLost
+		} else if a.Err = machine.ApplyRenew(&e.rec, n, now); a.Err == nil {
+			a.Deadline = e.rec.LeaseUntil
 		}
 		sh.mu.Unlock()
-	}
-	return out, nil
+	}), nil
 }
 
 // Settle ends claims. Each entry is applied alone, in order.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	if err := s.check(ctx, len(ss)); err != nil {
+	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	out := make([]dedupe.Settled, len(ss))
-	for i := range ss {
-		t := &ss[i]
-		if out[i].Err = t.Validate(); out[i].Err != nil {
-			continue
-		}
-		if out[i].Err = records.CheckSize("Settlement.Result", t.Result, s.limits.MaxResult); out[i].Err != nil {
-			continue
-		}
+	return s.calls.Settlements.Each(ss, func(t *dedupe.Settlement, a *dedupe.Settled) {
 		h := s.hash(t.Key)
 		sh := s.shard(h)
 		sh.mu.Lock()
 		if e := sh.find(h, t.Key); e == nil {
-			out[i].Err = dedupe.ErrLeaseLost
+			a.Err = dedupe.ErrLeaseLost
 		} else {
 			var changed bool
-			if out[i], changed = dedupe.ApplySettle(&e.rec, t, now); changed {
+			if *a, changed = machine.ApplySettle(&e.rec, t, now); changed {
 				sh.relink(e)
 			}
 		}
 		sh.mu.Unlock()
-	}
-	return out, nil
+	}), nil
 }
 
 // Get reads records; the answers are copies.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if err := s.check(ctx, len(ks)); err != nil {
+	if err := s.ready(ctx, len(ks)); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -272,29 +243,23 @@ func (s *Store) get(k dedupe.Key, now time.Time) *dedupe.Record {
 
 // Forget removes records.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
-	if err := s.check(ctx, len(fs)); err != nil {
+	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	out := make([]error, len(fs))
-	for i := range fs {
-		f := &fs[i]
-		if out[i] = f.Key.Validate(); out[i] != nil {
-			continue
-		}
+	return s.calls.Removals.Each(fs, func(f *dedupe.Forgotten, err *error) {
 		h := s.hash(f.Key)
 		sh := s.shard(h)
 		sh.mu.Lock()
 		if e := sh.find(h, f.Key); e != nil {
 			var remove bool
-			if remove, out[i] = dedupe.ApplyForget(&e.rec, f, now); remove {
+			if remove, *err = machine.ApplyForget(&e.rec, f, now); remove {
 				sh.remove(e)
 				s.count.Add(-1)
 			}
 		}
 		sh.mu.Unlock()
-	}
-	return out, nil
+	}), nil
 }
 
 func (s *Store) hash(k dedupe.Key) uint64 {

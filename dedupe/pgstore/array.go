@@ -11,11 +11,12 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// arrays are the arguments of a statement, made column by column: arrays of PostgreSQL in their text form, "{a,b}", which
-// the statement casts to their types. They go through every mode of execution, prepared or not, and are made without
-// reflection.
+// arrays are the arguments of a statement, made column by column: arrays of PostgreSQL in their
+// text form, "{a,b}", which the statement casts to their types. They go through every mode of
+// execution, prepared or not, and are made without reflection.
 //
-// An array none of whose elements has a value is sent as NULL, which unnest beside longer ones fills with NULLs.
+// An array none of whose elements has a value is sent as NULL, which unnest beside longer ones
+// fills with NULLs.
 type arrays struct {
 	array       // the one that is being made; its buffer holds those before it, too
 	ends  []int // of the arrays in the buffer
@@ -44,8 +45,8 @@ func column[T, V any](a *arrays, of []T, value func(T) V, add func(*array, V)) {
 	a.end()
 }
 
-// shared adds an array of the one value that all have, or else a column. Its statement takes the first element where one is
-// missing: most batches are of one scope, one owner and one lease.
+// shared adds an array of the one value that all have, or else a column. Its statement takes the
+// first element where one is missing: most batches are of one scope, one owner and one lease.
 func shared[T any, V comparable](a *arrays, of []T, value func(T) V, add func(*array, V)) {
 	for _, e := range of {
 		if value(e) != value(of[0]) {
@@ -163,8 +164,8 @@ func (a *array) time(t time.Time) {
 	a.buf = t.UTC().AppendFormat(a.buf, "2006-01-02T15:04:05.999999Z")
 }
 
-// clean is s as PostgreSQL can hold it: its text is UTF-8 without NUL, and what people are to read must not fail the
-// statement.
+// clean is s as PostgreSQL can hold it: its text is UTF-8 without NUL, and what people are to read
+// must not fail the statement.
 func clean(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\ufffd")

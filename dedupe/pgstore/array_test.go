@@ -44,7 +44,8 @@ func TestSharedColumn(t *testing.T) {
 	}
 }
 
-// TestArgsStay: a buffer serves the next call while what was made in it is still to be sent, or stands in a tracer.
+// TestArgsStay: a buffer serves the next call while what was made in it is still to be sent, or
+// stands in a tracer.
 func TestArgsStay(t *testing.T) {
 	var wg sync.WaitGroup
 	for caller := range 4 {

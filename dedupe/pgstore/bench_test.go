@@ -14,18 +14,19 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/cputime"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
-// benchPool is a pool of 16 connections to a server that has every commit on the disk before it answers.
+// benchPool is a pool of 16 connections to a server that has every commit on the disk before it
+// answers.
 func benchPool(b *testing.B) *pgxpool.Pool {
 	b.Helper()
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	return poolOn(b, db.URL, func(c *pgxpool.Config) { c.MaxConns = 16 })
 }
 
-// BenchmarkBatch is what a worker under load does: claims and settlements of 100 jobs in one call each, four at once. One
-// operation is one job.
+// BenchmarkBatch is what a worker under load does: claims and settlements of 100 jobs in one call
+// each, four at once. One operation is one job.
 func BenchmarkBatch(b *testing.B) {
 	s := newStore(b, benchPool(b), newTable())
 	const size, callers = 100, 4
@@ -60,8 +61,8 @@ func claimAndSettle(ctx context.Context, s dedupe.Store, name string, from int64
 	return nil
 }
 
-// BenchmarkBatchByHand is the limit to come near: the same batches by two bare statements that answer nothing but how
-// many rows they wrote.
+// BenchmarkBatchByHand is the limit to come near: the same batches by two bare statements that
+// answer nothing but how many rows they wrote.
 func BenchmarkBatchByHand(b *testing.B) {
 	pool := benchPool(b)
 	s := newStore(b, pool, newTable())
@@ -92,8 +93,8 @@ func BenchmarkBatchByHand(b *testing.B) {
 	})
 }
 
-// BenchmarkAlone is the yardstick: one transaction for each claim and for each settlement, as hand-written code does it,
-// from 64 callers on the same connections.
+// BenchmarkAlone is the yardstick: one transaction for each claim and for each settlement, as
+// hand-written code does it, from 64 callers on the same connections.
 func BenchmarkAlone(b *testing.B) {
 	pool := benchPool(b)
 	s := newStore(b, pool, newTable())
@@ -118,8 +119,8 @@ func BenchmarkAlone(b *testing.B) {
 	spread(b, 64, b.N, one)
 }
 
-// BenchmarkCompleteTx is the user's transaction: two statements of business, with and without a completion
-// beside them.
+// BenchmarkCompleteTx is the user's transaction: two statements of business, with and without a
+// completion beside them.
 func BenchmarkCompleteTx(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run(fmt.Sprintf("complete=%v", with), func(b *testing.B) {

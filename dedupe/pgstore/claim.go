@@ -13,11 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT alone would wait for a row that an
-// open transaction has updated, such as a job that is just being completed. It still waits for another claim of the same
-// key that is being committed, as long as waits allow, and then leaves the row to it.
+// insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT
+// alone would wait for a row that an open transaction has updated, such as a job that is just being
+// completed. It still waits for another claim of the same key that is being committed, as long as
+// waits allow, and then leaves the row to it.
 const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
 	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
 SELECT g.scope, g.key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
@@ -31,17 +33,19 @@ ORDER BY g.ord
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING t.scope, t.key, t.fence, t.created`
 
-// readGiven reads the records under keys, but for those that the transaction itself has just written.
+// readGiven reads the records under keys, but for those that the transaction itself has just
+// written.
 const readGiven = `SELECT g.ord, pg_catalog.clock_timestamp(), {columns}
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
 WHERE ` + notOurs
 
-// notOurs leaves out the rows that the transaction itself has written; no row has the transaction 0.
+// notOurs leaves out the rows that the transaction itself has written; no row has the transaction
+// 0.
 const notOurs = `t.xmin {<>} coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid, '0'::pg_catalog.xid)`
 
-// changeRead writes records that were read before, where they are still the same and nobody holds their rows. A time is
-// given as microseconds from now; NULL leaves it, and one below 0 clears it.
+// changeRead writes records that were read before, where they are still the same and nobody holds
+// their rows. A time is given as microseconds from now; NULL leaves it, and one below 0 clears it.
 var changeRead = `WITH given AS MATERIALIZED (
 	SELECT u.*, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.uuid[], $5::pg_catalog.text[], $6::pg_catalog.timestamptz[], $7::pg_catalog.timestamptz[],
@@ -72,9 +76,9 @@ func fromNow(column string) string {
 	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s {>=} 0::bigint THEN g.at {+} (g.%[1]s::float {*} interval '1 microsecond') END`, column)
 }
 
-// pauses are those before each round of a claim. The first looks, the second writes; the others are for a record that
-// somebody else was writing: most such transactions end at once, and then there is a clear answer. The caller's own
-// earlier try, whose reply was lost, may be one of them.
+// pauses are those before each round of a claim. The first looks, the second writes; the others are
+// for a record that somebody else was writing: most such transactions end at once, and then there
+// is a clear answer. The caller's own earlier try, whose reply was lost, may be one of them.
 var pauses = [...]time.Duration{0, 0, 2 * time.Millisecond, 10 * time.Millisecond}
 
 // claim is an entry of a claim on its way.
@@ -85,7 +89,8 @@ type claim struct {
 	absent bool
 	// won, seen: what the round has done with it.
 	won, seen bool
-	// What was read, when, and what the table makes of it, to be written in the next round; nil where nothing is.
+	// What was read, when, and what the table makes of it, to be written in the next round; nil
+	// where nothing is.
 	before, after *dedupe.Record
 	now           time.Time
 }
@@ -115,35 +120,27 @@ func (c *claims) end() {
 	claimsMade.Put(c)
 }
 
-// Claim tries to win each key. Keys without a record are won, and records that stay as they are are answered, in
-// one round trip; records that the claim changes take another.
+// Claim tries to win each key. Keys without a record are won, and records that stay as they are are
+// answered, in one round trip; records that the claim changes take another.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
-	cs := make([]dedupe.Claim, len(rs))
-	valid := make([]int, 0, len(rs))
-	for i := range rs {
-		if err := rs[i].Validate(); err != nil {
-			cs[i].Err = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
-	}
 	w := s.waits(ctx)
 	made := claimsMade.Get().(*claims)
 	defer made.end()
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) }) {
-		if err := s.claim(ctx, w, made.begin(part, rs, cs)); err != nil {
-			return nil, err
-		}
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &rs[i].Key }, func(i int) int { return len(rs[i].Fingerprint) })
 	}
-	return cs, nil
+	return calls.Claims.Parts(rs, divide, func(part []int, cs []dedupe.Claim) error {
+		return s.claim(ctx, w, made.begin(part, rs, cs))
+	})
 }
 
-// waits bound how long insertions of one call wait for rivals that are being committed. That takes milliseconds, except
-// where the rival's host or network died in the middle of its transaction: the server then keeps the row until
-// TCP gives the rival up, after hours on its defaults. One such key must not hold up, and fail, all that stand in a batch with it.
+// waits bound how long insertions of one call wait for rivals that are being committed. That takes
+// milliseconds, except where the rival's host or network died in the middle of its transaction: the
+// server then keeps the row until TCP gives the rival up, after hours on its defaults. One such key
+// must not hold up, and fail, all that stand in a batch with it.
 type waits struct {
 	each time.Duration
 	left int
@@ -154,7 +151,8 @@ const (
 	insertWait = 250 * time.Millisecond
 	// maxWaits of that length leave a fifth of the call's time for the rest.
 	maxWaits = 16
-	// narrow is into how many parts a batch is divided that had to wait: the key is found among 500 in three more waits.
+	// narrow is into how many parts a batch is divided that had to wait: the key is found among 500
+	// in three more waits.
 	narrow = 8
 )
 
@@ -166,8 +164,8 @@ func (s *Store) waits(ctx context.Context) *waits {
 	return w
 }
 
-// over tells whether so much was waited that what is left is answered busy: better than that the client gives up in the
-// middle, with the connection, and with the answers of all.
+// over reports whether so much was waited that what is left is answered busy: better than that the
+// client gives up in the middle, with the connection, and with the answers of all.
 func (w *waits) over() bool {
 	return w.left <= 0 || w.left < maxWaits && !w.end.IsZero() && time.Until(w.end) < 2*w.each
 }
@@ -317,7 +315,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 // inserted is the answer to a claim that has made the record.
 func (c *claim) inserted(fence int64, created time.Time) {
 	var r dedupe.Record
-	*c.answer, _ = dedupe.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
+	*c.answer, _ = machine.ApplyClaim(&r, c.req, created, func() uint64 { return uint64(fence) })
 }
 
 // read asks the table what the record under the key means to the claim.
@@ -330,7 +328,7 @@ func (c *claim) read(w *row) {
 	}
 	after := r
 	var changed bool
-	*c.answer, changed = dedupe.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
+	*c.answer, changed = machine.ApplyClaim(&after, c.req, w.now, func() uint64 { return r.Fence + 1 })
 	if changed {
 		c.absent, c.now, c.before, c.after = false, w.now, &r, &after
 	}
@@ -434,9 +432,9 @@ func (c *claim) written(fence int64, now time.Time) {
 	}
 }
 
-// locked is the answer where a record was locked or changed in every round. A claimed or parked one that stays locked is
-// being completed by somebody's transaction, however long that takes; for all others, and for the caller's own
-// claim, repeating is right.
+// locked is the answer where a record was locked or changed in every round. A claimed or parked one
+// that stays locked is being completed by somebody's transaction, however long that takes; for all
+// others, and for the caller's own claim, repeating is right.
 func (c *claim) locked() dedupe.Claim {
 	if r := c.before; !c.absent && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) && r.Token != c.req.Token {
 		return dedupe.Claim{Outcome: dedupe.InProgress, Left: max(0, r.LeaseUntil.Sub(c.now)), Age: max(0, c.now.Sub(r.ClaimedAt)), Term: max(0, r.LeaseUntil.Sub(r.Updated))}

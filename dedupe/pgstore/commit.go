@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the same packet is skipped then. The error
-	// quotes a text of our own, so that none of the user's triggers is taken for it.
+	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the
+	// same packet is skipped then. The error quotes a text of our own, so that none of the user's
+	// triggers is taken for it.
 	commitOwn = `WITH done AS (` + finishOwn + ` RETURNING '1'::pg_catalog.text AS n) SELECT coalesce(pg_catalog.max(n), '` + noRow + `')::integer FROM done`
 
 	noRow = `onceq: the lease was lost`
@@ -25,29 +26,35 @@ const (
 	notAnInteger = "22P02"
 )
 
-// Commit runs f in a transaction on the store's pool, and completes job in the round trip of its COMMIT: f's effects and the
-// completion are committed together or not at all, as with [Store.CompleteTx], which costs a round trip of its own. The
-// transaction is begun as by [pgx.BeginFunc]: the role or the database gives the isolation level.
+// Commit runs f in a transaction on the store's pool, and completes job in the round trip of its
+// COMMIT: f's effects and the completion are committed together or not at all, as with
+// [Store.CompleteTx], which costs a round trip of its own. The transaction is begun as by
+// [pgx.BeginFunc]: the role or the database gives the isolation level.
 //
-// tx is f's until f returns, and so are its savepoints; one that is left open is committed with the rest. f must not commit tx, and
-// after a rollback it must return an error. The result is stored as CompleteTx stores one. f's error, as it is, is Commit's; all is
-// rolled back then, and where f panics.
+// tx is f's until f returns, and so are its savepoints; one that is left open is committed with the
+// rest. f must not commit tx, and after a rollback it must return an error. The result is stored as
+// CompleteTx stores one. f's error, as it is, is Commit's; all is rolled back then, and where f
+// panics.
 //
-// From Commit on the worker never writes done itself; what it finds after the handler decides. So the handler may return
-// every error of Commit:
+// From Commit on the worker never writes done itself; what it finds after the handler decides. So
+// the handler may return every error of Commit:
 //
-//   - [dedupe.ErrLeaseLost]: rolled back. Another claim has taken the key, this one is settled already, by a Commit before, say, or
-//     the worker claims in another table than this store's.
-//   - [dedupe.ErrBusy]: rolled back because of others: a deadlock, lock_timeout, statement_timeout; or a conflict under REPEATABLE READ and
-//     SERIALIZABLE. There a renewal of this job by its worker, every third of the lease, is a conflict when it comes within the
-//     transaction: for long ones use CompleteTx, as the first statement. The transaction may be tried again.
-//   - One that says "rolled back", [dedupe.ErrResultSize] too: a deferred constraint that does not hold, for instance.
-//   - One that says "may be committed": the connection or ctx ended before the answer came. The worker finds out; and so does another
-//     Commit, which answers ErrLeaseLost when the first was committed.
+//   - [dedupe.ErrLeaseLost]: rolled back. Another claim has taken the key, this one is settled
+//     already, by a Commit before, say, or the worker claims in another table than this store's.
+//   - [dedupe.ErrBusy]: rolled back because of others: a deadlock, lock_timeout, statement_timeout;
+//     or a conflict under REPEATABLE READ and SERIALIZABLE. There a renewal of this job by its
+//     worker, every third of the lease, is a conflict when it comes within the transaction: for
+//     long ones use CompleteTx, as the first statement. The transaction may be tried again.
+//   - One that says "rolled back", [dedupe.ErrResultSize] too: a deferred constraint that does not
+//     hold, for instance.
+//   - One that says "may be committed": the connection or ctx ended before the answer came. The
+//     worker finds out; and so does another Commit, which answers ErrLeaseLost when the first was
+//     committed.
 //   - [dedupe.ErrBadRequest]: job or f is nil, or f has ended tx.
 //
-// It holds a connection of the store's pool while f runs. Where that pool is the worker's, and small, make the handlers a second
-// Store, on a pool of their own and the same table. On what wraps a [*pgxpool.Pool] the completion takes a round trip of its own.
+// It holds a connection of the store's pool while f runs. Where that pool is the worker's, and
+// small, make the handlers a second Store, on a pool of their own and the same table. On what wraps
+// a [*pgxpool.Pool] the completion takes a round trip of its own.
 //
 // [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) (result any, err error)) error {
@@ -79,7 +86,8 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) 
 type userTx struct {
 	gate
 	ended atomic.Bool
-	// conn is nil where the pool is wrapped: what wraps it has methods of its own, which must not be passed by.
+	// conn is nil where the pool is wrapped: what wraps it has methods of its own, which must not
+	// be passed by.
 	conn *pgxpool.Conn
 	// fault is what f has done to the transaction.
 	fault error
@@ -133,7 +141,8 @@ func (u *userTx) Rollback(ctx context.Context) error {
 	return u.gate.Rollback(ctx)
 }
 
-// end gives the connection back, and in no transaction: the pool closes one that is in any. A rollback closes the pgx.Tx, too.
+// end gives the connection back, and in no transaction: the pool closes one that is in any. A
+// rollback closes the pgx.Tx, too.
 func (u *userTx) end(ctx context.Context) {
 	if u.conn == nil {
 		if !u.committed {
@@ -147,8 +156,8 @@ func (u *userTx) end(ctx context.Context) {
 	u.conn.Release()
 }
 
-// check finds why nothing can be sent. It is said before: of an error that comes while something is sent, pgx does not tell safely whether that
-// was before or after.
+// check finds why nothing can be sent. It is said before: of an error that comes while something is
+// sent, pgx does not tell safely whether that was before or after.
 func (u *userTx) check(ctx context.Context) error {
 	conn := u.Tx.Conn()
 	if u.fault == nil && isIdle(conn) {
@@ -229,9 +238,11 @@ func isNoRow(err error) bool {
 	return errors.As(err, &pe) && pe.Code == notAnInteger && strings.Contains(pe.Message, noRow)
 }
 
-// isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are no such word: where it is told to stop,
-// or a pooler has lost it, it may have committed before; poolers say that with the severity of an ordinary error, too, but then by a class of a
-// lost connection, an operator or the system. And pgconn.SafeToRetry is true of the error that comes after an answer was lost.
+// isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are
+// no such word: where it is told to stop, or a pooler has lost it, it may have committed before;
+// poolers say that with the severity of an ordinary error, too, but then by a class of a lost
+// connection, an operator or the system. And pgconn.SafeToRetry is true of the error that comes
+// after an answer was lost.
 func isRolledBack(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) {
 		return true

@@ -178,7 +178,8 @@ func TestCommitModes(t *testing.T) {
 	}
 }
 
-// TestCommitRefusals: what can be known before BEGIN is said before it, and where there is a job it is joined.
+// TestCommitRefusals: what can be known before BEGIN is said before it, and where there is a job it
+// is joined.
 func TestCommitRefusals(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		l := b.claim("1").lease
@@ -240,7 +241,8 @@ func TestCommitRefusals(t *testing.T) {
 	})
 }
 
-// TestCommitLost: who has lost the key commits nothing, whatever the cause, and costs no connection.
+// TestCommitLost: who has lost the key commits nothing, whatever the cause, and costs no
+// connection.
 func TestCommitLost(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		lost := func(cause string, s *Store, j *job, want dedupe.Status) {

@@ -168,7 +168,8 @@ func TestCommitGate(t *testing.T) {
 	})
 }
 
-// TestCommitCancelled: ctx may end in f, or while the completion waits; both is rolled back, and the second is not known.
+// TestCommitCancelled: ctx may end in f, or while the completion waits; both is rolled back, and
+// the second is not known.
 func TestCommitCancelled(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		j := b.claim("1")
@@ -218,7 +219,8 @@ func (w *wire) wrap(c net.Conn) net.Conn { return &link{Conn: c, w: w} }
 type link struct {
 	net.Conn
 	w *wire
-	// broken connections bring no answer, also not to who reads while the call to Write goes on, as pgx does.
+	// broken connections bring no answer, also not to who reads while the call to Write goes on, as
+	// pgx does.
 	broken atomic.Bool
 }
 
@@ -246,8 +248,8 @@ func isCommit(p []byte) bool {
 	return p[0] == 'Q' && strings.Contains(strings.ToLower(string(p)), "commit") || p[0] == 'B' && strings.Count(string(p), "E\x00\x00\x00") > 1
 }
 
-// TestCommitLostReply: the network ends before the COMMIT arrives, or before its answer does. Nobody knows which, and to
-// try again is right: what was committed is committed once.
+// TestCommitLostReply: the network ends before the COMMIT arrives, or before its answer does.
+// Nobody knows which, and to try again is right: what was committed is committed once.
 func TestCommitLostReply(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap func(DB) DB
@@ -298,7 +300,8 @@ func TestCommitLostReply(t *testing.T) {
 	}
 }
 
-// TestCommitKilled: the server's process dies between f and COMMIT, and where the completion waits for another.
+// TestCommitKilled: the server's process dies between f and COMMIT, and where the completion waits
+// for another.
 func TestCommitKilled(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		j := b.claim("1")
@@ -327,7 +330,8 @@ func TestCommitKilled(t *testing.T) {
 	})
 }
 
-// TestCommitAnswered: the network ends after the answer to COMMIT, and before the server is ready for more.
+// TestCommitAnswered: the network ends after the answer to COMMIT, and before the server is ready
+// for more.
 func TestCommitAnswered(t *testing.T) {
 	b := newBusiness(t)
 	cut := new(atomic.Bool)
@@ -380,8 +384,8 @@ func TestCommitNoBegin(t *testing.T) {
 	}
 }
 
-// TestCommitConstraints: what a deferred constraint or trigger says at COMMIT, or a trigger of the store's table, is the user's
-// error and no lost lease, whatever its code.
+// TestCommitConstraints: what a deferred constraint or trigger says at COMMIT, or a trigger of the
+// store's table, is the user's error and no lost lease, whatever its code.
 func TestCommitConstraints(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		exec(b, b.pool, `ALTER TABLE ledger ADD UNIQUE (line) DEFERRABLE INITIALLY DEFERRED;
@@ -463,7 +467,8 @@ func TestCommitBusy(t *testing.T) {
 	})
 }
 
-// TestCommitIsolation: it takes the default; a renewal within the transaction is then a conflict, and says so.
+// TestCommitIsolation: it takes the default; a renewal within the transaction is then a conflict,
+// and says so.
 func TestCommitIsolation(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		b := newBusiness(t)
@@ -493,7 +498,8 @@ func TestCommitIsolation(t *testing.T) {
 	}
 }
 
-// TestCommitRaces: whoever tries at the same time, one transaction is committed: that of the claim that is the key's.
+// TestCommitRaces: whoever tries at the same time, one transaction is committed: that of the claim
+// that is the key's.
 func TestCommitRaces(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		for round := range 20 {

@@ -16,28 +16,31 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to done. It does not
-// know a job that is done already: a transaction tried again after a commit in doubt would have its effect twice.
+// finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to
+// done. It does not know a job that is done already: a transaction tried again after a commit in
+// doubt would have its effect twice.
 //
-// It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the time at which it came, one and the same
-// in all columns, and needs no subquery.
+// It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the
+// time at which it came, one and the same in all columns, and needs no subquery.
 //
-// The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here is text that the server would transcode: the
-// key goes as bytes.
+// The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here
+// is text that the server would transcode: the key goes as bytes.
 const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::pg_catalog.bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
 	updated = pg_catalog.statement_timestamp(), finished = pg_catalog.statement_timestamp(),
 	expires = pg_catalog.statement_timestamp() {+} ($2::bigint::float {*} interval '1 microsecond')
 WHERE t.scope {=} pg_catalog.convert_from($3::pg_catalog.bytea, 'UTF8') AND t.key {=} pg_catalog.convert_from($4::pg_catalog.bytea, 'UTF8')
 	AND t.token {=} $5::pg_catalog.text::pg_catalog.uuid AND (t.status {=} 'claimed' OR t.status {=} 'parked')`
 
-// plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of the planner settings of a
-// pipeline, and a plan that a connection has made while the table was small and vacuumed reads all of it, until the next ANALYZE,
-// however it grows meanwhile. Each claim raises the fence: when a store has seen it rise fourfold, it says the
-// statement with another comment, which is another statement to the connection. So what is read whole is of no more than
-// four times as many rows as were claimed when the plan was made.
+// plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of
+// the planner settings of a pipeline, and a plan that a connection has made while the table was
+// small and vacuumed reads all of it, until the next ANALYZE, however it grows meanwhile. Each
+// claim raises the fence: when a store has seen it rise fourfold, it says the statement with
+// another comment, which is another statement to the connection. So what is read whole is of no
+// more than four times as many rows as were claimed when the plan was made.
 const plans = 32
 
-// plan is the place of the statement that completes a job of this fence, among those that differ in their comment.
+// plan is the place of the statement that completes a job of this fence, among those that differ in
+// their comment.
 func (s *Store) plan(fence uint64) int {
 	base := s.firstFence.Load()
 	if base == 0 {
@@ -53,38 +56,41 @@ func (s *Store) plan(fence uint64) int {
 // smallTable is so many bits of rows as reading all of them takes no longer than the index does.
 const smallTable = 7
 
-// Execer is the user's transaction, a [pgx.Tx]. A pool is refused, although it has the method: it would
-// commit each statement by itself; and so is a [*pgx.Conn] that is in no transaction.
+// Execer is the user's transaction, a [pgx.Tx]. A pool is refused, although it has the method: it
+// would commit each statement by itself; and so is a [*pgx.Conn] that is in no transaction.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN was run. A
-// [*sql.DB] is refused, although it has the method, and so are what has one embedded, as the DB of other packages, and a conn of pgx/v5/stdlib
-// without its BEGIN. One of another driver without its BEGIN cannot be told.
+// SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN
+// was run. A [*sql.DB] is refused, although it has the method, and so are what has one embedded, as
+// the DB of other packages, and a conn of pgx/v5/stdlib without its BEGIN. One of another driver
+// without its BEGIN cannot be told.
 type SQLExecer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are committed
-// together or not at all: exactly one effect, whatever crashes. tx must be in the store's own database. From
-// then on the worker never writes done itself; what it finds after the handler decides. A completion in a savepoint that
-// is rolled back is undone with it.
+// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are
+// committed together or not at all: exactly one effect, whatever crashes. tx must be in the store's
+// own database. From then on the worker never writes done itself; what it finds after the handler
+// decides. A completion in a savepoint that is rolled back is undone with it.
 //
-// From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy, which harms nobody: the lock is
-// the lease. Calls for other jobs never wait for it.
+// From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy,
+// which harms nobody: the lock is the lease. Calls for other jobs never wait for it.
 //
-// Under REPEATABLE READ or SERIALIZABLE call it before anything else in tx: the worker's renewals change the row,
-// and a snapshot from before the last one makes PostgreSQL refuse (SQLSTATE 40001). The error says so.
+// Under REPEATABLE READ or SERIALIZABLE call it before anything else in tx: the worker's renewals
+// change the row, and a snapshot from before the last one makes PostgreSQL refuse (SQLSTATE 40001).
+// The error says so.
 //
 // result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 1 MiB is
-// [dedupe.ErrResultSize]. On any error roll back. [dedupe.ErrLeaseLost]: another claim has taken the key, this one is settled
-// already, or the worker claims in another store than this one. [dedupe.ErrBusy]: the server gave up waiting, because
-// of its lock_timeout or a deadlock, say; the transaction may be tried again.
+// [dedupe.ErrResultSize]. On any error roll back. [dedupe.ErrLeaseLost]: another claim has taken
+// the key, this one is settled already, or the worker claims in another store than this one.
+// [dedupe.ErrBusy]: the server gave up waiting, because of its lock_timeout or a deadlock, say; the
+// transaction may be tried again.
 //
-// A transaction whose commit was in doubt may be tried again as a whole: when the first had committed, the second
-// CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
-// that error; the worker finds the job done.
+// A transaction whose commit was in doubt may be tried again as a whole: when the first had
+// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would
+// be there twice. The handler may return that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(sql string, args []any) (int64, error) {
 		tag, err := tx.Exec(ctx, sql, args...)
@@ -92,7 +98,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	})
 }
 
-// CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for PostgreSQL.
+// CompleteSQL is [Store.CompleteTx] for a transaction of database/sql, of whatever driver for
+// PostgreSQL.
 func (s *Store) CompleteSQL(ctx context.Context, tx SQLExecer, job dedupe.Owned, result any) error {
 	return s.complete("CompleteSQL", job, result, func() error { return checkSQL(tx) }, func(query string, args []any) (int64, error) {
 		res, err := tx.ExecContext(ctx, query, args...)
@@ -127,8 +134,8 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	return nil
 }
 
-// join finds what cannot be completed. The job is joined first: a worker that went on alone would write done for effects
-// that were rolled back.
+// join finds what cannot be completed. The job is joined first: a worker that went on alone would
+// write done for effects that were rolled back.
 func join(call string, job dedupe.Owned) (dedupe.Lease, error) {
 	if values.IsNil(job) {
 		return dedupe.Lease{}, fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
@@ -151,7 +158,8 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
-	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every encoding.
+	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every
+	// encoding.
 	var b strings.Builder
 	b.Grow(2 * (len(`\x\x`) + len(lease.Key.Scope) + len(lease.Key.Key) + len(lease.Token)))
 	b.WriteString(`\x`)
@@ -198,7 +206,8 @@ func isPool(tx any) bool {
 	return ok
 }
 
-// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no transaction was begun, or on which it has ended.
+// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no
+// transaction was begun, or on which it has ended.
 func checkConn(tx any) error {
 	idle := false
 	switch c := tx.(type) {
@@ -213,7 +222,7 @@ func checkConn(tx any) error {
 	return nil
 }
 
-// isIdle tells whether conn, where it is known, is in no transaction.
+// isIdle reports whether conn, where it is known, is in no transaction.
 func isIdle(conn *pgx.Conn) bool {
 	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
 }

@@ -129,8 +129,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestCompleteTxRefusals: each tells what is wrong, writes nothing and, where there is a job, has joined it: a worker
-// that went on alone would write done for effects that were rolled back.
+// TestCompleteTxRefusals: each tells what is wrong, writes nothing and, where there is a job, has
+// joined it: a worker that went on alone would write done for effects that were rolled back.
 func TestCompleteTxRefusals(t *testing.T) {
 	b := newBusiness(t)
 	db := stdlib.OpenDBFromPool(b.pool)
@@ -255,8 +255,8 @@ func TestCompleteTxLost(t *testing.T) {
 	}
 }
 
-// TestCompleteTxRepeated: a transaction that is tried again after a commit in doubt must not commit its effects
-// twice.
+// TestCompleteTxRepeated: a transaction that is tried again after a commit in doubt must not commit
+// its effects twice.
 func TestCompleteTxRepeated(t *testing.T) {
 	b := newBusiness(t)
 	j := &job{lease: claimOne(b, b.s, request("1"))}
@@ -289,8 +289,8 @@ func TestCompleteTxSavepoint(t *testing.T) {
 	b.want(l.Key, dedupe.Claimed, 0)
 }
 
-// TestCompleteTxIsolation: with its own snapshot a transaction must complete first, since a renewal after the snapshot
-// changes the row.
+// TestCompleteTxIsolation: with its own snapshot a transaction must complete first, since a renewal
+// after the snapshot changes the row.
 func TestCompleteTxIsolation(t *testing.T) {
 	b := newBusiness(t)
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
@@ -364,8 +364,8 @@ func TestCompleteTxBusy(t *testing.T) {
 	}
 }
 
-// TestCompleteTxElsewhere: a transaction whose search_path leads elsewhere completes the job in the table that Migrate has found. A store that was
-// not migrated cannot know it, and gives a hint.
+// TestCompleteTxElsewhere: a transaction whose search_path leads elsewhere completes the job in the
+// table that Migrate has found. A store that was not migrated cannot know it, and gives a hint.
 func TestCompleteTxElsewhere(t *testing.T) {
 	b := newBusiness(t)
 	l := claimOne(b, b.s, request("1"))

@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestBusyKeepsTheConnection: what the server refuses because of others is no reason to connect anew, least of all when it
-// is slow.
+// TestBusyKeepsTheConnection: what the server refuses because of others is no reason to connect
+// anew, least of all when it is slow.
 func TestBusyKeepsTheConnection(t *testing.T) {
 	pool := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 2 })
 	s := newStore(t, pool, newTable())
@@ -39,8 +39,8 @@ func TestBusyKeepsTheConnection(t *testing.T) {
 	settleOne(t, s, l, dedupe.Done)
 }
 
-// TestReplicaIsLeft: after a failover the old primary takes no writes. Nothing is decided by that, and the pool must not keep
-// the connection.
+// TestReplicaIsLeft: after a failover the old primary takes no writes. Nothing is decided by that,
+// and the pool must not keep the connection.
 func TestReplicaIsLeft(t *testing.T) {
 	pool := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	s := newStore(t, pool, newTable())
@@ -70,8 +70,8 @@ func TestReplicaIsLeft(t *testing.T) {
 	settleOne(t, s, l, dedupe.Done)
 }
 
-// TestRivalThatHangs: the host of a rival died between its insertion and its commit. Its key is busy; those that stand in a
-// batch with it are won.
+// TestRivalThatHangs: the host of a rival died between its insertion and its commit. Its key is
+// busy; those that stand in a batch with it are won.
 func TestRivalThatHangs(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
@@ -137,8 +137,8 @@ func TestManyRivalsThatHang(t *testing.T) {
 	}
 }
 
-// TestPoolOfItsOwn is the advice of the package's documentation: the handlers' transactions may hold all of their connections, the
-// leases are renewed.
+// TestPoolOfItsOwn is the advice of the package's documentation: the handlers' transactions may
+// hold all of their connections, the leases are renewed.
 func TestPoolOfItsOwn(t *testing.T) {
 	small := func(c *pgxpool.Config) { c.MaxConns = 2 }
 	theirs := openPool(t, small)
@@ -171,7 +171,8 @@ func TestPoolOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestCommitReplica: after a failover the old primary takes no writes, and the pool must not keep the connection.
+// TestCommitReplica: after a failover the old primary takes no writes, and the pool must not keep
+// the connection.
 func TestCommitReplica(t *testing.T) {
 	b := newBusiness(t)
 	pool := poolOn(t, b.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -192,8 +193,8 @@ func TestCommitReplica(t *testing.T) {
 	}
 }
 
-// TestCommitSecondStore is the advice of the documentation: handlers that hold all of their own pool's connections keep none from
-// the worker's store.
+// TestCommitSecondStore is the advice of the documentation: handlers that hold all of their own
+// pool's connections keep none from the worker's store.
 func TestCommitSecondStore(t *testing.T) {
 	b := newBusiness(t)
 	theirs := newStore(t, poolOn(t, b.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 2 }), "")

@@ -13,10 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
-// inserting opens a transaction that has inserted a record under key, and keeps it open: a claim of that key waits.
+// inserting opens a transaction that has inserted a record under key, and keeps it open: a claim of
+// that key waits.
 func inserting(t *testing.T, s *Store, pool *pgxpool.Pool, key string) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -32,8 +33,8 @@ func inserting(t *testing.T, s *Store, pool *pgxpool.Pool, key string) pgx.Tx {
 	return tx
 }
 
-// TestCancelled: the caller gives up in the middle of a claim. Nobody goes on waiting for it on the server, and the same
-// claim again wins.
+// TestCancelled: the caller gives up in the middle of a claim. Nobody goes on waiting for it on the
+// server, and the same claim again wins.
 func TestCancelled(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
@@ -60,7 +61,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestBackendKilled: the server's process dies in the middle of a claim. The answer is an error, and the same claim again wins.
+// TestBackendKilled: the server's process dies in the middle of a claim. The answer is an error,
+// and the same claim again wins.
 func TestBackendKilled(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
@@ -111,7 +113,8 @@ func (l lost) Close() error {
 	return errLost
 }
 
-// TestLostReplies: the call has been applied and nobody knows; its repeat says the same as it had said.
+// TestLostReplies: the call has been applied and nobody knows; its repeat says the same as it had
+// said.
 func TestLostReplies(t *testing.T) {
 	pool := openPool(t)
 	db := &lossy{DB: pool}
@@ -180,8 +183,8 @@ func TestLostTakeover(t *testing.T) {
 	}
 }
 
-// TestFenceSurvives: whatever removes a record, the next claim of its key has a higher fence; otherwise an old dead
-// letter would name a new failure.
+// TestFenceSurvives: whatever removes a record, the next claim of its key has a higher fence;
+// otherwise an old dead letter would name a new failure.
 func TestFenceSurvives(t *testing.T) {
 	pool := openPool(t)
 	table := newTable()
@@ -230,10 +233,10 @@ func TestFenceSurvives(t *testing.T) {
 	next("a sequence that was set back")
 }
 
-// TestClocks: a worker whose clock is 26 years behind neither steals a live claim nor loses its own: the store's clock
-// decides. The bubble's clock stands at the year 2000.
+// TestClocks: a worker whose clock is 26 years behind neither steals a live claim nor loses its
+// own: the store's clock decides. The bubble's clock stands at the year 2000.
 func TestClocks(t *testing.T) {
-	url := localstack.Postgres(t).URL
+	url := testpg.New(t).URL
 	pool := poolOn(t, url)
 	table := newTable()
 	s := newStore(t, pool, table)

@@ -28,7 +28,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// isBusy tells whether the server has refused and rolled back because of others, so that repeating is right.
+// isBusy reports whether the server has refused and rolled back because of others, so that repeating
+// is right.
 func isBusy(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled:

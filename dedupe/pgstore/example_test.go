@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/pgstore"
 )
 
-// charge is what a handler does: the account's balance, and that the job is done, are one transaction.
+// charge is what a handler does: the account's balance, and that the job is done, are one
+// transaction.
 func charge(ctx context.Context, store *pgstore.Store, job dedupe.Owned, account string, cents int) error {
 	return store.Commit(ctx, job, func(tx pgx.Tx) (any, error) {
 		tag, err := tx.Exec(ctx, "UPDATE accounts SET cents = cents - $1 WHERE id = $2 AND cents >= $1", cents, account)
@@ -25,7 +26,8 @@ func charge(ctx context.Context, store *pgstore.Store, job dedupe.Owned, account
 	})
 }
 
-// A handler whose effects are rows of the store's own database commits them with the end of its job. Its *onceq.Job is the job.
+// A handler whose effects are rows of the store's own database commits them with the end of its
+// job. Its *onceq.Job is the job.
 func ExampleStore_Commit() {
 	db := new(pretend) // a *pgxpool.Pool, which sends the last two statements in one round trip
 	store, err := pgstore.New(db, nil)

@@ -13,13 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // openPool opens a pool on a database of the test's own.
 func openPool(tb testing.TB, settings ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
-	return poolOn(tb, localstack.Postgres(tb).URL, settings...)
+	return poolOn(tb, testpg.New(tb).URL, settings...)
 }
 
 func poolOn(tb testing.TB, url string, settings ...func(*pgxpool.Config)) *pgxpool.Pool {

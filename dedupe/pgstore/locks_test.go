@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// impatient makes a statement that waits for a lock fail instead, so that a test needs no clock to see it.
+// impatient makes a statement that waits for a lock fail instead, so that a test needs no clock to
+// see it.
 func impatient(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "20ms" }
 
 // completing opens a transaction that has completed the claims, and keeps it open.
@@ -34,8 +35,9 @@ func completing(t *testing.T, s *Store, pool *pgxpool.Pool, leases ...dedupe.Lea
 	return tx
 }
 
-// TestOpenTransactionStallsNobody: a business transaction that has completed a job, and is held open, costs no other
-// job its lease. With one statement that waits, a renewal of three keys took 2.7 s.
+// TestOpenTransactionStallsNobody: a business transaction that has completed a job, and is held
+// open, costs no other job its lease. With one statement that waits, a renewal of three keys took
+// 2.7 s.
 func TestOpenTransactionStallsNobody(t *testing.T) {
 	pool := openPool(t, impatient)
 	s := newStore(t, pool, newTable())
@@ -104,8 +106,8 @@ func TestOpenTransactionStallsNobody(t *testing.T) {
 	}
 }
 
-// TestReferenced: a table of the user's may refer to the records; a row that is being inserted there holds the
-// record's key, not the record.
+// TestReferenced: a table of the user's may refer to the records; a row that is being inserted
+// there holds the record's key, not the record.
 func TestReferenced(t *testing.T) {
 	pool := openPool(t, impatient)
 	s := newStore(t, pool, newTable())
@@ -131,7 +133,8 @@ func TestReferenced(t *testing.T) {
 	settleOne(t, s, l, dedupe.Done)
 }
 
-// TestParkedAndLocked: a parked job whose owner completes it after all is in progress for a letter that would reopen it.
+// TestParkedAndLocked: a parked job whose owner completes it after all is in progress for a letter
+// that would reopen it.
 func TestParkedAndLocked(t *testing.T) {
 	pool := openPool(t, impatient)
 	s := newStore(t, pool, newTable())
@@ -151,7 +154,8 @@ func TestParkedAndLocked(t *testing.T) {
 	}
 }
 
-// TestOwnClaimLocked: the repeat of a claim whose reply was lost is never told that somebody else has it.
+// TestOwnClaimLocked: the repeat of a claim whose reply was lost is never told that somebody else
+// has it.
 func TestOwnClaimLocked(t *testing.T) {
 	pool := openPool(t, impatient)
 	s := newStore(t, pool, newTable())
@@ -168,8 +172,8 @@ func TestOwnClaimLocked(t *testing.T) {
 	}
 }
 
-// TestSlowTakeoverIsSeen: a claim that meets another one's takeover just before its commit waits for it for a moment,
-// and then knows how long the new lease lives.
+// TestSlowTakeoverIsSeen: a claim that meets another one's takeover just before its commit waits
+// for it for a moment, and then knows how long the new lease lives.
 func TestSlowTakeoverIsSeen(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
@@ -201,7 +205,8 @@ func TestSlowTakeoverIsSeen(t *testing.T) {
 	}
 }
 
-// TestOneWinner: one of 100 rivals for a key wins, and each of them has its answer after one round trip.
+// TestOneWinner: one of 100 rivals for a key wins, and each of them has its answer after one round
+// trip.
 func TestOneWinner(t *testing.T) {
 	pool := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 50 })
 	table := newTable()
@@ -295,8 +300,8 @@ func TestRoundTrips(t *testing.T) {
 	trips(1, "a done key", claim(request("k"), dedupe.AlreadyDone))
 }
 
-// TestOppositeOrders: batches over the same keys in opposite orders wait for each other never. Unsorted statements deadlocked in 4 of
-// 10 rounds.
+// TestOppositeOrders: batches over the same keys in opposite orders wait for each other never.
+// Unsorted statements deadlocked in 4 of 10 rounds.
 func TestOppositeOrders(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
@@ -403,7 +408,8 @@ func waiting(t *testing.T, pool *pgxpool.Pool) int {
 	return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 }
 
-// terminate ends the server's process of that number, and sees its end; the function that waits for it is of version 14.
+// terminate ends the server's process of that number, and sees its end; the function that waits for
+// it is of version 14.
 func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
 	t.Helper()
 	exec(t, pool, "SELECT pg_terminate_backend($1)", pid)
@@ -424,8 +430,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestJoinedSettlementWaits: only the end of the user's transaction tells what became of the job, so the worker's word
-// waits for it and then says what is so.
+// TestJoinedSettlementWaits: only the end of the user's transaction tells what became of the job,
+// so the worker's word waits for it and then says what is so.
 func TestJoinedSettlementWaits(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())

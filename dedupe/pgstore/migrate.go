@@ -24,13 +24,14 @@ var wanted = map[string]uint32{
 // oldest is the first server that has pg_current_xact_id_if_assigned.
 const oldest = 13
 
-// Migrate makes the table, its index and the sequence of fences where they are missing, and the schema if
-// [Options].Table names one. It may run at every start, and by several starters at once: they take turns. Where all
-// is there it writes nothing but the sequence, which it keeps a minute ahead of the clock's microseconds where the role has
-// the right: a database that was copied without its sequences, or restored, must not give out a fence a second time. It then
-// needs no right to create. A table of that name that is not the store's, or of a newer version, is refused with the reason,
-// and so are a server before version 13, a database whose encoding is not UTF8, and a connection that pgx does not send
-// the calls of the store over.
+// Migrate makes the table, its index and the sequence of fences where they are missing, and the
+// schema if [Options].Table names one. It may run at every start, and by several starters at once:
+// they take turns. Where all is there it writes nothing but the sequence, which it keeps a minute
+// ahead of the clock's microseconds where the role has the right: a database that was copied
+// without its sequences, or restored, must not give out a fence a second time. It then needs no
+// right to create. A table of that name that is not the store's, or of a newer version, is refused
+// with the reason, and so are a server before version 13, a database whose encoding is not UTF8,
+// and a connection that pgx does not send the calls of the store over.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {
 		return err
@@ -57,9 +58,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.explain(ctx, "Migrate", s.ask(ctx))
 }
 
-// ask sends a statement with an argument in the way in which all calls send theirs. What hinders that,
-// such as an encoding that pgx does not take in the simple protocol, is to be known at the start.
-// Migrate's own transaction does not meet it, because it has set the encoding before its next statement.
+// ask sends a statement with an argument in the way in which all calls send theirs. What hinders
+// that, such as an encoding that pgx does not take in the simple protocol, is to be known at the
+// start. Migrate's own transaction does not meet it, because it has set the encoding before its
+// next statement.
 func (s *Store) ask(ctx context.Context) error {
 	p := newPipeline()
 	p.exec(`SELECT $1::pg_catalog.text`, "")
@@ -91,8 +93,8 @@ type present struct {
 
 func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
 
-// look finds the table as statements would, and beside it what belongs to it. obj_description will not do: before version 14 the operators within it are
-// the search_path's.
+// look finds the table as statements would, and beside it what belongs to it. obj_description will
+// not do: before version 14 the operators within it are the search_path's.
 const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_version'),
 	pg_catalog.current_setting('server_encoding'), coalesce(n.nspname::pg_catalog.text, ''),
 	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
@@ -149,7 +151,8 @@ func checkServer(number int, server, encoding string) error {
 	return nil
 }
 
-// tableColumns tells of each column whether its texts are compared byte by byte: 950 and 951 are the collations "C" and "POSIX".
+// tableColumns tells of each column whether its texts are compared byte by byte: 950 and 951 are
+// the collations "C" and "POSIX".
 const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
 	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid
 FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
@@ -190,7 +193,8 @@ func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	return nil
 }
 
-// keyIndexes are the unique indexes of the whole table on scope and key alone. In one of another collation keys that differ could be equal.
+// keyIndexes are the unique indexes of the whole table on scope and key alone. In one of another
+// collation keys that differ could be equal.
 const keyIndexes = `SELECT coalesce(pg_catalog.bool_or(i.indimmediate AND i.indisvalid AND i.indisready), false), coalesce(pg_catalog.bool_or(NOT i.indimmediate), false)
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_attribute a ON a.attrelid {=} i.indrelid AND a.attnum {=} i.indkey[0]
@@ -214,8 +218,8 @@ func (s *Store) checkKey(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	return nil
 }
 
-// turn is the number of the advisory lock under which starters take turns, whatever their tables: it ends with the
-// transaction, so that it works through a pooler.
+// turn is the number of the advisory lock under which starters take turns, whatever their tables:
+// it ends with the transaction, so that it works through a pooler.
 const turn = 0x6f6e636571 // "onceq"
 
 func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
@@ -264,9 +268,9 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 	return have, makeFence(ctx, tx, st)
 }
 
-// clockFence is the clock's microseconds. A sequence that begins there is above all fences that were
-// given out before, here or where this database was copied from, because nobody claims a million
-// times a second for as long as a database lives.
+// clockFence is the clock's microseconds. A sequence that begins there is above all fences that
+// were given out before, here or where this database was copied from, because nobody claims a
+// million times a second for as long as a database lives.
 const clockFence = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) {*} 1000000::float)::bigint`
 
 // A start leaves the sequence at least ahead of the clock. Where it is less, it is set to gap more
@@ -278,9 +282,9 @@ const (
 	gap   = 10 * time.Second
 )
 
-// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin it
-// anew. It starts with the clock and is then set ahead, because a copy of the definition alone begins
-// with the start: it must be seen to be behind.
+// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin
+// it anew. It starts with the clock and is then set ahead, because a copy of the definition alone
+// begins with the start: it must be seen to be behind.
 func makeFence(ctx context.Context, tx pgx.Tx, st *statements) error {
 	var start int64
 	if err := tx.QueryRow(ctx, st.fill(`SELECT `+clockFence)).Scan(&start); err != nil {
@@ -306,8 +310,9 @@ FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock
 		AND pg_catalog.has_sequence_privilege(q.seqrelid, 'USAGE, SELECT') AS may
 	FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid) f`
 
-// raiseFence looks once more, by the next number, because somebody may have set the sequence meanwhile,
-// or by ALTER SEQUENCE … RESTART. It does so in one statement with the setting: others claim beside it.
+// raiseFence looks once more, by the next number, because somebody may have set the sequence
+// meanwhile, or by ALTER SEQUENCE … RESTART. It does so in one statement with the setting: others
+// claim beside it.
 const raiseFence = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.regclass) {<} (f.clock {+} $1::bigint)
 	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, f.clock {+} $2::bigint) END
 FROM (SELECT ` + clockFence + ` AS clock) f`
@@ -316,9 +321,9 @@ FROM (SELECT ` + clockFence + ` AS clock) f`
 const turnTimeout = "10s"
 
 // raise sets the sequence ahead where it has fallen behind: a copy without its sequences (logical
-// replication, pg_dump --schema-only) has begun anew, one that was restored is as old as its backup.
-// Starters take turns, because the second of two would set the sequence back to what it saw before the
-// first. They wait, because whoever has been through Migrate claims.
+// replication, pg_dump --schema-only) has begun anew, one that was restored is as old as its
+// backup. Starters take turns, because the second of two would set the sequence back to what it saw
+// before the first. They wait, because whoever has been through Migrate claims.
 func (s *Store) raise(ctx context.Context, tx pgx.Tx, have *present) error {
 	st := newStatements(have.schema, s.table)
 	var low, unused bool

@@ -14,9 +14,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestFenceAfterACopy: where the rows of a database came along and the sequence did not, or an older
-// state of it, Migrate raises it above all that was given out, also of keys that have no record any
-// more. Each case moves the original first, then makes the copy.
+// TestFenceAfterACopy: where the rows of a database came along and the sequence did not, or an
+// older state of it, Migrate raises it above all that was given out, also of keys that have no
+// record any more. Each case moves the original first, then makes the copy.
 func TestFenceAfterACopy(t *testing.T) {
 	const (
 		clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -110,8 +110,8 @@ func TestFenceBesideStarters(t *testing.T) {
 	}
 }
 
-// TestFenceIsLeft: a sequence that is ahead of the clock as a start leaves it, or farther, and one that
-// the role may not set, stay as they are.
+// TestFenceIsLeft: a sequence that is ahead of the clock as a start leaves it, or farther, and one
+// that the role may not set, stay as they are.
 func TestFenceIsLeft(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")

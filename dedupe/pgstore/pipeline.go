@@ -1,15 +1,12 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -18,15 +15,16 @@ const (
 	commitTx = `COMMIT`
 )
 
-// plain holds for the transaction, so that what a role or a database has set changes neither what is stored nor what is read. Under
-// another encoding the server would transcode keys, and one key would have two spellings: two winners. Where results come as
-// text, pgx reads dates and bytes in one form each, and would fail after the COMMIT.
+// plain holds for the transaction, so that what a role or a database has set changes neither what
+// is stored nor what is read. Under another encoding the server would transcode keys, and one key
+// would have two spellings: two winners. Where results come as text, pgx reads dates and bytes in
+// one form each, and would fail after the COMMIT.
 const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg_catalog.set_config('datestyle', 'ISO', true), ` +
 	`pg_catalog.set_config('bytea_output', 'hex', true)`
 
-// steady adds to that what the planner needs. The statements look up each key in the primary key's index and nowhere else:
-// while the table is small and without statistics the planner likes to read it whole, and a prepared statement
-// would go on doing so as the table grows, for a minute or more.
+// steady adds to that what the planner needs. The statements look up each key in the primary key's
+// index and nowhere else: while the table is small and without statistics the planner likes to read
+// it whole, and a prepared statement would go on doing so as the table grows, for a minute or more.
 const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
@@ -34,8 +32,9 @@ const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), 
 // hasty holds for the transaction, too.
 const hasty = steady + `, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 
-// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED, whatever the
-// role's or the database's default is: each of its statements must see what others have committed before it.
+// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED,
+// whatever the role's or the database's default is: each of its statements must see what others
+// have committed before it.
 type pipeline struct {
 	b pgx.Batch
 	// uncommitted is cleared when COMMIT was answered.
@@ -49,7 +48,8 @@ func newPipeline() *pipeline {
 	return p
 }
 
-// newHasty is a pipeline that fails with SQLSTATE 55P03 when it has to wait for a row, or the table, longer than limit.
+// newHasty is a pipeline that fails with SQLSTATE 55P03 when it has to wait for a row, or the
+// table, longer than limit.
 func newHasty(limit string) *pipeline {
 	p := &pipeline{uncommitted: true}
 	p.b.Queue(beginTx)
@@ -59,7 +59,8 @@ func newHasty(limit string) *pipeline {
 
 func (p *pipeline) exec(sql string, args ...any) { p.b.Queue(sql, args...) }
 
-// query adds a statement whose rows go to read, one call each. What read keeps holds only when run has succeeded.
+// query adds a statement whose rows go to read, one call each. What read keeps holds only when run
+// has succeeded.
 func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 	p.b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -71,8 +72,8 @@ func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 	})
 }
 
-// run sends the pipeline and reads the answers. An error of the statements means that nothing was written; any other
-// leaves that open.
+// run sends the pipeline and reads the answers. An error of the statements means that nothing was
+// written; any other leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error {
 	return p.commit(func() error { return p.send(ctx, db) })
 }
@@ -93,10 +94,11 @@ func (p *pipeline) commit(send func() error) error {
 	return err
 }
 
-// send keeps the connection when the server has refused because of others. It is in a failed transaction then, and a pool
-// closes what comes back in one: each busy row, and each statement_timeout of a slow server, would cost a
-// connection when connections are dearest. After any other error the pool may do so: a server that has
-// become a replica, say, must be left. What wraps a pool has methods of its own, which must not be passed by.
+// send keeps the connection when the server has refused because of others. It is in a failed
+// transaction then, and a pool closes what comes back in one: each busy row, and each
+// statement_timeout of a slow server, would cost a connection when connections are dearest. After
+// any other error the pool may do so: a server that has become a replica, say, must be left. What
+// wraps a pool has methods of its own, which must not be passed by.
 func (p *pipeline) send(ctx context.Context, db DB) error {
 	pool, ok := db.(*pgxpool.Pool)
 	if !ok {
@@ -107,83 +109,8 @@ func (p *pipeline) send(ctx context.Context, db DB) error {
 		return err
 	}
 	defer conn.Release()
-	r := enter(conn.Conn().PgConn().Frontend(), p.size())
 	if err = conn.SendBatch(ctx, &p.b).Close(); isBusy(err) {
 		_, _ = conn.Exec(ctx, `ROLLBACK`) // where it fails, the pool closes the connection after all
 	}
-	r.leaveOpen(conn.Conn())
 	return err
-}
-
-// size is about what the pipeline sends, in bytes.
-func (p *pipeline) size() int {
-	n := 0
-	for _, q := range p.b.QueuedQueries {
-		n += 256 // the statement's name, and what stands between the arguments
-		for _, a := range q.Arguments {
-			s, _ := a.(string)
-			n += len(s)
-		}
-	}
-	return n
-}
-
-// room is a message of no bytes. Sent before others it gives the connection a large buffer for them, sent again it takes the
-// buffer back. pgx begins every write with 1 KB and lets it grow: for a claim of a hundred keys that is forty kilobytes of
-// garbage.
-type room struct {
-	buf     []byte
-	entered bool
-}
-
-var rooms = sync.Pool{New: func() any { return new(room) }}
-
-// enter gives the connection a buffer of that size, where it is worth the while; else it answers nil.
-func enter(f *pgproto3.Frontend, size int) *room {
-	if size > maxKept {
-		return nil
-	}
-	r := rooms.Get().(*room)
-	if cap(r.buf) < size {
-		r.buf = make([]byte, 0, max(2*size, 8<<10))
-	}
-	f.Send(r)
-	return r
-}
-
-// leave takes the buffer from the connection, which keeps it after a short write or an error: two that had the same one would
-// send each other's bytes.
-func (r *room) leave(f *pgproto3.Frontend) {
-	if r == nil {
-		return
-	}
-	if f.Send(r); !r.entered { // it took it
-		rooms.Put(r)
-	}
-}
-
-// leaveOpen lets a connection that was closed on the way keep the buffer: a goroutine of pgx's own may be sending its
-// last words.
-func (r *room) leaveOpen(conn *pgx.Conn) {
-	if !conn.IsClosed() {
-		r.leave(conn.PgConn().Frontend())
-	}
-}
-
-// Frontend is what makes it a message.
-func (*room) Frontend() {}
-
-// Decode is never called: no server sends it.
-func (*room) Decode([]byte) error { return nil }
-
-// Encode moves what is written and not yet sent into the buffer, or out of it.
-func (r *room) Encode(dst []byte) ([]byte, error) {
-	r.entered = !r.entered
-	if r.entered {
-		return append(r.buf[:0], dst...), nil
-	}
-	if cap(dst) > 0 && &dst[:1][0] == &r.buf[:1][0] {
-		return bytes.Clone(dst), nil
-	}
-	return dst, nil // the connection has one of its own again
 }

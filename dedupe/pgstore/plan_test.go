@@ -11,8 +11,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestCompletionIsPlannedAnew: the user's connection has planned the completion for a small table that was just vacuumed, and nobody
-// analyses it again. It must not read the whole of what it grows to.
+// TestCompletionIsPlannedAnew: the user's connection has planned the completion for a small table
+// that was just vacuumed, and nobody analyses it again. It must not read the whole of what it grows
+// to.
 func TestCompletionIsPlannedAnew(t *testing.T) {
 	for name, finish := range map[string]func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error{
 		"CompleteTx": func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error {

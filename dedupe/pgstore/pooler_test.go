@@ -18,14 +18,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe/dedupetest"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // poolerEnv names the program pgbouncer, of which make compat knows where it is.
 const poolerEnv = "ONCEQ_PGBOUNCER"
 
-// TestPooler runs the suite through PgBouncer in transaction mode, with fewer connections to the server than callers, in the modes of pgx that
-// its version takes.
+// TestPooler runs the suite through PgBouncer in transaction mode, with fewer connections to the
+// server than callers, in the modes of pgx that its version takes.
 func TestPooler(t *testing.T) {
 	program := os.Getenv(poolerEnv)
 	if program == "" {
@@ -39,7 +39,7 @@ func TestPooler(t *testing.T) {
 	if _, err := fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor); err != nil {
 		t.Fatalf("%q: %v", out, err)
 	}
-	db := localstack.Postgres(t)
+	db := testpg.New(t)
 	prepares := major > 1 || minor >= 21
 	addr := pooler(t, program, db, prepares)
 	direct := poolOn(t, db.URL)
@@ -65,7 +65,7 @@ func TestPooler(t *testing.T) {
 }
 
 // pooler runs PgBouncer before the server of db, and answers the address of db through it.
-func pooler(t *testing.T, program string, db *localstack.PostgresDB, prepares bool) string {
+func pooler(t *testing.T, program string, db *testpg.Database, prepares bool) string {
 	t.Helper()
 	u, err := url.Parse(db.URL)
 	if err != nil {

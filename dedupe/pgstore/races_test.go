@@ -11,8 +11,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of it, somebody
-// else changes it. The write must not happen, and the answer is what is so now.
+// TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of
+// it, somebody else changes it. The write must not happen, and the answer is what is so now.
 func TestChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
@@ -69,8 +69,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForgetChangedMeanwhile: a record that is changed while it is being forgotten stays. The owner of
-// a dead claim changes neither fence nor status when it renews.
+// TestForgetChangedMeanwhile: a record that is changed while it is being forgotten stays. The owner
+// of a dead claim changes neither fence nor status when it renews.
 func TestForgetChangedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
@@ -115,7 +115,8 @@ func TestForgetChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRemovedMeanwhile: a record that the insertion still saw is gone when the rest is read. The claim asks again.
+// TestRemovedMeanwhile: a record that the insertion still saw is gone when the rest is read. The
+// claim asks again.
 func TestRemovedMeanwhile(t *testing.T) {
 	pool := openPool(t)
 	counting := &counted{DB: pool}
@@ -145,8 +146,9 @@ func TestRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOwnClaimBesideARenewal: an own claim that is repeated, because its answer was lost, may meet its own renewal that records the start. That has
-// a shorter lease, so of all that was read only the time of the last change differs, and the start must stay.
+// TestOwnClaimBesideARenewal: an own claim that is repeated, because its answer was lost, may meet
+// its own renewal that records the start. That has a shorter lease, so of all that was read only
+// the time of the last change differs, and the start must stay.
 func TestOwnClaimBesideARenewal(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
@@ -180,7 +182,8 @@ func TestOwnClaimBesideARenewal(t *testing.T) {
 	}
 }
 
-// TestMostAttempts: a record with as many attempts as its column holds does not fail those that are claimed with it.
+// TestMostAttempts: a record with as many attempts as its column holds does not fail those that are
+// claimed with it.
 func TestMostAttempts(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -51,8 +52,8 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	return found, nil
 }
 
-// List goes through records in the order of scope, then key, byte by byte, a page at a time. Expired ones
-// are left out.
+// List goes through records in the order of scope, then key, byte by byte, a page at a time.
+// Expired ones are left out.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return records.Pages(listPage, q.Limit, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
 		return s.page(ctx, &q, last, n)
@@ -114,13 +115,13 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	return page, nil
 }
 
-// possible tells whether there can be a key of the scope; empty selects all.
+// possible reports whether there can be a key of the scope; empty selects all.
 func possible(scope string) bool {
 	return scope == "" || (dedupe.Key{Scope: scope, Key: "any"}).Validate() == nil
 }
 
-// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared as bytes; the rest
-// narrows what is searched in the index.
+// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared
+// as bytes; the rest narrows what is searched in the index.
 func addPrefix(add func(string, ...any), prefix string) {
 	text := prefix
 	for i, r := range prefix {
@@ -157,7 +158,8 @@ func follower(s string) string {
 	return ""
 }
 
-// removeRead deletes records that were read before, where they are still the same and nobody holds their rows.
+// removeRead deletes records that were read before, where they are still the same and nobody holds
+// their rows.
 const removeRead = `WITH locked AS MATERIALIZED (
 	SELECT g.ord, t.scope, t.key FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
 		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
@@ -168,33 +170,18 @@ const removeRead = `WITH locked AS MATERIALIZED (
 DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Forget removes records; the fence survives them. It waits for no row: where a transaction holds one, or somebody
-// changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
+// Forget removes records; the fence survives them. It waits for no row: where a transaction holds
+// one, or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(fs))
-	valid := make([]int, 0, len(fs))
-	for i := range fs {
-		if err := fs[i].Key.Validate(); err != nil {
-			errs[i] = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &fs[i].Key }, func(int) int { return 0 })
 	}
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &fs[i].Key }, func(int) int { return 0 }) {
-		err := s.explain(ctx, "Forget", s.forget(ctx, part, fs, errs))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				errs[i] = err
-			}
-		}
-	}
-	return errs, nil
+	return calls.Removals.Parts(fs, divide, func(part []int, errs []error) error {
+		return s.explain(ctx, "Forget", s.forget(ctx, part, fs, errs))
+	})
 }
 
 // forget reads the records of the entries at, of different keys, and removes those that it may.
@@ -212,7 +199,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 		r, err := w.record(f.Key)
 		remove := false
 		if err == nil {
-			remove, err = dedupe.ApplyForget(&r, f, w.now)
+			remove, err = machine.ApplyForget(&r, f, w.now)
 		}
 		if err != nil {
 			answers[n] = fmt.Errorf("pgstore: Forget: %w", err)

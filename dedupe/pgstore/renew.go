@@ -1,20 +1,20 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left out another, readGiven and
-// [dedupe.RenewTable] tell. The first 8 bytes of a state are its number.
+// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left
+// out another, readGiven and [machine.RenewTable] tell. The first 8 bytes of a state are its
+// number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
@@ -31,33 +31,18 @@ UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::floa
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the answer is
-// [dedupe.ErrBusy].
+// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the
+// answer is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	if err := s.ready(ctx, len(ns)); err != nil {
 		return nil, err
 	}
-	as := make([]dedupe.Renewed, len(ns))
-	valid := make([]int, 0, len(ns))
-	for i := range ns {
-		if err := cmp.Or(ns[i].Validate(), records.CheckSize("Renewal.State", ns[i].State, maxResult)); err != nil {
-			as[i].Err = fmt.Errorf("pgstore: %w", err)
-			continue
-		}
-		valid = append(valid, i)
+	divide := func(valid []int) [][]int {
+		return arrange(valid, func(i int) *dedupe.Key { return &ns[i].Key }, func(i int) int { return len(ns[i].State) })
 	}
-	for _, part := range arrange(valid, func(i int) *dedupe.Key { return &ns[i].Key }, func(i int) int { return len(ns[i].State) }) {
-		err := s.explain(ctx, "Renew", s.renew(ctx, part, ns, as))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				as[i] = dedupe.Renewed{Err: err}
-			}
-		}
-	}
-	return as, nil
+	return calls.Renewals.Parts(ns, divide, func(part []int, as []dedupe.Renewed) error {
+		return s.explain(ctx, "Renew", s.renew(ctx, part, ns, as))
+	})
 }
 
 // renew sends the renewals at, of different keys.
@@ -76,7 +61,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		if err == nil {
 			// What may be renewed, and was not, is locked, or was when the update came by.
-			if err = dedupe.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
+			if err = machine.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
 				err = dedupe.ErrBusy
 			}
 		}
@@ -111,14 +96,15 @@ func mark1(done []bool) func(pgx.Rows) error {
 	}
 }
 
-// readState reads what decides a renewal or a settlement, but for the rows that the transaction has just written.
+// readState reads what decides a renewal or a settlement, but for the rows that the transaction has
+// just written.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
 WHERE ` + notOurs
 
-// readTokens adds the reading of token and status under the keys of the entries at. read is given each with its place
-// in at.
+// readTokens adds the reading of token and status under the keys of the entries at. read is given
+// each with its place in at.
 func (s *Store) readTokens(p *pipeline, keys []any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64

@@ -15,7 +15,8 @@ import (
 const columns = `t.status, t.fence, t.token, t.attempt, t.started, t.policy, t.owner, t.message_id, t.lease_until, t.fingerprint,
 	t.result, t.state, t.error_class, t.first_error, t.last_error, t.created, t.claimed_at, t.updated, t.finished, t.expires`
 
-// row is a record as it is read. One row is used for all of a result: pgx then plans the reading once.
+// row is a record as it is read. One row is used for all of a result: pgx then plans the reading
+// once.
 type row struct {
 	ord    int64 // from 1: which of the keys asked for
 	now    time.Time
@@ -111,8 +112,8 @@ func keyed[T any](of []T, key func(T) *dedupe.Key) *arrays {
 // inScope is the scope of the row g of the arrays.
 const inScope = `coalesce(g.scope, ($1::pg_catalog.text[])[1])`
 
-// readRows adds the reading of the records under the keys, two arrays, but for those that the transaction itself has
-// written. read is given each with its place in the arrays.
+// readRows adds the reading of the records under the keys, two arrays, but for those that the
+// transaction itself has written. read is given each with its place in the arrays.
 func (s *Store) readRows(p *pipeline, keys []any, read func(n int, w *row)) {
 	w := new(row)
 	targets := w.numbered()

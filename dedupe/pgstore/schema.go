@@ -7,11 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
 	defaultTable = "onceq_dedupe"
-	maxTable     = 48
 	// version is that of the table that this package makes and reads.
 	version = 1
 	// mark begins the table's comment, before its version.
@@ -23,34 +24,19 @@ func splitTable(name string) (schema, table string, err error) {
 	table = name
 	if before, after, ok := strings.Cut(name, "."); ok {
 		schema, table = before, after
-		if err := checkName("schema", schema); err != nil {
+		if err := records.CheckName("pgstore: Options.Table: the name of the schema", schema); err != nil {
 			return "", "", err
 		}
 		if strings.HasPrefix(schema, "pg_") || schema == "information_schema" {
 			return "", "", fmt.Errorf("pgstore: Options.Table is %q; the schema %s is PostgreSQL's own", name, schema)
 		}
 	}
-	return schema, table, checkName("table", table)
+	return schema, table, records.CheckName("pgstore: Options.Table: the name of the table", table)
 }
 
-func checkName(part, s string) error {
-	if s == "" {
-		return fmt.Errorf("pgstore: Options.Table: the name of the %s is empty", part)
-	}
-	if len(s) > maxTable {
-		return fmt.Errorf("pgstore: Options.Table: the name of the %s has %d bytes, the limit is %d", part, len(s), maxTable)
-	}
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return fmt.Errorf("pgstore: Options.Table: the name of the %s is %q; letters, digits and underscores may be used, and no digit first", part, s)
-		}
-	}
-	return nil
-}
-
-// statements is the SQL of one table. Whatever the search_path is, and whoever may create in its schemas, they mean PostgreSQL's own functions,
-// types and operators: all are named with their schema, but for those that the grammar itself names.
+// statements is the SQL of one table. Whatever the search_path is, and whoever may create in its
+// schemas, they mean PostgreSQL's own functions, types and operators: all are named with their
+// schema, but for those that the grammar itself names.
 type statements struct {
 	name                                                                string // as people write it
 	table, fence                                                        string // as statements do
@@ -58,7 +44,8 @@ type statements struct {
 	finish, commit                                                      [plans]string // the same, but for a comment
 }
 
-// operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which comes first.
+// operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which
+// comes first.
 var operators = strings.NewReplacer("{=}", own("="), "{<>}", own("<>"), "{<}", own("<"), "{<=}", own("<="), "{>}", own(">"), "{>=}", own(">="),
 	"{+}", own("+"), "{-}", own("-"), "{*}", own("*"))
 
@@ -127,8 +114,8 @@ var steps = [version][]string{{
 )`,
 }}
 
-// sweepRows names the statuses although the others have no expiry: a row that was mended by hand must not lose its
-// claim. The clock stands in a subquery, which the index can be searched for.
+// sweepRows names the statuses although the others have no expiry: a row that was mended by hand
+// must not lose its claim. The clock stands in a subquery, which the index can be searched for.
 const sweepRows = `WITH old AS MATERIALIZED (
 	SELECT scope, key FROM {table}
 	WHERE expires {<=} (SELECT pg_catalog.clock_timestamp()) AND (status {=} 'done' OR status {=} 'failed' OR status {=} 'released')
@@ -139,10 +126,10 @@ DELETE FROM {table} t USING old WHERE t.scope {=} old.scope AND t.key {=} old.ke
 // sweepBatch keeps each transaction of a sweep short.
 const sweepBatch = 1000
 
-// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or less: all), and
-// says how many. It works in transactions of 1,000 rows and waits for no row, so that any number of workers may
-// sweep at once; on an error the count is of the transactions before it. Nothing depends on it but the size of the table: an
-// expired record counts as absent.
+// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or
+// less: all), and says how many. It works in transactions of 1,000 rows and waits for no row, so
+// that any number of workers may sweep at once; on an error the count is of the transactions before
+// it. Nothing depends on it but the size of the table: an expired record counts as absent.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	total := 0
 	for limit <= 0 || total < limit {

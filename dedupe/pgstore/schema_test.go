@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -163,9 +163,10 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
-// TestMigrateEncoding: a database that is not UTF8 cannot hold every key, and one such key would fail its whole batch.
+// TestMigrateEncoding: a database that is not UTF8 cannot hold every key, and one such key would
+// fail its whole batch.
 func TestMigrateEncoding(t *testing.T) {
-	db := localstack.Postgres(t)
+	db := testpg.New(t)
 	pool := poolOn(t, db.URL)
 	name := db.Name + "_ascii"
 	exec(t, pool, "CREATE DATABASE "+name+" ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
@@ -188,9 +189,10 @@ func TestMigrateEncoding(t *testing.T) {
 	}
 }
 
-// TestRights: once the table is there a role needs no right to create, and what it needs is what doc.go says.
+// TestRights: once the table is there a role needs no right to create, and what it needs is what
+// doc.go says.
 func TestRights(t *testing.T) {
-	db := localstack.Postgres(t)
+	db := testpg.New(t)
 	pool := poolOn(t, db.URL)
 	newStore(t, pool, "jobs.records")
 	role := strings.ToLower(db.Name) + "_worker"

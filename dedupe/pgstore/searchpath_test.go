@@ -33,8 +33,8 @@ func words(s string) map[string]bool {
 	return m
 }
 
-// unqualified are the functions, types and operators of a statement that the search_path decides. calls gets the names of
-// PostgreSQL's own functions in it, and ops those of its operators.
+// unqualified are the functions, types and operators of a statement that the search_path decides.
+// calls gets the names of PostgreSQL's own functions in it, and ops those of its operators.
 func unqualified(sql string, calls, ops map[string]bool) (found []string) {
 	sql, _, _ = strings.Cut(sql, "/* plan")
 	all := token.FindAllString(sql, -1)
@@ -79,7 +79,7 @@ func unqualified(sql string, calls, ops map[string]bool) (found []string) {
 	return found
 }
 
-// assigns tells whether the = at i is that of UPDATE … SET.
+// assigns reports whether the = at i is that of UPDATE … SET.
 func assigns(all []string, i int) bool {
 	depth := 0
 	for j := i - 1; j >= 0; j-- {
@@ -150,7 +150,8 @@ func sent(t *testing.T) map[string]bool {
 	return s.all
 }
 
-// TestQualified: no function, type or operator of any statement is looked for in the search_path, in which others may create.
+// TestQualified: no function, type or operator of any statement is looked for in the search_path,
+// in which others may create.
 func TestQualified(t *testing.T) {
 	calls, ops := map[string]bool{}, map[string]bool{}
 	all := sent(t)
@@ -172,8 +173,9 @@ func TestQualified(t *testing.T) {
 	}
 }
 
-// hostile makes, in the schema public of the pool's database, a twin of each of PostgreSQL's own functions and operators that a store
-// uses, of each type, and those that take what others would have to be converted to. A twin that is called says so.
+// hostile makes, in the schema public of the pool's database, a twin of each of PostgreSQL's own
+// functions and operators that a store uses, of each type, and those that take what others would
+// have to be converted to. A twin that is called says so.
 func hostile(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	calls, ops := map[string]bool{}, map[string]bool{}
@@ -227,7 +229,8 @@ END $do$`)
 	}
 }
 
-// TestHostilePath runs the suite where the schema public, which comes first in the search_path, is full of twins of all that a store uses.
+// TestHostilePath runs the suite where the schema public, which comes first in the search_path, is
+// full of twins of all that a store uses.
 func TestHostilePath(t *testing.T) {
 	admin := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 30 })
 	hostile(t, admin)

@@ -3,17 +3,17 @@ package pgstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// settleOwn writes the rows of [dedupe.SettleTable] that write: the claim is still the caller's, or it is parked and the
-// caller has a late word. The others are decided by what is read after it.
+// settleOwn writes the rows of [machine.SettleTable] that write: the claim is still the caller's,
+// or it is parked and the caller has a late word. The others are decided by what is read after it.
 const settleOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
 		g.result, g.error_class, g.error_text, g.uncounted, g.ord, pg_catalog.clock_timestamp() AS at
@@ -39,43 +39,28 @@ RETURNING g.ord`
 // lockRow waits for the row, and so for the transaction that holds it.
 const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text FOR NO KEY UPDATE OF t`
 
-// Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the answer is
-// [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each waits for its row
-// until ctx's deadline: only the end of the user's transaction tells what became of the job.
+// Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the
+// answer is [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each
+// waits for its row until ctx's deadline: only the end of the user's transaction tells what became
+// of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
 	}
-	as := make([]dedupe.Settled, len(ss))
-	plain := make([]int, 0, len(ss))
-	var joined []int
-	for i := range ss {
-		err := cmp.Or(ss[i].Validate(), records.CheckSize("Settlement.Result", ss[i].Result, maxResult))
-		switch {
-		case err != nil:
-			as[i].Err = fmt.Errorf("pgstore: %w", err)
-		case ss[i].Joined:
-			joined = append(joined, i)
-		default:
-			plain = append(plain, i)
-		}
-	}
-	parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
-	for _, i := range joined {
-		parts = append(parts, []int{i})
-	}
-	for _, part := range parts {
-		err := s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
-		if err != nil && !errors.Is(err, dedupe.ErrBusy) {
-			return nil, err
-		}
-		for _, i := range part {
-			if err != nil {
-				as[i] = dedupe.Settled{Err: err}
+	divide := func(valid []int) [][]int {
+		var joined [][]int
+		plain := slices.DeleteFunc(valid, func(i int) bool {
+			if ss[i].Joined {
+				joined = append(joined, []int{i})
 			}
-		}
+			return ss[i].Joined
+		})
+		parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
+		return append(parts, joined...)
 	}
-	return as, nil
+	return calls.Settlements.Parts(ss, divide, func(part []int, as []dedupe.Settled) error {
+		return s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
+	})
 }
 
 // settle sends the settlements at: of different keys, or one that is joined.
@@ -95,7 +80,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		p.query(s.sql().settle, args, mark1(done))
 	}
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
-		a, changed := dedupe.ApplySettle(&r, &ss[at[n]], time.Time{})
+		a, changed := machine.ApplySettle(&r, &ss[at[n]], time.Time{})
 		switch {
 		case err != nil:
 			a = dedupe.Settled{Err: err}

@@ -25,8 +25,11 @@ const (
 	maxBytes = 8 << 20
 )
 
-// DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called from many
-// goroutines.
+// calls are how entries are refused, and answered where they fail.
+var calls = records.NewCalls("pgstore", maxResult)
+
+// DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called
+// from many goroutines.
 //
 // [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 type DB interface {
@@ -36,13 +39,14 @@ type DB interface {
 
 // Options tune a [Store]. The zero value and nil are usable.
 type Options struct {
-	// Table is the name of the table of records, alone or with its schema ("jobs.records"); the index and the
-	// sequence of fences beside it are named after it. Each part has letters, digits and underscores, no digit
-	// first, and at most 48 bytes; case counts. Name the schema, as "jobs.records", where others may create in a
-	// schema of the search_path; see the package comment. Without one the connection's search_path decides where
-	// [Store.Migrate] finds or makes the table, and the store then names that schema in each statement. A store whose Migrate is
-	// not called leaves it to each connection; all, those of [Store.CompleteTx] too, must then have the same path.
-	// Default "onceq_dedupe".
+	// Table is the name of the table of records, alone or with its schema ("jobs.records"); the
+	// index and the sequence of fences beside it are named after it. Each part has letters, digits
+	// and underscores, no digit first, and at most 48 bytes; case counts. Name the schema, as
+	// "jobs.records", where others may create in a schema of the search_path; see the package
+	// comment. Without one the connection's search_path decides where [Store.Migrate] finds or
+	// makes the table, and the store then names that schema in each statement. A store whose
+	// Migrate is not called leaves it to each connection; all, those of [Store.CompleteTx] too,
+	// must then have the same path. Default "onceq_dedupe".
 	Table string
 }
 
@@ -61,7 +65,8 @@ type Store struct {
 
 var _ dedupe.Store = (*Store)(nil)
 
-// New returns a store in the database of db, a pool. It does no I/O: call [Store.Migrate] before the first use.
+// New returns a store in the database of db, a pool. It does no I/O: call [Store.Migrate] before
+// the first use.
 func New(db DB, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -95,8 +100,8 @@ func checkPool(db DB) error {
 	return nil
 }
 
-// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on, and the pool stays open,
-// for it is the user's. It may be called more than once.
+// Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on, and the pool
+// stays open, for it is the user's. It may be called more than once.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
@@ -112,9 +117,9 @@ func (s *Store) ready(ctx context.Context, n int) error {
 	return records.Ready(ctx, "pgstore", s.closed.Load(), n, maxBatch)
 }
 
-// arrange divides the entries at, by position, into statements. In each one a key stands once, in the order of
-// the keys, so that no two statements wait for each other in opposite orders, and the blobs are of a size that the
-// server takes. Where a key comes again, its entries keep their order.
+// arrange divides the entries at, by position, into statements. In each one a key stands once, in
+// the order of the keys, so that no two statements wait for each other in opposite orders, and the
+// blobs are of a size that the server takes. Where a key comes again, its entries keep their order.
 func arrange(at []int, key func(i int) *dedupe.Key, size func(i int) int) [][]int {
 	compare := func(a, b int) int { return compareKeys(key(a), key(b)) }
 	if !slices.IsSortedFunc(at, compare) {

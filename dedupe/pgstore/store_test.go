@@ -139,8 +139,8 @@ func TestExecModes(t *testing.T) {
 	}
 }
 
-// TestDefaultIsolation: a role whose transactions are REPEATABLE READ or SERIALIZABLE by default, as some databases are
-// set up, gets the same answers: the store names its own level.
+// TestDefaultIsolation: a role whose transactions are REPEATABLE READ or SERIALIZABLE by default,
+// as some databases are set up, gets the same answers: the store names its own level.
 func TestDefaultIsolation(t *testing.T) {
 	pool := openPool(t)
 	for _, level := range []string{"repeatable read", "serializable"} {
@@ -215,7 +215,8 @@ func TestTextsThatPostgresRefuses(t *testing.T) {
 	}
 }
 
-// TestBadRowsFailAlone: a row that was changed by hand into what nobody understands is its own entry's error.
+// TestBadRowsFailAlone: a row that was changed by hand into what nobody understands is its own
+// entry's error.
 func TestBadRowsFailAlone(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
@@ -312,8 +313,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// TestNeverReadsTheTableWhole: a new table has no statistics, and a prepared statement would keep the plan that was good
-// for its first rows.
+// TestNeverReadsTheTableWhole: a new table has no statistics, and a prepared statement would keep
+// the plan that was good for its first rows.
 func TestNeverReadsTheTableWhole(t *testing.T) {
 	pool := openPool(t)
 	table := newTable()

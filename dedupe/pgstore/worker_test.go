@@ -18,7 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // stock is the handler of doc.go: what a job does, and that it is done, are one transaction.
@@ -80,8 +80,9 @@ type counter func(outcome string)
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
 
-// TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose answers are lost, and a server
-// whose processes are killed all the while: each order takes one piece.
+// TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose
+// answers are lost, and a server whose processes are killed all the while: each order takes one
+// piece.
 func TestWorkers(t *testing.T) {
 	t.Run("CompleteTx", func(t *testing.T) { workers(t, completeTx) })
 	t.Run("Commit", func(t *testing.T) { workers(t, commit) })
@@ -91,7 +92,7 @@ func workers(t *testing.T, complete completion) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
-	url := localstack.Postgres(t).URL
+	url := testpg.New(t).URL
 	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
 		c, err := pgxpool.ParseConfig(url)
 		if err != nil {
@@ -128,7 +129,8 @@ func workers(t *testing.T, complete completion) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second wave comes when the first is done: a duplicate that meets its job at work comes back after a lease.
+	// The second wave comes when the first is done: a duplicate that meets its job at work comes
+	// back after a lease.
 	wave := func() {
 		var out []broker.Outgoing
 		for i := range orders {

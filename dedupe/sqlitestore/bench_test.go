@@ -12,8 +12,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// BenchmarkJob is one job: a claim and a settlement, each a call of its own, from many callers. Every commit is on the
-// disk before it is answered. "alone" is the same with one transaction for each call.
+// BenchmarkJob is one job: a claim and a settlement, each a call of its own, from many callers.
+// Every commit is on the disk before it is answered. "alone" is the same with one transaction for
+// each call.
 func BenchmarkJob(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		for _, c := range []struct {
@@ -29,8 +30,8 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
-// BenchmarkJobTwoProcesses is BenchmarkJob with another process at work on the file; others/s is what that one
-// did meanwhile.
+// BenchmarkJobTwoProcesses is BenchmarkJob with another process at work on the file; others/s is
+// what that one did meanwhile.
 func BenchmarkJobTwoProcesses(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -87,8 +88,8 @@ func jobs(b *testing.B, s *Store, callers int) {
 	b.ReportMetric(float64(longest.Load())/1e6, "max-ms")
 }
 
-// BenchmarkBatch is what a worker under load does: claims and settlements of 64 jobs in one call each. One operation
-// is one job.
+// BenchmarkBatch is what a worker under load does: claims and settlements of 64 jobs in one call
+// each. One operation is one job.
 func BenchmarkBatch(b *testing.B) {
 	s, _ := newStore(b, tempFile(b), nil)
 	const size = 64

@@ -12,30 +12,32 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run. A [*sql.DB] is
-// refused, although it has the method, and so is what has one embedded, as the DB of other packages: it would commit each statement by itself.
-// So would a conn without its BEGIN; with the driver github.com/mattn/go-sqlite3 it is refused, with modernc.org/sqlite it cannot be told.
+// Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
+// A [*sql.DB] is refused, although it has the method, and so is what has one embedded, as the DB of
+// other packages: it would commit each statement by itself. So would a conn without its BEGIN; with
+// the driver github.com/mattn/go-sqlite3 it is refused, with modernc.org/sqlite it cannot be told.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are committed
-// together or not at all: exactly one effect, whatever crashes. tx must be on the store's own
-// file. From then on the worker never writes done itself; what it finds after the handler
+// CompleteTx writes job done within tx, so that the job's effects in tx and its completion are
+// committed together or not at all: exactly one effect, whatever crashes. tx must be on the store's
+// own file. From then on the worker never writes done itself; what it finds after the handler
 // decides.
 //
-// Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first and
-// writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy], says so. While tx is open
-// nobody else writes to the file, renewals included: keep it shorter than a third of the lease.
+// Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first
+// and writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy],
+// says so. While tx is open nobody else writes to the file, renewals included: keep it shorter than
+// a third of the lease.
 //
 // result is stored as it is when it is a []byte, else as JSON; nil stores none. On any error roll
-// back. [dedupe.ErrLeaseLost]: another claim has taken the key, the job was settled otherwise, or the worker
-// claims in another store than this one.
+// back. [dedupe.ErrLeaseLost]: another claim has taken the key, the job was settled otherwise, or
+// the worker claims in another store than this one.
 // [dedupe.ErrResultSize]: nothing was written.
 //
-// A transaction whose commit was in doubt may be tried again as a whole: when the first had committed, the second
-// CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would be there twice. The handler may return
-// that error; the worker finds the job done.
+// A transaction whose commit was in doubt may be tried again as a whole: when the first had
+// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would
+// be there twice. The handler may return that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	if values.IsNil(job) {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
@@ -70,7 +72,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	return nil
 }
 
-// checkTx finds what is no transaction. The nil pointers that hide in the interface are among it: their methods panic.
+// checkTx finds what is no transaction. The nil pointers that hide in the interface are among it:
+// their methods panic.
 func checkTx(tx Execer) error {
 	switch {
 	case values.IsNil(tx):

@@ -196,7 +196,8 @@ func TestCompleteTxStale(t *testing.T) {
 	})
 }
 
-// TestCompleteTxOtherStore: a job that was claimed elsewhere is unknown here, and the error says that as well.
+// TestCompleteTxOtherStore: a job that was claimed elsewhere is unknown here, and the error says
+// that as well.
 func TestCompleteTxOtherStore(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		other, _ := newStore(b, tempFile(b), nil)
@@ -211,8 +212,8 @@ func TestCompleteTxOtherStore(t *testing.T) {
 	})
 }
 
-// TestCompleteTxRepeated: a transaction that is tried again after a commit in doubt must not commit its effects
-// twice.
+// TestCompleteTxRepeated: a transaction that is tried again after a commit in doubt must not commit
+// its effects twice.
 func TestCompleteTxRepeated(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		j := &job{lease: claim(b, b.s, request("1"))}
@@ -346,7 +347,8 @@ type nothing struct{ Execer }
 // houseDB is what other packages have, sqlx.DB and bun.DB among them.
 type houseDB struct{ *sql.DB }
 
-// rawConn is a conn of github.com/mattn/go-sqlite3: true is one in no transaction. It writes no row.
+// rawConn is a conn of github.com/mattn/go-sqlite3: true is one in no transaction. It writes no
+// row.
 type rawConn bool
 
 func (c rawConn) AutoCommit() bool                                                { return bool(c) }

@@ -18,8 +18,9 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// How to test a handler that completes its job in its own transaction: the worker dies after the handler's commit and
-// before its own word on the job. The next delivery finds the job done, and the charge is there once.
+// How to test a handler that completes its job in its own transaction: the worker dies after the
+// handler's commit and before its own word on the job. The next delivery finds the job done, and
+// the charge is there once.
 func ExampleStore_CompleteTx_crash() {
 	run(func(t *testing.T) {
 		// Within the bubble: the pool's goroutines belong to it.
@@ -64,8 +65,8 @@ func ExampleStore_CompleteTx_crash() {
 	// charges: 1
 }
 
-// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count and -cpu are for the
-// tests themselves: here they would show in the example's output.
+// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count
+// and -cpu are for the tests themselves: here they would show in the example's output.
 func run(test func(t *testing.T)) {
 	verbose := flag.Lookup("test.v").Value
 	defer func(was string) { _ = verbose.Set(was) }(verbose.String())

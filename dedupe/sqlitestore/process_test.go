@@ -56,8 +56,8 @@ func play(role func(*Store, io.Writer) error) error {
 	return role(s, os.Stdout)
 }
 
-// claimAll tries to claim every key, from several goroutines in orders of their own, settles what it won
-// and prints it.
+// claimAll tries to claim every key, from several goroutines in orders of their own, settles what
+// it won and prints it.
 func claimAll(s *Store, out io.Writer) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -83,8 +83,8 @@ func claimAll(s *Store, out io.Writer) error {
 	return errors.Join(append(errs, w.Flush())...)
 }
 
-// claimForEver claims and settles keys of its own until it is killed. A line is printed when the key
-// is known to be done.
+// claimForEver claims and settles keys of its own until it is killed. A line is printed when the
+// key is known to be done.
 func claimForEver(s *Store, out io.Writer) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -152,8 +152,8 @@ func start(tb testing.TB, role, path string) *process {
 	return &process{cmd, bufio.NewScanner(out)}
 }
 
-// TestRivalProcesses: three processes on one file, each wanting every key: each key has one winner. They
-// make the tables themselves, all at once.
+// TestRivalProcesses: three processes on one file, each wanting every key: each key has one winner.
+// They make the tables themselves, all at once.
 func TestRivalProcesses(t *testing.T) {
 	path := tempFile(t)
 	began := time.Now()
@@ -190,8 +190,8 @@ func TestRivalProcesses(t *testing.T) {
 	}
 }
 
-// TestKilledProcess: a process is killed in the middle of its work. What it was told is done stays so, and
-// the file goes on.
+// TestKilledProcess: a process is killed in the middle of its work. What it was told is done stays
+// so, and the file goes on.
 func TestKilledProcess(t *testing.T) {
 	path := tempFile(t)
 	s, db := newStore(t, path, nil)

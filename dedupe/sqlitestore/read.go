@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// listPage is how many rows List reads at a time. It keeps no read transaction open between pages: that
-// would keep the write-ahead log from being emptied.
+// listPage is how many rows List reads at a time. It keeps no read transaction open between pages:
+// that would keep the write-ahead log from being emptied.
 const listPage = 200
 
 // Get reads records, on a connection of the pool.
@@ -42,8 +42,8 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	return rs, nil
 }
 
-// List goes through records in the order of scope, then key, byte by byte, a page at a time. Expired ones
-// are left out.
+// List goes through records in the order of scope, then key, byte by byte, a page at a time.
+// Expired ones are left out.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return records.Pages(listPage, q.Limit, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
 		return s.page(ctx, &q, last, n)

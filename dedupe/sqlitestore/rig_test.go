@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// TestWorkerDies runs a whole worker on a file: wherever it dies around the commit, the charge is there once.
+// TestWorkerDies runs a whole worker on a file: wherever it dies around the commit, the charge is
+// there once.
 func TestWorkerDies(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -12,7 +12,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestRowRoundTrip: every field comes back as it was, nanoseconds, zones, empty and absent bytes included.
+// TestRowRoundTrip: every field comes back as it was, nanoseconds, zones, empty and absent bytes
+// included.
 func TestRowRoundTrip(t *testing.T) {
 	s, _ := newStore(t, tempFile(t), nil)
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456789, time.FixedZone("", 5400))
@@ -86,7 +87,8 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestOddRows: a row that somebody else has written into is an error that names it, for its own entry only.
+// TestOddRows: a row that somebody else has written into is an error that names it, for its own
+// entry only.
 func TestOddRows(t *testing.T) {
 	for set, says := range map[string]string{
 		"status = 'odd'":             `unknown status "odd"`,

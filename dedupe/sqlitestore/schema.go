@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceq/onceq/internal/records"
 )
 
 const (
 	defaultTable = "onceq_dedupe"
-	maxTable     = 48
 
 	// migratePatience: a start that finds another starter at work should wait for it.
 	migratePatience = 10 * time.Second
@@ -20,14 +21,8 @@ const (
 
 // checkTable finds names that cannot stand in a statement as they are.
 func checkTable(s string) error {
-	if len(s) > maxTable {
-		return fmt.Errorf("sqlitestore: Options.Table has %d bytes, the limit is %d", len(s), maxTable)
-	}
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return fmt.Errorf("sqlitestore: Options.Table is %q; letters, digits and underscores may be used, and no digit first", s)
-		}
+	if err := records.CheckName("sqlitestore: Options.Table", s); err != nil {
+		return err
 	}
 	if strings.HasPrefix(strings.ToLower(s), "sqlite_") {
 		return fmt.Errorf("sqlitestore: Options.Table is %q; names that begin with sqlite_ are SQLite's own", s)
@@ -55,8 +50,9 @@ func newStatements(table string) statements {
 	return statements{
 		table: table, fenceTable: fence,
 		schema: []string{fill(createTable), fill(createIndex), fill(createFence)},
-		// A fence that starts at the clock's microseconds, and is raised to them, stays above all that an earlier file at this
-		// place gave out, or a later state of this one, which was restored: no old dead letter names a new failure.
+		// A fence that starts at the clock's microseconds, and is raised to them, stays above all
+		// that an earlier file at this place gave out, or a later state of this one, which was
+		// restored: no old dead letter names a new failure.
 		initFence:  fill(`INSERT OR IGNORE INTO {fence} (id, fence) VALUES (1, ?)`),
 		raiseFence: fill(`UPDATE {fence} SET fence = ?1 WHERE id = 1 AND fence < ?1`),
 		readFence:  fill(`SELECT fence FROM {fence} WHERE id = 1`),
@@ -114,23 +110,23 @@ const createFence = `CREATE TABLE IF NOT EXISTS {fence} (
 	fence INTEGER NOT NULL
 ) STRICT`
 
-// sweepRows names the statuses although the others have no expiry: a row that was mended by hand must not
-// lose its claim.
+// sweepRows names the statuses although the others have no expiry: a row that was mended by hand
+// must not lose its claim.
 const sweepRows = `DELETE FROM {table} WHERE (scope, key) IN (
 	SELECT scope, key FROM {table}
 	WHERE expires <= ? AND status IN ('done', 'failed', 'released')
 	ORDER BY expires LIMIT ?)`
 
-// completeRow is the row "own claim" and the row "late word of the parked claim" of the settlement to
-// done, as one conditional statement.
+// completeRow is the row "own claim" and the row "late word of the parked claim" of the settlement
+// to done, as one conditional statement.
 const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class = '', first_error = '', last_error = '',
 	lease_until = NULL, updated = ?, finished = ?, expires = ?
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
 
-// Migrate makes the tables where they are missing, and raises the fence to the clock's microseconds, so that a file that was restored from
-// a backup gives out none a second time. It may run at every start, and by several starters at once.
-// It waits up to 10 s for the file's write lock, then answers [dedupe.ErrBusy]. A database without a file, as
-// ":memory:" is one, is refused.
+// Migrate makes the tables where they are missing, and raises the fence to the clock's
+// microseconds, so that a file that was restored from a backup gives out none a second time. It may
+// run at every start, and by several starters at once. It waits up to 10 s for the file's write
+// lock, then answers [dedupe.ErrBusy]. A database without a file, as ":memory:" is one, is refused.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.w.do(ctx, migratePatience, 1, func(t *txn) error {
 		if err := t.checkFile(); err != nil {
@@ -150,9 +146,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
-// checkFile finds the database that no other connection shares: there the tables would be made where only the
-// writer sees them, and all that other connections do, CompleteTx first, would fail with a word that misleads. A shared one
-// in memory would be seen, and be gone with its last connection.
+// checkFile finds the database that no other connection shares: there the tables would be made
+// where only the writer sees them, and all that other connections do, CompleteTx first, would fail
+// with a word that misleads. A shared one in memory would be seen, and be gone with its last
+// connection.
 func (t *txn) checkFile() error {
 	var (
 		number     int
@@ -169,10 +166,10 @@ func (t *txn) checkFile() error {
 	return nil
 }
 
-// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or less: all), and
-// says how many. It works in short transactions, so that others get their turn; on an error the
-// count is of those before it. Nothing depends on it but the size of the file: an expired record
-// counts as absent.
+// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or
+// less: all), and says how many. It works in short transactions, so that others get their turn; on
+// an error the count is of those before it. Nothing depends on it but the size of the file: an
+// expired record counts as absent.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	total := 0
 	for limit <= 0 || total < limit {

@@ -30,7 +30,7 @@ func TestNewRefuses(t *testing.T) {
 		{db, Options{Table: "tablé"}, "Options.Table"},
 		{db, Options{Table: "main.a"}, "Options.Table"},
 		{db, Options{Table: "SQLite_a"}, "SQLite's own"},
-		{db, Options{Table: strings.Repeat("a", maxTable+1)}, "49 bytes"},
+		{db, Options{Table: strings.Repeat("a", 49)}, "49 bytes"},
 	} {
 		if _, err := New(c.db, &c.o); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("New with %+v: %v, want an error with %q", c.o, err, c.says)
@@ -54,7 +54,8 @@ func TestNoTables(t *testing.T) {
 	}
 }
 
-// TestNoFile: a database that each connection has for itself is refused before anything is made in it.
+// TestNoFile: a database that each connection has for itself is refused before anything is made in
+// it.
 func TestNoFile(t *testing.T) {
 	for _, dsn := range []string{":memory:", "", "file::memory:", "file::memory:?cache=shared", "file:a?mode=memory", DSN(":memory:"), DSN("")} {
 		db, err := sql.Open("sqlite", dsn)
@@ -104,7 +105,8 @@ func TestTwoTables(t *testing.T) {
 	}
 }
 
-// TestManyStarters: all make the tables at once, and none of them finds a claim or a fence undone by another.
+// TestManyStarters: all make the tables at once, and none of them finds a claim or a fence undone
+// by another.
 func TestManyStarters(t *testing.T) {
 	path := tempFile(t)
 	var wg sync.WaitGroup
@@ -140,8 +142,8 @@ func TestManyStarters(t *testing.T) {
 	}
 }
 
-// TestFence: it rises by one with every claim that is won, also over Forget and in another process, and a
-// new file starts above an old one.
+// TestFence: it rises by one with every claim that is won, also over Forget and in another process,
+// and a new file starts above an old one.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)
@@ -364,7 +366,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestFenceOfARestoredFile: an older state of the file does not give out a fence a second time, also of a key without a record.
+// TestFenceOfARestoredFile: an older state of the file does not give out a fence a second time,
+// also of a key without a record.
 func TestFenceOfARestoredFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)

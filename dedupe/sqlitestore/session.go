@@ -34,9 +34,10 @@ func connect(ctx context.Context, db *sql.DB) (*session, error) {
 	return s, nil
 }
 
-// close closes the connection for good, which rolls back: the pool must not hand it on with the writer's
-// settings, nor with a transaction that is still open. The statements go first: database/sql does not know those of a
-// [sql.Conn], and as long as one is left SQLite keeps the connection and its locks.
+// close closes the connection for good, which rolls back: the pool must not hand it on with the
+// writer's settings, nor with a transaction that is still open. The statements go first:
+// database/sql does not know those of a [sql.Conn], and as long as one is left SQLite keeps the
+// connection and its locks.
 func (s *session) close() {
 	for _, st := range s.prepared {
 		_ = st.Close()

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// TestFullPool: when the user's transactions have taken all connections before the store has its own, calls are busy, and
-// Close does not wait for ever.
+// TestFullPool: when the user's transactions have taken all connections before the store has its
+// own, calls are busy, and Close does not wait for ever.
 func TestFullPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)
@@ -85,7 +86,7 @@ func TestFailedTransaction(t *testing.T) {
 	q := request("1")
 	err := s.w.do(t.Context(), time.Minute, 1, func(x *txn) error {
 		r := dedupe.Record{}
-		dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+		machine.ApplyClaim(&r, &q, x.now, x.nextFence)
 		return errors.Join(x.write(&r), boom)
 	})
 	if !errors.Is(err, boom) {
@@ -99,8 +100,8 @@ func TestFailedTransaction(t *testing.T) {
 	claim(t, s, q)
 }
 
-// TestReaderBlocksCommit: without the write-ahead log an open reader refuses the commit. It is waited for, and then
-// nothing was written.
+// TestReaderBlocksCommit: without the write-ahead log an open reader refuses the commit. It is
+// waited for, and then nothing was written.
 func TestReaderBlocksCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -25,12 +26,12 @@ const (
 
 // Options tune a [Store]. The zero value and nil are usable.
 type Options struct {
-	// Table is the name of the table of records; its companions are named after it. Letters, digits and
-	// underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
+	// Table is the name of the table of records; its companions are named after it. Letters, digits
+	// and underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
 	Table string
 	// BusyTimeout is how long a call waits for the file's write lock before its entries answer
-	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1 s;
-	// it may not be negative.
+	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1
+	// s; it may not be negative.
 	BusyTimeout time.Duration
 }
 
@@ -45,7 +46,8 @@ type Store struct {
 var _ dedupe.Store = (*Store)(nil)
 
 // New returns a store in db, a pool of two connections or more on one file; see [DSN]. It does no
-// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the pool's own.
+// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the
+// pool's own.
 func New(db *sql.DB, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -77,8 +79,8 @@ func checkPool(db *sql.DB) error {
 	return nil
 }
 
-// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and the
-// writing connection is closed. The pool stays open. It may be called more than once.
+// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and
+// the writing connection is closed. The pool stays open. It may be called more than once.
 func (s *Store) Close() error { return s.w.close() }
 
 // Limits says what the store can hold.
@@ -95,23 +97,19 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 		rs[i].Fingerprint = bytes.Clone(rs[i].Fingerprint)
 		wait = patience(wait, rs[i].TTL)
 	}
-	return write(ctx, s, rs, wait, operation[dedupe.ClaimRequest, dedupe.Claim]{
-		check:  (*dedupe.ClaimRequest).Validate,
-		failed: func(err error) dedupe.Claim { return dedupe.Claim{Err: err} },
-		apply: func(t *txn, q *dedupe.ClaimRequest) (dedupe.Claim, error) {
-			r, err := t.read(q.Key)
-			if err != nil {
-				return dedupe.Claim{}, err
-			}
-			c, changed := dedupe.ApplyClaim(&r, q, t.now, t.nextFence)
-			if c.Outcome == dedupe.Won {
-				c.Lease.Deadline = sent.Add(q.TTL)
-			}
-			if changed {
-				err = t.write(&r)
-			}
-			return c, err
-		},
+	return write(ctx, s, &calls.Claims, rs, wait, func(t *txn, q *dedupe.ClaimRequest) (dedupe.Claim, error) {
+		r, err := t.read(q.Key)
+		if err != nil {
+			return dedupe.Claim{}, err
+		}
+		c, changed := machine.ApplyClaim(&r, q, t.now, t.nextFence)
+		if c.Outcome == dedupe.Won {
+			c.Lease.Deadline = sent.Add(q.TTL)
+		}
+		if changed {
+			err = t.write(&r)
+		}
+		return c, err
 	})
 }
 
@@ -124,21 +122,15 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 		rs[i].State = bytes.Clone(rs[i].State)
 		wait = patience(wait, rs[i].TTL)
 	}
-	return write(ctx, s, rs, wait, operation[dedupe.Renewal, dedupe.Renewed]{
-		check: func(n *dedupe.Renewal) error {
-			return cmp.Or(n.Validate(), records.CheckSize("Renewal.State", n.State, maxResult))
-		},
-		failed: func(err error) dedupe.Renewed { return dedupe.Renewed{Err: err} },
-		apply: func(t *txn, n *dedupe.Renewal) (dedupe.Renewed, error) {
-			r, err := t.read(n.Key)
-			if err != nil {
-				return dedupe.Renewed{}, err
-			}
-			if err := dedupe.ApplyRenew(&r, n, t.now); err != nil {
-				return dedupe.Renewed{Err: err}, nil //nolint:nilerr // this entry's answer; the others go on
-			}
-			return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
-		},
+	return write(ctx, s, &calls.Renewals, rs, wait, func(t *txn, n *dedupe.Renewal) (dedupe.Renewed, error) {
+		r, err := t.read(n.Key)
+		if err != nil {
+			return dedupe.Renewed{}, err
+		}
+		if err := machine.ApplyRenew(&r, n, t.now); err != nil {
+			return dedupe.Renewed{Err: err}, nil //nolint:nilerr // this entry's answer; the others go on
+		}
+		return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
 	})
 }
 
@@ -148,46 +140,36 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	for i := range ss {
 		ss[i].Result = bytes.Clone(ss[i].Result)
 	}
-	return write(ctx, s, ss, s.busy, operation[dedupe.Settlement, dedupe.Settled]{
-		check: func(t *dedupe.Settlement) error {
-			return cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult))
-		},
-		failed: func(err error) dedupe.Settled { return dedupe.Settled{Err: err} },
-		apply: func(t *txn, e *dedupe.Settlement) (dedupe.Settled, error) {
-			r, err := t.read(e.Key)
-			if err != nil {
-				return dedupe.Settled{}, err
-			}
-			a, changed := dedupe.ApplySettle(&r, e, t.now)
-			if changed {
-				err = t.write(&r)
-			}
-			return a, err
-		},
+	return write(ctx, s, &calls.Settlements, ss, s.busy, func(t *txn, e *dedupe.Settlement) (dedupe.Settled, error) {
+		r, err := t.read(e.Key)
+		if err != nil {
+			return dedupe.Settled{}, err
+		}
+		a, changed := machine.ApplySettle(&r, e, t.now)
+		if changed {
+			err = t.write(&r)
+		}
+		return a, err
 	})
 }
 
 // Forget removes records; the fence survives them.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
-	return write(ctx, s, slices.Clone(fs), s.busy, operation[dedupe.Forgotten, error]{
-		check:  func(f *dedupe.Forgotten) error { return f.Key.Validate() },
-		failed: func(err error) error { return err },
-		apply: func(t *txn, f *dedupe.Forgotten) (error, error) {
-			r, err := t.read(f.Key)
-			if err != nil {
-				return nil, err
-			}
-			remove, answer := dedupe.ApplyForget(&r, f, t.now)
-			if remove {
-				err = t.remove(f.Key)
-			}
-			return answer, err
-		},
+	return write(ctx, s, &calls.Removals, slices.Clone(fs), s.busy, func(t *txn, f *dedupe.Forgotten) (error, error) {
+		r, err := t.read(f.Key)
+		if err != nil {
+			return nil, err
+		}
+		remove, answer := machine.ApplyForget(&r, f, t.now)
+		if remove {
+			err = t.remove(f.Key)
+		}
+		return answer, err
 	})
 }
 
-// patience is how long a call may wait for the lock: past a tenth of the lease the caller has better
-// uses for its time than waiting.
+// patience is how long a call may wait for the lock: past a tenth of the lease the caller has
+// better uses for its time than waiting.
 func patience(wait, ttl time.Duration) time.Duration {
 	if ttl <= 0 {
 		return wait
@@ -195,52 +177,28 @@ func patience(wait, ttl time.Duration) time.Duration {
 	return min(wait, ttl/10)
 }
 
-// operation is one of the store's writes, entry by entry.
-type operation[Q, A any] struct {
-	check  func(*Q) error
-	failed func(error) A // the answer to an entry that failed alone
-	apply  func(*txn, *Q) (A, error)
-}
+// calls are how entries are refused, and answered where they fail.
+var calls = records.NewCalls("sqlitestore", maxResult)
 
-// write runs the entries of one call in a transaction of the writer's. The entries are its own: they
-// may be in use after the caller has gone.
-func write[Q, A any](ctx context.Context, s *Store, qs []Q, wait time.Duration, op operation[Q, A]) ([]A, error) {
+// write runs the entries of one call in a transaction of the writer's. The entries are its own:
+// they may be in use after the caller has gone.
+func write[Q, A any](ctx context.Context, s *Store, call *records.Batch[Q, A], qs []Q, wait time.Duration, apply func(*txn, *Q) (A, error)) ([]A, error) {
 	if len(qs) > maxBatch {
 		return nil, fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, len(qs), maxBatch)
 	}
-	as := make([]A, len(qs))
-	var valid []int
-	for i := range qs {
-		if err := op.check(&qs[i]); err != nil {
-			as[i] = op.failed(fmt.Errorf("sqlitestore: %w", err))
-			continue
-		}
-		valid = append(valid, i)
-	}
-	if len(valid) == 0 {
-		return as, nil
-	}
-	err := s.w.do(ctx, wait, len(valid), func(t *txn) error {
-		for _, i := range valid {
-			a, err := op.apply(t, &qs[i])
-			if bad := (*contentError)(nil); errors.As(err, &bad) {
-				a, err = op.failed(err), nil
+	return call.Parts(qs, records.Whole, func(valid []int, as []A) error {
+		return s.w.do(ctx, wait, len(valid), func(t *txn) error {
+			for _, i := range valid {
+				a, err := apply(t, &qs[i])
+				if bad := (*contentError)(nil); errors.As(err, &bad) {
+					a, err = call.Failed(err), nil
+				}
+				if err != nil {
+					return err
+				}
+				as[i] = a
 			}
-			if err != nil {
-				return err
-			}
-			as[i] = a
-		}
-		return nil
+			return nil
+		})
 	})
-	if errors.Is(err, dedupe.ErrBusy) {
-		for _, i := range valid {
-			as[i] = op.failed(err)
-		}
-		return as, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return as, nil
 }

@@ -46,7 +46,8 @@ func TestForgetNeighbours(t *testing.T) {
 	}
 }
 
-// TestDeadline: the owner counts its lease from before it waited for the lock, the record from after.
+// TestDeadline: the owner counts its lease from before it waited for the lock, the record from
+// after.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)

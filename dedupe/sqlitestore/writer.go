@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// A process that is never idle keeps the lock but for an instant between two transactions, in which nobody else
-	// would find it free. So it lets go after each stint, for longer than others wait between two tries.
+	// A process that is never idle keeps the lock but for an instant between two transactions, in
+	// which nobody else would find it free. So it lets go after each stint, for longer than others
+	// wait between two tries.
 	stint    = 20 * time.Millisecond
 	breather = 300 * time.Microsecond
 
@@ -21,9 +22,9 @@ const (
 	lastPause  = 5 * time.Millisecond
 )
 
-// pauseAfter is how long to wait before the next try for a lock that another connection holds. It grows with
-// the time already waited. It is Go's timer, not SQLite's busy handler, which would block a thread and
-// know nothing of virtual time.
+// pauseAfter is how long to wait before the next try for a lock that another connection holds. It
+// grows with the time already waited. It is Go's timer, not SQLite's busy handler, which would
+// block a thread and know nothing of virtual time.
 func pauseAfter(waited time.Duration) <-chan time.Time {
 	return time.After(min(max(waited/200, firstPause), lastPause))
 }
@@ -62,9 +63,9 @@ func newWriter(db *sql.DB, st *statements, busy time.Duration) *writer {
 	return w
 }
 
-// do runs apply in a transaction and returns when that is committed. It waits for the lock up to wait. An
-// error that is ErrBusy means: nothing was written. The end of ctx ends this call only, never the
-// transaction that others share; apply may then still be running.
+// do runs apply in a transaction and returns when that is committed. It waits for the lock up to
+// wait. An error that is ErrBusy means: nothing was written. The end of ctx ends this call only,
+// never the transaction that others share; apply may then still be running.
 func (w *writer) do(ctx context.Context, wait time.Duration, entries int, apply func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqlitestore: nothing was written: %w", err)
@@ -121,8 +122,8 @@ func (w *writer) withdraw(c *call) bool {
 	return true
 }
 
-// run serves the queue until it is empty. Who waits is taken after the lock was won: the longer the wait,
-// the larger the batch.
+// run serves the queue until it is empty. Who waits is taken after the lock was won: the longer the
+// wait, the larger the batch.
 func (w *writer) run() {
 	begun := time.Now()
 	since := begun
@@ -145,7 +146,7 @@ func (w *writer) run() {
 	}
 }
 
-// waiting tells whether there are calls to serve; if not, the running goroutine's time is over.
+// waiting reports whether there are calls to serve; if not, the running goroutine's time is over.
 func (w *writer) waiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,8 +203,8 @@ func (w *writer) begin() error {
 	}
 }
 
-// transact runs the batch in the transaction that begin opened, and commits it. Whatever fails in between
-// ends with the connection, which rolls back.
+// transact runs the batch in the transaction that begin opened, and commits it. Whatever fails in
+// between ends with the connection, which rolls back.
 func (w *writer) transact(batch []*call) error {
 	t := &txn{session: w.session, sql: w.sql, now: time.Now().Round(0).UTC()}
 	for _, c := range batch {
@@ -225,8 +226,8 @@ func (w *writer) transact(batch []*call) error {
 	return nil
 }
 
-// commit waits where readers are in the way, as they may be without the write-ahead log: a transaction
-// whose commit was refused as busy is still open.
+// commit waits where readers are in the way, as they may be without the write-ahead log: a
+// transaction whose commit was refused as busy is still open.
 func (w *writer) commit() error {
 	for since := time.Now(); ; {
 		_, err := w.session.exec("COMMIT")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // hold begins a transaction that keeps the file's write lock until end is called.
@@ -28,8 +29,8 @@ func hold(tb testing.TB, db *sql.DB) (end func()) {
 	}
 }
 
-// TestOpenTransaction: while a user's transaction is open every write waits, bounded, and is told that it is
-// busy, not that its lease is lost.
+// TestOpenTransaction: while a user's transaction is open every write waits, bounded, and is told
+// that it is busy, not that its lease is lost.
 func TestOpenTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
@@ -103,8 +104,8 @@ func TestInvalidEntryBesideBusyOnes(t *testing.T) {
 	})
 }
 
-// TestOneTransactionForAll: who waits together is committed together, and a caller who gives up meanwhile
-// takes nobody along.
+// TestOneTransactionForAll: who waits together is committed together, and a caller who gives up
+// meanwhile takes nobody along.
 func TestOneTransactionForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
@@ -146,8 +147,8 @@ func TestOneTransactionForAll(t *testing.T) {
 	})
 }
 
-// TestCancelInFlight: the context of one caller ends while the transaction is under way. It hears that the
-// outcome is unknown; the transaction goes on.
+// TestCancelInFlight: the context of one caller ends while the transaction is under way. It hears
+// that the outcome is unknown; the transaction goes on.
 func TestCancelInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
@@ -162,7 +163,7 @@ func TestCancelInFlight(t *testing.T) {
 				close(inside)
 				<-goOn
 				r := dedupe.Record{}
-				dedupe.ApplyClaim(&r, &q, x.now, x.nextFence)
+				machine.ApplyClaim(&r, &q, x.now, x.nextFence)
 				return x.write(&r)
 			})
 		})
@@ -186,7 +187,8 @@ func TestCancelInFlight(t *testing.T) {
 	})
 }
 
-// TestCallerReusesMemory: what a caller does with its slices after its context ended reaches nobody.
+// TestCallerReusesMemory: what a caller does with its slices after its context ended reaches
+// nobody.
 func TestCallerReusesMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
@@ -287,7 +289,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestBusyIsNotWritten: a call whose time is over while it is in a transaction is not told that nothing was written.
+// TestBusyIsNotWritten: a call whose time is over while it is in a transaction is not told that
+// nothing was written.
 func TestBusyIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)

@@ -90,7 +90,7 @@ func (c *city) work(ctx context.Context, b *bank, ends int, holdGroup bool) {
 	check(must(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSON(b.move), Store: c.store, Scope: "transfers", DeadLetter: c.dead, HoldGroup: holdGroup,
-			Observer: &screen{b: b, left: ends, last: stop},
+			Observer: newScreen(b, ends, stop),
 		},
 		Broker: c.queue,
 	})).Run(ctx))

@@ -20,6 +20,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -28,6 +29,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 type mail struct{ To, Subject string }
@@ -76,7 +78,9 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 					Interrupted: policy,
 					Backoff:     func(int, error) time.Duration { return cutOff },
 				},
-				Observer: &screen{out: out, left: ends, last: stop},
+				Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+					return fmt.Sprintf("  worker:   %-24s %s", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+				}},
 			},
 			Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 		})).Run(ctx))

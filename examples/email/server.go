@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/dlq"
 )
 
 // server is a mail server in memory. It sends what it is handed as often as it is handed over, unless it takes
@@ -85,29 +82,4 @@ func (s *server) report(out io.Writer) {
 		counts = append(counts, c)
 	}
 	fmt.Fprintln(out, "  sent:", strings.Join(counts, ", "))
-}
-
-// screen prints how each delivery ended, and stops the worker when so many have ended for good.
-type screen struct {
-	out  io.Writer
-	last func()
-
-	mu   sync.Mutex
-	left int
-}
-
-// JobStarted adds nothing to the context.
-func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-
-// JobEnded prints a line.
-func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, "  worker:   %-24s %s\n", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
-	if s.left--; r.Outcome == "retried" {
-		s.left++
-	}
-	if s.left == 0 {
-		s.last()
-	}
 }

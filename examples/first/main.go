@@ -8,45 +8,42 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	_ "modernc.org/sqlite"
 )
 
-type order struct {
+type Order struct {
 	ID    string
 	Cents int
 }
 
-func charge(ctx context.Context, j *onceq.Job, o order) error {
-	fmt.Printf("charge order %s: %d cents, idempotency key %s\n", o.ID, o.Cents, j.EffectKey("charge"))
-	return nil
-}
+// Orders is a kind of job: producers and workers share its type, its payload and its key.
+var Orders = onceq.Kind[Order]{Type: "order", Key: func(o Order) string { return o.ID }}
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
 	store := must(sqlitestore.New(must(sql.Open("sqlite", sqlitestore.DSN("first.db"))), nil))
 	check(store.Migrate(ctx))
 
+	check(Orders.Send(ctx, queue, Order{"A-1", 1250}, Order{"B-2", 800}, Order{"A-1", 1250}))
+
+	var mux onceq.Mux
+	Orders.On(&mux, func(ctx context.Context, j *onceq.Job, o Order) error {
+		fmt.Printf("charge order %s: %d cents, idempotency key %s\n", o.ID, o.Cents, j.EffectKey("charge"))
+		return nil
+	})
 	worker := must(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(charge), Store: store, Scope: "orders", DeadLetter: dead, Logger: slog.Default(),
+			Handler: &mux, Store: store, Scope: "shop", DeadLetter: dead, Logger: slog.Default(),
 		},
 		Broker: queue,
 	}))
-	check(onceq.Send(ctx, queue, []broker.Outgoing{
-		{Body: []byte(`{"ID": "A-1", "Cents": 1250}`), Meta: &broker.Meta{Key: "A-1"}},
-		{Body: []byte(`{"ID": "B-2", "Cents": 800}`), Meta: &broker.Meta{Key: "B-2"}},
-		{Body: []byte(`{"ID": "A-1", "Cents": 1250}`), Meta: &broker.Meta{Key: "A-1"}},
-	}))
-	check(worker.Run(ctx))
+	check(worker.Run(ctx)) // until ctrl-C
 }
 
 func must[T any](v T, err error) T {

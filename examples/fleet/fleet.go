@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/examples/internal/shop"
 	"github.com/onceq/onceq/sqsfake"
@@ -96,6 +97,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 		r.After, err = d.till.audit(ctx, d.rows, r.Classes)
 		return err
 	}
+	s.Note("reading the dead-letter queue")
 	if r.Classes, r.Letters, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
 		return err
 	}
@@ -103,6 +105,8 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 		return err
 	}
 	r.Took = time.Since(d.began)
+	s.Note("reading what is left in the dead-letter queue")
+	defer s.Clear()
 	if r.Left, _, err = shop.ListLetters(ctx, d.dead, len(d.rows)+1); err != nil {
 		return err
 	}
@@ -180,8 +184,8 @@ func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 		})
 	}
 	all.Go(func() { d.reap(working) })
-	shop.UntilEmpty(working, stop, d.queue, 100*time.Millisecond, func(left int) {
-		s.Progress(left, d.sent, int(d.counts.kills.Load()), d.began)
+	shop.UntilEmpty(working, stop, d.queue, 100*time.Millisecond, func(depth broker.Depth) {
+		s.Progress(depth, d.sent, int(d.counts.kills.Load()), d.began)
 	})
 	all.Wait()
 	s.Clear()
@@ -216,10 +220,11 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 			return nil, err
 		}
 		m.First = int(depth.Visible)
-		// What it held is hidden for a while.
+		s.Note(fmt.Sprintf("the replay was killed; waiting %v for the letters that it held", shop.LetterVisibility))
 		if err := shop.Rest(ctx, shop.LetterVisibility+shop.LetterVisibility/5); err != nil {
 			return nil, err
 		}
+		s.Note("replaying them once more")
 		if report, _, err = d.replay(ctx, -1); err != nil {
 			return nil, err
 		}

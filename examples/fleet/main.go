@@ -56,6 +56,10 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "fleet:", err)
 		return 2
 	}
+	told := context.AfterFunc(ctx, func() { // at once: the processes take a moment to end
+		fmt.Fprintln(errs, "\nfleet: stopping")
+	})
+	defer told()
 	_, r, err := run(ctx, &o, store.endpoint, shop.NewScreen(out), errs)
 	switch {
 	case ctx.Err() != nil:

@@ -7,7 +7,7 @@
 //
 // Keys are each client's own. Without CLIENTS there is one, whose password it prints.
 //
-// idempotent.go is the middleware, for any handler.
+// The middleware is package httponceq's, for any handler.
 package main
 
 import (
@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/httponceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	_ "modernc.org/sqlite"
@@ -94,12 +95,12 @@ func pay(bank charger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var payment struct{ Cents int }
 		if err := json.NewDecoder(r.Body).Decode(&payment); err != nil || payment.Cents <= 0 {
-			problem(w, http.StatusBadRequest, "cents: want a positive number")
+			httponceq.Problem(w, http.StatusBadRequest, "cents: want a positive number")
 			return
 		}
-		id, err := bank.charge(r.Context(), jobOf(r.Context()).EffectKey("charge"), payment.Cents)
+		id, err := bank.charge(r.Context(), httponceq.Job(r.Context()).EffectKey("charge"), payment.Cents)
 		if err != nil {
-			problem(w, http.StatusBadGateway, err.Error())
+			httponceq.Problem(w, http.StatusBadGateway, err.Error())
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -114,8 +115,12 @@ func service(store dedupe.Store, who clients, bank charger, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
+	once, err := httponceq.New(p, httponceq.Options{Client: who.of, Challenge: `Basic realm="payments"`})
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", idempotent(p, who.of, pay(bank)))
+	mux.Handle("POST /payments", once(pay(bank)))
 	return mux, nil
 }
 

@@ -20,9 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/onceqtest"
 	"github.com/stretchr/testify/require"
@@ -330,67 +328,6 @@ func TestServeEndsUnderASlowBody(t *testing.T) {
 	require.Zero(t, w.calls.Load())
 }
 
-// middle is the middleware alone, around any handler; clients are told apart by their names.
-func middle(t *testing.T, f http.HandlerFunc) http.Handler {
-	store, err := memstore.New(nil)
-	require.NoError(t, err)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "middle"})
-	require.NoError(t, err)
-	client := func(r *http.Request) (string, bool) {
-		name, _, ok := r.BasicAuth()
-		return name, ok
-	}
-	return idempotent(p, client, f)
-}
-
-// No client gets another's answer, whatever they are called.
-func TestClientsAreKeptApart(t *testing.T) {
-	runs := 0
-	h := middle(t, func(w http.ResponseWriter, _ *http.Request) { runs++; fmt.Fprint(w, runs) })
-	for i, c := range [][2]string{{"a", "b c"}, {"a b", "c"}, {"a", `" c`}, {`a\"`, "c"}} {
-		require.Equal(t, fmt.Sprint(i+1), postAs(h, c[0], c[1], order).Body.String())
-	}
-	require.Equal(t, "2", postAs(h, "a b", "c", order).Body.String())
-}
-
-// The recorder takes a handler's answer as the server does.
-func TestAnswersAsTheServerDoes(t *testing.T) {
-	for name, c := range map[string]struct {
-		f      http.HandlerFunc
-		status int
-		runs   int // of two requests
-	}{
-		"nothing":          {func(http.ResponseWriter, *http.Request) {}, 200, 1},
-		"first wins":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(500) }, 201, 1},
-		"body, then error": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x"); w.WriteHeader(500) }, 200, 1},
-		"hints":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) }, 204, 1},
-		"5xx":              {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 503, 2},
-	} {
-		runs := 0
-		h := middle(t, func(w http.ResponseWriter, r *http.Request) { runs++; c.f(w, r) })
-		for range 2 {
-			require.Equal(t, c.status, post(h, "k", order).Code, name)
-		}
-		require.Equal(t, c.runs, runs, name)
-	}
-}
-
-// A panic is the server's, and the next request runs; an answer that is too large to keep is not given twice, nor is its
-// request run again.
-func TestAnswersThatAreNotKept(t *testing.T) {
-	runs := 0
-	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
-		if runs++; runs == 1 {
-			panic(http.ErrAbortHandler)
-		}
-		fmt.Fprint(w, strings.Repeat("x", 1<<20))
-	})
-	require.PanicsWithError(t, http.ErrAbortHandler.Error(), func() { post(h, "k", order) })
-	require.Equal(t, http.StatusOK, post(h, "k", order).Code)
-	require.Equal(t, http.StatusInternalServerError, post(h, "k", order).Code)
-	require.Equal(t, 2, runs)
-}
-
 // Keys are each client's own, and who does not say who he is gets no answer, not even that a key is used.
 func TestClientsAreAsked(t *testing.T) {
 	w := newWorld(t)
@@ -427,82 +364,6 @@ func TestNewClients(t *testing.T) {
 	c, err = newClients("")
 	require.NoError(t, err)
 	require.Greater(t, len(c["demo"]), 20)
-}
-
-// What belongs to one exchange is not given again: a cookie least of all.
-func TestHeadersOfOneExchange(t *testing.T) {
-	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
-		for name, value := range map[string]string{
-			"Set-Cookie": "session=1", "Date": "then", "Connection": "X-Hop", "X-Hop": "1", "Trailer": "X", "Upgrade": "h", "Location": "/payments/1",
-			"Cache-Control": "public",
-		} {
-			w.Header().Set(name, value)
-		}
-		w.WriteHeader(http.StatusCreated)
-	})
-	a := post(h, "k", order)
-	require.Equal(t, "session=1", a.Header().Get("Set-Cookie"), "the first answer is the handler's own")
-	require.Equal(t, "no-store", a.Header().Get("Cache-Control"))
-	a = post(h, "k", order)
-	require.Equal(t, http.Header{"Location": {"/payments/1"}, "Cache-Control": {"no-store"}, "Idempotency-Replayed": {"true"}}, a.Header())
-}
-
-// An operator has said that the job is done; nobody knows its answer.
-func TestResolvedByAnOperator(t *testing.T) {
-	store, err := memstore.New(nil)
-	require.NoError(t, err)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Store: store, Scope: "middle", Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
-	})
-	require.NoError(t, err)
-	runs := 0
-	h := idempotent(p, known.of, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		runs++
-		panic(http.ErrAbortHandler)
-	}))
-	require.Panics(t, func() { post(h, "k", order) })
-	require.Equal(t, http.StatusInternalServerError, post(h, "k", order).Code, "it is parked")
-	key := dedupe.Key{Scope: "middle", Key: `"alice"k`}
-	rs, err := store.Get(t.Context(), []dedupe.Key{key})
-	require.NoError(t, err)
-	require.NoError(t, dedupe.Resolve(t.Context(), store, key, rs[0].Fence, dedupe.Done, nil))
-	for range 2 {
-		a := post(h, "k", order)
-		require.Equal(t, http.StatusNoContent, a.Code)
-		require.Equal(t, "true", a.Header().Get("Idempotency-Replayed"))
-	}
-	require.Equal(t, 1, runs)
-}
-
-// An answer without end costs no memory without end, and its request does not run again.
-func TestAnswersAreBounded(t *testing.T) {
-	runs, written := 0, 0
-	h := middle(t, func(w http.ResponseWriter, _ *http.Request) {
-		runs++
-		for {
-			n, err := w.Write(make([]byte, 1<<16))
-			if written += n; err != nil {
-				return
-			}
-		}
-	})
-	for range 2 {
-		a := post(h, "k", order)
-		require.Equal(t, http.StatusInternalServerError, a.Code)
-		require.Contains(t, a.Body.String(), "too large")
-	}
-	require.Equal(t, 1, runs)
-	require.LessOrEqual(t, written, most)
-}
-
-// A status that the server would refuse is refused before it is kept.
-func TestStatusThatIsNone(t *testing.T) {
-	for _, status := range []int{0, 99, 1000} {
-		h := middle(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		for range 2 {
-			require.Panics(t, func() { post(h, "k", order) })
-		}
-	}
 }
 
 // The file of the answers is for its owner alone.

@@ -4,11 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
-	"strings"
 	"sync"
-
-	"github.com/onceq/onceq"
 )
 
 // books is the warehouse's database behind a network that can hold a call back.
@@ -63,23 +59,4 @@ func (b *books) send(ctx context.Context, query string, args []any) (int64, erro
 		return 0, err
 	}
 	return res.RowsAffected()
-}
-
-// screen prints how each delivery ended, and stops the worker after the last.
-type screen struct {
-	out           io.Writer
-	retried, last func()
-}
-
-// JobStarted adds nothing to the context.
-func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-
-// JobEnded prints a line.
-func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	fmt.Fprintf(s.out, "  worker:  attempt %d ends: %s\n", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
-	if r.Outcome == "retried" {
-		s.retried()
-		return
-	}
-	s.last()
 }

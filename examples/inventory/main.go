@@ -20,12 +20,14 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/examples/internal/screen"
 	_ "modernc.org/sqlite"
 )
 
@@ -93,10 +95,14 @@ func scene(ctx context.Context, out io.Writer, db *sql.DB, update string) (piece
 				Timeout: 50 * time.Millisecond,
 				Backoff: func(int, error) time.Duration { return 0 },
 			},
-			Observer: &screen{out: out, retried: func() {
-				shelf = 3
-				fmt.Fprintln(out, "  shelf:   two pieces are sold, three are left")
-			}, last: stop},
+			Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+				line := fmt.Sprintf("  worker:  attempt %d ends: %s", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+				if r.Outcome == onceq.OutcomeRetried {
+					shelf = 3
+					line += "\n  shelf:   two pieces are sold, three are left"
+				}
+				return line
+			}},
 		},
 		Broker: queue, Concurrency: 1,
 	})).Run(work))

@@ -25,7 +25,10 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 	_ "modernc.org/sqlite"
 )
 
@@ -114,7 +117,13 @@ func run(ctx context.Context, out io.Writer, db *sql.DB) {
 	check(must(onceq.New(onceq.Config{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSON(o.write), Store: store, Scope: "invoices", DeadLetter: dead,
-			Observer: &screen{out: out, store: store, left: len(news), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.TimingRecord) string {
+				what := r.Err
+				if inv, status, err := onceq.Result[invoice](ctx, store, r.Key); err == nil && status == dedupe.Done {
+					what = fmt.Sprintf("invoice %d", inv.Number) // it is kept with the key
+				}
+				return fmt.Sprintf("%-17s %-13s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(what))
+			}},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(work))

@@ -121,34 +121,15 @@ func (a *api) report(out io.Writer) {
 	fmt.Fprintln(out, "  charged:", strings.Join(counts, ", "))
 }
 
-// screen prints how each delivery ended, and stops the worker when so many have ended for good.
-type screen struct {
-	out  io.Writer
-	last func()
-
-	mu   sync.Mutex
-	left int
-}
-
-// JobStarted adds nothing to the context.
-func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-
-// JobEnded prints a line.
-func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, "  worker:  %-7s %s\n", dlq.Printable(r.Key.Key), r.Outcome)
+// line tells how a delivery ended, and why.
+func line(_ context.Context, r *onceq.TimingRecord) string {
+	text := fmt.Sprintf("  worker:  %-7s %s", dlq.Printable(r.Key.Key), r.Outcome)
 	if r.Err != "" {
 		_, why, found := strings.Cut(r.Err, `": `) // without the URL
 		if !found {
 			why = r.Err
 		}
-		fmt.Fprintf(s.out, "                   because %s\n", dlq.Printable(why))
+		text += "\n                   because " + dlq.Printable(why)
 	}
-	if s.left--; r.Outcome == "retried" {
-		s.left++
-	}
-	if s.left == 0 {
-		s.last()
-	}
+	return text
 }

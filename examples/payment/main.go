@@ -7,6 +7,9 @@
 // the next attempt sends the same key and gets the first answer. 429 says when to come back: RetryAfter. 402 will not
 // change: Permanent, and a dead letter. The API forgets a key after a day, so the jobs expire before: Meta.Expires.
 //
+// Beware: the API keeps a decline with its key, as others do. A replay after the customer has given
+// another card gets the old decline. There the card belongs into the step: EffectKey("charge/" + card).
+//
 //	go run ./examples/payment
 package main
 
@@ -30,6 +33,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 type order struct {
@@ -118,7 +122,7 @@ func scene(ctx context.Context, out io.Writer, c *charger) {
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments", DeadLetter: dead,
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
-			Observer: &screen{out: out, left: len(orders), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(ctx))

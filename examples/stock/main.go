@@ -19,6 +19,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 const schema = `CREATE TABLE stock (sku text PRIMARY KEY, n integer NOT NULL CHECK (n >= 0))`
@@ -110,7 +113,9 @@ func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstor
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: handler, Store: store, Scope: scope, DeadLetter: dead,
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
-			Observer: &screen{out: out, left: len(orders), last: stop},
+			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+				return strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " ")
+			}},
 		},
 		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
 	})).Run(work))

@@ -3,6 +3,7 @@ package arch
 import (
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -14,13 +15,14 @@ var checks = map[string]func(*tree) []string{
 	"layers":   checkLayers,
 	"confined": checkConfined,
 	"cycles":   checkCycles,
-	"names":    checkNames,
+	"methods":  checkMethods,
 	"bans":     checkBans,
 	"init":     checkInit,
 	"panics":   checkPanics,
 	"length":   checkLength,
 	"examples": checkExamples,
 	"docs":     checkDocs,
+	"modules":  checkModules,
 }
 
 func TestWalls(t *testing.T) {
@@ -64,10 +66,10 @@ func TestWallsFall(t *testing.T) {
 			"broker/brokertest/x/a.go": `package x; type T struct{ n int }; func (t *T) A() { b(t) }`,
 			"broker/brokertest/x/b.go": `package x; func b(t *T) { t.n++ }`,
 		}, "broker/brokertest/x: 2 files know"},
-		{"one name, two meanings", "names", map[string]string{
+		{"one name, two meanings", "methods", map[string]string{
 			"broker/x/a.go": `package x; type a struct{}; type b[T any] struct{}; func (a) end() {}; func (*b[T]) end() {}`,
 		}, "broker/x: the method name end is on a and b"},
-		{"an interface asks for the name", "names", map[string]string{
+		{"an interface asks for the name", "methods", map[string]string{
 			"broker/x/a.go": `package x; type a struct{}; type b struct{}; func (a) end() {}; func (*b) end() {}`,
 			"broker/y/a.go": `package y; type ender interface{ end() }`,
 		}, ""},
@@ -173,7 +175,7 @@ func TestWallsFall(t *testing.T) {
 		{"a package that the table does not know", "layers", map[string]string{
 			"util/a.go": `package util`,
 		}, "util: belongs to no layer"},
-		{"a nested module is its own affair", "layers", map[string]string{
+		{"a module that is apart is its own affair", "layers", map[string]string{
 			"internal/bench/go.mod": "module m.test/m/internal/bench",
 			"internal/bench/a.go":   `package bench; import "github.com/riverqueue/river"`,
 		}, ""},
@@ -270,6 +272,54 @@ func TestWallsFall(t *testing.T) {
 			"dlq/a_test.go": "package dlq\nfunc ExampleQueue() {\n\tf()\n\t// Output: x\n}\nfunc ExampleQueue_none() {\n\tf()\n\t// Output:\n}",
 		}, ""},
 
+		{"another module's package", "layers", map[string]string{
+			"localstack/go.mod": "module m.test/m/localstack",
+			"localstack/a.go":   `package localstack`,
+			"dlq/a.go":          `package dlq; import "m.test/m/localstack"`,
+		}, "dlq: must not import localstack"},
+		{"modules that keep the rules", "modules", withModules(map[string]string{
+			"localstack/a_test.go":     `package localstack; import "m.test/m/broker"`,
+			"broker/a.go":              `package broker`,
+			"internal/bench/a_test.go": `package bench; import "m.test/m"`,
+			"a.go":                     `package m`,
+		}), ""},
+		{"the library's test reaches another module", "modules", withModules(map[string]string{
+			"broker/a_test.go": `package broker; import "m.test/m/localstack"`,
+			"localstack/a.go":  `package localstack`,
+		}), "broker: belongs to the module ., which must not use localstack"},
+		{"a module requires one that it may not", "modules", withModules(map[string]string{
+			"localstack/go.mod": "module m.test/m/localstack\nrequire m.test/m/examples v0.0.0\n",
+		}), "localstack/go.mod: must not require examples"},
+		{"Docker beyond localstack", "modules", withModules(map[string]string{
+			"go.mod": "module m.test/m\nrequire (\n\tgithub.com/moby/moby/client v0.5.0 // indirect\n)\n",
+		}), "go.mod: must not require github.com/moby/moby/client"},
+		{"Docker where the examples use localstack", "modules", withModules(map[string]string{
+			"examples/go.mod": "module m.test/m/examples\nrequire m.test/m/localstack v0.0.0\nrequire github.com/moby/moby/client v0.5.0 // indirect\n",
+		}), ""},
+		{"Docker named by the examples", "modules", withModules(map[string]string{
+			"examples/go.mod": "module m.test/m/examples\nrequire m.test/m/localstack v0.0.0\nrequire github.com/moby/moby/client v0.5.0\n",
+		}), "examples/go.mod: must not require github.com/moby/moby/client"},
+		{"a replacement of others' code", "modules", withModules(map[string]string{
+			"localstack/go.mod": "module m.test/m/localstack\nreplace github.com/moby/moby/client => ../moby\n",
+		}), "localstack/go.mod: replaces github.com/moby/moby/client"},
+		{"a replacement that leads out of the tree", "modules", withModules(map[string]string{
+			"localstack/go.mod": "module m.test/m/localstack\nreplace m.test/m => ../../m\n",
+		}), "localstack/go.mod: replaces m.test/m => ../../m, which is not ."},
+		{"a command's replacement", "modules", withModules(map[string]string{
+			"cmd/x/go.mod": "module m.test/m/cmd/x\nrequire m.test/m v0.0.0\nreplace m.test/m => ../..\n",
+		}), "cmd/x/go.mod: replaces m.test/m: go install refuses"},
+		{"a module that the table does not know", "modules", withModules(map[string]string{
+			"dlq/go.mod": "module m.test/m/dlq",
+		}), "dlq/go.mod: add the module"},
+		{"a module that is gone", "modules", func() map[string]string {
+			files := withModules(map[string]string{})
+			delete(files, "examples/go.mod")
+			return files
+		}(), "examples: the table in internal/arch has a module that is not there"},
+		{"a module of another name", "modules", withModules(map[string]string{
+			"localstack/go.mod": "module m.test/localstack",
+		}), "localstack/go.mod: the module's name is not m.test/m/localstack"},
+
 		{"no package comment", "docs", map[string]string{
 			"dlq/a.go": "package dlq",
 		}, "dlq: the package has no doc comment"},
@@ -314,6 +364,16 @@ func TestWallsFall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withModules adds a go.mod for each module of the table that the files lack.
+func withModules(files map[string]string) map[string]string {
+	for _, m := range modules {
+		if name := path.Join(m.dir, "go.mod"); files[name] == "" {
+			files[name] = "module " + path.Join("m.test/m", m.dir) + "\n"
+		}
+	}
+	return files
 }
 
 func TestIdlePatternsAreNamed(t *testing.T) {

@@ -3,87 +3,147 @@ package arch
 import (
 	"fmt"
 	"go/ast"
-	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"testing"
+	"testing/fstest"
 )
 
-// checkNames reports methods of one name on two types of a package, where no interface asks for it:
-// a reader who meets the name must guess which meaning it has.
-func checkNames(t *tree) []string {
+// namePattern is a function as the pages name it: `file.go: function`.
+var namePattern = regexp.MustCompile("`([a-z_/]+\\.go): (\\w+)`")
+
+// checkNames reports functions that a page names and no such file declares. A page names a file by
+// the end of its path, so that a package may move.
+func checkNames(t *tree, list []page) []string {
+	funcs := map[string][]string{}
+	for _, p := range t.pkgs {
+		for _, f := range p.files {
+			for _, d := range f.ast.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok {
+					funcs[f.name] = append(funcs[f.name], strings.ToLower(fn.Name.Name))
+				}
+			}
+		}
+	}
+	declared := func(file, name string) bool {
+		for f, names := range funcs {
+			if (f == file || strings.HasSuffix(f, "/"+file)) && slices.Contains(names, strings.ToLower(name)) {
+				return true
+			}
+		}
+		return false
+	}
 	var bad []string
-	for dir, names := range t.doubles() {
-		for name, on := range names {
-			if !slices.Contains(twoMeanings[dir], name) {
-				bad = append(bad, fmt.Sprintf("%s: the method name %s is on %s, and no interface asks for it:"+
-					" give each meaning its own name", dir, name, strings.Join(on, " and ")))
+	for _, p := range list {
+		for n, line := range strings.Split(p.text, "\n") {
+			for _, m := range namePattern.FindAllStringSubmatch(line, -1) {
+				if !declared(m[1], m[2]) {
+					bad = append(bad, fmt.Sprintf("%s:%d: no %s declares a function %s", p.name, n+1, m[1], m[2]))
+				}
 			}
 		}
 	}
 	return bad
 }
 
-// doubles are the methods of one name on two types, by package and name, that no interface asks for.
-func (t *tree) doubles() map[string]map[string][]string {
-	asked, out := t.askedFor(), map[string]map[string][]string{}
-	for _, p := range t.own() {
-		on := map[string][]string{}
-		for _, f := range p.files {
-			for _, d := range f.ast.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok || fn.Recv == nil || f.test || asked[fn.Name.Name] {
+// TestNames: the functions that the pages name exist.
+func TestNames(t *testing.T) {
+	root := os.DirFS("../..")
+	tr, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range checkNames(tr, list) {
+		t.Error(bad)
+	}
+}
+
+func TestNamesAreFound(t *testing.T) {
+	root := fstest.MapFS{
+		"go.mod":  {Data: []byte("module m.test/m")},
+		"x/a.go":  {Data: []byte("package x\nfunc (t) Moved() {}")},
+		"page.md": {Data: []byte("`a.go: moved` `x/a.go: Moved`\n`a.go: gone` `b.go: moved`")},
+	}
+	tr, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"page.md:2: no a.go declares a function gone", "page.md:2: no b.go declares a function moved",
+	}
+	if got := checkNames(tr, list); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// testCases lists the names of a suite's cases: in its source, what has a name and a rule.
+func testCases(p *pkg) []string {
+	var names []string
+	for _, f := range p.files {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok || f.test {
+				return true
+			}
+			name, rule := "", false
+			for _, e := range lit.Elts {
+				kv, ok := e.(*ast.KeyValueExpr)
+				if !ok {
 					continue
 				}
-				if typ := receiver(fn); !slices.Contains(on[fn.Name.Name], typ) {
-					on[fn.Name.Name] = append(on[fn.Name.Name], typ)
+				key, ok := kv.Key.(*ast.Ident)
+				if !ok {
+					continue
 				}
+				if value, ok := kv.Value.(*ast.BasicLit); ok && key.Name == "name" {
+					name = strings.Trim(value.Value, `"`)
+				}
+				rule = rule || key.Name == "rule"
 			}
-		}
-		maps.DeleteFunc(on, func(_ string, types []string) bool { return len(types) < 2 })
-		out[p.dir] = on
+			if rule && name != "" {
+				names = append(names, name)
+			}
+			return true
+		})
 	}
-	return out
+	return names
 }
 
-// askedFor are the method names of all interfaces of the tree, and the usual ones of the standard
-// library's.
-func (t *tree) askedFor() map[string]bool {
-	asked := map[string]bool{}
-	for _, name := range stdMethods {
-		asked[name] = true
+// TestContractsNameTheirCases: docs/contracts.md and docs/protocol.md name every case of the two
+// suites, and those that fit "i5-…" together.
+func TestContractsNameTheirCases(t *testing.T) {
+	tr, err := load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range t.pkgs {
-		for _, f := range p.files {
-			ast.Inspect(f.ast, func(n ast.Node) bool {
-				if it, ok := n.(*ast.InterfaceType); ok {
-					for _, m := range it.Methods.List {
-						for _, name := range m.Names {
-							asked[name.Name] = true
-						}
-					}
-				}
-				return true
-			})
+	var text string
+	for _, name := range []string{"contracts", "protocol"} {
+		b, err := os.ReadFile("../../docs/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
 		}
+		text += string(b)
 	}
-	return asked
-}
-
-// receiver is the name of a method's type.
-func receiver(fn *ast.FuncDecl) string {
-	typ := fn.Recv.List[0].Type
-	for {
-		switch x := typ.(type) {
-		case *ast.StarExpr:
-			typ = x.X
-		case *ast.IndexExpr:
-			typ = x.X
-		case *ast.IndexListExpr:
-			typ = x.X
-		case *ast.Ident:
-			return x.Name
-		default:
-			return "?"
+	for _, dir := range []string{"broker/brokertest", "dedupe/dedupetest"} {
+		names := testCases(tr.pkgs[dir])
+		if len(names) < 30 {
+			t.Errorf("%s: %d cases found", dir, len(names))
+		}
+		for _, name := range names {
+			area, _, _ := strings.Cut(name, "-")
+			if !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, "`"+area+"-…`") {
+				t.Errorf("%s: the case %q stands with no rule in docs/contracts.md", dir, name)
+			}
 		}
 	}
 }

@@ -9,15 +9,44 @@ const sqliteDriver = "modernc.org/sqlite"
 
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
-	".", "broker/...", "dedupe", "dedupe/dedupetest", "dedupe/memstore",
+	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
 	"visibility", "dlq", "onceqtest", "adapters/membroker", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/..."}
+var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/...", "internal/release"}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "sqsfake", "localstack/...", "internal/tests/..."}
+var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/..."}
+
+// apart are modules whose packages keep no rule but the length of a file: they compare onceq
+// with others.
+var apart = []string{"internal/bench"}
+
+// A module says what its go.mod may hold. A module that the table does not know is reported,
+// and so is one that it knows in vain.
+type module struct {
+	dir string
+	// uses are the folders of our modules that it may require.
+	uses []string
+	// brings are modules of others that no other module of ours requires.
+	brings []string
+	why    string
+}
+
+var modules = []module{
+	{dir: ".", why: "who takes the library takes nothing that starts servers or runs programs"},
+	{
+		dir: "localstack", uses: []string{"."},
+		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
+		why:    "Docker's client reaches those alone who ask for it",
+	},
+	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
+	{dir: "examples", uses: []string{".", "localstack"}, why: "examples show the parts together"},
+	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
+	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
+	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
+}
 
 // A layer says what its packages may reach, directly or through others. The first layer
 // whose pattern fits a package is its layer; a package without one is reported.
@@ -42,26 +71,28 @@ var layers = []layer{
 		why:  "the contract of drivers stands at the bottom; it and dedupe never know each other",
 	},
 	{
-		pkgs: "dedupe/dedupetest", may: []string{"dedupe"},
+		pkgs: "dedupe/dedupetest", may: []string{"dedupe", "dedupe/machine"},
 		why: "a store's author takes the suite alone: the contract and the standard library",
 	},
 	{
-		pkgs: "dedupe/memstore", may: []string{"dedupe"},
+		pkgs: "dedupe/memstore", may: []string{"dedupe", "dedupe/machine"},
 		why: "the stores know the store contract, never queues",
 	},
 	{
-		pkgs: "dedupe/sqlitestore", may: []string{"dedupe"}, testOthers: []string{sqliteDriver},
+		pkgs: "dedupe/sqlitestore", may: []string{"dedupe", "dedupe/machine"}, testOthers: []string{sqliteDriver},
 		why: "the user picks the SQLite driver; the store speaks database/sql",
 	},
 	{
-		pkgs: "dedupe/pgstore", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		pkgs: "dedupe/pgstore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "a store imports its own database's client and the store contract",
 	},
 	{
-		pkgs: "dedupe/dynamostore", may: []string{"dedupe"}, others: []string{"github.com/aws/..."},
-		testOthers: []string{"..."},
-		why:        "a store imports its own database's client and the store contract",
+		pkgs: "dedupe/dynamostore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/aws/..."},
+		why: "a store imports its own database's client and the store contract",
+	},
+	{
+		pkgs: "dedupe/machine", may: []string{"dedupe"},
+		why: "the tables are made of the contract's words; those who use a store do without them",
 	},
 	{
 		pkgs: "dedupe",
@@ -88,16 +119,28 @@ var layers = []layer{
 		why: "the memory queue is a driver like any other, and part of the core",
 	},
 	{
+		pkgs: "adapters/httponceq", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		why: "a server that answers once needs net/http and the core, nothing else",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
+	},
+	{
+		pkgs: "internal/testserver/testpg", others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes databases for the tests of a store, and starts no server",
+	},
+	{
+		pkgs: "internal/testserver/testaws", others: []string{"github.com/aws/..."},
+		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
 	},
 	{
 		pkgs: "internal/tests/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
 		why: "what needs the whole house is tested there",
 	},
 	{
-		pkgs: "sqsfake", testOthers: []string{"..."},
+		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
 		why: "users' tests take the server with the standard library alone",
 	},
 	{
@@ -155,7 +198,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/...", "internal/tests/..."}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release"}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

@@ -19,14 +19,15 @@ import (
 type tree struct {
 	module string
 	fset   *token.FileSet
-	pkgs   map[string]*pkg // by folder; "." is the root
+	pkgs   map[string]*pkg   // by folder; "." is the root
+	mods   map[string]string // what the go.mod files say, by folder
 }
 
 // pkg is the Go files of one folder: the package, its tests, and its external tests.
 type pkg struct {
 	dir string
-	// nested: the folder belongs to another module, below the root's.
-	nested bool
+	// module is the folder of the module that it belongs to.
+	module string
 	files  []*file
 }
 
@@ -42,7 +43,7 @@ type file struct {
 // load reads the tree as the go command would walk it: without testdata, vendor and folders
 // that begin with a dot or an underscore, but into nested modules.
 func load(root fs.FS) (*tree, error) {
-	t := &tree{fset: token.NewFileSet(), pkgs: map[string]*pkg{}}
+	t := &tree{fset: token.NewFileSet(), pkgs: map[string]*pkg{}, mods: map[string]string{}}
 	mod, err := fs.ReadFile(root, "go.mod")
 	if err != nil {
 		return nil, err
@@ -55,7 +56,6 @@ func load(root fs.FS) (*tree, error) {
 	if t.module == "" {
 		return nil, errors.New("go.mod names no module")
 	}
-	var nested []string
 	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -65,8 +65,8 @@ func load(root fs.FS) (*tree, error) {
 			if name != "." && (base == "testdata" || base == "vendor" || base[0] == '.' || base[0] == '_') {
 				return fs.SkipDir
 			}
-			if _, err := fs.Stat(root, path.Join(name, "go.mod")); name != "." && err == nil {
-				nested = append(nested, name+"/...")
+			if mod, err := fs.ReadFile(root, path.Join(name, "go.mod")); err == nil {
+				t.mods[name] = string(mod)
 			}
 			return nil
 		}
@@ -77,12 +77,12 @@ func load(root fs.FS) (*tree, error) {
 		if err != nil {
 			return err
 		}
-		return t.add(name, src, matches(nested, path.Dir(name)))
+		return t.add(name, src)
 	})
 	return t, err
 }
 
-func (t *tree) add(name string, src []byte, nested bool) error {
+func (t *tree) add(name string, src []byte) error {
 	a, err := parser.ParseFile(t.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
@@ -103,17 +103,28 @@ func (t *tree) add(name string, src []byte, nested bool) error {
 	}
 	dir := path.Dir(name)
 	if t.pkgs[dir] == nil {
-		t.pkgs[dir] = &pkg{dir: dir, nested: nested}
+		t.pkgs[dir] = &pkg{dir: dir, module: t.moduleOf(dir)}
 	}
 	t.pkgs[dir].files = append(t.pkgs[dir].files, f)
 	return nil
 }
 
-// own returns the packages of the root's module, by folder.
+// moduleOf returns the folder of the module that a folder belongs to.
+func (t *tree) moduleOf(dir string) string {
+	for dir != "." {
+		if _, ok := t.mods[dir]; ok {
+			return dir
+		}
+		dir = path.Dir(dir)
+	}
+	return "."
+}
+
+// own returns the packages of all modules but those that are apart, by folder.
 func (t *tree) own() []*pkg {
 	var out []*pkg
 	for _, dir := range slices.Sorted(maps.Keys(t.pkgs)) {
-		if p := t.pkgs[dir]; !p.nested {
+		if p := t.pkgs[dir]; !slices.Contains(apart, p.module) {
 			out = append(out, p)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 //	worker        a whole onceq.Worker over pgstore, 500 handlers, queue in memory
 //	river         River, 500 workers; its jobs are inserted beforehand, which is not measured
 func BenchmarkPostgres(b *testing.B) {
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	for _, c := range []struct {
 		name string
 		url  string

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/localstack"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // job is what a handler has in its hands.
@@ -24,7 +24,7 @@ func (j job) Join()                 {}
 // BenchmarkPostgresCompleteTx runs a user's transaction, an insert and an update, from 16 callers: without a completion, with CompleteTx
 // as its last statement, and in Commit. The claims are won beforehand.
 func BenchmarkPostgresCompleteTx(b *testing.B) {
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
 	st := openStore(b, pool, "bench_tx")
 	if _, err := pool.Exec(b.Context(), `
@@ -107,7 +107,7 @@ func transactions(ctx context.Context, tb testing.TB, st *pgstore.Store, n int, 
 // that the server's own time counts little: one wins, and what counts is how many round trips the others wait for their answer.
 func BenchmarkPostgresOneKey(b *testing.B) {
 	const rivals, roundTrip = 100, 200 * time.Millisecond
-	db := localstack.PostgresWith(b, &localstack.PostgresOptions{Durable: true})
+	db := testpg.NewDurable(b)
 	c, err := pgxpool.ParseConfig(delayed(b, db.URL, roundTrip))
 	if err != nil {
 		b.Fatal(err)

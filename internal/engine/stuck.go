@@ -7,8 +7,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// A handler that goes on although its context has ended holds its slot, and nobody else may run its job.
-// It is reported after the first of these times, and then each time the second has gone by.
+// A handler that goes on although its context has ended holds its slot, and nobody else may run its
+// job. It is reported after the first of these times, and then each time the second has gone by.
 const (
 	stuckFirst = time.Minute
 	stuckAgain = 10 * time.Minute

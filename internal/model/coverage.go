@@ -1,6 +1,9 @@
 package model
 
-import "github.com/onceq/onceq/dedupe"
+import (
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
+)
 
 // Coverage counts how often each row of the tables decided, by the row's place.
 type Coverage struct {
@@ -10,9 +13,9 @@ type Coverage struct {
 // NewCoverage makes a Coverage that has counted nothing.
 func NewCoverage() *Coverage {
 	return &Coverage{
-		Claim:  make([]int, len(dedupe.ClaimTable)),
-		Renew:  make([]int, len(dedupe.RenewTable)),
-		Settle: make([]int, len(dedupe.SettleTable)),
+		Claim:  make([]int, len(machine.ClaimTable)),
+		Renew:  make([]int, len(machine.RenewTable)),
+		Settle: make([]int, len(machine.SettleTable)),
 	}
 }
 
@@ -25,9 +28,9 @@ func (m *model) noteClaim(before *record, q claimCall) {
 	if m.c.Payloads {
 		req.Fingerprint = []byte{q.payload}
 	}
-	s := dedupe.Meet(&rec, &req, now)
-	for i := range dedupe.ClaimTable {
-		if row := &dedupe.ClaimTable[i]; row.Matches(s) {
+	s := machine.Meet(&rec, &req, now)
+	for i := range machine.ClaimTable {
+		if row := &machine.ClaimTable[i]; row.Matches(s) {
 			m.c.Coverage.Claim[i]++
 			return
 		}
@@ -38,9 +41,9 @@ func (m *model) noteRenew(before *record, t token) {
 	if m.c.Coverage == nil {
 		return
 	}
-	s := dedupe.Situation{At: before.at(), Own: before.token == t && before.status != 0}
-	for i := range dedupe.RenewTable {
-		if row := &dedupe.RenewTable[i]; row.Matches(s) {
+	s := machine.Situation{At: before.at(), Own: before.token == t && before.status != 0}
+	for i := range machine.RenewTable {
+		if row := &machine.RenewTable[i]; row.Matches(s) {
 			m.c.Coverage.Renew[i]++
 			return
 		}
@@ -51,30 +54,30 @@ func (m *model) noteSettle(before *record, t *dedupe.Settlement, own bool) {
 	if m.c.Coverage == nil {
 		return
 	}
-	s := dedupe.Situation{At: before.at(), Own: own && before.status != 0}
-	for i := range dedupe.SettleTable {
-		if row := &dedupe.SettleTable[i]; row.Matches(s, t.To, t.Joined) {
+	s := machine.Situation{At: before.at(), Own: own && before.status != 0}
+	for i := range machine.SettleTable {
+		if row := &machine.SettleTable[i]; row.Matches(s, t.To, t.Joined) {
 			m.c.Coverage.Settle[i]++
 			return
 		}
 	}
 }
 
-func (r *record) at() dedupe.At {
+func (r *record) at() machine.At {
 	switch r.status {
 	case dedupe.Claimed:
 		if r.dead {
-			return dedupe.AtDead
+			return machine.AtDead
 		}
-		return dedupe.AtLive
+		return machine.AtLive
 	case dedupe.Released:
-		return dedupe.AtReleased
+		return machine.AtReleased
 	case dedupe.Done:
-		return dedupe.AtDone
+		return machine.AtDone
 	case dedupe.Failed:
-		return dedupe.AtFailed
+		return machine.AtFailed
 	case dedupe.Parked:
-		return dedupe.AtParked
+		return machine.AtParked
 	}
-	return dedupe.AtNone
+	return machine.AtNone
 }

@@ -6,9 +6,9 @@
 //
 // How to read it: state.go is what the world looks like at one instant. worker.go, handler.go and
 // environment.go are the steps from one instant to the next. store.go is the record, changed through
-// [dedupe.ApplyClaim], [dedupe.ApplyRenew] and [dedupe.ApplySettle] alone, the functions that the stores
-// run, so that model and stores cannot drift apart. What a handler's end is settled to is decided by
-// [verdict.Judge], the table that the worker runs, so that neither can model and worker. property.go
+// [machine.ApplyClaim], [machine.ApplyRenew] and [machine.ApplySettle] alone, the functions that the
+// stores run, so that model and stores cannot drift apart. What a handler's end is settled to is
+// decided by [verdict.Judge], the table that the worker runs, so that neither can model and worker. property.go
 // names what must hold, rules.go each rule of the protocol that can be left out, and what it is good
 // for. explore.go searches.
 //

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 var (
@@ -94,7 +95,7 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 	if s.ghost.forgotten && m.without(FenceOutlivesRecord) {
 		next = curFence
 	}
-	c, changed := dedupe.ApplyClaim(&rec, &req, now, func() uint64 { return uint64(next) })
+	c, changed := machine.ApplyClaim(&rec, &req, now, func() uint64 { return uint64(next) })
 	m.noteClaim(&before, q)
 	if c.Err != nil {
 		m.breaks(EveryCallAnswered)
@@ -226,7 +227,7 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 		}
 	}
 	m.noteSettle(&before, &t, own)
-	a, changed := dedupe.ApplySettle(&rec, &t, now)
+	a, changed := machine.ApplySettle(&rec, &t, now)
 	if own && a.Err != nil && before.status != 0 && before.status != dedupe.Parked {
 		m.breaks(NotBlockedByOneself)
 	}
@@ -258,7 +259,7 @@ func (m *model) renew(s *state, t token, started bool) error {
 	rec := before.real(m.c.Payloads)
 	n := dedupe.Renewal{Key: key, Token: t.real(), TTL: ttl, Started: started}
 	m.noteRenew(&before, t)
-	if err := dedupe.ApplyRenew(&rec, &n, now); err != nil {
+	if err := machine.ApplyRenew(&rec, &n, now); err != nil {
 		return err
 	}
 	if before.token != t {
@@ -280,7 +281,7 @@ func (m *model) completes(s *state, t token) txPhase {
 			rec.Status = dedupe.Claimed
 		}
 	}
-	a, changed := dedupe.ApplySettle(&rec, &q, now)
+	a, changed := machine.ApplySettle(&rec, &q, now)
 	switch {
 	case changed:
 		if before.token != t {

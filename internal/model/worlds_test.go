@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 )
 
 var (
@@ -97,13 +98,13 @@ func checkRows(t *testing.T, met *Coverage) {
 			t.Errorf("%s: row %q decided %d times", table, row, n)
 		}
 	}
-	for i, row := range dedupe.ClaimTable {
+	for i, row := range machine.ClaimTable {
 		check("ClaimTable", row.Name, met.Claim[i])
 	}
-	for i, row := range dedupe.RenewTable {
+	for i, row := range machine.RenewTable {
 		check("RenewTable", row.Name, met.Renew[i])
 	}
-	for i, row := range dedupe.SettleTable {
+	for i, row := range machine.SettleTable {
 		check("SettleTable", row.Name, met.Settle[i])
 	}
 }

@@ -24,8 +24,9 @@ func Ready(ctx context.Context, store string, closed bool, n, most int) error {
 	return nil
 }
 
-// Pages goes through records, size of them at a time: read answers at most n of those that come after the key last, in
-// the order of their keys. limit bounds all of them; 0 = none. The sequence ends after the first error.
+// Pages goes through records, size of them at a time: read answers at most n of those that come
+// after the key last, in the order of their keys. limit bounds all of them; 0 = none. The sequence
+// ends after the first error.
 func Pages(size, limit int, read func(last dedupe.Key, n int) ([]*dedupe.Record, error)) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		left := limit
@@ -62,8 +63,8 @@ func CheckSize(field string, b []byte, most int) error {
 	return nil
 }
 
-// Encode is a transaction's result as it is stored: a []byte as it is, nil as none, anything else as JSON, of at most
-// so many bytes.
+// Encode is a transaction's result as it is stored: a []byte as it is, nil as none, anything else
+// as JSON, of at most so many bytes.
 func Encode(result any, most int) ([]byte, error) {
 	var b []byte
 	switch r := result.(type) {

@@ -9,8 +9,8 @@ import (
 // stateNo is how many bytes of a stored state are its number.
 const stateNo = 8
 
-// EncodeState is a state as a column holds it: its number in 8 bytes, the highest first, so that the first 8 bytes of two states compare as
-// their numbers do. nil stays nil.
+// EncodeState is a state as a column holds it: its number in 8 bytes, the highest first, so that
+// the first 8 bytes of two states compare as their numbers do. nil stays nil.
 func EncodeState(no int, state []byte) []byte {
 	if state == nil {
 		return nil

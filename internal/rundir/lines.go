@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Say adds a line to those that the runner prints at the end: go test shows nothing of what a package that passes has
-// to tell.
+// Say adds a line to those that the runner prints at the end: go test shows nothing of what a
+// package that passes has to tell.
 func (r Run) Say(line string) error { return r.add("lines", line) }
 
 // Said returns the lines, sorted.

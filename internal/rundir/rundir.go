@@ -1,8 +1,10 @@
-// Package rundir is what the test processes of one run share: a folder with the addresses of the back ends that were
-// started, the list of the tests that asked for them, and a sign that the run is still going on.
+// Package rundir is what the test processes of one run share: a folder with the addresses of
+// the back ends that were started, the list of the tests that asked for them, and a sign that
+// the run is still going on.
 //
-// The runner (testrun) makes the folder and names it in the environment. It links this package, which needs the standard
-// library alone, and not localstack, which needs a client for every back end.
+// The runner (testrun) makes the folder and names it in the environment. It links this package,
+// which needs the standard library alone, and not localstack, which needs a client for every
+// back end.
 package rundir
 
 import (
@@ -26,6 +28,14 @@ const (
 
 // Names are the back ends that exist, in the order in which a run reports them.
 var Names = []string{"postgres", "sqs", "dynamodb"}
+
+// Instance is the name of a variant of a back end: "postgres", "postgres_durable".
+func Instance(name, variant string) string {
+	if variant == "" {
+		return name
+	}
+	return name + "_" + variant
+}
 
 // Required tells whether a back end must be there, by the value of RequireEnv.
 func Required(value, name string) (bool, error) {
@@ -51,7 +61,8 @@ type Endpoint struct {
 	StandIn string
 	// Err is empty when the back end is there.
 	Err string
-	// Broken: somebody named this back end and it does not work, so its tests fail and are not skipped.
+	// Broken: somebody named this back end and it does not work, so its tests fail and are not
+	// skipped.
 	Broken bool
 }
 
@@ -132,7 +143,8 @@ func (r Run) tests(name string) (asked, used int, err error) {
 	return asked, used, lines.Err()
 }
 
-// Report is the line that tells what became of a back end in the run, and whether a test went without it.
+// Report is the line that tells what became of a back end in the run, and whether a test went
+// without it.
 func (r Run) Report(name string) (line string, missing bool, err error) {
 	asked, used, err := r.tests(name)
 	if err != nil {
@@ -142,6 +154,10 @@ func (r Run) Report(name string) (line string, missing bool, err error) {
 		return fmt.Sprintf("backend %s: not asked for, 0 tests", name), false, nil
 	}
 	e, ok, err := r.Load(name)
+	if variants, _ := filepath.Glob(r.path(Instance(name, "*") + ".json")); !ok && len(variants) > 0 {
+		// nobody asked for the plain one
+		e, ok, err = r.Load(strings.TrimSuffix(filepath.Base(variants[0]), ".json"))
+	}
 	switch {
 	case err != nil:
 		return "", false, err

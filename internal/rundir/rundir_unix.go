@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// alive is a named pipe that the runner holds open for writing: whoever reads it sees its end when the runner is
-// gone, however it went.
+// alive is a named pipe that the runner holds open for writing: whoever reads it sees its end
+// when the runner is gone, however it went.
 const alive = "alive"
 
 // Create makes a run's folder inside dir.
@@ -61,7 +61,8 @@ func (r Run) Lock(name string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// Remove waits until what was started in the run has removed its own folder, then removes the run's.
+// Remove waits until what was started in the run has removed its own folder, then removes the
+// run's.
 func (r Run) Remove(limit time.Duration) error {
 	for end := time.Now().Add(limit); ; <-time.After(10 * time.Millisecond) {
 		busy, err := r.busy()

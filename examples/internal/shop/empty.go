@@ -13,7 +13,7 @@ var ErrEmpty = errors.New("the queue is empty")
 
 // UntilEmpty looks at the queue every so often, shows how many messages it has, and stops the work when it has none: no message waits, is
 // held, or will come back. It returns when the work has ended, for that or for another reason.
-func UntilEmpty(working context.Context, stop context.CancelCauseFunc, queue broker.Depther, every time.Duration, show func(left int)) {
+func UntilEmpty(working context.Context, stop context.CancelCauseFunc, queue broker.Depther, every time.Duration, show func(broker.Depth)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for working.Err() == nil {
@@ -26,7 +26,7 @@ func UntilEmpty(working context.Context, stop context.CancelCauseFunc, queue bro
 			stop(err)
 			break
 		}
-		show(int(depth.Visible + depth.InFlight + depth.Delayed))
+		show(depth)
 		if depth == (broker.Depth{}) {
 			stop(ErrEmpty)
 		}

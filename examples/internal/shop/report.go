@@ -45,8 +45,7 @@ type Table struct{ w io.Writer }
 
 // Line writes one.
 func (t Table) Line(name string, n int, remark string, args ...any) {
-	remark = fmt.Sprintf(remark, args...)
-	fmt.Fprintln(t.w, strings.TrimRight(fmt.Sprintf("  %-26s %7s   %s", name, Group(n), remark), " "))
+	hang(t.w, fmt.Sprintf("  %-26s %7s   ", name, Group(n)), fmt.Sprintf(remark, args...))
 }
 
 // List writes what was counted, the most frequent first.
@@ -60,7 +59,7 @@ func (t Table) List(counted map[string]int) {
 }
 
 func (r *Result) happened(w io.Writer) {
-	fmt.Fprintf(w, "What happened in %.1f s\n\n", r.Took.Seconds())
+	fmt.Fprintf(w, "\nWhat happened in %.1f s\n\n", r.Took.Seconds())
 	t := Table{w}
 	t.Line("messages sent", r.Sent, "%s of them duplicates", Group(r.Sent-r.Orders))
 	t.Line("receives", r.Receives, "%s more than messages", Group(r.Receives-r.Sent))
@@ -140,29 +139,39 @@ func (r *Result) proof(w io.Writer) {
 	fmt.Fprintln(w)
 	switch {
 	case !a.Holds():
-		fmt.Fprintf(w, "The promise was broken. This is a bug: please report it with -seed %d.\n\n", r.Settings.Seed)
+		paragraph(w, fmt.Sprintf("The promise was broken. This is a bug: please report it with -seed %d.", r.Settings.Seed))
 	case r.Before.Charges > 0 && r.NewCharges() == 0:
-		fmt.Fprintf(w, "All %s orders had been charged before; nobody was charged again.\n\n", Group(a.Good+a.Mended))
+		paragraph(w, fmt.Sprintf("All %s orders had been charged before; nobody was charged again.", Group(a.Good+a.Mended)))
 	default:
-		fmt.Fprint(w, "Each good order was charged exactly once, although messages came twice and workers died, and each mended\n"+
-			"one too, although letters were replayed twice: the charge and the record of the order's key are one\n"+
-			"transaction, and the key is asked before every run.\n"+
-			"Next: run it again (no new charge), or with -no-onceq to see what a plain loop does.\n\n")
+		paragraph(w, "Each good order was charged exactly once, although messages came twice and workers died. So was each "+
+			"mended one, although letters were replayed twice: the charge and the record of the order's key are one "+
+			"transaction, and the key is asked before every run.")
+		paragraph(w, "Next: run it again (no new charge), or with -no-onceq to see what a plain loop does.")
 	}
+	fmt.Fprintln(w)
 }
 
 func (r *Result) naive(w io.Writer) {
 	a := r.After
 	fmt.Fprintf(w, "What the ledger says\n\n")
 	t := Table{w}
+	check := func(name string, n int, more string) {
+		verdict := "ok"
+		if n != 0 {
+			verdict = "WRONG" + more
+		}
+		t.Line(name, n, "%s", verdict)
+	}
 	t.Line("good orders", a.Good, "")
-	t.Line("not charged", a.Missing, "")
-	t.Line("charged more than once", a.Doubled, "up to %d times", a.Most)
-	t.Line("charges too many", a.Surplus, "")
-	t.Line("among the dead letters", a.GoodDead, "")
+	check("not charged", a.Missing, "")
+	check("charged more than once", a.Doubled, fmt.Sprintf(", up to %d times", a.Most))
+	check("charges too many", a.Surplus, "")
+	check("among the dead letters", a.GoodDead, "")
 	t.Line("poison orders", a.Poison, "")
-	t.Line("charged", a.PoisonPaid, "")
-	fmt.Fprintf(w, "\nA plain loop charges again whenever a message comes again: sent twice, still being worked on when its\n"+
-		"visibility timeout ends, or left behind by a crash. Poison comes back until the queue gives up after\n"+
-		"%d receives, and says nothing of why; slow orders are taken for poison, though they were charged.\n\n", NaiveReceives)
+	check("charged", a.PoisonPaid, "")
+	fmt.Fprintln(w)
+	paragraph(w, fmt.Sprintf("A plain loop charges again whenever a message comes again: sent twice, still being worked on when its "+
+		"visibility timeout ends, or left behind by a crash. Poison comes back until the queue gives up after "+
+		"%d receives, and says nothing of why; slow orders are taken for poison, though they were charged.", NaiveReceives))
+	fmt.Fprintln(w)
 }

@@ -80,6 +80,9 @@ func run(ctx context.Context, pattern string, majors []string) (ok bool, err err
 	if len(majors) == 0 || slices.Contains(majors, "pgbouncer") {
 		all = append(all, pooler(ctx))
 	}
+	if len(all) < max(1, len(majors)) {
+		return false, fmt.Errorf("%q: not all are in %s", majors, list)
+	}
 	ok = true
 	for _, r := range all {
 		fmt.Printf("compat %-20s %s (%v)\n", r.name+":", r.word, r.took.Round(time.Second))

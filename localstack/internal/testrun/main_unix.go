@@ -1,11 +1,13 @@
 //go:build unix
 
-// Testrun runs a command, go test with its arguments, so that its test processes share one instance of each back end,
-// and tells at the end what the back ends were:
+// Testrun runs a command, go test with its arguments, so that its test processes share one
+// instance of each back end, and tells at the end what the back ends were:
 //
 //	go run ./localstack/internal/testrun go test ./...
 //
-// Its exit code is the command's. Where ONCEQ_BACKENDS requires a back end and a test went without it, it is not 0.
+// A test that cannot start a back end itself, as a driver's, has it started by the program
+// with, which is compiled for the first that asks. Its exit code is the command's. Where
+// ONCEQ_BACKENDS requires a back end and a test went without it, it is not 0.
 package main
 
 import (
@@ -16,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -24,8 +28,8 @@ import (
 )
 
 const (
-	// sweepEnv makes this program a sweeper: the process that makes the run's folder and removes it when the
-	// runner is gone, even when that is killed.
+	// sweepEnv makes this program a sweeper: the process that makes the run's folder and
+	// removes it when the runner is gone, even when that is killed.
 	sweepEnv = "ONCEQ_RUN_SWEEP"
 	// endLimit bounds the end of all servers of the run.
 	endLimit = 40 * time.Second
@@ -76,6 +80,9 @@ func run(args []string) (code int, err error) {
 	}
 	r := rundir.Open(sweeper.dir)
 	hold, err := r.Hold()
+	if err == nil {
+		err = setStarter(r)
+	}
 	if err != nil {
 		return 2, errors.Join(err, sweeper.end())
 	}
@@ -91,6 +98,17 @@ func run(args []string) (code int, err error) {
 		return 1, errors.Join(err, fmt.Errorf("%s=%s, and a back end is missing", rundir.RequireEnv, require))
 	}
 	return code, err
+}
+
+// setStarter names the program that starts a back end of the run. It is found beside the source
+// of this one, whatever folder the command runs in.
+func setStarter(r rundir.Run) error {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return errors.New("cannot find its source; is it built with -trimpath?")
+	}
+	dir := filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	return r.SetStarter("go", "-C", dir, "run", "./internal/with")
 }
 
 // reports tells of each back end, and whether a required one was missing.
@@ -110,8 +128,8 @@ func reports(r rundir.Run, require string) (lines []string, short bool, err erro
 	return lines, short, nil
 }
 
-// command runs the command in a process group of its own, so that one signal reaches all of it: the go command alone
-// would leave its test processes behind.
+// command runs the command in a process group of its own, so that one signal reaches all of it:
+// the go command alone would leave its test processes behind.
 func command(args []string, dir string) (int, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), rundir.Env+"="+dir)

@@ -2,7 +2,9 @@
 //
 //	go run ./localstack/internal/with dynamodb go run ./examples/fleet -store dynamodb
 //
-// What is started for it ends with it. Where no back end can be had, it says why, and its status is 1, as it is when the command fails.
+// What is started for it ends with it. Where no back end can be had, it says why, and its
+// status is 1, as it is when the command fails. Without a command, within a run (make test), it
+// starts the back end for that: tests that cannot start one ask for it so.
 package main
 
 import (
@@ -12,14 +14,15 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 
+	"github.com/onceq/onceq/internal/rundir"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/localstack"
 )
 
 func main() {
-	if len(os.Args) < 3 {
+	if len(os.Args) < 3 && (len(os.Args) < 2 || os.Getenv(rundir.Env) == "") {
 		fmt.Fprintln(os.Stderr, "with: want a back end and a command")
 		os.Exit(2)
 	}
@@ -41,9 +44,12 @@ func run(name string, command []string) error {
 		return errors.New("interrupted")
 	}
 	fmt.Fprintf(os.Stderr, "backend %s: %s\n", name, version)
+	if len(command) == 0 {
+		return nil
+	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), "ONCEQ_"+strings.ToUpper(name)+"_URL="+url)
+	cmd.Env = append(os.Environ(), testserver.Env(name, "")+"="+url)
 	return cmd.Run()
 }

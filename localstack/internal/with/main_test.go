@@ -66,3 +66,20 @@ func TestCommand(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
+
+// TestForARun: without a command, it keeps in the run where the back end is.
+func TestForARun(t *testing.T) {
+	url := localstack.DynamoDB(t).URL
+	r := rundir.Open(t.TempDir())
+	if text, err := with(t, "ONCEQ_DYNAMODB_URL="+url, "dynamodb"); err == nil {
+		t.Errorf("without a run, it has nothing to do: %s", text)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "dynamodb")
+	cmd.Env = append(os.Environ(), "WITH_TEST=with", "ONCEQ_DYNAMODB_URL="+url, rundir.Env+"="+r.Dir())
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if e, ok, err := r.Load("dynamodb"); e.URL != url || !ok || err != nil {
+		t.Errorf("the run has %+v, %v, %v", e, ok, err)
+	}
+}

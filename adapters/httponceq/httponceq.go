@@ -1,0 +1,247 @@
+package httponceq
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// DefaultMax is how many bytes a request's body, and an answer's, may have where Options do not
+// say.
+const DefaultMax = 1 << 20
+
+// maxKey is how long an Idempotency-Key may be, in bytes.
+const maxKey = 255
+
+// Options say how requests are told apart, and which answers are kept.
+type Options struct {
+	// Client tells who asks, from the request's credentials; false = nobody that is known, and the
+	// answer is 401. Keys are each client's own, so that nobody gets another's answer. Required;
+	// [OneClient] says aloud that all requests come from one. A name and a key have 512 bytes
+	// together, quoting included. It is called by the server's goroutines.
+	Client func(r *http.Request) (name string, ok bool)
+	// Challenge is the WWW-Authenticate header of a 401, such as `Basic realm="payments"`. Default:
+	// none.
+	Challenge string
+	// Optional lets requests without a key through, each of which runs. Default: they get a 400.
+	Optional bool
+	// MaxBody is how many bytes a request's body may have; it is read before the handler runs, so
+	// that its digest can tell requests apart. 0 = DefaultMax.
+	MaxBody int64
+	// MaxAnswer is how many bytes an answer's body may have. The writes beyond fail, and the answer
+	// is a 500 that is kept: its effect has happened. It travels in base64 within JSON, so a store
+	// must take 4/3 of it and the headers; one that takes less gives the answer once, and a 500 to
+	// later requests. 0 = DefaultMax.
+	MaxAnswer int
+	// Wait is how long a request waits for another with its key that is worked on, before it gets a
+	// 409. 0 = not at all. The server's WriteTimeout must be longer.
+	Wait time.Duration
+	// Timeout bounds one run of the handler, whose context ends then; 0 = the Processor's
+	// Defaults.Timeout.
+	Timeout time.Duration
+	// Interrupted says what becomes of a request whose process died while its handler ran:
+	// dedupe.Rerun (the default), the next request runs; or dedupe.Park, later requests get a 500
+	// until an operator has looked.
+	Interrupted dedupe.Policy
+	// Keep reports whether an answer with that status is final, and kept. After one that is not,
+	// the next request with the key runs again. Default: all but 5xx, 408 (timeout), 425 (too
+	// early) and 429 (too many requests), which decide nothing.
+	Keep func(status int) bool
+}
+
+// OneClient is an Options.Client for servers whose requests all come from one client.
+func OneClient(*http.Request) (string, bool) { return "", true }
+
+func decides(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxBody, o.MaxAnswer = cmp.Or(o.MaxBody, DefaultMax), cmp.Or(o.MaxAnswer, DefaultMax)
+	if o.Keep == nil {
+		o.Keep = decides
+	}
+	return o
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Client == nil:
+		return errors.New("httponceq: Options.Client is nil: keys are each client's own; say OneClient where there is one")
+	case o.MaxBody < 1:
+		return fmt.Errorf("httponceq: Options.MaxBody is %d, want 1 or more", o.MaxBody)
+	case o.MaxAnswer < 1:
+		return fmt.Errorf("httponceq: Options.MaxAnswer is %d, want 1 or more", o.MaxAnswer)
+	case strings.ContainsAny(o.Challenge, "\r\n"):
+		return errors.New("httponceq: Options.Challenge has more than one line")
+	}
+	return nil
+}
+
+// New makes the middleware, which may be given to any number of handlers: they share their keys,
+// and a key that was used for another path gets a 422. It needs a Processor with a store; one that
+// is for [onceq.Do] only will do. Mistakes in o are answered here. It does no I/O.
+func New(p *onceq.Processor, o Options) (func(http.Handler) http.Handler, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	g := &guard{p: p, o: o}
+	if err := g.probe(); err != nil {
+		return nil, fmt.Errorf("httponceq: %w", err)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
+	}, nil
+}
+
+// guard is what New makes.
+type guard struct {
+	p *onceq.Processor
+	o Options
+}
+
+func (g *guard) do() *onceq.DoOptions {
+	return &onceq.DoOptions{Wait: g.o.Wait, Timeout: g.o.Timeout, Interrupted: g.o.Interrupted}
+}
+
+// probe finds what Do would refuse in every request: its context has ended, so nothing is asked of
+// the store.
+func (g *guard) probe() error {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	_, err := onceq.Do(ctx, g.p, dedupe.Key{Key: "probe"}, g.do(), func(context.Context, *onceq.Job) (int, error) { return 0, nil })
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+type jobKey struct{}
+
+// Job is the job of a request that the middleware has let through; nil where there is none, as for
+// a GET.
+func Job(ctx context.Context) *onceq.Job {
+	j, _ := ctx.Value(jobKey{}).(*onceq.Job)
+	return j
+}
+
+func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	name := strings.Trim(r.Header.Get("Idempotency-Key"), `"`) // the draft quotes it, most clients do not
+	if isSafe(r.Method) || name == "" && g.o.Optional {
+		next.ServeHTTP(w, r)
+		return
+	}
+	who, ok := g.o.Client(r)
+	if !ok {
+		if g.o.Challenge != "" {
+			w.Header().Set("WWW-Authenticate", g.o.Challenge)
+		}
+		Problem(w, http.StatusUnauthorized, "say who you are")
+		return
+	}
+	if name == "" || len(name) > maxKey {
+		Problem(w, http.StatusBadRequest, "send an Idempotency-Key of 1 to 255 bytes")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.o.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		Problem(w, http.StatusRequestEntityTooLarge, err.Error())
+		return
+	case err != nil:
+		Problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	o := g.do()
+	o.Fingerprint = digest(r, body)
+	var first *answer                // set where this request ran
+	key := strconv.Quote(who) + name // quoted, so that no client's name and key are another's
+	a, err := onceq.Do(r.Context(), g.p, dedupe.Key{Key: key}, o, func(ctx context.Context, j *onceq.Job) (answer, error) {
+		in := r.WithContext(context.WithValue(ctx, jobKey{}, j))
+		in.Body = io.NopCloser(bytes.NewReader(body))
+		out := &recorder{server: w, header: make(http.Header), most: g.o.MaxAnswer}
+		next.ServeHTTP(out, in)
+		first = out.answer()
+		if !out.overflow && !g.o.Keep(first.Status) {
+			return *first, fmt.Errorf("httponceq: the answer %d decides nothing, and is not kept", first.Status)
+		}
+		return first.kept(), nil
+	})
+	if first != nil { // also where its end could not be recorded: the answer is true
+		first.write(w)
+		return
+	}
+	refuse(w, &a, err)
+}
+
+// refuse answers a request whose handler has not run.
+func refuse(w http.ResponseWriter, a *answer, err error) {
+	var busy *onceq.InProgressError
+	var mismatch *onceq.MismatchError
+	var notRun *onceq.NotRunError
+	switch {
+	case err == nil:
+		w.Header().Set("Idempotency-Replayed", "true")
+		a.Status = cmp.Or(a.Status, http.StatusNoContent)
+		a.write(w)
+	case errors.As(err, &busy):
+		retryAfter(w, busy.RetryAfter)
+		Problem(w, http.StatusConflict, "a request with this Idempotency-Key is in progress")
+	case errors.As(err, &mismatch):
+		Problem(w, http.StatusUnprocessableEntity, "this Idempotency-Key was used for another request")
+	case errors.Is(err, dedupe.ErrBadKey):
+		Problem(w, http.StatusBadRequest, "the Idempotency-Key is not UTF-8 text, or too long")
+	case errors.As(err, &notRun):
+		retryAfter(w, time.Second)
+		Problem(w, http.StatusServiceUnavailable, "nothing was done; send the request again")
+	default: // parked or failed: a person must look at it
+		Problem(w, http.StatusInternalServerError, "the request cannot be completed")
+	}
+}
+
+func isSafe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// digest tells one request from another under the same key.
+func digest(r *http.Request, body []byte) []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
+	h.Write(body)
+	return h.Sum(nil)
+}
+
+func retryAfter(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
+}
+
+// Problem answers with a status and a sentence, as RFC 9457 says: what the middleware refuses with,
+// for handlers that wish to answer alike. Its members are title, status and detail.
+func Problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
+}

@@ -1,0 +1,177 @@
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// ApplyClaim runs [ClaimTable] on r, the record under q's key or the zero Record, and changes r in
+// place. Where a claim is won anew, fence gives the next number; it must be higher than any that
+// the key ever had. The answer's Record is a copy, and its Lease has no Deadline: only the caller
+// knows when the request was sent. changed reports whether r must be written.
+func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence func() uint64) (c dedupe.Claim, changed bool) {
+	s := Meet(r, q, now)
+	for i := range ClaimTable {
+		row := &ClaimTable[i]
+		if !row.Matches(s) {
+			continue
+		}
+		c.Outcome = row.Outcome
+		change(r, row.Change, q, now, fence)
+		// The repeat of a fresh claim is fresh, too: the first answer may be lost.
+		c.Fresh = row.Change == TakeFresh ||
+			row.Change == Prolong && r.Attempt == 1 && r.Created.Equal(r.ClaimedAt)
+		fill(&c, r, now)
+		return c, row.Change != Keep
+	}
+	return dedupe.Claim{Err: fmt.Errorf("%w: record of %v has status %v", dedupe.ErrBadRequest, q.Key, r.Status)}, false
+}
+
+func change(r *dedupe.Record, ch Change, q *dedupe.ClaimRequest, now time.Time, fence func() uint64) {
+	switch ch {
+	case Keep:
+		return
+	case Write: // it stands in SettleTable only
+	case Prolong:
+		prolong(r, now.Add(q.TTL))
+		r.Updated = now
+		return
+	case ParkIt:
+		r.Status, r.Finished, r.Updated = dedupe.Parked, now, now
+		r.LeaseUntil, r.Expires = time.Time{}, time.Time{}
+		r.ErrClass = dedupe.ClassInterrupted
+		return
+	case TakeFresh:
+		*r = dedupe.Record{Key: q.Key, Created: now, Attempt: 1}
+	case TakeNext:
+		if untouched(r) {
+			r.Fingerprint = nil
+		}
+		r.Attempt++
+	case TakeReopen:
+		r.Attempt = 1
+		r.FirstErr, r.LastErr, r.ErrClass, r.Fingerprint = "", "", "", nil
+	}
+	r.Status, r.Fence, r.Token = dedupe.Claimed, fence(), q.Token
+	r.Started, r.Policy = false, q.Policy
+	r.Owner, r.MessageID = q.Owner, q.MessageID
+	if q.Fingerprint != nil {
+		r.Fingerprint = bytes.Clone(q.Fingerprint)
+	}
+	r.ClaimedAt, r.Updated = now, now
+	r.LeaseUntil = now.Add(q.TTL)
+	r.Finished, r.Expires = time.Time{}, time.Time{}
+}
+
+func prolong(r *dedupe.Record, until time.Time) {
+	if until.After(r.LeaseUntil) {
+		r.LeaseUntil = until
+	}
+}
+
+func fill(c *dedupe.Claim, r *dedupe.Record, now time.Time) {
+	switch c.Outcome {
+	case dedupe.Won:
+		c.Lease = dedupe.Lease{Key: r.Key, Token: r.Token, Fence: r.Fence, Attempt: r.Attempt}
+		c.Created, c.FirstErr = r.Created, r.FirstErr
+		c.State, c.StateNo = bytes.Clone(r.State), r.StateNo
+	case dedupe.InProgress:
+		c.Left = max(0, r.LeaseUntil.Sub(now))
+		c.Age = max(0, now.Sub(r.ClaimedAt))
+		c.Term = max(0, r.LeaseUntil.Sub(r.Updated))
+	case dedupe.AlreadyDone, dedupe.AlreadyFailed, dedupe.IsParked, dedupe.Mismatch:
+		c.Record = r.Clone()
+	case dedupe.Stale: // the record is not its business
+	}
+}
+
+// ApplyRenew runs [RenewTable] on r and changes it in place. Nothing changed when the error is not
+// nil.
+func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
+	s := Situation{At: at(r, now), Own: r.Token == n.Token}
+	for i := range RenewTable {
+		row := &RenewTable[i]
+		if !row.Matches(s) {
+			continue
+		}
+		if row.Change == Prolong {
+			prolong(r, now.Add(n.TTL))
+			r.Updated = now
+			if n.Started {
+				r.Started = true
+			}
+			if n.State != nil && n.StateNo > r.StateNo {
+				r.State, r.StateNo = bytes.Clone(n.State), n.StateNo
+			}
+		}
+		return row.Err
+	}
+	return dedupe.ErrLeaseLost
+}
+
+// ApplySettle runs [SettleTable] on r and changes it in place. changed reports whether r must be
+// written.
+func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedupe.Settled, changed bool) {
+	s := Situation{At: at(r, now), Own: r.Token == t.Token}
+	for i := range SettleTable {
+		row := &SettleTable[i]
+		if !row.Matches(s, t.To, t.Joined) {
+			continue
+		}
+		switch {
+		case row.Err != nil:
+			return dedupe.Settled{Err: row.Err}, false
+		case row.AnswersHere:
+			return dedupe.Settled{Status: r.Status}, false
+		}
+		settle(r, t, now)
+		return dedupe.Settled{Status: r.Status}, true
+	}
+	return dedupe.Settled{Err: dedupe.ErrLeaseLost}, false
+}
+
+func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
+	r.Status, r.Updated = t.To, now
+	r.LeaseUntil, r.Finished, r.Expires = time.Time{}, now, time.Time{}
+	if t.To != dedupe.Parked {
+		r.Expires = now.Add(cmp.Or(t.Retain, dedupe.DefaultRetention))
+	}
+	switch t.To {
+	case dedupe.Done:
+		r.Result = bytes.Clone(t.Result)
+		r.ErrClass, r.FirstErr, r.LastErr = "", "", ""
+		return
+	case dedupe.Released:
+		r.Finished = time.Time{}
+		r.Started = false
+		if t.Uncounted {
+			r.Attempt = max(0, r.Attempt-1)
+		}
+	case dedupe.Failed, dedupe.Parked: // the error below is all they add
+	case dedupe.Claimed: // no settlement goes there
+	}
+	if t.ErrClass != "" || t.ErrText != "" {
+		r.ErrClass, r.LastErr = t.ErrClass, t.ErrText
+		r.FirstErr = cmp.Or(r.FirstErr, t.ErrText)
+	}
+}
+
+// ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not. A
+// record that is not there, or has expired, is no error.
+func ApplyForget(r *dedupe.Record, f *dedupe.Forgotten, now time.Time) (remove bool, err error) {
+	switch a := at(r, now); {
+	case a == AtNone:
+		return false, nil
+	case r.Expired(now):
+		return true, nil
+	case r.Fence != f.Fence:
+		return false, dedupe.ErrLeaseLost
+	case a == AtLive && !f.Force:
+		return false, dedupe.ErrBusy
+	}
+	return true, nil
+}

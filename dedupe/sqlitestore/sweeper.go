@@ -1,0 +1,5 @@
+package sqlitestore
+
+import "github.com/onceq/onceq/dedupe"
+
+var _ dedupe.Sweeper = (*Store)(nil)

@@ -1,0 +1,178 @@
+package onceq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	mrand "math/rand/v2"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// A Worker removes expired records by itself, where its store is a dedupe.Sweeper: one goroutine of
+// Run, which owns everything here. The workers of one store, whatever their queues and scopes, take
+// turns by a claim: the turn is done when its record says so, and the record's retention is the time
+// until the next one. Nothing that must be right depends on the claim, because any number of sweeps
+// may go on at once.
+
+// sweepKey is what a turn claims.
+var sweepKey = dedupe.Key{Scope: reserved + "onceq", Key: "sweep"}
+
+// The bounds of one turn. A store that has more to remove gets its next turn soon.
+const (
+	sweepBatch = 1000             // records of one call
+	sweepCalls = 20               // calls of a turn
+	sweepCall  = 30 * time.Second // a call
+	sweepLease = time.Minute      // the claim, renewed before each call
+	sweepMore  = time.Second      // the pause after a turn that has left some
+)
+
+// sweeper is that of one Run.
+type sweeper struct {
+	p     *Processor
+	s     dedupe.Sweeper
+	every time.Duration
+	out   engine.Outage
+}
+
+// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the longest.
+func (w *Worker) sweeps(ctx context.Context) (wait func()) {
+	s, ok := w.c.Store.(dedupe.Sweeper)
+	if !ok || w.c.SweepEvery < 0 {
+		return func() {}
+	}
+	sw, ended := &sweeper{p: w.p, s: s, every: w.c.SweepEvery}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		sw.run(ctx)
+	}()
+	return func() {
+		late := time.NewTimer(w.c.SettleTimeout)
+		defer late.Stop()
+		select {
+		case <-ended:
+		case <-late.C:
+		}
+	}
+}
+
+func (s *sweeper) run(ctx context.Context) {
+	pause := s.every/2 + mrand.N(s.every/2+1) // a deploy starts all workers at once
+	for retry.Rest(ctx, pause) {
+		pause = s.turn(ctx)
+	}
+}
+
+// turn sweeps, if nobody else does or just has, and answers how long to wait for the next one.
+func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
+	var token dedupe.Token
+	rand.Read(token[:])
+	c, err := s.claim(token)
+	next = s.every
+	switch {
+	case err != nil:
+		s.failed(ctx, err)
+	case c.Outcome == dedupe.Won:
+		next = s.work(ctx, token)
+	case c.Outcome == dedupe.InProgress:
+		next = c.Left
+	case c.Record != nil && !c.Record.Expires.IsZero():
+		next = time.Until(c.Record.Expires)
+	}
+	// The others wait for the same end; and a store may answer anything.
+	next = min(max(next, 0), s.every) + time.Second
+	return next + mrand.N(next/8+time.Second)
+}
+
+func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
+	cs, err := guard2(func() ([]dedupe.Claim, error) {
+		return s.p.c.Store.Claim(ctx, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
+	})
+	switch {
+	case err != nil:
+		return dedupe.Claim{}, err
+	case len(cs) != 1:
+		return dedupe.Claim{}, errors.New("onceq: the store did not answer one claim")
+	}
+	return cs[0], cs[0].Err
+}
+
+// work is a turn that was won. It answers how long the next one is to be waited for.
+func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
+	swept, more, err := s.sweep(ctx, token)
+	end := dedupe.Settlement{Key: sweepKey, Token: token, To: dedupe.Done, Retain: s.every}
+	switch {
+	case ctx.Err() != nil: // another worker goes on
+		end.To, end.Uncounted = dedupe.Released, true
+	case err != nil:
+		s.failed(ctx, err)
+		end.To, end.ErrClass, end.ErrText = dedupe.Released, ClassError, verdict.Text(err)
+	case more:
+		end.Retain = sweepMore
+	}
+	call := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer call.Close()
+	// Where this fails the lease runs out, and somebody sweeps again.
+	_, _ = guard2(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
+	if err != nil || ctx.Err() != nil {
+		return s.every
+	}
+	if lasted, tell := s.out.Succeeds(engine.Whole); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", engine.ForSo(lasted))
+	}
+	if swept > 0 {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelDebug, "onceq: expired records were removed", slog.Int("records", swept), slog.Bool("more", more))
+	}
+	return end.Retain
+}
+
+// sweep makes the calls of a turn. more tells that it has left some. Between two calls it rests for
+// as long as the first took, so that it never takes more than half of what the store can do for one.
+func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, more bool, err error) {
+	for n := range sweepCalls {
+		if n > 0 && !s.renews(token) {
+			return swept, true, nil
+		}
+		began := time.Now()
+		gone, err := s.call(ctx)
+		swept += gone
+		if err != nil || gone < sweepBatch {
+			return swept, false, err
+		}
+		if !retry.Rest(ctx, min(time.Since(began), time.Second)) {
+			return swept, true, nil
+		}
+	}
+	return swept, true, nil
+}
+
+func (s *sweeper) call(ctx context.Context) (int, error) {
+	one, cancel := context.WithTimeout(ctx, sweepCall)
+	defer cancel()
+	return guard2(func() (int, error) { return s.s.Sweep(one, sweepBatch) })
+}
+
+func (s *sweeper) renews(token dedupe.Token) bool {
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
+	rs, err := guard2(func() ([]dedupe.Renewed, error) {
+		return s.p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
+	})
+	return err == nil && len(rs) == 1 && rs[0].Err == nil
+}
+
+func (s *sweeper) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if lasts, tell := s.out.Fails(engine.Whole, true); tell {
+		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+	}
+}

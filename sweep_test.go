@@ -1,0 +1,204 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+// swept is a store that counts its sweeps.
+type swept struct {
+	*memstore.Store
+	mu     sync.Mutex
+	limits []int
+	now    int // under way
+	most   int
+	fault  func(ctx context.Context) (int, error)
+}
+
+func (s *swept) Sweep(ctx context.Context, limit int) (int, error) {
+	s.mu.Lock()
+	s.limits = append(s.limits, limit)
+	s.now++
+	s.most = max(s.most, s.now)
+	fault := s.fault
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	if fault != nil {
+		return fault(ctx)
+	}
+	takes(time.Second)
+	return s.Store.Sweep(ctx, limit)
+}
+
+func (s *swept) calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.limits)
+}
+
+func (s *swept) fails(fault func(ctx context.Context) (int, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// sweeping gives the rig's workers a store that sweeps.
+func sweeping(t *testing.T, s *swept) option {
+	return func(r *rig) {
+		st, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Store = st
+		r.cfg.Store = s
+	}
+}
+
+// A worker removes what has expired without being asked, and nothing else.
+func TestWorkerSweeps(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		r.send(numbered("k", 50)...)
+		r.run(time.Second)
+		if n := s.Len(); n != 50 {
+			t.Fatalf("%d records", n)
+		}
+		r.run(time.Hour) // the retention is 40 min
+		if n := s.Len(); n != 1 {
+			t.Errorf("%d records are left, want the turn's own", n)
+		}
+		if n := s.calls(); n < 5 || n > 7 || s.limits[0] != 1000 {
+			t.Errorf("%d sweeps in an hour, of %d", n, s.limits)
+		}
+	}, sweeping(t, &s), with(func(c *onceq.Config) { c.Retention = 40 * time.Minute }))
+}
+
+// Of a fleet one sweeps at a time, and all together as often as one would.
+func TestOneOfAFleetSweeps(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		ctx, stop := context.WithCancel(r.Context())
+		var all sync.WaitGroup
+		for range 5 {
+			w := r.worker(nil)
+			all.Go(func() {
+				if err := w.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		pass(10 * time.Hour)
+		stop()
+		all.Wait()
+		if n := s.calls(); n < 50 || n > 62 || s.most != 1 {
+			t.Errorf("%d sweeps in ten hours, %d at once", n, s.most)
+		}
+	}, sweeping(t, &s))
+}
+
+// A backlog is worked off in turns of bounded work.
+func TestSweepOfABacklog(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		left := 50_500
+		s.fails(func(context.Context) (int, error) {
+			takes(2 * time.Second)
+			n := min(left, 1000)
+			left -= n
+			return n, nil
+		})
+		r.run(20 * time.Minute)
+		if left != 0 || s.calls() < 51 || s.calls() > 53 {
+			t.Errorf("%d are left after %d sweeps", left, s.calls())
+		}
+	}, sweeping(t, &s))
+}
+
+func TestSweepThatFails(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		s.fails(func(context.Context) (int, error) { panic("boom") })
+		r.start()
+		pass(time.Hour)
+		if n := r.log.count("expired records are not removed"); n < 4 || n > 7 {
+			t.Errorf("%d warnings in an hour", n)
+		}
+		r.send("a")
+		pass(time.Second)
+		r.wantOutcomes("a", "done")
+		s.fails(nil)
+		pass(time.Hour)
+		if n := r.log.count("expired records are removed again"); n != 1 {
+			t.Errorf("%d lines tell that it is over", n)
+		}
+	}, sweeping(t, &s))
+}
+
+// A drain does not wait for a sweep, and another worker may go on with it.
+func TestDrainEndsASweep(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		s.fails(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		r.start()
+		for s.calls() == 0 {
+			pass(time.Second)
+		}
+		began := time.Now()
+		if err := r.stop(); err != nil || time.Since(began) > time.Second {
+			t.Errorf("Run ended after %v: %v", time.Since(began), err)
+		}
+		rs, err := s.Get(r.Context(), []dedupe.Key{{Scope: ":onceq", Key: "sweep"}})
+		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released {
+			t.Errorf("the turn's record is %+v, %v", rs[0], err)
+		}
+	}, sweeping(t, &s))
+}
+
+func TestSweepNever(t *testing.T) {
+	var s swept
+	bubble(t, returns(nil), func(r *rig) {
+		r.run(24 * time.Hour)
+		if n := s.calls(); n != 0 {
+			t.Errorf("%d sweeps", n)
+		}
+		c := r.cfg
+		c.SweepEvery = 10
+		if _, err := onceq.New(c); err == nil || !strings.Contains(err.Error(), "Config.SweepEvery") {
+			t.Errorf("the error is %v", err)
+		}
+	}, sweeping(t, &s), with(func(c *onceq.Config) { c.SweepEvery = -1 }))
+}
+
+// Scopes that begin with a ':' are onceq's own.
+func TestReservedScopes(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		r.letter(onceq.ClassBadKey)
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = onceq.Do(r.Context(), p, dedupe.Key{Scope: ":onceq", Key: "sweep"}, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
+		if !errors.Is(err, dedupe.ErrBadKey) || !strings.Contains(err.Error(), "reserved") {
+			t.Errorf("Do answered %v", err)
+		}
+	}, with(func(c *onceq.Config) {
+		c.Key = func(m *broker.Message) (dedupe.Key, error) {
+			return dedupe.Key{Scope: ":onceq", Key: string(m.Body)}, nil
+		}
+	}))
+}
