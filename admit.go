@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
-// was won, so there is nothing that its replay could reopen.
+// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
+// claim was won, so there is nothing that its replay could reopen.
 func (p *Processor) admit(r *run) *engine.Refusal {
 	m := r.Message
 	if m.MetaErr != nil {
@@ -45,8 +45,8 @@ func (p *Processor) admit(r *run) *engine.Refusal {
 	return nil
 }
 
-// unfold gives a replayed letter's attributes their places back, where the queue between had no room for them: the handler
-// sees the message as it was. Those that came beside win.
+// unfold gives a replayed letter's attributes their places back, where the queue between had no
+// room for them: the handler sees the message as it was. Those that came beside win.
 func unfold(m *broker.Message) {
 	if !letter.IsFolded(m.Meta) {
 		return
@@ -73,7 +73,8 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {
-		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
+		// A type that nobody knows here keeps its keys to itself, and the worker that knows it
+		// finds their attempts.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
 	lower(&o, m.Meta, most, timeout)
@@ -121,8 +122,8 @@ func early(m *broker.Message) time.Duration {
 	return max(0, time.Until(m.Meta.NotBefore))
 }
 
-// holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it is
-// given back.
+// holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it
+// is given back.
 func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	f := &p.foreign
 	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {

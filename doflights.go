@@ -18,8 +18,8 @@ type answer struct {
 	own    bool // it is for the call alone that found it
 }
 
-// flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
-// questions: whether a key is free is the store's to say.
+// flights are the claims and runs of Do that are under way in this Processor, one for each key.
+// They only save questions: whether a key is free is the store's to say.
 type flights struct {
 	mu sync.Mutex
 	of map[dedupe.Key]*flight
@@ -35,8 +35,9 @@ type flight struct {
 	answer      answer
 }
 
-// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets none, and asks the
-// store by itself: with another fingerprint, or one that the first had not, and when the run has lost its claim.
+// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets
+// none, and asks the store by itself: with another fingerprint, or one that the first had not, and
+// when the run has lost its claim.
 func (fs *flights) join(k dedupe.Key, fingerprint []byte) (fl *flight, leads bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

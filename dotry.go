@@ -13,9 +13,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
-// one slot; where that asks, it says what is different: nothing is looked up in a message, no letter is put, f is run
-// in place of the Handler, and by the caller's goroutine.
+// try is one claim of a call's, and its run where that is won. It takes the way that deliveries
+// take, in a flow of its own with one slot; where that asks, it says what is different: nothing is
+// looked up in a message, no letter is put, f is run in place of the Handler, and by the caller's
+// goroutine.
 type try struct {
 	c      *call
 	fl     *flight // nil = none of the registry's
@@ -35,8 +36,9 @@ type try struct {
 	outage   bool  // because the store did not answer
 }
 
-// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
-// at once; a claim that is still on its way is then given back when it comes.
+// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store
+// does not answer, it returns at once; a claim that is still on its way is then given back when it
+// comes.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
@@ -85,8 +87,8 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 	return t
 }
 
-// give hands a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
-// held.
+// give hands a claimed run to the caller, or gives it back where the caller has left. It is called
+// with the flow's lock held.
 func (t *try) give(r *run) {
 	if t.fl != nil {
 		t.fl.won(r)
@@ -94,7 +96,8 @@ func (t *try) give(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left {
-		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
+		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment
+		// later.
 		go t.c.p.e.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
@@ -212,7 +215,8 @@ func (t *try) found() answer {
 	return answer{err: c.notRun(cause, why), own: !t.outage || r.Said != 0}
 }
 
-// read answers a call whose transaction has committed although f returned an error: what is stored wins.
+// read answers a call whose transaction has committed although f returned an error: what is stored
+// wins.
 func (c *call) read(base context.Context, ran error) answer {
 	ctx := engine.CallContext(base, c.p.c.CallTimeout)
 	defer ctx.Close()

@@ -13,7 +13,8 @@ type given struct {
 	meta    broker.Meta
 }
 
-// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
+// give lets the user have a copy of the message, so that the letter is made from what was received
+// whatever becomes of it.
 func give(r *run) {
 	m, meta := r.Job.Message, r.Job.Message.Meta
 	*m = *r.Message

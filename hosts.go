@@ -10,9 +10,9 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands here,
-// once each, as methods, and as the terms of their flows; nobody else asks who it is. The methods are
-// called by the goroutine that has the run; Start is called under the flow's lock.
+// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands
+// here, once each, as methods, and as the terms of their flows; nobody else asks who it is. The
+// methods are called by the goroutine that has the run; Start is called under the flow's lock.
 
 // deliveryHost is what a Worker and a batch have in common.
 type deliveryHost struct{ *Processor }
@@ -80,9 +80,9 @@ func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
 	return again.Flow().HandOver(again, (*run).TakeReceipt)
 }
 
-// delays holds a run's message for the delay of its nack, where the broker does not: else a job that
-// fails, or a duplicate of one that runs, would come again at once. It is false when it is to be nacked
-// now.
+// delays holds a run's message for the delay of its nack, where the broker does not: else a job
+// that fails, or a duplicate of one that runs, would come again at once. It is false when it is to
+// be nacked now.
 func (h *workerHost) delays(r *run) bool {
 	if h.limits.MaxNack > 0 || r.Verdict.Delay <= 0 {
 		return false

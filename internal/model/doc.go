@@ -1,16 +1,16 @@
-// Package model is onceq's protocol as small pure code, explored exhaustively: one job, sent twice, two
-// workers, a store, a queue with a dead-letter queue, and an operator who replays dead letters. Every
-// order of their steps is tried, with crashes, lost replies, late packets, leases that run out and
-// transactions that commit late. The explorer checks the promises in every state, and prints the shortest
-// way to a broken one.
+// Package model is onceq's protocol as small pure code, explored exhaustively: one job, sent twice,
+// two workers, a store, a queue with a dead-letter queue, and an operator who replays dead letters.
+// Every order of their steps is tried, with crashes, lost replies, late packets, leases that run
+// out and transactions that commit late. The explorer checks the promises in every state, and
+// prints the shortest way to a broken one.
 //
 // How to read it: state.go is what the world looks like at one instant. worker.go, handler.go and
-// environment.go are the steps from one instant to the next. store.go is the record, changed through
-// [machine.ApplyClaim], [machine.ApplyRenew] and [machine.ApplySettle] alone, the functions that the
-// stores run, so that model and stores cannot drift apart. What a handler's end is settled to is
-// decided by [verdict.Judge], the table that the worker runs, so that neither can model and worker. property.go
-// names what must hold, rules.go each rule of the protocol that can be left out, and what it is good
-// for. explore.go searches.
+// environment.go are the steps from one instant to the next. store.go is the record, changed
+// through [machine.ApplyClaim], [machine.ApplyRenew] and [machine.ApplySettle] alone, the functions
+// that the stores run, so that model and stores cannot drift apart. What a handler's end is settled
+// to is decided by [verdict.Judge], the table that the worker runs, so that neither can model and
+// worker. property.go names what must hold, rules.go each rule of the protocol that can be left
+// out, and what it is good for. explore.go searches.
 //
 // # What is abstracted
 //
@@ -28,7 +28,7 @@
 //     the second can be done with the first. A replay waits while there are many messages; Report.Pruned counts
 //     that.
 //
-// A step is a fault when something goes wrong in it: a crash, a lost or late packet, a lease that dies while
-// its owner lives. Safety is checked over all steps; that done can be reached is checked over
-// those without a fault, so that nothing needs a second accident to recover from the first.
+// A step is a fault when something goes wrong in it: a crash, a lost or late packet, a lease that
+// dies while its owner lives. Safety is checked over all steps; that done can be reached is checked
+// over those without a fault, so that nothing needs a second accident to recover from the first.
 package model

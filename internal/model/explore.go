@@ -8,8 +8,9 @@ import (
 
 // Config is one world to explore.
 type Config struct {
-	// Tx: the handler completes its job in a transaction of the store's database, with its effect in it.
-	// External: it has an effect elsewhere. Both: first one, then the other, in either order.
+	// Tx: the handler completes its job in a transaction of the store's database, with its effect
+	// in it. External: it has an effect elsewhere. Both: first one, then the other, in either
+	// order.
 	Tx, External bool
 	// Policies are the workers'.
 	Policies [workers]dedupe.Policy
@@ -34,12 +35,13 @@ type Config struct {
 	Forgets bool
 	// Retention: records expire while messages are left.
 	Retention bool
-	// Payloads: the second message has the same key and another payload, and fingerprints are compared.
+	// Payloads: the second message has the same key and another payload, and fingerprints are
+	// compared.
 	Payloads bool
 	// LettersBare: no letter fits with its metadata.
 	LettersBare bool
-	// TellOld keeps apart messages that name an older failure and those that name none. No claim can tell them
-	// apart, so it is needed only to watch what the letters say.
+	// TellOld keeps apart messages that name an older failure and those that name none. No claim
+	// can tell them apart, so it is needed only to watch what the letters say.
 	TellOld bool
 	// Without are the rules left out.
 	Without []Rule
@@ -56,9 +58,11 @@ func (c *Config) counts() bool { return c.External }
 // Report is what an exploration found.
 type Report struct {
 	States, Steps int
-	// Pruned counts the steps that the bounds left out: each would have added a further equal message.
+	// Pruned counts the steps that the bounds left out: each would have added a further equal
+	// message.
 	Pruned int
-	// Broken is the first property found broken, Trace the shortest way there. Found tells that there is one.
+	// Broken is the first property found broken, Trace the shortest way there. Found tells that
+	// there is one.
 	Found  bool
 	Broken Property
 	Trace  []string
@@ -140,7 +144,8 @@ func (m *model) begin() state {
 	return s.canonical(m.alike, m.olds)
 }
 
-// Explore makes every step from every state that can be reached, and stops at the first broken property.
+// Explore makes every step from every state that can be reached, and stops at the first broken
+// property.
 func Explore(c Config) (Report, error) {
 	m := &model{
 		c: c, leave: setOf(c.Without...), watch: watching(c.Watch...),

@@ -5,8 +5,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// running makes the steps of worker i's handler. It knows nothing of leases: that its claim was taken over
-// does not keep it from acting.
+// running makes the steps of worker i's handler. It knows nothing of leases: that its claim was
+// taken over does not keep it from acting.
 func (m *model) running(s *state, i int) {
 	w := &s.w[i]
 	if m.c.External && !w.acted {
@@ -53,7 +53,8 @@ func (m *model) act(s *state, i int) {
 	}
 }
 
-// transaction makes the steps of a handler that completes its job in a transaction of the store's database.
+// transaction makes the steps of a handler that completes its job in a transaction of the store's
+// database.
 func (m *model) transaction(s *state, i int) {
 	w := &s.w[i]
 	switch {
@@ -81,8 +82,8 @@ func (m *model) transaction(s *state, i int) {
 	}
 }
 
-// ends lets the handler return, in every way that an honest one may: nil when it believes its effect
-// to have happened; under Park an error only when it knows that it has not.
+// ends lets the handler return, in every way that an honest one may: nil when it believes its
+// effect to have happened; under Park an error only when it knows that it has not.
 func (m *model) ends(s *state, i int) {
 	w := &s.w[i]
 	park := m.parks(i)

@@ -7,7 +7,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// without are the worlds in which leaving a rule out breaks a property: one world for each harm that it does.
+// without are the worlds in which leaving a rule out breaks a property: one world for each harm
+// that it does.
 var without = []struct {
 	rule   Rule
 	breaks Property

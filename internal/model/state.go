@@ -41,7 +41,8 @@ type record struct {
 	reborn  bool // made after an earlier record of the key expired
 }
 
-// txPhase is how far a transaction that completes the job has come. While there is one, it locks the record.
+// txPhase is how far a transaction that completes the job has come. While there is one, it locks
+// the record.
 type txPhase uint8
 
 const (
@@ -86,8 +87,8 @@ type worker struct {
 	acted     bool // the external effect has happened in this run
 	owes      bool // steps that a left-out rule has put into the wrong order are still to come
 
-	// What the checks need to know of a run: that the job was reopened since, and how many effects there
-	// had been by then.
+	// What the checks need to know of a run: that the job was reopened since, and how many effects
+	// there had been by then.
 	overtaken bool
 	effects   uint8
 }
@@ -169,8 +170,8 @@ func (s *state) held(w int) *item {
 	return nil
 }
 
-// add puts an item. One that is equal to an untouched one changes nothing: whatever could be done with
-// the second can be done with the first. It is false when there is no room.
+// add puts an item. One that is equal to an untouched one changes nothing: whatever could be done
+// with the second can be done with the first. It is false when there is no room.
 func (s *state) add(it item) bool {
 	free := -1
 	for i, have := range s.items {
@@ -265,8 +266,8 @@ func (s *state) age() {
 }
 
 // canonical is the representative of all states that differ only in what nothing depends on: the
-// order of items; where the workers are alike, which of them is which; and whether a message names an older
-// failure or none, unless the world can tell (olds).
+// order of items; where the workers are alike, which of them is which; and whether a message names
+// an older failure or none, unless the world can tell (olds).
 func (s state) canonical(alike, olds bool) state {
 	if !olds {
 		s.forgetOld()

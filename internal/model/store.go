@@ -157,10 +157,12 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 		w := &s.w[i]
 		switch {
 		case q.token == ownToken(i) && w.pc == starting:
-			// A late packet gives a worker's old token another claim: its run begins under that one.
+			// A late packet gives a worker's old token another claim: its run begins under that
+			// one.
 			w.overtaken, w.effects = false, 0
 		case m.c.counts() && !m.c.Calm && !m.parks(i) && w.pc == running && !w.overtaken:
-			// Under Rerun who was taken over may act beside its successor; nothing else was promised.
+			// Under Rerun who was taken over may act beside its successor; nothing else was
+			// promised.
 			w.overtaken, w.effects = true, 0
 		}
 	}
@@ -179,7 +181,8 @@ func (s *state) highestFence() (f fence) {
 	return max(f, s.late.fence)
 }
 
-// forgetClaimRules changes what the store sees so that it behaves as one that lacks the left-out rules.
+// forgetClaimRules changes what the store sees so that it behaves as one that lacks the left-out
+// rules.
 func (m *model) forgetClaimRules(before *record, rec *dedupe.Record, req *dedupe.ClaimRequest, own bool) {
 	switch {
 	case own && before.status == dedupe.Claimed && m.without(OwnClaimAgain),
@@ -269,8 +272,8 @@ func (m *model) renew(s *state, t token, started bool) error {
 	return nil
 }
 
-// completes tells what CompleteTx finds, and whether the transaction may go on. The record is written
-// when the transaction commits; until then it is locked, so that what was found stays true.
+// completes tells what CompleteTx finds, and whether the transaction may go on. The record is
+// written when the transaction commits; until then it is locked, so that what was found stays true.
 func (m *model) completes(s *state, t token) txPhase {
 	before := s.rec
 	rec := before.real(m.c.Payloads)

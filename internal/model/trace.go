@@ -42,8 +42,8 @@ func (m *model) stuck() int32 {
 	return int32(slices.Index(reaches, false))
 }
 
-// trace tells the steps of the way on which a state was first reached. The canonical states exchange
-// workers; the trace does not.
+// trace tells the steps of the way on which a state was first reached. The canonical states
+// exchange workers; the trace does not.
 func (m *model) trace(to int32) (lines []string) {
 	var path []int32
 	for at := to; at >= 0; at = m.parents[at] {

@@ -199,7 +199,8 @@ func (m *model) settling(s *state, i int) {
 	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, joined: w.joined})
 }
 
-// settled acts on the status that is stored under the worker's token: it decides, not what was asked for.
+// settled acts on the status that is stored under the worker's token: it decides, not what was
+// asked for.
 func (m *model) settled(s *state, i int, status dedupe.Status) {
 	w := &s.w[i]
 	switch status {

@@ -84,7 +84,8 @@ func TestEverythingHolds(t *testing.T) {
 	}
 }
 
-// unmet are the rows that no call of the protocol meets; they guard the store against other callers.
+// unmet are the rows that no call of the protocol meets; they guard the store against other
+// callers.
 var unmet = map[string]string{
 	"SettleTable: joined, not committed": "a worker whose claim was joined never asks for done",
 	"SettleTable: no record":             "a worker whose record is gone has a token that is nobody's",
