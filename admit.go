@@ -3,7 +3,7 @@ package onceq
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"log/slog"
 	"math"
 	"time"
 
@@ -11,10 +11,11 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
-// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
-// was won, so there is nothing that its replay could reopen.
+// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
+// claim was won, so there is nothing that its replay could reopen.
 func (p *Processor) admit(r *run) *engine.Refusal {
 	m := r.Message
 	if m.MetaErr != nil {
@@ -44,8 +45,8 @@ func (p *Processor) admit(r *run) *engine.Refusal {
 	return nil
 }
 
-// unfold gives a replayed letter's attributes their places back, where the queue between had no room for them: the handler
-// sees the message as it was. Those that came beside win.
+// unfold gives a replayed letter's attributes their places back, where the queue between had no
+// room for them: the handler sees the message as it was. Those that came beside win.
 func unfold(m *broker.Message) {
 	if !letter.IsFolded(m.Meta) {
 		return
@@ -72,7 +73,8 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {
-		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
+		// A type that nobody knows here keeps its keys to itself, and the worker that knows it
+		// finds their attempts.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
 	lower(&o, m.Meta, most, timeout)
@@ -112,31 +114,41 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
-// given is the room for a copy of a message. Those of one receive are allocated together.
-type given struct {
-	message broker.Message
-	meta    broker.Meta
-}
-
-// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
-func give(r *run) {
-	m, meta := r.Job.Message, r.Job.Message.Meta
-	*m = *r.Message
-	m.Attributes = maps.Clone(m.Attributes)
-	if m.Meta == nil {
-		return
-	}
-	*meta = *m.Meta
-	if meta.Dead != nil {
-		meta.Dead = m.Meta.Clone().Dead
-	}
-	m.Meta = meta
-}
-
 // early is how long a job's not-before still lies ahead.
 func early(m *broker.Message) time.Duration {
 	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
 		return 0
 	}
 	return max(0, time.Until(m.Meta.NotBefore))
+}
+
+// holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it
+// is given back.
+func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
+	f := &p.foreign
+	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {
+		return no
+	}
+	left := f.left(r, p.begun)
+	if left <= 0 {
+		return no
+	}
+	wait := foreignLeast
+	if p.e.HoldsBack(r) {
+		wait = engine.KeptFor // it stays in the queue in the end, too
+	}
+	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
+		more := receives - r.Message.Attempt
+		if more <= 0 {
+			return no // the queue would move it away, and nobody would know why
+		}
+		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
+	}
+	if since, tell := f.tells(); tell {
+		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
+			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
+	}
+	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
+	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
 }

@@ -1,7 +1,6 @@
 package onceq
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,9 +13,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
-// one slot; where that asks, it says what is different: nothing is looked up in a message, no letter is put, f is run
-// in place of the Handler, and by the caller's goroutine.
+// try is one claim of a call's, and its run where that is won. It takes the way that deliveries
+// take, in a flow of its own with one slot; where that asks, it says what is different: nothing is
+// looked up in a message, no letter is put, f is run in place of the Handler, and by the caller's
+// goroutine.
 type try struct {
 	c      *call
 	fl     *flight // nil = none of the registry's
@@ -36,8 +36,9 @@ type try struct {
 	outage   bool  // because the store did not answer
 }
 
-// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
-// at once; a claim that is still on its way is then given back when it comes.
+// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store
+// does not answer, it returns at once; a claim that is still on its way is then given back when it
+// comes.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
@@ -86,8 +87,8 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 	return t
 }
 
-// give hands a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
-// held.
+// give hands a claimed run to the caller, or gives it back where the caller has left. It is called
+// with the flow's lock held.
 func (t *try) give(r *run) {
 	if t.fl != nil {
 		t.fl.won(r)
@@ -95,7 +96,8 @@ func (t *try) give(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left {
-		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
+		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment
+		// later.
 		go t.c.p.e.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
@@ -213,9 +215,8 @@ func (t *try) found() answer {
 	return answer{err: c.notRun(cause, why), own: !t.outage || r.Said != 0}
 }
 
-var errNoAnswer = errors.New("onceq: the store gave no answer that counts")
-
-// read answers a call whose transaction has committed although f returned an error: what is stored wins.
+// read answers a call whose transaction has committed although f returned an error: what is stored
+// wins.
 func (c *call) read(base context.Context, ran error) answer {
 	ctx := engine.CallContext(base, c.p.c.CallTimeout)
 	defer ctx.Close()
@@ -227,82 +228,4 @@ func (c *call) read(base context.Context, ran error) answer {
 		return answer{err: fmt.Errorf("onceq: %v is done, and its result could not be read: %w; the run said: %w", c.key, err, ran)}
 	}
 	return answer{stored: true, result: rs[0].Result}
-}
-
-// flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
-// questions: whether a key is free is the store's to say.
-type flights struct {
-	mu sync.Mutex
-	of map[dedupe.Key]*flight
-}
-
-// flight is what the first call of a key shares with those that come while it is under way.
-type flight struct {
-	fingerprint []byte
-	runs        chan struct{} // closed when its claim is won
-	done        chan struct{} // closed at its end; answer is there then
-	began       time.Time
-	r           *run
-	answer      answer
-}
-
-// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets none, and asks the
-// store by itself: with another fingerprint, or one that the first had not, and when the run has lost its claim.
-func (fs *flights) join(c *call) (fl *flight, leads bool) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fl = fs.of[c.key]
-	switch {
-	case fl == nil:
-		fl = &flight{fingerprint: c.o.Fingerprint, runs: make(chan struct{}), done: make(chan struct{})}
-		if fs.of == nil {
-			fs.of = make(map[dedupe.Key]*flight)
-		}
-		fs.of[c.key] = fl
-		return fl, true
-	case c.o.Fingerprint != nil && !bytes.Equal(c.o.Fingerprint, fl.fingerprint), fl.isLost():
-		return nil, false
-	}
-	return fl, false
-}
-
-func (fs *flights) end(k dedupe.Key, fl *flight, a answer) {
-	fs.mu.Lock()
-	delete(fs.of, k)
-	fs.mu.Unlock()
-	fl.answer = a
-	close(fl.done)
-}
-
-func (fl *flight) won(r *run) {
-	fl.began, fl.r = time.Now(), r
-	close(fl.runs)
-}
-
-// isLost tells whether the run goes on without its claim.
-func (fl *flight) isLost() bool {
-	select {
-	case <-fl.runs:
-		return errors.Is(fl.r.Context().EndedBy(), ErrLeaseLost)
-	default:
-		return false
-	}
-}
-
-// suits tells whether what another call of the key was answered is the answer to this one.
-func (a *answer) suits(c *call) bool {
-	var failed *FailedError
-	var parked *ParkedError
-	var mismatch *MismatchError
-	switch {
-	case a.own:
-		return false
-	case errors.As(a.err, &failed):
-		return c.o.Reopen != failed.Fence
-	case errors.As(a.err, &parked):
-		return c.o.Reopen != parked.Fence
-	case errors.As(a.err, &mismatch):
-		return c.o.Fingerprint != nil && c.o.Reopen == 0
-	}
-	return true
 }

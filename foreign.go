@@ -1,13 +1,11 @@
 package onceq
 
 import (
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/internal/engine"
-	"github.com/onceq/onceq/internal/verdict"
 )
 
 // foreign holds back messages of producers that know nothing of onceq, where Config.Key is missing
@@ -33,37 +31,6 @@ const (
 	foreignLeast   = 5 * time.Minute
 	foreignLongest = engine.KeptFor
 )
-
-// holdForeign is what becomes of a message that was refused: where it was because it has no key, it is
-// given back.
-func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
-	f := &p.foreign
-	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {
-		return no
-	}
-	left := f.left(r, p.begun)
-	if left <= 0 {
-		return no
-	}
-	wait := foreignLeast
-	if p.e.HoldsBack(r) {
-		wait = engine.KeptFor // it stays in the queue in the end, too
-	}
-	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
-		more := receives - r.Message.Attempt
-		if more <= 0 {
-			return no // the queue would move it away, and nobody would know why
-		}
-		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
-	}
-	if since, tell := f.tells(); tell {
-		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
-			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
-			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
-	}
-	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
-	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
-}
 
 // left is how long the message may be held back yet. Where its age is not known, that of the
 // Processor counts.

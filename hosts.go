@@ -4,23 +4,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands here,
-// once each, as methods, and as the terms of their flows; nobody else asks who it is. The methods are
-// called by the goroutine that has the run; Start is called under the flow's lock.
-
-type (
-	run  = engine.Run[Job]
-	flow = engine.Flow[Job]
-)
+// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands
+// here, once each, as methods, and as the terms of their flows; nobody else asks who it is. The
+// methods are called by the goroutine that has the run; Start is called under the flow's lock.
 
 // deliveryHost is what a Worker and a batch have in common.
-type deliveryHost struct{ p *Processor }
-
-func (h deliveryHost) processor() *Processor { return h.p }
+type deliveryHost struct{ *Processor }
 
 // Admit holds a message back that has no key because its producer does not know onceq.
 func (h deliveryHost) Admit(r *run) *engine.Refusal {
@@ -28,11 +23,11 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 	if no == nil {
 		return nil
 	}
-	return h.p.holdForeign(r, no)
+	return h.Processor.holdForeign(r, no)
 }
 
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
-	p := h.p
+	p := h.Processor
 	if p.doOnly {
 		return p.misuse(r)
 	}
@@ -49,40 +44,33 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
-func (h deliveryHost) Observe(r *run)                    { h.p.observeEnd(r) }
+func (h deliveryHost) Observe(r *run)                    { h.Processor.observeEnd(r) }
 func (h deliveryHost) Handle(r *run) error {
-	r.Job.Attempt = r.Attempt
-	return h.p.c.Handler.Handle(h.p.observeStart(r), &r.Job)
-}
-
-// letters is where letters go, as far as the Processor's configuration says.
-func (p *Processor) lettersTo() engine.LetterTo {
-	if p.c.DeadLetter == KeepInQueue {
-		return engine.ToNobody
-	}
-	return engine.ToQueue
+	r.Job.Attempt = int(r.Attempt)
+	return h.Processor.c.Handler.Handle(h.Processor.observeStart(r), &r.Job)
 }
 
 // workerHost brings what a Worker has received. It is held, extended, acked and nacked here.
 type workerHost struct {
 	deliveryHost
-	w     *Worker
-	ready chan<- *run
+	limits      broker.Limits
+	ready       chan<- *run
+	acks, nacks *batch.Queue[*run]
 }
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
 
 // Ended acts on a disposition: what is to be acked or nacked stays held until that is known.
 func (h *workerHost) Ended(r *run) {
-	switch w := h.w; r.Action {
+	switch r.Action {
 	case engine.Ack:
-		w.acks.Add(r)
+		h.acks.Add(r)
 	case engine.Nack:
-		if !w.delays(r) {
-			w.nacks.Add(r)
+		if !h.delays(r) {
+			h.nacks.Add(r)
 		}
 	default:
-		w.p.e.Release(r)
+		h.e.Release(r)
 		r.Flow().Gone(r)
 	}
 }
@@ -92,6 +80,21 @@ func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
 	return again.Flow().HandOver(again, (*run).TakeReceipt)
 }
 
+// delays holds a run's message for the delay of its nack, where the broker does not: else a job
+// that fails, or a duplicate of one that runs, would come again at once. It is false when it is to
+// be nacked now.
+func (h *workerHost) delays(r *run) bool {
+	if h.limits.MaxNack > 0 || r.Verdict.Delay <= 0 {
+		return false
+	}
+	now := time.Now()
+	d := min(r.Verdict.Delay, h.e.TotalLeft(r, now))
+	if !h.limits.Extends {
+		d = min(d, r.DeliveryEnd().Sub(now)-h.e.Margin())
+	}
+	return d > 0 && r.Flow().KeepBack(r, d)
+}
+
 // batchHost brings deliveries that somebody else holds: a call of Process or ProcessBatch.
 type batchHost struct {
 	deliveryHost
@@ -99,18 +102,21 @@ type batchHost struct {
 	tell   func(i int, d Disposition)
 }
 
-func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.p.e.Work(r) }) }
+func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }
 
 func (h *batchHost) Ended(r *run) {
-	h.p.e.ReleaseLease(r)
-	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.p.timing(r)})
+	h.e.ReleaseLease(r)
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.Processor.timing(r)})
 	r.Flow().Gone(r)
 }
 
 // callHost brings the one run of a call of Do, whose goroutine runs it.
 type callHost struct{ *try }
 
-func (h callHost) processor() *Processor { return h.c.p }
+func (h callHost) retention() time.Duration { return h.c.p.retention() }
+func (h callHost) mostResult() int          { return h.c.p.mostResult() }
+
+func (h callHost) serves(m *Mux, typ string) (own, knows bool) { return h.c.p.serves(m, typ) }
 
 // Admit has nothing to look up: a call knows its key.
 func (h callHost) Admit(*run) *engine.Refusal { return nil }
@@ -129,7 +135,7 @@ func (h callHost) StoreErred(r *run, err error, open bool) {
 func (h callHost) Start(r *run) { h.try.give(r) }
 
 func (h callHost) Handle(r *run) error {
-	r.Job.Attempt = r.Attempt
+	r.Job.Attempt = int(r.Attempt)
 	h.err = h.c.f(h.c.p.observeStart(r), &r.Job)
 	return h.err
 }

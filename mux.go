@@ -87,11 +87,11 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RLock()
 	r := m.types[j.Type()]
 	m.mu.RUnlock()
-	p := j.processor()
-	if muxIn(p.c.Handler) != m {
+	own, knows := j.r.Flow().Host.(muxed).serves(m, j.Type())
+	if !own {
 		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
 	}
-	if r == nil || p.types[j.Type()] == nil { // or its type came after the worker
+	if r == nil || !knows { // or its type came after the worker
 		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
 	}
 	return r.wrapped.Handle(ctx, j)
@@ -151,4 +151,10 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		}
 	}
 	return nil
+}
+
+// muxed is what a Mux asks of who runs a job: whether the Mux is that one's Handler, and whether it
+// knew the type when it was made.
+type muxed interface {
+	serves(m *Mux, typ string) (own, knows bool)
 }

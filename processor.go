@@ -12,9 +12,9 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries that
-// somebody else has received. It never receives, acks or nacks; it answers each delivery with a
-// Disposition. Worker is a loop over it, and so are the serverless entry points.
+// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries
+// that somebody else has received. It never receives, acks or nacks; it answers each delivery with
+// a Disposition. Worker is a loop over it, and so are the serverless entry points.
 type Processor struct {
 	c       ProcessorConfig
 	types   map[string]*jobType // under a Mux
@@ -26,8 +26,8 @@ type Processor struct {
 	e       *engine.Engine[Job]
 }
 
-// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs neither Handler nor
-// DeadLetter; given deliveries, it hands them back and logs an error, once.
+// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs
+// neither Handler nor DeadLetter; given deliveries, it hands them back and logs an error, once.
 func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	c = c.withDefaults()
 	doOnly := values.IsNil(c.Handler) && values.IsNil(c.DeadLetter)
@@ -83,7 +83,8 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 type Delivery struct {
 	Message *broker.Message
 	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
-	// Process runs. The handler's context ends SettleTimeout before, so that the end can be written.
+	// Process runs. The handler's context ends SettleTimeout before, so that the end can be
+	// written.
 	Until time.Time
 }
 
@@ -118,10 +119,19 @@ type Disposition struct {
 	Record  TimingRecord
 }
 
-// newRun makes the run of a delivery; g is where the user's copy of the message goes.
-func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
-	r := f.NewRun(m, now)
-	g.message.Meta = &g.meta
-	r.Job = Job{Message: &g.message, r: r}
-	return r
+// letters is where letters go, as far as the Processor's configuration says.
+func (p *Processor) lettersTo() engine.LetterTo {
+	if p.c.DeadLetter == KeepInQueue {
+		return engine.ToNobody
+	}
+	return engine.ToQueue
+}
+
+func (p *Processor) retention() time.Duration { return p.c.Retention }
+
+func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
+
+// serves tells a Mux whether it is the Processor's Handler, and whether it had the type then.
+func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
+	return muxIn(p.c.Handler) == m, p.types[typ] != nil
 }

@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"strings"
-	"time"
-
 	mrand "math/rand/v2"
+	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
@@ -22,9 +20,6 @@ import (
 // time until the next one. Nothing that must be right depends on the claim, because any number of
 // sweeps may go on at once.
 
-// reserved marks the scopes that are onceq's own.
-const reserved = ":"
-
 // sweepKey is what a turn claims.
 var sweepKey = dedupe.Key{Scope: reserved + "onceq", Key: "sweep"}
 
@@ -36,25 +31,6 @@ const (
 	sweepLease = time.Minute      // the claim, renewed before each call
 	sweepMore  = time.Second      // the pause after a turn that has left some
 )
-
-// checkKey refuses what no store takes, and what is onceq's own.
-func checkKey(k dedupe.Key) error {
-	if err := k.Validate(); err != nil {
-		return err
-	}
-	if strings.HasPrefix(k.Scope, reserved) {
-		return &reservedError{k.Scope}
-	}
-	return nil
-}
-
-type reservedError struct{ scope string }
-
-func (e *reservedError) Error() string {
-	return "onceq: the scope " + e.scope + " is reserved: no scope of yours may begin with a ':'"
-}
-
-func (e *reservedError) Unwrap() error { return dedupe.ErrBadKey }
 
 // sweeper is that of one Run.
 type sweeper struct {

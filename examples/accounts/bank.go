@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/examples/internal/screen"
 )
 
 const moveTime = 200 * time.Millisecond
@@ -107,34 +108,24 @@ func (b *bank) report() {
 	}
 }
 
-// screen prints what did not go smoothly, and stops the worker when so many transfers have ended.
-type screen struct {
-	b    *bank
-	last func()
-
-	mu   sync.Mutex
-	left int
-}
-
-// JobStarted adds nothing to the context.
-func (s *screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-
-// JobEnded prints a line.
-func (s *screen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	switch {
-	case r.Outcome == "failed":
-		s.b.say("%s becomes a dead letter: %s", r.Key.Key, r.Err)
-	case r.ErrClass == onceq.ClassPermanent:
-		s.b.say("%s holds its account: %s", r.Key.Key, r.Err)
-	case r.Outcome == "retried":
-		s.b.say("%s is tried again in a second: %s", r.Key.Key, r.Err)
-		return
-	case r.Outcome != "done":
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left--; s.left == 0 {
-		s.last()
+// newScreen tells what did not go smoothly, and stops the worker when so many transfers have ended.
+// A transfer that holds its account has ended, too: nothing but an operator goes on with it.
+func newScreen(b *bank, ends int, last func()) *screen.Screen {
+	return &screen.Screen{
+		Out: b.out, Left: ends, Last: last,
+		Line: func(_ context.Context, r *onceq.TimingRecord) string {
+			switch {
+			case r.Outcome == onceq.OutcomeFailed:
+				b.say("%s becomes a dead letter: %s", r.Key.Key, r.Err)
+			case r.ErrClass == onceq.ClassPermanent:
+				b.say("%s holds its account: %s", r.Key.Key, r.Err)
+			case r.Outcome == onceq.OutcomeRetried:
+				b.say("%s is tried again in a second: %s", r.Key.Key, r.Err)
+			}
+			return ""
+		},
+		Ends: func(r *onceq.TimingRecord) bool {
+			return r.Outcome == onceq.OutcomeFailed || r.Outcome == onceq.OutcomeDone || r.ErrClass == onceq.ClassPermanent
+		},
 	}
 }

@@ -9,6 +9,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns LazyContext, the context of handlers and of single calls. The steps make one a
+// run, or one a call; whoever cuts a handler off ends it. Its own lock guards all of it, and is
+// held while the real context is made or cancelled.
+
 // LazyContext is the context of a handler, or of one call. Most are never waited on, and a real
 // cancellable context costs more than the rest of a job's bookkeeping; so the real one is made when
 // somebody first asks for it, and told then what has happened already.
@@ -122,7 +126,8 @@ func (c *LazyContext) cut(cause error) {
 	}
 }
 
-// End cancels the context with the cause. The first cause stays; end reports whether this one is it.
+// End cancels the context with the cause. The first cause stays; end reports whether this one is
+// it.
 func (c *LazyContext) End(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +139,8 @@ func (c *LazyContext) End(cause error) bool {
 	return true
 }
 
-// EndForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
-// job: a handler that calls Do passes on what ended it.
+// EndForeign is end for a cause from outside. The core must not take it for one of its own, which
+// it may be, of another job: a handler that calls Do passes on what ended it.
 func (c *LazyContext) EndForeign(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +176,8 @@ func (c *LazyContext) Because() error {
 	return c.cause
 }
 
-// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text only.
+// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text
+// only.
 func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,6 +22,7 @@ func New[J any](o Options) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
 	en := &Engine[J]{epoch: time.Now(), o: o, margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
+	en.beginOne = en.beginClaim
 	store := o.Store.Limits().MaxBatch
 	var err error
 	en.leases, err = visibility.New(en.extend, visibility.Options[*Run[J]]{
@@ -45,9 +46,9 @@ func New[J any](o Options) (*Engine[J], error) {
 	return en, nil
 }
 
-// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the other
-// is claimed. In one batch for all slots the two take turns, and fast handlers wait for the store (a
-// fifth more time a job). A small batch costs the store more than it wins.
+// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the
+// other is claimed. In one batch for all slots the two take turns, and fast handlers wait for the
+// store (a fifth more time a job). A small batch costs the store more than it wins.
 func claimBatchFor(slots int) int {
 	const least = 16
 	if slots == 0 {

@@ -8,11 +8,16 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
+
+// This file owns a Run: its fields, its phases, and what a host may read and set. The package
+// comment says who may write which field in which phase. r.mu guards what beats, extensions and
+// redeliveries share; it is never held while anything else is called.
 
 // phase is how far a run has come. It only rises.
 type phase uint32
@@ -53,7 +58,6 @@ type Run[J any] struct {
 	tries   int32          // of the present step
 	Index   int32          // of the delivery in its batch
 	Said    dedupe.Outcome // by the claim
-	Attempt int            // how often the job has been claimed for a run, this one included
 	Action  Action
 	left    uint8 // the phase in which it was abandoned
 	Outcome Outcome
@@ -67,8 +71,9 @@ type Run[J any] struct {
 	unsettled  bool
 	troubled   bool // the store could not answer its claim
 
-	phase  atomic.Uint32
-	Joined atomic.Bool
+	phase   atomic.Uint32
+	Joined  atomic.Bool
+	Attempt int32 // how often the job has been claimed for a run, this one included
 
 	mu           sync.Mutex
 	receipt      broker.Receipt
@@ -132,9 +137,9 @@ func (r *Run[J]) makes() *later {
 // begun is how often the job's handler has been started.
 func (r *Run[J]) begun() int {
 	if !r.Ran {
-		return r.Attempt - 1
+		return int(r.Attempt) - 1
 	}
-	return r.Attempt
+	return int(r.Attempt)
 }
 
 // result is what is to be kept with the key; nil = nothing.
@@ -145,7 +150,8 @@ func (r *Run[J]) Result() []byte {
 	return r.later.result
 }
 
-// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
+// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began
+// late is not to blame.
 func (r *Run[J]) outOfTime() error {
 	if r.at() >= running && r.whole {
 		return verdict.ErrTimeout
@@ -154,7 +160,7 @@ func (r *Run[J]) outOfTime() error {
 }
 
 // again puts the run into the queue after d, unless it has been given up by then.
-func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
+func (r *Run[J]) again(d time.Duration, q func() *batch.Queue[*Run[J]]) {
 	time.AfterFunc(d, func() {
 		if !r.isOver() {
 			q().Add(r)
@@ -162,8 +168,8 @@ func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
 	})
 }
 
-// repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first
-// failure.
+// repeats counts a failed try of the present step, and tells whether it may be tried again: for d
+// from the first failure.
 func (r *Run[J]) Repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
@@ -186,8 +192,8 @@ func (r *Run[J]) errsAlone(alone bool) time.Duration {
 	return time.Since(r.later.alone)
 }
 
-// advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
-// else has ended it.
+// advance moves the run to a later phase. It is false when the run is there already, or beyond:
+// somebody else has ended it.
 func (r *Run[J]) advance(to phase) bool {
 	for {
 		at := r.phase.Load()
@@ -200,7 +206,8 @@ func (r *Run[J]) advance(to phase) bool {
 	}
 }
 
-// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is
+// over.
 func (r *Run[J]) giveUp() bool {
 	for {
 		at := r.at()
@@ -218,8 +225,8 @@ func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
 
 func (r *Run[J]) isOver() bool { return r.at() == over }
 
-// living are those of a batch that have not been given up while they waited for their turn: a call that hangs may have
-// outlasted who wanted them.
+// living are those of a batch that have not been given up while they waited for their turn: a call
+// that hangs may have outlasted who wanted them.
 func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
 
 // grouped tells whether the run's place in its group matters.
@@ -234,7 +241,8 @@ func (r *Run[J]) Receipt() broker.Receipt {
 	return r.receipt
 }
 
-// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.
+// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any
+// length.
 const MaxLogged = 256
 
 // Name is the job's id for logs.
@@ -341,6 +349,3 @@ const (
 	keepQueued  keeping = 1 << iota // it waits for its call, or for another after one that failed
 	keepStopped                     // it is not extended any more
 )
-
-// queueOfRuns is a batch.Queue that runs wait in.
-type queueOfRuns[J any] interface{ Add(rs ...*Run[J]) }

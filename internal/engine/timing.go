@@ -37,7 +37,7 @@ func (en *Engine[J]) TimingOfAbandoned(r *Run[J]) Timing { return en.timingUpTo(
 func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
 	t := Timing{Visibility: en.o.Visibility, Heartbeat: r.f.Terms.Holds()}
 	if at >= claimed {
-		t.Key, t.Attempt, t.Fence = r.Key, r.Attempt, r.Fence
+		t.Key, t.Attempt, t.Fence = r.Key, int(r.Attempt), r.Fence
 		t.Heartbeat = t.Heartbeat || r.Fence != 0
 	}
 	if at == running {

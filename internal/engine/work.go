@@ -13,8 +13,12 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
-// It does not return when the handler ends its goroutine; the end is on its way all the same.
+// This file owns a handler's run: from the check that the claim lives to the verdict. A host's
+// goroutine calls Work, and has the run until its end is on its way. No lock is held while the
+// handler runs; its context is ended by whoever calls stopHandler.
+
+// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its
+// way. It does not return when the handler ends its goroutine; the end is on its way all the same.
 func (en *Engine[J]) Work(r *Run[J]) {
 	if !en.mayStart(r) {
 		return
@@ -37,7 +41,7 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		r.ctx.SetDeadline(at)
 		en.setTimeout(r, at)
 	}
-	h := verdict.Handled{Parks: parks, Attempt: r.Attempt, Most: int(r.Opts.Most)}
+	h := verdict.Handled{Parks: parks, Attempt: int(r.Attempt), Most: int(r.Opts.Most)}
 	returned := false
 	defer func() {
 		var v any
@@ -58,7 +62,8 @@ func (en *Engine[J]) Work(r *Run[J]) {
 	returned = true
 }
 
-// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside the beats; a run that has none has a timer.
+// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside
+// the beats; a run that has none has a timer.
 func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	switch {
 	case !r.hasOneLease():
@@ -87,8 +92,8 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 
 var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
 
-// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its answer may have come late, or
-// the process stood still since.
+// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its
+// answer may have come late, or the process stood still since.
 func (en *Engine[J]) confirmed(r *Run[J]) bool {
 	return r.Fence == 0 || en.leases.Left(&r.held) > min(en.margin, en.leaseFor(r)/6)
 }
@@ -148,8 +153,9 @@ func (en *Engine[J]) Conclude(r *Run[J], v verdict.Verdict) {
 	en.settleRun(r, v, time.Since(r.f.epoch))
 }
 
-// confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
-// run the job again; so the handler does not start before the store has confirmed it.
+// confirmStart records, under Park, that the handler is about to run. Without that record a
+// takeover would run the job again; so the handler does not start before the store has confirmed
+// it.
 func (en *Engine[J]) confirmStart(r *Run[J]) bool {
 	begin := time.Now()
 	for n := 1; ; n++ {
@@ -188,7 +194,8 @@ func (en *Engine[J]) renewed(r *Run[J], deadline time.Time) {
 	en.leases.Update(&r.held, deadline)
 }
 
-// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody else's.
+// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody
+// else's.
 func (en *Engine[J]) loseClaim(r *Run[J]) {
 	if r.advance(settling) {
 		r.f.returned(r)
@@ -200,8 +207,8 @@ func (en *Engine[J]) backoff(r *Run[J], err error) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
 			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: Backoff panicked; the default is used", slog.Any("panic", v))
-			d = en.o.Backoff(r.Attempt, err)
+			d = en.o.Backoff(int(r.Attempt), err)
 		}
 	}()
-	return max(0, r.Opts.Backoff(r.Attempt, err))
+	return max(0, r.Opts.Backoff(int(r.Attempt), err))
 }

@@ -1,0 +1,38 @@
+package onceq
+
+import (
+	"maps"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// given is the room for a copy of a message. Those of one receive are allocated together.
+type given struct {
+	message broker.Message
+	meta    broker.Meta
+}
+
+// give lets the user have a copy of the message, so that the letter is made from what was received
+// whatever becomes of it.
+func give(r *run) {
+	m, meta := r.Job.Message, r.Job.Message.Meta
+	*m = *r.Message
+	m.Attributes = maps.Clone(m.Attributes)
+	if m.Meta == nil {
+		return
+	}
+	*meta = *m.Meta
+	if meta.Dead != nil {
+		meta.Dead = m.Meta.Clone().Dead
+	}
+	m.Meta = meta
+}
+
+// newRun makes the run of a delivery; g is where the user's copy of the message goes.
+func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
+	r := f.NewRun(m, now)
+	g.message.Meta = &g.meta
+	r.Job = Job{Message: &g.message, r: r}
+	return r
+}

@@ -1,0 +1,55 @@
+// Package engine claims, runs, settles and dead-letters jobs, for whoever brings them. It knows no
+// Job, no Config and no Worker: a [Host] answers what differs between those who bring runs, and J
+// is what the host keeps with a run, in the same allocation.
+//
+//	      Worker, ProcessBatch, Do (package onceq: hosts.go)
+//	         │ Offer                                  ▲ Start, Handle      ▲ Observe, Ended
+//	         ▼                                        │                    │
+//	┌─ Flow ───────────────┐   ┌─ Engine ─────────────┴────────────────────┴──────┐
+//	│ slots, groups,       │──▶│ claim ──▶ work ──▶ verdict ──▶ settle ──▶ letter  │
+//	│ pause, drain         │   │   │                               │         │    │
+//	│                      │◀──│   └──────────────▶ finish ◀───────┴─────────┘    │
+//	└──────────────────────┘   └──────▲─────────────────────▲─────────────────────┘
+//	                           beat: claims         hold: deliveries
+//	                                  └─ visibility.Manager ─┘
+//
+// # The life of a message
+//
+//  1. A poller takes room and receives (onceq: poll.go, pollers.poll; slots.go, Flow.Reserve).
+//  2. Each message becomes a run, one allocation (run.go, Flow.NewRun). From Offer on its delivery is
+//     held (slots.go, Flow.Offer; visibility: Manager.Hold).
+//  3. It waits for a slot. Of a group only the head does (slots.go, Flow.ahead, Flow.pump).
+//  4. Its host says what it asks for, or why no claim is made (claim.go, beginClaims; Host.Admit).
+//  5. Claims go out together, each key once, each with a token of its own (claim.go, claimBatch, ask).
+//  6. The answer decides (claim.go, answered): won; or done, which is acked; in progress, which is
+//     given back or handed over; failed, whose letter is put again. A claim whose answer is lost is
+//     sent again with its token, and given back by it when the flow stops (unanswered, giveUnbegun).
+//  7. From the claim on beats renew it, and its delivery after it (beat.go, extend; hold.go,
+//     holdBatch), until the end is known.
+//  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work), under Park
+//     only when the store has noted the start (confirmStart).
+//  9. What the handler returned, and what cut it off, is judged (work.go, handled; verdict.Of). The
+//     slot is free (slots.go, Flow.returned).
+//  10. The end is settled under the token until the store has answered (settle.go, settleBatch,
+//     settled): the status that is stored decides.
+//  11. What failed or is parked gets its dead letter first (letter.go, letter, putBatch).
+//  12. It gets its one disposition (finish.go, finish): the host observes it, the flow moves its group
+//     on, and the host acks, nacks or leaves the message (Host.Ended; onceq: flush.go), while beats go
+//     on. Then the flow forgets it (slots.go, Flow.Gone).
+//
+// # Who may write what
+//
+// A run's phase only rises, by one compare-and-swap (run.go, advance): who wins it has the run.
+//
+//	phase              who has the run               writes
+//	waiting            the flow, under its lock      its place: lane, queue, slot
+//	claiming           the carrier of the claim      Key, Token, Opts, known
+//	claimed, running   the handler's goroutine       began, Ran, later.result
+//	settling, settled  the carriers of ends, letters Verdict, later, tries
+//	over               the host                      nothing; it acks, and calls Gone
+//
+// Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the
+// run's own lock (receipt, deliveryEnds, keeping, claimHeld), or was written before the claim was
+// held (known). The flow's lock comes before the run's; the manager's comes last. No host, store or
+// broker is called under any of them, but for Host.Start under the flow's.
+package engine
