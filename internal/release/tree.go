@@ -1,5 +1,9 @@
 package main
 
+// This file owns the working copy: which modules it has, in which order they are released, and
+// which environment leads go to what is released so far. main and take make a tree of it, each
+// for itself; nothing here is called by two goroutines.
+
 import (
 	"context"
 	"encoding/json"
