@@ -47,8 +47,8 @@ func DynamoDB(t testing.TB) *DynamoDBServer {
 	return &DynamoDBServer{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind}
 }
 
-// server is what has the methods: the tests of this repository use it without this package.
-func (s *DynamoDBServer) server() *testaws.DynamoDB {
+// tables is what has the methods: the tests of this repository use it without this package.
+func (s *DynamoDBServer) tables() *testaws.DynamoDB {
 	return &testaws.DynamoDB{URL: s.URL, Region: s.Region, Credentials: s.Credentials, Version: s.Version, Kind: s.Kind}
 }
 
@@ -56,14 +56,14 @@ func (s *DynamoDBServer) server() *testaws.DynamoDB {
 // change its options.
 func (s *DynamoDBServer) Client(t testing.TB, fns ...func(*dynamodb.Options)) *dynamodb.Client {
 	t.Helper()
-	return s.server().Client(t, fns...)
+	return s.tables().Client(t, fns...)
 }
 
 // TableName returns a name that no table has; the table that is made under it is deleted when
 // the test ends. It ends in name, at most 150 letters, digits, -, _ and dots.
 func (s *DynamoDBServer) TableName(t testing.TB, name string) string {
 	t.Helper()
-	return s.server().TableName(t, name)
+	return s.tables().TableName(t, name)
 }
 
 // servingDynamoDB waits for the first of the addresses where a server answers. Java's first

@@ -50,8 +50,8 @@ func SQS(t testing.TB) *SQSServer {
 	return &SQSServer{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, credentials: s.Credentials}
 }
 
-// server is what has the methods: the tests of this repository use it without this package.
-func (s *SQSServer) server() *testaws.SQS {
+// queues is what has the methods: the tests of this repository use it without this package.
+func (s *SQSServer) queues() *testaws.SQS {
 	return &testaws.SQS{URL: s.URL, Region: s.Region, Version: s.Version, Kind: s.Kind, Credentials: s.credentials}
 }
 
@@ -59,7 +59,7 @@ func (s *SQSServer) server() *testaws.SQS {
 // change its options.
 func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client {
 	t.Helper()
-	return s.server().Client(t, fns...)
+	return s.queues().Client(t, fns...)
 }
 
 // Queue makes a queue that is new, and returns its URL; it is deleted when the test ends. Its
@@ -68,13 +68,13 @@ func (s *SQSServer) Client(t testing.TB, fns ...func(*sqs.Options)) *sqs.Client 
 // is set by the name.
 func (s *SQSServer) Queue(t testing.TB, name string, attributes map[string]string) (url string) {
 	t.Helper()
-	return s.server().Queue(t, name, attributes)
+	return s.queues().Queue(t, name, attributes)
 }
 
 // ARN returns a queue's ARN, as a redrive policy names it.
 func (s *SQSServer) ARN(t testing.TB, queueURL string) string {
 	t.Helper()
-	return s.server().ARN(t, queueURL)
+	return s.queues().ARN(t, queueURL)
 }
 
 // serving waits for the first of the addresses where a server of SQS's API answers whose

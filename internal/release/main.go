@@ -20,7 +20,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -142,18 +141,4 @@ func rehearsal(ctx context.Context, root string) (err error) {
 		return err
 	}
 	return take(ctx, repo, version, filepath.Join(dir, "users"))
-}
-
-// run runs a program in a folder, and returns what it printed.
-func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), env...)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s in %s: %w: %s%s", name, strings.Join(args, " "), dir, err, errs.String(), out)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

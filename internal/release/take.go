@@ -1,5 +1,9 @@
 package main
 
+// This file plays the users of a version that was just released: it compares sums, builds the
+// modules as their tags have them, and builds programs and commands that take them. The
+// rehearsal alone calls it.
+
 import (
 	"context"
 	"encoding/json"

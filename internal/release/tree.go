@@ -1,5 +1,9 @@
 package main
 
+// This file owns the working copy: which modules it has, in which order they are released, and
+// which environment leads go to what is released so far. main and take make a tree of it, each
+// for itself; nothing here is called by two goroutines.
+
 import (
 	"context"
 	"encoding/json"
@@ -123,52 +127,6 @@ func (t *tree) goEnv() []string {
 		// so that forget can remove it
 		"GOFLAGS=-mod=mod -modcacherw",
 	}
-}
-
-// prepare makes each go.mod and go.sum as its tag is to have them.
-func (t *tree) prepare(ctx context.Context) error {
-	for _, m := range t.modules {
-		dir := filepath.Join(t.root, m.dir)
-		if m.released() {
-			args := []string{"mod", "edit"}
-			for _, r := range m.replaced {
-				args = append(args, "-dropreplace", r.path)
-			}
-			for _, p := range m.uses {
-				args = append(args, "-require", p+"@"+t.version)
-			}
-			if _, err := run(ctx, dir, t.goEnv(), "go", append(args, "-fmt")...); err != nil {
-				return err
-			}
-		}
-		if _, err := run(ctx, dir, t.goEnv(), "go", "mod", "tidy"); err != nil {
-			return err
-		}
-		if m.released() {
-			if err := t.publish(m); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// reopen brings the replacements back. A command's module never had one.
-func (t *tree) reopen(ctx context.Context) error {
-	for _, m := range t.modules {
-		dir := filepath.Join(t.root, m.dir)
-		args := []string{"mod", "edit"}
-		for _, r := range m.replaced {
-			args = append(args, "-replace", r.path+"="+r.to)
-		}
-		if _, err := run(ctx, dir, t.goEnv(), "go", append(args, "-fmt")...); err != nil {
-			return err
-		}
-		if _, err := run(ctx, dir, t.goEnv(), "go", "mod", "tidy"); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // forget removes the proxy, and what Go's cache has of a version that only we have: a later one

@@ -32,7 +32,8 @@ func (s *Screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (s *Screen) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if line := s.Line(ctx, r); line != "" {
+	// the delivery's context has mostly ended by now
+	if line := s.Line(context.WithoutCancel(ctx), r); line != "" {
 		fmt.Fprintln(s.Out, line)
 	}
 	ends := r.Outcome != onceq.OutcomeRetried
