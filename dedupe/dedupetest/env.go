@@ -12,7 +12,8 @@ import (
 )
 
 // This file owns what a case works with: the store, the model beside it, and the words of the
-// rules. Cases call its methods from one goroutine; what may be called from several takes e.mu.
+// rules. A case calls its methods from one goroutine. Other goroutines of a case call the store
+// itself, so nothing is locked.
 
 const (
 	// ttl and retain are far from what a slow machine needs for a case.
