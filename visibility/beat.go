@@ -10,15 +10,15 @@ func (m *Manager[L]) tick() {
 	var n news[L]
 	m.mu.Lock()
 	m.wakes = never
-	now, queued := m.now(), m.waiting.len()
+	now, queued := m.now(), m.waiting.Len()
 	m.catchUp(now)
-	for m.leases.len() > 0 && m.leases.s[0].key <= now.mono {
-		m.look(m.leases.s[0].h, now, now.mono, &n)
+	for m.leases.Len() > 0 && m.leases.First().Key <= now.mono {
+		m.look(m.leases.First().Item, now, now.mono, &n)
 	}
-	if m.waiting.len() > queued {
+	if m.waiting.Len() > queued {
 		// What is due soon goes along, so that the calls are full.
 		soon := now.mono + int64(m.o.Interval/8)
-		for _, h := range m.leases.until(soon, nil) {
+		for _, h := range m.leases.Until(soon, nil) {
 			m.look(h, now, soon, &n)
 		}
 	}
@@ -41,11 +41,11 @@ func (m *Manager[L]) tick() {
 func (m *Manager[L]) catchUp(now moment) {
 	skew := now.wall - now.mono
 	if skew-m.skew > int64(m.o.Margin) {
-		for _, e := range slices.Clone(m.leases.s) {
-			if h := e.h; h.unanswered(now) {
+		for _, n := range slices.Clone(m.leases.All()) {
+			if h := n.Item; h.unanswered(now) {
 				h.next = now.mono
 				m.doubts(h, now)
-				m.leases.fix(h, now.mono)
+				m.leases.Fix(&h.place[byDue], now.mono)
 			}
 		}
 	}
@@ -75,9 +75,9 @@ func (m *Manager[L]) look(h *Held[L], now moment, until int64, n *news[L]) {
 		return
 	}
 	if !h.beating() && h.next <= until {
-		m.waiting.push(h, m.urgency(h, now))
+		m.waiting.Push(m.urgency(h, now), 0, h, &h.place[byUrgency])
 	}
-	m.leases.fix(h, m.due(h))
+	m.leases.Fix(&h.place[byDue], m.due(h))
 }
 
 // urgency orders the beats that wait for a call: by deadline. Where the holder has been told, there
@@ -91,7 +91,7 @@ func (m *Manager[L]) urgency(h *Held[L], now moment) int64 {
 
 // launch starts calls for the beats that wait, as far as calls are free; called with the lock held.
 func (m *Manager[L]) launch() {
-	for m.waiting.len() > 0 && m.calls < m.o.MaxCalls {
+	for m.waiting.Len() > 0 && m.calls < m.o.MaxCalls {
 		m.calls++
 		go m.caller(m.take())
 	}

@@ -74,7 +74,7 @@ func BenchmarkTick(b *testing.B) {
 		now := m.now().mono
 		for _, h := range hs {
 			h.next = now
-			m.leases.fix(h, m.due(h))
+			m.leases.Fix(&h.place[byDue], m.due(h))
 		}
 		m.mu.Unlock()
 		from := time.Now()

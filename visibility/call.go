@@ -27,14 +27,14 @@ type loss[L any] struct {
 
 // take is the most urgent beats that wait; called with the lock held.
 func (m *Manager[L]) take() flight[L] {
-	n := min(m.waiting.len(), m.o.MaxBatch)
+	n := min(m.waiting.Len(), m.o.MaxBatch)
 	if n == 0 {
 		return flight[L]{}
 	}
 	f := flight[L]{hs: make([]*Held[L], n), ls: make([]L, n), sent: m.now()}
 	for i := range n {
-		h := m.waiting.s[0].h
-		m.waiting.remove(h)
+		h := m.waiting.First().Item
+		m.waiting.Remove(&h.place[byUrgency])
 		h.flying = true
 		f.hs[i], f.ls[i] = h, h.Lease
 	}
@@ -96,7 +96,7 @@ func (m *Manager[L]) land(f flight[L], err error) (next flight[L], losses []loss
 				continue
 			}
 		}
-		m.leases.fix(h, m.due(h))
+		m.leases.Fix(&h.place[byDue], m.due(h))
 	}
 	if m.landed != nil {
 		close(m.landed)

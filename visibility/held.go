@@ -16,16 +16,23 @@ type Held[L any] struct {
 	// once.
 	Deadline time.Time
 
-	next     int64  // beat
-	timeout  int64  // the holder's own time; never = none
-	warn     int64  // when the holder is told that the answers have stopped; never = it has been
-	deadline moment // of the lease
-	place    [heaps]int32
-	tries    uint8 // beats that failed since the last answer; 3 stands for more
-	flying   bool  // a beat is in flight
-	stale    bool  // the beat in flight is of an earlier hold
-	doubt    bool  // by the wall clock it is over, and a beat will tell whether that was set or the machine stood still
+	next     int64        // beat
+	timeout  int64        // the holder's own time; never = none
+	warn     int64        // when the holder is told that the answers have stopped; never = it has been
+	deadline moment       // of the lease
+	place    [heaps]int32 // in each heap, from 1; 0 = it is not there
+	tries    uint8        // beats that failed since the last answer; 3 stands for more
+	flying   bool         // a beat is in flight
+	stale    bool         // the beat in flight is of an earlier hold
+	doubt    bool         // by the wall clock it is over, and a beat will tell whether that was set or the machine stood still
 }
+
+// The heaps of a Manager, by what they are ordered by.
+const (
+	byDue     = iota // every lease, by the time at which something is due
+	byUrgency        // those whose beat waits for a call
+	heaps
+)
 
 // never is no time; every moment is before it.
 const never = math.MaxInt64

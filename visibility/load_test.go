@@ -165,8 +165,8 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.leases.len() != 0 || r.waiting.len() != 0 {
-			t.Errorf("%d held, %d waiting at the end", r.leases.len(), r.waiting.len())
+		if r.leases.Len() != 0 || r.waiting.Len() != 0 {
+			t.Errorf("%d held, %d waiting at the end", r.leases.Len(), r.waiting.Len())
 		}
 		if r.most > 4 || slices.Max(r.calls) > 3 {
 			t.Errorf("%d calls at once", r.most)

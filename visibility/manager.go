@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/onceq/onceq/internal/heap"
 )
 
 // Manager keeps leases alive. Its methods may be called from many goroutines, and from the
@@ -18,8 +20,8 @@ type Manager[L any] struct {
 	wall time.Time // the same without its monotonic clock
 
 	mu      sync.Mutex
-	leases  heap[L] // by due
-	waiting heap[L] // by urgency
+	leases  heap.Heap[*Held[L]] // by due
+	waiting heap.Heap[*Held[L]] // by urgency
 	timer   *time.Timer
 	wakes   int64         // when the timer fires; never = it is not set
 	skew    int64         // how far the wall clock was ahead of the monotonic one at the last tick
@@ -39,7 +41,6 @@ func New[L any](x Extender[L], o Options[L]) (*Manager[L], error) {
 	now := time.Now()
 	return &Manager[L]{
 		o: o, x: x, base: now, wall: now.Round(0), wakes: never,
-		leases: heap[L]{kind: byDue}, waiting: heap[L]{kind: byUrgency},
 	}, nil
 }
 
@@ -67,7 +68,7 @@ func (m *Manager[L]) Hold(hs ...*Held[L]) {
 		// The answer to a beat that an earlier hold has left in flight says nothing of this one.
 		h.stale = h.flying
 		h.next = now.mono + m.soon(beat, h.deadline.left(now))
-		m.leases.push(h, m.due(h))
+		m.leases.Push(m.due(h), 0, h, &h.place[byDue])
 	}
 	m.arm()
 }
@@ -119,7 +120,7 @@ func (m *Manager[L]) update(h *Held[L], deadline moment) {
 		}
 	}
 	h.next = min(h.next, now.mono+m.soon(int64(m.o.Interval), h.deadline.left(now)))
-	m.waiting.fix(h, m.urgency(h, now))
+	m.waiting.Fix(&h.place[byUrgency], m.urgency(h, now))
 	m.changed(h)
 }
 
@@ -139,7 +140,7 @@ func (m *Manager[L]) SetTimeout(h *Held[L], at time.Time) {
 
 // changed puts h, whose times have changed, in its place; called with the lock held.
 func (m *Manager[L]) changed(h *Held[L]) {
-	m.leases.fix(h, m.due(h))
+	m.leases.Fix(&h.place[byDue], m.due(h))
 	m.arm()
 }
 
@@ -176,7 +177,7 @@ func (m *Manager[L]) Left(h *Held[L]) time.Duration {
 func (m *Manager[L]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.leases.len()
+	return m.leases.Len()
 }
 
 // Release ends the care for the leases. A beat that is in flight may still arrive, and a callback
@@ -189,8 +190,8 @@ func (m *Manager[L]) Release(hs ...*Held[L]) {
 
 func (m *Manager[L]) release(hs []*Held[L]) {
 	for _, h := range hs {
-		m.leases.remove(h)
-		m.waiting.remove(h)
+		m.leases.Remove(&h.place[byDue])
+		m.waiting.Remove(&h.place[byUrgency])
 	}
 }
 
@@ -232,10 +233,10 @@ func (m *Manager[L]) wait(ctx context.Context) error {
 // testing/synctest such a timer fires on the goroutine that sets it, and two at once crash the race
 // detector (golang/go#78156).
 func (m *Manager[L]) arm() {
-	if m.leases.len() == 0 || m.leases.s[0].key >= m.wakes {
+	if m.leases.Len() == 0 || m.leases.First().Key >= m.wakes {
 		return
 	}
-	m.wakes = m.leases.s[0].key
+	m.wakes = m.leases.First().Key
 	switch d := time.Duration(m.wakes - m.now().mono); {
 	case d <= 0:
 		go m.tick()

@@ -115,8 +115,8 @@ func TestQuiesceOfAWaitingBeat(t *testing.T) {
 			t.Errorf("waited until %v: %v", r.since(), err)
 		}
 		r.Release(rest[1])
-		if r.waiting.len() != 0 {
-			t.Errorf("%d beats still wait", r.waiting.len())
+		if r.waiting.Len() != 0 {
+			t.Errorf("%d beats still wait", r.waiting.Len())
 		}
 		wait(10 * time.Minute)
 		if n := len(r.beatsOf(rest[0].Lease)) + len(r.beatsOf(rest[1].Lease)); n != 0 {
@@ -137,8 +137,8 @@ func TestHungCallsPileUpNothing(t *testing.T) {
 			wait(interval + time.Second)
 			r.Release(hs...)
 		}
-		if r.waiting.len() > 2 || r.leases.len() > 2 {
-			t.Errorf("%d beats wait, %d leases are held", r.waiting.len(), r.leases.len())
+		if r.waiting.Len() > 2 || r.leases.Len() > 2 {
+			t.Errorf("%d beats wait, %d leases are held", r.waiting.Len(), r.leases.Len())
 		}
 	})
 }

@@ -71,8 +71,8 @@ func newRig(t *testing.T, o Options[int], x Extender[int]) *rig {
 	}
 	t.Cleanup(func() {
 		r.mu.Lock()
-		for len(r.leases.s) > 0 {
-			r.release([]*Held[int]{r.leases.s[0].h})
+		for r.leases.Len() > 0 {
+			r.release([]*Held[int]{r.leases.First().Item})
 		}
 		r.mu.Unlock()
 		wait(time.Hour) // for the calls that are in flight

@@ -1,6 +1,10 @@
 package memstore
 
-import "math"
+import (
+	"math"
+
+	"github.com/onceq/onceq/internal/heap"
+)
 
 // never is a time that does not come.
 const never = math.MaxInt64
@@ -53,13 +57,13 @@ func (l *list) remove(e *entry) {
 // after all the others and goes to the end of a list; only the rest need a heap.
 type queue struct {
 	inOrder list
-	heap    []*entry
+	heap    heap.Heap[*entry]
 }
 
 func (q *queue) first() *entry {
 	e := q.inOrder.first
-	if len(q.heap) > 0 && (e == nil || q.heap[0].expiry < e.expiry) {
-		return q.heap[0]
+	if q.heap.Len() > 0 && (e == nil || q.heap.First().Key < e.expiry) {
+		return q.heap.First().Item
 	}
 	return e
 }
@@ -69,8 +73,7 @@ func (q *queue) push(e *entry) {
 		q.inOrder.push(e)
 		return
 	}
-	q.heap = append(q.heap, e)
-	q.up(len(q.heap) - 1)
+	q.heap.Push(e.expiry, 0, e, &e.slot)
 }
 
 func (q *queue) remove(e *entry) {
@@ -78,53 +81,5 @@ func (q *queue) remove(e *entry) {
 		q.inOrder.remove(e)
 		return
 	}
-	i, last := e.slot-1, len(q.heap)-1
-	moved := q.heap[last]
-	q.heap[last] = nil
-	q.heap = q.heap[:last]
-	e.slot = 0
-	if i == last {
-		return
-	}
-	q.heap[i] = moved
-	moved.slot = i + 1
-	q.down(i)
-	q.up(moved.slot - 1)
-}
-
-func (q *queue) up(i int) {
-	e := q.heap[i]
-	for i > 0 {
-		parent := (i - 1) / 2
-		if q.heap[parent].expiry <= e.expiry {
-			break
-		}
-		q.set(i, q.heap[parent])
-		i = parent
-	}
-	q.set(i, e)
-}
-
-func (q *queue) down(i int) {
-	e := q.heap[i]
-	for {
-		child := 2*i + 1
-		if child >= len(q.heap) {
-			break
-		}
-		if child+1 < len(q.heap) && q.heap[child+1].expiry < q.heap[child].expiry {
-			child++
-		}
-		if e.expiry <= q.heap[child].expiry {
-			break
-		}
-		q.set(i, q.heap[child])
-		i = child
-	}
-	q.set(i, e)
-}
-
-func (q *queue) set(i int, e *entry) {
-	q.heap[i] = e
-	e.slot = i + 1
+	q.heap.Remove(&e.slot)
 }

@@ -24,7 +24,7 @@ type entry struct {
 	hash   uint64
 	chain  *entry  // the next entry of the same bucket, or the next free one
 	nodes  [2]node // inQueue and inDone
-	slot   int     // in the queue's heap, from 1
+	slot   int32   // in the queue's heap, from 1
 	expiry int64   // rec.Expires by the shard's clock, while queued
 }
 

@@ -246,7 +246,7 @@ func checkStructure(t *testing.T, s *Store) {
 			t.Errorf("a shard counts %d entries and has %d", sh.table.n, n)
 		}
 		total += n
-		if got := count(&sh.queue.inOrder) + len(sh.queue.heap); got != dated {
+		if got := count(&sh.queue.inOrder) + sh.queue.heap.Len(); got != dated {
 			t.Errorf("%d records expire and %d are queued", dated, got)
 		}
 		if got := count(&sh.done); got != done {
