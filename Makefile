@@ -52,6 +52,7 @@ demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-n
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is
 # found, and where the C library's headers are missing. Without the race detector, Go still asks
 # for the compiler that CC names; where there is none, the tests are built without cgo. Vet is check's.
+# A package may take half an hour, because the machine may be busy with other things.
 test: ## run all tests in random order, against the back ends that are found, with the race detector where cgo and a C compiler are
 	@race='$(RACE)'; \
 	if ! why=$$($(GO) build -race runtime/cgo 2>&1); then \
@@ -59,7 +60,7 @@ test: ## run all tests in random order, against the back ends that are found, wi
 		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
 		$(GO) build runtime/cgo 2>/dev/null || export CGO_ENABLED=0; \
 	fi; \
-	set -x; $(TESTRUN) $(GO) test $$race -vet=off -shuffle=on $(TESTFLAGS) $(PKGS)
+	set -x; $(TESTRUN) $(GO) test $$race -vet=off -shuffle=on -timeout 30m $(TESTFLAGS) $(PKGS)
 
 apart: ## build and test each module by itself, without go.work
 	@for m in $(MODULES); do \

@@ -29,7 +29,6 @@ var largestCycle = map[string]int{
 	"examples/stock":           2,
 	"internal/engine":          6,
 	"internal/model":           8,
-	"internal/release":         4,
 	"internal/sqswire":         2,
 	"localstack":               14,
 	"localstack/lambdaruntime": 4,
@@ -52,11 +51,10 @@ var twoMeanings = map[string][]string{
 	"internal/model":              {"code", "has", "real"},
 	"internal/testserver/testaws": {"Client"},
 	"internal/suite":              {"add"},
-	"localstack":                  {"Client", "serve", "server"},
+	"localstack":                  {"Client", "serve"},
 	"localstack/lambdaruntime":    {"signal"},
 	"onceqtest":                   {"At", "Kill"},
 	"sqsfake":                     {"begin", "dict", "end", "fault", "first", "handle", "has", "number", "push", "remove", "size", "stop", "take", "text"},
-	"visibility":                  {"until"},
 }
 
 // stdMethods are asked for by interfaces of the standard library, and of what our packages extend.
