@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // poisoned makes every claim fail as a whole that has the key "bad" among its entries.
@@ -68,7 +69,7 @@ func TestPoisonedClaimStopsNobody(t *testing.T) {
 // What fails for all is an outage, however often it is tried one by one.
 func TestDividedOutageIsOne(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "claim")
+		r.store.fails(errBoom, onceqtest.Claim)
 		r.send(numbered("k", 40)...)
 		r.start()
 		pass(time.Hour)

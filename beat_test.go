@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // until runs for d, or fails when its context ends first.
@@ -88,11 +90,11 @@ func TestWaitingMessagesAreHeld(t *testing.T) {
 func TestLostDeliveryDoesNotCancel(t *testing.T) {
 	bubble(t, until(5*time.Minute), func(r *rig) {
 		r.send("a")
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Extend {
-				return membroker.Fault{Err: broker.ErrReceiptExpired}
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Extend {
+				return faulty.Fail(broker.ErrReceiptExpired)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.run(20 * time.Minute)
 		r.wantStatus("a", dedupe.Done)
@@ -168,11 +170,11 @@ func TestLostDeliveryWithoutAStoreCancels(t *testing.T) {
 func TestExtensionErrorsInPassing(t *testing.T) {
 	for _, o := range []option{func(*rig) {}, noStore} {
 		bubble(t, until(10*time.Minute), func(r *rig) {
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Extend && c.N%3 != 0 {
-					return membroker.Fault{Err: broker.ErrThrottled}
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Extend && c.N%3 != 0 {
+					return faulty.Fail(broker.ErrThrottled)
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			r.send("a", "g/b")
 			r.run(11 * time.Minute)
@@ -189,11 +191,11 @@ func TestExtensionErrorsInPassing(t *testing.T) {
 func TestRenewalErrorsInPassing(t *testing.T) {
 	bubble(t, until(10*time.Minute), func(r *rig) {
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) storeFault {
-				if c.op == "renew" && c.n%3 != 0 {
-					return storeFault{err: errBoom, applied: c.n%2 == 0}
+			s.fault = func(c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Renew && c.N%3 != 0 {
+					return faulty.Err(errBoom, c.N%2 == 0)
 				}
-				return storeFault{}
+				return nil
 			}
 		})
 		r.send("a")
@@ -248,7 +250,7 @@ func TestJobLongerThanTheBrokersLimit(t *testing.T) {
 
 func TestMessageWaitsLongerThanTheBrokersLimit(t *testing.T) {
 	bubble(t, until(time.Second), func(r *rig) {
-		r.store.fails(errBoom, "claim")
+		r.store.fails(errBoom, onceqtest.Claim)
 		r.send("a")
 		r.start()
 		pass(20 * time.Hour)
@@ -263,11 +265,11 @@ func TestQueueThatCannotExtend(t *testing.T) {
 	for _, texts := range [][]string{{"a"}, {"g/a"}} {
 		bubble(t, until(5*time.Minute), func(r *rig) {
 			r.q.limits = func(l broker.Limits) broker.Limits { l.Extends = false; return l }
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Extend {
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Extend {
 					t.Error("an extension was asked for")
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			r.w = r.worker(nil)
 			r.send(texts...)
@@ -295,11 +297,11 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 		takes(2 * time.Minute)
 		return nil
 	}, func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Extend {
-				return membroker.Fault{Err: errBoom}
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Extend {
+				return faulty.Fail(errBoom)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		keys := numbered("k", 5)
 		r.send(keys...)
@@ -322,11 +324,11 @@ func TestBeatInFlightBeforeANack(t *testing.T) {
 	}
 	for _, reply := range []time.Duration{2 * time.Second, 0} {
 		bubble(t, h, func(r *rig) {
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Extend {
-					return membroker.Fault{Delay: 4 * time.Second, ReplyDelay: reply}
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Extend {
+					return faulty.Slow(4 * time.Second).With(faulty.SlowReply(reply))
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			r.send("a")
 			r.start()
@@ -342,15 +344,15 @@ func TestBeatInFlightBeforeANack(t *testing.T) {
 func TestLateExtensionIsNone(t *testing.T) {
 	bubble(t, until(2*time.Minute), func(r *rig) {
 		begin := time.Now()
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			switch at := time.Since(begin); {
-			case c.Op != membroker.Extend || at > 31*time.Second:
+			case c.Op != onceqtest.Extend || at > 31*time.Second:
 			case at < 25*time.Second:
-				return membroker.Fault{Err: broker.ErrThrottled}
+				return faulty.Fail(broker.ErrThrottled)
 			default:
-				return membroker.Fault{Delay: 32*time.Second - at}
+				return faulty.Slow(32*time.Second - at)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.send("a", "b")
 		r.start()
@@ -371,11 +373,11 @@ func TestLateExtensionIsNone(t *testing.T) {
 // The new receipt is kept alive, though the old one's delivery was lost.
 func TestHandOverAfterALostDelivery(t *testing.T) {
 	bubble(t, until(10*time.Minute), func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Extend && c.N == 1 {
-				return membroker.Fault{Err: broker.ErrReceiptExpired}
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Extend && c.N == 1 {
+				return faulty.Fail(broker.ErrReceiptExpired)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.send("a")
 		r.run(11 * time.Minute)

@@ -15,6 +15,8 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 var errDied = errors.New("the replayer died")
@@ -292,11 +294,11 @@ func TestTwoReplaysAtOnce(t *testing.T) {
 				w.w = w.worker(nil)
 				w.start()
 				// Held for too short a time, letters go from hand to hand.
-				w.dlq.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-					if c.Op == membroker.Extend || c.Op == membroker.Ack && c.N%3 == 1 {
-						return membroker.Fault{Err: errBoom}
+				w.dlq.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+					if c.Op == onceqtest.Extend || c.Op == onceqtest.Ack && c.N%3 == 1 {
+						return faulty.Fail(errBoom)
 					}
-					return membroker.Fault{}
+					return nil
 				})
 				var both sync.WaitGroup
 				for range 2 {

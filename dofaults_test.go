@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -19,14 +20,14 @@ func TestDoWithoutAStore(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
 			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return fault } })
+				d.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				begin := time.Now()
 				_, err := d.do("a", nil, d.mustNot)
 				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
 				if took := time.Since(begin); took != 2*onceq.DefaultCallTimeout {
 					t.Errorf("it took %v", took)
 				}
-				if fault.err != nil && !errors.Is(err, fault.err) || !strings.Contains(err.Error(), "repeating is safe") {
+				if name != "hang" && name != "panic" && !errors.Is(err, fault.Err()) || !strings.Contains(err.Error(), "repeating is safe") {
 					t.Errorf("the error is %v", err)
 				}
 				pass(time.Minute)
@@ -41,7 +42,7 @@ func TestDoWithoutAStore(t *testing.T) {
 // All calls of one key end with the first one's word on the outage, not one after the other.
 func TestDoWithoutAStoreTogether(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
-		d.store.fails(errBoom, "claim")
+		d.store.fails(errBoom, onceqtest.Claim)
 		var all sync.WaitGroup
 		begin := time.Now()
 		for range 20 {
@@ -60,18 +61,18 @@ func TestDoWithoutAStoreTogether(t *testing.T) {
 // The caller does not wait for a claim that is on its way when its context ends. The claim is given back when it comes.
 func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault  storeFault
+		fault  faulty.Faults
 		status dedupe.Status
 	}{
-		"slow":       {storeFault{delay: 3 * time.Second}, dedupe.Released},
-		"reply lost": {storeFault{err: errBoom, applied: true}, dedupe.Released},
-		"slow, lost": {storeFault{err: errBoom, applied: true, delay: 3 * time.Second}, dedupe.Released},
-		"hangs":      {storeFault{hang: true}, 0},
-		"error":      {storeFault{err: errBoom}, 0},
+		"slow":       {faulty.Slow(3 * time.Second), dedupe.Released},
+		"reply lost": {faulty.Lose(errBoom), dedupe.Released},
+		"slow, lost": {faulty.Slow(3 * time.Second).With(faulty.Lose(errBoom)), dedupe.Released},
+		"hangs":      {faulty.Hang(), 0},
+		"error":      {faulty.Fail(errBoom), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = bads("claim", 1000, c.fault) })
+				d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, c.fault) })
 				gone := errors.New("the client is gone")
 				ctx, cancel := context.WithTimeoutCause(d.Context(), time.Second, gone)
 				defer cancel()
@@ -99,7 +100,7 @@ func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 // The caller may use its bytes again when it has its answer, also while the claim is on its way.
 func TestDoFingerprintIsTheCallers(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
-		d.store.set(func(s *store) { s.fault = bads("claim", 1, storeFault{delay: 2 * time.Second}) })
+		d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1, faulty.Slow(2*time.Second)) })
 		buf := []byte("x")
 		ctx, cancel := context.WithTimeout(d.Context(), time.Second)
 		defer cancel()
@@ -117,7 +118,7 @@ func TestDoStartIsNotConfirmed(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
 			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = bads("renew", 1000, fault) })
+				d.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 1000, fault) })
 				begin := time.Now()
 				_, err := d.do("a", nil, d.mustNot)
 				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
@@ -137,7 +138,7 @@ func TestDoGivesNothingBackThatIsNotInDoubt(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		d.do("a", nil, gives(1, nil))
 		before := d.store.settles.Load()
-		d.store.set(func(s *store) { s.claims.Store(0); s.fault = bads("claim", 1, storeFault{err: errBoom}) })
+		d.store.set(func(s *store) { s.claims.Store(0); s.fault = bads(onceqtest.Claim, 1, faulty.Fail(errBoom)) })
 		v, err := d.do("a", nil, d.mustNot)
 		d.wants("the call", v, err, 1, nil)
 		pass(time.Minute)
@@ -161,10 +162,10 @@ func TestDoContextOverBefore(t *testing.T) {
 
 // One call that fails, whichever it is and however, changes nothing for the caller.
 func TestDoOneFault(t *testing.T) {
-	for _, op := range []string{"claim", "renew", "settle"} {
-		for name, fault := range map[string]storeFault{
-			"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "busy": {err: dedupe.ErrBusy},
-			"panic": {panics: "store"}, "hangs": {hang: true}, "full": {err: dedupe.ErrFull},
+	for _, op := range []onceqtest.Op{onceqtest.Claim, onceqtest.Renew, onceqtest.Settle} {
+		for name, fault := range map[string]faulty.Faults{
+			"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "busy": faulty.Fail(dedupe.ErrBusy),
+			"panic": faulty.Panic("store"), "hangs": faulty.Hang(), "full": faulty.Fail(dedupe.ErrFull),
 		} {
 			for _, park := range []bool{false, true} {
 				t.Run(fmt.Sprint(op, name, park), func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestDoUnsettled(t *testing.T) {
 					d.cfg.Defaults.Interrupted = dedupe.Park
 					d.p = d.process(d.store)
 				}
-				d.store.set(func(s *store) { s.fault = bads("settle", 1000, storeFault{err: errBoom, applied: c.applied}) })
+				d.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 1000, faulty.Err(errBoom, c.applied)) })
 				begin := time.Now()
 				v, err := d.do("a", nil, gives(8, c.says))
 				d.wants("the call", v, err, 8, &onceq.UnsettledError{})
@@ -254,10 +255,10 @@ func TestDoUnsettled(t *testing.T) {
 
 // A process dies at each of its calls. The next one finds the result, runs f again, or is told that nobody knows.
 func TestDoCrash(t *testing.T) {
-	before := func(op onceqtest.Op) onceqtest.Point { return onceqtest.Point{Op: op} }
-	after := func(op onceqtest.Op) onceqtest.Point { return onceqtest.Point{Op: op, After: true} }
+	before := func(op onceqtest.Op) onceqtest.Fault { return onceqtest.Fault{Op: op, Kind: onceqtest.CrashBefore} }
+	after := func(op onceqtest.Op) onceqtest.Fault { return onceqtest.Fault{Op: op, Kind: onceqtest.CrashAfter} }
 	for _, c := range []struct {
-		at       onceqtest.Point
+		at       onceqtest.Fault
 		park     bool
 		effects  int  // in the end
 		parked   bool // the second process is told so
@@ -290,7 +291,7 @@ func TestDoCrash(t *testing.T) {
 					d.cfg.Defaults.Interrupted = dedupe.Park
 				}
 				var process onceqtest.Process
-				process.CrashAt(c.at)
+				process.At(c.at)
 				first := d.process(process.Store(d.store.Store))
 				go onceq.Do(d.Context(), first, dedupe.Key{Key: "a"}, nil, f)
 				<-process.Dead()

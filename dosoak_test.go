@@ -12,6 +12,8 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // Many calls of few keys, in several processes, on a store that fails, hangs and loses replies; callers go away, f fails and
@@ -43,15 +45,15 @@ func soakDo(t *testing.T, seed uint64) {
 			return time.Duration(rnd.Int64N(int64(most)))
 		}
 		d.store.set(func(s *store) {
-			s.fault = func(storeCall) (f storeFault) {
-				f.delay = upTo(20 * time.Millisecond)
+			s.fault = func(onceqtest.Call) (f faulty.Faults) {
+				f = faulty.Slow(upTo(20 * time.Millisecond))
 				switch {
 				case chance(15):
-					f.err = errBoom
+					f = f.With(faulty.Fail(errBoom))
 				case chance(15):
-					f.err, f.applied = errBoom, true
+					f = f.With(faulty.Lose(errBoom))
 				case chance(60):
-					f.hang = true
+					f = f.With(faulty.Hang())
 				}
 				return f
 			}

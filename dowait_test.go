@@ -10,6 +10,8 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func wait(d time.Duration) *onceq.DoOptions { return &onceq.DoOptions{Wait: d} }
@@ -46,7 +48,7 @@ func TestDoCallsShareAClaim(t *testing.T) {
 		go d.do("busy", nil, slow(3, time.Minute))
 		pass(time.Second)
 		d.p = d.process(d.store) // which knows nothing yet
-		d.store.set(func(s *store) { s.fault = bads("claim", 1000, storeFault{delay: time.Second}) })
+		d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
 		before := d.store.claims.Load()
 		var all sync.WaitGroup
 		for range 50 {
@@ -90,7 +92,7 @@ func TestDoWaitsForAnotherProcess(t *testing.T) {
 	} {
 		bubbleDo(t, func(d *doer) {
 			const trip = time.Millisecond
-			d.store.set(func(s *store) { s.fault = bads("claim", 10_000, storeFault{delay: trip}) })
+			d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 10_000, faulty.Slow(trip)) })
 			go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "a"}, nil, slow(3, c.run))
 			pass(2 * trip)
 			before := d.store.claims.Load()
@@ -229,7 +231,7 @@ func TestDoReopenIsNotShared(t *testing.T) {
 			})
 			cancel()
 			fence := d.record("a").Fence
-			d.store.set(func(s *store) { s.fault = bads("claim", 1000, storeFault{delay: time.Second}) })
+			d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
 			go d.do("a", nil, d.mustNot)
 			pass(100 * time.Millisecond)
 			v, err := d.do("a", &onceq.DoOptions{Reopen: fence}, gives(6, nil))

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 const hardEnd = onceq.DefaultDrainTimeout + onceq.DefaultSettleTimeout
@@ -131,11 +132,11 @@ func TestReceiveThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns(nil))
 		free := make(chan struct{})
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && c.N > 1 {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && c.N > 1 {
 				<-free
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.send("a")
 		r.start()
@@ -177,7 +178,7 @@ func TestHangingStoreAtTheHardEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns(nil), with(func(c *onceq.Config) { c.CallTimeout = time.Hour }))
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) storeFault { return storeFault{delay: 10 * time.Minute} }
+			s.fault = func(c onceqtest.Call) faulty.Faults { return faulty.Slow(10 * time.Minute) }
 		})
 		r.send("a")
 		r.start()
@@ -240,12 +241,12 @@ func TestClosedQueueEndsRun(t *testing.T) {
 }
 
 func TestMissingQueue(t *testing.T) {
-	missing := func(from int) membroker.FaultFunc {
-		return func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && c.N >= from && c.N < from+5 {
-				return membroker.Fault{Err: broker.ErrNotFound}
+	missing := func(from int) faulty.Func {
+		return func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && c.N >= from && c.N < from+5 {
+				return faulty.Fail(broker.ErrNotFound)
 			}
-			return membroker.Fault{}
+			return nil
 		}
 	}
 	bubble(t, returns(nil), func(r *rig) {
@@ -269,9 +270,9 @@ func TestMissingQueue(t *testing.T) {
 func TestReceiveErrorsBackOff(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		var calls atomic.Int64
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			calls.Add(1)
-			return membroker.Fault{Err: errBoom}
+			return faulty.Fail(errBoom)
 		})
 		r.start()
 		pass(10 * time.Minute)
@@ -304,18 +305,18 @@ func TestClaimInDoubtIsGivenBack(t *testing.T) {
 			r.w.Resume()
 		},
 	} {
-		for _, settles := range []storeFault{{}, {err: errBoom, applied: true}} {
+		for _, settles := range []faulty.Faults{nil, faulty.Lose(errBoom)} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, returns(nil), func(r *rig) {
 					r.store.set(func(s *store) {
-						s.fault = func(c storeCall) storeFault {
+						s.fault = func(c onceqtest.Call) faulty.Faults {
 							switch {
-							case c.op == "claim":
-								return storeFault{err: errBoom, applied: true}
-							case c.n == 1:
+							case c.Op == onceqtest.Claim:
+								return faulty.Lose(errBoom)
+							case c.N == 1:
 								return settles
 							}
-							return storeFault{}
+							return nil
 						}
 					})
 					r.send("a")
@@ -340,7 +341,7 @@ func TestClaimInDoubtThatWasNotWon(t *testing.T) {
 	for name, other := range map[string]bool{"no record": false, "another's": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, never(t), func(r *rig) {
-				r.store.fails(errBoom, "claim")
+				r.store.fails(errBoom, onceqtest.Claim)
 				r.send("a")
 				r.start()
 				pass(time.Second)

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // Claims that are asked for one by one, each of which takes long, end with the drain: what was not asked for is handed back, and no
@@ -76,7 +77,7 @@ func TestStaleClaimInDoubt(t *testing.T) {
 		r.store.set(func(s *store) {
 			s.onClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
 				if n.Add(1) == 1 {
-					s.fails(errBoom, "claim")
+					s.fails(errBoom, onceqtest.Claim)
 					cs[0] = dedupe.Claim{Outcome: dedupe.Stale}
 				}
 				return cs
@@ -124,7 +125,7 @@ func TestDeadLetterQueueAwayLeavesRoom(t *testing.T) {
 		}
 		return nil
 	}, func(r *rig) {
-		r.dlq.SetFault(func(context.Context, membroker.Call) membroker.Fault { return membroker.Fault{Err: errBoom} })
+		r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) })
 		r.send(numbered("bad", 10)...)
 		r.send(numbered("good", 100)...)
 		r.start()

@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // An episode is trouble that lasts: single calls that go wrong, which the soak draws, seldom make one.
@@ -60,25 +62,25 @@ func (w *weather) left(e episode) time.Duration {
 }
 
 // storeFault is what the episode makes of a call of the store.
-func (w *weather) storeFault() (f storeFault, bad bool) {
+func (w *weather) storeFault() (f faulty.Faults, bad bool) {
 	switch {
 	case w.left(storeAway) > 0:
-		return storeFault{err: errBoom}, true
+		return faulty.Fail(errBoom), true
 	case w.left(storeHangs) > 0:
-		return storeFault{hang: true}, true
+		return faulty.Hang(), true
 	}
-	return storeFault{}, false
+	return nil, false
 }
 
 // brokerFault is what the episode makes of a call of the queue.
-func (w *weather) brokerFault(c membroker.Call) (f membroker.Fault, bad bool) {
+func (w *weather) brokerFault(c onceqtest.Call) (f faulty.Faults, bad bool) {
 	switch {
-	case w.left(extendHangs) > 0 && c.Op == membroker.Extend:
-		return membroker.Fault{Delay: w.left(extendHangs), Err: errBoom}, true
-	case w.left(queueAway) > 0 && c.Op != membroker.Receive:
-		return membroker.Fault{Err: errBoom}, true
+	case w.left(extendHangs) > 0 && c.Op == onceqtest.Extend:
+		return faulty.Slow(w.left(extendHangs)).With(faulty.Fail(errBoom)), true
+	case w.left(queueAway) > 0 && c.Op != onceqtest.Receive:
+		return faulty.Fail(errBoom), true
 	}
-	return membroker.Fault{}, false
+	return nil, false
 }
 
 // standStill keeps who calls it until the host m goes on. A host that stands still does not see that a
@@ -129,10 +131,11 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	// store does not, a handler that is in the middle of a payment does not look.
 	storeAnswers := e == extendHangs || e == queueAway
 	st := newStore(t)
-	q := newBroker(t, membroker.Options{Preset: p, Fault: func(_ context.Context, c membroker.Call) membroker.Fault {
+	q := newBroker(t, membroker.Options{Preset: p})
+	q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 		f, _ := w.brokerFault(c)
 		return f
-	}})
+	})
 	dead := newBroker(t, membroker.Options{Preset: p})
 	host := func(ctx context.Context, m *machine) error {
 		h := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -177,7 +180,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 2 {
-			m := newMachine(q, st, &w, func(storeCall) storeFault { f, _ := w.storeFault(); return f })
+			m := newMachine(q, st, &w, func(onceqtest.Call) faulty.Faults { f, _ := w.storeFault(); return f })
 			if first == nil {
 				first = m
 			}

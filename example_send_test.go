@@ -12,22 +12,20 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // Send fills in what is missing, in the caller's own slice: sent once more after an error, these are the same jobs.
 func ExampleSend() {
 	ctx := context.Background()
 	queue, dead, store := inMemorySend()
-	queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-		if c.Op == membroker.Send && c.N == 1 { // the queue took them, and the answer is lost
-			return membroker.Fault{Err: errors.New("connection reset"), Applied: true}
-		}
-		return membroker.Fault{}
-	})
+	var producer onceqtest.Process // whose first send is taken, and its answer lost
+	producer.At(onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.LoseReply})
+	to := producer.Producer(queue)
 	ms := []broker.Outgoing{{Body: []byte("order 1")}, {Body: []byte("order 2")}}
-	fmt.Println(onceq.Send(ctx, queue, ms) != nil)
+	fmt.Println(onceq.Send(ctx, to, ms) != nil)
 	id := ms[0].Meta.ID
-	fmt.Println(onceq.Send(ctx, queue, ms) != nil)
+	fmt.Println(onceq.Send(ctx, to, ms) != nil)
 	fmt.Println("the same job:", ms[0].Meta.ID == id && ms[0].Meta.Key == id)
 	fmt.Println("in the queue:", mustSend(queue.Depth(ctx)).Visible)
 

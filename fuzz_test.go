@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
 )
 
 // What a fuzzed configuration sets, by the bits of an input.
@@ -106,7 +107,7 @@ func FuzzProcess(f *testing.F) {
 // fuzzed is a Processor between two queues.
 type fuzzed struct {
 	*testing.T
-	queue, dead *membroker.Broker
+	queue, dead *faulty.Broker
 	store       *memstore.Store
 	p           *onceq.Processor
 	runs        map[dedupe.Key]int // that ended well

@@ -14,6 +14,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // diary notes what ran, in order.
@@ -257,21 +259,21 @@ func TestLostDeliveryWhileClaiming(t *testing.T) {
 	for _, group := range []string{"", "g/"} {
 		bubble(t, until(time.Minute), func(r *rig) {
 			r.store.set(func(s *store) {
-				s.fault = func(c storeCall) storeFault {
-					if c.op == "claim" && c.n == 1 {
-						return storeFault{delay: 20 * time.Second}
+				s.fault = func(c onceqtest.Call) faulty.Faults {
+					if c.Op == onceqtest.Claim && c.N == 1 {
+						return faulty.Slow(20 * time.Second)
 					}
-					return storeFault{}
+					return nil
 				}
 			})
 			r.send(group + "a")
 			r.start()
 			pass(time.Second)
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Extend && c.N == 1 {
-					return membroker.Fault{Err: broker.ErrReceiptExpired}
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Extend && c.N == 1 {
+					return faulty.Fail(broker.ErrReceiptExpired)
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			pass(20 * time.Minute)
 			r.wantStatus("a", dedupe.Done)

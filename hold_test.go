@@ -15,13 +15,15 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // hanging makes the op of the queue hang for as long as it is true.
-func (r *rig) hanging(op membroker.Op, on *atomic.Bool) {
-	r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+func (r *rig) hanging(op onceqtest.Op, on *atomic.Bool) {
+	r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 		if c.Op == op && on.Load() {
-			f.Delay = time.Hour // or until the call's context ends
+			f = faulty.Slow(time.Hour) // or until the call's context ends
 		}
 		return f
 	})
@@ -66,7 +68,7 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 					r.start()
 					pass(20 * time.Second)
 					var hangs atomic.Bool
-					r.hanging(membroker.Extend, &hangs)
+					r.hanging(onceqtest.Extend, &hangs)
 					hangs.Store(true)
 					pass(c.hangs)
 					hangs.Store(false)
@@ -115,7 +117,7 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 					r.send(keys...)
 					r.start()
 					pass(20 * time.Second)
-					r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return storeFault{hang: true} } })
+					r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Hang() } })
 					pass(c.hangs)
 					r.store.heals()
 					pass(10 * time.Minute)
@@ -149,7 +151,7 @@ func TestLongClaimOutlastsAnOutage(t *testing.T) {
 		r.send("a")
 		r.start()
 		pass(30 * time.Second)
-		r.store.fails(errBoom, "renew")
+		r.store.fails(errBoom, onceqtest.Renew)
 		pass(40 * time.Second)
 		r.store.heals()
 		pass(5 * time.Minute)
@@ -166,8 +168,8 @@ func TestRequestsOfABeat(t *testing.T) {
 	const jobs, minutes = 100, 5
 	bubble(t, until(minutes*time.Minute), func(r *rig) {
 		var extends atomic.Int64
-		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
-			if c.Op == membroker.Extend {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
+			if c.Op == onceqtest.Extend {
 				extends.Add(1)
 			}
 			return f
@@ -196,7 +198,7 @@ func TestHangingExtendInAGroup(t *testing.T) {
 		return context.Cause(ctx)
 	}, func(r *rig) {
 		var hangs atomic.Bool
-		r.hanging(membroker.Extend, &hangs)
+		r.hanging(onceqtest.Extend, &hangs)
 		hangs.Store(true)
 		r.send("g/a", "g/b")
 		r.start()
@@ -223,7 +225,7 @@ func TestHangingExtendWithoutAStore(t *testing.T) {
 		return context.Cause(ctx)
 	}, func(r *rig) {
 		var hangs atomic.Bool
-		r.hanging(membroker.Extend, &hangs)
+		r.hanging(onceqtest.Extend, &hangs)
 		hangs.Store(true)
 		r.send("a")
 		r.start()
@@ -246,12 +248,12 @@ func TestNackWaitsForAnExtension(t *testing.T) {
 		r := newRig(t, h, preset(membroker.SQSStandard))
 		var ends, during atomic.Int64
 		begin := time.Now()
-		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			switch c.Op {
-			case membroker.Extend:
-				f.Delay = 4 * time.Second
-				ends.Store(int64(time.Since(begin) + f.Delay))
-			case membroker.Nack:
+			case onceqtest.Extend:
+				f = faulty.Slow(4 * time.Second)
+				ends.Store(int64(time.Since(begin) + 4*time.Second))
+			case onceqtest.Nack:
 				if int64(time.Since(begin)) < ends.Load() {
 					during.Add(1)
 				}
@@ -368,9 +370,9 @@ func TestNackWaitsForAnExtensionHandedOver(t *testing.T) {
 					flying = 2
 				}
 				r.store.set(func(s *store) {
-					s.fault = func(call storeCall) (f storeFault) {
-						if call.op == "claim" && call.n > 1 && !handedOver() && q.inFlight() < flying {
-							f.err = errBoom // so the redelivery waits, and is kept hidden meanwhile
+					s.fault = func(call onceqtest.Call) (f faulty.Faults) {
+						if call.Op == onceqtest.Claim && call.N > 1 && !handedOver() && q.inFlight() < flying {
+							f = faulty.Fail(errBoom) // so the redelivery waits, and is kept hidden meanwhile
 						}
 						return f
 					}

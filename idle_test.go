@@ -9,6 +9,8 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // TestIdle: a worker that has nothing to do waits in its long polls, and does nothing else.
@@ -32,19 +34,22 @@ func TestIdle(t *testing.T) {
 				pass(30 * time.Second)
 				r.wantQueue(0)
 
-				var calls [5]atomic.Int64
-				r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+				calls := make(map[onceqtest.Op]*atomic.Int64)
+				for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Send} {
+					calls[op] = new(atomic.Int64)
+				}
+				r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 					calls[c.Op].Add(1)
-					return membroker.Fault{}
+					return nil
 				})
 				store := r.storeCalls()
 				wait := r.q.Limits().MaxWait
 				pass(time.Hour)
 				want := int64(time.Hour/wait) * c.waiting
-				if n := calls[membroker.Receive].Load(); n != want {
+				if n := calls[onceqtest.Receive].Load(); n != want {
 					t.Errorf("%d receives in an hour, want %d: one every %v from each of %d pollers", n, want, wait, c.waiting)
 				}
-				for _, op := range []membroker.Op{membroker.Ack, membroker.Nack, membroker.Extend, membroker.Send} {
+				for _, op := range []onceqtest.Op{onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Send} {
 					if n := calls[op].Load(); n != 0 {
 						t.Errorf("%d calls of %v", n, op)
 					}

@@ -10,6 +10,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func keeps(r *rig) { r.cfg.DeadLetter = onceq.KeepInQueue }
@@ -48,7 +50,7 @@ func TestKeepInQueue(t *testing.T) {
 func TestKeepInQueueLeavesItToTheRedrive(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		target := newBroker(t, membroker.Options{Preset: membroker.SQSStandard, Name: "dead"})
-		r.q = newQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 38, To: target}})
+		r.q = newQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 38, To: target.Broker}})
 		r.cfg.Broker = r.q
 		r.w = r.worker(nil)
 		r.send("a")
@@ -106,7 +108,7 @@ func TestKeepInQueueWarnsWithoutARedrive(t *testing.T) {
 func TestRedriveBelowMaxAttemptsWarns(t *testing.T) {
 	for _, c := range []struct{ receives, attempts, want int }{{3, 3, 1}, {4, 3, 0}, {100, -1, 1}} {
 		bubble(t, returns(nil), func(r *rig) {
-			r.q = newQueue(t, membroker.Options{Redrive: &membroker.Redrive{MaxReceives: c.receives, To: newBroker(t, membroker.Options{})}})
+			r.q = newQueue(t, membroker.Options{Redrive: &membroker.Redrive{MaxReceives: c.receives, To: newBroker(t, membroker.Options{}).Broker}})
 			r.cfg.Broker = r.q
 			r.w = r.worker(nil)
 			r.run(time.Second)
@@ -171,11 +173,11 @@ func TestLongDelaysOnSQS(t *testing.T) {
 
 func TestNackThatTheBrokerCannotDoIsLogged(t *testing.T) {
 	bubble(t, returns(errBoom), func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Nack {
-				return membroker.Fault{Err: broker.ErrUnsupported}
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Nack {
+				return faulty.Fail(broker.ErrUnsupported)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.send("a")
 		r.start()
@@ -193,11 +195,11 @@ func TestAckAndNackAreRepeated(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		for _, err := range []error{nil, errBoom} {
 			bubble(t, returns(err), func(r *rig) {
-				r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-					if (c.Op == membroker.Ack || c.Op == membroker.Nack) && c.N <= 4 {
-						return membroker.Fault{Err: broker.ErrThrottled, Applied: applied}
+				r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+					if (c.Op == onceqtest.Ack || c.Op == onceqtest.Nack) && c.N <= 4 {
+						return faulty.Err(broker.ErrThrottled, applied)
 					}
-					return membroker.Fault{}
+					return nil
 				})
 				r.send("a")
 				r.start()

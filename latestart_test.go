@@ -12,12 +12,14 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // slowBeats lets no beat prolong a claim before its handler could start.
-func slowBeats(c storeCall) (f storeFault) {
-	if c.op == "renew" {
-		f.delay = 100 * time.Millisecond
+func slowBeats(c onceqtest.Call) (f faulty.Faults) {
+	if c.Op == onceqtest.Renew {
+		f = faulty.Slow(100 * time.Millisecond)
 	}
 	return f
 }
@@ -89,9 +91,9 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 		return nil
 	}
 	bubble(t, h, func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
-			if c.Op == membroker.Extend {
-				f.Err = errBoom // as in a partition
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
+			if c.Op == onceqtest.Extend {
+				f = faulty.Fail(errBoom) // as in a partition
 			}
 			return f
 		})
@@ -116,13 +118,13 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 func TestSlowConfirmationOfAStart(t *testing.T) {
 	bubble(t, until(3*time.Second), func(r *rig) {
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) (f storeFault) {
+			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
 				switch {
-				case c.op != "renew":
-				case c.n == 1: // the start's; then the beats'
-					f.delay = 4900 * time.Millisecond
+				case c.Op != onceqtest.Renew:
+				case c.N == 1: // the start's; then the beats'
+					f = faulty.Slow(4900 * time.Millisecond)
 				default:
-					f.err = errBoom
+					f = faulty.Fail(errBoom)
 				}
 				return f
 			}
@@ -145,7 +147,7 @@ func TestCutRunDoesNotStart(t *testing.T) {
 					}
 					return as
 				}
-				s.fault = bads("renew", 1, storeFault{delay: 4 * time.Second})
+				s.fault = bads(onceqtest.Renew, 1, faulty.Slow(4*time.Second))
 			})
 			r.send("a")
 			r.start()

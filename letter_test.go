@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 var failing = returns(onceq.Permanent(errBoom))
@@ -33,31 +35,31 @@ func (o *order) note(step string) {
 func watch(r *rig, tries int, applied bool) *order {
 	o := &order{rig: r}
 	r.store.set(func(s *store) {
-		s.fault = func(c storeCall) storeFault {
-			if c.op == "settle" {
+		s.fault = func(c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Settle {
 				o.note("settle")
-				if c.n <= int64(tries) {
-					return storeFault{err: errBoom, applied: applied}
+				if c.N <= tries {
+					return faulty.Err(errBoom, applied)
 				}
 			}
-			return storeFault{}
+			return nil
 		}
 	})
-	r.dlq.SetFault(fail(o, membroker.Send, "letter", tries, applied))
-	r.q.SetFault(fail(o, membroker.Ack, "ack", tries, applied))
+	r.dlq.SetFault(fail(o, onceqtest.Send, "letter", tries, applied))
+	r.q.SetFault(fail(o, onceqtest.Ack, "ack", tries, applied))
 	return o
 }
 
-func fail(o *order, op membroker.Op, step string, tries int, applied bool) membroker.FaultFunc {
-	return func(_ context.Context, c membroker.Call) membroker.Fault {
+func fail(o *order, op onceqtest.Op, step string, tries int, applied bool) faulty.Func {
+	return func(_ context.Context, c onceqtest.Call) faulty.Faults {
 		if c.Op != op {
-			return membroker.Fault{}
+			return nil
 		}
 		o.note(step)
 		if c.N <= tries {
-			return membroker.Fault{Err: errBoom, Applied: applied}
+			return faulty.Err(errBoom, applied)
 		}
-		return membroker.Fault{}
+		return nil
 	}
 }
 
@@ -97,12 +99,12 @@ func TestFailureIsSettledThenLetterThenAck(t *testing.T) {
 }
 
 func TestDeadLetterQueueAway(t *testing.T) {
-	for name, fault := range map[string]membroker.Fault{
-		"error": {Err: errBoom}, "throttled": {Err: broker.ErrThrottled}, "hang": {Delay: time.Hour}, "missing": {Err: broker.ErrNotFound},
+	for name, fault := range map[string]faulty.Faults{
+		"error": faulty.Fail(errBoom), "throttled": faulty.Fail(broker.ErrThrottled), "hang": faulty.Slow(time.Hour), "missing": faulty.Fail(broker.ErrNotFound),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, failing, func(r *rig) {
-				r.dlq.SetFault(func(context.Context, membroker.Call) membroker.Fault { return fault })
+				r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return fault })
 				r.send("a")
 				r.start()
 				pass(10 * time.Minute)
@@ -125,7 +127,7 @@ func TestDeadLetterQueueAway(t *testing.T) {
 
 func TestDrainWithoutADeadLetterQueue(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
-		r.dlq.SetFault(func(context.Context, membroker.Call) membroker.Fault { return membroker.Fault{Err: errBoom} })
+		r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) })
 		r.send("a")
 		r.start()
 		pass(time.Minute)
@@ -150,7 +152,7 @@ func TestDrainWithoutADeadLetterQueue(t *testing.T) {
 
 // picky is a dead-letter queue that does not take everything.
 type picky struct {
-	*membroker.Broker
+	*faulty.Broker
 	refuse func(o *broker.Outgoing) error
 }
 

@@ -12,14 +12,16 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // outages are the ways in which a store does not answer.
-var outages = map[string]storeFault{
-	"error": {err: errBoom},
-	"hang":  {hang: true},
-	"panic": {panics: "store"},
-	"full":  {err: dedupe.ErrFull},
+var outages = map[string]faulty.Faults{
+	"error": faulty.Fail(errBoom),
+	"hang":  faulty.Hang(),
+	"panic": faulty.Panic("store"),
+	"full":  faulty.Fail(dedupe.ErrFull),
 }
 
 func TestOutageBurnsNoReceives(t *testing.T) {
@@ -27,7 +29,7 @@ func TestOutageBurnsNoReceives(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
-				r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return fault } })
+				r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				keys := numbered("k", jobs)
 				r.send(keys...)
 				r.start()
@@ -74,7 +76,7 @@ func TestOutagesAreLogged(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.start()
 		for i := range 3 {
-			r.store.fails(errBoom, "claim")
+			r.store.fails(errBoom, onceqtest.Claim)
 			for j := range 5 {
 				r.send(strconv.Itoa(10*i + j))
 			}
@@ -93,7 +95,7 @@ func TestOutageStopsReceiving(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
-				r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return fault } })
+				r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				r.send("a")
 				r.start()
 				pass(10 * time.Second) // the receive that waits is still to come back
@@ -130,7 +132,7 @@ func TestOutageKeepsRunningJobs(t *testing.T) {
 				r.send(keys...)
 				r.start()
 				pass(time.Second)
-				r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return outages[name] } })
+				r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return outages[name] } })
 				pass(12 * time.Second)
 				r.store.heals()
 				pass(10 * time.Minute)
@@ -156,7 +158,7 @@ func TestWaitingMessagesOutlastAHangingStore(t *testing.T) {
 		r.send(keys...)
 		r.start()
 		pass(time.Second)
-		r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return storeFault{hang: true} } })
+		r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Hang() } })
 		pass(20 * time.Minute)
 		for _, k := range keys {
 			if n := r.q.received(k); n > 1 && r.seen.started(k) == 0 {
@@ -175,11 +177,11 @@ func TestClaimIsRepeatedWithItsToken(t *testing.T) {
 				tokens[rs[0].Token]++
 				return cs
 			}
-			s.fault = func(c storeCall) storeFault {
-				if c.op == "claim" && c.n <= 6 {
-					return storeFault{err: errBoom, applied: true}
+			s.fault = func(c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Claim && c.N <= 6 {
+					return faulty.Lose(errBoom)
 				}
-				return storeFault{}
+				return nil
 			}
 		})
 		r.send("a")
@@ -199,7 +201,7 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, never(t), func(r *rig) {
-				r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return fault } })
+				r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				keys := numbered("k", 15)
 				r.send(keys...)
 				r.start()
@@ -210,7 +212,7 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 				}
 				// What may have been won is given back by its token first. A claim that is on its way is waited for.
 				longest := onceq.DefaultSettleTimeout
-				if fault.hang {
+				if name == "hang" {
 					longest += onceq.DefaultCallTimeout
 				}
 				if took := time.Since(begin); took > longest {
@@ -302,11 +304,11 @@ func TestUnansweredLeaseCancelsBeforeItsDeadlineAndIsSettled(t *testing.T) {
 			}
 			bubble(t, h, func(r *rig) {
 				r.store.set(func(s *store) {
-					s.fault = func(c storeCall) storeFault {
-						if c.op == "renew" {
+					s.fault = func(c onceqtest.Call) faulty.Faults {
+						if c.Op == onceqtest.Renew {
 							return outages[name]
 						}
-						return storeFault{}
+						return nil
 					}
 				})
 				r.send("a")

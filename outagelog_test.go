@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // An outage is told of at its beginning, again while it lasts, and when it is over: whoever missed a line sees the next one.
 func TestOutagesAreToldOfAgain(t *testing.T) {
-	fails := func(op membroker.Op) membroker.FaultFunc {
-		return func(_ context.Context, c membroker.Call) (f membroker.Fault) {
+	fails := func(op onceqtest.Op) faulty.Func {
+		return func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			if c.Op == op {
-				f.Err = errBoom
+				f = faulty.Fail(errBoom)
 			}
 			return f
 		}
@@ -26,15 +27,15 @@ func TestOutagesAreToldOfAgain(t *testing.T) {
 		h           onceq.HandlerFunc
 	}{
 		"receiving": {
-			func(r *rig) { r.q.SetFault(fails(membroker.Receive)) }, func(r *rig) { r.q.SetFault(nil) },
+			func(r *rig) { r.q.SetFault(fails(onceqtest.Receive)) }, func(r *rig) { r.q.SetFault(nil) },
 			"receiving fails", "receiving works again", returns(nil),
 		},
 		"store": {
-			func(r *rig) { r.store.fails(errBoom, "claim", "renew", "settle") }, func(r *rig) { r.store.heals() },
+			func(r *rig) { r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle) }, func(r *rig) { r.store.heals() },
 			"the store does not answer; claims", "the store answers again", returns(nil),
 		},
 		"dead-letter queue": {
-			func(r *rig) { r.dlq.SetFault(fails(membroker.Send)) }, func(r *rig) { r.dlq.SetFault(nil) },
+			func(r *rig) { r.dlq.SetFault(fails(onceqtest.Send)) }, func(r *rig) { r.dlq.SetFault(nil) },
 			"the dead-letter queue takes nothing", "takes letters again", failing,
 		},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // A handler may learn of the end before it is told: by a timer of its own for the deadline, as a connection has, or from the
@@ -96,7 +97,7 @@ func TestDoCallerGoneUnnoticed(t *testing.T) {
 // kept for so long.
 func TestDeliveryWaitsForItsStart(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "renew")
+		r.store.fails(errBoom, onceqtest.Renew)
 		r.send("a")
 		r.start()
 		pass(15 * time.Second)

@@ -7,16 +7,18 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // Under Park the handler does not begin before the store has confirmed that it will.
 func TestParkConfirmsTheStart(t *testing.T) {
-	for name, fault := range map[string]storeFault{
-		"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "panic": {panics: "store"}, "busy": {err: dedupe.ErrBusy},
+	for name, fault := range map[string]faulty.Faults{
+		"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "panic": faulty.Panic("store"), "busy": faulty.Fail(dedupe.ErrBusy),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
-				r.store.set(func(s *store) { s.fault = bads("renew", 4, fault) })
+				r.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 4, fault) })
 				r.send("a")
 				r.start()
 				pass(20 * time.Millisecond)
@@ -34,7 +36,7 @@ func TestParkConfirmsTheStart(t *testing.T) {
 
 func TestParkWhenTheStartIsNotConfirmed(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
-		r.store.fails(errBoom, "renew")
+		r.store.fails(errBoom, onceqtest.Renew)
 		r.send("a")
 		r.start()
 		pass(time.Minute)
@@ -72,7 +74,7 @@ func TestParkWhenTheClaimIsLostBeforeTheStart(t *testing.T) {
 func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
 	for _, drain := range []time.Duration{-1, 20 * time.Second} {
 		bubble(t, never(t), func(r *rig) {
-			r.store.set(func(s *store) { s.fault = bads("renew", 1, storeFault{delay: 3 * time.Second}) })
+			r.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 1, faulty.Slow(3*time.Second)) })
 			r.send("a")
 			r.start()
 			pass(time.Second)

@@ -13,7 +13,9 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // poisonedEnds makes every settlement fail as a whole that has the key "bad" among its entries.
@@ -72,7 +74,7 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 // A refusal that follows an outage counts from its own beginning: the outage was longer than SettleTimeout.
 func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "settle")
+		r.store.fails(errBoom, onceqtest.Settle)
 		r.send("a")
 		r.start()
 		pass(time.Minute)
@@ -179,7 +181,7 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 		for n := range 2 {
 			r.send(numbered(fmt.Sprintf("k%d-", n), 20)...)
 			pass(30 * time.Second)
-			r.store.fails(errBoom, "claim", "renew", "settle") // twenty ends, and then claims, are to meet it
+			r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle) // twenty ends, and then claims, are to meet it
 			pass(50 * time.Second)
 			r.send(numbered(fmt.Sprintf("l%d-", n), 20)...)
 			pass(23 * time.Minute)
@@ -264,9 +266,9 @@ func TestPoisonAmongAStream(t *testing.T) {
 				if name == "ends" {
 					r.poisonedEnds()
 					r.store.set(func(s *store) {
-						s.fault = func(c storeCall) (f storeFault) {
-							if c.op == "settle" {
-								f.delay = 300 * time.Millisecond
+						s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+							if c.Op == onceqtest.Settle {
+								f = faulty.Slow(300 * time.Millisecond)
 							}
 							return f
 						}

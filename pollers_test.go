@@ -11,6 +11,8 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // polled counts the receives that are under way, and all of them.
@@ -36,7 +38,7 @@ func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 }
 
 // polls runs f on a queue with these faults, with 16 pollers.
-func polls(t *testing.T, of membroker.Preset, fault func(context.Context, membroker.Call) membroker.Fault, f func(r *rig, p *polled), options ...option) {
+func polls(t *testing.T, of membroker.Preset, fault func(context.Context, onceqtest.Call) faulty.Faults, f func(r *rig, p *polled), options ...option) {
 	t.Helper()
 	p := &polled{}
 	bubble(t, returns(nil), func(r *rig) {
@@ -49,12 +51,12 @@ func polls(t *testing.T, of membroker.Preset, fault func(context.Context, membro
 	}}, options...)...)
 }
 
-func takesLong(op membroker.Op, d time.Duration) func(context.Context, membroker.Call) membroker.Fault {
-	return func(_ context.Context, c membroker.Call) membroker.Fault {
+func takesLong(op onceqtest.Op, d time.Duration) func(context.Context, onceqtest.Call) faulty.Faults {
+	return func(_ context.Context, c onceqtest.Call) faulty.Faults {
 		if c.Op == op {
-			return membroker.Fault{Delay: d}
+			return faulty.Slow(d)
 		}
-		return membroker.Fault{}
+		return nil
 	}
 }
 
@@ -70,7 +72,7 @@ func (r *rig) trickle(prefix string, n int) {
 // TestPollersFollowTheLoad: one poller waits on a quiet queue and brings what came while it was on its way; all of them are there
 // soon when there is much, and gone soon after.
 func TestPollersFollowTheLoad(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
 		if n, most := p.all.Load(), p.peak.Load(); n > 670 || most > 2 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
@@ -99,7 +101,7 @@ func TestPollersFollowTheLoad(t *testing.T) {
 
 // A receive of SQS often brings less than there is.
 func TestPollersComeForPartFullReceives(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		pass(time.Minute)
 		p.gives = 6
 		for i := range 6000 {
@@ -115,7 +117,7 @@ func TestPollersComeForPartFullReceives(t *testing.T) {
 
 // With few slots no receive brings five messages; one that brings all it may is as good a reason.
 func TestPollersWithFewSlots(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.send(numbered("k", 400)...)
 		pass(3 * time.Second)
 		if n := p.peak.Load(); n < 2 {
@@ -127,7 +129,7 @@ func TestPollersWithFewSlots(t *testing.T) {
 
 // What piles up in a pause is for one poller; more of them join where that one cannot keep up.
 func TestPollersWithAPause(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
 		if n, most := p.all.Load(), p.peak.Load(); n > 130 || most > 1 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
@@ -148,7 +150,7 @@ func TestPollersWithAPause(t *testing.T) {
 // A queue that gives less than it has must not keep a worker with a pause behind: what comes part-full may be all there was, but not
 // again and again.
 func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		for i := range 100 { // seven or eight in a pause: nothing is left behind by a part-full receive
 			r.trickle(fmt.Sprint("quiet", i, "-"), 8)
 			pass(450 * time.Millisecond)
@@ -183,13 +185,13 @@ func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
 
 // One receive that is never answered must not keep a quiet queue's messages from the worker.
 func TestPollerStepsInForOneThatHangs(t *testing.T) {
-	polls(t, membroker.SQSStandard, func() func(context.Context, membroker.Call) membroker.Fault {
+	polls(t, membroker.SQSStandard, func() func(context.Context, onceqtest.Call) faulty.Faults {
 		var calls atomic.Int64
-		return func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && calls.Add(1) == 1 {
-				return membroker.Fault{Delay: 30 * time.Minute}
+		return func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && calls.Add(1) == 1 {
+				return faulty.Slow(30 * time.Minute)
 			}
-			return membroker.Fault{}
+			return nil
 		}
 	}(), func(r *rig, p *polled) {
 		pass(time.Second)
@@ -214,7 +216,7 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 
 // A receive that waits for as long as it may, and then is on its way, is not overdue.
 func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(membroker.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
 		pass(time.Hour)
 		if n := p.peak.Load(); n != 1 {
 			t.Errorf("%d receives at once", n)
@@ -235,11 +237,11 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 		{false, 5, 0, 2},
 	} {
 		var calls atomic.Int64
-		polls(t, membroker.SQSStandard, func(_ context.Context, f membroker.Call) membroker.Fault {
-			if f.Op == membroker.Receive && calls.Add(1) == 1 {
-				return membroker.Fault{Delay: 30 * time.Minute}
+		polls(t, membroker.SQSStandard, func(_ context.Context, f onceqtest.Call) faulty.Faults {
+			if f.Op == onceqtest.Receive && calls.Add(1) == 1 {
+				return faulty.Slow(30 * time.Minute)
 			}
-			return membroker.Fault{}
+			return nil
 		}, func(r *rig, p *polled) {
 			pass(time.Second)
 			r.send("a")
@@ -281,7 +283,7 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 func TestAcksKeepUpWithReceives(t *testing.T) {
 	for _, c := range []struct{ pollers, concurrency int }{{16, 160}, {64, 10}} {
 		bubble(t, returns(nil), func(r *rig) {
-			r.q.SetFault(takesLong(membroker.Ack, time.Second))
+			r.q.SetFault(takesLong(onceqtest.Ack, time.Second))
 			ks := make([]string, 20*10*c.pollers)
 			for i := range ks {
 				ks[i] = strconv.Itoa(i)

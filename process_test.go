@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // processed are the dispositions of a Process call, by index.
@@ -331,7 +332,7 @@ func TestProcessTimeout(t *testing.T) {
 
 func TestProcessDuringAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "claim")
+		r.store.fails(errBoom, onceqtest.Claim)
 		ds := deliveries("a")
 		ds[0].Until = time.Now().Add(time.Minute)
 		if got := r.process(r.Context(), ds...); got[0].Action != onceq.Nack || got[0].Delay != 0 {

@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // batch runs the deliveries within the bounds, and checks that each was answered once.
@@ -305,7 +307,7 @@ func TestBatchMinTime(t *testing.T) {
 // What runs already when the time becomes too short for others has its end recorded however long the store is away until then.
 func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "settle")
+		r.store.fails(errBoom, onceqtest.Settle)
 		go func() {
 			takes(15 * time.Second)
 			r.store.heals()
@@ -337,9 +339,9 @@ func TestBatchWaitsForWhomItTells(t *testing.T) {
 func TestBatchMinTimeDuringAClaim(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) (f storeFault) {
-				if c.op == "claim" {
-					f.delay = 2 * time.Second
+			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+				if c.Op == onceqtest.Claim {
+					f = faulty.Slow(2 * time.Second)
 				}
 				return f
 			}
@@ -365,14 +367,14 @@ func TestBatchOutage(t *testing.T) {
 	bubble(t, h, func(r *rig) {
 		go func() {
 			takes(time.Second)
-			r.store.fails(errBoom, "claim", "settle")
+			r.store.fails(errBoom, onceqtest.Claim, onceqtest.Settle)
 			takes(50 * time.Second)
 			r.store.heals()
 		}()
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) (f storeFault) {
-				if c.op == "claim" && c.n > 1 {
-					f.err = errBoom
+			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+				if c.Op == onceqtest.Claim && c.N > 1 {
+					f = faulty.Fail(errBoom)
 				}
 				return f
 			}
@@ -482,7 +484,7 @@ func (q *closedQueue) Send(ctx context.Context, ms []broker.Outgoing) ([]string,
 // When ProcessBatch has returned, nothing is left that works: neither a settlement that was to be repeated, nor a letter, nor the
 // timer of a job's Timeout.
 func TestBatchLeavesNothingBehind(t *testing.T) {
-	for _, op := range []string{"settle", "claim", "letter"} {
+	for _, op := range []onceqtest.Op{onceqtest.Settle, onceqtest.Claim, onceqtest.Letter} {
 		h := func(_ context.Context, j *onceq.Job) error {
 			if strings.HasPrefix(string(j.Message.Body), "x") {
 				return onceq.Permanent(errBoom)
@@ -496,7 +498,7 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 			letters := &closedQueue{Sender: r.dlq}
 			r.cfg.DeadLetter = letters
 			r.store.fails(errBoom, op)
-			if op == "letter" {
+			if op == onceqtest.Letter {
 				letters.refuse.Store(true)
 			}
 			got := r.batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(20 * time.Second), OneLease: true},
@@ -530,7 +532,7 @@ func TestBatchLeavesNothingWaitingBehind(t *testing.T) {
 			r.cfg.DeadLetter = slow
 			if fails == nil {
 				r.store.set(func(s *store) {
-					s.fault = func(c storeCall) storeFault { return storeFault{hang: c.op == "settle"} }
+					s.fault = bads(onceqtest.Settle, 1<<62, faulty.Hang())
 				})
 			}
 			got := r.batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(5 * time.Second)}, lasting(10*time.Second, "a", "b")...)

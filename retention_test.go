@@ -74,7 +74,7 @@ func TestNoStoreWhereNobodyCounts(t *testing.T) {
 		b := newBroker(t, membroker.Options{})
 		l := b.Limits()
 		l.Attempts = false
-		c.Broker, c.Defaults.MaxAttempts = limited{b, l}, attempts
+		c.Broker, c.Defaults.MaxAttempts = limited{b.Broker, l}, attempts
 		if _, err := onceq.New(c); err != nil {
 			t.Errorf("with a store: %v", err)
 		}

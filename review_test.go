@@ -10,6 +10,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // A redelivery that waited for a slot was extended meanwhile; the job that gets its receipt must know.
@@ -42,9 +44,9 @@ func TestHandOverBesideAnAdmission(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
 	bubble(t, h, func(r *rig) {
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) (f storeFault) {
-				if c.op == "claim" && c.n == 2 {
-					f.delay = 2 * time.Second
+			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+				if c.Op == onceqtest.Claim && c.N == 2 {
+					f = faulty.Slow(2 * time.Second)
 				}
 				return f
 			}
@@ -71,9 +73,9 @@ func TestHandOverBesideAnAdmission(t *testing.T) {
 // Jobs that are done pile up neither in memory nor in the manager when the queue is slow to take their acks.
 func TestSlowAcksHoldReceivingBack(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) (f membroker.Fault) {
-			if c.Op == membroker.Ack {
-				f.Delay = time.Second
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
+			if c.Op == onceqtest.Ack {
+				f = faulty.Slow(time.Second)
 			}
 			return f
 		})
@@ -99,11 +101,11 @@ func TestSlowAcksHoldReceivingBack(t *testing.T) {
 // dead-letter its neighbours.
 func TestWholeCallErrorRefusesNobody(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fault = func(c storeCall) storeFault {
-			if c.op == "claim" && c.n == 1 {
-				return storeFault{err: fmt.Errorf("the statement failed: %w", dedupe.ErrBadKey)}
+		r.store.fault = func(c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Claim && c.N == 1 {
+				return faulty.Fail(fmt.Errorf("the statement failed: %w", dedupe.ErrBadKey))
 			}
-			return storeFault{}
+			return nil
 		}
 		r.send("a", "b")
 		r.run(time.Minute)

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -29,7 +30,7 @@ var errBoom = errors.New("boom")
 type rig struct {
 	*testing.T
 	q     *queue
-	dlq   *membroker.Broker
+	dlq   *faulty.Broker
 	store *store
 	seen  *seen
 	log   *logged
@@ -112,13 +113,13 @@ func (r *rig) worker(set func(c *onceq.Config)) *onceq.Worker {
 	return w
 }
 
-func newBroker(t *testing.T, o membroker.Options) *membroker.Broker {
+func newBroker(t *testing.T, o membroker.Options) *faulty.Broker {
 	t.Helper()
 	b, err := membroker.New(&o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return &faulty.Broker{Broker: b}
 }
 
 // start runs the worker until stop.
@@ -217,7 +218,7 @@ func (r *rig) wantQueue(n int64) {
 	}
 }
 
-func depth(t *testing.T, b *membroker.Broker) int64 {
+func depth(t *testing.T, b *faulty.Broker) int64 {
 	t.Helper()
 	d, err := b.Depth(t.Context())
 	if err != nil {

@@ -3,6 +3,7 @@ package onceq_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // store is a memory store whose calls can be watched, and made to fail.
@@ -21,25 +24,12 @@ type store struct {
 	claims, renews, settles atomic.Int64 // calls
 
 	mu       sync.Mutex
-	fault    func(c storeCall) storeFault
+	fault    func(c onceqtest.Call) faulty.Faults
 	onClaim  func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
 	onRenew  func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
 	onSettle func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
 	onGet    func() error
 	limits   func(l dedupe.Limits) dedupe.Limits
-}
-
-type storeCall struct {
-	op string // claim, renew or settle
-	n  int64  // the op's calls are numbered from 1
-}
-
-type storeFault struct {
-	err     error
-	applied bool          // the call is applied, and its reply lost
-	delay   time.Duration // before the call is applied, or until its context ends
-	hang    bool          // until the call's context ends
-	panics  any
 }
 
 func (s *store) set(change func(s *store)) {
@@ -48,54 +38,66 @@ func (s *store) set(change func(s *store)) {
 	change(s)
 }
 
-// fails makes every call of the op answer err, until heals.
-func (s *store) fails(err error, ops ...string) {
+// fails makes every call of the ops answer err, until heals.
+func (s *store) fails(err error, ops ...onceqtest.Op) {
 	s.set(func(s *store) {
-		s.fault = func(c storeCall) (f storeFault) {
-			for _, op := range ops {
-				if c.op == op {
-					f.err = err
-				}
+		s.fault = func(c onceqtest.Call) faulty.Faults {
+			if slices.Contains(ops, c.Op) {
+				return faulty.Fail(err)
 			}
-			return f
+			return nil
 		}
 	})
 }
 
 func (s *store) heals() { s.set(func(s *store) { s.fault = nil }) }
 
-// faulted lives through the fault of one call around apply.
-func faulted[T any](ctx context.Context, s *store, op string, n int64, apply func() (T, error)) (v T, err error) {
+// through is the store as the next call of op meets it.
+func (s *store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedupe.Store {
+	n := int(count.Add(1))
 	s.mu.Lock()
 	ask := s.fault
 	s.mu.Unlock()
 	if ask == nil {
-		return apply()
+		return hooked{s}
 	}
-	f := ask(storeCall{op, n})
-	if f.panics != nil {
-		panic(f.panics)
+	return ask(onceqtest.Call{Op: op, N: n, Entries: entries}).Store(hooked{s})
+}
+
+// hooked is the store without its faults, but with the changes of its answers.
+type hooked struct{ *store }
+
+func (s hooked) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	cs, err := s.Store.Claim(ctx, rs)
+	s.mu.Lock()
+	change := s.onClaim
+	s.mu.Unlock()
+	if change != nil {
+		cs = change(rs, cs)
 	}
-	if f.hang {
-		<-ctx.Done()
-		return v, ctx.Err()
+	return cs, err
+}
+
+func (s hooked) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	as, err := s.Store.Renew(ctx, rs)
+	s.mu.Lock()
+	change := s.onRenew
+	s.mu.Unlock()
+	if change != nil {
+		as = change(rs, as)
 	}
-	if f.delay > 0 {
-		select {
-		case <-time.After(f.delay):
-		case <-ctx.Done():
-			return v, ctx.Err()
-		}
+	return as, err
+}
+
+func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	as, err := s.Store.Settle(ctx, ss)
+	s.mu.Lock()
+	change := s.onSettle
+	s.mu.Unlock()
+	if change != nil {
+		as = change(ss, as)
 	}
-	if f.err != nil && !f.applied {
-		return v, f.err
-	}
-	v, err = apply()
-	if f.err != nil {
-		var zero T
-		return zero, f.err
-	}
-	return v, err
+	return as, err
 }
 
 // ordered checks what a batch of claims must be, or two of them might wait for each other.
@@ -117,44 +119,18 @@ func (s *store) bounded(n int) {
 
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	s.ordered(rs)
-	return faulted(ctx, s, "claim", s.claims.Add(1), func() ([]dedupe.Claim, error) {
-		cs, err := s.Store.Claim(ctx, rs)
-		s.mu.Lock()
-		change := s.onClaim
-		s.mu.Unlock()
-		if change != nil {
-			cs = change(rs, cs)
-		}
-		return cs, err
-	})
+	return s.through(onceqtest.Claim, &s.claims, len(rs)).Claim(ctx, rs)
 }
 
+// Renew is the op Renew here, also where it records a start.
 func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	s.bounded(len(rs))
-	return faulted(ctx, s, "renew", s.renews.Add(1), func() ([]dedupe.Renewed, error) {
-		as, err := s.Store.Renew(ctx, rs)
-		s.mu.Lock()
-		change := s.onRenew
-		s.mu.Unlock()
-		if change != nil {
-			as = change(rs, as)
-		}
-		return as, err
-	})
+	return s.through(onceqtest.Renew, &s.renews, len(rs)).Renew(ctx, rs)
 }
 
 func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	s.bounded(len(ss))
-	return faulted(ctx, s, "settle", s.settles.Add(1), func() ([]dedupe.Settled, error) {
-		as, err := s.Store.Settle(ctx, ss)
-		s.mu.Lock()
-		change := s.onSettle
-		s.mu.Unlock()
-		if change != nil {
-			as = change(ss, as)
-		}
-		return as, err
-	})
+	return s.through(onceqtest.Settle, &s.settles, len(ss)).Settle(ctx, ss)
 }
 
 func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
@@ -214,7 +190,7 @@ func (s *store) settle(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement
 
 // queue is a memory queue whose deliveries are watched.
 type queue struct {
-	*membroker.Broker
+	*faulty.Broker
 
 	mu        sync.Mutex
 	receipts  map[broker.Receipt]string // to the body

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // While as many ends wait for their record as there are slots, nothing is received: it could not start.
 func TestUnsettledJobsStopReceiving(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "settle")
+		r.store.fails(errBoom, onceqtest.Settle)
 		r.send("a")
 		r.start()
 		pass(time.Second)
@@ -32,14 +34,14 @@ func TestClaimThatFailsAmidADrain(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		sent := make(chan struct{})
 		r.store.set(func(s *store) {
-			s.fault = func(c storeCall) storeFault {
-				if c.op != "claim" {
-					return storeFault{}
+			s.fault = func(c onceqtest.Call) faulty.Faults {
+				if c.Op != onceqtest.Claim {
+					return nil
 				}
-				if c.n == 12 { // the pause after it is long
+				if c.N == 12 { // the pause after it is long
 					close(sent)
 				}
-				return storeFault{err: errBoom, delay: time.Second}
+				return faulty.Slow(time.Second).With(faulty.Fail(errBoom))
 			}
 		})
 		r.send("a")
@@ -59,7 +61,7 @@ func TestClaimThatFailsAmidADrain(t *testing.T) {
 // A job whose end is on its way keeps its receipt, for its ack may be, too.
 func TestNoHandOverToAnEnd(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "settle")
+		r.store.fails(errBoom, onceqtest.Settle)
 		r.send("a")
 		r.start()
 		pass(time.Second)

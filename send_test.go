@@ -14,6 +14,8 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // mailbox is a Sender that notes its calls.
@@ -94,11 +96,11 @@ func TestSendWithASharedMeta(t *testing.T) {
 func TestSendAgainIsTheSameJob(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		ms := outgoing(25)
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Send && c.N <= 2 {
-				return membroker.Fault{Err: errBoom, Applied: c.N == 2}
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Send && c.N <= 2 {
+				return faulty.Err(errBoom, c.N == 2)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		for range 2 {
 			if err := onceq.Send(r.Context(), r.q.Broker, ms); err == nil {

@@ -10,31 +10,33 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // bads are the first n calls of the op, each with the fault.
-func bads(op string, n int64, f storeFault) func(storeCall) storeFault {
-	return func(c storeCall) storeFault {
-		if c.op == op && c.n <= n {
+func bads(op onceqtest.Op, n int, f faulty.Faults) func(onceqtest.Call) faulty.Faults {
+	return func(c onceqtest.Call) faulty.Faults {
+		if c.Op == op && c.N <= n {
 			return f
 		}
-		return storeFault{}
+		return nil
 	}
 }
 
 func TestSettleIsRepeated(t *testing.T) {
-	for name, fault := range map[string]storeFault{
-		"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "busy": {err: dedupe.ErrBusy}, "panic": {panics: "store"},
-		"one hangs": {hang: true}, "full": {err: dedupe.ErrFull},
+	for name, fault := range map[string]faulty.Faults{
+		"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "busy": faulty.Fail(dedupe.ErrBusy), "panic": faulty.Panic("store"),
+		"one hangs": faulty.Hang(), "full": faulty.Fail(dedupe.ErrFull),
 	} {
 		for _, result := range []error{nil, errBoom, onceq.Permanent(errBoom)} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, returns(result), func(r *rig) {
-					tries := int64(5)
-					if fault.hang {
+					tries := 5
+					if name == "one hangs" {
 						tries = 1
 					}
-					r.store.set(func(s *store) { s.fault = bads("settle", tries, fault) })
+					r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, tries, fault) })
 					r.send("a")
 					r.run(20 * time.Second)
 					want := dedupe.Done
@@ -64,13 +66,13 @@ func TestSettleIsRepeated(t *testing.T) {
 // A store that is away for far longer than SettleTimeout, as in a failover: nobody waits for the ends, so none is given up, and
 // no job runs again.
 func TestSettleOutlastsAFailover(t *testing.T) {
-	for name, fault := range map[string]storeFault{"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "hangs": {hang: true}} {
+	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "hangs": faulty.Hang()} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
 				r.store.set(func(s *store) {
-					s.fault = func(c storeCall) storeFault {
-						if c.op == "claim" && c.n == 1 {
-							return storeFault{}
+					s.fault = func(c onceqtest.Call) faulty.Faults {
+						if c.Op == onceqtest.Claim && c.N == 1 {
+							return nil
 						}
 						return fault
 					}
@@ -95,16 +97,16 @@ func TestSettleOutlastsAFailover(t *testing.T) {
 
 // A drain amid an outage: what ended long before is written until the hard end, for it has its effect only once then.
 func TestDrainInAnOutageOfSettlements(t *testing.T) {
-	for name, fault := range map[string]storeFault{"error": {err: errBoom}, "reply lost": {err: errBoom, applied: true}, "hangs": {hang: true}} {
+	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "hangs": faulty.Hang()} {
 		for _, back := range []time.Duration{3 * time.Second, hardEnd - 6*time.Second} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, returns(nil), func(r *rig) {
 					r.store.set(func(s *store) {
-						s.fault = func(c storeCall) storeFault {
-							if c.op == "settle" || c.op == "renew" {
+						s.fault = func(c onceqtest.Call) faulty.Faults {
+							if c.Op == onceqtest.Settle || c.Op == onceqtest.Renew {
 								return fault
 							}
-							return storeFault{}
+							return nil
 						}
 					})
 					keys := numbered("k", 10)
@@ -130,7 +132,7 @@ func TestDrainInAnOutageOfSettlements(t *testing.T) {
 func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
 	for away, want := range map[time.Duration]onceq.Action{63 * time.Second: onceq.Ack, time.Hour: onceq.Leave} {
 		bubble(t, returns(nil), func(r *rig) {
-			r.store.fails(errBoom, "settle", "renew")
+			r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
 			heal := time.AfterFunc(away, r.store.heals)
 			defer heal.Stop()
 			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
@@ -150,7 +152,7 @@ func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
 // A store that is away for longer than the whole drain: the jobs are named, and delivered again.
 func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, "settle")
+		r.store.fails(errBoom, onceqtest.Settle)
 		r.send("a")
 		r.start()
 		pass(time.Minute)
@@ -198,7 +200,7 @@ func TestSettlementThatIsRefused(t *testing.T) {
 // Settling goes on after the contexts of Run and of the handler have ended.
 func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 	bubble(t, whenCut(nil), func(r *rig) {
-		r.store.set(func(s *store) { s.fault = bads("settle", 4, storeFault{err: errBoom}) })
+		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 4, faulty.Fail(errBoom)) })
 		r.send("a")
 		r.start()
 		pass(time.Second)
@@ -213,7 +215,7 @@ func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 // The settlement is applied, and nobody is told so for a minute: a beat that finds the claim ended meanwhile is no loss.
 func TestSettledWithoutAnAnswer(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
-		r.store.set(func(s *store) { s.fault = bads("settle", 20, storeFault{err: errBoom, applied: true}) })
+		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 20, faulty.Lose(errBoom)) })
 		r.send("a")
 		r.start()
 		pass(3 * time.Minute)
@@ -229,7 +231,7 @@ func TestSettledWithoutAnAnswer(t *testing.T) {
 // While ends cannot be recorded, nothing new begins: its end could not be recorded either.
 func TestUnsettledJobsAreBounded(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.set(func(s *store) { s.fault = bads("settle", 1<<62, storeFault{err: errBoom}) })
+		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 1<<62, faulty.Fail(errBoom)) })
 		keys := numbered("k", 100)
 		r.send(keys...)
 		r.start()
@@ -268,7 +270,7 @@ func TestWhatIsRecorded(t *testing.T) {
 // The lease is kept while its settlement is repeated: nobody else may begin meanwhile.
 func TestLeaseIsKeptWhileSettling(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.store.set(func(s *store) { s.fault = bads("settle", 20, storeFault{err: errBoom}) })
+		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 20, faulty.Fail(errBoom)) })
 		r.send("a")
 		r.start()
 		pass(time.Minute)

@@ -15,6 +15,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // TestSoak lets workers run, fail, drain and crash, with a queue, a store and a dead-letter queue that fail in every way, and
@@ -39,8 +41,8 @@ const (
 
 type soak struct {
 	t   *testing.T
-	q   *membroker.Broker
-	dlq *membroker.Broker
+	q   *faulty.Broker
+	dlq *faulty.Broker
 	st  *store
 	mux *onceq.Mux
 
@@ -61,7 +63,8 @@ func newSoak(t *testing.T, seed uint64, p membroker.Preset) *soak {
 		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int),
 	}
 	s.q = newBroker(t, membroker.Options{Preset: p})
-	s.dlq = newBroker(t, membroker.Options{Preset: p, Fault: s.brokerFault})
+	s.dlq = newBroker(t, membroker.Options{Preset: p})
+	s.dlq.SetFault(s.brokerFault)
 	quick := func(int, error) time.Duration { return time.Duration(s.n(3000)) * time.Millisecond }
 	for _, park := range []dedupe.Policy{dedupe.Rerun, dedupe.Park} {
 		s.mux.On(fmt.Sprint("tx-", park), onceq.HandlerFunc(s.transaction), &onceq.JobOptions{Interrupted: park, Backoff: quick, MaxAttempts: 8})
@@ -84,49 +87,49 @@ func (s *soak) bad(percent int) bool {
 	return !s.calm && s.rnd.IntN(100) < percent
 }
 
-func (s *soak) storeFault(storeCall) storeFault {
+func (s *soak) storeFault(onceqtest.Call) faulty.Faults {
 	if f, on := s.weather.storeFault(); on {
 		return f
 	}
 	if !s.bad(20) {
-		return storeFault{}
+		return nil
 	}
 	switch s.n(6) {
 	case 0:
-		return storeFault{err: errBoom}
+		return faulty.Fail(errBoom)
 	case 1:
-		return storeFault{err: errBoom, applied: true}
+		return faulty.Lose(errBoom)
 	case 2:
-		return storeFault{delay: time.Duration(s.n(8000)) * time.Millisecond}
+		return faulty.Slow(time.Duration(s.n(8000)) * time.Millisecond)
 	case 3:
-		return storeFault{delay: time.Duration(s.n(8000)) * time.Millisecond, err: errBoom, applied: true}
+		return faulty.Slow(time.Duration(s.n(8000)) * time.Millisecond).With(faulty.Lose(errBoom))
 	case 4:
-		return storeFault{hang: true}
+		return faulty.Hang()
 	}
-	return storeFault{panics: "store"}
+	return faulty.Panic("store")
 }
 
-func (s *soak) brokerFault(_ context.Context, c membroker.Call) membroker.Fault {
+func (s *soak) brokerFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	if f, on := s.weather.brokerFault(c); on {
 		return f
 	}
 	if !s.bad(20) {
-		return membroker.Fault{}
+		return nil
 	}
 	d := time.Duration(s.n(8000)) * time.Millisecond
 	switch s.n(6) {
 	case 0:
-		return membroker.Fault{Err: errBoom}
+		return faulty.Fail(errBoom)
 	case 1:
-		return membroker.Fault{Err: errBoom, Applied: true}
+		return faulty.Lose(errBoom)
 	case 2:
-		return membroker.Fault{Err: broker.ErrThrottled}
+		return faulty.Fail(broker.ErrThrottled)
 	case 3:
-		return membroker.Fault{Delay: d}
+		return faulty.Slow(d)
 	case 4:
-		return membroker.Fault{ReplyDelay: d}
+		return faulty.SlowReply(d)
 	}
-	return membroker.Fault{Entries: map[int]error{s.n(max(1, c.Entries)): errBoom}, Applied: s.n(2) == 0}
+	return faulty.Err(errBoom, s.n(2) == 0).Only(s.n(max(1, c.Entries)))
 }
 
 // work is how every handler begins: it takes some time, and may end in every way before anything has happened.

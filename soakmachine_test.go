@@ -5,13 +5,14 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // machine is what a worker runs on. When it crashes, nothing that it asks for is done any more.
 type machine struct {
-	q      *membroker.Broker
+	q      *faulty.Broker
 	store  *store
 	dead   atomic.Bool
 	stands func()             // returns when the machine does not stand still
@@ -32,13 +33,13 @@ func (m *machine) reach(ctx context.Context, call func() error) error {
 }
 
 // newMachine makes one. While the weather lets it stand still, nothing that it asks for goes out or comes back.
-func newMachine(q *membroker.Broker, st *store, w *weather, fault func(storeCall) storeFault) *machine {
+func newMachine(q *faulty.Broker, st *store, w *weather, fault func(onceqtest.Call) faulty.Faults) *machine {
 	m := &machine{q: q, store: &store{Store: st.Store, t: st.t}}
 	m.stands = func() { w.standStill(m) }
-	m.store.fault = func(c storeCall) storeFault {
+	m.store.fault = func(c onceqtest.Call) faulty.Faults {
 		m.stands()
 		if m.dead.Load() {
-			return storeFault{hang: true}
+			return faulty.Hang()
 		}
 		return fault(c)
 	}

@@ -161,7 +161,7 @@ func TestDrainEndsASweep(t *testing.T) {
 			t.Errorf("Run ended after %v: %v", time.Since(began), err)
 		}
 		rs, err := s.Get(r.Context(), []dedupe.Key{{Scope: ":onceq", Key: "sweep"}})
-		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released {
+		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released || rs[0].LastErr != "" {
 			t.Errorf("the turn's record is %+v, %v", rs[0], err)
 		}
 	}, sweeping(t, &s))

@@ -16,7 +16,9 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // down is a handler that fails for good until it is mended, and notes the bodies that it ran to their end.
@@ -155,7 +157,7 @@ func TestOwnMessageComesAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, failing, func(r *rig) {
-				r.dlq.SetFault(func(context.Context, membroker.Call) membroker.Fault { return membroker.Fault{Err: errBoom} })
+				r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) })
 				if c.foreign {
 					if err := r.q.SendRaw(r.Context(), []byte("a"), map[string]string{"x": "1"}); err != nil {
 						t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func TestWorkerRunsAQueueEmpty(t *testing.T) {
@@ -101,7 +103,7 @@ func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
 				largest = max(largest, len(rs))
 				return cs
 			}
-			r.store.set(func(s *store) { s.fault = func(storeCall) storeFault { return storeFault{delay: time.Second} } })
+			r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Slow(time.Second) } })
 			r.w = r.worker(nil)
 			r.send(numbered("k", 2000)...)
 			r.run(time.Hour)
@@ -134,11 +136,11 @@ func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
 	for linger, want := range map[time.Duration]int64{0: 1, -1: 5} {
 		var calls atomic.Int64
 		bubble(t, h, func(r *rig) {
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Ack {
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Ack {
 					calls.Add(1)
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			for i := range 5 {
 				r.send(strings.Repeat("k", i+1))
@@ -163,11 +165,11 @@ func TestReceivesAskForMany(t *testing.T) {
 		for i := range 100 {
 			r.send(strings.Repeat("k", i%20) + fmt.Sprint(i))
 		}
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && c.Entries < 5 {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && c.Entries < 5 {
 				t.Errorf("a receive asked for %d messages", c.Entries)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.run(5 * time.Minute)
 		r.wantQueue(0)
@@ -195,11 +197,11 @@ func TestAcksOfAnAbandonedRun(t *testing.T) {
 	for n := 36; n <= 60; n += 3 {
 		bubble(t, returns(nil), func(r *rig) {
 			r.send(numbered("a", n)...)
-			r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-				if c.Op == membroker.Ack && c.N <= 8 {
-					return membroker.Fault{Delay: 30 * time.Second}
+			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				if c.Op == onceqtest.Ack && c.N <= 8 {
+					return faulty.Slow(30 * time.Second)
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			r.start()
 			pass(time.Second)
@@ -222,11 +224,11 @@ func TestAcksOfAnAbandonedRun(t *testing.T) {
 func TestPollPause(t *testing.T) {
 	var calls atomic.Int64
 	bubble(t, returns(nil), func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive {
 				calls.Add(1)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.start()
 		for i := range 60 {
@@ -359,11 +361,11 @@ func TestBrokerThatPanics(t *testing.T) {
 	}, func(r *rig) {
 		keys := numbered("k", 30)
 		r.send(keys...)
-		r.q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.N%3 == 1 {
-				panic("broker: " + c.Op.String())
+				panic("broker: " + string(c.Op))
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.start()
 		pass(time.Hour)

@@ -55,11 +55,11 @@ func EncodeMeta(m *Meta) string {
 		return ""
 	}
 	var buf [512]byte
-	return string(AppendMeta(buf[:0], m))
+	return string(appendMeta(buf[:0], m))
 }
 
-// AppendMeta appends what [EncodeMeta] would return.
-func AppendMeta(dst []byte, m *Meta) []byte {
+// appendMeta appends what [EncodeMeta] would return.
+func appendMeta(dst []byte, m *Meta) []byte {
 	if m == nil {
 		return dst
 	}

@@ -75,8 +75,8 @@ func TestEncodeMetaForm(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
-		if appended := string(AppendMeta([]byte("before "), c.m)); appended != "before "+c.want {
-			t.Errorf("%s: AppendMeta gave %s", c.name, appended)
+		if appended := string(appendMeta([]byte("before "), c.m)); appended != "before "+c.want {
+			t.Errorf("%s: appendMeta gave %s", c.name, appended)
 		}
 		if c.m == nil {
 			continue

@@ -10,6 +10,9 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns what a store keeps: keys, tokens, statuses and the record, and the errors of
+// stores. These are values: whoever holds one may read it, and nothing is locked.
+
 // Bounds of the parts of a [Key], in bytes. They are what every supported database can hold in
 // an index (DynamoDB: 1,024 bytes of sort key).
 const (

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// This file owns the contract of a store: the calls, what they take, and what they answer. Workers
+// call them from many goroutines. The package comment has the rules that every store keeps.
+
 // DefaultRetention is how long a finished record is kept when nothing else is said. It is
 // longer than any queue and dead-letter queue keep a message together on default settings (SQS: 14
 // days each), so that a replay finds the record.
@@ -129,13 +132,13 @@ type Claim struct {
 	Outcome  Outcome       // zero when Err is set
 	Lease    Lease         // Won
 	Fresh    bool          // Won: there was no record, or an expired one
-	Created  time.Time     // Won: when the record was made; a message much older may have had another
+	Created  time.Time     // Won: when the record was made; an older message may have had another
 	FirstErr string        // Won: the text of the first failure of an earlier attempt
 	State    []byte        // Won: what earlier attempts saved
 	StateNo  int           // Won: the number of State; 0 = there is none
 	Left     time.Duration // InProgress: until the lease is dead
 	Age      time.Duration // InProgress: since the claim was won
-	Term     time.Duration // InProgress: how long the lease was when its owner last gave a sign of life; 0 = not known
+	Term     time.Duration // InProgress: the lease's length when its owner last spoke; 0 = unknown
 	Record   *Record       // AlreadyDone, AlreadyFailed, IsParked, Mismatch: a copy
 	Err      error
 }

@@ -12,19 +12,21 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // failAcks makes acks fail from the n-th on.
 func failAcks(r *rig, n int, err error) {
 	acks := 0
-	r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-		if c.Op != membroker.Ack {
-			return membroker.Fault{}
+	r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+		if c.Op != onceqtest.Ack {
+			return nil
 		}
 		if acks++; acks < n {
-			return membroker.Fault{}
+			return nil
 		}
-		return membroker.Fault{Err: err}
+		return faulty.Fail(err)
 	})
 }
 
@@ -69,11 +71,11 @@ func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
 	})
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1), letterOf("b", 2))
-		r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Send {
-				return membroker.Fault{Entries: map[int]error{1: errFault}}
+		r.queue.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Send {
+				return faulty.Fail(errFault).Only(1)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		failAcks(r, 1, broker.ErrNotFound)
 		rep, err := r.replay(dlq.ReplayOptions{})
@@ -84,15 +86,15 @@ func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1))
 		acks := 0
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			switch {
-			case c.Op != membroker.Ack:
-				return membroker.Fault{}
+			case c.Op != onceqtest.Ack:
+				return nil
 			case acks == 0:
 				acks++
-				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired}}
+				return faulty.Fail(broker.ErrReceiptExpired).Only(0)
 			}
-			return membroker.Fault{Err: errFault}
+			return faulty.Fail(errFault)
 		})
 		q := open(t, r.dead, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second})
 		rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
@@ -130,7 +132,7 @@ func TestAcksFailAndTheContextEnds(t *testing.T) {
 }
 
 // doubled brings the first letter of each receive twice.
-type doubled struct{ *membroker.Broker }
+type doubled struct{ *faulty.Broker }
 
 func (b *doubled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	ms, err := b.Broker.Receive(ctx, o)
@@ -146,15 +148,15 @@ func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
 		r.puts(3)
 		acks := 0
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op != membroker.Ack {
-				return membroker.Fault{}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op != onceqtest.Ack {
+				return nil
 			}
 			if acks++; acks == 1 {
-				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired, 1: broker.ErrReceiptExpired}}
+				return faulty.Fail(broker.ErrReceiptExpired).Only(0, 1)
 			}
 			last := c.Entries - 1
-			return membroker.Fault{Entries: map[int]error{last: errFault}}
+			return faulty.Fail(errFault).Only(last)
 		})
 		q := open(t, &doubled{r.dead}, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second, Patience: 10 * time.Second})
 		rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
@@ -169,7 +171,7 @@ func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 
 // slow is a broker whose extensions take their time; nothing may be handed back meanwhile.
 type slow struct {
-	*membroker.Broker
+	*faulty.Broker
 	t         *testing.T
 	begun     func()
 	extending atomic.Bool
@@ -203,9 +205,42 @@ func TestHandBackAwaitsTheExtension(t *testing.T) {
 	})
 }
 
+// What is extended too late is not held any more, whatever the queue answers: a standard queue says OK
+// and has done nothing. The letter is in nobody's hands then, and its delivery is not extended again.
+func TestLateExtensionDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		late time.Duration // on its way; the deadline is 4 s after the receive, and the first extension begins before 1.4 s
+		more bool
+	}{{3500 * time.Millisecond, false}, {2 * time.Second, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, membroker.SQSStandard, nil)
+			r.puts(2)
+			extends := 0
+			r.dead.SetFault(func(_ context.Context, call onceqtest.Call) faulty.Faults {
+				if call.Op != onceqtest.Extend {
+					return nil
+				}
+				if extends++; extends > 1 {
+					return nil
+				}
+				return faulty.Slow(c.late)
+			})
+			q := open(t, r.dead, &dlq.Options{Visibility: 4 * time.Second})
+			// The second letter is held, and nothing is received, until the rate allows it: for 20 s.
+			rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue, PerSecond: 0.05, Filter: dlq.Filter{Max: 2}})
+			if err != nil || rep.Replayed != 2 {
+				t.Errorf("%v, %v", rep, err)
+			}
+			if (extends > 1) != c.more {
+				t.Errorf("an extension that takes %v: %d in all", c.late, extends)
+			}
+		})
+	}
+}
+
 // brings answers its first receive with letters and an error.
 type brings struct {
-	*membroker.Broker
+	*faulty.Broker
 	calls int
 }
 
@@ -235,13 +270,13 @@ func TestReplayCutsNothingDownWhenItIsOver(t *testing.T) {
 		r.puts(1)
 		ctx, cancel := context.WithCancel(context.Background())
 		sends := 0
-		r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Send {
+		r.queue.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Send {
 				sends++
 				cancel()
-				return membroker.Fault{Entries: map[int]error{0: broker.ErrTooLarge}}
+				return faulty.Fail(broker.ErrTooLarge).Only(0)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		rep, err := r.dlq.Replay(ctx, dlq.ReplayOptions{To: r.queue})
 		if !errors.Is(err, context.Canceled) || sends != 1 || len(rep.Failed) != 1 {

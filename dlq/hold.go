@@ -4,82 +4,83 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/visibility"
 )
+
+// This file owns the letters that one call has in its hands. A walk adds them with keep, and a pass
+// takes them out with ack; whatever is left goes back with handBack when the call ends. All three are
+// called by the call's own goroutine. Meanwhile a visibility.Manager extends the deliveries, and calls
+// extend from goroutines of its own. keeper.mu guards the letters. It is taken
+// before the Manager's lock, and no broker is called under it.
+//
+// Whatever a keeper fails at is no harm: a letter that it loses comes again.
 
 // held is a letter that is in our hands.
 type held struct {
+	visibility.Held[*held]
 	order    int
 	receipt  broker.Receipt
 	received time.Time
-	deadline time.Time
-	due      time.Time // when it is extended next; zero = it cannot be
 }
 
-// keeper keeps the letters of one call hidden until each is acked, or handed back. Whatever it fails at is no harm: a letter
-// that it loses comes again.
+// keeper keeps the letters of one call hidden until each is acked, or handed back.
 type keeper struct {
-	q    *Queue
-	base context.Context // values only
+	q      *Queue
+	base   context.Context // values only
+	leases *visibility.Manager[*held]
 
-	// call has room for one: who settles or extends holds it through the call, for an extension that landed behind a nack
-	// would undo it. It is a channel, so that virtual time goes on.
-	call chan struct{}
-
-	mu     sync.Mutex
-	held   map[string]*held // by message id
-	taken  int
-	awake  bool // the goroutine runs
-	closed bool
-
-	wake chan struct{}
-	gone sync.WaitGroup
+	mu    sync.Mutex
+	held  map[string]*held // by message id
+	taken int
 }
+
+// errTotal says that a delivery cannot be held any longer.
+var errTotal = errors.New("dlq: the broker holds a delivery no longer than this")
 
 func newKeeper(ctx context.Context, q *Queue) *keeper {
-	return &keeper{q: q, base: ctx, call: make(chan struct{}, 1), held: make(map[string]*held), wake: make(chan struct{}, 1)}
+	k := &keeper{q: q, base: ctx, held: make(map[string]*held)}
+	k.leases, _ = visibility.New(k.extend, q.leases()) // New has checked them
+	return k
 }
 
-// keep takes a delivery of a letter into our hands. A letter that was there already came again because it could not
-// be held; its new receipt is what counts.
+// leases are the options of a Manager that holds letters.
+func (q *Queue) leases() visibility.Options[*held] {
+	return visibility.Options[*held]{
+		Timeout: q.o.Visibility, CallTimeout: q.o.CallTimeout, MaxBatch: q.l.SettleBatch,
+		IsLost: func(err error) bool {
+			return errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrUnsupported) || errors.Is(err, errTotal)
+		},
+	}
+}
+
+// keep takes a delivery of a letter into our hands. A letter that was there already came again because
+// it could not be held; its new receipt is what counts.
 func (k *keeper) keep(id string, m *broker.Message, asked time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.held[id]
 	if h == nil {
 		h = &held{order: k.taken}
+		h.Lease = h
 		k.taken++
 		k.held[id] = h
 	}
-	h.receipt, h.received, h.deadline = m.Receipt, asked, m.Deadline
-	if h.deadline.IsZero() {
-		h.deadline = asked.Add(k.q.o.Visibility)
-	}
+	h.receipt, h.received = m.Receipt, asked
 	if !k.q.l.Extends {
 		return
 	}
-	h.due = halfway(time.Now(), h.deadline)
-	if !k.awake {
-		k.awake = true
-		k.gone.Go(k.run)
-		return
+	k.leases.Release(&h.Held) // the answer to a beat for the old receipt says nothing of the new one
+	if h.Deadline = m.Deadline; h.Deadline.IsZero() {
+		h.Deadline = asked.Add(k.q.o.Visibility)
 	}
-	k.rouse()
-}
-
-func halfway(from, to time.Time) time.Time { return from.Add(to.Sub(from) / 2) }
-
-func (k *keeper) rouse() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.leases.Hold(&h.Held)
 }
 
 func (k *keeper) len() int {
@@ -88,129 +89,50 @@ func (k *keeper) len() int {
 	return len(k.held)
 }
 
-func (k *keeper) run() {
-	for {
-		due, next, ok := k.next()
-		if !ok {
-			return
-		}
-		if len(due) == 0 {
-			k.sleep(next)
-		}
-		for from := 0; from < len(due); from += k.q.l.SettleBatch {
-			k.extend(due[from:min(from+k.q.l.SettleBatch, len(due))])
-		}
-	}
-}
-
-func (k *keeper) sleep(until time.Time) {
-	if until.IsZero() {
-		<-k.wake
-		return
-	}
-	t := time.NewTimer(time.Until(until))
-	defer t.Stop()
-	select {
-	case <-k.wake:
-	case <-t.C:
-	}
-}
-
-// next gives what is due, the most urgent first, or else when something will be. It is not ok when the keeper is closed.
-func (k *keeper) next() (due []string, at time.Time, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		return nil, at, false
-	}
-	now := time.Now()
-	for id, h := range k.held {
-		switch {
-		case h.due.IsZero():
-		case !now.Before(h.due):
-			due = append(due, id)
-		case at.IsZero() || h.due.Before(at):
-			at = h.due
-		}
-	}
-	slices.SortFunc(due, func(a, b string) int {
-		return cmp.Or(k.held[a].deadline.Compare(k.held[b].deadline), cmp.Compare(k.held[a].order, k.held[b].order))
-	})
-	return due, at, true
-}
-
-// has tells whether a letter is in our hands.
+// has reports whether a letter is in our hands.
 func (k *keeper) has(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.held[id] != nil
 }
 
-// extend makes one call for what is still held.
-func (k *keeper) extend(ids []string) {
-	k.call <- struct{}{}
-	defer func() { <-k.call }()
+// extend is the Extender of the leases.
+func (k *keeper) extend(ctx context.Context, hs []*held) error {
 	now := time.Now()
-	k.mu.Lock()
-	if k.closed {
-		k.mu.Unlock()
-		return
-	}
-	var hs []*held
+	errs := make([]error, len(hs))
 	var req []broker.Hold
-	for _, id := range ids {
-		h := k.held[id]
-		if h == nil {
-			continue
-		}
-		d, left := k.q.o.Visibility, h.deadline.Sub(now)
+	var at []int
+	k.mu.Lock()
+	for i, h := range hs {
+		d := k.q.o.Visibility
 		if most := k.q.l.MaxTotal; most > 0 {
 			// A little less than the rest: the broker counts from a moment that we do not know.
 			d = min(d, most-now.Sub(h.received)-time.Second)
 		}
-		if d < k.q.l.MinHold || d < k.q.o.Visibility && d <= left {
-			h.due = time.Time{} // it comes again when its time is over
+		if d < k.q.l.MinHold || d < k.q.o.Visibility && d <= k.leases.Left(&h.Held) {
+			errs[i] = errTotal // it comes again when its time is over
 			continue
 		}
-		hs, req = append(hs, h), append(req, broker.Hold{Receipt: h.receipt, For: d})
+		req, at = append(req, broker.Hold{Receipt: h.receipt, For: d}), append(at, i)
 	}
 	k.mu.Unlock()
 	if len(req) == 0 {
-		return
+		return broker.Batch(errs)
 	}
-	err := k.ask(req)
-	answered := time.Now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, h := range hs {
-		if h.receipt != req[i].Receipt {
-			continue // it came again in the meantime
-		}
-		switch e := broker.ErrAt(err, i); {
-		case e == nil && answered.Before(h.deadline):
-			h.deadline = now.Add(req[i].For)
-			h.due = halfway(answered, h.deadline)
-		case e == nil, errors.Is(e, broker.ErrReceiptExpired), errors.Is(e, broker.ErrUnsupported), answered.After(h.deadline):
-			h.due = time.Time{}
-		default:
-			h.due = answered.Add(max(h.deadline.Sub(answered)/4, 50*time.Millisecond))
-		}
-	}
-}
-
-func (k *keeper) ask(req []broker.Hold) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("dlq: the broker panicked: %v", v)
-		}
-	}()
-	ctx, cancel := k.q.ctx(k.base)
+	ends, _ := ctx.Deadline()
+	one, cancel := context.WithDeadline(k.base, ends)
 	defer cancel()
-	return k.q.b.Extend(ctx, req)
+	err := k.q.b.Extend(one, req)
+	for n, i := range at {
+		if errs[i] = broker.ErrAt(err, n); errs[i] == nil && req[n].For < k.q.o.Visibility {
+			errs[i] = errTotal // there will be no further one
+		}
+	}
+	return broker.Batch(errs)
 }
 
-// ack takes letters out of the queue, repeating what is not known to have been done. It answers those that are not known
-// to have left: they may come again. An error says that the broker takes no acks.
+// ack takes letters out of the queue, repeating what is not known to have been done. It answers those
+// that are not known to have left: they may come again. An error says that the broker takes no acks.
 func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err error) {
 	for from := 0; from < len(ids); from += k.q.l.SettleBatch {
 		to := min(from+k.q.l.SettleBatch, len(ids))
@@ -232,8 +154,6 @@ func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err e
 }
 
 func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []string, err error) {
-	k.call <- struct{}{}
-	defer func() { <-k.call }()
 	k.mu.Lock()
 	// A receive may bring one letter twice, and the other of the two may have been acked already.
 	ids = slices.DeleteFunc(ids, func(id string) bool { return k.held[id] == nil })
@@ -248,14 +168,12 @@ func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []str
 	one, cancel := k.q.ctx(ctx)
 	all := k.q.b.Ack(one, receipts)
 	cancel()
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for i, id := range ids {
 		switch e := broker.ErrAt(all, i); {
 		case e == nil:
-			delete(k.held, id)
+			k.drop(id)
 		case errors.Is(e, broker.ErrReceiptExpired):
-			delete(k.held, id) // its delivery is over, and there is nothing to hand back
+			k.drop(id) // its delivery is over, and there is nothing to hand back
 			expired = append(expired, id)
 		default:
 			left, err = append(left, id), e
@@ -264,19 +182,31 @@ func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []str
 	return left, expired, err
 }
 
-// handBack ends the holding and gives everything back, to be delivered again at once. What cannot be given back comes by
-// itself when its visibility is over.
+// drop ends the holding of a letter.
+func (k *keeper) drop(id string) {
+	k.mu.Lock()
+	h := k.held[id]
+	delete(k.held, id)
+	k.mu.Unlock()
+	if h != nil {
+		k.leases.Release(&h.Held)
+	}
+}
+
+// handBack ends the holding and gives everything back, to be delivered again at once. What cannot be
+// given back comes by itself when its visibility is over.
 func (k *keeper) handBack() {
 	k.mu.Lock()
-	k.closed = true
+	hs := slices.SortedFunc(maps.Values(k.held), func(a, b *held) int { return cmp.Compare(a.order, b.order) })
 	k.mu.Unlock()
-	k.rouse()
-	k.gone.Wait()
-	hs := make([]*held, 0, len(k.held))
-	for _, h := range k.held {
-		hs = append(hs, h)
+	ls := make([]*visibility.Held[*held], len(hs))
+	for i, h := range hs {
+		ls[i] = &h.Held
 	}
-	slices.SortFunc(hs, func(a, b *held) int { return cmp.Compare(a.order, b.order) })
+	// An extension that landed behind a nack would undo it. No call is longer than CallTimeout.
+	ctx, cancel := context.WithTimeout(k.base, 2*k.q.o.CallTimeout)
+	defer cancel()
+	_ = k.leases.Quiesce(ctx, ls...)
 	for from := 0; from < len(hs); from += k.q.l.SettleBatch {
 		if !k.nack(hs[from:min(from+k.q.l.SettleBatch, len(hs))]) {
 			return

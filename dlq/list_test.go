@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func entryKeys(es []dlq.Entry) (ks []string) {
@@ -54,11 +56,11 @@ func TestListHoldsWhatItHasMet(t *testing.T) {
 		const n = 25
 		r.puts(n)
 		// Each receive takes longer than a letter stays hidden.
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive {
-				return membroker.Fault{Delay: 45 * time.Second}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive {
+				return faulty.Slow(45 * time.Second)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		r.dlq = open(t, r.dead, &dlq.Options{Visibility: 20 * time.Second, CallTimeout: 50 * time.Second})
 		// Not all at once, even where a batch is large.
@@ -123,13 +125,13 @@ func TestListHandsBack(t *testing.T) {
 func TestListFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(5)
-		for _, f := range []membroker.Fault{{Err: errFault}, {Err: errFault, Applied: true}} {
-			for _, op := range []membroker.Op{membroker.Receive, membroker.Nack} {
-				r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		for _, f := range []faulty.Faults{faulty.Fail(errFault), faulty.Lose(errFault)} {
+			for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Nack} {
+				r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 					if c.Op == op && c.N <= 2 {
 						return f
 					}
-					return membroker.Fault{}
+					return nil
 				})
 				es, err := r.list(dlq.Filter{})
 				r.dead.SetFault(nil)
@@ -146,22 +148,22 @@ func TestListFaults(t *testing.T) {
 func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(5)
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && c.N%2 == 0 {
-				return membroker.Fault{Err: errFault, Applied: true}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && c.N%2 == 0 {
+				return faulty.Lose(errFault)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		began := time.Now()
 		es, err := r.list(dlq.Filter{})
 		if took := time.Since(began); !errors.Is(err, dlq.ErrIncomplete) || took > 10*time.Minute {
 			t.Errorf("%d entries and %v after %v", len(es), err, took)
 		}
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive && c.N%2 == 1 {
-				return membroker.Fault{Err: broker.ErrThrottled}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && c.N%2 == 1 {
+				return faulty.Fail(broker.ErrThrottled)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		pass(time.Minute)
 		began = time.Now()
@@ -177,9 +179,9 @@ func TestListGivesUp(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.puts(1)
 		calls := 0
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			calls++
-			return membroker.Fault{Err: errFault}
+			return faulty.Fail(errFault)
 		})
 		began := time.Now()
 		if _, err := r.list(dlq.Filter{}); !errors.Is(err, errFault) {
@@ -272,8 +274,8 @@ func TestListOfAQueueThatCannotHold(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
 		r.puts(30)
 		r.dlq = open(t, static{r.dead}, &dlq.Options{Visibility: time.Second})
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			return membroker.Fault{Delay: 600 * time.Millisecond}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			return faulty.Slow(600 * time.Millisecond)
 		})
 		es, err := r.list(dlq.Filter{})
 		if !errors.Is(err, dlq.ErrIncomplete) {

@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func (r *rig) purge(o dlq.PurgeOptions) (dlq.Report, error) {
@@ -74,8 +75,8 @@ func TestPurgeStopsWhenExportFails(t *testing.T) {
 
 // Wherever the broker fails, no letter is removed that was not exported, and each is removed in the end.
 func TestPurgeFaults(t *testing.T) {
-	for _, f := range []membroker.Fault{{Err: errFault}, {Err: errFault, Applied: true}, {Entries: map[int]error{1: errFault}}} {
-		for _, op := range []membroker.Op{membroker.Receive, membroker.Ack, membroker.Extend} {
+	for _, f := range []faulty.Faults{faulty.Fail(errFault), faulty.Lose(errFault), faulty.Fail(errFault).Only(1)} {
+		for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Ack, onceqtest.Extend} {
 			onEach(t, func(t *testing.T, r *rig) {
 				r.puts(25)
 				exported := make(map[string]int)
@@ -83,11 +84,11 @@ func TestPurgeFaults(t *testing.T) {
 					exported[e.Ref().Key]++
 					return nil
 				}}
-				r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-					if c.Op == op && c.N%2 == 1 && (op != membroker.Receive || c.N < 9) {
+				r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+					if c.Op == op && c.N%2 == 1 && (op != onceqtest.Receive || c.N < 9) {
 						return f
 					}
-					return membroker.Fault{}
+					return nil
 				})
 				if _, err := r.purge(o); err != nil {
 					t.Error(err)
@@ -98,7 +99,7 @@ func TestPurgeFaults(t *testing.T) {
 				if len(exported)+len(left) != 25 {
 					t.Errorf("%v %+v: %d exported, %d left", op, f, len(exported), len(left))
 				}
-				if op != membroker.Extend && len(left) > 0 {
+				if op != onceqtest.Extend && len(left) > 0 {
 					t.Errorf("%v are left", left)
 				}
 				for _, key := range left {

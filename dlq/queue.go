@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/visibility"
 )
 
 // The defaults of [Options] and [Filter].
@@ -105,6 +106,9 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 	q.o.MaxHeld = cmp.Or(q.o.MaxHeld, DefaultMaxHeld)
 	q.o.CallTimeout = cmp.Or(q.o.CallTimeout, DefaultCallTimeout)
 	q.o.Patience = cmp.Or(q.o.Patience, DefaultPatience)
+	if _, err := visibility.New(func(context.Context, []*held) error { return nil }, q.leases()); err != nil {
+		return nil, fmt.Errorf("dlq: New: Options.Visibility and Options.CallTimeout: %w", err)
+	}
 	return q, nil
 }
 

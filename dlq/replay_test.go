@@ -14,7 +14,9 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // A letter goes back as it is, with the fence that lets it reopen its failure; its copies go with it.
@@ -144,11 +146,11 @@ func TestReplayHoldsWhileItWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(12)
 		receives := 0
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Receive {
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive {
 				receives++
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		attempts := 0
 		rep := r.mustReplay(dlq.ReplayOptions{PerSecond: 0.05, Each: func(s dlq.Step) { attempts = max(attempts, s.Entry.Message.Attempt) }})
@@ -164,9 +166,9 @@ func TestReplayDryRun(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2), letterOf("none", 0), letterOf("other", 3, class("timeout")))
 		var steps []string
-		r.queue.SetFault(func(context.Context, membroker.Call) membroker.Fault {
+		r.queue.SetFault(func(context.Context, onceqtest.Call) faulty.Faults {
 			t.Error("a dry run called the queue")
-			return membroker.Fault{}
+			return nil
 		})
 		rep := r.mustReplay(dlq.ReplayOptions{
 			DryRun: true, Canary: 1, PerSecond: 0.001, Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Dead.Class != "timeout" }},
@@ -359,10 +361,7 @@ func TestReplayUnfolds(t *testing.T) {
 func TestReplayTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.Memory, nil)
-		var err error
-		if r.queue, err = membroker.New(&membroker.Options{Preset: membroker.SQSStandard}); err != nil {
-			t.Fatal(err)
-		}
+		r.queue = newRig(t, membroker.SQSStandard, nil).queue
 		big := func(key string, body, text int) broker.Outgoing {
 			return letterOf(key, uint64(body+text), func(o *broker.Outgoing) {
 				o.Body = make([]byte, body)
@@ -390,10 +389,7 @@ func TestReplayTooLarge(t *testing.T) {
 func TestReplayToAQueueThatNeedsGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
-		var err error
-		if r.queue, err = membroker.New(&membroker.Options{Preset: membroker.SQSFIFO}); err != nil {
-			t.Fatal(err)
-		}
+		r.queue = newRig(t, membroker.SQSFIFO, nil).queue
 		no := func(o *broker.Outgoing) { o.Group = "" }
 		r.put(letterOf("a", 1, no), letterOf("b", 2, no), letterOf("c", 0, no, noMeta))
 		r.report(r.mustReplay(dlq.ReplayOptions{}), 3, 3)
@@ -419,8 +415,8 @@ func TestReplayKeepsTheOrderOfGroups(t *testing.T) {
 				want = append(want, key)
 			}
 		}
-		r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			return membroker.Fault{Entries: map[int]error{(c.N * 7) % 3: errFault}}
+		r.queue.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			return faulty.Fail(errFault).Only((c.N * 7) % 3)
 		})
 		r.report(r.mustReplay(dlq.ReplayOptions{}), 24, 24)
 		r.queue.SetFault(nil)

@@ -9,33 +9,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // Single calls that fail, wholly or in part, before they were applied or after, are repeated within one replay.
 func TestReplayFaults(t *testing.T) {
-	faults := map[string]membroker.Fault{
-		"fails":         {Err: errFault},
-		"reply lost":    {Err: errFault, Applied: true},
-		"entries fail":  {Entries: map[int]error{0: errFault, 2: broker.ErrThrottled}},
-		"entries lost":  {Entries: map[int]error{0: errFault, 1: errFault}, Applied: true},
-		"takes forever": {Delay: time.Hour},
-		"answers late":  {ReplyDelay: time.Hour},
+	faults := map[string]faulty.Faults{
+		"fails":         faulty.Fail(errFault),
+		"reply lost":    faulty.Lose(errFault),
+		"entries fail":  faulty.Fail(errFault).Only(0).With(faulty.Fail(broker.ErrThrottled).Only(1)), // the third of all
+		"entries lost":  faulty.Lose(errFault).Only(0, 1),
+		"takes forever": faulty.Slow(time.Hour),
+		"answers late":  faulty.SlowReply(time.Hour),
 	}
 	for name, f := range faults {
-		for _, op := range []membroker.Op{membroker.Receive, membroker.Send, membroker.Ack, membroker.Nack, membroker.Extend} {
-			t.Run(name+"/"+op.String(), func(t *testing.T) {
+		for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Send, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend} {
+			t.Run(name+"/"+string(op), func(t *testing.T) {
 				onEach(t, func(t *testing.T, r *rig) {
 					r.puts(23)
 					r.put(letterOf("stays", 99))
 					r.dlq = open(t, r.dead, &dlq.Options{Visibility: 20 * time.Second})
-					fault := func(_ context.Context, c membroker.Call) membroker.Fault {
-						if c.Op == op && c.N%3 == 1 && (op != membroker.Receive || c.N < 9) {
+					fault := func(_ context.Context, c onceqtest.Call) faulty.Faults {
+						if c.Op == op && c.N%3 == 1 && (op != onceqtest.Receive || c.N < 9) {
 							return f
 						}
-						return membroker.Fault{}
+						return nil
 					}
 					r.dead.SetFault(fault)
 					r.queue.SetFault(fault)
@@ -52,7 +53,7 @@ func TestReplayFaults(t *testing.T) {
 					if len(once) != 23 {
 						t.Errorf("%d of 23 were sent: %v", len(once), once)
 					}
-					if len(sent) != 23 && op != membroker.Send {
+					if len(sent) != 23 && op != onceqtest.Send {
 						t.Errorf("%d messages were sent for 23 letters", len(sent))
 					}
 				})
@@ -79,7 +80,7 @@ func TestReplayLeavesWhatIsInDoubt(t *testing.T) {
 }
 
 // refusing fails every message with the key b.
-type refusing struct{ *membroker.Broker }
+type refusing struct{ *faulty.Broker }
 
 func (b refusing) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	ids, errs := make([]string, len(ms)), make([]error, len(ms))
@@ -101,13 +102,14 @@ func (b refusing) Send(ctx context.Context, ms []broker.Outgoing) ([]string, err
 func TestReplayGivesUp(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(3)
-		r.queue.SetFault(func(context.Context, membroker.Call) membroker.Fault { return membroker.Fault{Err: errFault} })
+		r.queue.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errFault) })
 		began := time.Now()
 		rep, err := r.replay(dlq.ReplayOptions{})
 		if took := time.Since(began); !errors.Is(err, errFault) || took < dlq.DefaultPatience || took > dlq.DefaultPatience+20*time.Second || rep.Replayed != 0 || len(rep.Failed) == 0 {
 			t.Errorf("%v, %v, after %v", err, rep, took)
 		}
 		r.depth(r.dead, "dead-letter queue", 3)
+		r.queue.SetFault(nil)
 		r.queue.Close()
 		began = time.Now()
 		if _, err = r.replay(dlq.ReplayOptions{}); !errors.Is(err, broker.ErrClosed) || time.Since(began) > time.Second {
@@ -125,12 +127,12 @@ func TestReplayIsStopped(t *testing.T) {
 		for _, at := range []string{"while it sends", "while it waits"} {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			o := dlq.ReplayOptions{To: r.queue, PerSecond: 0.2}
-			r.queue.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+			r.queue.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 				if at == "while it sends" {
 					cancel(why)
-					return membroker.Fault{Delay: 2 * time.Second}
+					return faulty.Slow(2 * time.Second)
 				}
-				return membroker.Fault{}
+				return nil
 			})
 			if at != "while it sends" {
 				time.AfterFunc(11*time.Second, func() { cancel(why) })
@@ -175,19 +177,19 @@ func TestReplayPanics(t *testing.T) {
 func TestReplayAcksWhatComesAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(3)
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			switch {
-			case c.Op == membroker.Extend:
-				return membroker.Fault{Err: errFault}
-			case c.Op == membroker.Ack && c.N < 3:
-				return membroker.Fault{Err: errFault}
+			case c.Op == onceqtest.Extend:
+				return faulty.Fail(errFault)
+			case c.Op == onceqtest.Ack && c.N < 3:
+				return faulty.Fail(errFault)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		slow := 0
-		r.queue.SetFault(func(context.Context, membroker.Call) membroker.Fault {
+		r.queue.SetFault(func(context.Context, onceqtest.Call) faulty.Faults {
 			slow++
-			return membroker.Fault{ReplyDelay: 4 * time.Second}
+			return faulty.SlowReply(4 * time.Second)
 		})
 		r.dlq = open(t, r.dead, &dlq.Options{Visibility: max(time.Second, r.dead.Limits().MinHold), Wait: 20 * time.Second})
 		rep := r.mustReplay(dlq.ReplayOptions{PerSecond: 0.1})
@@ -204,11 +206,11 @@ func TestReplayAcksWhatComesAgain(t *testing.T) {
 func TestReplayTellsOfLateAcks(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(2)
-		r.dead.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-			if c.Op == membroker.Ack {
-				return membroker.Fault{Entries: map[int]error{0: broker.ErrReceiptExpired}}
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Ack {
+				return faulty.Fail(broker.ErrReceiptExpired).Only(0)
 			}
-			return membroker.Fault{}
+			return nil
 		})
 		rep := r.mustReplay(dlq.ReplayOptions{Filter: dlq.Filter{Max: 1}})
 		r.dead.SetFault(nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -39,18 +40,19 @@ func in(t *testing.T, f func(t *testing.T, r *rig)) {
 // rig is a queue and its dead-letter queue.
 type rig struct {
 	t           *testing.T
-	queue, dead *membroker.Broker
+	queue, dead *faulty.Broker
 	dlq         *dlq.Queue
 }
 
 func newRig(t *testing.T, p membroker.Preset, o *dlq.Options) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	for _, b := range []**membroker.Broker{&r.queue, &r.dead} {
-		var err error
-		if *b, err = membroker.New(&membroker.Options{Preset: p}); err != nil {
+	for _, b := range []**faulty.Broker{&r.queue, &r.dead} {
+		m, err := membroker.New(&membroker.Options{Preset: p})
+		if err != nil {
 			t.Fatal(err)
 		}
+		*b = &faulty.Broker{Broker: m}
 	}
 	r.dlq = open(t, r.dead, o)
 	return r
@@ -117,7 +119,7 @@ func pass(d time.Duration) {
 }
 
 // depth wants so many visible messages, and none hidden.
-func (r *rig) depth(b *membroker.Broker, name string, want int64) {
+func (r *rig) depth(b *faulty.Broker, name string, want int64) {
 	r.t.Helper()
 	d, err := b.Depth(context.Background())
 	if err != nil {
@@ -135,7 +137,7 @@ func (r *rig) depths(dead, queue int64) {
 }
 
 // drain takes all messages out of a queue.
-func (r *rig) drain(b *membroker.Broker) (all []*broker.Message) {
+func (r *rig) drain(b *faulty.Broker) (all []*broker.Message) {
 	r.t.Helper()
 	for {
 		ms, err := b.Receive(context.Background(), broker.ReceiveOptions{Max: b.Limits().ReceiveBatch})

@@ -4,7 +4,7 @@
 //	func TestCharge(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
 //			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: charge}})
-//			rig.CrashAt(onceqtest.BeforeSettle)
+//			rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 //			rig.Send(broker.Outgoing{Body: []byte(`{"order":"o-1"}`)})
 //			rig.Deliver()                 // the worker dies after the handler
 //			rig.Advance(time.Minute)      // its leases run out

@@ -26,7 +26,7 @@ func ExampleRig() {
 	})
 	test := func(t *testing.T) {
 		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: pay}})
-		rig.CrashAt(onceqtest.BeforeSettle)
+		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(broker.Outgoing{Body: []byte("order 1")})
 		fmt.Println(rig.Deliver().Outcome)
 		rig.Advance(time.Minute)

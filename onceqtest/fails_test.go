@@ -142,20 +142,20 @@ func TestRenewalFails(t *testing.T) {
 	})
 }
 
-// TestPointNotReached: a crash that never came must not pass for one that was survived.
-func TestPointNotReached(t *testing.T) {
+// TestFaultNotReached: a crash that never came must not pass for one that was survived.
+func TestFaultNotReached(t *testing.T) {
 	for _, c := range []struct {
-		at    onceqtest.Point
+		at    onceqtest.Fault
 		kills bool
 		want  string
 	}{
-		{onceqtest.BeforeLetter, false, `did not come by "before letter"`},
-		{onceqtest.AfterNack, false, `did not come by "after nack"`},
-		{onceqtest.BeforeStart, false, `did not come by "before start": it occurs under Park only`},
-		{onceqtest.AfterStart, false, `did not come by "after start": it occurs under Park only`},
-		{onceqtest.BeforeSettle, true, `did not come by "before settle"`},
-		{onceqtest.AfterSettle, true, `did not come by "after settle"`},
-		{onceqtest.BeforeSettle, false, ""},
+		{onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashBefore}, false, `did not come by "crash-before of letter 1"`},
+		{onceqtest.Fault{Op: onceqtest.Nack, Kind: onceqtest.CrashAfter}, false, `did not come by "crash-after of nack 1"`},
+		{onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashBefore}, false, `did not come by "crash-before of start 1": it occurs under Park only`},
+		{onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}, false, `did not come by "crash-after of start 1": it occurs under Park only`},
+		{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, true, `did not come by "crash-before of settle 1"`},
+		{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter}, true, `did not come by "crash-after of settle 1"`},
+		{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, false, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			said := verdict(t, func(tb testing.TB) {
@@ -167,10 +167,10 @@ func TestPointNotReached(t *testing.T) {
 					}
 					return nil
 				}))
-				rig.CrashAt(c.at)
+				rig.At(c.at)
 				rig.Send(one("a"))
 				rig.Deliver()
-				rig.Redeliver() // for which no point is set
+				rig.Redeliver() // for which no fault is set
 			})
 			if (said == "") != (c.want == "") || !strings.HasSuffix(said, c.want) || strings.Contains(said, "\n") {
 				t.Errorf("%v: the test said %q, want %q", c.at, said, c.want)
@@ -182,18 +182,23 @@ func TestPointNotReached(t *testing.T) {
 // TestCrashUnderMux: the scope is the type's, and the rig finds the record all the same.
 func TestCrashUnderMux(t *testing.T) {
 	want := dedupe.Key{Scope: "test:pay", Key: "order-1"}
-	for _, at := range []onceqtest.Point{onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterAck} {
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			mux := new(onceq.Mux)
 			mux.On("pay", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
 			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: mux}})
-			rig.CrashAt(at)
+			rig.At(at)
 			rig.Send(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{Type: "pay", Key: "order-1"}})
 			got := rig.Deliver()
 			if !got.Crashed || got.Key != want {
 				t.Errorf("%v: %+v, want key %v", at, got, want)
 			}
-			if stored := at != onceqtest.BeforeClaim; stored != (got.Stored != nil) || stored && got.Stored.Key != want {
+			if stored := at.Op != onceqtest.Claim || at.Kind != onceqtest.CrashBefore; stored != (got.Stored != nil) || stored && got.Stored.Key != want {
 				t.Errorf("%v: stored %+v", at, got.Stored)
 			}
 		})

@@ -38,11 +38,14 @@ const (
 	// of their contexts, and the answers that arrive meanwhile are seen only then: a process that was paused for longer than its leases
 	// and does not know it.
 	Stall
+	// SlowReply: the call is applied at once, and its answer comes after Delay. Where its context ends
+	// before, the answer is the context's error, unless a receive has brought something.
+	SlowReply
 )
 
 // String is the kind in lower case with hyphens.
 func (k Kind) String() string {
-	names := [...]string{"none", "crash-before", "crash-after", "fail", "lose-reply", "cancel", "slow", "late", "stall"}
+	names := [...]string{"none", "crash-before", "crash-after", "fail", "lose-reply", "cancel", "slow", "late", "stall", "slow-reply"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -62,12 +65,14 @@ type Fault struct {
 	For time.Duration
 	// Kind is what goes wrong.
 	Kind Kind
-	// First lets Fail and LoseReply befall only the first entry of a batch: the others are applied, and answered as they
-	// are. A call without entries, or whose entries have no answers of their own (a receive, a get, a list), fails as a whole.
-	First bool
+	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The others
+	// are applied, and answered as they are; a position that the batch does not have names nothing. A call
+	// without entries, or whose entries have no answers of their own (a receive, a get, a list), fails as a
+	// whole. Nil = the whole call.
+	Entries []int
 	// Err is the answer of Fail and LoseReply. Default [ErrFault].
 	Err error
-	// Delay is how long Slow, Late and Stall take, and after what time a Cancel comes.
+	// Delay is how long Slow, SlowReply, Late and Stall take, and after what time a Cancel comes.
 	Delay time.Duration
 }
 
@@ -75,8 +80,12 @@ type Fault struct {
 func (f Fault) String() string {
 	var b strings.Builder
 	b.WriteString(f.Kind.String())
-	if f.First {
-		b.WriteString(" of the first entry")
+	switch len(f.Entries) {
+	case 0:
+	case 1:
+		fmt.Fprintf(&b, " of entry %d", f.Entries[0])
+	default:
+		fmt.Fprintf(&b, " of entries %v", f.Entries)
 	}
 	if f.Op == "" {
 		b.WriteString(" of call")
@@ -141,16 +150,7 @@ func (c Call) String() string {
 type planned struct {
 	Fault
 	hit   bool
-	point bool      // CrashAt set it
 	until time.Time // of an episode
-}
-
-// name is the fault as who set it knows it.
-func (f *planned) name() string {
-	if f.point {
-		return Point{Op: f.Op, After: f.Kind == CrashAfter}.String()
-	}
-	return f.String()
 }
 
 // befalls tells whether the fault is for the call: the n-th of op, and the total-th of all.
@@ -174,9 +174,9 @@ type request[T any] struct {
 	n  int // entries
 	do func(context.Context) (T, error)
 
-	// Of a batch whose entries have answers of their own; else nil. rest does all entries but the first, which is answered
-	// err; spoil does all, and answers err for the first.
-	rest, spoil func(ctx context.Context, err error) (T, error)
+	// Of a batch whose entries have answers of their own; else nil. rest does all entries but those that
+	// are hit, which are answered err; spoil does all, and answers err for those that are hit.
+	rest, spoil func(ctx context.Context, hit []int, err error) (T, error)
 	// seen finds the errors of the entries, and count the number of what came, if there is something to count.
 	seen  func(T) error
 	count func(T) int
@@ -227,13 +227,13 @@ func (r *request[T]) apply(ctx context.Context, f *Fault) (T, error) {
 	}
 	switch f.Kind {
 	case Fail:
-		if f.First && r.rest != nil {
-			return r.rest(ctx, answer)
+		if len(f.Entries) > 0 && r.rest != nil {
+			return r.rest(ctx, f.Entries, answer)
 		}
 		return none, answer
 	case LoseReply:
-		if f.First && r.spoil != nil {
-			return r.spoil(ctx, answer)
+		if len(f.Entries) > 0 && r.spoil != nil {
+			return r.spoil(ctx, f.Entries, answer)
 		}
 		_, _ = r.do(ctx) // whatever it said
 		return none, answer
@@ -250,6 +250,13 @@ func (r *request[T]) apply(ctx context.Context, f *Fault) (T, error) {
 		if err := r.p.pause(ctx, f.Delay); err != nil {
 			return none, err
 		}
+	case SlowReply:
+		v, err := r.do(ctx)
+		end := r.p.pause(ctx, f.Delay)
+		if end != nil && (r.count == nil || r.count(v) == 0) {
+			return none, end
+		}
+		return v, err
 	case Late:
 		return r.late(ctx, f.Delay)
 	case CrashBefore, CrashAfter, Stall: // what they do is not done to the call

@@ -125,145 +125,26 @@ func isDead(p *onceqtest.Process) bool {
 	}
 }
 
-// TestFirstEntryOfStores: the first entry fails alone, applied or not, and the others are as they are.
-func TestFirstEntryOfStores(t *testing.T) {
-	ops := []struct {
-		op    onceqtest.Op
-		call  func(dedupe.Store, []dedupe.ClaimRequest) ([]error, error)
-		apply func(*dedupe.Record) bool // whether the call was applied to the record
-	}{
-		{onceqtest.Claim, func(s dedupe.Store, rs []dedupe.ClaimRequest) ([]error, error) {
-			for i := range rs {
-				rs[i].Token[2]++ // the claims before are dead by now
-			}
-			as, err := s.Claim(context.Background(), rs)
-			return errsOf(as, func(a dedupe.Claim) error { return a.Err }), err
-		}, func(r *dedupe.Record) bool { return r.Attempt == 2 }},
-		{onceqtest.Renew, renews(false), func(r *dedupe.Record) bool { return time.Until(r.LeaseUntil) > 0 }},
-		{onceqtest.Start, renews(true), func(r *dedupe.Record) bool { return r.Started }},
-		{onceqtest.Settle, func(s dedupe.Store, rs []dedupe.ClaimRequest) ([]error, error) {
-			var ss []dedupe.Settlement
-			for _, r := range rs {
-				ss = append(ss, dedupe.Settlement{Key: r.Key, Token: r.Token, To: dedupe.Done})
-			}
-			as, err := s.Settle(context.Background(), ss)
-			return errsOf(as, func(a dedupe.Settled) error { return a.Err }), err
-		}, func(r *dedupe.Record) bool { return r.Status == dedupe.Done }},
-		{onceqtest.Forget, func(s dedupe.Store, rs []dedupe.ClaimRequest) ([]error, error) {
-			got, err := s.Get(context.Background(), []dedupe.Key{rs[0].Key, rs[1].Key})
-			if err != nil {
-				return nil, err
-			}
-			return s.Forget(context.Background(), []dedupe.Forgotten{{Key: rs[0].Key, Fence: got[0].Fence}, {Key: rs[1].Key, Fence: got[1].Fence}})
-		}, func(r *dedupe.Record) bool { return r == nil }},
-	}
-	for _, o := range ops {
-		for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
-			t.Run(fmt.Sprint(o.op, " ", kind), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s, p := newStore(t), new(onceqtest.Process)
-					rs := []dedupe.ClaimRequest{request("a"), request("b")}
-					if _, err := s.Claim(t.Context(), rs); err != nil {
-						t.Fatal(err)
-					}
-					<-time.After(time.Hour)
-					p.At(onceqtest.Fault{Op: o.op, Kind: kind, First: true, Err: errOwn})
-					errs, err := o.call(p.Store(s), rs)
-					if err != nil || len(errs) != 2 || !errors.Is(errs[0], errOwn) || errs[1] != nil {
-						t.Fatalf("answered %v, %v", errs, err)
-					}
-					got, err := s.Get(t.Context(), []dedupe.Key{rs[0].Key, rs[1].Key})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if first := o.apply(got[0]); first != (kind == onceqtest.LoseReply) || !o.apply(got[1]) {
-						t.Errorf("applied %v and %v", first, o.apply(got[1]))
-					}
-					if tr := p.Trace(); !errors.Is(tr[len(tr)-1].Err, errOwn) {
-						t.Errorf("trace %v", tr)
-					}
-				})
+// TestSlowReply: the call is applied at once, and who does not wait for the answer does not get it.
+func TestSlowReply(t *testing.T) {
+	for _, patience := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := newStore(t), new(onceqtest.Process)
+			p.At(onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.SlowReply, Delay: 10 * time.Second})
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			begin := time.Now()
+			applied := time.AfterFunc(time.Millisecond, func() {
+				if got := stored(t, s); got != "a" {
+					t.Errorf("the store has %q while the answer is under way", got)
+				}
 			})
-		}
-	}
-}
-
-func renews(started bool) func(dedupe.Store, []dedupe.ClaimRequest) ([]error, error) {
-	return func(s dedupe.Store, rs []dedupe.ClaimRequest) ([]error, error) {
-		var ns []dedupe.Renewal
-		for _, r := range rs {
-			ns = append(ns, dedupe.Renewal{Key: r.Key, Token: r.Token, TTL: time.Minute, Started: started})
-		}
-		as, err := s.Renew(context.Background(), ns)
-		return errsOf(as, func(a dedupe.Renewed) error { return a.Err }), err
-	}
-}
-
-func errsOf[A any](as []A, of func(A) error) (errs []error) {
-	for _, a := range as {
-		errs = append(errs, of(a))
-	}
-	return errs
-}
-
-// TestFirstEntryOfBrokers is the same for queues, whose one error speaks for the entries.
-func TestFirstEntryOfBrokers(t *testing.T) {
-	for _, o := range []struct {
-		op   onceqtest.Op
-		call func(*onceqtest.Process, *membroker.Broker, []*broker.Message) error
-		want broker.Depth // where it is applied to one of two
-		both broker.Depth // where it is applied to both
-	}{
-		{onceqtest.Ack, func(p *onceqtest.Process, q *membroker.Broker, ms []*broker.Message) error {
-			return p.Receiver(q).Ack(context.Background(), []broker.Receipt{ms[0].Receipt, ms[1].Receipt})
-		}, broker.Depth{InFlight: 1}, broker.Depth{}},
-		{onceqtest.Nack, func(p *onceqtest.Process, q *membroker.Broker, ms []*broker.Message) error {
-			return p.Receiver(q).Nack(context.Background(), []broker.Hold{{Receipt: ms[0].Receipt}, {Receipt: ms[1].Receipt}})
-		}, broker.Depth{InFlight: 1, Visible: 1}, broker.Depth{Visible: 2}},
-		{onceqtest.Letter, func(p *onceqtest.Process, q *membroker.Broker, _ []*broker.Message) error {
-			_, err := p.Sender(q).Send(context.Background(), []broker.Outgoing{one("c"), one("d")})
-			return err
-		}, broker.Depth{InFlight: 2, Visible: 1}, broker.Depth{InFlight: 2, Visible: 2}},
-		{onceqtest.Send, func(p *onceqtest.Process, q *membroker.Broker, _ []*broker.Message) error {
-			ids, err := p.Producer(q).Send(context.Background(), []broker.Outgoing{one("c"), one("d")})
-			if len(ids) != 2 || ids[0] != "" || ids[1] == "" {
-				return fmt.Errorf("the ids are %q", ids)
+			defer applied.Stop()
+			_, err := p.Store(s).Claim(ctx, []dedupe.ClaimRequest{request("a")})
+			if late := patience < 10*time.Second; errors.Is(err, context.DeadlineExceeded) != late || time.Since(begin) != min(patience, 10*time.Second) {
+				t.Errorf("%v after %v", err, time.Since(begin))
 			}
-			return err
-		}, broker.Depth{InFlight: 2, Visible: 1}, broker.Depth{InFlight: 2, Visible: 2}},
-		{onceqtest.Extend, func(p *onceqtest.Process, q *membroker.Broker, ms []*broker.Message) error {
-			err := p.Receiver(q).Extend(context.Background(), []broker.Hold{{Receipt: ms[0].Receipt, For: time.Hour}, {Receipt: ms[1].Receipt, For: time.Hour}})
-			<-time.After(30 * time.Minute)
-			return err
-		}, broker.Depth{InFlight: 1, Visible: 1}, broker.Depth{InFlight: 2}},
-	} {
-		for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
-			t.Run(fmt.Sprint(o.op, " ", kind), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q, p := newQueue(t), new(onceqtest.Process)
-					if _, err := q.Send(t.Context(), []broker.Outgoing{one("a"), one("b")}); err != nil {
-						t.Fatal(err)
-					}
-					ms, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 2})
-					if err != nil || len(ms) != 2 {
-						t.Fatal(ms, err)
-					}
-					p.At(onceqtest.Fault{Op: o.op, Kind: kind, First: true, Err: errOwn})
-					err = o.call(p, q, ms)
-					var b *broker.BatchError
-					if !errors.As(err, &b) || !errors.Is(broker.ErrAt(err, 0), errOwn) || broker.ErrAt(err, 1) != nil {
-						t.Errorf("answered %v", err)
-					}
-					want := o.want
-					if kind == onceqtest.LoseReply {
-						want = o.both
-					}
-					if d, err := q.Depth(t.Context()); err != nil || d != want {
-						t.Errorf("the queue has %+v, %v; want %+v", d, err, want)
-					}
-				})
-			})
-		}
+		})
 	}
 }
 
@@ -274,7 +155,7 @@ func TestFaultOfAReceive(t *testing.T) {
 		if _, err := q.Send(t.Context(), []broker.Outgoing{one("a")}); err != nil {
 			t.Fatal(err)
 		}
-		p.At(onceqtest.Fault{Op: onceqtest.Receive, Kind: onceqtest.LoseReply, First: true})
+		p.At(onceqtest.Fault{Op: onceqtest.Receive, Kind: onceqtest.LoseReply, Entries: []int{0}})
 		r := p.Receiver(q)
 		ms, err := r.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
 		if len(ms) != 0 || !errors.Is(err, onceqtest.ErrFault) {
@@ -353,7 +234,7 @@ func TestEpisode(t *testing.T) {
 	})
 }
 
-// TestNextCall: without a number a fault is for the next call, and CrashAt's point replaces only its own kind.
+// TestNextCall: without a number a fault is for the next call.
 func TestNextCall(t *testing.T) {
 	var p onceqtest.Process
 	ok := func(op onceqtest.Op) bool {
@@ -363,8 +244,7 @@ func TestNextCall(t *testing.T) {
 		t.Error("a call without a fault failed")
 	}
 	p.At(onceqtest.Fault{Op: "a", Kind: onceqtest.Fail}, onceqtest.Fault{Kind: onceqtest.Fail})
-	p.CrashAt(onceqtest.Point{Op: "b"})
-	p.CrashAt(onceqtest.Point{Op: "c"})
+	p.At(onceqtest.Fault{Op: "c", Kind: onceqtest.CrashBefore})
 	if ok("d") || ok("a") || !ok("a") || !ok("b") {
 		t.Errorf("the faults found other calls: %v", p.Trace())
 	}
@@ -394,7 +274,7 @@ func TestReads(t *testing.T) {
 	var p onceqtest.Process
 	p.At(
 		onceqtest.Fault{Op: onceqtest.List, N: 2, Kind: onceqtest.Fail, Err: errOwn}, onceqtest.Fault{Op: onceqtest.List, N: 3, Kind: onceqtest.Cancel},
-		onceqtest.Fault{Op: onceqtest.Get, N: 2, Kind: onceqtest.Fail, First: true},
+		onceqtest.Fault{Op: onceqtest.Get, N: 2, Kind: onceqtest.Fail, Entries: []int{0}},
 	)
 	for i, want := range []error{nil, errOwn, context.Canceled, nil} {
 		keys, err := list(&p)
@@ -549,9 +429,11 @@ func TestStrings(t *testing.T) {
 		want string
 	}{
 		{onceqtest.Fault{Op: "claim", N: 2, Kind: onceqtest.LoseReply}, "lose-reply of claim 2"},
-		{onceqtest.Fault{Kind: onceqtest.Fail, First: true, Times: 3}, "fail of the first entry of call and the 2 after it"},
+		{onceqtest.Fault{Kind: onceqtest.Fail, Entries: []int{0}, Times: 3}, "fail of entry 0 of call and the 2 after it"},
 		{onceqtest.Fault{Op: "ack", Kind: onceqtest.Stall, Times: -1}, "stall of ack and all after it"},
 		{onceqtest.Fault{Op: "renew", Kind: onceqtest.Fail, For: time.Minute}, "fail of renew for 1m0s"},
+		{onceqtest.Fault{Op: "ack", Kind: onceqtest.Fail, Entries: []int{0, 2}}, "fail of entries [0 2] of ack"},
+		{onceqtest.SlowReply, "slow-reply"},
 		{onceqtest.Kind(0), "none"},
 		{onceqtest.Kind(99), "Kind(99)"},
 		{onceqtest.Call{Op: "claim", N: 1, Entries: 1, Ended: true}, "claim 1, 1 entry: ok"},

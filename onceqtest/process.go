@@ -39,36 +39,6 @@ const (
 	Redrive Op = "redrive" // of a broker that has a [broker.RedrivePolicy]
 )
 
-// Point is a place at which a process can die.
-type Point struct {
-	Op    Op
-	After bool // the call was applied, and its answer never seen; else it was never applied
-}
-
-// The points between the steps of a job.
-var (
-	BeforeClaim  = Point{Op: Claim}
-	AfterClaim   = Point{Op: Claim, After: true}
-	BeforeStart  = Point{Op: Start}
-	AfterStart   = Point{Op: Start, After: true}
-	BeforeSettle = Point{Op: Settle} // the handler has returned
-	AfterSettle  = Point{Op: Settle, After: true}
-	BeforeLetter = Point{Op: Letter}
-	AfterLetter  = Point{Op: Letter, After: true}
-	BeforeAck    = Point{Op: Ack}
-	AfterAck     = Point{Op: Ack, After: true}
-	BeforeNack   = Point{Op: Nack}
-	AfterNack    = Point{Op: Nack, After: true}
-)
-
-// String is such as "before settle".
-func (p Point) String() string {
-	if p.After {
-		return "after " + string(p.Op)
-	}
-	return "before " + string(p.Op)
-}
-
 // Process stands for a worker's process: what it wraps can fail, call by call, as a [Fault] says, and can die, all at once, as
 // kill -9 lets it. From its death on no call that it begins is applied, and none is answered. The zero Process is alive and well.
 //
@@ -95,26 +65,14 @@ type Process struct {
 // hook is something that ends with the process.
 type hook struct{ f func() }
 
-// CrashAt lets the process die at the point, when it next comes by. A point set before is forgotten.
-func (p *Process) CrashAt(at Point) {
-	f := Fault{Op: at.Op, Kind: CrashBefore}
-	if at.After {
-		f.Kind = CrashAfter
-	}
-	p.mu.Lock()
-	p.faults = slices.DeleteFunc(p.faults, func(f *planned) bool { return f.point })
-	p.mu.Unlock()
-	p.plan(f, true)
-}
-
 // At lets calls go wrong, each as its Fault says. Of several faults of one call the one that was set first befalls it.
 func (p *Process) At(fs ...Fault) {
 	for _, f := range fs {
-		p.plan(f, false)
+		p.plan(f)
 	}
 }
 
-func (p *Process) plan(f Fault, point bool) {
+func (p *Process) plan(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.N <= 0 {
@@ -123,23 +81,16 @@ func (p *Process) plan(f Fault, point bool) {
 			f.N = len(p.trace) + 1
 		}
 	}
-	p.faults = append(p.faults, &planned{Fault: f, point: point, until: time.Now().Add(f.For)})
+	p.faults = append(p.faults, &planned{Fault: f, until: time.Now().Add(f.For)})
 }
 
 // Missed are the faults that no call has come by yet.
 func (p *Process) Missed() (fs []Fault) {
-	for _, f := range p.missed() {
-		fs = append(fs, f.Fault)
-	}
-	return fs
-}
-
-func (p *Process) missed() (fs []planned) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range p.faults {
 		if !f.hit {
-			fs = append(fs, *f)
+			fs = append(fs, f.Fault)
 		}
 	}
 	return fs

@@ -33,7 +33,6 @@ type Rig struct {
 
 	t       testing.TB
 	c       onceq.Config
-	crash   *Point
 	faults  []Fault
 	mu      sync.Mutex
 	process *Process
@@ -108,9 +107,6 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 	}
 }
 
-// CrashAt lets the worker of the next delivery die at the point. A delivery that does not come by it fails the test.
-func (r *Rig) CrashAt(at Point) { r.crash = &at }
-
 // At lets calls of the next delivery's worker go wrong, as the Faults say; their calls are counted from its beginning. A fault
 // that no call of that delivery comes by fails the test.
 func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
@@ -172,11 +168,8 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	begun, overdue := time.Now(), time.NewTimer(startPatience)
 	defer overdue.Stop()
 	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1), overdue: overdue}
-	if r.crash != nil {
-		p.CrashAt(*r.crash)
-	}
 	p.At(r.faults...)
-	r.crash, r.faults = nil, nil
+	r.faults = nil
 	r.mu.Lock()
 	r.process = p
 	r.mu.Unlock()
@@ -221,8 +214,8 @@ func (r *Rig) deliver(m *broker.Message) Result {
 			got.Letters = append(got.Letters, l)
 		}
 	}
-	for _, f := range p.missed() {
-		r.t.Errorf("onceqtest: the worker did not come by %q%s", f.name(), when(f.Op))
+	for _, f := range p.Missed() {
+		r.t.Errorf("onceqtest: the worker did not come by %q%s", f.String(), when(f.Op))
 	}
 	claimed, _ := p.seen()
 	got.Key = cmp.Or(got.Key, claimed)

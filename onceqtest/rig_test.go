@@ -76,22 +76,22 @@ func TestFailures(t *testing.T) {
 func TestCrashPoints(t *testing.T) {
 	permanent := func(*onceq.Job) error { return onceq.Permanent(errors.New("never")) }
 	for _, c := range []struct {
-		at      onceqtest.Point
+		at      onceqtest.Fault
 		handler func(*onceq.Job) error
 		park    dedupe.Policy
 		runs    int
 		outcome onceq.Outcome // of the second delivery
 	}{
-		{at: onceqtest.BeforeClaim, runs: 1, outcome: "done"},
-		{at: onceqtest.AfterClaim, runs: 1, outcome: "done"},
-		{at: onceqtest.BeforeSettle, runs: 2, outcome: "done"},
-		{at: onceqtest.AfterSettle, runs: 1, outcome: "already-done"},
-		{at: onceqtest.BeforeAck, runs: 1, outcome: "already-done"},
-		{at: onceqtest.BeforeStart, park: dedupe.Park, runs: 1, outcome: "done"},
-		{at: onceqtest.AfterStart, park: dedupe.Park, runs: 0, outcome: "already-parked"},
-		{at: onceqtest.BeforeSettle, park: dedupe.Park, runs: 1, outcome: "already-parked"},
-		{at: onceqtest.BeforeLetter, handler: permanent, runs: 1, outcome: "already-failed"},
-		{at: onceqtest.AfterLetter, handler: permanent, runs: 1, outcome: "already-failed"},
+		{at: onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore}, runs: 1, outcome: "done"},
+		{at: onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter}, runs: 1, outcome: "done"},
+		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, runs: 2, outcome: "done"},
+		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter}, runs: 1, outcome: "already-done"},
+		{at: onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore}, runs: 1, outcome: "already-done"},
+		{at: onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashBefore}, park: dedupe.Park, runs: 1, outcome: "done"},
+		{at: onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}, park: dedupe.Park, runs: 0, outcome: "already-parked"},
+		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, park: dedupe.Park, runs: 1, outcome: "already-parked"},
+		{at: onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashBefore}, handler: permanent, runs: 1, outcome: "already-failed"},
+		{at: onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashAfter}, handler: permanent, runs: 1, outcome: "already-failed"},
 	} {
 		t.Run(c.at.String()+" under "+c.park.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestCrashPoints(t *testing.T) {
 				config := counted(&runs, c.handler)
 				config.Defaults.Interrupted = c.park
 				rig := onceqtest.New(t, config)
-				rig.CrashAt(c.at)
+				rig.At(c.at)
 				rig.Send(one("a"))
 				if got := rig.Deliver(); !got.Crashed || got.Outcome != "crashed" {
 					t.Fatalf("the worker did not crash: %+v", got)
@@ -118,7 +118,7 @@ func TestAfterAckNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		rig := onceqtest.New(t, counted(&runs, nil))
-		rig.CrashAt(onceqtest.AfterAck)
+		rig.At(onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter})
 		rig.Send(one("a"))
 		if got := rig.Deliver(); !got.Crashed || got.Action != 0 && got.Action != onceq.Ack {
 			t.Errorf("%+v", got)

@@ -20,23 +20,48 @@ func batch[Q, A any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 		seen: func(as []A) error { return joined(as, of) },
 	}
 	if len(qs) > 0 {
-		r.rest = func(ctx context.Context, err error) ([]A, error) {
-			as := []A{failed(err)}
-			if len(qs) == 1 {
-				return as, nil
+		r.rest = func(ctx context.Context, hit []int, err error) ([]A, error) {
+			var as []A
+			var whole error
+			if left := without(qs, hit); len(left) > 0 {
+				as, whole = do(ctx, left)
 			}
-			others, whole := do(ctx, qs[1:])
-			return append(as, others...), whole
+			return filled(as, len(qs), hit, failed(err)), whole
 		}
-		r.spoil = func(ctx context.Context, err error) ([]A, error) {
+		r.spoil = func(ctx context.Context, hit []int, err error) ([]A, error) {
 			as, whole := do(ctx, qs)
-			if len(as) > 0 {
-				as[0] = failed(err)
+			for i := range as {
+				if slices.Contains(hit, i) {
+					as[i] = failed(err)
+				}
 			}
 			return as, whole
 		}
 	}
 	return r.run(ctx)
+}
+
+// without is qs but for the entries that are hit.
+func without[Q any](qs []Q, hit []int) (left []Q) {
+	for i, q := range qs {
+		if !slices.Contains(hit, i) {
+			left = append(left, q)
+		}
+	}
+	return left
+}
+
+// filled is the answers to n entries of which those that are hit were not asked for: they are answered a.
+func filled[A any](others []A, n int, hit []int, a A) (as []A) {
+	for i := range n {
+		switch {
+		case slices.Contains(hit, i):
+			as = append(as, a)
+		case len(others) > 0:
+			as, others = append(as, others[0]), others[1:]
+		}
+	}
+	return as
 }
 
 // Store is s as this process sees it.
@@ -179,23 +204,29 @@ func answered[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 	}
 	r := request[[]string]{p: p, op: op, n: len(qs), do: func(ctx context.Context) ([]string, error) { return do(ctx, qs) }}
 	if len(qs) > 0 {
-		r.rest = func(ctx context.Context, err error) ([]string, error) {
-			if len(qs) == 1 {
-				return nil, broker.Batch([]error{err})
+		r.rest = func(ctx context.Context, hit []int, err error) (ids []string, _ error) {
+			left := without(qs, hit)
+			var others error
+			if len(left) > 0 {
+				ids, others = do(ctx, left)
 			}
-			ids, others := do(ctx, qs[1:])
 			if ids != nil {
-				ids = append([]string{""}, ids...)
+				ids = filled(ids, len(qs), hit, "")
 			}
-			return ids, broker.Batch(append([]error{err}, errs(others, len(qs)-1)...))
+			return ids, broker.Batch(filled(errs(others, len(left)), len(qs), hit, err))
 		}
-		r.spoil = func(ctx context.Context, err error) ([]string, error) {
+		r.spoil = func(ctx context.Context, hit []int, err error) ([]string, error) {
 			ids, whole := do(ctx, qs)
-			if len(ids) > 0 {
-				ids[0] = ""
-			}
 			es := errs(whole, len(qs))
-			es[0] = err
+			for i := range qs {
+				if !slices.Contains(hit, i) {
+					continue
+				}
+				es[i] = err
+				if i < len(ids) {
+					ids[i] = ""
+				}
+			}
 			return ids, broker.Batch(es)
 		}
 	}

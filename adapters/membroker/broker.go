@@ -23,7 +23,6 @@ type Broker struct {
 	// nonce tells this broker's ids and receipts from those of another one.
 	nonce   uint32
 	numbers atomic.Uint64 // of the message ids
-	faults  atomic.Pointer[faults]
 
 	// mu is held by a call for its changes in the queue; bodies are copied without it. A
 	// broker's mu is taken before that of its redrive target, never after: a target exists
@@ -53,12 +52,10 @@ func New(o *Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{
+	return &Broker{
 		name: c.Name, preset: c.Preset, rules: p, visibility: c.Visibility, redrive: c.Redrive,
 		base: time.Now(), nonce: rand.Uint32(),
-	}
-	b.SetFault(c.Fault)
-	return b, nil
+	}, nil
 }
 
 // Close ends the queue: its messages are dropped, and waiting receives and all later calls
@@ -120,17 +117,15 @@ func (b *Broker) wrap(what string, err error) error {
 	return fmt.Errorf("membroker: %s: %s: %w", b.name, what, err)
 }
 
-func (b *Broker) fail(op Op, err error) error { return b.wrap(op.String(), err) }
-
 // unsupported is an ErrUnsupported that says what was asked.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", broker.ErrUnsupported, fmt.Sprintf(format, args...))
 }
 
 // checkBatch checks the number of a batch's entries.
-func (b *Broker) checkBatch(op Op, n, most int) error {
+func (b *Broker) checkBatch(op string, n, most int) error {
 	if n > most {
-		return b.fail(op, unsupported("%d entries; a batch has at most %d", n, most))
+		return b.wrap(op, unsupported("%d entries; a batch has at most %d", n, most))
 	}
 	return nil
 }

@@ -41,8 +41,5 @@
 // no goroutine of its own, so it works inside a testing/synctest bubble and may be dropped
 // there without [Broker.Close]. It belongs to the bubble in which it was made.
 //
-// # Faults
-//
-// [Options.Fault] delays a call, fails it, fails single entries of it, or applies it and
-// loses the reply.
+// It never fails by itself. Tests that want it to wrap it in an onceqtest.Process.
 package membroker

@@ -2,7 +2,6 @@ package membroker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 
@@ -47,35 +46,4 @@ func ExampleNew() {
 	// order 1, delivery 1
 	// order 1, delivery 2
 	// order 1 is a dead letter
-}
-
-// The first ack is applied, but its reply is lost; repeating it succeeds.
-func ExampleBroker_SetFault() {
-	ctx := context.Background()
-	q, err := membroker.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	lost := errors.New("connection reset")
-	q.SetFault(func(_ context.Context, c membroker.Call) membroker.Fault {
-		if c.Op == membroker.Ack && c.N == 1 {
-			return membroker.Fault{Err: lost, Applied: true}
-		}
-		return membroker.Fault{}
-	})
-	if _, err := q.Send(ctx, []broker.Outgoing{{Body: []byte("order 1")}}); err != nil {
-		log.Fatal(err)
-	}
-	ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: 1})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		err := q.Ack(ctx, []broker.Receipt{ms[0].Receipt})
-		depth, _ := q.Depth(ctx)
-		fmt.Println(err, depth.InFlight)
-	}
-	// Output:
-	// membroker: memory: ack: connection reset 0
-	// <nil> 0
 }

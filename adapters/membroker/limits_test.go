@@ -59,7 +59,7 @@ func TestOptions(t *testing.T) {
 	if b, err := membroker.New(nil); err != nil || b.Limits() != memory.Limits() {
 		t.Error(err)
 	}
-	if s := fmt.Sprint(membroker.Memory, membroker.PubSub, membroker.Extend, membroker.Op(9)); s != "Memory PubSub extend Op(9)" {
+	if s := fmt.Sprint(membroker.Memory, membroker.PubSub); s != "Memory PubSub" {
 		t.Error(s)
 	}
 }

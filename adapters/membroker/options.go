@@ -22,9 +22,6 @@ type Options struct {
 	Visibility time.Duration
 	// Redrive is the queue's own dead-lettering. Default nil: none.
 	Redrive *Redrive
-	// Fault is asked before each call what shall go wrong with it. Default nil: nothing.
-	// See also [Broker.SetFault].
-	Fault FaultFunc
 }
 
 // Redrive moves a message that was received MaxReceives times and not acked to another

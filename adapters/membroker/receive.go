@@ -16,20 +16,12 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 	if err := b.complete(&o); err != nil {
 		return nil, err
 	}
-	f, err := b.before(ctx, Receive, o.Max)
-	if err != nil {
-		return nil, err
+	if err := ctx.Err(); err != nil {
+		return nil, b.wrap("receive", err)
 	}
 	ms, err := b.receive(ctx, &o)
 	if err != nil {
 		return nil, err
-	}
-	ended := pause(ctx, f.ReplyDelay)
-	switch {
-	case f.Err != nil:
-		return nil, b.fail(Receive, f.Err)
-	case ended != nil && len(ms) == 0:
-		return nil, b.fail(Receive, ended)
 	}
 	return handOut(ms), nil
 }
@@ -38,19 +30,19 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 func (b *Broker) complete(o *broker.ReceiveOptions) error {
 	l := &b.rules.limits
 	if o.Max < 1 || o.Max > l.ReceiveBatch {
-		return b.fail(Receive, unsupported("a Max of %d; it is within 1 and %d", o.Max, l.ReceiveBatch))
+		return b.wrap("receive", unsupported("a Max of %d; it is within 1 and %d", o.Max, l.ReceiveBatch))
 	}
 	switch {
 	case o.Wait < 0:
 		o.Wait = l.MaxWait
 	case o.Wait > l.MaxWait:
-		return b.fail(Receive, unsupported("a Wait of %v; it is at most %v", o.Wait, l.MaxWait))
+		return b.wrap("receive", unsupported("a Wait of %v; it is at most %v", o.Wait, l.MaxWait))
 	}
 	switch {
 	case o.Visibility == 0:
 		o.Visibility = b.visibility
 	case o.Visibility < l.MinHold || o.Visibility > l.MaxHold:
-		return b.fail(Receive, unsupported("a Visibility of %v; it is within %v and %v", o.Visibility, l.MinHold, l.MaxHold))
+		return b.wrap("receive", unsupported("a Visibility of %v; it is within %v and %v", o.Visibility, l.MinHold, l.MaxHold))
 	}
 	return nil
 }
@@ -60,13 +52,13 @@ func (b *Broker) receive(ctx context.Context, o *broker.ReceiveOptions) ([]broke
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return nil, b.fail(Receive, broker.ErrClosed)
+		return nil, b.wrap("receive", broker.ErrClosed)
 	}
 	now := b.begin()
 	if b.rules.throttles && o.Wait == 0 && b.queue.inFlightN >= b.rules.maxInFlight {
 		b.end(now)
 		b.mu.Unlock()
-		return nil, b.fail(Receive, fmt.Errorf("%w: OverLimit: %d messages are in flight", broker.ErrThrottled, b.rules.maxInFlight))
+		return nil, b.wrap("receive", fmt.Errorf("%w: OverLimit: %d messages are in flight", broker.ErrThrottled, b.rules.maxInFlight))
 	}
 	// Whatever became visible in begin belongs to those who wait already.
 	b.serve(now)
@@ -99,9 +91,9 @@ func (b *Broker) await(ctx context.Context, w *waiter, d time.Duration) ([]broke
 	case w.ms != nil:
 		return w.ms, nil
 	case b.closed:
-		return nil, b.fail(Receive, broker.ErrClosed)
+		return nil, b.wrap("receive", broker.ErrClosed)
 	case ctx.Err() != nil:
-		return nil, b.fail(Receive, ctx.Err())
+		return nil, b.wrap("receive", ctx.Err())
 	}
 	return nil, nil
 }

@@ -23,39 +23,30 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := b.checkBatch(Send, len(ms), b.rules.limits.SendBatch); err != nil {
+	if err := b.checkBatch("send", len(ms), b.rules.limits.SendBatch); err != nil {
 		return nil, err
 	}
 	if err := b.checkTotal(ms); err != nil {
-		return nil, b.fail(Send, err)
+		return nil, b.wrap("send", err)
 	}
-	f, err := b.before(ctx, Send, len(ms))
-	if err != nil {
-		return nil, err
+	if err := ctx.Err(); err != nil {
+		return nil, b.wrap("send", err)
 	}
-	ids, err := b.send(ms, &f)
-	if ids == nil {
-		return nil, err
-	}
-	if lost := b.lost(ctx, Send, &f); lost != nil {
-		return nil, lost
-	}
-	return ids, err
+	return b.send(ms)
 }
 
 // SendRaw puts a message as a foreign producer would. The attributes travel as they are:
 // if [broker.MetaAttribute] is among them, it is decoded when the message is received; when
-// that fails, Message.MetaErr is set and the attribute stays where it is. It asks for no
-// fault. Where every message needs a group, the message gets one of its own.
+// that fails, Message.MetaErr is set and the attribute stays where it is. Where every message needs a group, the message gets one of its own.
 func (b *Broker) SendRaw(ctx context.Context, body []byte, attributes map[string]string) error {
 	if err := ctx.Err(); err != nil {
-		return b.fail(Send, err)
+		return b.wrap("send", err)
 	}
 	m := broker.Outgoing{Body: body, Attributes: attributes}
 	if b.rules.limits.RequireGroup {
 		m.Group = "raw-" + strconv.FormatUint(b.numbers.Add(1), 10)
 	}
-	_, err := b.send([]broker.Outgoing{m}, &Fault{})
+	_, err := b.send([]broker.Outgoing{m})
 	return broker.ErrAt(err, 0)
 }
 
@@ -69,7 +60,7 @@ type parcel struct {
 }
 
 // send gives no ids at all when the broker is closed.
-func (b *Broker) send(ms []broker.Outgoing, f *Fault) ([]string, error) {
+func (b *Broker) send(ms []broker.Outgoing) ([]string, error) {
 	// Batches of the services' usual size need no allocation for this.
 	var room [10]parcel
 	ps := b.pack(room[:0], ms)
@@ -79,7 +70,7 @@ func (b *Broker) send(ms []broker.Outgoing, f *Fault) ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, b.fail(Send, broker.ErrClosed)
+		return nil, b.wrap("send", broker.ErrClosed)
 	}
 	now := b.begin()
 	b.dedup.expire(now)
@@ -87,17 +78,10 @@ func (b *Broker) send(ms []broker.Outgoing, f *Fault) ([]string, error) {
 		p := &ps[i]
 		err := p.err
 		if err == nil {
-			var id string
-			err = f.entry(i)
-			if err == nil || f.Applied {
-				id = b.put(&ms[i], p, now)
-			}
-			if err == nil {
-				ids[i] = id
-				continue
-			}
+			ids[i] = b.put(&ms[i], p, now)
+			continue
 		}
-		errs = b.failEntry(errs, len(ms), i, Send, err)
+		errs = b.failEntry(errs, len(ms), i, "send", err)
 	}
 	b.end(now)
 	return ids, broker.Batch(errs)

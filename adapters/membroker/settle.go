@@ -10,14 +10,14 @@ import (
 // Ack removes the messages. An ack that comes late or is repeated is answered as the
 // package's table says.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
-	return b.settle(ctx, Ack, len(rs), func(i int, _ int64) error { return b.ack(rs[i]) })
+	return b.settle(ctx, "ack", len(rs), func(i int, _ int64) error { return b.ack(rs[i]) })
 }
 
 // Nack gives the messages back after their delay, 0..Limits.MaxNack. On the SQS presets the
 // delay also ends within MaxTotal of the receive.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 	most := b.rules.limits.MaxNack
-	return b.settle(ctx, Nack, len(hs), func(i int, now int64) error {
+	return b.settle(ctx, "nack", len(hs), func(i int, now int64) error {
 		if d := hs[i].For; d < 0 || d > most {
 			return unsupported("a delay of %v; it is within 0 and %v", d, most)
 		}
@@ -29,7 +29,7 @@ func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 // left. More than what is left of Limits.MaxTotal is ErrUnsupported, not clamped.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
 	l := &b.rules.limits
-	return b.settle(ctx, Extend, len(hs), func(i int, now int64) error {
+	return b.settle(ctx, "extend", len(hs), func(i int, now int64) error {
 		if d := hs[i].For; d < l.MinHold || d > l.MaxHold {
 			return unsupported("%v; an extension is within %v and %v", d, l.MinHold, l.MaxHold)
 		}
@@ -38,50 +38,39 @@ func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
 }
 
 // settle runs a batch: apply is called for each entry, under the lock.
-func (b *Broker) settle(ctx context.Context, op Op, n int, apply func(i int, now int64) error) error {
+func (b *Broker) settle(ctx context.Context, op string, n int, apply func(i int, now int64) error) error {
 	if n == 0 {
 		return nil
 	}
 	if err := b.checkBatch(op, n, b.rules.limits.SettleBatch); err != nil {
 		return err
 	}
-	f, err := b.before(ctx, op, n)
-	if err != nil {
-		return err
+	if err := ctx.Err(); err != nil {
+		return b.wrap(op, err)
 	}
 	var errs []error
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return b.fail(op, broker.ErrClosed)
+		return b.wrap(op, broker.ErrClosed)
 	}
 	now := b.begin()
 	for i := range n {
-		injected := f.entry(i)
-		if injected == nil || f.Applied {
-			err = apply(i, now)
-		}
-		if injected != nil {
-			err = injected
-		}
-		if err != nil {
+		if err := apply(i, now); err != nil {
 			errs = b.failEntry(errs, n, i, op, err)
 		}
 	}
 	b.end(now)
 	b.mu.Unlock()
-	if lost := b.lost(ctx, op, &f); lost != nil {
-		return lost
-	}
 	return broker.Batch(errs)
 }
 
 // failEntry notes the error of entry i of n.
-func (b *Broker) failEntry(errs []error, n, i int, op Op, err error) []error {
+func (b *Broker) failEntry(errs []error, n, i int, op string, err error) []error {
 	if errs == nil {
 		errs = make([]error, n)
 	}
-	errs[i] = b.fail(op, err)
+	errs[i] = b.wrap(op, err)
 	return errs
 }
 

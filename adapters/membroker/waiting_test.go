@@ -193,10 +193,6 @@ func TestClose(t *testing.T) {
 		if g := <-c; !errors.Is(g.err, broker.ErrClosed) || g.after != time.Second {
 			t.Fatalf("%+v", g)
 		}
-		// Before what a fault would say, too.
-		q.SetFault(func(context.Context, membroker.Call) membroker.Fault {
-			return membroker.Fault{Err: broker.ErrThrottled}
-		})
 		for range 2 {
 			_, receive := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
 			_, send := q.Send(t.Context(), []broker.Outgoing{{Body: []byte("c"), Group: "g"}})
@@ -209,7 +205,6 @@ func TestClose(t *testing.T) {
 					t.Fatalf("call %d after Close: %v", i, err)
 				}
 			}
-			q.SetFault(nil)
 		}
 	})
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of many entries, many callers and second handles. Run calls each in a
+// subtest. Callers in goroutines report through e.t and share nothing else but the store.
+
 // maxTestBatch bounds the batches of the suite.
 const maxTestBatch = 1000
 

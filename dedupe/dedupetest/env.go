@@ -11,6 +11,9 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
+// This file owns what a case works with: the store, the model beside it, and the words of the
+// rules. Cases call its methods from one goroutine; what may be called from several takes e.mu.
+
 const (
 	// ttl and retain are far from what a slow machine needs for a case.
 	ttl    = time.Hour

@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of the invariants I1 to I9, each attacked with everything that a caller
+// can send. Run calls each in a subtest with a store of its own.
+
 func invariantCases() []testCase {
 	return []testCase{
 		{

@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of keys: which texts a key may be, and that two keys never meet. Run
+// calls each in a subtest with a store of its own.
+
 func keyCases() []testCase {
 	return []testCase{
 		{

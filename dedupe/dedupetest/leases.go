@@ -8,6 +8,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of leases: deadlines, renewals, takeovers. Run calls each in a subtest
+// with a store of its own.
+
 func leaseCases() []testCase {
 	return []testCase{
 		{

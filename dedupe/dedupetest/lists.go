@@ -11,6 +11,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of Get, List and Forget. Run calls each in a subtest with a store of its
+// own.
+
 func listCases() []testCase {
 	return []testCase{
 		{

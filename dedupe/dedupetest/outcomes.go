@@ -8,6 +8,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of settlements: what each end stores and answers. Run calls each in a
+// subtest with a store of its own.
+
 func outcomeCases() []testCase {
 	return []testCase{
 		{

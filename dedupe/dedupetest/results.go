@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the cases of results and sizes. Run calls each in a subtest of its own, with a
+// store of its own; nothing is shared, so nothing is locked.
+
 func resultCases() []testCase {
 	return []testCase{
 		{

@@ -6,6 +6,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the ways to each record that a call may find. The rows of the tables and the walks
+// use them, on the store and on the model alike.
+
 // stand is a way to a record that a call may find. It leaves the token of the last claim.
 type stand struct {
 	name string

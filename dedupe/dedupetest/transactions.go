@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
+// This file has the cases of a user's transaction that completes a job. Run calls each in a
+// subtest, once for each kind of transaction that the harness opens.
+
 func txCases() []testCase {
 	const i5 = "a business transaction commits exactly when its completion commits"
 	needs := []need{transacts}

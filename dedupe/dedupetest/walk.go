@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file has the random walks: many calls on few keys, each compared with the tables. The case
+// walks calls them, one after the other, so nothing is locked.
+
 // Times of the walks: what is granted is an odd multiple of walkUnit, what goes by an even one, so
 // that no lease and no retention ends just when a call is made.
 const walkUnit = 10 * time.Minute

@@ -77,7 +77,8 @@ func TestClockSteps(t *testing.T) {
 func TestClockDrifts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		c := clock{wall: func() time.Time { return time.Now().Add(time.Since(began) / 2000) }} // 500 ppm
+		// The host runs 500 ppm fast.
+		c := clock{wall: func() time.Time { return time.Now().Add(time.Since(began) / 2000) }}
 		for range 24 * 60 {
 			<-time.After(time.Minute)
 			c.observe(time.Now().Truncate(time.Second), c.host(), c.host(), 0)
@@ -99,7 +100,8 @@ func TestWrongClocks(t *testing.T) {
 	behind.clock.wall = func() time.Time { return time.Now().Add(-10 * time.Minute) }
 	for name, w := range map[string][2]*Store{"the owner is ahead": {ahead, behind}, "the owner is behind": {behind, ahead}} {
 		owner, rival := w[0], w[1]
-		owner.clock, rival.clock = clock{wall: owner.clock.wall}, clock{wall: rival.clock.wall} // two new processes
+		// Two new processes.
+		owner.clock, rival.clock = clock{wall: owner.clock.wall}, clock{wall: rival.clock.wall}
 		q := request(name)
 		old := claimOne(t, owner, q)
 		if d := time.Until(old.Deadline); d > q.TTL || d < q.TTL-10*time.Second {

@@ -9,6 +9,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what a call does to a record: it runs the tables and changes the record in place.
+// Stores, the conformance suite and the model call it. The caller holds the record's lock; the
+// functions keep nothing.
+
 // ApplyClaim runs [ClaimTable] on r, the record under q's key or the zero Record, and changes r in
 // place. Where a claim is won anew, fence gives the next number; it must be higher than any that
 // the key ever had. The answer's Record is a copy, and its Lease has no Deadline: only the caller
@@ -160,8 +164,8 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 	}
 }
 
-// ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not. A
-// record that is not there, or has expired, is no error.
+// ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not.
+// A record that is not there, or has expired, is no error.
 func ApplyForget(r *dedupe.Record, f *dedupe.Forgotten, now time.Time) (remove bool, err error) {
 	switch a := at(r, now); {
 	case a == AtNone:

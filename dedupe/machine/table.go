@@ -7,6 +7,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns the tables of the claim, the renewal and the settlement, and what they are made
+// of. The tables are data that never changes, so many goroutines may read them at once.
+
 // At is what a call finds under its key. As a pattern in a table it is a set.
 type At uint8
 
@@ -40,7 +43,7 @@ func (c Cond) meets(v bool) bool { return c == Either || (c == Yes) == v }
 type Situation struct {
 	At          At   // one value, not a set
 	Own         bool // the call's token is the record's
-	Differs     bool // both fingerprints are given, they differ, and something of the record's job may have run
+	Differs     bool // both fingerprints are given and differ, and the record's job may have run
 	Interrupted bool // the claim had started, and the record or the request says Park
 	Reopens     bool // the request's Reopen is the record's fence
 }
@@ -54,7 +57,7 @@ const (
 	Prolong                  // the same claim, its lease prolonged
 	TakeFresh                // a new record: higher fence, attempt 1
 	TakeNext                 // a new claim of the same job: higher fence, attempt + 1
-	TakeReopen               // a new claim of a failed or parked job: higher fence, attempt 1, new fingerprint
+	TakeReopen               // a failed or parked job: higher fence, attempt 1, new fingerprint
 	ParkIt                   // claimed becomes parked
 	Write                    // the settlement's status and outcome
 )
@@ -77,8 +80,8 @@ func (r *ClaimRow) Matches(s Situation) bool {
 // ClaimTable is the claim, whole. Its order matters: the first row that matches decides.
 var ClaimTable = []ClaimRow{
 	{Name: "no record", At: AtNone, Outcome: dedupe.Won, Change: TakeFresh},
-	// Only what is really reopened may bring another payload: a Reopen that fits no failure is
-	// anybody's to write.
+	// Only what is really reopened may bring another payload, because anybody can write a Reopen
+	// that fits no failure.
 	{Name: "reopened", At: AtFailed | AtParked, Reopens: Yes, Outcome: dedupe.Won, Change: TakeReopen},
 	{Name: "another payload", At: AtAny, Differs: Yes, Outcome: dedupe.Mismatch},
 	{Name: "own claim again", At: AtClaimed, Own: Yes, Outcome: dedupe.Won, Change: Prolong},
@@ -154,9 +157,9 @@ func Meet(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) Situation {
 	}
 }
 
-// untouched reports whether nothing of the job has run: its only claims were given back before the
-// handler began. Such a record holds nobody's payload, or a message that came too late to run would
-// keep the one out that is due.
+// untouched reports whether nothing of the job has run: all claims were given back before the
+// handler began. Such a record holds nobody's payload. Otherwise a message that came too late to
+// run would keep out the one that is due.
 func untouched(r *dedupe.Record) bool {
 	return r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == ""
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns the store: construction, limits and the calls. Workers call it from many
+// goroutines. Each entry holds its shard's mutex, one shard at a time. The counters are atomic.
+
 // The defaults of [Options].
 const (
 	DefaultMaxRecords = 1_000_000

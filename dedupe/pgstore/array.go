@@ -11,12 +11,15 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// arrays are the arguments of a statement, made column by column: arrays of PostgreSQL in their
-// text form, "{a,b}", which the statement casts to their types. They go through every mode of
-// execution, prepared or not, and are made without reflection.
+// This file owns the arguments of the batch statements. Each call makes arrays of its own, from a
+// pool of buffers, and nobody else sees them, so nothing is locked.
+
+// arrays are the arguments of a statement, made column by column. Each is an array of PostgreSQL in
+// its text form, "{a,b}", which the statement casts to its type. That works in every mode of
+// execution, prepared or not, and needs no reflection.
 //
-// An array none of whose elements has a value is sent as NULL, which unnest beside longer ones
-// fills with NULLs.
+// An array in which no element has a value is sent as NULL. Beside longer arrays unnest fills it up
+// with NULLs.
 type arrays struct {
 	array       // the one that is being made; its buffer holds those before it, too
 	ends  []int // of the arrays in the buffer
@@ -45,8 +48,9 @@ func column[T, V any](a *arrays, of []T, value func(T) V, add func(*array, V)) {
 	a.end()
 }
 
-// shared adds an array of the one value that all have, or else a column. Its statement takes the
-// first element where one is missing: most batches are of one scope, one owner and one lease.
+// shared adds an array of one value if all have the same, and a column otherwise. Its statement
+// takes the first element for one that is missing. It saves bytes because most batches are of one
+// scope, one owner and one lease.
 func shared[T any, V comparable](a *arrays, of []T, value func(T) V, add func(*array, V)) {
 	for _, e := range of {
 		if value(e) != value(of[0]) {

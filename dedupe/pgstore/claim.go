@@ -16,10 +16,14 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// insertFresh wins the keys that have no record. It asks first whether there is one: ON CONFLICT
+// This file owns the claim: the insertion of new records, the compare-and-swap of those that were
+// read, and the rounds in which both are tried. Workers call Claim from many goroutines. What a
+// call keeps on its way is its own. Rows are locked by the database alone.
+
+// insertFresh wins the keys that have no record. It asks NOT EXISTS first, because ON CONFLICT
 // alone would wait for a row that an open transaction has updated, such as a job that is just being
 // completed. It still waits for another claim of the same key that is being committed, as long as
-// waits allow, and then leaves the row to it.
+// waits allow. Then it leaves the row to that claim.
 const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
 	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
 SELECT g.scope, g.key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
@@ -33,8 +37,8 @@ ORDER BY g.ord
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING t.scope, t.key, t.fence, t.created`
 
-// readGiven reads the records under keys, but for those that the transaction itself has just
-// written.
+// readGiven reads the records under keys. Those that the transaction itself has just written are
+// left out.
 const readGiven = `SELECT g.ord, pg_catalog.clock_timestamp(), {columns}
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
@@ -44,8 +48,9 @@ WHERE ` + notOurs
 // 0.
 const notOurs = `t.xmin {<>} coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid, '0'::pg_catalog.xid)`
 
-// changeRead writes records that were read before, where they are still the same and nobody holds
-// their rows. A time is given as microseconds from now; NULL leaves it, and one below 0 clears it.
+// changeRead writes records that were read before, if they are still the same and nobody holds
+// their rows. A time is given in microseconds from now: NULL leaves it, and a number below 0 clears
+// it.
 var changeRead = `WITH given AS MATERIALIZED (
 	SELECT u.*, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.uuid[], $5::pg_catalog.text[], $6::pg_catalog.timestamptz[], $7::pg_catalog.timestamptz[],
@@ -76,9 +81,10 @@ func fromNow(column string) string {
 	return fmt.Sprintf(`%[1]s = CASE WHEN g.%[1]s IS NULL THEN t.%[1]s WHEN g.%[1]s {>=} 0::bigint THEN g.at {+} (g.%[1]s::float {*} interval '1 microsecond') END`, column)
 }
 
-// pauses are those before each round of a claim. The first looks, the second writes; the others are
-// for a record that somebody else was writing: most such transactions end at once, and then there
-// is a clear answer. The caller's own earlier try, whose reply was lost, may be one of them.
+// pauses are those before each round of a claim. The first round looks, the second writes. The
+// others are for a record that somebody else was writing, because most such transactions end at
+// once and then the answer is clear. The caller's own earlier try, whose reply was lost, may be
+// one.
 var pauses = [...]time.Duration{0, 0, 2 * time.Millisecond, 10 * time.Millisecond}
 
 // claim is an entry of a claim on its way.
@@ -120,8 +126,8 @@ func (c *claims) end() {
 	claimsMade.Put(c)
 }
 
-// Claim tries to win each key. Keys without a record are won, and records that stay as they are are
-// answered, in one round trip; records that the claim changes take another.
+// Claim tries to win each key. Keys without a record, and records that stay as they are, are
+// answered in one round trip. Records that the claim changes take another.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
@@ -137,10 +143,10 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 	})
 }
 
-// waits bound how long insertions of one call wait for rivals that are being committed. That takes
-// milliseconds, except where the rival's host or network died in the middle of its transaction: the
-// server then keeps the row until TCP gives the rival up, after hours on its defaults. One such key
-// must not hold up, and fail, all that stand in a batch with it.
+// waits bound how long insertions of one call wait for rivals that are being committed. Usually
+// that takes milliseconds. But if the rival's host or network died in the middle of its
+// transaction, the server keeps the row until TCP gives the rival up, after hours on its defaults.
+// One such key must not hold up, and fail, all that stand in a batch with it.
 type waits struct {
 	each time.Duration
 	left int
@@ -151,8 +157,8 @@ const (
 	insertWait = 250 * time.Millisecond
 	// maxWaits of that length leave a fifth of the call's time for the rest.
 	maxWaits = 16
-	// narrow is into how many parts a batch is divided that had to wait: the key is found among 500
-	// in three more waits.
+	// narrow is into how many parts a batch is divided that had to wait. So the key that makes it
+	// wait is found among 500 in three more waits.
 	narrow = 8
 )
 
@@ -164,8 +170,8 @@ func (s *Store) waits(ctx context.Context) *waits {
 	return w
 }
 
-// over reports whether so much was waited that what is left is answered busy: better than that the
-// client gives up in the middle, with the connection, and with the answers of all.
+// over reports whether the call has waited so much that the rest is answered busy. Otherwise the
+// client would give up in the middle, with the connection and the answers of all.
 func (w *waits) over() bool {
 	return w.left <= 0 || w.left < maxWaits && !w.end.IsZero() && time.Until(w.end) < 2*w.each
 }
@@ -220,7 +226,8 @@ func (s *Store) claim(ctx context.Context, w *waits, pending []*claim) error {
 	return nil
 }
 
-// claimRound sends one round trip and answers what it decides; the rest goes into the next one.
+// claimRound sends one round trip and answers what that decides. It returns the claims of the next
+// round.
 func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*claim, error) {
 	sent := time.Now()
 	fresh, changed := divide(pending)
@@ -260,7 +267,7 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*
 
 func (c *claim) key() *dedupe.Key { return &c.req.Key }
 
-// divide tells the claims that insert a record from those that change one.
+// divide separates the claims that insert a record from those that change one.
 func divide(pending []*claim) (fresh, changed []*claim) {
 	for _, c := range pending {
 		c.won, c.seen = false, false
@@ -402,7 +409,8 @@ func (c *claim) times() [5]moment {
 	}
 }
 
-// shift tells the change as seen from now: the database counts it from when it writes.
+// shift adds the time after the change as a distance from now, because the database counts it from
+// the moment at which it writes.
 func (m moment) shift(a *array, now time.Time) {
 	switch {
 	case m.after.Equal(*m.before):
@@ -432,8 +440,8 @@ func (c *claim) written(fence int64, now time.Time) {
 	}
 }
 
-// locked is the answer where a record was locked or changed in every round. A claimed or parked one
-// that stays locked is being completed by somebody's transaction, however long that takes; for all
+// locked is the answer if a record was locked or changed in every round. A claimed or parked record
+// that stays locked is being completed by somebody's transaction, however long that takes. For all
 // others, and for the caller's own claim, repeating is right.
 func (c *claim) locked() dedupe.Claim {
 	if r := c.before; !c.absent && (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) && r.Token != c.req.Token {

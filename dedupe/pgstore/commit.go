@@ -26,6 +26,10 @@ const (
 	notAnInteger = "22P02"
 )
 
+// This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
+// Handlers call it, each in its own goroutine. It holds one connection of the store's pool and no
+// other lock.
+
 // Commit runs f in a transaction on the store's pool, and completes job in the round trip of its
 // COMMIT: f's effects and the completion are committed together or not at all, as with
 // [Store.CompleteTx], which costs a round trip of its own. The transaction is begun as by
@@ -33,8 +37,8 @@ const (
 //
 // tx is f's until f returns, and so are its savepoints; one that is left open is committed with the
 // rest. f must not commit tx, and after a rollback it must return an error. The result is stored as
-// CompleteTx stores one. f's error, as it is, is Commit's; all is rolled back then, and where f
-// panics.
+// CompleteTx stores one. Commit returns f's error as it is. After an error or a panic of f all is
+// rolled back.
 //
 // From Commit on the worker never writes done itself; what it finds after the handler decides. So
 // the handler may return every error of Commit:
@@ -52,9 +56,9 @@ const (
 //     committed.
 //   - [dedupe.ErrBadRequest]: job or f is nil, or f has ended tx.
 //
-// It holds a connection of the store's pool while f runs. Where that pool is the worker's, and
-// small, make the handlers a second Store, on a pool of their own and the same table. On what wraps
-// a [*pgxpool.Pool] the completion takes a round trip of its own.
+// It holds a connection of the store's pool while f runs. If that pool is the worker's, and small,
+// make a second Store for the handlers, on a pool of their own and the same table. On a type that
+// wraps a [*pgxpool.Pool] the completion takes a round trip of its own.
 //
 // [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) (result any, err error)) error {
@@ -86,8 +90,8 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) 
 type userTx struct {
 	gate
 	ended atomic.Bool
-	// conn is nil where the pool is wrapped: what wraps it has methods of its own, which must not
-	// be passed by.
+	// conn is nil if the pool is wrapped, because the wrapper has methods of its own, which must
+	// not be passed by.
 	conn *pgxpool.Conn
 	// fault is what f has done to the transaction.
 	fault error
@@ -141,7 +145,7 @@ func (u *userTx) Rollback(ctx context.Context) error {
 	return u.gate.Rollback(ctx)
 }
 
-// end gives the connection back, and in no transaction: the pool closes one that is in any. A
+// end gives the connection back, in no transaction, because the pool closes one that is in any. A
 // rollback closes the pgx.Tx, too.
 func (u *userTx) end(ctx context.Context) {
 	if u.conn == nil {
@@ -156,8 +160,8 @@ func (u *userTx) end(ctx context.Context) {
 	u.conn.Release()
 }
 
-// check finds why nothing can be sent. It is said before: of an error that comes while something is
-// sent, pgx does not tell safely whether that was before or after.
+// check finds why nothing can be sent. It runs before the sending, because pgx does not tell safely
+// whether an error came before something was sent or after.
 func (u *userTx) check(ctx context.Context) error {
 	conn := u.Tx.Conn()
 	if u.fault == nil && isIdle(conn) {
@@ -238,11 +242,15 @@ func isNoRow(err error) bool {
 	return errors.As(err, &pe) && pe.Code == notAnInteger && strings.Contains(pe.Message, noRow)
 }
 
-// isRolledBack knows the server's word that the transaction is not committed. Its fatal errors are
-// no such word: where it is told to stop, or a pooler has lost it, it may have committed before;
-// poolers say that with the severity of an ordinary error, too, but then by a class of a lost
-// connection, an operator or the system. And pgconn.SafeToRetry is true of the error that comes
-// after an answer was lost.
+// isRolledBack reports whether the error is the server's word that the transaction is not
+// committed. These are no such word:
+//
+//   - A fatal error: the server was told to stop, or a pooler has lost it. It may have committed
+//     before that.
+//   - An ordinary error of a class of a lost connection, an operator or the system, which is how
+//     some poolers say the same.
+//
+// pgconn.SafeToRetry does not help: it is true of the error that comes after an answer was lost.
 func isRolledBack(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) {
 		return true

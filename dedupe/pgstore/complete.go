@@ -16,12 +16,16 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns the completion of a job within a transaction of the user's own. Handlers call
+// CompleteTx and CompleteSQL, each in its own goroutine and on its own connection. The database's
+// row lock is the only lock.
+
 // finishOwn is the row "own claim" and the row "late word of the parked claim" of the settlement to
-// done. It does not know a job that is done already: a transaction tried again after a commit in
+// done. It refuses a job that is done already, because a transaction tried again after a commit in
 // doubt would have its effect twice.
 //
-// It runs in the user's transaction, so it is as short as it can be: statement_timestamp() is the
-// time at which it came, one and the same in all columns, and needs no subquery.
+// It runs in the user's transaction, so it is as short as it can be. statement_timestamp() is the
+// same in all columns and needs no subquery.
 //
 // The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here
 // is text that the server would transcode: the key goes as bytes.
@@ -32,11 +36,11 @@ WHERE t.scope {=} pg_catalog.convert_from($3::pg_catalog.bytea, 'UTF8') AND t.ke
 	AND t.token {=} $5::pg_catalog.text::pg_catalog.uuid AND (t.status {=} 'claimed' OR t.status {=} 'parked')`
 
 // plans is how often a connection plans finishOwn anew, at most. The user's transaction has none of
-// the planner settings of a pipeline, and a plan that a connection has made while the table was
-// small and vacuumed reads all of it, until the next ANALYZE, however it grows meanwhile. Each
-// claim raises the fence: when a store has seen it rise fourfold, it says the statement with
-// another comment, which is another statement to the connection. So what is read whole is of no
-// more than four times as many rows as were claimed when the plan was made.
+// the planner settings of a pipeline. A plan that was made while the table was small and vacuumed
+// reads the whole table until the next ANALYZE, however it grows meanwhile. Therefore the store
+// changes the comment in the statement when the fences that it has seen have risen fourfold. To the
+// connection that is another statement, which is planned anew. So a table that is read whole has at
+// most four times as many rows as were claimed when the plan was made.
 const plans = 32
 
 // plan is the place of the statement that completes a job of this fence, among those that differ in
@@ -53,19 +57,20 @@ func (s *Store) plan(fence uint64) int {
 	return max(0, bits.Len64(fence-base)-smallTable) / 2
 }
 
-// smallTable is so many bits of rows as reading all of them takes no longer than the index does.
+// smallTable is the logarithm of a number of rows: to read that many takes no longer than to use
+// the index.
 const smallTable = 7
 
-// Execer is the user's transaction, a [pgx.Tx]. A pool is refused, although it has the method: it
-// would commit each statement by itself; and so is a [*pgx.Conn] that is in no transaction.
+// Execer is the user's transaction, a [pgx.Tx]. A pool has the method, too, but is refused, because
+// it would commit each statement by itself. So is a [*pgx.Conn] that is in no transaction.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN
-// was run. A [*sql.DB] is refused, although it has the method, and so are what has one embedded, as
-// the DB of other packages, and a conn of pgx/v5/stdlib without its BEGIN. One of another driver
-// without its BEGIN cannot be told.
+// was run. Refused are a [*sql.DB], whatever has one embedded, such as the DB of other packages,
+// and a conn of pgx/v5/stdlib without its BEGIN. With another driver a missing BEGIN cannot be
+// seen.
 type SQLExecer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -76,21 +81,24 @@ type SQLExecer interface {
 // decides. A completion in a savepoint that is rolled back is undone with it.
 //
 // From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy,
-// which harms nobody: the lock is the lease. Calls for other jobs never wait for it.
+// which harms nobody because the lock is the lease. Calls for other jobs never wait for it.
 //
-// Under REPEATABLE READ or SERIALIZABLE call it before anything else in tx: the worker's renewals
-// change the row, and a snapshot from before the last one makes PostgreSQL refuse (SQLSTATE 40001).
+// Under REPEATABLE READ or SERIALIZABLE call it before anything else in tx. The worker's renewals
+// change the row, and PostgreSQL refuses a snapshot from before the last renewal (SQLSTATE 40001).
 // The error says so.
 //
-// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 1 MiB is
-// [dedupe.ErrResultSize]. On any error roll back. [dedupe.ErrLeaseLost]: another claim has taken
-// the key, this one is settled already, or the worker claims in another store than this one.
-// [dedupe.ErrBusy]: the server gave up waiting, because of its lock_timeout or a deadlock, say; the
-// transaction may be tried again.
+// A result that is a []byte is stored as it is, any other as JSON, and nil stores none. After any
+// error roll back. The errors:
 //
-// A transaction whose commit was in doubt may be tried again as a whole: when the first had
-// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would
-// be there twice. The handler may return that error; the worker finds the job done.
+//   - [dedupe.ErrResultSize]: the result has more than 1 MiB.
+//   - [dedupe.ErrLeaseLost]: another claim has taken the key, this one is settled already, or the
+//     worker claims in another store than this one.
+//   - [dedupe.ErrBusy]: the server gave up waiting, because of a lock_timeout or a deadlock, for
+//     instance. The transaction may be tried again.
+//
+// A transaction whose commit was in doubt may be tried again as a whole. If the first one was
+// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], because its effects would be
+// there twice. The handler may return that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	return s.complete("CompleteTx", job, result, func() error { return checkTx(tx) }, func(sql string, args []any) (int64, error) {
 		tag, err := tx.Exec(ctx, sql, args...)
@@ -134,8 +142,8 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	return nil
 }
 
-// join finds what cannot be completed. The job is joined first: a worker that went on alone would
-// write done for effects that were rolled back.
+// join refuses what cannot be completed. It joins the job before that, because a worker that went
+// on alone would write done for effects that were rolled back.
 func join(call string, job dedupe.Owned) (dedupe.Lease, error) {
 	if values.IsNil(job) {
 		return dedupe.Lease{}, fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
@@ -200,7 +208,8 @@ func checkTx(tx Execer) error {
 	return checkConn(tx)
 }
 
-// isPool knows a *pgxpool.Pool, and what has it embedded, by a method that no transaction has.
+// isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction
+// has.
 func isPool(tx any) bool {
 	_, ok := tx.(interface{ Reset() })
 	return ok

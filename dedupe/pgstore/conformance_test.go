@@ -67,7 +67,8 @@ func beginPgx(t testing.TB, s *Store, pool *pgxpool.Pool, ledger string) dedupet
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tx.Rollback(context.Background()) }) // a case that failed must not keep the pool from closing
+	// A case that failed must not keep the pool from closing.
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
 	return dedupetest.Tx{
 		Insert: func(row string) error {
 			_, err := tx.Exec(t.Context(), "INSERT INTO "+ledger+" VALUES ($1)", row)

@@ -20,9 +20,9 @@
 //		})
 //	}
 //
-// That is the cheapest form: it begins and commits the transaction itself, on the store's pool.
-// Where the transaction is somebody else's (of another pool, a framework, database/sql), or its
-// options are the user's, complete the job within it; that is one statement more:
+// That is the cheapest form. Commit begins and commits the transaction itself, on the store's pool.
+// If the transaction comes from another pool, a framework or database/sql, or if it needs options
+// of its own, complete the job within it. That is one statement more:
 //
 //	return pgx.BeginTxFunc(ctx, h.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
 //		if err := h.store.CompleteTx(ctx, tx, job, nil); err != nil {
@@ -32,47 +32,56 @@
 //		return err
 //	})
 //
-// Under REPEATABLE READ and SERIALIZABLE, CompleteTx must be the first statement, as here; under
-// READ COMMITTED it had better be the last, for it locks the job's row. Commit's completion is the
-// last in any case.
+// Under REPEATABLE READ and SERIALIZABLE, CompleteTx must be the first statement, as here. Under
+// READ COMMITTED it should be the last, because it locks the job's row. Commit's completion is
+// always the last.
 //
 // # What waits for what
 //
-// A call of the store is one transaction that is sent as a whole: one round trip for a batch of
-// renewals or settlements, and for claims of new keys; a claim that takes over, or reopens, needs
-// two. None waits for a row that another transaction holds. A renewal or settlement that meets one
-// answers [dedupe.ErrBusy], a claim "in progress", and the rest of the batch goes on, so that a
-// business transaction that is held open costs no other job its lease. Only the settlement of a job
-// that the handler has joined to a transaction waits, by itself, for that one to end, until its
-// context's deadline. And the claim of a new key waits for a rival's that is just being committed:
-// for 250 ms at most, or a twentieth of the call's time; then that key alone is busy. Where hosts
-// may vanish in mid-transaction, set tcp_keepalives_idle on the server to a minute or so, for on
-// its defaults it keeps what they held for hours.
+// A call of the store is one transaction that is sent as a whole. A batch of renewals, settlements
+// or claims of new keys takes one round trip. A claim that takes over, or reopens, takes two.
 //
-// Give the store a pool of its own, of two to four connections. In one that it shares with the
-// handlers, their transactions can hold every connection; the renewals then wait with all other
-// calls, the leases run out, and other workers begin the same jobs anew. CompleteTx runs on the
-// connection of the handler's transaction, so the store's pool need only lead to the same database.
-// Commit runs on its store's pool, so give the handlers a second store, on theirs:
+// No call waits for a row that another transaction holds. A renewal or settlement that meets such a
+// row answers [dedupe.ErrBusy], and a claim answers "in progress". The rest of the batch goes on.
+// So a business transaction that is held open costs no other job its lease. There are two
+// exceptions:
+//
+//   - The settlement of a job that the handler has joined to a transaction waits for the end of
+//     that transaction, alone, until its context's deadline.
+//   - The claim of a new key waits for a rival's claim that is just being committed, for 250 ms at
+//     most, or a twentieth of the call's time. Then that key alone is busy.
+//
+// If hosts may vanish in the middle of a transaction, set tcp_keepalives_idle on the server to a
+// minute or so, because on its defaults the server keeps their locks for hours.
+//
+// Give the store a pool of its own, of two to four connections. In a pool that it shares with the
+// handlers, their transactions can hold every connection. Then the renewals wait, the leases run
+// out, and other workers begin the same jobs anew. CompleteTx runs on the connection of the
+// handler's transaction, so the store's pool need only lead to the same database. Commit runs on
+// its store's pool, so give the handlers a second store, on their pool:
 //
 //	store, err := pgstore.New(pool, nil)       // the worker's
 //	theirs, err := pgstore.New(handlers, nil)  // the handlers call theirs.Commit
 //
-// Leases are judged by the server's clock alone; those of the workers may differ. The store names
-// its isolation level (READ COMMITTED), the client's encoding, the forms of results and the planner
-// settings it needs in each transaction but that of a Commit or a CompleteTx, whose statement
-// depends on none; so the defaults of the role or the database do not matter (with
-// QueryExecModeSimpleProtocol pgx itself wants client_encoding UTF8). Poolers in transaction mode
-// (PgBouncer) work with every [pgx.QueryExecMode]; below PgBouncer 1.21 use QueryExecModeExec or
-// QueryExecModeCacheDescribe.
+// The server's clock alone judges leases; the workers' clocks may differ. In each transaction the
+// store sets what it needs: the isolation level (READ COMMITTED), the client's encoding, the forms
+// of results, the planner. So the defaults of the role or the database do not matter. The
+// statements of Commit and CompleteTx run in the user's transaction and depend on none of it. (With
+// QueryExecModeSimpleProtocol pgx itself wants client_encoding UTF8, and Migrate says so.) Poolers
+// in transaction mode (PgBouncer) work with every [pgx.QueryExecMode]. Below PgBouncer 1.21 use
+// QueryExecModeExec or QueryExecModeCacheDescribe.
 //
-// A lock on the whole table (ALTER TABLE, VACUUM FULL, LOCK TABLE) is waited for: by renewals and
-// settlements until the deadline of their context, 5 s in a worker, which then costs their
-// connection; by claims for 250 ms, but on a connection that has not prepared their statements yet
-// until the deadline, too. Such a lock that is held for longer than a third of the lease costs
-// leases: do it with lock_timeout set, and in seconds. Do not send the store to a replica. With
-// synchronous_commit = off, or a failover to a replica that lags, the server may forget what it has
-// confirmed, and a job may then run twice.
+// A lock on the whole table (ALTER TABLE, VACUUM FULL, LOCK TABLE) makes calls wait:
+//
+//   - Renewals and settlements wait until the deadline of their context, 5 s in a worker. That
+//     costs their connection.
+//   - Claims wait for 250 ms; on a connection that has not prepared their statements yet, until the
+//     deadline, too.
+//
+// Such a lock costs leases when it is held for longer than a third of the lease. Take it with
+// lock_timeout set, and for seconds. Do not send the store to a replica. With synchronous_commit =
+// off, or after a failover to a replica that lags, the server may have forgotten what it had
+// confirmed, and a job may run twice.
 //
 // # Rows that people can read
 //
@@ -94,8 +103,13 @@
 //
 //	SELECT setval('onceq_dedupe_fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000);
 //
-// Call
-// [Store.Sweep] now and then, from a cron job or a ticker, to delete what has expired.
+// A worker deletes what has expired by itself, one of a fleet at a time. Where there is none, such as
+// under a Lambda function or in a program that only calls onceq.Do, call [Store.Sweep] now and then,
+// from a cron job or a ticker.
+//
+// A done job takes about 430 bytes with its index. So 100 jobs a second, kept for the default 31 days,
+// are 268 million rows and some 115 GB. The retention may not be shorter than the queue and the
+// dead-letter queue keep a message together: shorten that first.
 //
 // # Rights and versions
 //
@@ -104,11 +118,11 @@
 // that another role may run it beforehand. The database's encoding must be UTF8, and its version 13
 // or later; columns scope and key of a table that was made by hand need COLLATE "C".
 //
-// The statements name the schema of each function, type and operator, and of the table when Migrate
-// was called, so that nobody who may create in a schema of the search_path can put anything in
-// their place. But who can make the table itself before Migrate does, with triggers of his own,
-// could. Give it a schema in which others may not create ([Options].Table "jobs.records"), and on
-// databases that come from version 14 or before, where every role may create in the schema public:
+// The statements name the schema of each function, type and operator, and of the table once Migrate
+// was called. So a role that may create in a schema of the search_path cannot put anything in their
+// place. But it could make the table itself before Migrate does, with triggers of its own. Give it
+// a schema in which others may not create ([Options].Table "jobs.records"), and on databases that
+// come from version 14 or before, where every role may create in the schema public:
 //
 //	REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 package pgstore

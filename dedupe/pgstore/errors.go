@@ -28,8 +28,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// isBusy reports whether the server has refused and rolled back because of others, so that repeating
-// is right.
+// isBusy reports whether the server has refused and rolled back because of others, so that
+// repeating is right.
 func isBusy(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled:
@@ -44,7 +44,7 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		// pgx does not always name it.
+		// pgx does not always name the context's end.
 		return fmt.Errorf("pgstore: %s: the outcome is unknown: %w: %w", what, ctx.Err(), err)
 	case isBusy(err):
 		return fmt.Errorf("pgstore: %s: nothing was written: %w: %w", what, dedupe.ErrBusy, err)

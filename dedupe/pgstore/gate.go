@@ -9,9 +9,9 @@ import (
 )
 
 // gate is a transaction, or a savepoint in it, that answers [pgx.ErrTxClosed] when the transaction
-// is over. pgx closes its own when it has sent their COMMIT itself; this one goes out with the
-// completion, and the connection back to the pool: a goroutine that f has left behind would write
-// into the next user's transaction.
+// is over. pgx closes a transaction whose COMMIT it has sent itself. This COMMIT goes out with the
+// completion, and the connection goes back to the pool. Without the gate a goroutine that f has
+// left behind would write into the next user's transaction.
 //
 // Conn and LargeObjects give what is beneath, as they do in pgx.
 type gate struct {

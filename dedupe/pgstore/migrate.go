@@ -12,6 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// This file owns Migrate: what it looks at, what it makes, and how it raises the sequence of
+// fences. Every starter calls it. Two advisory locks of PostgreSQL, both until the end of the
+// transaction, let starters take turns: turn while something is made, and turn plus the sequence's
+// oid while it is raised.
+
 // wanted are the columns of this version and their types.
 var wanted = map[string]uint32{
 	"scope": pgtype.TextOID, "key": pgtype.TextOID, "status": pgtype.TextOID, "fence": pgtype.Int8OID, "token": pgtype.UUIDOID,
@@ -24,14 +29,20 @@ var wanted = map[string]uint32{
 // oldest is the first server that has pg_current_xact_id_if_assigned.
 const oldest = 13
 
-// Migrate makes the table, its index and the sequence of fences where they are missing, and the
-// schema if [Options].Table names one. It may run at every start, and by several starters at once:
-// they take turns. Where all is there it writes nothing but the sequence, which it keeps a minute
-// ahead of the clock's microseconds where the role has the right: a database that was copied
-// without its sequences, or restored, must not give out a fence a second time. It then needs no
-// right to create. A table of that name that is not the store's, or of a newer version, is refused
-// with the reason, and so are a server before version 13, a database whose encoding is not UTF8,
-// and a connection that pgx does not send the calls of the store over.
+// Migrate makes what is missing: the table, its index, the sequence of fences, and the schema if
+// [Options].Table names one. Run it at every start. Several starters at once take turns.
+//
+// If nothing is missing it needs no right to create, and writes to the sequence alone. It keeps the
+// sequence a minute ahead of the clock's microseconds, if the role has the right, because a
+// database that was copied without its sequences, or restored, must not give out a fence a second
+// time.
+//
+// Migrate refuses, with the reason:
+//
+//   - a table of that name that is not the store's, or is of a newer version,
+//   - a server before version 13, and a database whose encoding is not UTF8,
+//   - settings with which pgx sends no call of the store, such as client_encoding LATIN1 with the
+//     simple protocol.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {
 		return err
@@ -58,17 +69,17 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.explain(ctx, "Migrate", s.ask(ctx))
 }
 
-// ask sends a statement with an argument in the way in which all calls send theirs. What hinders
-// that, such as an encoding that pgx does not take in the simple protocol, is to be known at the
-// start. Migrate's own transaction does not meet it, because it has set the encoding before its
-// next statement.
+// ask sends a statement with an argument in the way in which all calls send theirs, so that what
+// hinders them is known at the start. Migrate's own transaction does not meet an encoding that pgx
+// refuses in the simple protocol, because it has set the encoding before its next statement.
 func (s *Store) ask(ctx context.Context) error {
 	p := newPipeline()
 	p.exec(`SELECT $1::pg_catalog.text`, "")
 	return p.run(ctx, s.db)
 }
 
-// transact keeps texts of the catalog what they are, whatever the role has set.
+// transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
+// set.
 func (s *Store) transact(ctx context.Context, do func(pgx.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
@@ -93,8 +104,8 @@ type present struct {
 
 func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
 
-// look finds the table as statements would, and beside it what belongs to it. obj_description will
-// not do: before version 14 the operators within it are the search_path's.
+// look finds the table as statements would, and beside it what belongs to it. It does not use
+// obj_description, because before version 14 the operators within that are the search_path's.
 const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_version'),
 	pg_catalog.current_setting('server_encoding'), coalesce(n.nspname::pg_catalog.text, ''),
 	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
@@ -218,8 +229,8 @@ func (s *Store) checkKey(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	return nil
 }
 
-// turn is the number of the advisory lock under which starters take turns, whatever their tables:
-// it ends with the transaction, so that it works through a pooler.
+// turn is the number of the advisory lock under which starters take turns, whatever their tables.
+// It ends with the transaction, so it works through a pooler.
 const turn = 0x6f6e636571 // "onceq"
 
 func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
@@ -273,18 +284,18 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 // million times a second for as long as a database lives.
 const clockFence = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) {*} 1000000::float)::bigint`
 
-// A start leaves the sequence at least ahead of the clock. Where it is less, it is set to gap more
-// than that. So a copy that begins with the first number, or with an old one, is always raised, and
-// to more than the original has. The gap is there for those who claim between the look and the
-// setting: ten seconds are ten million claims.
+// A start leaves the sequence a minute or more ahead of the clock. If it is less, it is set to gap
+// more than that. So a copy that begins with the first number, or with an old one, is always
+// raised, and to more than the original has. The gap is for those who claim between the look and
+// the setting: ten seconds are ten million claims.
 const (
 	ahead = time.Minute
 	gap   = 10 * time.Second
 )
 
-// makeFence makes the sequence. The table does not own it: TRUNCATE … RESTART IDENTITY would begin
-// it anew. It starts with the clock and is then set ahead, because a copy of the definition alone
-// begins with the start: it must be seen to be behind.
+// makeFence makes the sequence. The table does not own it, because TRUNCATE … RESTART IDENTITY
+// would begin it anew. Its START is the clock, and it is set ahead afterwards, so that a copy of
+// the definition alone, which begins with the START, is seen to be behind.
 func makeFence(ctx context.Context, tx pgx.Tx, st *statements) error {
 	var start int64
 	if err := tx.QueryRow(ctx, st.fill(`SELECT `+clockFence)).Scan(&start); err != nil {
@@ -301,8 +312,8 @@ func makeFence(ctx context.Context, tx pgx.Tx, st *statements) error {
 }
 
 // lookAtFence answers whether the sequence is to be raised and may be, and whether it has given out
-// nothing, which is so of a copy of the definition alone. Whoever has no right to raise it, or can
-// only read, leaves it.
+// nothing, as a copy of the definition alone has. A role that has no right to raise it, or can only
+// read, leaves it.
 const lookAtFence = `SELECT CASE WHEN f.may THEN coalesce(pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass), f.start) {<} (f.clock {+} $1::bigint) ELSE false END,
 	CASE WHEN f.may THEN pg_catalog.pg_sequence_last_value(f.oid::pg_catalog.regclass) IS NULL ELSE false END
 FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock,
@@ -311,8 +322,8 @@ FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock
 	FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid) f`
 
 // raiseFence looks once more, by the next number, because somebody may have set the sequence
-// meanwhile, or by ALTER SEQUENCE … RESTART. It does so in one statement with the setting: others
-// claim beside it.
+// meanwhile, or before by ALTER SEQUENCE … RESTART. It looks and sets in one statement, because
+// others claim beside it.
 const raiseFence = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.regclass) {<} (f.clock {+} $1::bigint)
 	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, f.clock {+} $2::bigint) END
 FROM (SELECT ` + clockFence + ` AS clock) f`
@@ -320,10 +331,10 @@ FROM (SELECT ` + clockFence + ` AS clock) f`
 // turnTimeout is how long a starter waits for one that hangs.
 const turnTimeout = "10s"
 
-// raise sets the sequence ahead where it has fallen behind: a copy without its sequences (logical
-// replication, pg_dump --schema-only) has begun anew, one that was restored is as old as its
+// raise sets the sequence ahead if it has fallen behind. A copy without its sequences (logical
+// replication, pg_dump --schema-only) has begun anew, and one that was restored is as old as its
 // backup. Starters take turns, because the second of two would set the sequence back to what it saw
-// before the first. They wait, because whoever has been through Migrate claims.
+// before the first. They wait, because a starter that is through Migrate claims.
 func (s *Store) raise(ctx context.Context, tx pgx.Tx, have *present) error {
 	st := newStatements(have.schema, s.table)
 	var low, unused bool

@@ -15,16 +15,17 @@ const (
 	commitTx = `COMMIT`
 )
 
-// plain holds for the transaction, so that what a role or a database has set changes neither what
-// is stored nor what is read. Under another encoding the server would transcode keys, and one key
-// would have two spellings: two winners. Where results come as text, pgx reads dates and bytes in
-// one form each, and would fail after the COMMIT.
+// plain sets, for the transaction, what a role or a database may have set otherwise. Under another
+// encoding the server would transcode keys: one key would have two spellings, and two winners. If
+// results come as text, pgx reads dates and bytes in one form each, and would fail after the
+// COMMIT.
 const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg_catalog.set_config('datestyle', 'ISO', true), ` +
 	`pg_catalog.set_config('bytea_output', 'hex', true)`
 
-// steady adds to that what the planner needs. The statements look up each key in the primary key's
-// index and nowhere else: while the table is small and without statistics the planner likes to read
-// it whole, and a prepared statement would go on doing so as the table grows, for a minute or more.
+// steady adds to that what the planner needs, so that the statements look up each key in the
+// primary key's index and nowhere else. Left alone, the planner reads a small table without
+// statistics whole, and a prepared statement would go on doing so as the table grows, for a minute
+// or more.
 const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
@@ -32,9 +33,9 @@ const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), 
 // hasty holds for the transaction, too.
 const hasty = steady + `, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 
-// pipeline is one transaction that goes out as a whole: one round trip. It says READ COMMITTED,
-// whatever the role's or the database's default is: each of its statements must see what others
-// have committed before it.
+// pipeline is one transaction that goes out as a whole, in one round trip. It sets READ COMMITTED,
+// whatever the default of the role or the database is, because each of its statements must see what
+// others have committed before it.
 type pipeline struct {
 	b pgx.Batch
 	// uncommitted is cleared when COMMIT was answered.
@@ -72,8 +73,8 @@ func (p *pipeline) query(sql string, args []any, read func(pgx.Rows) error) {
 	})
 }
 
-// run sends the pipeline and reads the answers. An error of the statements means that nothing was
-// written; any other leaves that open.
+// run sends the pipeline and reads the answers. After an error of the statements nothing was
+// written. Any other error leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error {
 	return p.commit(func() error { return p.send(ctx, db) })
 }
@@ -94,11 +95,12 @@ func (p *pipeline) commit(send func() error) error {
 	return err
 }
 
-// send keeps the connection when the server has refused because of others. It is in a failed
-// transaction then, and a pool closes what comes back in one: each busy row, and each
-// statement_timeout of a slow server, would cost a connection when connections are dearest. After
-// any other error the pool may do so: a server that has become a replica, say, must be left. What
-// wraps a pool has methods of its own, which must not be passed by.
+// send sends the statements. If the server has refused them because of others, send rolls back, so
+// that the pool keeps the connection: a pool closes one that comes back in a failed transaction.
+// Each busy row, and each statement_timeout of a slow server, would otherwise cost a connection
+// when connections are dearest. After any other error the pool may close it, because a server that
+// has become a replica, for instance, must be left. A type that wraps a pool has methods of its
+// own, which must not be passed by.
 func (p *pipeline) send(ctx context.Context, db DB) error {
 	pool, ok := db.(*pgxpool.Pool)
 	if !ok {

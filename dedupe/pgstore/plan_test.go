@@ -97,7 +97,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("fence + %d: plan %d, want %d", c.rise, got, c.want)
 		}
 	}
-	for _, fence := range []uint64{first - 1, math.MaxUint64} { // another store's job, or a sequence that was set back
+	// Another store's job, or a sequence that was set back.
+	for _, fence := range []uint64{first - 1, math.MaxUint64} {
 		if got := s.plan(fence); got < 0 || got >= plans {
 			t.Errorf("fence %d: plan %d of %d", fence, got, plans)
 		}

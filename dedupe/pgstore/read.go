@@ -16,6 +16,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns what operators and tools call: Get, List and Forget. A worker calls Get alone.
+// Nothing here is locked but the rows that Forget removes, by the database.
+
 // listPage is how many rows List reads at a time, each page in a transaction of its own.
 const listPage = 500
 
@@ -120,8 +123,9 @@ func possible(scope string) bool {
 	return scope == "" || (dedupe.Key{Scope: scope, Key: "any"}).Validate() == nil
 }
 
-// addPrefix compares byte by byte. What is not text, such as half a character, can only be compared
-// as bytes; the rest narrows what is searched in the index.
+// addPrefix compares byte by byte. A prefix that is no text, because it ends in half a character
+// for instance, can only be compared as bytes. Its part that is text narrows the search in the
+// index.
 func addPrefix(add func(string, ...any), prefix string) {
 	text := prefix
 	for i, r := range prefix {
@@ -158,7 +162,7 @@ func follower(s string) string {
 	return ""
 }
 
-// removeRead deletes records that were read before, where they are still the same and nobody holds
+// removeRead deletes records that were read before, if they are still the same and nobody holds
 // their rows.
 const removeRead = `WITH locked AS MATERIALIZED (
 	SELECT g.ord, t.scope, t.key FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
@@ -170,8 +174,8 @@ const removeRead = `WITH locked AS MATERIALIZED (
 DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Forget removes records; the fence survives them. It waits for no row: where a transaction holds
-// one, or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], Force or not.
+// Forget removes records; the fence survives them. It waits for no row: if a transaction holds one,
+// or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], with Force, too.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. Why it left
-// out another, readGiven and [machine.RenewTable] tell. The first 8 bytes of a state are its
+// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. readState
+// and [machine.RenewTable] tell why it left out a claim. The first 8 bytes of a state are its
 // number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
@@ -31,7 +31,7 @@ UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::floa
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Renew prolongs leases, in one round trip. It waits for no row: where a transaction holds one, the
+// Renew prolongs leases, in one round trip. It waits for no row: if a transaction holds one, the
 // answer is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	if err := s.ready(ctx, len(ns)); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	p.query(s.sql().renew, args, mark1(done))
 	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
 		if err == nil {
-			// What may be renewed, and was not, is locked, or was when the update came by.
+			// It may be renewed and was not: the row is locked, or was during the update.
 			if err = machine.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
 				err = dedupe.ErrBusy
 			}
@@ -96,8 +96,8 @@ func mark1(done []bool) func(pgx.Rows) error {
 	}
 }
 
-// readState reads what decides a renewal or a settlement, but for the rows that the transaction has
-// just written.
+// readState reads what decides a renewal or a settlement. Rows that the transaction has just
+// written are left out.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key

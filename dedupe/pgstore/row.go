@@ -112,8 +112,8 @@ func keyed[T any](of []T, key func(T) *dedupe.Key) *arrays {
 // inScope is the scope of the row g of the arrays.
 const inScope = `coalesce(g.scope, ($1::pg_catalog.text[])[1])`
 
-// readRows adds the reading of the records under the keys, two arrays, but for those that the
-// transaction itself has written. read is given each with its place in the arrays.
+// readRows adds the reading of the records under the keys, which are two arrays. Records that the
+// transaction itself has written are left out. read gets each record with its place in the arrays.
 func (s *Store) readRows(p *pipeline, keys []any, read func(n int, w *row)) {
 	w := new(row)
 	targets := w.numbered()

@@ -11,6 +11,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns the SQL of one table: its names, its versions, and Sweep. New and Migrate make the
+// statements, which never change afterwards.
+
 const (
 	defaultTable = "onceq_dedupe"
 	// version is that of the table that this package makes and reads.
@@ -34,14 +37,14 @@ func splitTable(name string) (schema, table string, err error) {
 	return schema, table, records.CheckName("pgstore: Options.Table: the name of the table", table)
 }
 
-// statements is the SQL of one table. Whatever the search_path is, and whoever may create in its
-// schemas, they mean PostgreSQL's own functions, types and operators: all are named with their
-// schema, but for those that the grammar itself names.
+// statements is the SQL of one table. They name the schema of all functions, types and operators
+// that the grammar does not name itself. So they mean PostgreSQL's own, whatever the search_path is
+// and whoever may create in its schemas.
 type statements struct {
 	name                                                                string // as people write it
 	table, fence                                                        string // as statements do
 	insert, read, readState, change, renew, lock, settle, remove, sweep string
-	finish, commit                                                      [plans]string // the same, but for a comment
+	finish, commit                                                      [plans]string // by plan
 }
 
 // operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which
@@ -126,10 +129,11 @@ DELETE FROM {table} t USING old WHERE t.scope {=} old.scope AND t.key {=} old.ke
 // sweepBatch keeps each transaction of a sweep short.
 const sweepBatch = 1000
 
-// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or
-// less: all), and says how many. It works in transactions of 1,000 rows and waits for no row, so
-// that any number of workers may sweep at once; on an error the count is of the transactions before
-// it. Nothing depends on it but the size of the table: an expired record counts as absent.
+// Sweep deletes records whose retention has ended, the oldest first and at most limit of them; 0 or
+// less means all. It returns how many. It works in transactions of 1,000 rows and waits for no row,
+// so that any number of workers may sweep at once. After an error the number is that of the
+// transactions before it. Only the size of the table depends on it, because an expired record
+// counts as absent.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	total := 0
 	for limit <= 0 || total < limit {

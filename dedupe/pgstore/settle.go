@@ -12,8 +12,9 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// settleOwn writes the rows of [machine.SettleTable] that write: the claim is still the caller's,
-// or it is parked and the caller has a late word. The others are decided by what is read after it.
+// settleOwn does the rows of [machine.SettleTable] that change a record: the claim is still the
+// caller's, or it is parked and the caller has a late word. What is read after it decides the
+// others.
 const settleOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
 		g.result, g.error_class, g.error_text, g.uncounted, g.ord, pg_catalog.clock_timestamp() AS at
@@ -39,10 +40,10 @@ RETURNING g.ord`
 // lockRow waits for the row, and so for the transaction that holds it.
 const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text FOR NO KEY UPDATE OF t`
 
-// Settle ends claims, in one round trip. It waits for no row: where a transaction holds one, the
-// answer is [dedupe.ErrBusy]. Joined settlements go alone instead, one after the other, and each
-// waits for its row until ctx's deadline: only the end of the user's transaction tells what became
-// of the job.
+// Settle ends claims, in one round trip. It waits for no row: if a transaction holds one, the
+// answer is [dedupe.ErrBusy]. Joined settlements are the exception. They go alone, one after the
+// other, and each waits for its row until ctx's deadline, because only the end of the user's
+// transaction tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 	first := &ss[at[0]]
 	if first.Joined {
 		if limit := lockTimeout(ctx); limit != "" {
-			p = newHasty(limit) // so that it is not the client that gives up: that would cost the connection
+			p = newHasty(limit) // if the client gave up instead, that would cost the connection
 		}
 		p.exec(s.sql().lock, first.Key.Scope, first.Key.Key)
 	}

@@ -16,6 +16,10 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns the store's construction, its limits, and how a call's entries are divided into
+// statements. A Store may be used by many goroutines: its fields are set by New, or atomic. Rows
+// are locked by the database alone.
+
 const (
 	// maxBatch keeps one statement short enough for its neighbours on the server.
 	maxBatch = 500
@@ -41,12 +45,13 @@ type DB interface {
 type Options struct {
 	// Table is the name of the table of records, alone or with its schema ("jobs.records"); the
 	// index and the sequence of fences beside it are named after it. Each part has letters, digits
-	// and underscores, no digit first, and at most 48 bytes; case counts. Name the schema, as
-	// "jobs.records", where others may create in a schema of the search_path; see the package
-	// comment. Without one the connection's search_path decides where [Store.Migrate] finds or
-	// makes the table, and the store then names that schema in each statement. A store whose
-	// Migrate is not called leaves it to each connection; all, those of [Store.CompleteTx] too,
-	// must then have the same path. Default "onceq_dedupe".
+	// and underscores, no digit first, and at most 48 bytes; case counts. Default "onceq_dedupe".
+	//
+	// Name the schema if others may create in a schema of the search_path; see the package
+	// comment. Without a schema the connection's search_path decides where [Store.Migrate] finds
+	// or makes the table, and the store then names that schema in each statement. If Migrate is
+	// not called, each connection decides, also that of a [Store.CompleteTx], so all must have the
+	// same path.
 	Table string
 }
 
@@ -59,7 +64,7 @@ type Store struct {
 	closed atomic.Bool
 	// firstFence is that of the first completion in a transaction; 0 before it.
 	firstFence atomic.Uint64
-	// insertWait is the constant; tests that look into a wait make it longer.
+	// insertWait is the constant. Tests that look into a wait make it longer.
 	insertWait time.Duration
 }
 
@@ -101,7 +106,7 @@ func checkPool(db DB) error {
 }
 
 // Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on, and the pool
-// stays open, for it is the user's. It may be called more than once.
+// stays open, because it is the user's. It may be called more than once.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
@@ -117,9 +122,9 @@ func (s *Store) ready(ctx context.Context, n int) error {
 	return records.Ready(ctx, "pgstore", s.closed.Load(), n, maxBatch)
 }
 
-// arrange divides the entries at, by position, into statements. In each one a key stands once, in
-// the order of the keys, so that no two statements wait for each other in opposite orders, and the
-// blobs are of a size that the server takes. Where a key comes again, its entries keep their order.
+// arrange divides entries, given by position, into statements. In each statement a key stands once,
+// and the keys are in order, so that no two statements wait for each other in opposite orders. The
+// blobs of a statement are of a size that the server takes. Entries of one key keep their order.
 func arrange(at []int, key func(i int) *dedupe.Key, size func(i int) int) [][]int {
 	compare := func(a, b int) int { return compareKeys(key(a), key(b)) }
 	if !slices.IsSortedFunc(at, compare) {

@@ -13,9 +13,9 @@ import (
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
-// A [*sql.DB] is refused, although it has the method, and so is what has one embedded, as the DB of
-// other packages: it would commit each statement by itself. So would a conn without its BEGIN; with
-// the driver github.com/mattn/go-sqlite3 it is refused, with modernc.org/sqlite it cannot be told.
+// Refused are a [*sql.DB] and whatever has one embedded, such as the DB of other packages, because
+// they would commit each statement by themselves. A conn without its BEGIN would do so, too. With
+// the driver github.com/mattn/go-sqlite3 it is refused; with modernc.org/sqlite it cannot be seen.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -35,9 +35,9 @@ type Execer interface {
 // the worker claims in another store than this one.
 // [dedupe.ErrResultSize]: nothing was written.
 //
-// A transaction whose commit was in doubt may be tried again as a whole: when the first had
-// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], for the effects beside it would
-// be there twice. The handler may return that error; the worker finds the job done.
+// A transaction whose commit was in doubt may be tried again as a whole. If the first one was
+// committed, the second CompleteTx answers [dedupe.ErrLeaseLost], because its effects would be
+// there twice. The handler may return that error; the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	if values.IsNil(job) {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
@@ -72,8 +72,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	return nil
 }
 
-// checkTx finds what is no transaction. The nil pointers that hide in the interface are among it:
-// their methods panic.
+// checkTx refuses what is no transaction, also nil pointers in the interface, because their methods
+// panic.
 func checkTx(tx Execer) error {
 	switch {
 	case values.IsNil(tx):

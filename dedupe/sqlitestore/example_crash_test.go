@@ -28,7 +28,8 @@ func ExampleStore_CompleteTx_crash() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { db.Close() }) // before onceqtest.New: cleanups run last to first, and workers need the pool
+		// Before onceqtest.New, because cleanups run last to first, and workers need the pool.
+		t.Cleanup(func() { db.Close() })
 		store, err := sqlitestore.New(db, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,7 @@ func ExampleStore_CompleteTx_crash() {
 				return chargeOrder(ctx, db, store, j)
 			}),
 		}})
-		rig.CrashAt(onceqtest.BeforeSettle)
+		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(broker.Outgoing{Body: []byte("order-1")})
 		fmt.Println(rig.Deliver().Outcome)
 		rig.Advance(time.Minute) // the dead worker's message is visible again

@@ -20,7 +20,7 @@ import (
 func TestWorkerDies(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		at      *onceqtest.Point
+		at      *onceqtest.Fault
 		kill    bool // before the commit
 		charges int  // after the first delivery
 		status  dedupe.Status
@@ -28,8 +28,8 @@ func TestWorkerDies(t *testing.T) {
 		runs    int
 	}{
 		{"before the commit", nil, true, 0, dedupe.Claimed, "done", 2},
-		{"before the settlement", &onceqtest.BeforeSettle, false, 1, dedupe.Done, "already-done", 1},
-		{"before the ack", &onceqtest.BeforeAck, false, 1, dedupe.Done, "already-done", 1},
+		{"before the settlement", &onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, false, 1, dedupe.Done, "already-done", 1},
+		{"before the ack", &onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore}, false, 1, dedupe.Done, "already-done", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestWorkerDies(t *testing.T) {
 					}),
 				}})
 				if c.at != nil {
-					rig.CrashAt(*c.at)
+					rig.At(*c.at)
 				}
 				rig.Send(broker.Outgoing{Body: []byte("order-1")})
 				got := rig.Deliver()

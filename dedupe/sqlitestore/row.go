@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns the form of a row: how a record is written and read, with any driver. The writer
+// and the reading calls use it. It keeps nothing and locks nothing.
+
 // columns is the row of a record, in the order of columnValues and columnTargets.
 var columns = []string{
 	"scope", "key", "status", "fence", "token", "attempt", "started", "policy", "owner", "message_id",

@@ -10,6 +10,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns the SQL of one table, Migrate and Sweep. Both write through the store's writer;
+// the file's write lock is SQLite's.
+
 const (
 	defaultTable = "onceq_dedupe"
 
@@ -146,10 +149,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
-// checkFile finds the database that no other connection shares: there the tables would be made
-// where only the writer sees them, and all that other connections do, CompleteTx first, would fail
-// with a word that misleads. A shared one in memory would be seen, and be gone with its last
-// connection.
+// checkFile refuses a database without a file. No other connection shares it: the tables would be
+// made where only the writer sees them, and calls on other connections, CompleteTx for instance,
+// would fail with errors that mislead. A shared one in memory is gone with its last connection.
 func (t *txn) checkFile() error {
 	var (
 		number     int
@@ -166,10 +168,10 @@ func (t *txn) checkFile() error {
 	return nil
 }
 
-// Sweep deletes records whose retention has ended, the oldest first and at most limit of them (0 or
-// less: all), and says how many. It works in short transactions, so that others get their turn; on
-// an error the count is of those before it. Nothing depends on it but the size of the file: an
-// expired record counts as absent.
+// Sweep deletes records whose retention has ended, the oldest first and at most limit of them; 0 or
+// less means all. It returns how many. It works in short transactions, so that others get their
+// turn. After an error the number is that of the transactions before it. Only the size of the file
+// depends on it, because an expired record counts as absent.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	total := 0
 	for limit <= 0 || total < limit {

@@ -15,6 +15,10 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns construction, limits and the calls that write. Workers call them from many
+// goroutines. Each call is an entry of the writer's next transaction (writer.go); nothing is locked
+// here.
+
 const (
 	// maxBatch keeps one transaction of the store short enough for its neighbours on the file.
 	maxBatch = 256
@@ -128,7 +132,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 			return dedupe.Renewed{}, err
 		}
 		if err := machine.ApplyRenew(&r, n, t.now); err != nil {
-			return dedupe.Renewed{Err: err}, nil //nolint:nilerr // this entry's answer; the others go on
+			return dedupe.Renewed{Err: err}, nil //nolint:nilerr // the others go on
 		}
 		return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
 	})

@@ -11,6 +11,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns the one goroutine that writes, its queue, and when it holds the file's lock. Every
+// writing call of the store comes through writer.do. writer.mu guards the queue; it is never held
+// during SQL.
+
 const (
 	// A process that is never idle keeps the lock but for an instant between two transactions, in
 	// which nobody else would find it free. So it lets go after each stint, for longer than others

@@ -64,15 +64,21 @@ func deliverAll(t *testing.T, rig *onceqtest.Rig) {
 // A worker that dies at the worst points never sends a second mail under Park. After the operator's decision the mail
 // was sent, once.
 func TestCrashUnderPark(t *testing.T) {
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeStart, onceqtest.AfterStart,
-		onceqtest.BeforeSettle, onceqtest.AfterSettle, onceqtest.BeforeAck, onceqtest.AfterAck,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Start, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Start, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter},
 	} {
 		t.Run(at.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(false)
 				rig := worker(t, s, dedupe.Park)
-				rig.CrashAt(at)
+				rig.At(at)
 				require.True(t, rig.Deliver().Crashed)
 				deliverAll(t, rig)
 				require.LessOrEqual(t, s.count("welcome"), 1)
@@ -155,7 +161,7 @@ func TestReplayedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(false)
 		rig := worker(t, s, dedupe.Park)
-		rig.CrashAt(onceqtest.AfterStart) // the handler has not begun; the record says that it may have
+		rig.At(onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}) // the handler has not begun; the record says that it may have
 		rig.Deliver()
 		rig.Advance(time.Minute)
 		require.Equal(t, onceq.OutcomeAlreadyParked, rig.Deliver().Outcome)

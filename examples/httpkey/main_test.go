@@ -225,14 +225,17 @@ func TestInProgress(t *testing.T) {
 // The process dies at each of its calls, after the charge and before its record among them. The client asks the next process
 // until it has its answer: there is one charge, whatever happened.
 func TestCrash(t *testing.T) {
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
 	} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				var process onceqtest.Process
-				process.CrashAt(at)
+				process.At(at)
 				h, stop := w.start(process.Store)
 				go post(h, "k-1", order) // nobody sees its answer
 				<-process.Dead()
@@ -246,7 +249,7 @@ func TestCrash(t *testing.T) {
 					<-time.After(time.Second)
 					a = post(h, "k-1", order)
 				}
-				w.wants(a, http.StatusCreated, at == onceqtest.AfterSettle, first)
+				w.wants(a, http.StatusCreated, at.Op == onceqtest.Settle && at.Kind == onceqtest.CrashAfter, first)
 				require.Len(t, w.bank.charges, 1)
 				<-time.After(time.Minute)
 			})

@@ -148,14 +148,18 @@ func TestCondition(t *testing.T) {
 
 // Crashes and duplicates leave the books right, and the last word counts.
 func TestCrash(t *testing.T) {
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle, onceqtest.BeforeAck,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore},
 	} {
 		t.Run(at.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShelf(t, fenced)
 				s.pieces = 5
-				s.CrashAt(at)
+				s.At(at)
 				s.send(t, count{"bolt", 1})
 				require.True(t, s.Deliver().Crashed)
 				s.Advance(time.Minute)

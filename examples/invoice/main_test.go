@@ -95,18 +95,22 @@ func (d *desk) send(key, order string) {
 
 // A worker dies at any point: one invoice, and no number is missing.
 func TestCrash(t *testing.T) {
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle,
-		onceqtest.BeforeAck, onceqtest.AfterAck,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter},
 	} {
 		t.Run(at.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDesk(t)
-				d.CrashAt(at)
+				d.At(at)
 				d.send("webhook/a", "order-1")
 				require.True(t, d.Deliver().Crashed)
 				d.Advance(time.Minute)
-				if at != onceqtest.AfterAck {
+				if at.Op != onceqtest.Ack || at.Kind != onceqtest.CrashAfter {
 					d.Deliver()
 				}
 				require.Equal(t, onceq.OutcomeAlreadyDone, d.Redeliver().Outcome)

@@ -74,18 +74,22 @@ func worker(t *testing.T, a http.Handler, key func(*onceq.Job) string, customer 
 
 // A worker dies at any point, another takes over, the message comes once more: one charge.
 func TestCrash(t *testing.T) {
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle,
-		onceqtest.BeforeAck, onceqtest.AfterAck,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter},
 	} {
 		t.Run(at.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bank := newAPI()
 				rig := worker(t, bank, effectKey, "ann")
-				rig.CrashAt(at)
+				rig.At(at)
 				require.True(t, rig.Deliver().Crashed)
 				rig.Advance(time.Minute)
-				if at != onceqtest.AfterAck {
+				if at.Op != onceqtest.Ack || at.Kind != onceqtest.CrashAfter {
 					rig.Deliver()
 				}
 				got := rig.Redeliver()
@@ -102,7 +106,7 @@ func TestFreshKeyDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bank := newAPI()
 		rig := worker(t, bank, freshKey, "ann")
-		rig.CrashAt(onceqtest.BeforeSettle)
+		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		require.True(t, rig.Deliver().Crashed)
 		rig.Advance(time.Minute)
 		require.Equal(t, onceq.OutcomeDone, rig.Deliver().Outcome)

@@ -38,7 +38,7 @@ func TestWorkerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCarrier()
 		rig := onceqtest.New(t, Config(c, nil, nil, nil))
-		rig.CrashAt(onceqtest.BeforeSettle)
+		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(message(Order{ID: "order-1", Address: "Oak Street 1"}))
 		require.True(t, rig.Deliver().Crashed)
 		rig.Advance(time.Minute) // its leases run out

@@ -153,13 +153,17 @@ func (s *shop) finish(t *testing.T) string {
 // A worker dies at any point; another takes over; the message comes once more: deducted once.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	for _, at := range []onceqtest.Point{
-		onceqtest.BeforeClaim, onceqtest.AfterClaim, onceqtest.BeforeSettle, onceqtest.AfterSettle, onceqtest.BeforeAck,
+	for _, at := range []onceqtest.Fault{
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Claim, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore},
+		{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter},
+		{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore},
 	} {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, true)
-			s.CrashAt(at)
+			s.At(at)
 			s.order(t, "order-1", 3)
 			require.True(t, s.Deliver().Crashed)
 			s.finish(t)
@@ -173,7 +177,7 @@ func TestCrash(t *testing.T) {
 func TestApartDoubles(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, false)
-	s.CrashAt(onceqtest.BeforeSettle)
+	s.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 	s.order(t, "order-1", 3)
 	require.True(t, s.Deliver().Crashed)
 	require.Equal(t, "done", s.finish(t))

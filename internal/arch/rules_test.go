@@ -17,7 +17,10 @@ var core = []string{
 var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/...", "internal/release"}
 
 // testSupport is code for tests that is not itself in _test.go files.
-var testSupport = []string{"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/suite", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/..."}
+var testSupport = []string{
+	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
+	"internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/...",
+}
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
 // with others.
@@ -103,7 +106,7 @@ var layers = []layer{
 		why: "it renews leases of any kind, so it knows no store and no processor",
 	},
 	{
-		pkgs: "dlq", may: []string{"broker"},
+		pkgs: "dlq", may: []string{"broker", "visibility"},
 		why: "dead letters are messages: whoever reads them needs a broker, not a store",
 	},
 	{

@@ -30,8 +30,8 @@ func (b *backend) wrongs() []wrong {
 		{"crash-after", onceqtest.Fault{Kind: onceqtest.CrashAfter}},
 		{"fail", onceqtest.Fault{Kind: onceqtest.Fail}},
 		{"lose-reply", onceqtest.Fault{Kind: onceqtest.LoseReply}},
-		{"first-fails", onceqtest.Fault{Kind: onceqtest.Fail, First: true}},
-		{"first-loses-reply", onceqtest.Fault{Kind: onceqtest.LoseReply, First: true}},
+		{"first-fails", onceqtest.Fault{Kind: onceqtest.Fail, Entries: []int{0}}},
+		{"first-loses-reply", onceqtest.Fault{Kind: onceqtest.LoseReply, Entries: []int{0}}},
 		{"cancelled-before", onceqtest.Fault{Kind: onceqtest.Cancel}},
 		{"cancelled-after", onceqtest.Fault{Kind: onceqtest.LoseReply, Err: context.Canceled}},
 		{"cancelled-under-way", onceqtest.Fault{Kind: onceqtest.Cancel, Delay: 300 * time.Microsecond}},
@@ -47,7 +47,7 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 	}
 	switch op {
 	case effect, complete, commit, onceqtest.Receive, onceqtest.Redrive:
-		if w.fault.First {
+		if len(w.fault.Entries) > 0 {
 			return "the call has no entries"
 		}
 	}
