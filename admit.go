@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no claim
-// was won, so there is nothing that its replay could reopen.
+// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
+// claim was won, so there is nothing that its replay could reopen.
 func (p *Processor) admit(r *run) *engine.Refusal {
 	m := r.Message
 	if m.MetaErr != nil {
@@ -44,8 +44,8 @@ func (p *Processor) admit(r *run) *engine.Refusal {
 	return nil
 }
 
-// unfold gives a replayed letter's attributes their places back, where the queue between had no room for them: the handler
-// sees the message as it was. Those that came beside win.
+// unfold gives a replayed letter's attributes their places back, where the queue between had no
+// room for them: the handler sees the message as it was. Those that came beside win.
 func unfold(m *broker.Message) {
 	if !letter.IsFolded(m.Meta) {
 		return
@@ -72,7 +72,8 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {
-		// A type that nobody knows here keeps its keys to itself, and the worker that knows it finds their attempts.
+		// A type that nobody knows here keeps its keys to itself, and the worker that knows it
+		// finds their attempts.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
 	lower(&o, m.Meta, most, timeout)
@@ -118,7 +119,8 @@ type given struct {
 	meta    broker.Meta
 }
 
-// give lets the user have a copy of the message, so that the letter is made from what was received whatever becomes of it.
+// give lets the user have a copy of the message, so that the letter is made from what was received
+// whatever becomes of it.
 func give(r *run) {
 	m, meta := r.Job.Message, r.Job.Message.Meta
 	*m = *r.Message

@@ -17,20 +17,23 @@ type DoOptions struct {
 	// Fingerprint is a digest of the request. A call whose key is known with another one gets a
 	// *[MismatchError]. nil = not compared.
 	Fingerprint []byte
-	// Wait is how long the call waits for another run of its key to end, to take its result. 0 = not at all: it
-	// gets an *[InProgressError] at once. Runs through the same Processor are waited for without asking the store;
-	// those of other processes by asking it seldom, every 2 s or so for a long one.
+	// Wait is how long the call waits for another run of its key to end, to take its result. 0 =
+	// not at all: it gets an *[InProgressError] at once. Runs through the same Processor are waited
+	// for without asking the store; those of other processes by asking it seldom, every 2 s or so
+	// for a long one.
 	Wait time.Duration
-	// Timeout bounds the run of f; 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its end f's context is
-	// cancelled with the cause ErrTimeout.
+	// Timeout bounds the run of f; 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its
+	// end f's context is cancelled with the cause ErrTimeout.
 	Timeout time.Duration
-	// Interrupted says what becomes of the key when the process dies, or the run is cut off, after f has begun:
-	// dedupe.Rerun (the default), the next call runs f again; or dedupe.Park, later calls get a *[ParkedError].
-	// Park wins: where the Processor's Defaults say Park, this cannot undo it.
+	// Interrupted says what becomes of the key when the process dies, or the run is cut off, after
+	// f has begun: dedupe.Rerun (the default), the next call runs f again; or dedupe.Park, later
+	// calls get a *[ParkedError]. Park wins: where the Processor's Defaults say Park, this cannot
+	// undo it.
 	Interrupted dedupe.Policy
-	// Reopen tries a failed or parked key again: it is the Fence of the *[FailedError] or *[ParkedError] that a
-	// call got, and wins exactly that failure, once. On any other state of the key it changes nothing. It is an
-	// operator's word that the cause is mended, or that a parked effect has not happened; never set it blindly. 0 = none.
+	// Reopen tries a failed or parked key again: it is the Fence of the *[FailedError] or
+	// *[ParkedError] that a call got, and wins exactly that failure, once. On any other state of
+	// the key it changes nothing. It is an operator's word that the cause is mended, or that a
+	// parked effect has not happened; never set it blindly. 0 = none.
 	Reopen uint64
 }
 
@@ -48,30 +51,36 @@ func (o *DoOptions) check() error {
 	return nil
 }
 
-// Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. What f returns is recorded with
-// the key, as JSON, and later calls get it without a run; concurrent calls of one key, in any process, get one run.
-// An empty k.Scope means that of the Processor, which needs neither Handler nor DeadLetter for Do.
+// Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. What f
+// returns is recorded with the key, as JSON, and later calls get it without a run; concurrent calls
+// of one key, in any process, get one run. An empty k.Scope means that of the Processor, which
+// needs neither Handler nor DeadLetter for Do.
 //
-// f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its cause, and ends with
-// the cause [ErrLeaseLost] when the key is lost to another. The claim is renewed while f runs. How f ended is
-// recorded even when ctx has ended; that is tried for SettleTimeout, which a call of the store that hangs may overrun by its
-// CallTimeout. A claim of which nobody knows whether it was won is given back for as long after Do has returned: in a bubble of
-// testing/synctest wait for that before the test ends. The ends are:
+// f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its
+// cause, and ends with the cause [ErrLeaseLost] when the key is lost to another. The claim is
+// renewed while f runs. How f ended is recorded even when ctx has ended; that is tried for
+// SettleTimeout, which a call of the store that hangs may overrun by its CallTimeout. A claim of
+// which nobody knows whether it was won is given back for as long after Do has returned: in a
+// bubble of testing/synctest wait for that before the test ends. The ends are:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
-//   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
-//     The caller gets f's own error.
-//   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See DoOptions.Reopen. So fails, class "result", a
-//     result that does not encode, or is larger than the store takes: its effect has happened and is not repeated. This one
-//     caller gets the result, with the error.
+//   - an error: the key is released, and the next call runs f again, as often as it takes; there is
+//     no limit on attempts. The caller gets f's own error.
+//   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See
+//     DoOptions.Reopen. So fails, class "result", a result that does not encode, or is larger than
+//     the store takes: its effect has happened and is not repeated. This one caller gets the
+//     result, with the error.
 //   - a panic, or runtime.Goexit: as an error, class "panic"; then it goes on to the caller.
-//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later calls get a *[ParkedError].
+//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later
+//     calls get a *[ParkedError].
 //
-// A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the result that f returns.
+// A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the
+// result that f returns.
 //
-// The errors of Do's own say what is known. f has not run in this call after an *[InProgressError], *[MismatchError],
-// *[NotRunError], and, where another call found out, a *[FailedError] or *[ParkedError]. After an *[UnsettledError] it has, and
-// that is not recorded. Without a store it answers [ErrNoStore].
+// The errors of Do's own say what is known. f has not run in this call after an *[InProgressError],
+// *[MismatchError], *[NotRunError], and, where another call found out, a *[FailedError] or
+// *[ParkedError]. After an *[UnsettledError] it has, and that is not recorded. Without a store it
+// answers [ErrNoStore].
 func Do[R any](ctx context.Context, p *Processor, k dedupe.Key, o *DoOptions, f func(ctx context.Context, j *Job) (R, error)) (R, error) {
 	var v R
 	if f == nil {
@@ -142,8 +151,8 @@ type answer struct {
 	own    bool // it is for the call alone that found it
 }
 
-// do goes on until it has an answer: the one of a run of its own, or of another call's in this process, or of the
-// store's record.
+// do goes on until it has an answer: the one of a run of its own, or of another call's in this
+// process, or of the store's record.
 func (c *call) do(ctx context.Context) answer {
 	for {
 		if ctx.Err() != nil {
@@ -171,7 +180,8 @@ func (c *call) do(ctx context.Context) answer {
 // waits tells whether the call waits for another run yet.
 func (c *call) waits(now time.Time) bool { return now.Before(c.until) }
 
-// follow waits for what another call of this process finds out. It is false when that was not for this one.
+// follow waits for what another call of this process finds out. It is false when that was not for
+// this one.
 func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	bound := time.NewTimer(c.p.e.ClaimTime()) // as the first call has
 	defer bound.Stop()
@@ -186,7 +196,8 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	}
 	left := time.Until(c.until)
 	if left > 0 {
-		// A run whose lease is lost may go on for long: so the registry is looked at again now and then.
+		// A run whose lease is lost may go on for long: so the registry is looked at again now and
+		// then.
 		pause := time.NewTimer(min(left, c.p.c.Lease))
 		defer pause.Stop()
 		select {
@@ -214,8 +225,9 @@ func (c *call) message() *broker.Message {
 	return &g.message
 }
 
-// inProgress is the answer of a key that another run holds. Who asks again when as much time has gone by once more asks
-// seldom enough however long the run takes; and when the lease has run out the key may be free.
+// inProgress is the answer of a key that another run holds. Who asks again when as much time has
+// gone by once more asks seldom enough however long the run takes; and when the lease has run out
+// the key may be free.
 func (c *call) inProgress(left, age time.Duration) answer {
 	pause := min(max(100*time.Millisecond, age/2), 2*time.Second)
 	if left > 0 { // else its owner's transaction locks it

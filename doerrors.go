@@ -22,8 +22,8 @@ func (e *InProgressError) Error() string {
 	return fmt.Sprintf("onceq: %v is in progress since %v; ask again in %v", e.Key, e.Age, e.RetryAfter)
 }
 
-// MismatchError answers a [Do] whose key is known with another fingerprint: the caller has used the key for another request
-// before. Nothing has run or changed, and repeating gives the same answer.
+// MismatchError answers a [Do] whose key is known with another fingerprint: the caller has used the
+// key for another request before. Nothing has run or changed, and repeating gives the same answer.
 type MismatchError struct{ Key dedupe.Key }
 
 // Error names the key.
@@ -34,8 +34,8 @@ func (e *MismatchError) Error() string {
 // ErrorClass is [ClassMismatch].
 func (e *MismatchError) ErrorClass() string { return ClassMismatch }
 
-// FailedError answers a [Do] whose key has failed for good. Repeating gives the same answer until the record's retention
-// ends; DoOptions.Reopen with its Fence tries again.
+// FailedError answers a [Do] whose key has failed for good. Repeating gives the same answer until
+// the record's retention ends; DoOptions.Reopen with its Fence tries again.
 type FailedError struct {
 	Key   dedupe.Key
 	Fence uint64    // names this failure, for DoOptions.Reopen
@@ -52,9 +52,9 @@ func (e *FailedError) Error() string {
 // ErrorClass is the failure's.
 func (e *FailedError) ErrorClass() string { return e.Class }
 
-// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and whether its effect has happened is
-// not known. Repeating gives the same answer until somebody decides: with DoOptions.Reopen and its Fence f runs
-// again.
+// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and whether its
+// effect has happened is not known. Repeating gives the same answer until somebody decides: with
+// DoOptions.Reopen and its Fence f runs again.
 type ParkedError struct {
 	Key   dedupe.Key
 	Fence uint64    // names this interruption, for DoOptions.Reopen
@@ -79,9 +79,10 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 // ErrorClass is that of the record.
 func (e *ParkedError) ErrorClass() string { return e.Class }
 
-// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not answered for 2 CallTimeouts; under
-// Park that may be once more, and SettleTimeout then, where the start is not confirmed. f
-// has not run and will not run, and repeating is safe. It helps nothing where Err is [dedupe.ErrBadKey] or
+// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not
+// answered for 2 CallTimeouts; under Park that may be once more, and SettleTimeout then, where the
+// start is not confirmed. f has not run and will not run, and repeating is safe. It helps nothing
+// where Err is [dedupe.ErrBadKey] or
 // [dedupe.ErrBadRequest]: the store will never take this key, or this fingerprint.
 type NotRunError struct {
 	Key dedupe.Key
@@ -96,7 +97,8 @@ func (e *NotRunError) Error() string {
 // Unwrap is why.
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// notRun is the error of a call that ended before f began: for the cause, and with what the store said last.
+// notRun is the error of a call that ended before f began: for the cause, and with what the store
+// said last.
 func (c *call) notRun(cause, store error) error {
 	switch {
 	case cause == nil && store == nil:
@@ -109,10 +111,11 @@ func (c *call) notRun(cause, store error) error {
 	return &NotRunError{Key: c.key, Err: cause}
 }
 
-// UnsettledError answers a [Do] in which f has run, and how it ended is not known to be recorded: the store did not answer for
-// SettleTimeout, or another has taken the key (Err is [ErrLeaseLost] then). f's effect may have happened, and Do returns f's
-// result beside this error. Other calls are told that the key is in progress until its lease ends; then they find it done
-// if that was recorded, and else f runs again, or the key is parked under Park.
+// UnsettledError answers a [Do] in which f has run, and how it ended is not known to be recorded:
+// the store did not answer for SettleTimeout, or another has taken the key (Err is [ErrLeaseLost]
+// then). f's effect may have happened, and Do returns f's result beside this error. Other calls are
+// told that the key is in progress until its lease ends; then they find it done if that was
+// recorded, and else f runs again, or the key is parked under Park.
 type UnsettledError struct {
 	Key    dedupe.Key
 	Err    error // why it is not recorded

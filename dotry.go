@@ -14,9 +14,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// try is one claim of a call's, and its run where that is won. It takes the way that deliveries take, in a flow of its own with
-// one slot; where that asks, it says what is different: nothing is looked up in a message, no letter is put, f is run
-// in place of the Handler, and by the caller's goroutine.
+// try is one claim of a call's, and its run where that is won. It takes the way that deliveries
+// take, in a flow of its own with one slot; where that asks, it says what is different: nothing is
+// looked up in a message, no letter is put, f is run in place of the Handler, and by the caller's
+// goroutine.
 type try struct {
 	c      *call
 	fl     *flight // nil = none of the registry's
@@ -36,8 +37,9 @@ type try struct {
 	outage   bool  // because the store did not answer
 }
 
-// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store does not answer, it returns
-// at once; a claim that is still on its way is then given back when it comes.
+// try claims the key, and runs f where the claim is won. When ctx ends before that, or the store
+// does not answer, it returns at once; a claim that is still on its way is then given back when it
+// comes.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
 	r := t.r
@@ -86,8 +88,8 @@ func (c *call) newTry(ctx context.Context, fl *flight) *try {
 	return t
 }
 
-// give hands a claimed run to the caller, or gives it back where the caller has left. It is called with the flow's lock
-// held.
+// give hands a claimed run to the caller, or gives it back where the caller has left. It is called
+// with the flow's lock held.
 func (t *try) give(r *run) {
 	if t.fl != nil {
 		t.fl.won(r)
@@ -95,7 +97,8 @@ func (t *try) give(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left {
-		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment later.
+		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment
+		// later.
 		go t.c.p.e.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
@@ -215,7 +218,8 @@ func (t *try) found() answer {
 
 var errNoAnswer = errors.New("onceq: the store gave no answer that counts")
 
-// read answers a call whose transaction has committed although f returned an error: what is stored wins.
+// read answers a call whose transaction has committed although f returned an error: what is stored
+// wins.
 func (c *call) read(base context.Context, ran error) answer {
 	ctx := engine.CallContext(base, c.p.c.CallTimeout)
 	defer ctx.Close()
@@ -229,8 +233,8 @@ func (c *call) read(base context.Context, ran error) answer {
 	return answer{stored: true, result: rs[0].Result}
 }
 
-// flights are the claims and runs of Do that are under way in this Processor, one for each key. They only save
-// questions: whether a key is free is the store's to say.
+// flights are the claims and runs of Do that are under way in this Processor, one for each key.
+// They only save questions: whether a key is free is the store's to say.
 type flights struct {
 	mu sync.Mutex
 	of map[dedupe.Key]*flight
@@ -246,8 +250,9 @@ type flight struct {
 	answer      answer
 }
 
-// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets none, and asks the
-// store by itself: with another fingerprint, or one that the first had not, and when the run has lost its claim.
+// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets
+// none, and asks the store by itself: with another fingerprint, or one that the first had not, and
+// when the run has lost its claim.
 func (fs *flights) join(c *call) (fl *flight, leads bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// ack removes finished messages from the queue. It proves nothing and need not succeed: a message that
-// comes again finds its key done.
+// ack removes finished messages from the queue. It proves nothing and need not succeed: a message
+// that comes again finds its key done.
 func (w *Worker) ack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		receipts := make([]broker.Receipt, len(rs))
@@ -35,9 +35,9 @@ func (w *Worker) nack(rs []*run) {
 	}, w.nacks.Add)
 }
 
-// flush sends a batch when no beat of its messages is in flight any more: a beat that came after a nack
-// would undo it. What fails in passing is held on and sent again; what fails for good is left to its
-// timeout.
+// flush sends a batch when no beat of its messages is in flight any more: a beat that came after a
+// nack would undo it. What fails in passing is held on and sent again; what fails for good is left
+// to its timeout.
 func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
 	ctx := engine.CallContext(context.Background(), w.c.CallTimeout)
 	if err := w.p.e.Quiesce(ctx, rs); err != nil {

@@ -34,8 +34,8 @@ const (
 	foreignLongest = engine.KeptFor
 )
 
-// holdForeign is what becomes of a message that was refused: where it was because it has no key, it is
-// given back.
+// holdForeign is what becomes of a message that was refused: where it was because it has no key, it
+// is given back.
 func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	f := &p.foreign
 	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {

@@ -8,9 +8,9 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands here,
-// once each, as methods, and as the terms of their flows; nobody else asks who it is. The methods are
-// called by the goroutine that has the run; Start is called under the flow's lock.
+// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands
+// here, once each, as methods, and as the terms of their flows; nobody else asks who it is. The
+// methods are called by the goroutine that has the run; Start is called under the flow's lock.
 
 type (
 	run  = engine.Run[Job]

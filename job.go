@@ -9,15 +9,17 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument, and must not use it
-// after it has returned.
+// Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument,
+// and must not use it after it has returned.
 type Job struct {
-	// Message is the delivery. It is the handler's own copy, its Meta and Attributes too: what a handler, a middleware,
-	// Config.Key or Config.Fingerprint changes in it the next of them sees, and a dead letter does not. Only the bytes of
-	// Body are shared with the letter: give Body other bytes, and leave those that came as they are. The message of a Do
-	// has nothing but the key, in its Meta.
+	// Message is the delivery. It is the handler's own copy, its Meta and Attributes too: what a
+	// handler, a middleware, Config.Key or Config.Fingerprint changes in it the next of them sees,
+	// and a dead letter does not. Only the bytes of Body are shared with the letter: give Body
+	// other bytes, and leave those that came as they are. The message of a Do has nothing but the
+	// key, in its Meta.
 	Message *broker.Message
-	// Attempt is how often this job has been claimed for a run, this one included, as the store counts.
+	// Attempt is how often this job has been claimed for a run, this one included, as the store
+	// counts.
 	Attempt int
 
 	r *engine.Run[Job]
@@ -45,12 +47,12 @@ func (j *Job) received() *broker.Message {
 func (j *Job) Key() dedupe.Key { return j.r.Key }
 
 // Fence is the number of this claim: higher than that of every claim of the key before. Store it
-// with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is no
-// store.
+// with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is
+// no store.
 func (j *Job) Fence() uint64 { return j.r.Fence }
 
-// Lease is the claim, for stores that complete a job in the user's transaction. Its Deadline is zero: the
-// worker renews it, and ends the handler's context when it is lost.
+// Lease is the claim, for stores that complete a job in the user's transaction. Its Deadline is
+// zero: the worker renews it, and ends the handler's context when it is lost.
 func (j *Job) Lease() dedupe.Lease {
 	return dedupe.Lease{Key: j.r.Key, Token: j.r.Token, Fence: j.r.Fence, Attempt: j.Attempt}
 }
@@ -58,8 +60,8 @@ func (j *Job) Lease() dedupe.Lease {
 // Retain is how long the job's record is to be kept.
 func (j *Job) Retain() time.Duration { return j.processor().c.Retention }
 
-// Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it. From
-// then on the worker never writes done itself.
+// Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it.
+// From then on the worker never writes done itself.
 func (j *Job) Join() { j.r.Joined.Store(true) }
 
 // EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
@@ -72,14 +74,15 @@ func (j *Job) Join() { j.r.Joined.Store(true) }
 // put j.Fence() or j.Attempt there: each run would have an effect of its own.
 func (j *Job) EffectKey(step string) string { return EffectKey(j.r.Key, step) }
 
-// EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never changes.
+// EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never
+// changes.
 func EffectKey(k dedupe.Key, step string) string {
 	return engine.EffectKey(k, step)
 }
 
-// SetResult gives what is kept with the key when the job is done, for those who ask later. b belongs to
-// the job then. A result larger than the store's limit is refused at once with [dedupe.ErrResultSize].
-// Without a store it is dropped.
+// SetResult gives what is kept with the key when the job is done, for those who ask later. b
+// belongs to the job then. A result larger than the store's limit is refused at once with
+// [dedupe.ErrResultSize]. Without a store it is dropped.
 func (j *Job) SetResult(b []byte) error {
 	if most := j.processor().c.Store.Limits().MaxResult; most > 0 && len(b) > most {
 		return fmt.Errorf("%w: %d bytes, the store's limit is %d", dedupe.ErrResultSize, len(b), most)

@@ -7,8 +7,9 @@ import (
 )
 
 // KeepInQueue stands for ProcessorConfig.DeadLetter: what would be a dead letter is released, given
-// back for an hour, or the broker's longest delay if that is shorter, and logged, so that the queue's own redrive takes it in the end:
-// before the end of its retention, if that is longer than an hour for each receive. It is never acked.
+// back for an hour, or the broker's longest delay if that is shorter, and logged, so that the
+// queue's own redrive takes it in the end: before the end of its retention, if that is longer than
+// an hour for each receive. It is never acked.
 var KeepInQueue broker.Sender = keepInQueue{}
 
 type keepInQueue struct{}

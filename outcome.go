@@ -1,7 +1,7 @@
 package onceq
 
-// Outcome names how one delivery, or one call of [Do], went: [TimingRecord].Outcome, and "outcome" in
-// the log. The text of a constant never changes, so that alerts may be made of it.
+// Outcome names how one delivery, or one call of [Do], went: [TimingRecord].Outcome, and "outcome"
+// in the log. The text of a constant never changes, so that alerts may be made of it.
 type Outcome string
 
 // The outcomes of a job whose key was claimed by this delivery.
@@ -62,7 +62,8 @@ const (
 const (
 	// OutcomeEarly: Meta.NotBefore lies ahead. The message comes again then.
 	OutcomeEarly Outcome = "early"
-	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore. A dead letter is stored.
+	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore. A dead letter is
+	// stored.
 	OutcomeTooEarly Outcome = ClassTooEarly
 	// OutcomeNoKey: the message has no idempotency key, or Config.Key has answered an error. A dead
 	// letter is stored.

@@ -16,8 +16,9 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// pollers are the goroutines of one Run that receive. Where requests are billed there are only as many as messages come for: of many
-// polls that wait on a quiet queue each message ends one, and one poll brings what came while it was on its way.
+// pollers are the goroutines of one Run that receive. Where requests are billed there are only as
+// many as messages come for: of many polls that wait on a quiet queue each message ends one, and
+// one poll brings what came while it was on its way.
 type pollers struct {
 	w     *Worker
 	f     *flow
@@ -31,14 +32,16 @@ type pollers struct {
 	late   int // whose receive is overdue
 }
 
-// manyCame is how many messages of one receive are a reason for one more poller; fewer than two are one to leave.
+// manyCame is how many messages of one receive are a reason for one more poller; fewer than two are
+// one to leave.
 const manyCame = 5
 
-// stepIn is how much longer than the longest wait a receive may take before another poller steps in for it.
+// stepIn is how much longer than the longest wait a receive may take before another poller steps in
+// for it.
 const stepIn = 2 * time.Second
 
-// trusted is how often in a row a receive that brought many, but less than it might, is taken for all there was. Some queues give less
-// than they have, again and again.
+// trusted is how often in a row a receive that brought many, but less than it might, is taken for
+// all there was. Some queues give less than they have, again and again.
 const trusted = 3
 
 func (p *pollers) start(ctx context.Context) {
@@ -56,7 +59,8 @@ func (p *pollers) start(ctx context.Context) {
 // adapts: where requests cost nothing, all pollers wait, and a message waits for none of them.
 func (p *pollers) adapts() bool { return p.w.l.PerRequestCost && p.w.c.Pollers > 1 }
 
-// join adds a poller, unless there are enough; called with the lock held, and by one of them after the first.
+// join adds a poller, unless there are enough; called with the lock held, and by one of them after
+// the first.
 func (p *pollers) join(ctx context.Context) {
 	if p.active+p.late >= p.w.c.Pollers {
 		return
@@ -92,8 +96,9 @@ func (p *pollers) leaves() bool {
 	return true
 }
 
-// watch lets another poller step in when a receive for n messages is overdue, and have its room: one dead connection must not hold
-// up the queue. The answer is to be called after the receive, and tells for how many of n there is still room reserved.
+// watch lets another poller step in when a receive for n messages is overdue, and have its room:
+// one dead connection must not hold up the queue. The answer is to be called after the receive, and
+// tells for how many of n there is still room reserved.
 func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	if p.w.c.Pollers == 1 {
 		return func() int { return n }
@@ -121,8 +126,8 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	}
 }
 
-// poll receives as long as ctx lasts, and messages come for it: when enough slots are free, for as many messages as may be held. It
-// ends with an error where receiving can never succeed.
+// poll receives as long as ctx lasts, and messages come for it: when enough slots are free, for as
+// many messages as may be held. It ends with an error where receiving can never succeed.
 func (p *pollers) poll(ctx context.Context) error {
 	w, f := p.w, p.f
 	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
@@ -183,8 +188,9 @@ func (p *pollers) poll(ctx context.Context) error {
 	return nil
 }
 
-// noWait is what an empty receive takes at least if it has waited for a message at all. Some brokers do not, and must not
-// be asked without a pause; nor must one that brings only followers for which there is no room.
+// noWait is what an empty receive takes at least if it has waited for a message at all. Some
+// brokers do not, and must not be asked without a pause; nor must one that brings only followers
+// for which there is no room.
 const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {

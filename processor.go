@@ -12,9 +12,9 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries that
-// somebody else has received. It never receives, acks or nacks; it answers each delivery with a
-// Disposition. Worker is a loop over it, and so are the serverless entry points.
+// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries
+// that somebody else has received. It never receives, acks or nacks; it answers each delivery with
+// a Disposition. Worker is a loop over it, and so are the serverless entry points.
 type Processor struct {
 	c       ProcessorConfig
 	types   map[string]*jobType // under a Mux
@@ -26,8 +26,8 @@ type Processor struct {
 	e       *engine.Engine[Job]
 }
 
-// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs neither Handler nor
-// DeadLetter; given deliveries, it hands them back and logs an error, once.
+// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs
+// neither Handler nor DeadLetter; given deliveries, it hands them back and logs an error, once.
 func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	c = c.withDefaults()
 	doOnly := values.IsNil(c.Handler) && values.IsNil(c.DeadLetter)
@@ -83,7 +83,8 @@ func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slo
 type Delivery struct {
 	Message *broker.Message
 	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
-	// Process runs. The handler's context ends SettleTimeout before, so that the end can be written.
+	// Process runs. The handler's context ends SettleTimeout before, so that the end can be
+	// written.
 	Until time.Time
 }
 

@@ -10,9 +10,11 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// What a message may bring about beyond its own job is decided here: who may send it may write all of its metadata.
+// What a message may bring about beyond its own job is decided here: who may send it may write all
+// of its metadata.
 
-// lower lets a job's Meta lower what its worker has set, and raise it no further than the operator's ceilings.
+// lower lets a job's Meta lower what its worker has set, and raise it no further than the
+// operator's ceilings.
 func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration) {
 	if asked := bounded(m.MaxAttempts); asked != 0 {
 		ceiling := bounded(most)
@@ -35,8 +37,8 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 	}
 }
 
-// tooEarly refuses a message whose not-before lies further ahead than any of its type may: it would be given back again and again,
-// and hold its group meanwhile.
+// tooEarly refuses a message whose not-before lies further ahead than any of its type may: it would
+// be given back again and again, and hold its group meanwhile.
 func (p *Processor) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	most := p.c.Defaults.MostNotBefore
 	if t := p.types[r.Type()]; t != nil {
@@ -52,7 +54,8 @@ func (p *Processor) tooEarly(r *run, left time.Duration) *engine.Refusal {
 		r.Message.Meta.NotBefore.UTC().Format(time.RFC3339), most)}
 }
 
-// reopens is the fence of the failure that the message may reopen; 0 = none. With keys, only a signed letter of this scope may.
+// reopens is the fence of the failure that the message may reopen; 0 = none. With keys, only a
+// signed letter of this scope may.
 func (p *Processor) reopens(r *run) uint64 {
 	m := r.Message
 	if m.Meta == nil || m.Meta.Dead == nil {
@@ -67,4 +70,5 @@ func (p *Processor) reopens(r *run) uint64 {
 	return 0
 }
 
-// engine.MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.
+// engine.MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring
+// any length.

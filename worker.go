@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked on, lets a
-// Processor claim, run and settle them, and acks.
+// Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked
+// on, lets a Processor claim, run and settle them, and acks.
 type Worker struct {
 	c Config
 	p *Processor
@@ -28,12 +28,12 @@ type Worker struct {
 	paused bool
 }
 
-// ackFlight is how many acks, and how many nacks, are in flight at once: with fewer of them than receives, what comes in
-// would not go out as fast.
+// ackFlight is how many acks, and how many nacks, are in flight at once: with fewer of them than
+// receives, what comes in would not go out as fast.
 func (c *Config) ackFlight() int { return max(4, c.Pollers) }
 
-// unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy, and an end to what
-// a queue that is slow to take them piles up.
+// unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy,
+// and an end to what a queue that is slow to take them piles up.
 func (c *Config) unflushed() int { return max(32, 2*c.ackFlight()) }
 
 // New validates the configuration; it does no I/O.
@@ -53,16 +53,18 @@ func New(c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends, and then drains: it receives nothing more, hands back at once what was never
-// started, lets the handlers run on until DrainTimeout, then ends their contexts with the cause
-// ErrDraining. It returns nil when every job has been settled, and a *DrainError with those that had
-// not when DrainTimeout + SettleTimeout were over. A queue that is closed, or that is not there at the
-// first receive, ends it with that error; a Retention that is shorter than the queue and the dead-letter queue keep a message
-// is refused, where these tell it. A Worker runs once at a time.
+// Run works until ctx ends, and then drains: it receives nothing more, hands back at once what was
+// never started, lets the handlers run on until DrainTimeout, then ends their contexts with the
+// cause ErrDraining. It returns nil when every job has been settled, and a *DrainError with those
+// that had not when DrainTimeout + SettleTimeout were over. A queue that is closed, or that is not
+// there at the first receive, ends it with that error; a Retention that is shorter than the queue
+// and the dead-letter queue keep a message is refused, where these tell it. A Worker runs once at a
+// time.
 //
-// A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive, also one of a duplicate while the first runs:
-// the duplicate of a job that takes ten times the visibility timeout is received about five times. A limit of 3 may move it to the
-// dead-letter queue, although its job is done; 10 more than MaxAttempts is enough.
+// A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive, also one of a
+// duplicate while the first runs: the duplicate of a job that takes ten times the visibility
+// timeout is received about five times. A limit of 3 may move it to the dead-letter queue, although
+// its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
 	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w, ready}, engine.Terms{
@@ -136,8 +138,8 @@ func (w *Worker) keep(on bool) {
 	w.nacks.Keep(on)
 }
 
-// Pause stops receiving and hands back what was never started; running handlers go on. It may be called
-// before Run, and returns at once.
+// Pause stops receiving and hands back what was never started; running handlers go on. It may be
+// called before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
 	changes := !w.paused
@@ -218,7 +220,8 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 	alive = true
 }
 
-// look says once, at the start, what the configuration does not promise; what it breaks is an error.
+// look says once, at the start, what the configuration does not promise; what it breaks is an
+// error.
 func (w *Worker) look(ctx context.Context) error {
 	log := w.c.Logger
 	if w.l.Durable && !w.c.Store.Limits().Durable {
@@ -256,8 +259,8 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	return receives, kept, nil
 }
 
-// checkRetention refuses a Retention that is over while a message, or its letter, may still come: what was done would be done again.
-// What cannot be read counts nothing.
+// checkRetention refuses a Retention that is over while a message, or its letter, may still come:
+// what was done would be done again. What cannot be read counts nothing.
 func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error {
 	_, letters, _ := w.policy(ctx, w.c.DeadLetter)
 	least := durations.Sum(max(0, queue), max(0, letters))
@@ -267,8 +270,8 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 	return badConfig("Config.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.c.Retention, least, queue, letters)
 }
 
-// warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job away
-// before MaxAttempts, and there must be one where letters are left to it.
+// warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job
+// away before MaxAttempts, and there must be one where letters are left to it.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.c.Defaults.MaxAttempts; {

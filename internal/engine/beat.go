@@ -10,8 +10,9 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// extend is one beat. It renews the claims, and lands when the store has answered: a queue that hangs must not make a claim
-// lapse. The deliveries follow in calls of their own, also where the store has not answered: it must not make them lapse either.
+// extend is one beat. It renews the claims, and lands when the store has answered: a queue that
+// hangs must not make a claim lapse. The deliveries follow in calls of their own, also where the
+// store has not answered: it must not make them lapse either.
 func (en *Engine[J]) extend(ctx context.Context, rs []*Run[J]) error {
 	errs := make([]error, len(rs))
 	en.renewClaims(ctx, rs, errs)
@@ -50,11 +51,12 @@ func (en *Engine[J]) renewClaims(ctx context.Context, rs []*Run[J], errs []error
 	}
 }
 
-// alone is of one that failed while others were answered: it gets a call of its own, or all others would have to.
+// alone is of one that failed while others were answered: it gets a call of its own, or all others
+// would have to.
 const alone missed = wholeFailures + 1
 
-// askRenewals renews claims in one call, or, where that fails again and again, each alone: one entry on which the call fails must not make
-// the others lapse.
+// askRenewals renews claims in one call, or, where that fails again and again, each alone: one
+// entry on which the call fails must not make the others lapse.
 func (en *Engine[J]) askRenewals(ctx context.Context, rs []*Run[J], at []int, batch []dedupe.Renewal) []dedupe.Renewed {
 	if len(batch) == 0 {
 		return nil
@@ -125,9 +127,10 @@ func (en *Engine[J]) landRenewals(ctx context.Context, rs []*Run[J], at []int, a
 	}
 }
 
-// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A lost claim is lost to nobody where
-// that has committed: the handler goes on after it, and has nothing left to renew. A locked record is the transaction's lease, or,
-// where that has ended, locked by a successor. A read may decide here: done never changes, and a fence only rises.
+// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A
+// lost claim is lost to nobody where that has committed: the handler goes on after it, and has
+// nothing left to renew. A locked record is the transaction's lease, or, where that has ended,
+// locked by a successor. A read may decide here: done never changes, and a fence only rises.
 func (en *Engine[J]) lookAtJoined(ctx context.Context, rs []*Run[J], at []int, errs []error) {
 	keys := make([]dedupe.Key, len(at))
 	for n, i := range at {
@@ -157,8 +160,8 @@ func (en *Engine[J]) lookAtJoined(ctx context.Context, rs []*Run[J], at []int, e
 	}
 }
 
-// claimGone is nil where the run's own settlement is on its way: a renewal that comes after it finds
-// nothing to renew.
+// claimGone is nil where the run's own settlement is on its way: a renewal that comes after it
+// finds nothing to renew.
 func (en *Engine[J]) claimGone(r *Run[J]) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,8 +172,8 @@ func (en *Engine[J]) claimGone(r *Run[J]) error {
 	return verdict.ErrTaken
 }
 
-// lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time. What has not been claimed is
-// ended by its delivery's own answer.
+// lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time.
+// What has not been claimed is ended by its delivery's own answer.
 func (en *Engine[J]) lost(r *Run[J], err error) {
 	switch {
 	case r.at() < claimed:

@@ -18,8 +18,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// beginClaims looks at messages that have got a slot and sends their claims, each key once: a second message
-// with a key of the same batch would only wait for the first.
+// beginClaims looks at messages that have got a slot and sends their claims, each key once: a
+// second message with a key of the same batch would only wait for the first.
 func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 	send := rs[:0]
 	for _, r := range rs {
@@ -39,8 +39,8 @@ func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 	en.claims.Add(send...)
 }
 
-// claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for the
-// batch: a process cloned from a snapshot would repeat those of a generator of its own.
+// claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for
+// the batch: a process cloned from a snapshot would repeat those of a generator of its own.
 func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 	rs := make([]*Run[J], 0, len(batch))
 	var asked *Flow[J]
@@ -121,8 +121,8 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	return answers, sent, err
 }
 
-// each takes the first of equal keys; the others go with the next batch, where the store knows what became of it. rs is sorted by
-// key.
+// each takes the first of equal keys; the others go with the next batch, where the store knows what
+// became of it. rs is sorted by key.
 func (en *Engine[J]) each(rs []*Run[J]) (once, others []*Run[J]) {
 	once = rs[:1]
 	for _, r := range rs[1:] {
@@ -145,7 +145,8 @@ func draw[J any](rs []*Run[J]) {
 	}
 }
 
-// sane tells what is wrong with an answer, to a claim that was sent at that time, which no store may give.
+// sane tells what is wrong with an answer, to a claim that was sent at that time, which no store
+// may give.
 func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	switch c.Outcome {
 	case dedupe.Won:
@@ -166,7 +167,8 @@ func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	return nil
 }
 
-// answered acts on the answer to a claim that was sent at that time. It is true when the handler is to run.
+// answered acts on the answer to a claim that was sent at that time. It is true when the handler is
+// to run.
 func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) bool {
 	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
 	if c.Err != nil && !never {
@@ -257,17 +259,18 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	return true
 }
 
-// disown releases a claim that was won when Run had ended, so that the attempt does not count. It is tried once: the user may have
-// closed the store.
+// disown releases a claim that was won when Run had ended, so that the attempt does not count. It
+// is tried once: the user may have closed the store.
 func (en *Engine[J]) disown(r *Run[J]) {
 	if r.f.Terms.Holds() && r.Fence != 0 {
 		en.forgoOnce(r.Key, r.Token)
 	}
 }
 
-// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough for it, and when it came just
-// now, its deadline will do until the first beat; from then on the lease is the claim's. Where the delivery was lost while
-// the claim was under way, the claim alone is kept.
+// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough
+// for it, and when it came just now, its deadline will do until the first beat; from then on the
+// lease is the claim's. Where the delivery was lost while the claim was under way, the claim alone
+// is kept.
 func (en *Engine[J]) holdClaim(r *Run[J], deadline, now time.Time, lost bool) {
 	switch {
 	case !r.f.Terms.Holds(), lost:
@@ -287,8 +290,9 @@ func (en *Engine[J]) keepClaim(r *Run[J], deadline time.Time) {
 	}
 }
 
-// putOff gives a message back while another of its job is worked on. While the owner lives, for as long as that has taken, so
-// that the receives stay few however long it takes; when it has gone silent, until its lease is over. It is nobody's failure.
+// putOff gives a message back while another of its job is worked on. While the owner lives, for as
+// long as that has taken, so that the receives stay few however long it takes; when it has gone
+// silent, until its lease is over. It is nobody's failure.
 func (en *Engine[J]) putOff(r *Run[J], c *dedupe.Claim) {
 	r.Said = dedupe.InProgress
 	if r.f.Host.Takeover(r, c) {
@@ -302,20 +306,23 @@ func (en *Engine[J]) putOff(r *Run[J], c *dedupe.Claim) {
 	en.finish(r, Nack, durations.Sum(wait, mrand.N(wait/8+time.Second)), InProgress)
 }
 
-// silent tells whether the owner of a claim in progress is dead, or stands still. One that lives renews it at a third of its lease or of
-// the delivery's visibility, whichever is shorter; the workers of one queue agree on that, if not on Lease. A lease that is over and
-// cannot be taken is locked by the owner's transaction, which lives.
+// silent tells whether the owner of a claim in progress is dead, or stands still. One that lives
+// renews it at a third of its lease or of the delivery's visibility, whichever is shorter; the
+// workers of one queue agree on that, if not on Lease. A lease that is over and cannot be taken is
+// locked by the owner's transaction, which lives.
 func (en *Engine[J]) silent(c *dedupe.Claim) bool {
 	term := cmp.Or(c.Term, en.o.Lease)
 	return c.Left > 0 && term-c.Left >= min(term, en.o.Visibility)/2
 }
 
-// unanswered repeats a claim that the store could not answer. The token stays, so that a claim whose
-// answer was lost is recognised. Where the store errs on this entry alone, as on a record that something else has written, the
-// others must go on: after SettleTimeout it keeps nobody from receiving, and when the store has answered another claim
-// since then, before this one was sent again, it is given back. sent is nil where the whole call has failed.
+// unanswered repeats a claim that the store could not answer. The token stays, so that a claim
+// whose answer was lost is recognised. Where the store errs on this entry alone, as on a record
+// that something else has written, the others must go on: after SettleTimeout it keeps nobody from
+// receiving, and when the store has answered another claim since then, before this one was sent
+// again, it is given back. sent is nil where the whole call has failed.
 func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
-	// A store that is full or locked says nothing of the entry, and who waits has a bound of his own.
+	// A store that is full or locked says nothing of the entry, and who waits has a bound of his
+	// own.
 	alone := sent != nil && !r.f.Terms.Waits && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
 	r.f.Host.StoreErred(r, err, true)
 	bound := r.f.Terms.Outage
@@ -350,8 +357,9 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	}
 }
 
-// A claim that is refused for a day is given up: the queue would drop its message in the end, and nobody would know. Where the queue
-// counts receives, there are to be as many as there may be in a third of a day: a message that has only waited is not to blame.
+// A claim that is refused for a day is given up: the queue would drop its message in the end, and
+// nobody would know. Where the queue counts receives, there are to be as many as there may be in a
+// third of a day: a message that has only waited is not to blame.
 const (
 	refusedMost     = 24 * time.Hour
 	refusedReceives = 100
@@ -366,8 +374,8 @@ func (r *Run[J]) refusedLong() bool {
 	return !from.IsZero() && time.Since(from) >= refusedMost && (r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)
 }
 
-// giveUnanswered hands back a run that the store gave no answer to. In a batch that does not wait for the store it does not come again
-// at once: the queue counts each receive.
+// giveUnanswered hands back a run that the store gave no answer to. In a batch that does not wait
+// for the store it does not come again at once: the queue counts each receive.
 func (en *Engine[J]) giveUnanswered(r *Run[J]) {
 	var d time.Duration
 	if r.f.Terms.Outage > 0 {
@@ -376,9 +384,10 @@ func (en *Engine[J]) giveUnanswered(r *Run[J]) {
 	en.giveBack(r, d, StoreUnreachable)
 }
 
-// giveUnbegun hands a run back that has not begun. A claim whose answer is not known may have been won; it is released by its token, so
-// that neither the attempt counts nor the key waits for a lease to run out. For that the message waits SettleTimeout at the longest.
-// Where somebody waits, the host does the same when that one has gone.
+// giveUnbegun hands a run back that has not begun. A claim whose answer is not known may have been
+// won; it is released by its token, so that neither the attempt counts nor the key waits for a
+// lease to run out. For that the message waits SettleTimeout at the longest. Where somebody waits,
+// the host does the same when that one has gone.
 func (en *Engine[J]) giveUnbegun(r *Run[J], d time.Duration, outcome Outcome) {
 	if r.at() != claiming || r.Token == (dedupe.Token{}) || r.f.Terms.Waits {
 		en.finish(r, Nack, d, outcome)

@@ -13,9 +13,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// contentSum is a polynomial in a secret point, modulo 2^61 - 1: who does not know the point finds no second content with its sum, even
-// one who knows the first (two contents of n bytes agree at n/7 points at most). The point is of the claim's token, which the
-// record keeps and nothing shows. A hash that needs no secret would cost a tenth of a short job's time.
+// contentSum is a polynomial in a secret point, modulo 2^61 - 1: who does not know the point finds
+// no second content with its sum, even one who knows the first (two contents of n bytes agree at
+// n/7 points at most). The point is of the claim's token, which the record keeps and nothing shows.
+// A hash that needs no secret would cost a tenth of a short job's time.
 type contentSum struct{ at, sum uint64 }
 
 const prime61 = 1<<61 - 1
@@ -45,8 +46,8 @@ func addText[T string | []byte](s *contentSum, b T) {
 	s.add(last)
 }
 
-// appendSum appends what tells m's content from others. What differs between two honest sends of one job is left out: its id, when it was
-// made, and what travels for a trace.
+// appendSum appends what tells m's content from others. What differs between two honest sends of
+// one job is left out: its id, when it was made, and what travels for a trace.
 func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 	s := contentSum{at: binary.LittleEndian.Uint64(secret[:8]) & (prime61 >> 1)}
 	meta := m.Meta
@@ -78,7 +79,8 @@ func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 	}
 	s.number(int64(len(names)))
 	addText(&s, m.Body)
-	// Masked by the other half of the token, the sum says nothing of the first to who reads it beside the content.
+	// Masked by the other half of the token, the sum says nothing of the first to who reads it
+	// beside the content.
 	return strconv.AppendUint(dst, s.sum%prime61+binary.LittleEndian.Uint64(secret[8:]), 36)
 }
 
@@ -89,8 +91,9 @@ func millis(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// origins gives each claim its message's name for the record: the broker's id, and a sum of what the job does, which tells the message
-// from others that bring its key. The names are parts of one string, because a string for each would be an allocation a job.
+// origins gives each claim its message's name for the record: the broker's id, and a sum of what
+// the job does, which tells the message from others that bring its key. The names are parts of one
+// string, because a string for each would be an allocation a job.
 func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
 	var few [128]int
 	ends := few[:0]
@@ -110,7 +113,8 @@ func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
 
 const sumMark = '#'
 
-// isOwn tells whether m is the message whose failure rec tells of, or as good as it: delivered again, moved by hand, or sent twice.
+// isOwn tells whether m is the message whose failure rec tells of, or as good as it: delivered
+// again, moved by hand, or sent twice.
 func isOwn(rec *dedupe.Record, m *broker.Message) bool {
 	at := strings.LastIndexByte(rec.MessageID, sumMark)
 	if at < 0 {

@@ -20,7 +20,8 @@ func drawn(t testing.TB) (k dedupe.Token) {
 	return k
 }
 
-// No two contents have one sum: neighbours in length and in place are told apart, and so are attributes that run into each other.
+// No two contents have one sum: neighbours in length and in place are told apart, and so are
+// attributes that run into each other.
 func TestContentSumTellsContentsApart(t *testing.T) {
 	secret := drawn(t)
 	seen := make(map[string]string)
@@ -53,7 +54,8 @@ func TestContentSumTellsContentsApart(t *testing.T) {
 	}
 }
 
-// What differs between two honest sends, between a message and its letter, and between two places, changes nothing.
+// What differs between two honest sends, between a message and its letter, and between two places,
+// changes nothing.
 func TestContentSumLeavesOut(t *testing.T) {
 	secret := drawn(t)
 	m := &broker.Message{ID: "1", Body: []byte("body"), Attributes: map[string]string{"a": "1"}}

@@ -21,7 +21,8 @@ const (
 // MaxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
 const MaxStoreBatch = 100
 
-// Options are what an Engine goes by. They are complete and checked: the defaults are who makes it's.
+// Options are what an Engine goes by. They are complete and checked: the defaults are who makes
+// it's.
 type Options struct {
 	Store         dedupe.Store
 	DeadLetter    broker.Sender

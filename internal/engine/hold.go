@@ -110,8 +110,9 @@ func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 	_, h.err = Guard(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
 }
 
-// awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one that it waits for. That is
-// another one where a delivery was handed over amid its extension. Called with the run's lock held.
+// awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one
+// that it waits for. That is another one where a delivery was handed over amid its extension.
+// Called with the run's lock held.
 func (r *Run[J]) awaits(landed chan struct{}) {
 	before := r.extending
 	select {
@@ -214,9 +215,9 @@ func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 }
 
 // loseDelivery notes, with the run's lock held, that the broker delivers the message again, and
-// tells whether nothing else keeps the run. Where a claim is held, that alone keeps others away, and
-// the run goes on. So it does in a group: whoever gets the message next finds its key in progress,
-// and holds the group.
+// tells whether nothing else keeps the run. Where a claim is held, that alone keeps others away,
+// and the run goes on. So it does in a group: whoever gets the message next finds its key in
+// progress, and holds the group.
 func (en *Engine[J]) loseDelivery(r *Run[J]) (ends bool) {
 	r.deliveryLost = true
 	if r.at() >= settling || r.claimHeld {
@@ -349,8 +350,8 @@ func (en *Engine[J]) Held() int { return en.leases.Len() }
 // Margin is the time before a lease's deadline in which nothing starts under it.
 func (en *Engine[J]) Margin() time.Duration { return en.margin }
 
-// ClaimTime is how long a store that does not answer is asked for a claim where somebody waits: a lost
-// packet leaves room for a repeat.
+// ClaimTime is how long a store that does not answer is asked for a claim where somebody waits: a
+// lost packet leaves room for a repeat.
 func (en *Engine[J]) ClaimTime() time.Duration {
 	return durations.Sum(en.o.CallTimeout, en.o.CallTimeout)
 }

@@ -59,8 +59,8 @@ const (
 	ToCaller                 // its caller is told
 )
 
-// Refusal is why a message is not claimed at all. It becomes a dead letter of the class, or is given
-// back.
+// Refusal is why a message is not claimed at all. It becomes a dead letter of the class, or is
+// given back.
 type Refusal struct {
 	Class string
 	Err   error

@@ -122,7 +122,8 @@ func (c *LazyContext) cut(cause error) {
 	}
 }
 
-// End cancels the context with the cause. The first cause stays; end reports whether this one is it.
+// End cancels the context with the cause. The first cause stays; end reports whether this one is
+// it.
 func (c *LazyContext) End(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +135,8 @@ func (c *LazyContext) End(cause error) bool {
 	return true
 }
 
-// EndForeign is end for a cause from outside. The core must not take it for one of its own, which it may be, of another
-// job: a handler that calls Do passes on what ended it.
+// EndForeign is end for a cause from outside. The core must not take it for one of its own, which
+// it may be, of another job: a handler that calls Do passes on what ended it.
 func (c *LazyContext) EndForeign(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +172,8 @@ func (c *LazyContext) Because() error {
 	return c.cause
 }
 
-// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text only.
+// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text
+// only.
 func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

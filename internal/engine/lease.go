@@ -6,8 +6,8 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 )
 
-// leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the lease,
-// with a little grace for the end to be written.
+// leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the
+// lease, with a little grace for the end to be written.
 func (en *Engine[J]) leaseFor(r *Run[J]) time.Duration {
 	if !r.ends() {
 		return en.o.Lease

@@ -15,13 +15,14 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// KeptFor is how long a message that stays in its queue is given back for. It is short enough that the queue's own redrive
-// comes before the end of its retention, and that a group which it holds goes on soon after the cause is mended; and long
-// enough that MaxAttempts last until somebody has looked.
+// KeptFor is how long a message that stays in its queue is given back for. It is short enough that
+// the queue's own redrive comes before the end of its retention, and that a group which it holds
+// goes on soon after the cause is mended; and long enough that MaxAttempts last until somebody has
+// looked.
 const KeptFor = time.Hour
 
-// letter puts the dead letter of a run whose failure is recorded, or for which no claim was won, and
-// acks the message only then.
+// letter puts the dead letter of a run whose failure is recorded, or for which no claim was won,
+// and acks the message only then.
 func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempts int, at time.Time) {
 	r.Verdict.Class, r.Verdict.Text = class, text
 	if r.f.Terms.Letters == ToCaller {
@@ -55,8 +56,8 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 	en.letters.Add(r)
 }
 
-// putBatch puts letters, each until it is known to be stored. A letter in doubt is put again. A second
-// copy of it does no harm, because its fence reopens the failure once.
+// putBatch puts letters, each until it is known to be stored. A letter in doubt is put again. A
+// second copy of it does no harm, because its fence reopens the failure once.
 func (en *Engine[J]) putBatch(rs []*Run[J]) {
 	letter.InParts(len(rs), func(from, to int) bool { return en.putPart(rs[from:to]) })
 }
@@ -105,7 +106,8 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 	return err
 }
 
-// put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a whole call.
+// put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a
+// whole call.
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
@@ -151,9 +153,9 @@ func (en *Engine[J]) deadAs(r *Run[J]) Outcome {
 	return Failed
 }
 
-// putAgain puts the letter of a message that finds its key failed or parked: a worker may have died between the record and the
-// letter. Another message with that key gets a letter which can reopen nothing: with the record's fence its body would run in the
-// place of the one that failed.
+// putAgain puts the letter of a message that finds its key failed or parked: a worker may have died
+// between the record and the letter. Another message with that key gets a letter which can reopen
+// nothing: with the record's fence its body would run in the place of the one that failed.
 func (en *Engine[J]) putAgain(r *Run[J], rec *dedupe.Record) {
 	if r.f.Terms.Letters == ToCaller || isOwn(rec, r.Message) { // the caller is told of the record itself
 		en.letter(r, cmp.Or(rec.ErrClass, verdict.Plain), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)

@@ -45,9 +45,9 @@ func New[J any](o Options) (*Engine[J], error) {
 	return en, nil
 }
 
-// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the other
-// is claimed. In one batch for all slots the two take turns, and fast handlers wait for the store (a
-// fifth more time a job). A small batch costs the store more than it wins.
+// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the
+// other is claimed. In one batch for all slots the two take turns, and fast handlers wait for the
+// store (a fifth more time a job). A small batch costs the store more than it wins.
 func claimBatchFor(slots int) int {
 	const least = 16
 	if slots == 0 {

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// TellAgain is how often an outage is told of while it lasts: each line is to wake somebody, and none of them may be missed.
+// TellAgain is how often an outage is told of while it lasts: each line is to wake somebody, and
+// none of them may be missed.
 const TellAgain = 5 * time.Minute
 
-// Outage is what a log is told of something that is away: when it has failed a few times, again while that lasts, and once
-// when it is over.
+// Outage is what a log is told of something that is away: when it has failed a few times, again
+// while that lasts, and once when it is over.
 type Outage struct {
 	mu          sync.Mutex
 	since, told time.Time // zero = it is there, or nobody was told

@@ -145,7 +145,8 @@ func (r *Run[J]) Result() []byte {
 	return r.later.result
 }
 
-// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began late is not to blame.
+// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began
+// late is not to blame.
 func (r *Run[J]) outOfTime() error {
 	if r.at() >= running && r.whole {
 		return verdict.ErrTimeout
@@ -162,8 +163,8 @@ func (r *Run[J]) again(d time.Duration, q func() queueOfRuns[J]) {
 	})
 }
 
-// repeats counts a failed try of the present step, and tells whether it may be tried again: for d from the first
-// failure.
+// repeats counts a failed try of the present step, and tells whether it may be tried again: for d
+// from the first failure.
 func (r *Run[J]) Repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
@@ -186,8 +187,8 @@ func (r *Run[J]) errsAlone(alone bool) time.Duration {
 	return time.Since(r.later.alone)
 }
 
-// advance moves the run to a later phase. It is false when the run is there already, or beyond: somebody
-// else has ended it.
+// advance moves the run to a later phase. It is false when the run is there already, or beyond:
+// somebody else has ended it.
 func (r *Run[J]) advance(to phase) bool {
 	for {
 		at := r.phase.Load()
@@ -200,7 +201,8 @@ func (r *Run[J]) advance(to phase) bool {
 	}
 }
 
-// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is over.
+// giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is
+// over.
 func (r *Run[J]) giveUp() bool {
 	for {
 		at := r.at()
@@ -218,8 +220,8 @@ func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
 
 func (r *Run[J]) isOver() bool { return r.at() == over }
 
-// living are those of a batch that have not been given up while they waited for their turn: a call that hangs may have
-// outlasted who wanted them.
+// living are those of a batch that have not been given up while they waited for their turn: a call
+// that hangs may have outlasted who wanted them.
 func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
 
 // grouped tells whether the run's place in its group matters.
@@ -234,7 +236,8 @@ func (r *Run[J]) Receipt() broker.Receipt {
 	return r.receipt
 }
 
-// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any length.
+// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any
+// length.
 const MaxLogged = 256
 
 // Name is the job's id for logs.

@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended: the
-// effect has happened, and only its record keeps it from happening again.
+// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended:
+// the effect has happened, and only its record keeps it from happening again.
 func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration) {
 	if en.HoldsBack(r) && v.To == dedupe.Failed {
 		v.To, v.Delay, v.Backoff = dedupe.Released, KeptFor, false
@@ -104,8 +104,8 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	return answers, err
 }
 
-// settleCall bounds one call. The first one has half of the time, so that one lost packet leaves room for a repeat; a
-// joined one may have to wait for the user's transaction.
+// settleCall bounds one call. The first one has half of the time, so that one lost packet leaves
+// room for a repeat; a joined one may have to wait for the user's transaction.
 func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 	for _, r := range rs {
 		if r.tries > 0 && !r.inDoubt() || r.Joined.Load() {
@@ -115,8 +115,8 @@ func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 	return min(en.o.CallTimeout, en.o.SettleTimeout/2)
 }
 
-// settled acts on what is now stored under the run's token, which is what decides: a transaction's done
-// wins over whatever the handler returned.
+// settled acts on what is now stored under the run's token, which is what decides: a transaction's
+// done wins over whatever the handler returned.
 func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
@@ -180,10 +180,11 @@ func releasedAs[J any](r *Run[J]) Outcome {
 	return Retried
 }
 
-// unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read might
-// see the state from before a commit in flight. A store that does not answer (away) is asked as long as nobody waits for the
-// end, and at a drain until the hard end: to give up would run again every job that ended while it was away. What it
-// answers to this entry alone, for SettleTimeout, is another matter: such jobs must not fill the slots.
+// unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read
+// might see the state from before a commit in flight. A store that does not answer (away) is asked
+// as long as nobody waits for the end, and at a drain until the hard end: to give up would run
+// again every job that ended while it was away. What it answers to this entry alone, for
+// SettleTimeout, is another matter: such jobs must not fill the slots.
 func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	if r.isOver() {
 		return
@@ -219,8 +220,8 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	en.finish(r, Leave, 0, Unsettled)
 }
 
-// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait for a lease to run out. It
-// is tried for SettleTimeout, and nothing depends on it.
+// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait
+// for a lease to run out. It is tried for SettleTimeout, and nothing depends on it.
 func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
 	begin := time.Now()
 	for n := 1; !en.forgoOnce(k, token); n++ {

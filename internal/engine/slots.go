@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots: which
-// may be claimed now, which wait, and which hold their group.
+// flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots:
+// which may be claimed now, which wait, and which hold their group.
 type Flow[J any] struct {
 	en    *Engine[J]
 	Host  Host[J]
@@ -51,16 +51,17 @@ type SlotOptions[J any] struct {
 	Nack     func(*Run[J]) // of one whose delay was waited for here
 }
 
-// lane is a group: one of its deliveries is on its way, the others wait behind it. They need no slot before it has ended,
-// so they take no room from other groups, and the broker brings no more of the group meanwhile.
+// lane is a group: one of its deliveries is on its way, the others wait behind it. They need no
+// slot before it has ended, so they take no room from other groups, and the broker brings no more
+// of the group meanwhile.
 type lane[J any] struct {
 	group     string
 	followers []*Run[J]
 	closed    bool // a follower was handed back: what comes behind it must not stay
 }
 
-// Reserve waits until there is room for at least few messages and takes room for up to many. It is 0
-// when the flow stops.
+// Reserve waits until there is room for at least few messages and takes room for up to many. It is
+// 0 when the flow stops.
 func (f *Flow[J]) Reserve(few, many int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +79,8 @@ func (f *Flow[J]) Reserve(few, many int) int {
 	return 0
 }
 
-// Unreserve gives room back that was reserved for a receive which is overdue. What it may still bring is taken in beyond the room.
+// Unreserve gives room back that was reserved for a receive which is overdue. What it may still
+// bring is taken in beyond the room.
 func (f *Flow[J]) Unreserve(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,8 +101,9 @@ func (f *Flow[J]) tell() {
 	}
 }
 
-// Offer takes deliveries in; n is what was reserved for them. They are held under the lock: the manager may find
-// one lost at once, and its end must come after its beginning. It answers how many it has kept.
+// Offer takes deliveries in; n is what was reserved for them. They are held under the lock: the
+// manager may find one lost at once, and its end must come after its beginning. It answers how many
+// it has kept.
 func (f *Flow[J]) Offer(n int, rs []*Run[J]) (kept int) {
 	var tooMany []*Run[J]
 	f.mu.Lock()
@@ -143,7 +146,8 @@ func (f *Flow[J]) leaveLane(r *Run[J]) {
 	f.followers--
 }
 
-// ahead is the lane in which r must wait; nil = none, and where r has a group it is now the one of it that is on its way.
+// ahead is the lane in which r must wait; nil = none, and where r has a group it is now the one of
+// it that is on its way.
 func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 	if !r.grouped() {
 		return nil
@@ -160,8 +164,8 @@ func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 	return nil
 }
 
-// pump takes what may start from the queue. It is called with the lock held; the caller hands the answer
-// to send when it has let the lock go.
+// pump takes what may start from the queue. It is called with the lock held; the caller hands the
+// answer to send when it has let the lock go.
 func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
 	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && !f.paused {
 		r := f.queue[f.first]
@@ -190,8 +194,8 @@ func (f *Flow[J]) send(rs []*Run[J]) {
 	}
 }
 
-// unstarted empties the queue and the lanes when the flow has stopped or paused; called with the lock
-// held.
+// unstarted empties the queue and the lanes when the flow has stopped or paused; called with the
+// lock held.
 func (f *Flow[J]) unstarted() []*Run[J] {
 	if !f.stopped && !f.paused {
 		return nil
@@ -282,9 +286,9 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	f.handBack(back)
 }
 
-// moveOn moves a group on: after an ack the next of it may start; after anything else, and when the next one's
-// delivery was lost while it waited, the followers go back, so that the broker keeps the order. Called with the
-// lock held.
+// moveOn moves a group on: after an ack the next of it may start; after anything else, and when the
+// next one's delivery was lost while it waited, the followers go back, so that the broker keeps the
+// order. Called with the lock held.
 func (f *Flow[J]) moveOn(r *Run[J]) (back []*Run[J]) {
 	l := r.lane
 	r.lane = nil
@@ -454,8 +458,8 @@ func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
 	}
 }
 
-// Abandon gives up what has not ended: nothing of it is settled, acked or released any more, and its leases are left
-// to run out. It answers those that it has ended itself.
+// Abandon gives up what has not ended: nothing of it is settled, acked or released any more, and
+// its leases are left to run out. It answers those that it has ended itself.
 func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -477,8 +481,8 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	return cut
 }
 
-// untrouble is told that the store has answered a claim that it could not answer before, and reports
-// whether that was the last of them.
+// untrouble is told that the store has answered a claim that it could not answer before, and
+// reports whether that was the last of them.
 func (f *Flow[J]) untrouble(r *Run[J]) (last bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -494,7 +498,8 @@ func (f *Flow[J]) leaveTrouble(r *Run[J]) {
 	}
 }
 
-// crowded tells whether more than half of the places are taken by jobs whose handlers have returned and whose ends are not known.
+// crowded tells whether more than half of the places are taken by jobs whose handlers have returned
+// and whose ends are not known.
 func (f *Flow[J]) crowded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -507,7 +512,8 @@ func (f *Flow[J]) Abandoned() bool {
 	return f.closed
 }
 
-// later repeats a claim that the store could not answer. Until it is answered, nothing is received, where that is trouble.
+// later repeats a claim that the store could not answer. Until it is answered, nothing is received,
+// where that is trouble.
 func (f *Flow[J]) later(r *Run[J], d time.Duration, trouble bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,7 +20,8 @@ func (en *Engine[J]) lettersAgain(ctx context.Context) {
 	}
 }
 
-// storeFails is told of a call that the store did not answer. One outage is one line, whatever calls meet it.
+// storeFails is told of a call that the store did not answer. One outage is one line, whatever
+// calls meet it.
 func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 	if lasts, tell := en.storeOut.Fails(of, worth); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",

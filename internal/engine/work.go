@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its way.
-// It does not return when the handler ends its goroutine; the end is on its way all the same.
+// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its
+// way. It does not return when the handler ends its goroutine; the end is on its way all the same.
 func (en *Engine[J]) Work(r *Run[J]) {
 	if !en.mayStart(r) {
 		return
@@ -58,7 +58,8 @@ func (en *Engine[J]) Work(r *Run[J]) {
 	returned = true
 }
 
-// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside the beats; a run that has none has a timer.
+// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside
+// the beats; a run that has none has a timer.
 func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	switch {
 	case !r.hasOneLease():
@@ -87,8 +88,8 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 
 var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
 
-// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its answer may have come late, or
-// the process stood still since.
+// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its
+// answer may have come late, or the process stood still since.
 func (en *Engine[J]) confirmed(r *Run[J]) bool {
 	return r.Fence == 0 || en.leases.Left(&r.held) > min(en.margin, en.leaseFor(r)/6)
 }
@@ -120,8 +121,8 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its
-// deadline has passed (it may have its own timer), or the caller of Do has gone. The run then counts
-// as cancelled. Under Park such an end is not the handler's word that nothing happened.
+// deadline has passed (it may have its own timer), or the caller of Do has gone. The run then
+// counts as cancelled. Under Park such an end is not the handler's word that nothing happened.
 func overdue[J any](r *Run[J]) {
 	now := time.Now()
 	if c := r.f.Terms.Caller; c != nil {
@@ -148,8 +149,9 @@ func (en *Engine[J]) Conclude(r *Run[J], v verdict.Verdict) {
 	en.settleRun(r, v, time.Since(r.f.epoch))
 }
 
-// confirmStart records, under Park, that the handler is about to run. Without that record a takeover would
-// run the job again; so the handler does not start before the store has confirmed it.
+// confirmStart records, under Park, that the handler is about to run. Without that record a
+// takeover would run the job again; so the handler does not start before the store has confirmed
+// it.
 func (en *Engine[J]) confirmStart(r *Run[J]) bool {
 	begin := time.Now()
 	for n := 1; ; n++ {
@@ -188,7 +190,8 @@ func (en *Engine[J]) renewed(r *Run[J], deadline time.Time) {
 	en.leases.Update(&r.held, deadline)
 }
 
-// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody else's.
+// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody
+// else's.
 func (en *Engine[J]) loseClaim(r *Run[J]) {
 	if r.advance(settling) {
 		r.f.returned(r)
