@@ -112,9 +112,10 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
-// A foreign message's age is counted from its publishing; one that is being retried has its record to prove it.
-// TestUnprovenSticks: the first who found the message too old died before that was settled. Whoever takes the claim over
-// must find it too old as well, although there is a record now.
+// A foreign message's age is counted from its publishing; one that is being retried has its record
+// to prove it. TestUnprovenSticks: the first who found the message too old died before that was
+// settled. Whoever takes the claim over must find it too old as well, although there is a record
+// now.
 func TestUnprovenSticks(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		r.put(message("a"))

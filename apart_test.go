@@ -87,7 +87,8 @@ func TestDividedOutageIsOne(t *testing.T) {
 	})
 }
 
-// A claim that is refused for a day becomes a letter, which reopens nothing: else the queue would drop the message in the end.
+// A claim that is refused for a day becomes a letter, which reopens nothing: else the queue would
+// drop the message in the end.
 func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.erring(errBoom, func(key string) bool { return key == "bad" })
@@ -111,7 +112,8 @@ func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
-// Where no other claim comes, one of our own stands for it: the letter comes in time, and nothing remains of what was claimed.
+// Where no other claim comes, one of our own stands for it: the letter comes in time, and nothing
+// remains of what was claimed.
 func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
 	for name, refuse := range map[string]func(r *rig){
 		"entry": func(r *rig) { r.erring(errBoom, func(key string) bool { return key == "bad" }) },
@@ -142,7 +144,8 @@ func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
 	}
 }
 
-// A store that answers no claim makes no letter, however quiet the queue is and however long that lasts.
+// A store that answers no claim makes no letter, however quiet the queue is and however long that
+// lasts.
 func TestOutageOnAQuietQueueIsNoLetter(t *testing.T) {
 	for name, breaks := range map[string]func(r *rig){
 		"entry": func(r *rig) { r.erring(errBoom, func(string) bool { return true }) },
@@ -167,7 +170,8 @@ func TestOutageOnAQuietQueueIsNoLetter(t *testing.T) {
 	}
 }
 
-// Letters that the dead-letter queue refuses, one by one, for a reason that may pass: they must not keep the slots.
+// Letters that the dead-letter queue refuses, one by one, for a reason that may pass: they must not
+// keep the slots.
 func TestRefusedLettersStopNobody(t *testing.T) {
 	bubble(t, failsOn("p"), func(r *rig) {
 		bad := numbered("p", 4)

@@ -108,8 +108,8 @@ func TestLostDeliveryDoesNotCancel(t *testing.T) {
 	})
 }
 
-// A job of a group that loses its delivery goes on, too: whoever gets the message next finds its key in progress, and keeps the
-// group's order.
+// A job of a group that loses its delivery goes on, too: whoever gets the message next finds its
+// key in progress, and keeps the group's order.
 func TestLostDeliveryInAGroup(t *testing.T) {
 	var mu sync.Mutex
 	var ran []string
@@ -287,7 +287,8 @@ func TestQueueThatCannotExtend(t *testing.T) {
 	}
 }
 
-// While the broker does not answer, what waits is lost to others at worst; it must not be started in vain.
+// While the broker does not answer, what waits is lost to others at worst; it must not be started
+// in vain.
 func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 	bubble(t, func(ctx context.Context, j *onceq.Job) error {
 		if err := ctx.Err(); err != nil {
@@ -316,7 +317,8 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
 }
 
-// A beat that is in flight is awaited before a nack: coming after it, it would hide the message for longer.
+// A beat that is in flight is awaited before a nack: coming after it, it would hide the message for
+// longer.
 func TestBeatInFlightBeforeANack(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error {
 		takes(10500 * time.Millisecond)

@@ -24,21 +24,23 @@ const (
 	benchRounds = 11
 )
 
-// BenchmarkWorker runs jobs from send to ack: memory broker, bounded memory store, heartbeat on, 64 handlers.
+// BenchmarkWorker runs jobs from send to ack: memory broker, bounded memory store, heartbeat on, 64
+// handlers.
 func BenchmarkWorker(b *testing.B) {
 	b.ReportAllocs()
 	runWorker(b, benchStore(b), b.N)
 }
 
-// BenchmarkSkeleton runs the same jobs through the loop that a careful programmer would write for one program.
+// BenchmarkSkeleton runs the same jobs through the loop that a careful programmer would write for
+// one program.
 func BenchmarkSkeleton(b *testing.B) {
 	b.ReportAllocs()
 	runSkeleton(b, benchStore(b), b.N)
 }
 
-// BenchmarkSendToAck compares the two on one store that is at its bound, as that of a process is that has been up for
-// long. They take turns, and what counts is the median over the pairs of rounds: a machine that is slow for a while is
-// slow for both of a pair. Of its metrics,
+// BenchmarkSendToAck compares the two on one store that is at its bound, as that of a process is
+// that has been up for long. They take turns, and what counts is the median over the pairs of
+// rounds: a machine that is slow for a while is slow for both of a pair. Of its metrics,
 //
 //	ns/op, B/op, allocs/op  the worker's, for one job
 //	cpu-ns/job              the processor time of all threads; 0 where the system does not tell it

@@ -20,7 +20,8 @@ func lasts(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// What a handler does after its transaction has committed is not cut off: the claim is settled, and lost to nobody.
+// What a handler does after its transaction has committed is not cut off: the claim is settled, and
+// lost to nobody.
 func TestWorkAfterTheCommit(t *testing.T) {
 	for _, group := range []string{"", "g/"} {
 		var r *rig
@@ -64,7 +65,8 @@ func TestDoGoesOnAfterItsCommit(t *testing.T) {
 	})
 }
 
-// A transaction that has not committed keeps nobody's claim: where that is lost, the handler is cut off.
+// A transaction that has not committed keeps nobody's claim: where that is lost, the handler is cut
+// off.
 func TestJoinedAndLost(t *testing.T) {
 	lose := func(t *testing.T, d *doer) { d.store.steal(t, "a") }
 	for name, c := range map[string]struct {

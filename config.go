@@ -43,34 +43,40 @@ const (
 	maxPollers     = 64
 )
 
-// JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta may lower them, and raise them
-// as far as MostAttempts and MostTimeout let it: whoever may send a message writes its Meta.
+// JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta
+// may lower them, and raise them as far as MostAttempts and MostTimeout let it: whoever may send a
+// message writes its Meta.
 type JobOptions struct {
 	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
-	// unlimited, which must be said where there is neither a Store nor a broker that counts deliveries.
+	// unlimited, which must be said where there is neither a Store nor a broker that counts
+	// deliveries.
 	MaxAttempts int
-	// Timeout bounds one run of the handler; 0 = none, else at least 1 ms. At its end the handler's context is
-	// cancelled with the cause ErrTimeout. A handler that ignores its context runs on, with its leases kept.
+	// Timeout bounds one run of the handler; 0 = none, else at least 1 ms. At its end the handler's
+	// context is cancelled with the cause ErrTimeout. A handler that ignores its context runs on,
+	// with its leases kept.
 	Timeout time.Duration
-	// Interrupted says what becomes of a job whose worker died, or was cut off, after the handler had
-	// begun: dedupe.Rerun (the default) or dedupe.Park. Under Park a panic, and any error after the handler's
-	// context has ended, park the job too, for whether its effect happened is not known. Park wins: where the Defaults
-	// say Park, a type cannot undo it. It needs a Store.
+	// Interrupted says what becomes of a job whose worker died, or was cut off, after the handler
+	// had begun: dedupe.Rerun (the default) or dedupe.Park. Under Park a panic, and any error after
+	// the handler's context has ended, park the job too, for whether its effect happened is not
+	// known. Park wins: where the Defaults say Park, a type cannot undo it. It needs a Store.
 	Interrupted dedupe.Policy
-	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s doubled
-	// with each attempt up to 15 min, of which a random part is taken (full jitter).
+	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s
+	// doubled with each attempt up to 15 min, of which a random part is taken (full jitter).
 	Backoff func(attempt int, err error) time.Duration
-	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for; what is above counts as this. 0 = 100, or
-	// MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too. Not below MaxAttempts.
+	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for; what is above counts
+	// as this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
+	// Not below MaxAttempts.
 	MostAttempts int
-	// MostTimeout is the longest Timeout that a job's Meta may ask for; what is above counts as this. 0 = 24 h, or Timeout where
-	// that is longer, and any where Timeout is none; < 0 = any. Not below Timeout.
+	// MostTimeout is the longest Timeout that a job's Meta may ask for; what is above counts as
+	// this. 0 = 24 h, or Timeout where that is longer, and any where Timeout is none; < 0 = any.
+	// Not below Timeout.
 	MostTimeout time.Duration
-	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received; one beyond becomes a dead letter of
-	// class "too-early". 0 = 31 days, or Retention where that is longer; < 0 = any.
+	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received; one
+	// beyond becomes a dead letter of class "too-early". 0 = 31 days, or Retention where that is
+	// longer; < 0 = any.
 	MostNotBefore time.Duration
-	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a Mux
-	// that, a ':' and the type.
+	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a
+	// Mux that, a ':' and the type.
 	Scope string
 }
 
@@ -123,12 +129,14 @@ type ProcessorConfig struct {
 	// Scope separates the keys of this kind of work from all others in the store. Required; at most
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
-	// LetterKeys sign the dead letters whose replay may run a failed or parked job again, and with them only a letter that one of
-	// them has signed does: without, whoever may send messages and knows the number of a failure, its fence, may. The first key
-	// signs, all verify. Each is 32 random bytes or more; give dlq.Options the same. Letters from before there were keys
-	// need dlq.ReplayOptions.Vouch. Default: none, and each letter reopens its failure.
+	// LetterKeys sign the dead letters whose replay may run a failed or parked job again, and with
+	// them only a letter that one of them has signed does: without, whoever may send messages and
+	// knows the number of a failure, its fence, may. The first key signs, all verify. Each is 32
+	// random bytes or more; give dlq.Options the same. Letters from before there were keys need
+	// dlq.ReplayOptions.Vouch. Default: none, and each letter reopens its failure.
 	LetterKeys dlq.Keys
-	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the queue's own redrive.
+	// DeadLetter takes the dead letters. Required where Handler is; KeepInQueue leaves them to the
+	// queue's own redrive.
 	DeadLetter broker.Sender
 	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that
 	// each can take another's: where that matters, make the key of who sent the message, as far as
@@ -144,32 +152,36 @@ type ProcessorConfig struct {
 	// of the queue's retention is over (a day, where the broker does not tell it), or at the last
 	// receive before the queue's own redrive.
 	Key func(*broker.Message) (dedupe.Key, error)
-	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with another
-	// fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic difference
-	// would dead-letter an honest duplicate. Set it where producers that need not trust each other share a scope.
+	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with
+	// another fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic
+	// difference would dead-letter an honest duplicate. Set it where producers that need not trust
+	// each other share a scope.
 	Fingerprint func(*broker.Message) []byte
 	// Defaults hold for jobs that say nothing else.
 	Defaults JobOptions
-	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m, and at least the
-	// longest time that a message may spend in the queue and the dead-letter queue together: Run refuses less, where the
-	// brokers tell these (broker.RedrivePolicy). The longest Duration means for ever.
+	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m,
+	// and at least the longest time that a message may spend in the queue and the dead-letter queue
+	// together: Run refuses less, where the brokers tell these (broker.RedrivePolicy). The longest
+	// Duration means for ever.
 	Retention time.Duration
-	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Below twice
-	// CallTimeout Run warns: one slow call of the store may use such a claim up.
+	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Below
+	// twice CallTimeout Run warns: one slow call of the store may use such a claim up.
 	Lease time.Duration
-	// SettleTimeout bounds how long the writing of a job's end is repeated when Do's caller waits, or
-	// when the store answers and refuses it. A store that does not answer is asked without a bound,
-	// and while a Worker drains until the hard end; nothing new starts meanwhile. In a batch whose
-	// deliveries have no Until it is asked for SettleTimeout once ctx has ended. Default 5 s.
+	// SettleTimeout bounds how long the writing of a job's end is repeated when Do's caller waits,
+	// or when the store answers and refuses it. A store that does not answer is asked without a
+	// bound, and while a Worker drains until the hard end; nothing new starts meanwhile. In a batch
+	// whose deliveries have no Until it is asked for SettleTimeout once ctx has ended. Default 5 s.
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration
-	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is released, given back for an hour
-	// at a time (or the broker's longest delay) and stays in the queue, so that no later message of the group overtakes it. A
-	// redrive of the queue's own would take it away: set none, or the highest number of receives. Default: it becomes a
-	// dead letter and the group goes on.
+	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is
+	// released, given back for an hour at a time (or the broker's longest delay) and stays in the
+	// queue, so that no later message of the group overtakes it. A redrive of the queue's own would
+	// take it away: set none, or the highest number of receives. Default: it becomes a dead letter
+	// and the group goes on.
 	HoldGroup bool
-	// Owner names this worker in the store's records, for people. Default: host name and process id.
+	// Owner names this worker in the store's records, for people. Default: host name and process
+	// id.
 	Owner string
 	// Observer is told of each job's start and end. nil = none.
 	Observer Observer
@@ -185,29 +197,29 @@ type Config struct {
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
-	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another of their group do not count:
-	// of them up to Concurrency + Prefetch receive batches are held.
+	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another
+	// of their group do not count: of them up to Concurrency + Prefetch receive batches are held.
 	Prefetch int
 	// Pollers is how many receives go on at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64.
 	//
-	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds one
-	// after a receive that brings five messages or more (with a PollPause, when that has gone on for
-	// as long), and removes one after a receive that brings fewer than two.
+	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds
+	// one after a receive that brings five messages or more (with a PollPause, when that has gone
+	// on for as long), and removes one after a receive that brings fewer than two.
 	//
-	// With two or more, a receive that takes 2 s longer than the broker's longest wait is replaced by
-	// another one. As many acks are in flight at once as there are Pollers, and at least four.
+	// With two or more, a receive that takes 2 s longer than the broker's longest wait is replaced
+	// by another one. As many acks are in flight at once as there are Pollers, and at least four.
 	Pollers int
-	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where requests
-	// are billed and groups are not ordered, else none; < 0 = none.
+	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where
+	// requests are billed and groups are not ordered, else none; < 0 = none.
 	AckLinger time.Duration
-	// PollPause is a pause after a receive that came back part-full: it trades latency for
-	// requests at low load. Queues may give less than they have, so there is none after the fourth such receive in a row that
-	// brings five messages or more. Default 0.
+	// PollPause is a pause after a receive that came back part-full: it trades latency for requests
+	// at low load. Queues may give less than they have, so there is none after the fourth such
+	// receive in a row that brings five messages or more. Default 0.
 	PollPause time.Duration
-	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s; within
-	// the broker's limits. The workers of one queue should agree on it: who finds a job in progress
-	// takes its owner for dead when that has not renewed its claim for half as long.
+	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
+	// within the broker's limits. The workers of one queue should agree on it: who finds a job in
+	// progress takes its owner for dead when that has not renewed its claim for half as long.
 	Visibility time.Duration
 	// SweepEvery is how often records whose retention has ended are removed, where the store is a
 	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
@@ -216,8 +228,8 @@ type Config struct {
 	// the store's Sweep from elsewhere: a table that nobody sweeps only grows.
 	SweepEvery time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
-	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard end is
-	// DrainTimeout + SettleTimeout.
+	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard
+	// end is DrainTimeout + SettleTimeout.
 	DrainTimeout time.Duration
 }
 

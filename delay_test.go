@@ -68,7 +68,8 @@ func TestDuplicateWhereNothingDelays(t *testing.T) {
 	}, noDelays)
 }
 
-// A failing job's attempts are as far apart as its backoff, or, where the queue cannot extend, as its delivery lasts.
+// A failing job's attempts are as far apart as its backoff, or, where the queue cannot extend, as
+// its delivery lasts.
 func TestBackoffWhereNothingDelays(t *testing.T) {
 	for name, c := range map[string]struct {
 		o           option
@@ -110,7 +111,8 @@ func TestBackoffWhereNothingDelays(t *testing.T) {
 	}
 }
 
-// What is held for its delay goes back at once when the worker stops or pauses, and the next worker has it.
+// What is held for its delay goes back at once when the worker stops or pauses, and the next worker
+// has it.
 func TestStopWhereNothingDelays(t *testing.T) {
 	for name, stop := range map[string]func(r *rig){
 		"drain": func(r *rig) {
@@ -162,7 +164,8 @@ func TestEndAmidADrainWhereNothingDelays(t *testing.T) {
 	}, noDelays, fixed(20*time.Minute))
 }
 
-// Many messages that wait here must neither stop the receives nor fill the memory, nor come again at once.
+// Many messages that wait here must neither stop the receives nor fill the memory, nor come again
+// at once.
 func TestManyWhereNothingDelays(t *testing.T) {
 	bubble(t, failsUnless("good"), func(r *rig) {
 		bad := numbered("k", 300)
@@ -216,7 +219,8 @@ func TestLostWhereNothingDelays(t *testing.T) {
 	}, noDelays, fixed(time.Hour), most(-1), single)
 }
 
-// One whose delivery was lost before has no place to wait in: it is delivered again whatever happens here.
+// One whose delivery was lost before has no place to wait in: it is delivered again whatever
+// happens here.
 func TestLostBeforeItsDelay(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error {
 		takes(time.Minute)

@@ -34,7 +34,8 @@ var mishaps = []mishap{
 	{"the reply is lost", true, false},
 }
 
-// replayer meets a mishap at its at-th call. After its death no call of it is applied any more, and nothing is handed back.
+// replayer meets a mishap at its at-th call. After its death no call of it is applied any more, and
+// nothing is handed back.
 type replayer struct {
 	mishap
 	at   int
@@ -131,8 +132,9 @@ func (w *ward) set(mended bool) {
 	w.mended = mended
 }
 
-// newWard runs jobs until each is a letter: failed ones, parked ones, one whose record is forgotten, and one that the queue
-// itself has moved. All but the last were sent twice, so there are copies.
+// newWard runs jobs until each is a letter: failed ones, parked ones, one whose record is
+// forgotten, and one that the queue itself has moved. All but the last were sent twice, so there
+// are copies.
 func newWard(t *testing.T, p membroker.Preset) *ward {
 	w := &ward{ran: make(map[string]int), again: make(map[string]bool)}
 	w.rig = newRig(t, w.handle, preset(p), parks, steady)
@@ -210,7 +212,8 @@ func (w *ward) wantCured(what string) {
 	})
 }
 
-// Wherever a replay dies, and whatever call of it fails, nothing is lost and nothing is done twice: the next replay ends it.
+// Wherever a replay dies, and whatever call of it fails, nothing is lost and nothing is done twice:
+// the next replay ends it.
 func TestReplayDies(t *testing.T) {
 	met := make(map[string]int)
 	missed := func() (ms []string) {
@@ -223,7 +226,8 @@ func TestReplayDies(t *testing.T) {
 		}
 		return ms
 	}
-	// Which call is the n-th depends on the order of the letters, which is the broker's: few of the calls are extends.
+	// Which call is the n-th depends on the order of the letters, which is the broker's: few of the
+	// calls are extends.
 	for round := 0; round < 10 && len(missed()) > 0 && !t.Failed(); round++ {
 		replaysDie(t, met)
 	}
@@ -322,8 +326,9 @@ func TestTwoReplaysAtOnce(t *testing.T) {
 	}
 }
 
-// A replay that is sent again within a FIFO queue's five minutes is swallowed there, and its letter is removed. That loses
-// nothing: the job that failed again in the meantime has a letter of its own.
+// A replay that is sent again within a FIFO queue's five minutes is swallowed there, and its letter
+// is removed. That loses nothing: the job that failed again in the meantime has a letter of its
+// own.
 func TestReplayIsSwallowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, membroker.SQSFIFO)

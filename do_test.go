@@ -229,8 +229,8 @@ func TestDoResultThatIsNotKept(t *testing.T) {
 	})
 }
 
-// A store whose limit is lower than it says refuses the result only when it is to be recorded. Later callers must not get a
-// zero in its place.
+// A store whose limit is lower than it says refuses the result only when it is to be recorded.
+// Later callers must not get a zero in its place.
 func TestDoResultThatTheStoreRefuses(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		p := d.process(narrow{d.store})
@@ -308,7 +308,8 @@ func TestDoMismatch(t *testing.T) {
 	})
 }
 
-// A fingerprint that the first call has not given is compared by the store, which has that of a record before.
+// A fingerprint that the first call has not given is compared by the store, which has that of a
+// record before.
 func TestDoMismatchWhereTheFirstGaveNone(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		d.do("a", &onceq.DoOptions{Fingerprint: []byte("x")}, gives(0, errBoom))
@@ -376,7 +377,8 @@ func orElse(s, def string) string {
 	return s
 }
 
-// Of what a Processor has for deliveries a Do takes nothing: no letter, no KeepInQueue, no attempts, no key of its own.
+// Of what a Processor has for deliveries a Do takes nothing: no letter, no KeepInQueue, no
+// attempts, no key of its own.
 func TestDoBesideDeliveries(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		c := d.cfg.ProcessorConfig

@@ -58,7 +58,8 @@ func TestDoWithoutAStoreTogether(t *testing.T) {
 	})
 }
 
-// The caller does not wait for a claim that is on its way when its context ends. The claim is given back when it comes.
+// The caller does not wait for a claim that is on its way when its context ends. The claim is given
+// back when it comes.
 func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  faulty.Faults
@@ -113,7 +114,8 @@ func TestDoFingerprintIsTheCallers(t *testing.T) {
 	})
 }
 
-// Under Park a start that is not confirmed keeps the caller no longer than a claim that is not answered.
+// Under Park a start that is not confirmed keeps the caller no longer than a claim that is not
+// answered.
 func TestDoStartIsNotConfirmed(t *testing.T) {
 	for name, fault := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +255,8 @@ func TestDoUnsettled(t *testing.T) {
 	}
 }
 
-// A process dies at each of its calls. The next one finds the result, runs f again, or is told that nobody knows.
+// A process dies at each of its calls. The next one finds the result, runs f again, or is told that
+// nobody knows.
 func TestDoCrash(t *testing.T) {
 	before := func(op onceqtest.Op) onceqtest.Fault { return onceqtest.Fault{Op: op, Kind: onceqtest.CrashBefore} }
 	after := func(op onceqtest.Op) onceqtest.Fault { return onceqtest.Fault{Op: op, Kind: onceqtest.CrashAfter} }
@@ -369,7 +372,8 @@ func TestDoJoined(t *testing.T) {
 	}
 }
 
-// The transaction has committed, f has said otherwise, and then the store cannot be read: the error says so.
+// The transaction has committed, f has said otherwise, and then the store cannot be read: the error
+// says so.
 func TestDoJoinedUnreadable(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		p := d.process(unreadable{d.store})

@@ -118,7 +118,8 @@ func TestDoCutOffByTheCaller(t *testing.T) {
 	}
 }
 
-// The context that a handler of a worker passes on may have ended by one of the core's own causes, which are not this job's.
+// The context that a handler of a worker passes on may have ended by one of the core's own causes,
+// which are not this job's.
 func TestDoCutOffByAnothersCause(t *testing.T) {
 	for _, cause := range []error{onceq.ErrLeaseLost, onceq.ErrDraining, onceq.ErrTimeout, lostCause(t)} {
 		bubbleDo(t, func(d *doer) {
@@ -136,7 +137,8 @@ func TestDoCutOffByAnothersCause(t *testing.T) {
 	}
 }
 
-// lostCause is the very cause with which a worker ends the context of a job whose claim is another's.
+// lostCause is the very cause with which a worker ends the context of a job whose claim is
+// another's.
 func lostCause(t *testing.T) (cause error) {
 	t.Helper()
 	bubbleDo(t, func(d *doer) {
@@ -181,7 +183,8 @@ func TestDoTimeout(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.Defaults.Timeout = 5 * time.Second }))
 }
 
-// The caller's deadline is f's where it is the earlier one, and f has the values of the caller's context.
+// The caller's deadline is f's where it is the earlier one, and f has the values of the caller's
+// context.
 func TestDoContext(t *testing.T) {
 	type name struct{}
 	bubbleDo(t, func(d *doer) {

@@ -16,8 +16,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Many calls of few keys, in several processes, on a store that fails, hangs and loses replies; callers go away, f fails and
-// panics. Whoever gets a result gets the same; f never runs twice at once, nor after a result was recorded; and every call ends.
+// Many calls of few keys, in several processes, on a store that fails, hangs and loses replies;
+// callers go away, f fails and panics. Whoever gets a result gets the same; f never runs twice at
+// once, nor after a result was recorded; and every call ends.
 func TestDoSoak(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { soakDo(t, seed) })

@@ -135,8 +135,8 @@ func TestDoWaitIsOneRecord(t *testing.T) {
 	})
 }
 
-// The run that is waited for ends without a result: those who waited run it themselves, one after the other, until one
-// succeeds.
+// The run that is waited for ends without a result: those who waited run it themselves, one after
+// the other, until one succeeds.
 func TestDoWaitersTakeOver(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "cut off", "panic"} {
 		t.Run(where, func(t *testing.T) {

@@ -286,8 +286,9 @@ func TestReceiveErrorsBackOff(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost when a drain or a pause begins may have been won. It is given back by its token, uncounted: the next worker
-// need not wait for its lease, and no job becomes a letter without a start.
+// A claim whose answer is lost when a drain or a pause begins may have been won. It is given back
+// by its token, uncounted: the next worker need not wait for its lease, and no job becomes a letter
+// without a start.
 func TestClaimInDoubtIsGivenBack(t *testing.T) {
 	for name, stop := range map[string]func(r *rig){
 		"drain": func(r *rig) {

@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Claims that are asked for one by one, each of which takes long, end with the drain: what was not asked for is handed back, and no
-// attempt is lost.
+// Claims that are asked for one by one, each of which takes long, end with the drain: what was not
+// asked for is handed back, and no attempt is lost.
 func TestDividedClaimsEndWithTheDrain(t *testing.T) {
 	keys := numbered("k", 40)
 	bubble(t, returns(nil), func(r *rig) {
@@ -47,7 +47,8 @@ func TestDividedClaimsEndWithTheDrain(t *testing.T) {
 	}, most(1), with(func(c *onceq.Config) { c.Concurrency = 50 }))
 }
 
-// A claim that is won when Run has been given up is released: the attempt of a handler that never started does not count.
+// A claim that is won when Run has been given up is released: the attempt of a handler that never
+// started does not count.
 func TestClaimWonAfterTheHardEnd(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) {
@@ -70,7 +71,8 @@ func TestClaimWonAfterTheHardEnd(t *testing.T) {
 	}, most(1), with(func(c *onceq.Config) { c.DrainTimeout, c.SettleTimeout = time.Second, time.Second }))
 }
 
-// A claim that was answered Stale, and whose repeat had no answer, is given back as any claim in doubt.
+// A claim that was answered Stale, and whose repeat had no answer, is given back as any claim in
+// doubt.
 func TestStaleClaimInDoubt(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		var n atomic.Int64
@@ -117,7 +119,8 @@ func TestLeasesThatAreOver(t *testing.T) {
 	})
 }
 
-// A dead-letter queue that takes nothing for an hour keeps half of the places at most: healthy jobs go on.
+// A dead-letter queue that takes nothing for an hour keeps half of the places at most: healthy jobs
+// go on.
 func TestDeadLetterQueueAwayLeavesRoom(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		if strings.HasPrefix(j.Key().Key, "bad") {

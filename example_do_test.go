@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// Do runs a function once for a key, without a queue: here for a webhook, which its sender repeats until it gets an
-// answer. A Processor that is for Do only needs a Store and a Scope.
+// Do runs a function once for a key, without a queue: here for a webhook, which its sender repeats
+// until it gets an answer. A Processor that is for Do only needs a Store and a Scope.
 func ExampleDo() {
 	_, _, store := inMemoryDo()
 	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "webhooks"}))
@@ -23,7 +23,8 @@ func ExampleDo() {
 
 	webhook := func(ctx context.Context, event string, cents int) (string, error) {
 		return onceq.Do(ctx, p, dedupe.Key{Key: event}, nil, func(ctx context.Context, j *onceq.Job) (string, error) {
-			// Where the process dies after the charge and before its record, the next call charges with the same key.
+			// Where the process dies after the charge and before its record, the next call charges
+			// with the same key.
 			return api.charge(j.EffectKey("charge"), cents), nil
 		})
 	}
@@ -50,8 +51,9 @@ func (a *chargeAPI) charge(key string, cents int) string {
 	return id
 }
 
-// A cron job runs in several processes, so that none of them must live, and once for each slot of its schedule: the key is its
-// name with the slot's time. What a process that was down has missed, it can catch up on by going through the last slots.
+// A cron job runs in several processes, so that none of them must live, and once for each slot of
+// its schedule: the key is its name with the slot's time. What a process that was down has missed,
+// it can catch up on by going through the last slots.
 func ExampleDo_cron() {
 	_, _, store := inMemoryDo()
 	const every = 24 * time.Hour
@@ -82,8 +84,8 @@ func ExampleDo_cron() {
 	// report of 2026-03-02
 }
 
-// A key that has failed for good stays so, whoever calls. When the cause is mended, Reopen lifts that failure: its fence is in
-// the error, and in the record.
+// A key that has failed for good stays so, whoever calls. When the cause is mended, Reopen lifts
+// that failure: its fence is in the error, and in the record.
 func ExampleDoOptions() {
 	_, _, store := inMemoryDo()
 	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))

@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// An error means that the job is tried again later: after a backoff that doubles, until MaxAttempts are used up.
+// An error means that the job is tried again later: after a backoff that doubles, until MaxAttempts
+// are used up.
 func ExampleJobOptions() {
 	queue, dead, store := inMemoryErrors()
 	sendErrors(queue, "mail-7", "")
@@ -87,8 +88,8 @@ func ExampleRetryAfter() {
 	// attempt 2 done
 }
 
-// declined is an error of the program's own. Its class goes into records, logs and dead letters, so that these can
-// be counted and searched by it.
+// declined is an error of the program's own. Its class goes into records, logs and dead letters, so
+// that these can be counted and searched by it.
 type declined struct{ reason string }
 
 func (e declined) Error() string      { return "card declined: " + e.reason }

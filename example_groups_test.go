@@ -13,8 +13,9 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// Messages of one group run one after the other, in their order, however many slots there are; groups do not wait
-// for each other. A message that has failed for good lets the rest of its group go on.
+// Messages of one group run one after the other, in their order, however many slots there are;
+// groups do not wait for each other. A message that has failed for good lets the rest of its group
+// go on.
 func Example_groups() {
 	fifo := &membroker.Options{Preset: membroker.SQSFIFO}
 	queue, dead, store := mustGroups(membroker.New(fifo)), mustGroups(membroker.New(fifo)), mustGroups(memstore.New(nil))
@@ -49,8 +50,8 @@ func Example_groups() {
 	// order-7 shipped done
 }
 
-// HoldGroup is for groups whose order is sacred: nothing overtakes a message that cannot be done. It stays at the
-// head of its group, and the others behind it.
+// HoldGroup is for groups whose order is sacred: nothing overtakes a message that cannot be done.
+// It stays at the head of its group, and the others behind it.
 func ExampleProcessorConfig_holdGroup() {
 	fifo := &membroker.Options{Preset: membroker.SQSFIFO}
 	queue, dead, store := mustGroups(membroker.New(fifo)), mustGroups(membroker.New(fifo)), mustGroups(memstore.New(nil))

@@ -14,8 +14,9 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// Where an effect can neither be repeated nor looked up, a job that was interrupted after its start is parked: it
-// is never run again by itself. A person finds out what happened, and resolves the dead letter.
+// Where an effect can neither be repeated nor looked up, a job that was interrupted after its start
+// is parked: it is never run again by itself. A person finds out what happened, and resolves the
+// dead letter.
 func ExampleJobOptions_interrupted() {
 	queue, dead, store := inMemoryInterrupted()
 	sendInterrupted(queue, "wire-7", "1,000,000")
@@ -42,7 +43,8 @@ func ExampleJobOptions_interrupted() {
 	// dead letters: 1
 }
 
-// A plain error is the handler's word that nothing has happened, under Park as well: the job is tried again.
+// A plain error is the handler's word that nothing has happened, under Park as well: the job is
+// tried again.
 func ExampleJobOptions_interruptedRetry() {
 	queue, dead, store := inMemoryInterrupted()
 	sendInterrupted(queue, "wire-7", "1,000,000")

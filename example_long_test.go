@@ -16,8 +16,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A job may take much longer than the visibility timeout: the heartbeat keeps its message hidden and its key claimed,
-// without any configuration. Here the ten minutes are virtual.
+// A job may take much longer than the visibility timeout: the heartbeat keeps its message hidden
+// and its key claimed, without any configuration. Here the ten minutes are virtual.
 func Example_longJob() {
 	inBubble(func() {
 		queue, dead, store := inMemoryLong()
@@ -43,8 +43,9 @@ func Example_longJob() {
 	// heartbeat: true
 }
 
-// inBubble runs f in virtual time. A test does that by synctest.Test alone; an example has no *testing.T. The flags -v,
-// -count and -cpu are for the tests themselves: here they would show in the example's output.
+// inBubble runs f in virtual time. A test does that by synctest.Test alone; an example has no
+// *testing.T. The flags -v, -count and -cpu are for the tests themselves: here they would show in
+// the example's output.
 func inBubble(f func()) {
 	verbose := flag.Lookup("test.v").Value
 	defer func(was string) { _ = verbose.Set(was) }(verbose.String())

@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// One queue carries jobs of several types. Each type has its own handler, options and scope of keys.
+// One queue carries jobs of several types. Each type has its own handler, options and scope of
+// keys.
 func ExampleMux() {
 	mux := new(onceq.Mux)
 	mux.On("mail", onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -49,7 +50,8 @@ func ExampleMux() {
 	// charge shop:charge/order-7 with a deadline: true
 }
 
-// A type that this worker does not know is given back: during a rolling deploy another worker may know it.
+// A type that this worker does not know is given back: during a rolling deploy another worker may
+// know it.
 func ExampleMux_Handle() {
 	mux := new(onceq.Mux)
 	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)

@@ -69,8 +69,8 @@ func (h jobLines) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// A Logger gets one record for each delivery: a warning where there was a failure. Among its attributes are the
-// waiting and working times, and whether the heartbeat was on.
+// A Logger gets one record for each delivery: a warning where there was a failure. Among its
+// attributes are the waiting and working times, and whether the heartbeat was on.
 func ExampleTimingRecord() {
 	logger := slog.New(jobLines{slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

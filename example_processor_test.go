@@ -14,8 +14,9 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A Processor serves an entry point of one's own, where somebody else receives and acks: here, a function that is called
-// with one message by HTTP, and answers with a status. Each delivery ends in a Disposition.
+// A Processor serves an entry point of one's own, where somebody else receives and acks: here, a
+// function that is called with one message by HTTP, and answers with a status. Each delivery ends
+// in a Disposition.
 func ExampleProcessor_Process() {
 	_, dead, store := inMemoryProcessor()
 	p := mustProcessor(onceq.NewProcessor(onceq.ProcessorConfig{

@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Send fills in what is missing, in the caller's own slice: sent once more after an error, these are the same jobs.
+// Send fills in what is missing, in the caller's own slice: sent once more after an error, these
+// are the same jobs.
 func ExampleSend() {
 	ctx := context.Background()
 	queue, dead, store := inMemorySend()
@@ -46,8 +47,8 @@ func ExampleSend() {
 	// runs: 2
 }
 
-// The key says which messages are one job. Take it from what the job is about, and duplicates that the producer does
-// not know of are found as well: here, two clicks on a button.
+// The key says which messages are one job. Take it from what the job is about, and duplicates that
+// the producer does not know of are found as well: here, two clicks on a button.
 func ExampleSend_key() {
 	queue, dead, store := inMemorySend()
 	c := onceq.Config{
@@ -90,8 +91,8 @@ func ExampleSendOne() {
 	// true the limit is 15m0s
 }
 
-// NotBefore reaches further than a broker's delays: a message that comes early is given back, as often as need be.
-// It is not claimed, and that is not an attempt.
+// NotBefore reaches further than a broker's delays: a message that comes early is given back, as
+// often as need be. It is not claimed, and that is not an attempt.
 func ExampleSend_notBefore() {
 	queue, dead, store := inMemorySend()
 	tomorrow := time.Now().Add(24 * time.Hour)

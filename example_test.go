@@ -17,8 +17,9 @@ type payment struct {
 	Cents int
 }
 
-// A first program: one queue, one handler. A real program takes its context from signal.NotifyContext, its queue from a
-// driver of a service, and a store that outlives the process.
+// A first program: one queue, one handler. A real program takes its context from
+// signal.NotifyContext, its queue from a driver of a service, and a store that outlives the
+// process.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -16,8 +16,9 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// With LetterKeys a failed job runs again by a letter that one of the keys has signed, and by no message that somebody else has
-// written: not by another body with the job's key, nor by one that names its failure.
+// With LetterKeys a failed job runs again by a letter that one of the keys has signed, and by no
+// message that somebody else has written: not by another body with the job's key, nor by one that
+// names its failure.
 func ExampleProcessorConfig_letterKeys() {
 	queue, dead, store := inMemoryTrust()
 	keys := dlq.Keys{bytes.Repeat([]byte{7}, 32)} // of the program's secrets: 32 random bytes or more
@@ -55,7 +56,8 @@ func ExampleProcessorConfig_letterKeys() {
 	// pays 9 EUR to Ann
 }
 
-// A job's Meta lowers what the worker allows, and raises it up to the ceilings: whoever may send messages writes it.
+// A job's Meta lowers what the worker allows, and raises it up to the ceilings: whoever may send
+// messages writes it.
 func ExampleJobOptions_ceilings() {
 	queue, dead, store := inMemoryTrust()
 	c := onceq.Config{
@@ -93,7 +95,8 @@ func ExampleJobOptions_ceilings() {
 	// r-2 too-early
 }
 
-// What a message has brought is printed through Printable: an operator's terminal does what is in it otherwise.
+// What a message has brought is printed through Printable: an operator's terminal does what is in
+// it otherwise.
 func ExampleTimingRecord_printable() {
 	r := onceq.TimingRecord{JobID: "order-7\x1b[2J\rorder-8", Outcome: "done"}
 	fmt.Println(dlq.Printable(r.JobID), r.Outcome)

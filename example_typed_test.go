@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// JSON decodes the body. One that does not decode is a dead letter at once: repeating would not change it.
+// JSON decodes the body. One that does not decode is a dead letter at once: repeating would not
+// change it.
 func ExampleJSON() {
 	type mail struct{ To string }
 	queue, dead, store := inMemoryTyped()
@@ -111,7 +112,8 @@ func ExampleJob_SetResult() {
 	// done s3://thumbs/7.png
 }
 
-// NoStore says aloud that there is no store: each job runs at least once, and what needs a record fails.
+// NoStore says aloud that there is no store: each job runs at least once, and what needs a record
+// fails.
 func ExampleNoStore() {
 	queue, dead, _ := inMemoryTyped()
 	c := onceq.Config{

@@ -39,8 +39,8 @@ func ExampleWorker() {
 	// mail-7 already-done
 }
 
-// When its context ends, Run receives nothing more and lets the running handlers end. What they have done is
-// settled and acked before it returns.
+// When its context ends, Run receives nothing more and lets the running handlers end. What they
+// have done is settled and acked before it returns.
 func ExampleWorker_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -67,8 +67,8 @@ func ExampleWorker_Run() {
 	// left in the queue: 0
 }
 
-// A handler that runs on after DrainTimeout is told by its context. What it has not done is handed back, and that does
-// not count as an attempt.
+// A handler that runs on after DrainTimeout is told by its context. What it has not done is handed
+// back, and that does not count as an attempt.
 func ExampleConfig_drainTimeout() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -96,8 +96,8 @@ func ExampleConfig_drainTimeout() {
 	// for the next worker: 1
 }
 
-// A handler that does not listen to its context is abandoned at the hard end: Run names its job, which will be
-// delivered again when its leases have run out.
+// A handler that does not listen to its context is abandoned at the hard end: Run names its job,
+// which will be delivered again when its leases have run out.
 func ExampleDrainError() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -127,7 +127,8 @@ func ExampleDrainError() {
 	// unfinished: [export-1]
 }
 
-// A pause lets running handlers go on, and nothing new start. What had been received goes back to the queue.
+// A pause lets running handlers go on, and nothing new start. What had been received goes back to
+// the queue.
 func ExampleWorker_Pause() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

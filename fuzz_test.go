@@ -57,8 +57,9 @@ func fuzzHandler(_ context.Context, j *onceq.Job, s step) (any, error) {
 	return s, nil
 }
 
-// FuzzProcess lets anything that a producer may send go through a Processor: nothing panics, and nothing is lost. A
-// message is acked only when its key is done or its dead letter is stored, and the letter holds all that it held.
+// FuzzProcess lets anything that a producer may send go through a Processor: nothing panics, and
+// nothing is lost. A message is acked only when its key is done or its dead letter is stored, and
+// the letter holds all that it held.
 func FuzzProcess(f *testing.F) {
 	meta := broker.EncodeMeta(&broker.Meta{ID: "j", Type: "t", Key: "k", Created: time.UnixMilli(1764000000000)})
 	f.Add([]byte(`{"Do":"nothing"}`), meta, "a", "1", "k", uint16(fuzzMeta))
@@ -280,7 +281,8 @@ func (z *fuzzed) checkLetter(m, l *broker.Message, r onceq.TimingRecord) {
 	}
 }
 
-// FuzzJSON: a body either decodes, and the handler's result can be read again, or it is a dead letter.
+// FuzzJSON: a body either decodes, and the handler's result can be read again, or it is a dead
+// letter.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,null,"\ud800"]}`, `1e400`, `"`, ``, `null`, `{"a":1,"a":2}`, "\xff", ` 7 `, `7 8`, `[[[[]]]]`} {
 		f.Add([]byte(s))

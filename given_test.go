@@ -42,7 +42,8 @@ func (o observes) JobStarted(ctx context.Context, j *onceq.Job) context.Context 
 	return o.seen.JobStarted(ctx, j)
 }
 
-// The letter is made from the message as it came, whoever has changed the copy: a replay must run the same job.
+// The letter is made from the message as it came, whoever has changed the copy: a replay must run
+// the same job.
 func TestLetterIsMadeFromWhatCame(t *testing.T) {
 	for name, who := range map[string]struct {
 		handler onceq.HandlerFunc
@@ -119,7 +120,8 @@ func TestReplayIsWhatCame(t *testing.T) {
 	})
 }
 
-// What one of them makes of the message is for the next: a middleware decrypts, and the handler reads.
+// What one of them makes of the message is for the next: a middleware decrypts, and the handler
+// reads.
 func TestChangesOfTheMessageReachTheHandler(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) != "plain text" || j.ID() != "j-1" || j.Type() != "mail" {
@@ -135,7 +137,8 @@ func TestChangesOfTheMessageReachTheHandler(t *testing.T) {
 	}))
 }
 
-// The group is that of the delivery, and a redelivery finds its job, whatever the handler calls its message.
+// The group is that of the delivery, and a redelivery finds its job, whatever the handler calls its
+// message.
 func TestGroupAndHandOverGoByWhatCame(t *testing.T) {
 	var d diary
 	bubble(t, func(_ context.Context, j *onceq.Job) error {

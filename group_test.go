@@ -233,7 +233,8 @@ func TestGroupsOfAStandardQueueRunAtOnce(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
-// A follower that loses its delivery while it waits must not leave those behind it waiting for ever.
+// A follower that loses its delivery while it waits must not leave those behind it waiting for
+// ever.
 func TestFollowerLosesItsDelivery(t *testing.T) {
 	var d diary
 	h := func(_ context.Context, j *onceq.Job) error {

@@ -11,9 +11,9 @@ import (
 // nil means done: the key is recorded, and the job never runs again. An error means that the job is
 // tried again later; [Permanent] and [RetryAfter] say otherwise. A panic counts as an error.
 //
-// ctx ends when the job's Timeout is over, when the worker drains longer than DrainTimeout, or when the
-// lease is lost; context.Cause tells which. A handler that was cut off may still return nil if its
-// work is complete.
+// ctx ends when the job's Timeout is over, when the worker drains longer than DrainTimeout, or when
+// the lease is lost; context.Cause tells which. A handler that was cut off may still return nil if
+// its work is complete.
 type Handler interface {
 	Handle(ctx context.Context, j *Job) error
 }

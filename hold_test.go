@@ -276,7 +276,8 @@ func TestNackWaitsForAnExtension(t *testing.T) {
 	})
 }
 
-// watchedExtends is a queue whose extensions may take long, and to which no nack may come meanwhile.
+// watchedExtends is a queue whose extensions may take long, and to which no nack may come
+// meanwhile.
 type watchedExtends struct {
 	*queue
 	t      *testing.T
@@ -315,8 +316,8 @@ func (q watchedExtends) Nack(ctx context.Context, hs []broker.Hold) error {
 	return q.queue.Nack(ctx, hs)
 }
 
-// The nack of a job waits, too, for the extension of a redelivery that was handed over to it amid that, beside one of its own for the
-// first delivery.
+// The nack of a job waits, too, for the extension of a redelivery that was handed over to it amid
+// that, beside one of its own for the first delivery.
 func TestNackWaitsForAnExtensionHandedOver(t *testing.T) {
 	const backoff = 20 * time.Second
 	for _, c := range []struct{ first, second, handler time.Duration }{ // when they end, after the handover

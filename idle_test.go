@@ -67,7 +67,8 @@ func (r *rig) storeCalls() []int64 {
 	return []int64{r.store.claims.Load(), r.store.renews.Load(), r.store.settles.Load()}
 }
 
-// TestAllocations keeps a job, from send to ack with the heartbeat on, within its number of allocations.
+// TestAllocations keeps a job, from send to ack with the heartbeat on, within its number of
+// allocations.
 func TestAllocations(t *testing.T) {
 	const jobs, most = 20_000, 10
 	best := 1e9

@@ -56,7 +56,8 @@ func TestSlowGroupsLeaveRoomForOthers(t *testing.T) {
 					for _, m := range slow {
 						k := m[2:]
 						r.wantStatus(k, dedupe.Done)
-						// A hand-back burns a receive; PubSub and SQS end a delivery after some hours.
+						// A hand-back burns a receive; PubSub and SQS end a delivery after some
+						// hours.
 						if n := r.q.received(k); p == membroker.Memory && n != 1 {
 							t.Errorf("%q was received %d times", k, n)
 						}
@@ -68,7 +69,8 @@ func TestSlowGroupsLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// The followers that are held are bounded: what comes beyond goes back at once, and the order stays.
+// The followers that are held are bounded: what comes beyond goes back at once, and the order
+// stays.
 func TestFollowersAreBounded(t *testing.T) {
 	var d diary
 	bubble(t, slowGroups(t, &d), func(r *rig) {
@@ -115,7 +117,8 @@ func TestFollowersAreBounded(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
-// Whatever ends a follower's wait, it takes its place in the count along: afterwards there is as much room as before.
+// Whatever ends a follower's wait, it takes its place in the count along: afterwards there is as
+// much room as before.
 func TestFollowersLeaveNoTrace(t *testing.T) {
 	var d diary
 	bubble(t, slowGroups(t, &d), func(r *rig) {

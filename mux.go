@@ -34,8 +34,8 @@ type route struct {
 	options       JobOptions
 }
 
-// On sets the handler of a type. A nil o means the worker's defaults. Set all types before the worker
-// is made: an empty or repeated type and a nil handler are answered there, by New.
+// On sets the handler of a type. A nil o means the worker's defaults. Set all types before the
+// worker is made: an empty or repeated type and a nil handler are answered there, by New.
 func (m *Mux) On(typ string, h Handler, o *JobOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// TimingRecord tells how one delivery went. There is one for every disposition, and it is what is logged:
-// that the heartbeat was off and a job outlived its timeout is read from one line.
+// TimingRecord tells how one delivery went. There is one for every disposition, and it is what is
+// logged: that the heartbeat was off and a job outlived its timeout is read from one line.
 type TimingRecord struct {
 	JobID string
 	Type  string
@@ -34,7 +34,8 @@ type TimingRecord struct {
 	Heartbeat bool
 	// Beats is how often it was.
 	Beats int
-	// Attempt counts the runs of the job, and Receives the broker's deliveries (0 = it does not count).
+	// Attempt counts the runs of the job, and Receives the broker's deliveries (0 = it does not
+	// count).
 	Attempt, Receives int
 	// Fence is the claim's number; 0 = none was won.
 	Fence uint64
@@ -42,9 +43,10 @@ type TimingRecord struct {
 	Result []byte
 }
 
-// Observer is told of each job's start and end, from many goroutines: of a start by the one that runs the handler, of an end
-// by the one that has settled a whole batch, or claimed it. So it must be quick: one that blocks holds up the other jobs of
-// the batch; the same holds for a Logger. What it panics with is logged and does no harm to the job.
+// Observer is told of each job's start and end, from many goroutines: of a start by the one that
+// runs the handler, of an end by the one that has settled a whole batch, or claimed it. So it must
+// be quick: one that blocks holds up the other jobs of the batch; the same holds for a Logger. What
+// it panics with is logged and does no harm to the job.
 type Observer interface {
 	// JobStarted is called before the handler. The handler gets the context that it returns, which
 	// must be made from ctx; nil stands for ctx.
@@ -69,7 +71,8 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	if t.Attempt > 0 {
 		as = append(as, slog.Int("attempt", t.Attempt))
 		if t.ErrClass == "" || t.Outcome == OutcomeRetried || t.Outcome == OutcomeLeaseLost {
-			// That of a job that has failed, or is parked, is the permission to run it again, and logs are read by many.
+			// That of a job that has failed, or is parked, is the permission to run it again, and
+			// logs are read by many.
 			as = append(as, slog.Uint64("fence", t.Fence))
 		}
 		as = append(as, slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process))

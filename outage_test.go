@@ -210,7 +210,8 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 				if err := r.stop(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
-				// What may have been won is given back by its token first. A claim that is on its way is waited for.
+				// What may have been won is given back by its token first. A claim that is on its
+				// way is waited for.
 				longest := onceq.DefaultSettleTimeout
 				if name == "hang" {
 					longest += onceq.DefaultCallTimeout
@@ -416,7 +417,8 @@ func (r *rig) erring(err error, is func(key string) bool) {
 	})
 }
 
-// A record that something else has written, or a person has mended badly, must not stop the worker for the other keys.
+// A record that something else has written, or a person has mended badly, must not stop the worker
+// for the other keys.
 func TestRefusedClaimStopsNobody(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		bad := numbered("bad", 6) // fewer than there are slots: else nothing tells it from an outage
@@ -459,7 +461,8 @@ func TestRefusedClaimStopsNobody(t *testing.T) {
 	})
 }
 
-// A store that errs on each entry is away as any other, and one that is full says nothing of the entry.
+// A store that errs on each entry is away as any other, and one that is full says nothing of the
+// entry.
 func TestRefusedClaimsOfAllAreAnOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		err error

@@ -10,7 +10,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// An outage is told of at its beginning, again while it lasts, and when it is over: whoever missed a line sees the next one.
+// An outage is told of at its beginning, again while it lasts, and when it is over: whoever missed
+// a line sees the next one.
 func TestOutagesAreToldOfAgain(t *testing.T) {
 	fails := func(op onceqtest.Op) faulty.Func {
 		return func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {

@@ -11,8 +11,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// A handler may learn of the end before it is told: by a timer of its own for the deadline, as a connection has, or from the
-// caller's own context. Under Park that is a cut, not the handler's word that nothing happened.
+// A handler may learn of the end before it is told: by a timer of its own for the deadline, as a
+// connection has, or from the caller's own context. Under Park that is a cut, not the handler's
+// word that nothing happened.
 func TestOverdueIsCutOff(t *testing.T) {
 	for range 50 { // two timers of one time come in any order
 		h := func(ctx context.Context, _ *onceq.Job) error {
@@ -93,8 +94,8 @@ func TestDoCallerGoneUnnoticed(t *testing.T) {
 	}
 }
 
-// A delivery under Park waits for the confirmation of its start as long as its lease lives: it is Do's caller alone that is not
-// kept for so long.
+// A delivery under Park waits for the confirmation of its start as long as its lease lives: it is
+// Do's caller alone that is not kept for so long.
 func TestDeliveryWaitsForItsStart(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Renew)

@@ -103,8 +103,8 @@ func TestRerunWritesNothingBeforeTheStart(t *testing.T) {
 	})
 }
 
-// A handler that cannot tell whether its effect happened says so; a plain error would be retried. Where nobody asked for
-// Park, it is one.
+// A handler that cannot tell whether its effect happened says so; a plain error would be retried.
+// Where nobody asked for Park, it is one.
 func TestUnknown(t *testing.T) {
 	for name, err := range map[string]error{
 		"unknown": onceq.Unknown(errBoom), "unknown, after": onceq.RetryAfter(time.Second, onceq.Unknown(errBoom)),

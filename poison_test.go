@@ -30,7 +30,8 @@ func (r *rig) poisonedEnds() {
 	})
 }
 
-// An end on which the store breaks as a whole must not stop the others', nor keep its place for ever.
+// An end on which the store breaks as a whole must not stop the others', nor keep its place for
+// ever.
 func TestPoisonedEndStopsNobody(t *testing.T) {
 	for name, together := range map[string]bool{"together": true, "alone": false} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +72,8 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 	}
 }
 
-// A refusal that follows an outage counts from its own beginning: the outage was longer than SettleTimeout.
+// A refusal that follows an outage counts from its own beginning: the outage was longer than
+// SettleTimeout.
 func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)

@@ -69,8 +69,8 @@ func (r *rig) trickle(prefix string, n int) {
 	}
 }
 
-// TestPollersFollowTheLoad: one poller waits on a quiet queue and brings what came while it was on its way; all of them are there
-// soon when there is much, and gone soon after.
+// TestPollersFollowTheLoad: one poller waits on a quiet queue and brings what came while it was on
+// its way; all of them are there soon when there is much, and gone soon after.
 func TestPollersFollowTheLoad(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
@@ -84,7 +84,8 @@ func TestPollersFollowTheLoad(t *testing.T) {
 		}
 		p.all.Store(0)
 		r.send(burst...)
-		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s; it takes four times as long as one receive until they are all there.
+		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s; it takes four times as long as one
+		// receive until they are all there.
 		pass(1700 * time.Millisecond)
 		if n, most := p.all.Load(), p.peak.Load(); n > 1640 || most != 16 {
 			t.Errorf("%d receives for 16,000 messages, %d at once", n, most)
@@ -147,8 +148,8 @@ func TestPollersWithAPause(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
 }
 
-// A queue that gives less than it has must not keep a worker with a pause behind: what comes part-full may be all there was, but not
-// again and again.
+// A queue that gives less than it has must not keep a worker with a pause behind: what comes
+// part-full may be all there was, but not again and again.
 func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		for i := range 100 { // seven or eight in a pause: nothing is left behind by a part-full receive
@@ -224,7 +225,8 @@ func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
 	})
 }
 
-// A receive that is never answered has room reserved for what it may bring. One that steps in for it needs that room.
+// A receive that is never answered has room reserved for what it may bring. One that steps in for
+// it needs that room.
 func TestPollerThatStepsInFindsRoom(t *testing.T) {
 	for _, c := range []struct {
 		billed                         bool
@@ -249,7 +251,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			r.wantOutcomes("a", "done")
 			r.send(numbered("b", 40)...) // many come, and yet there are no more receives than Pollers while one of them hangs
 			pass(30 * time.Minute)
-			// What was reserved is neither kept nor given back twice: as much as fits is held, and no more.
+			// What was reserved is neither kept nor given back twice: as much as fits is held, and
+			// no more.
 			ks := numbered("k", 50)
 			r.send(ks...)
 			pass(time.Second)

@@ -18,14 +18,14 @@ type BatchOptions struct {
 	Unordered bool
 	// Deadline is when the handlers' contexts end. They report it as their own deadline.
 	//
-	// A handler that had at least half of the time from the call to Deadline has timed out: the cause
-	// is ErrTimeout, and it counts as an attempt. One that began later is handed back, with the cause
-	// ErrDraining, and is not counted.
+	// A handler that had at least half of the time from the call to Deadline has timed out: the
+	// cause is ErrTimeout, and it counts as an attempt. One that began later is handed back, with
+	// the cause ErrDraining, and is not counted.
 	//
 	// Deadline must be early enough to record outcomes. If it is not before the earliest Until, it
-	// becomes Until − SettleTimeout, or half of the time to Until where that is later. If it is zero,
-	// handlers end at that time too, but their contexts report no deadline, and all are handed back
-	// uncounted.
+	// becomes Until − SettleTimeout, or half of the time to Until where that is later. If it is
+	// zero, handlers end at that time too, but their contexts report no deadline, and all are
+	// handed back uncounted.
 	Deadline time.Time
 	// MinTime is how much time a handler must have until Deadline: what has not begun by then is
 	// handed back. Default 0.

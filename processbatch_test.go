@@ -125,7 +125,8 @@ func TestBatchGroups(t *testing.T) {
 	}
 }
 
-// What a batch's Deadline does to a handler depends on how much of the time it had, not on who notices the end first.
+// What a batch's Deadline does to a handler depends on how much of the time it had, not on who
+// notices the end first.
 func TestBatchDeadline(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -200,7 +201,8 @@ func TestBatchDeadlineHalf(t *testing.T) {
 	}
 }
 
-// A Deadline at which no delivery can be held any more would leave no time to write the ends, and none to cut the handlers off.
+// A Deadline at which no delivery can be held any more would leave no time to write the ends, and
+// none to cut the handlers off.
 func TestBatchDeadlineAfterUntil(t *testing.T) {
 	for _, d := range []time.Duration{30*time.Second - 1, 30 * time.Second, time.Minute} {
 		var ended atomic.Int32
@@ -304,7 +306,8 @@ func TestBatchMinTime(t *testing.T) {
 	})
 }
 
-// What runs already when the time becomes too short for others has its end recorded however long the store is away until then.
+// What runs already when the time becomes too short for others has its end recorded however long
+// the store is away until then.
 func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)
@@ -354,8 +357,8 @@ func TestBatchMinTimeDuringAClaim(t *testing.T) {
 	})
 }
 
-// A store that does not answer is not waited for, and nothing runs unclaimed. What runs already goes on, and its end is
-// recorded when the store is back.
+// A store that does not answer is not waited for, and nothing runs unclaimed. What runs already
+// goes on, and its end is recorded when the store is back.
 func TestBatchOutage(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) != "a" {
@@ -428,7 +431,8 @@ func TestBatchOutage(t *testing.T) {
 	})
 }
 
-// One lease for the whole time: nothing is renewed, and nobody can take the key before the delivery has ended.
+// One lease for the whole time: nothing is renewed, and nobody can take the key before the delivery
+// has ended.
 func TestBatchOneLease(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(9 * time.Minute); return nil }
 	bubble(t, h, func(r *rig) {
@@ -481,8 +485,8 @@ func (q *closedQueue) Send(ctx context.Context, ms []broker.Outgoing) ([]string,
 	return q.Sender.Send(ctx, ms)
 }
 
-// When ProcessBatch has returned, nothing is left that works: neither a settlement that was to be repeated, nor a letter, nor the
-// timer of a job's Timeout.
+// When ProcessBatch has returned, nothing is left that works: neither a settlement that was to be
+// repeated, nor a letter, nor the timer of a job's Timeout.
 func TestBatchLeavesNothingBehind(t *testing.T) {
 	for _, op := range []onceqtest.Op{onceqtest.Settle, onceqtest.Claim, onceqtest.Letter} {
 		h := func(_ context.Context, j *onceq.Job) error {

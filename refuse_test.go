@@ -69,8 +69,8 @@ func TestRefusedSetups(t *testing.T) {
 	}
 }
 
-// TestWrappedMuxRefusesJobs: a Mux that is wrapped does not know under which scope its jobs were claimed. Two types with one
-// key would meet, and one of the jobs be lost.
+// TestWrappedMuxRefusesJobs: a Mux that is wrapped does not know under which scope its jobs were
+// claimed. Two types with one key would meet, and one of the jobs be lost.
 func TestWrappedMuxRefusesJobs(t *testing.T) {
 	ran := 0
 	mux := new(onceq.Mux)
@@ -86,7 +86,8 @@ func TestWrappedMuxRefusesJobs(t *testing.T) {
 	})
 }
 
-// TestLateTypeIsUnknown: a type that is set after the worker was made has no scope and no options there.
+// TestLateTypeIsUnknown: a type that is set after the worker was made has no scope and no options
+// there.
 func TestLateTypeIsUnknown(t *testing.T) {
 	mux := new(onceq.Mux)
 	mux.On("a", returns(nil), nil)
@@ -115,8 +116,8 @@ func TestUnknownTypesDoNotMeet(t *testing.T) {
 	})
 }
 
-// TestRetryAfterOutlivesRetention: the record of a job that comes again after longer than Retention must still be there, or
-// the job would be taken for one whose record is gone.
+// TestRetryAfterOutlivesRetention: the record of a job that comes again after longer than Retention
+// must still be there, or the job would be taken for one whose record is gone.
 func TestRetryAfterOutlivesRetention(t *testing.T) {
 	runs := 0
 	h := func(context.Context, *onceq.Job) error {

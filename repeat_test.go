@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// TestSameKeyInOneReceive: of messages with one key that come together, the store answers each. Those of a job that was done
-// long ago must not wait for a lease that nobody holds.
+// TestSameKeyInOneReceive: of messages with one key that come together, the store answers each.
+// Those of a job that was done long ago must not wait for a lease that nobody holds.
 func TestSameKeyInOneReceive(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		r.send("k")

@@ -84,8 +84,8 @@ func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
 	}
 }
 
-// A delivery that is held before the flow has it could be found lost, and be over, before it has begun: the list of
-// the runs would break, and Run not return.
+// A delivery that is held before the flow has it could be found lost, and be over, before it has
+// begun: the list of the runs would break, and Run not return.
 func TestNothingIsHeldThatTheFlowDoesNotHave(t *testing.T) {
 	inside(t, 0, func(c *Config) {
 		c.Handler = HandlerFunc(func(context.Context, *Job) error { <-time.After(time.Second); return nil })

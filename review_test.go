@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// A redelivery that waited for a slot was extended meanwhile; the job that gets its receipt must know.
+// A redelivery that waited for a slot was extended meanwhile; the job that gets its receipt must
+// know.
 func TestHandOverAfterAWait(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) == "a" {
@@ -38,7 +39,8 @@ func TestHandOverAfterAWait(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.Concurrency = 2 }), preset(membroker.SQSStandard))
 }
 
-// While one redelivery looks for the job that runs, the key of another is still being found. The race detector tells.
+// While one redelivery looks for the job that runs, the key of another is still being found. The
+// race detector tells.
 func TestHandOverBesideAnAdmission(t *testing.T) {
 	admitted := 0
 	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
@@ -70,7 +72,8 @@ func TestHandOverBesideAnAdmission(t *testing.T) {
 	}))
 }
 
-// Jobs that are done pile up neither in memory nor in the manager when the queue is slow to take their acks.
+// Jobs that are done pile up neither in memory nor in the manager when the queue is slow to take
+// their acks.
 func TestSlowAcksHoldReceivingBack(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
@@ -97,8 +100,8 @@ func TestSlowAcksHoldReceivingBack(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 10 }))
 }
 
-// TestWholeCallErrorRefusesNobody: an error of the whole call says nothing of any entry, whatever it wraps. One bad entry must not
-// dead-letter its neighbours.
+// TestWholeCallErrorRefusesNobody: an error of the whole call says nothing of any entry, whatever
+// it wraps. One bad entry must not dead-letter its neighbours.
 func TestWholeCallErrorRefusesNobody(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fault = func(c onceqtest.Call) faulty.Faults {

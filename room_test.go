@@ -9,7 +9,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// While as many ends wait for their record as there are slots, nothing is received: it could not start.
+// While as many ends wait for their record as there are slots, nothing is received: it could not
+// start.
 func TestUnsettledJobsStopReceiving(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)
@@ -29,7 +30,8 @@ func TestUnsettledJobsStopReceiving(t *testing.T) {
 	}, with(func(c *onceq.Config) { c.Concurrency, c.Pollers, c.Prefetch = 1, 1, 2 }))
 }
 
-// A claim that is on its way when a drain begins, and fails, is not tried again: its message goes back at once.
+// A claim that is on its way when a drain begins, and fails, is not tried again: its message goes
+// back at once.
 func TestClaimThatFailsAmidADrain(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		sent := make(chan struct{})

@@ -20,15 +20,16 @@ import (
 // sendTries is how often Send offers an entry that the broker throttles.
 const sendTries = 5
 
-// Send puts the messages into the queue, in batches as large as the broker takes. Where they are missing it
-// fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself: a caller that sends ms again after an
-// error sends the same jobs, which run once. A Meta that it has to fill in is replaced by a copy, so that messages may
-// be made from one.
+// Send puts the messages into the queue, in batches as large as the broker takes. Where they are
+// missing it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself: a caller that sends
+// ms again after an error sends the same jobs, which run once. A Meta that it has to fill in is
+// replaced by a copy, so that messages may be made from one.
 //
-// The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which case
-// nothing was sent. Throttled entries are offered again a few times; nothing else is repeated. Where the broker orders groups,
-// no later batch has anything of a group of which a message was not sent, and a throttled message that others of its batch and group
-// have overtaken is not offered again: its error says so.
+// The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which
+// case nothing was sent. Throttled entries are offered again a few times; nothing else is repeated.
+// Where the broker orders groups, no later batch has anything of a group of which a message was not
+// sent, and a throttled message that others of its batch and group have overtaken is not offered
+// again: its error says so.
 func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
@@ -139,7 +140,8 @@ func (o *sending) skips(ctx context.Context, ms []broker.Outgoing, errs []error)
 	return true
 }
 
-// overtaken tells whether a later message of entry i's group is in the queue, where groups are ordered.
+// overtaken tells whether a later message of entry i's group is in the queue, where groups are
+// ordered.
 func (o *sending) overtaken(i int, ms []broker.Outgoing, errs []error) bool {
 	if !o.ordered || ms[i].Group == "" {
 		return false
@@ -244,8 +246,8 @@ func checkOutgoing(m *broker.Outgoing) error {
 	return nil
 }
 
-// newID is a UUID of version 7: its first 48 bits are the time in milliseconds, so that a database's index
-// of keys grows at its end.
+// newID is a UUID of version 7: its first 48 bits are the time in milliseconds, so that a
+// database's index of keys grows at its end.
 func newID(now time.Time, random []byte) string {
 	var b [16]byte
 	ms := uint64(now.UnixMilli())

@@ -63,8 +63,8 @@ func TestSettleIsRepeated(t *testing.T) {
 	}
 }
 
-// A store that is away for far longer than SettleTimeout, as in a failover: nobody waits for the ends, so none is given up, and
-// no job runs again.
+// A store that is away for far longer than SettleTimeout, as in a failover: nobody waits for the
+// ends, so none is given up, and no job runs again.
 func TestSettleOutlastsAFailover(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "hangs": faulty.Hang()} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,8 @@ func TestSettleOutlastsAFailover(t *testing.T) {
 	}
 }
 
-// A drain amid an outage: what ended long before is written until the hard end, for it has its effect only once then.
+// A drain amid an outage: what ended long before is written until the hard end, for it has its
+// effect only once then.
 func TestDrainInAnOutageOfSettlements(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "hangs": faulty.Hang()} {
 		for _, back := range []time.Duration{3 * time.Second, hardEnd - 6*time.Second} {
@@ -170,8 +171,8 @@ func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	})
 }
 
-// A store that answers, and refuses one settlement again and again: the job is delivered again, no earlier than its lease
-// ends, and does not keep its place.
+// A store that answers, and refuses one settlement again and again: the job is delivered again, no
+// earlier than its lease ends, and does not keep its place.
 func TestSettlementThatIsRefused(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) {
@@ -212,7 +213,8 @@ func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 	})
 }
 
-// The settlement is applied, and nobody is told so for a minute: a beat that finds the claim ended meanwhile is no loss.
+// The settlement is applied, and nobody is told so for a minute: a beat that finds the claim ended
+// meanwhile is no loss.
 func TestSettledWithoutAnAnswer(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 20, faulty.Lose(errBoom)) })
@@ -331,8 +333,8 @@ func TestResultTooLarge(t *testing.T) {
 		}
 		r.wantStatus("a", dedupe.Done)
 	}, small)
-	// A store whose limit is not the one that it told: the effect has happened, and losing its result is better than
-	// repeating it.
+	// A store whose limit is not the one that it told: the effect has happened, and losing its
+	// result is better than repeating it.
 	bubble(t, h, func(r *rig) {
 		r.store.set(func(s *store) {
 			s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {

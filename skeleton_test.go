@@ -21,9 +21,10 @@ type skeletonJob struct {
 	held  visibility.Held[*skeletonJob]
 }
 
-// runSkeleton is the loop that a careful programmer would write for one program: the same calls in the
-// same batches (hold, claim, handle, settle, ack), through channels to 64 goroutines, and nothing else: no
-// retries, no outcomes but won and done, no drain, no groups, no timing, no limits.
+// runSkeleton is the loop that a careful programmer would write for one program: the same calls in
+// the same batches (hold, claim, handle, settle, ack), through channels to 64 goroutines, and
+// nothing else: no retries, no outcomes but won and done, no drain, no groups, no timing, no
+// limits.
 func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
 	tb.Helper()
 	q := benchQueue(tb)

@@ -19,8 +19,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// TestSoak lets workers run, fail, drain and crash, with a queue, a store and a dead-letter queue that fail in every way, and
-// looks at the end whether a job was lost or done twice. What goes wrong is drawn from the seed.
+// TestSoak lets workers run, fail, drain and crash, with a queue, a store and a dead-letter queue
+// that fail in every way, and looks at the end whether a job was lost or done twice. What goes
+// wrong is drawn from the seed.
 func TestSoak(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, rand.Uint64()}
 	if testing.Short() {
@@ -132,7 +133,8 @@ func (s *soak) brokerFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	return faulty.Err(errBoom, s.n(2) == 0).Only(s.n(max(1, c.Entries)))
 }
 
-// work is how every handler begins: it takes some time, and may end in every way before anything has happened.
+// work is how every handler begins: it takes some time, and may end in every way before anything
+// has happened.
 func (s *soak) work(ctx context.Context, j *onceq.Job) error {
 	s.mu.Lock()
 	s.starts[j.Key().Key]++
@@ -208,7 +210,8 @@ func (s *soak) atMostOnce(ctx context.Context, j *onceq.Job) error {
 	return nil
 }
 
-// host runs workers one after the other, each on a machine of its own, until ctx ends. Some are drained, some crash.
+// host runs workers one after the other, each on a machine of its own, until ctx ends. Some are
+// drained, some crash.
 func (s *soak) host(ctx context.Context) {
 	for ctx.Err() == nil {
 		m := s.machine()
@@ -260,8 +263,8 @@ func (s *soak) down(m *machine) {
 	s.hosts = slices.DeleteFunc(s.hosts, func(o *machine) bool { return o == m })
 }
 
-// episodes lets one follow the other, with calm in between, beside all that goes wrong call by call. In the middle of
-// every other one all hosts are drained: a deploy.
+// episodes lets one follow the other, with calm in between, beside all that goes wrong call by
+// call. In the middle of every other one all hosts are drained: a deploy.
 func (s *soak) episodes(until time.Time) {
 	for {
 		takes(time.Duration(60+s.n(120)) * time.Second)
@@ -300,7 +303,8 @@ func (s *soak) isCalm() bool {
 	return s.calm
 }
 
-// send puts the jobs into the queue, some of them twice, as a producer does whose first reply was lost.
+// send puts the jobs into the queue, some of them twice, as a producer does whose first reply was
+// lost.
 func (s *soak) send() (keys []string) {
 	for i := range soakJobs {
 		m := message(fmt.Sprintf("k%03d", i))

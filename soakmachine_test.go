@@ -32,7 +32,8 @@ func (m *machine) reach(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// newMachine makes one. While the weather lets it stand still, nothing that it asks for goes out or comes back.
+// newMachine makes one. While the weather lets it stand still, nothing that it asks for goes out or
+// comes back.
 func newMachine(q *faulty.Broker, st *store, w *weather, fault func(onceqtest.Call) faulty.Faults) *machine {
 	m := &machine{q: q, store: &store{Store: st.Store, t: st.t}}
 	m.stands = func() { w.standStill(m) }

@@ -232,8 +232,8 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 	}
 }
 
-// A lease that is over and cannot be taken is locked by the transaction in which its owner completes the
-// job, and may be so for long: it is asked for as seldom as one that lives.
+// A lease that is over and cannot be taken is locked by the transaction in which its owner
+// completes the job, and may be so for long: it is asked for as seldom as one that lives.
 func TestLockedClaimIsAskedForSeldom(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		r.store.set(func(s *store) {

@@ -21,7 +21,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// down is a handler that fails for good until it is mended, and notes the bodies that it ran to their end.
+// down is a handler that fails for good until it is mended, and notes the bodies that it ran to
+// their end.
 type down struct {
 	mended bool
 
@@ -73,8 +74,9 @@ func forged(k string, n int) []broker.Outgoing {
 	return ms
 }
 
-// Who knows a key, and no fence, must not bring a letter about that reopens the failure of that key for another body: not with a
-// fingerprint, which tells the body, nor without one, where the message itself must be the one that failed.
+// Who knows a key, and no fence, must not bring a letter about that reopens the failure of that key
+// for another body: not with a fingerprint, which tells the body, nor without one, where the
+// message itself must be the one that failed.
 func TestForgedLettersReopenNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -139,7 +141,8 @@ func TestReplayOfDuplicates(t *testing.T) {
 	})
 }
 
-// The message that failed gets the letter of its failure however it comes again, and where its worker died before the letter.
+// The message that failed gets the letter of its failure however it comes again, and where its
+// worker died before the letter.
 func TestOwnMessageComesAgain(t *testing.T) {
 	asItWas := func(m *broker.Message) broker.Outgoing {
 		return broker.Outgoing{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta}
@@ -171,7 +174,8 @@ func TestOwnMessageComesAgain(t *testing.T) {
 				r.wantStatus("a", dedupe.Failed)
 				r.dlq.SetFault(nil)
 				pass(time.Minute)
-				// As the queue's own redrive and a console would: another message of the same content.
+				// As the queue's own redrive and a console would: another message of the same
+				// content.
 				ms, err := r.q.Broker.Receive(r.Context(), broker.ReceiveOptions{Max: 1})
 				if err != nil || len(ms) != 1 {
 					t.Fatal(ms, err)
@@ -311,7 +315,8 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 	}
 }
 
-// A signature is for one scope: a key that several queues share does not make one's letters the other's.
+// A signature is for one scope: a key that several queues share does not make one's letters the
+// other's.
 func TestSignaturesAreOfAScope(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		r.send("a")
@@ -327,7 +332,8 @@ func TestSignaturesAreOfAScope(t *testing.T) {
 	}, signs)
 }
 
-// A letter of a key that was rotated out of the first place still counts, and its replay is signed by the new one.
+// A letter of a key that was rotated out of the first place still counts, and its replay is signed
+// by the new one.
 func TestKeysAreRotated(t *testing.T) {
 	var d down
 	newer := dlq.Keys{bytes.Repeat([]byte("n"), 32), signingKeys[0]}
@@ -363,7 +369,8 @@ func TestSignatureOfALetterThatIsCut(t *testing.T) {
 	}, preset(membroker.SQSStandard), signs)
 }
 
-// Who reads the logs does not learn what reopens a job, and who learns it otherwise cannot without a key.
+// Who reads the logs does not learn what reopens a job, and who learns it otherwise cannot without
+// a key.
 func TestFenceIsNoSecretWithKeys(t *testing.T) {
 	crashes := true
 	var ran []string
@@ -452,7 +459,8 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 	}
 }
 
-// The letter of an expired job is replayed by an ordinary claim. One that may have been done before stays.
+// The letter of an expired job is replayed by an ordinary claim. One that may have been done before
+// stays.
 func TestReplayOfWhatWasTooOld(t *testing.T) {
 	var d down
 	d.mended = true
@@ -509,7 +517,8 @@ func TestReservedAttributeIsNotSent(t *testing.T) {
 	})
 }
 
-// An attribute in which a sender has hidden other metadata stays behind: the letter, and its replay, are of the message itself.
+// An attribute in which a sender has hidden other metadata stays behind: the letter, and its
+// replay, are of the message itself.
 func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 	var ran []string
 	crash := true
@@ -537,7 +546,8 @@ func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 	})
 }
 
-// The text of an error that a message's body has caused holds no number of it, and a drain's error nothing that steers a terminal.
+// The text of an error that a message's body has caused holds no number of it, and a drain's error
+// nothing that steers a terminal.
 func TestErrorsQuoteNoBody(t *testing.T) {
 	type card struct{ Number string }
 	h := onceq.JSON(func(context.Context, *onceq.Job, card) error { return nil })

@@ -11,9 +11,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job for good,
-// class "decode": repeating would not change it. The error's text, which is logged and goes into the letter, names the place and quotes no
-// number of the body; a T with an UnmarshalJSON of its own may quote what it likes.
+// JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job
+// for good, class "decode": repeating would not change it. The error's text, which is logged and
+// goes into the letter, names the place and quotes no number of the body; a T with an UnmarshalJSON
+// of its own may quote what it likes.
 func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
 	if f == nil {
 		return nil
@@ -27,9 +28,9 @@ func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
 	})
 }
 
-// JSONResult is as JSON, and keeps what f returns with the key, as JSON: see [Result]. A result that cannot
-// be encoded, or is larger than the store takes, fails the job for good, class "result": its effect has
-// happened, and running it again would repeat that.
+// JSONResult is as JSON, and keeps what f returns with the key, as JSON: see [Result]. A result
+// that cannot be encoded, or is larger than the store takes, fails the job for good, class
+// "result": its effect has happened, and running it again would repeat that.
 func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) Handler {
 	if f == nil {
 		return nil
@@ -76,7 +77,8 @@ func decode[T any](j *Job) (v T, err error) {
 	return v, nil
 }
 
-// unquoted leaves the body's own numbers out of the text of an error, which is logged and put into the letter: one may be a card's.
+// unquoted leaves the body's own numbers out of the text of an error, which is logged and put into
+// the letter: one may be a card's.
 func unquoted(err error) error {
 	var t *json.UnmarshalTypeError
 	if !errors.As(err, &t) {
@@ -94,9 +96,9 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.err }
 
-// Result reads what is recorded for a key: its status, and, when it is done, the result as JSONResult or
-// CompleteTx stored it. The status is 0 when there is no record. A done job without a result gives the
-// zero R.
+// Result reads what is recorded for a key: its status, and, when it is done, the result as
+// JSONResult or CompleteTx stored it. The status is 0 when there is no record. A done job without a
+// result gives the zero R.
 func Result[R any](ctx context.Context, s dedupe.Store, k dedupe.Key) (v R, st dedupe.Status, err error) {
 	if err := k.Validate(); err != nil {
 		return v, 0, err

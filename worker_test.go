@@ -91,8 +91,8 @@ func TestBatchesKeepToTheLimits(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 50 }))
 }
 
-// Handlers run in one half of the slots while the other half is claimed. The store is slow here, so that the batches are as
-// large as they may be.
+// Handlers run in one half of the slots while the other half is claimed. The store is slow here, so
+// that the batches are as large as they may be.
 func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
 	for _, c := range []struct{ concurrency, most int }{{4, 4}, {16, 16}, {32, 16}, {64, 32}, {200, 100}, {500, 100}} {
 		largest := 0

@@ -30,7 +30,8 @@ func failAcks(r *rig, n int, err error) {
 	})
 }
 
-// A dead-letter queue that takes no acks ends a replay with the broker's error: what it went on to send would stay, too.
+// A dead-letter queue that takes no acks ends a replay with the broker's error: what it went on to
+// send would stay, too.
 func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -58,8 +59,8 @@ func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 	}
 }
 
-// So it is with the copies of what was sent, with letters that come again though they were acked, and where a letter's sending
-// is in doubt.
+// So it is with the copies of what was sent, with letters that come again though they were acked,
+// and where a letter's sending is in doubt.
 func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2))
@@ -142,7 +143,8 @@ func (b *doubled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*brok
 	return ms, err
 }
 
-// A standard queue may bring a letter twice in one receive. That is no reason to ack what is not held any more.
+// A standard queue may bring a letter twice in one receive. That is no reason to ack what is not
+// held any more.
 func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
@@ -205,8 +207,9 @@ func TestHandBackAwaitsTheExtension(t *testing.T) {
 	})
 }
 
-// What is extended too late is not held any more, whatever the queue answers: a standard queue says OK
-// and has done nothing. The letter is in nobody's hands then, and its delivery is not extended again.
+// What is extended too late is not held any more, whatever the queue answers: a standard queue says
+// OK and has done nothing. The letter is in nobody's hands then, and its delivery is not extended
+// again.
 func TestLateExtensionDoesNotCount(t *testing.T) {
 	for _, c := range []struct {
 		late time.Duration // on its way; the deadline is 4 s after the receive, and the first extension begins before 1.4 s
@@ -226,7 +229,8 @@ func TestLateExtensionDoesNotCount(t *testing.T) {
 				return faulty.Slow(c.late)
 			})
 			q := open(t, r.dead, &dlq.Options{Visibility: 4 * time.Second})
-			// The second letter is held, and nothing is received, until the rate allows it: for 20 s.
+			// The second letter is held, and nothing is received, until the rate allows it: for 20
+			// s.
 			rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue, PerSecond: 0.05, Filter: dlq.Filter{Max: 2}})
 			if err != nil || rep.Replayed != 2 {
 				t.Errorf("%v, %v", rep, err)

@@ -8,15 +8,16 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// tenant is a letter of the job k, of which there is one for each tenant: a worker's Config.Key takes it from the attribute.
+// tenant is a letter of the job k, of which there is one for each tenant: a worker's Config.Key
+// takes it from the attribute.
 func tenant(name string, change ...func(*broker.Outgoing)) broker.Outgoing {
 	return letterOf("k", 7, append([]func(*broker.Outgoing){func(o *broker.Outgoing) {
 		o.Attributes, o.DedupID = map[string]string{"tenant": name}, name
 	}}, change...)...)
 }
 
-// Letters that are alike but for an attribute are of two jobs: to take one for a copy of the other would lose it, and so would a
-// FIFO queue that swallowed it.
+// Letters that are alike but for an attribute are of two jobs: to take one for a copy of the other
+// would lose it, and so would a FIFO queue that swallowed it.
 func TestReplayTellsJobsApartByAttributes(t *testing.T) {
 	nostore := func(o *broker.Outgoing) { o.Meta.Dead.Fence = 0; o.Meta.Dead.Attempts = 1 }
 	for _, change := range []func(*broker.Outgoing){func(*broker.Outgoing) {}, nostore} {
@@ -28,7 +29,8 @@ func TestReplayTellsJobsApartByAttributes(t *testing.T) {
 	}
 }
 
-// One letter with its attributes beside it, and one with them folded, are still copies of each other.
+// One letter with its attributes beside it, and one with them folded, are still copies of each
+// other.
 func TestReplayKnowsFoldedCopies(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.put(tenant("a"), tenant("a", func(o *broker.Outgoing) {

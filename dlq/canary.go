@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// CanaryError ends a replay whose first letters came back: what killed these jobs is still there. The others were not sent.
+// CanaryError ends a replay whose first letters came back: what killed these jobs is still there.
+// The others were not sent.
 type CanaryError struct {
 	// Back are the letters that came back, as they are now.
 	Back []Ref
@@ -29,14 +30,16 @@ func (e *CanaryError) Error() string {
 	return fmt.Sprintf("dlq: of %d letters sent as canaries %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
 }
 
-// suspect notes a letter of a job that this replay has sent already, until the canaries have been watched.
+// suspect notes a letter of a job that this replay has sent already, until the canaries have been
+// watched.
 func (r *replay) suspect(l *item) {
 	if !r.watched && r.cameBack(l) {
 		r.back = append(r.back, refOf(l.m))
 	}
 }
 
-// cameBack tells whether a letter is of a job that was sent. A job without metadata is known by its body.
+// cameBack tells whether a letter is of a job that was sent. A job without metadata is known by its
+// body.
 func (r *replay) cameBack(l *item) bool {
 	newer := !failedAt(l.m).Before(r.start)
 	name := jobName(l.m.Meta)

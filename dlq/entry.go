@@ -19,12 +19,15 @@ import (
 
 // Entry is a letter as it was found.
 type Entry struct {
-	// Message is the letter; why it is one says Message.Meta.Dead, if anything does. Its Receipt is spent.
+	// Message is the letter; why it is one says Message.Meta.Dead, if anything does. Its Receipt is
+	// spent.
 	Message *broker.Message
-	// Copies is how many more letters of the same failure there are, as far as they were seen. A worker that dies
-	// between a letter and its ack leaves one, and so does a message that was sent twice.
+	// Copies is how many more letters of the same failure there are, as far as they were seen. A
+	// worker that dies between a letter and its ack leaves one, and so does a message that was sent
+	// twice.
 	Copies int
-	// Unsigned: the letter names a failure, and none of Options.LetterKeys has signed it. Its replay cannot reopen that failure.
+	// Unsigned: the letter names a failure, and none of Options.LetterKeys has signed it. Its
+	// replay cannot reopen that failure.
 	Unsigned bool
 }
 
@@ -37,7 +40,8 @@ func (e Entry) At() time.Time { return failedAt(e.Message) }
 // Ref is the letter's name.
 func (e Entry) Ref() Ref { return refOf(e.Message) }
 
-// String is the letter in a line: when, which, and its last error. It is safe for a terminal, as [Printable] says.
+// String is the letter in a line: when, which, and its last error. It is safe for a terminal, as
+// [Printable] says.
 func (e Entry) String() string {
 	s := fmt.Sprintf("%s  %s", stamp(e.At()), e.Ref())
 	if d := deadOf(e.Message.Meta); d != nil && d.LastErr != "" {
@@ -55,8 +59,8 @@ func (e Entry) String() string {
 // ShownBody is how many bytes of a body [Entry.Show] writes.
 const ShownBody = 4096
 
-// Show writes what is known of the letter, a line each, for people, and the first [ShownBody] bytes of its body. It is safe for a
-// terminal, as [Printable] says.
+// Show writes what is known of the letter, a line each, for people, and the first [ShownBody] bytes
+// of its body. It is safe for a terminal, as [Printable] says.
 func (e Entry) Show(w io.Writer) error {
 	m := e.Message
 	var b strings.Builder
@@ -155,9 +159,10 @@ func line(s string) string {
 // identity tells failures apart: letters with one identity are copies of each other.
 type identity [16]byte
 
-// identityOf is made of the job and the fence of its failure, and of the body and the attributes: a worker's Config.Key may take
-// its key from there, and then jobs with one Meta.Key may differ, and on some stores have equal fences. A copy too many is answered by the
-// claim; a job that is taken for a copy would be lost. Without a fence the job's id decides: it had better be the producer's
+// identityOf is made of the job and the fence of its failure, and of the body and the attributes: a
+// worker's Config.Key may take its key from there, and then jobs with one Meta.Key may differ, and
+// on some stores have equal fences. A copy too many is answered by the claim; a job that is taken
+// for a copy would be lost. Without a fence the job's id decides: it had better be the producer's
 // own, so without one each message stands for itself.
 func identityOf(m *broker.Message) identity {
 	d := deadOf(m.Meta)

@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// failures puts the letters of three orders into a dead-letter queue, as a worker would: two were refused, one of them
-// twice in the queue, and one was too slow.
+// failures puts the letters of three orders into a dead-letter queue, as a worker would: two were
+// refused, one of them twice in the queue, and one was too slow.
 func failures() (letters *dlq.Queue, dead, orders *membroker.Broker) {
 	dead, orders = must(membroker.New(nil)), must(membroker.New(nil))
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -34,7 +34,8 @@ func failures() (letters *dlq.Queue, dead, orders *membroker.Broker) {
 		}}
 		must(dead.Send(context.Background(), []broker.Outgoing{letter}))
 	}
-	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by default.
+	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
+	// default.
 	return must(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond})), dead, orders
 }
 
@@ -98,8 +99,8 @@ func ExampleQueue_Group() {
 	// timeout     1        0       2026-03-01 12:01:00Z  2026-03-01 12:01:00Z  charge 1  the bank did not answer
 }
 
-// The bank answers again, so what had timed out goes back. Without DryRun the same call sends; its letter is removed
-// only after that.
+// The bank answers again, so what had timed out goes back. Without DryRun the same call sends; its
+// letter is removed only after that.
 func ExampleQueue_Replay() {
 	letters, _, orders := failures()
 	for _, dry := range []bool{true, false} {
@@ -119,8 +120,8 @@ func ExampleQueue_Replay() {
 	// 1 orders in the queue
 }
 
-// A form had let through amounts with a minus sign. They are mended on their way; what cannot be mended stays, with the
-// reason.
+// A form had let through amounts with a minus sign. They are mended on their way; what cannot be
+// mended stays, with the reason.
 func ExampleQueue_Replay_edit() {
 	letters, _, orders := failures()
 	report, err := letters.Replay(context.Background(), dlq.ReplayOptions{

@@ -23,11 +23,13 @@ type exported struct {
 	Unreadable string            `json:"error,omitempty"`
 }
 
-// ExportJSON returns an Export for [PurgeOptions] that writes each letter as a line of JSON: message, published, group,
-// attributes, body (or body_base64, where it is not text), and under onceq all metadata, as [broker.EncodeMeta] writes it.
-// A line is one Write, and where w is a regular file it is synced, so that a letter is stored when it is removed. A writer
-// with a buffer of its own defeats that. A line that was torn, by a full disk or a crash, is ended before the next one; to see
-// that of an earlier run, open the file for reading too, else each run begins with an empty line.
+// ExportJSON returns an Export for [PurgeOptions] that writes each letter as a line of JSON:
+// message, published, group, attributes, body (or body_base64, where it is not text), and under
+// onceq all metadata, as [broker.EncodeMeta] writes it. A line is one Write, and where w is a
+// regular file it is synced, so that a letter is stored when it is removed. A writer with a buffer
+// of its own defeats that. A line that was torn, by a full disk or a crash, is ended before the
+// next one; to see that of an earlier run, open the file for reading too, else each run begins with
+// an empty line.
 func ExportJSON(w io.Writer) func(Entry) error {
 	f, _ := w.(*os.File)
 	torn := false // the line before has no end

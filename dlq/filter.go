@@ -7,8 +7,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Unexplained is the class under which letters are counted and found that do not say why they are dead: those that the
-// queue's own redrive has moved, and those that were too large for our metadata.
+// Unexplained is the class under which letters are counted and found that do not say why they are
+// dead: those that the queue's own redrive has moved, and those that were too large for our
+// metadata.
 const Unexplained = "unexplained"
 
 // Filter chooses letters: those that meet all of its fields. The zero Filter chooses all.
@@ -21,13 +22,13 @@ type Filter struct {
 	Key string
 	// Source is the scope of the worker that put the letter.
 	Source string
-	// Since and Until bound when the job failed: not before Since, and before Until. Where a letter does not say, the
-	// time counts when the broker took the message. Zero = no bound.
+	// Since and Until bound when the job failed: not before Since, and before Until. Where a letter
+	// does not say, the time counts when the broker took the message. Zero = no bound.
 	Since, Until time.Time
 	// Match is asked last. It must not change the message.
 	Match func(*broker.Message) bool
-	// Max is how many letters are chosen at most, copies not counted. 0 = no limit, but for List 1,000, which it
-	// reports with ErrIncomplete when there are more.
+	// Max is how many letters are chosen at most, copies not counted. 0 = no limit, but for List
+	// 1,000, which it reports with ErrIncomplete when there are more.
 	Max int
 }
 

@@ -15,10 +15,10 @@ import (
 )
 
 // This file owns the letters that one call has in its hands. A walk adds them with keep, and a pass
-// takes them out with ack; whatever is left goes back with handBack when the call ends. All three are
-// called by the call's own goroutine. Meanwhile a visibility.Manager extends the deliveries, and calls
-// extend from goroutines of its own. keeper.mu guards the letters. It is taken
-// before the Manager's lock, and no broker is called under it.
+// takes them out with ack; whatever is left goes back with handBack when the call ends. All three
+// are called by the call's own goroutine. Meanwhile a visibility.Manager extends the deliveries,
+// and calls extend from goroutines of its own. keeper.mu guards the letters. It is taken before the
+// Manager's lock, and no broker is called under it.
 //
 // Whatever a keeper fails at is no harm: a letter that it loses comes again.
 
@@ -60,8 +60,8 @@ func (q *Queue) leases() visibility.Options[*held] {
 	}
 }
 
-// keep takes a delivery of a letter into our hands. A letter that was there already came again because
-// it could not be held; its new receipt is what counts.
+// keep takes a delivery of a letter into our hands. A letter that was there already came again
+// because it could not be held; its new receipt is what counts.
 func (k *keeper) keep(id string, m *broker.Message, asked time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,8 +131,9 @@ func (k *keeper) extend(ctx context.Context, hs []*held) error {
 	return broker.Batch(errs)
 }
 
-// ack takes letters out of the queue, repeating what is not known to have been done. It answers those
-// that are not known to have left: they may come again. An error says that the broker takes no acks.
+// ack takes letters out of the queue, repeating what is not known to have been done. It answers
+// those that are not known to have left: they may come again. An error says that the broker takes
+// no acks.
 func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err error) {
 	for from := 0; from < len(ids); from += k.q.l.SettleBatch {
 		to := min(from+k.q.l.SettleBatch, len(ids))
@@ -193,8 +194,8 @@ func (k *keeper) drop(id string) {
 	}
 }
 
-// handBack ends the holding and gives everything back, to be delivered again at once. What cannot be
-// given back comes by itself when its visibility is over.
+// handBack ends the holding and gives everything back, to be delivered again at once. What cannot
+// be given back comes by itself when its visibility is over.
 func (k *keeper) handBack() {
 	k.mu.Lock()
 	hs := slices.SortedFunc(maps.Values(k.held), func(a, b *held) int { return cmp.Compare(a.order, b.order) })

@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// List gives the letters that the filter chooses, the oldest failure first, each failure once, with the number of its
-// copies. It first receives all that is there, holding it so that nothing comes twice; then it hands everything back with
-// delay 0, and only then yields: whatever the loop does, and however it ends, no letter is hidden by it. A receive is
-// counted for each letter. Where the answer of a receive was lost it waits for Options.Visibility, until what that took comes
-// again.
+// List gives the letters that the filter chooses, the oldest failure first, each failure once, with
+// the number of its copies. It first receives all that is there, holding it so that nothing comes
+// twice; then it hands everything back with delay 0, and only then yields: whatever the loop does,
+// and however it ends, no letter is hidden by it. A receive is counted for each letter. Where the
+// answer of a receive was lost it waits for Options.Visibility, until what that took comes again.
 //
-// An error is the last thing that it yields, after the entries that it has found: [ErrIncomplete] where there are more than
-// Filter.Max lets through by default or than can be held, the context's cause, or the broker's. On a queue with ordered
-// groups a letter waits for those before it in its group, so that of each group about one receive batch is seen.
+// An error is the last thing that it yields, after the entries that it has found: [ErrIncomplete]
+// where there are more than Filter.Max lets through by default or than can be held, the context's
+// cause, or the broker's. On a queue with ordered groups a letter waits for those before it in its
+// group, so that of each group about one receive batch is seen.
 func (q *Queue) List(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		es, err := q.list(ctx, f)
@@ -34,9 +35,10 @@ func (q *Queue) List(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	}
 }
 
-// Get gives the letters of one job, the newest failure first, by its key, its id or the id of a letter's message. It goes
-// through the whole queue, as List does. There is more than one when a job failed again before its first letter was
-// removed. Where there is none the error is [ErrNoLetter]; with another error, such as [ErrIncomplete], there may be more.
+// Get gives the letters of one job, the newest failure first, by its key, its id or the id of a
+// letter's message. It goes through the whole queue, as List does. There is more than one when a
+// job failed again before its first letter was removed. Where there is none the error is
+// [ErrNoLetter]; with another error, such as [ErrIncomplete], there may be more.
 func (q *Queue) Get(ctx context.Context, name string) ([]Entry, error) {
 	if name == "" {
 		return nil, bad("Get", "the name is empty; it is a key, a job's id or a message's")
@@ -155,8 +157,8 @@ type Group struct {
 // Groups are the classes of a queue, the largest first.
 type Groups []Group
 
-// Group counts the letters that the filter chooses by class, going through the queue as List does. Filter.Max has no
-// default here. Beside an error come the groups of what was seen.
+// Group counts the letters that the filter chooses by class, going through the queue as List does.
+// Filter.Max has no default here. Beside an error come the groups of what was seen.
 func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 	if err := f.check("Filter"); err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func entryKeys(es []dlq.Entry) (ks []string) {
 	return ks
 }
 
-// A listing shows each failure once, the oldest first, with its copies, and leaves every letter visible.
+// A listing shows each failure once, the oldest first, with its copies, and leaves every letter
+// visible.
 func TestList(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		other := letterOf("b", 2)
@@ -174,7 +175,8 @@ func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
 	})
 }
 
-// A broker that is gone is not asked for ever, and one that fails only for as long as patience lasts.
+// A broker that is gone is not asked for ever, and one that fails only for as long as patience
+// lasts.
 func TestListGivesUp(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.puts(1)
@@ -268,7 +270,8 @@ func (s static) Limits() broker.Limits {
 
 func (s static) Extend(context.Context, []broker.Hold) error { return broker.ErrUnsupported }
 
-// Where letters cannot be held, a listing ends all the same, shows each once, and says that it may have missed some.
+// Where letters cannot be held, a listing ends all the same, shows each once, and says that it may
+// have missed some.
 func TestListOfAQueueThatCannotHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
@@ -300,7 +303,8 @@ func (h hasty) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.
 	return h.Broker.Receive(ctx, o)
 }
 
-// One empty answer is not an empty queue, and a broker that does not wait is not asked without a pause.
+// One empty answer is not an empty queue, and a broker that does not wait is not asked without a
+// pause.
 func TestListOfAHastyQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.Memory, nil)

@@ -24,8 +24,8 @@ var (
 	errCopyStays = errors.New("a copy of a letter that was not sent")
 )
 
-// replayOf is what a replay sends for the letter: the message as the worker met it, with the reason and the fence of
-// its failure. An error is the reason why it is not to be sent.
+// replayOf is what a replay sends for the letter: the message as the worker met it, with the reason
+// and the fence of its failure. An error is the reason why it is not to be sent.
 func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
 	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
@@ -110,7 +110,8 @@ func expiresOf(m *broker.Meta) (t time.Time) {
 	return t
 }
 
-// unfold gives the user's attributes their places back, if there is room for all of them beside ours.
+// unfold gives the user's attributes their places back, if there is room for all of them beside
+// ours.
 func unfold(out *broker.Outgoing, l broker.Limits) {
 	if !letter.IsFolded(out.Meta) {
 		return
@@ -122,8 +123,9 @@ func unfold(out *broker.Outgoing, l broker.Limits) {
 	out.Attributes, out.Meta.Dead.Attributes = all, nil
 }
 
-// restore makes a message whose metadata could not be read what it was: the worker that put the letter may have been too
-// old for it. In any other letter the attribute is somebody's who would like to choose the metadata, and is dropped.
+// restore makes a message whose metadata could not be read what it was: the worker that put the
+// letter may have been too old for it. In any other letter the attribute is somebody's who would
+// like to choose the metadata, and is dropped.
 func restore(out *broker.Outgoing) {
 	raw, ok := out.Attributes[UnreadableAttribute]
 	if !ok {
@@ -136,7 +138,8 @@ func restore(out *broker.Outgoing) {
 	}
 }
 
-// withoutDead takes the permission to reopen out of metadata that nobody could read: no worker has written it.
+// withoutDead takes the permission to reopen out of metadata that nobody could read: no worker has
+// written it.
 func withoutDead(raw string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal([]byte(raw), &members) != nil || members["dead"] == nil {
@@ -150,10 +153,12 @@ func withoutDead(raw string) string {
 	return string(b)
 }
 
-// replayID is the broker-level deduplication id of a replay. It is not the letter's, which a FIFO queue would swallow.
-// Within its five minutes the queue takes a replay that is sent once more, after a crash between send and ack, for the first
-// one, and its ack is right: the first one was taken, and a message is acked only for a done job or a stored letter. So the
-// id holds all that makes two replays differ: the failure, the content, and where there is no fence the letter itself.
+// replayID is the broker-level deduplication id of a replay. It is not the letter's, which a FIFO
+// queue would swallow. Within its five minutes the queue takes a replay that is sent once more,
+// after a crash between send and ack, for the first one, and its ack is right: the first one was
+// taken, and a message is acked only for a done job or a stored letter. So the id holds all that
+// makes two replays differ: the failure, the content, and where there is no fence the letter
+// itself.
 func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
 	parts := []string{sourceOf(m.Meta), typeOf(out.Meta), keyOf(out.Meta), string(out.Body)}
 	if fenceOf(m.Meta) == 0 {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// pass is what a replay and a purge share: one way through the queue, in which letters are taken out of it.
+// pass is what a replay and a purge share: one way through the queue, in which letters are taken
+// out of it.
 type pass struct {
 	q       *Queue
 	w       *walk
@@ -103,8 +104,8 @@ func (p *pass) tell(l *item, f Fate, reason error) {
 	}
 }
 
-// ack takes letters that may go out of the queue. Where the broker takes no acks the pass ends: what it went on to send could
-// not be removed either.
+// ack takes letters that may go out of the queue. Where the broker takes no acks the pass ends:
+// what it went on to send could not be removed either.
 func (p *pass) ack(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.stuck != nil {
 		return p.stuck

@@ -28,7 +28,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// FuzzPrinted: whatever a message brings, nothing of it steers a terminal, in whatever is printed of a letter.
+// FuzzPrinted: whatever a message brings, nothing of it steers a terminal, in whatever is printed
+// of a letter.
 func FuzzPrinted(f *testing.F) {
 	f.Add("order-7", "charge", "permanent", "no such account", "x", []byte("body"))
 	f.Add("\x1b]52;c;Zm9v\a", "\u009b2J", "a\rb", "one\ntwo\tthree\x1b[8m", "\u202e", []byte("\x1b[2J\n\r\x00"))

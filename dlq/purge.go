@@ -9,10 +9,12 @@ import (
 type PurgeOptions struct {
 	// Filter chooses the letters. Max is how many are removed at most, copies counted.
 	Filter
-	// All says that every letter is meant. It is needed where the Filter chooses all, and refused where it does not.
+	// All says that every letter is meant. It is needed where the Filter chooses all, and refused
+	// where it does not.
 	All bool
-	// Export is given each letter before it is removed; one that it answers with an error stays, and ends the purge. It must
-	// have stored the letter when it returns: see [ExportJSON]. Required, unless NoExport says that nothing is to be kept.
+	// Export is given each letter before it is removed; one that it answers with an error stays,
+	// and ends the purge. It must have stored the letter when it returns: see [ExportJSON].
+	// Required, unless NoExport says that nothing is to be kept.
 	Export func(Entry) error
 	// NoExport says that the letters are to be lost.
 	NoExport bool
@@ -39,11 +41,13 @@ func (o *PurgeOptions) check() error {
 	return nil
 }
 
-// Purge removes letters for good. Each is exported first, and acked only after Export has returned nil. A purge that dies
-// may be run again: a letter that was exported and not removed is then exported twice, with one message id. Copies are
-// letters of their own here. The set is frozen, and what is not chosen is held and handed back, as in [Queue.Replay].
+// Purge removes letters for good. Each is exported first, and acked only after Export has returned
+// nil. A purge that dies may be run again: a letter that was exported and not removed is then
+// exported twice, with one message id. Copies are letters of their own here. The set is frozen, and
+// what is not chosen is held and handed back, as in [Queue.Replay].
 //
-// An error is Export's, the context's cause, [ErrIncomplete], or the broker's after Options.Patience.
+// An error is Export's, the context's cause, [ErrIncomplete], or the broker's after
+// Options.Patience.
 func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	if err := o.check(); err != nil {
 		return Report{}, err

@@ -73,7 +73,8 @@ func TestPurgeStopsWhenExportFails(t *testing.T) {
 	})
 }
 
-// Wherever the broker fails, no letter is removed that was not exported, and each is removed in the end.
+// Wherever the broker fails, no letter is removed that was not exported, and each is removed in the
+// end.
 func TestPurgeFaults(t *testing.T) {
 	for _, f := range []faulty.Faults{faulty.Fail(errFault), faulty.Lose(errFault), faulty.Fail(errFault).Only(1)} {
 		for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Ack, onceqtest.Extend} {

@@ -16,8 +16,8 @@ func refused(class string, change ...func(*broker.Outgoing)) broker.Outgoing {
 	return o
 }
 
-// What is sent of letters without a fence goes by their class: what the worker's configuration refused is sent as it is, and
-// what may do harm needs the operator's word.
+// What is sent of letters without a fence goes by their class: what the worker's configuration
+// refused is sent as it is, and what may do harm needs the operator's word.
 func TestReplayByClass(t *testing.T) {
 	const sent = ""
 	another := func(o *broker.Outgoing) error { o.Meta.Key = "a-2"; return nil }

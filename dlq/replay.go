@@ -16,29 +16,32 @@ import (
 type ReplayOptions struct {
 	// Filter chooses the letters; the zero Filter chooses all. Max is how many are sent at most.
 	Filter
-	// To is the queue that the jobs' workers read. Required. Where several sources share a dead-letter queue, choose one
-	// with Filter.Source.
+	// To is the queue that the jobs' workers read. Required. Where several sources share a
+	// dead-letter queue, choose one with Filter.Source.
 	To broker.Sender
-	// PerSecond is how many letters are sent a second, evenly; 0 = as fast as it goes. A fraction is allowed: 0.1 is one
-	// in ten seconds.
+	// PerSecond is how many letters are sent a second, evenly; 0 = as fast as it goes. A fraction
+	// is allowed: 0.1 is one in ten seconds.
 	PerSecond float64
-	// Canary, when above 0, is how many letters are sent at first. The replay then watches the dead-letter queue for
-	// CanaryWait, and goes on only if none of them came back. The others are held meanwhile: a queue with more than
-	// Options.MaxHeld letters ends it with ErrIncomplete, since a canary could come back unseen.
+	// Canary, when above 0, is how many letters are sent at first. The replay then watches the
+	// dead-letter queue for CanaryWait, and goes on only if none of them came back. The others are
+	// held meanwhile: a queue with more than Options.MaxHeld letters ends it with ErrIncomplete,
+	// since a canary could come back unseen.
 	Canary int
-	// CanaryWait is how long the canaries are watched. Default 1 min. A job whose error is retried comes back after its
-	// last attempt only; the window must be longer than that takes.
+	// CanaryWait is how long the canaries are watched. Default 1 min. A job whose error is retried
+	// comes back after its last attempt only; the window must be longer than that takes.
 	CanaryWait time.Duration
 	// DryRun sends and removes nothing. The report says what would be, as far as Edit tells.
 	DryRun bool
-	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. An error leaves the letter
-	// where it is and becomes the reason. Meta.Dead is kept, whatever Edit does to it: its fence is the permission to run
-	// the job again. The same letter may be edited twice, when a replay died and is run again, so Edit must not depend on
-	// anything but the letter; a key drawn at random would run the job twice.
+	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. An
+	// error leaves the letter where it is and becomes the reason. Meta.Dead is kept, whatever Edit
+	// does to it: its fence is the permission to run the job again. The same letter may be edited
+	// twice, when a replay died and is run again, so Edit must not depend on anything but the
+	// letter; a key drawn at random would run the job twice.
 	Edit func(*broker.Outgoing) error
-	// Vouch signs the chosen letters that none of Options.LetterKeys has signed, such as those from before there were
-	// keys. It is the operator's word for their bodies: look at them first. Default: they are sent without their
-	// fence, so that their claims are ordinary ones. It needs Options.LetterKeys.
+	// Vouch signs the chosen letters that none of Options.LetterKeys has signed, such as those from
+	// before there were keys. It is the operator's word for their bodies: look at them first.
+	// Default: they are sent without their fence, so that their claims are ordinary ones. It needs
+	// Options.LetterKeys.
 	Vouch bool
 	// Expired sends letters of class "expired" too, without their Meta.Expires, so that their jobs
 	// run although their time is over. The risk: what they do may do harm by now, such as a
@@ -85,20 +88,24 @@ func (o *ReplayOptions) check(q *Queue) error {
 
 const minRate = 1.0 / 3600
 
-// Replay sends letters back to their queue and removes them from this one. Each is sent as it is, with its Dead, whose
-// fence lets its claim reopen exactly the failure that it is the letter of: once, however often it is sent. That holds
-// for a parked job too (class "interrupted"): its replay is the operator's word that it may run again.
+// Replay sends letters back to their queue and removes them from this one. Each is sent as it is,
+// with its Dead, whose fence lets its claim reopen exactly the failure that it is the letter of:
+// once, however often it is sent. That holds for a parked job too (class "interrupted"): its replay
+// is the operator's word that it may run again.
 //
-// A letter is acked only after it is known to have been sent. So a replay that ends early, by an error, by its context, or
-// because its program died, has lost nothing: run it again. A letter that was sent and not acked is then sent twice, and
-// the second finds the job done, in progress, or failed anew; two replays at once are the same case.
+// A letter is acked only after it is known to have been sent. So a replay that ends early, by an
+// error, by its context, or because its program died, has lost nothing: run it again. A letter that
+// was sent and not acked is then sent twice, and the second finds the job done, in progress, or
+// failed anew; two replays at once are the same case.
 //
-// The set is frozen: a letter whose job failed after the replay had begun stays, and so does one of a job that this replay
-// has sent already. Of each failure one letter is sent; its copies are removed after that. What is not chosen, or cannot be
-// sent, is held until the end, so that it is met once, and handed back with delay 0.
+// The set is frozen: a letter whose job failed after the replay had begun stays, and so does one of
+// a job that this replay has sent already. Of each failure one letter is sent; its copies are
+// removed after that. What is not chosen, or cannot be sent, is held until the end, so that it is
+// met once, and handed back with delay 0.
 //
-//   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is sent without: its claim is an
-//     ordinary one, and finds a failure that is recorded, if any. The message that failed then becomes a letter that can be replayed.
+//   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is
+//     sent without: its claim is an ordinary one, and finds a failure that is recorded, if any. The
+//     message that failed then becomes a letter that can be replayed.
 //   - A letter with fence 0, for which no claim was won, goes by its class. One of class "no-key",
 //     "bad-key", "no-handler" or "config" is sent: the worker's configuration was wrong, and a
 //     worker that was mended takes it; another puts its letter again. So is one of class
@@ -106,13 +113,14 @@ const minRate = 1.0 / 3600
 //     key is done. "expired" needs ReplayOptions.Expired, and "unproven" ReplayOptions.Unproven.
 //     "mismatch" and all others would be refused again: without another key or type from Edit they
 //     are skipped. Where the handler had been started, under onceq.NoStore, it is sent.
-//   - One whose metadata the worker could not read is sent as it had come, but for a member that would reopen something.
-//   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in Report.Unsigned; see Vouch.
-//     What is sent with a fence is signed anew, by the first key.
+//   - One whose metadata the worker could not read is sent as it had come, but for a member that
+//     would reopen something.
+//   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in
+//     Report.Unsigned; see Vouch. What is sent with a fence is signed anew, by the first key.
 //   - Where the store has forgotten the key, the claim is an ordinary one.
 //
-// An error is the context's cause, [*CanaryError], [ErrIncomplete], or the broker's after Options.Patience; the report says
-// in each case what was done.
+// An error is the context's cause, [*CanaryError], [ErrIncomplete], or the broker's after
+// Options.Patience; the report says in each case what was done.
 func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	if err := o.check(q); err != nil {
 		return Report{}, err
@@ -160,8 +168,8 @@ type replay struct {
 // full tells whether Max letters have been sent.
 func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Max }
 
-// choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before it is a copy, and goes
-// the way of its twin.
+// choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before
+// it is a copy, and goes the way of its twin.
 func (r *replay) choose(l *item) error {
 	twin := r.seen[l.id]
 	switch {
@@ -266,8 +274,8 @@ func (r *replay) sendSome(ctx context.Context) error {
 	return r.send(ctx, batch)
 }
 
-// take takes up to n letters off what is pending, one of each group where groups are ordered: of a batch, a later entry may
-// be sent though an earlier one was not.
+// take takes up to n letters off what is pending, one of each group where groups are ordered: of a
+// batch, a later entry may be sent though an earlier one was not.
 func (r *replay) take(n int) (batch []*item) {
 	var groups map[string]bool
 	rest := r.pending[:0]
@@ -291,8 +299,8 @@ func (r *replay) take(n int) (batch []*item) {
 	return batch
 }
 
-// send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt is not acked; sent once
-// more it is harmless.
+// send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt
+// is not acked; sent once more it is harmless.
 func (r *replay) send(ctx context.Context, batch []*item) error {
 	through := 0
 	for t := (tries{}); ; {

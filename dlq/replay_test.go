@@ -19,7 +19,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// A letter goes back as it is, with the fence that lets it reopen its failure; its copies go with it.
+// A letter goes back as it is, with the fence that lets it reopen its failure; its copies go with
+// it.
 func TestReplay(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		l := letterOf("a", 7, func(o *broker.Outgoing) {
@@ -44,8 +45,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// Letters of one key and fence whose bodies differ are all sent: the claim tells what they are, and a letter that is taken
-// for a copy would be lost.
+// Letters of one key and fence whose bodies differ are all sent: the claim tells what they are, and
+// a letter that is taken for a copy would be lost.
 func TestReplayOfDifferentBodies(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		other := letterOf("a", 7, func(o *broker.Outgoing) { o.Body = []byte("other"); o.Group = "g2" })
@@ -55,7 +56,8 @@ func TestReplayOfDifferentBodies(t *testing.T) {
 	})
 }
 
-// What fails after the replay has begun is not in its set, nor is a job that it has sent, whatever the worker's clock says.
+// What fails after the replay has begun is not in its set, nor is a job that it has sent, whatever
+// the worker's clock says.
 func TestReplayFreezesItsSet(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(25)
@@ -252,7 +254,8 @@ func TestReplayOfLettersWithoutAStore(t *testing.T) {
 	})
 }
 
-// Two refused messages without an id may be two jobs, however alike they are; two letters of one job are copies.
+// Two refused messages without an id may be two jobs, however alike they are; two letters of one
+// job are copies.
 func TestReplayOfRefusedLetters(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		nobody := func(o *broker.Outgoing) { o.Meta.ID, o.Meta.Key = "", "" }
@@ -356,8 +359,8 @@ func TestReplayUnfolds(t *testing.T) {
 	})
 }
 
-// A letter that is larger than the queue takes is cut down; where that does not help it stays, and the others go on. A
-// batch that is too large together is sent in parts.
+// A letter that is larger than the queue takes is cut down; where that does not help it stays, and
+// the others go on. A batch that is too large together is sent in parts.
 func TestReplayTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.Memory, nil)

@@ -15,7 +15,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Single calls that fail, wholly or in part, before they were applied or after, are repeated within one replay.
+// Single calls that fail, wholly or in part, before they were applied or after, are repeated within
+// one replay.
 func TestReplayFaults(t *testing.T) {
 	faults := map[string]faulty.Faults{
 		"fails":         faulty.Fail(errFault),
@@ -98,7 +99,8 @@ func (b refusing) Send(ctx context.Context, ms []broker.Outgoing) ([]string, err
 	return ids, broker.Batch(errs)
 }
 
-// Where nothing is taken at all, a replay ends when patience does, or at once where the queue is gone.
+// Where nothing is taken at all, a replay ends when patience does, or at once where the queue is
+// gone.
 func TestReplayGivesUp(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(3)
@@ -119,7 +121,8 @@ func TestReplayGivesUp(t *testing.T) {
 	})
 }
 
-// When its context ends, a replay ends: the send in flight is let end, its letter acked, the others are handed back.
+// When its context ends, a replay ends: the send in flight is let end, its letter acked, the others
+// are handed back.
 func TestReplayIsStopped(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(9)
@@ -220,7 +223,8 @@ func TestReplayTellsOfLateAcks(t *testing.T) {
 	})
 }
 
-// A replay may last longer than the broker lets a letter be held: what it cannot hold comes again, and is not sent twice.
+// A replay may last longer than the broker lets a letter be held: what it cannot hold comes again,
+// and is not sent twice.
 func TestReplayOutlastsTheLongestHold(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		const n = 30

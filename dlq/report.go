@@ -59,27 +59,30 @@ type Left struct {
 	Reason string
 }
 
-// Report counts what became of the letters. A call that ends early leaves the others as they were: it may be run
-// again.
+// Report counts what became of the letters. A call that ends early leaves the others as they were:
+// it may be run again.
 type Report struct {
 	// Seen is how many letters were looked at, copies among them.
 	Seen int
-	// Replayed is how many were sent, and Purged how many were exported; under DryRun, how many would be.
+	// Replayed is how many were sent, and Purged how many were exported; under DryRun, how many
+	// would be.
 	Replayed, Purged int
 	// Copies is how many copies were removed because their twin was sent.
 	Copies int
-	// Unchosen is how many the filter did not choose, Newer how many were put after the call had begun.
+	// Unchosen is how many the filter did not choose, Newer how many were put after the call had
+	// begun.
 	Unchosen, Newer int
-	// Unacked is how many of those that were sent or exported are not known to have left the dead-letter queue. Where one
-	// has not, the next run sends it again, and the claim answers it.
+	// Unacked is how many of those that were sent or exported are not known to have left the
+	// dead-letter queue. Where one has not, the next run sends it again, and the claim answers it.
 	Unacked int
-	// Unsigned is how many of those that were sent went without their fence, because no key of Options.LetterKeys had signed them.
+	// Unsigned is how many of those that were sent went without their fence, because no key of
+	// Options.LetterKeys had signed them.
 	Unsigned int
-	// Skipped are the letters that were not to be sent, Failed those that could not be sent, or of which that is not
-	// known.
+	// Skipped are the letters that were not to be sent, Failed those that could not be sent, or of
+	// which that is not known.
 	Skipped, Failed []Left
-	// Elsewhere is about how many letters others hold, such as another replay, or one that died: those come back when their
-	// visibility ends. 0 where the broker does not tell.
+	// Elsewhere is about how many letters others hold, such as another replay, or one that died:
+	// those come back when their visibility ends. 0 where the broker does not tell.
 	Elsewhere int
 }
 

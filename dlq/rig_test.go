@@ -201,7 +201,8 @@ func (r *rig) mustReplay(o dlq.ReplayOptions) dlq.Report {
 	return rep
 }
 
-// report compares a report's numbers: seen, replayed, copies, skipped, failed, unchosen, newer, unacked.
+// report compares a report's numbers: seen, replayed, copies, skipped, failed, unchosen, newer,
+// unacked.
 func (r *rig) report(got dlq.Report, want ...int) {
 	r.t.Helper()
 	g := []int{got.Seen, got.Replayed, got.Copies, len(got.Skipped), len(got.Failed), got.Unchosen, got.Newer, got.Unacked}

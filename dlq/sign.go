@@ -17,9 +17,10 @@ import (
 // MinSigningKey is the fewest bytes of one of [Keys].
 const MinSigningKey = 32
 
-// Keys sign dead letters, so that only what a worker, or an operator with a key, has put can reopen a failure. The first key
-// signs and every key verifies: to rotate, put the new key in front, and drop the old one when no letter of it is left. Each
-// has [MinSigningKey] random bytes or more. No keys: nothing is signed, and nothing is verified.
+// Keys sign dead letters, so that only what a worker, or an operator with a key, has put can reopen
+// a failure. The first key signs and every key verifies: to rotate, put the new key in front, and
+// drop the old one when no letter of it is left. Each has [MinSigningKey] random bytes or more. No
+// keys: nothing is signed, and nothing is verified.
 type Keys [][]byte
 
 // Check tells which key is too short.
@@ -32,8 +33,8 @@ func (ks Keys) Check() error {
 	return nil
 }
 
-// Sign signs an outgoing letter, or its replay, in its metadata, which must be its own. One without a fence reopens nothing
-// and gets no signature.
+// Sign signs an outgoing letter, or its replay, in its metadata, which must be its own. One without
+// a fence reopens nothing and gets no signature.
 func (ks Keys) Sign(out *broker.Outgoing) {
 	d := deadOf(out.Meta)
 	if d == nil || len(ks) == 0 {
@@ -45,7 +46,8 @@ func (ks Keys) Sign(out *broker.Outgoing) {
 	}
 }
 
-// Signed tells whether one of the keys has signed the letter m, and nothing of it was changed that decides what its job does.
+// Signed tells whether one of the keys has signed the letter m, and nothing of it was changed that
+// decides what its job does.
 func (ks Keys) Signed(m *broker.Message) bool {
 	d := deadOf(m.Meta)
 	if d == nil || d.Fence == 0 {
@@ -65,9 +67,9 @@ func (ks Keys) Signed(m *broker.Message) bool {
 // noPriority stands where metadata once had a priority, so that signatures stay what they were.
 const noPriority = 0
 
-// letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left out,
-// because a letter that does not fit has them cut. So is the group, which a queue may require and get
-// from us. Times and the timeout are covered as they travel.
+// letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left
+// out, because a letter that does not fit has them cut. So is the group, which a queue may require
+// and get from us. Times and the timeout are covered as they travel.
 func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) []byte {
 	d := m.Dead
 	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)

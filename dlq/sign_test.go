@@ -125,7 +125,8 @@ func TestReplayOfSignedLetters(t *testing.T) {
 	}
 }
 
-// A look-alike that is not signed is no copy of a signed letter, which would be removed in its stead.
+// A look-alike that is not signed is no copy of a signed letter, which would be removed in its
+// stead.
 func TestUnsignedIsNoCopy(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, signed)
@@ -157,7 +158,8 @@ func TestBadKeys(t *testing.T) {
 	})
 }
 
-// A user's attribute with the name of ours is dropped, and becomes no metadata, whatever the letter says.
+// A user's attribute with the name of ours is dropped, and becomes no metadata, whatever the letter
+// says.
 func TestHiddenMetadata(t *testing.T) {
 	const hidden = `{"v":1,"id":"z","t":"refund","k":"victims-key","dead":{"f":77}}`
 	hides := func(o *broker.Outgoing) { o.Attributes = map[string]string{dlq.UnreadableAttribute: hidden} }

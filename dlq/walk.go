@@ -29,10 +29,12 @@ type item struct {
 // staleReceives is after how many receives in a row that brought nothing new a walk ends.
 const staleReceives = 5
 
-// lostWaits is for how many times Options.Visibility a walk waits, with nothing new, for what lost answers have hidden.
+// lostWaits is for how many times Options.Visibility a walk waits, with nothing new, for what lost
+// answers have hidden.
 const lostWaits = 3
 
-// walk goes through the queue once. It holds what it has met, so that each receive brings something else.
+// walk goes through the queue once. It holds what it has met, so that each receive brings something
+// else.
 type walk struct {
 	q     *Queue
 	k     *keeper
@@ -48,8 +50,9 @@ func (q *Queue) walk(ctx context.Context) *walk {
 	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*item), heads: make(map[string]string)}
 }
 
-// next receives once and gives the letters that are new, and those that came again though they were held, or acked. It
-// is drained when nothing came for long enough, and what a lost answer may have hidden would have come again.
+// next receives once and gives the letters that are new, and those that came again though they were
+// held, or acked. It is drained when nothing came for long enough, and what a lost answer may have
+// hidden would have come again.
 func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*item, drained bool, err error) {
 	room := w.q.o.MaxHeld - w.k.len()
 	if room <= 0 {
@@ -137,8 +140,8 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 	}
 }
 
-// rest tells how much of the queue a walk that is drained has not seen: letters behind others of their group that are
-// held, and about how many are in other hands.
+// rest tells how much of the queue a walk that is drained has not seen: letters behind others of
+// their group that are held, and about how many are in other hands.
 func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
 	d, ok := w.q.b.(broker.Depther)
 	if !ok {

@@ -18,39 +18,43 @@
 //     create databases. One that does not work fails the tests. ONCEQ_POSTGRES_DURABLE_URL is
 //     the one for [PostgresOptions].Durable; where it is not set, the first serves as well, if
 //     it waits for the disk.
-//  2. The programs installed on this machine: initdb and postgres in the folder that ONCEQ_POSTGRES_BIN names, else in
-//     PATH, else where packages put them, the newest first. The server is a throwaway one, on a free port of the loopback
-//     address, with a password, as the user postgres where we are root. It does not wait for the disk, and its data is in memory
+//  2. The programs installed on this machine: initdb and postgres in the folder that
+//     ONCEQ_POSTGRES_BIN names, else in PATH, else where packages put them, the newest first. The
+//     server is a throwaway one, on a free port of the loopback address, with a password, as the
+//     user postgres where we are root. It does not wait for the disk, and its data is in memory
 //     where /dev/shm has 1 GB free; [PostgresOptions] asks for one that does wait.
-//  3. Docker, through testcontainers-go: the image that ONCEQ_POSTGRES_IMAGE names, else the newest "postgres" that is here, else
-//     a pull of postgres:17-alpine, given up after two minutes.
+//  3. Docker, through testcontainers-go: the image that ONCEQ_POSTGRES_IMAGE names, else the newest
+//     "postgres" that is here, else a pull of postgres:17-alpine, given up after two minutes.
 //
 // SQS:
 //
 //  1. An endpoint in the environment: ONCEQ_SQS_URL, http://host:port of LocalStack, ElasticMQ or any other, AWS's own included:
 //     AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are for it alone. One that does not work fails
 //     the tests.
-//  2. Docker: the image that ONCEQ_SQS_IMAGE names, else localstack/localstack:4.14.0, the last that needs no account, which is
-//     pulled where it is not here.
-//  3. LocalStack as a process of this machine, on the loopback address: 4.14.0 where there is a Python 3.13 or later, 4.13.1
-//     on 3.10 to 3.12. Python is what ONCEQ_PYTHON names, else the best that PATH has as python3 and as python3.14 down to python3.10;
-//     it needs the modules venv and ensurepip (Debian: python3-venv). The first time, the wheels of a lock file are downloaded,
-//     checked against its hashes and unpacked, in a minute or two: 200 MB in the folder onceq of the user's cache, which may be
-//     removed when no test runs.
-//  4. sqsfake, which is stricter than those, but no second opinion: the line at the end of the run says "sqsfake (embedded)".
+//  2. Docker: the image that ONCEQ_SQS_IMAGE names, else localstack/localstack:4.14.0, the last
+//     that needs no account, which is pulled where it is not here.
+//  3. LocalStack as a process of this machine, on the loopback address: 4.14.0 where there is a
+//     Python 3.13 or later, 4.13.1 on 3.10 to 3.12. Python is what ONCEQ_PYTHON names, else the
+//     best that PATH has as python3 and as python3.14 down to python3.10; it needs the modules venv
+//     and ensurepip (Debian: python3-venv). The first time, the wheels of a lock file are
+//     downloaded, checked against its hashes and unpacked, in a minute or two: 200 MB in the folder
+//     onceq of the user's cache, which may be removed when no test runs.
+//  4. sqsfake, which is stricter than those, but no second opinion: the line at the end of the run
+//     says "sqsfake (embedded)".
 //
 // DynamoDB:
 //
 //  1. An endpoint in the environment: ONCEQ_DYNAMODB_URL, http://host:port of DynamoDB Local, LocalStack or any other, AWS's own
 //     included, with the settings that SQS's takes. One that does not work fails the tests.
-//  2. Docker: the image that ONCEQ_DYNAMODB_IMAGE names, a DynamoDB Local or a LocalStack, else amazon/dynamodb-local:3.1.0, which
-//     is pulled where it is not here.
-//  3. AWS's DynamoDB Local 3.1.0 as a process of this machine, in memory, on the loopback address (its own main class listens on
-//     all), with its telemetry off. Java is what ONCEQ_JAVA names, else JAVA_HOME's, PATH's or an installed one, 17 or later. The
-//     first time, Maven (ONCEQ_MAVEN, else mvn in PATH) fetches the jars of a project file from where its settings say, in a minute.
-//     They are checked against a list of sums, each time before they run; Maven's own plugin runs with the sums of the repository
-//     that it comes from. It is 44 MB in the folder onceq of the user's cache, which may be removed
-//     when no test runs.
+//  2. Docker: the image that ONCEQ_DYNAMODB_IMAGE names, a DynamoDB Local or a LocalStack, else
+//     amazon/dynamodb-local:3.1.0, which is pulled where it is not here.
+//  3. AWS's DynamoDB Local 3.1.0 as a process of this machine, in memory, on the loopback address
+//     (its own main class listens on all), with its telemetry off. Java is what ONCEQ_JAVA names,
+//     else JAVA_HOME's, PATH's or an installed one, 17 or later. The first time, Maven
+//     (ONCEQ_MAVEN, else mvn in PATH) fetches the jars of a project file from where its settings
+//     say, in a minute. They are checked against a list of sums, each time before they run; Maven's
+//     own plugin runs with the sums of the repository that it comes from. It is 44 MB in the folder
+//     onceq of the user's cache, which may be removed when no test runs.
 //
 // There is no stand-in for it: an evaluator of expressions of ours would only confirm our own
 // reading.

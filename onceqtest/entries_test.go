@@ -14,7 +14,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// TestFirstEntryOfStores: the first entry fails alone, applied or not, and the others are as they are.
+// TestFirstEntryOfStores: the first entry fails alone, applied or not, and the others are as they
+// are.
 func TestFirstEntryOfStores(t *testing.T) {
 	ops := []struct {
 		op    onceqtest.Op
@@ -156,7 +157,8 @@ func TestFirstEntryOfBrokers(t *testing.T) {
 	}
 }
 
-// TestEntries: the entries that are named fail, wherever they stand; a position beyond the batch names nothing.
+// TestEntries: the entries that are named fail, wherever they stand; a position beyond the batch
+// names nothing.
 func TestEntries(t *testing.T) {
 	for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// A worker dies after the handler and before the job's end is recorded; another takes over. The handler sees the
-// same EffectKey both times, so a payment API that honours it charges once.
+// A worker dies after the handler and before the job's end is recorded; another takes over. The
+// handler sees the same EffectKey both times, so a payment API that honours it charges once.
 func ExampleRig() {
 	var keys []string
 	pay := onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
@@ -42,8 +42,8 @@ func ExampleRig() {
 	// 2 runs, same key: true
 }
 
-// The answer to a claim is lost on its way. The worker repeats the claim with its token, and is not refused by itself: the job
-// runs at once, and once.
+// The answer to a claim is lost on its way. The worker repeats the claim with its token, and is not
+// refused by itself: the job runs at once, and once.
 func ExampleRig_At() {
 	runs := 0
 	pay := onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil })
@@ -64,8 +64,9 @@ func ExampleRig_At() {
 	// claim 2, 1 entry: ok
 }
 
-// A process of one's own making: a whole worker, a call of the user's own that takes part in the faults, and a second process
-// that takes over when the first has died. The bank honours the key, so the order is paid once.
+// A process of one's own making: a whole worker, a call of the user's own that takes part in the
+// faults, and a second process that takes over when the first has died. The bank honours the key,
+// so the order is paid once.
 func ExampleProcess() {
 	run(func(t *testing.T) {
 		queue, _ := membroker.New(nil)
@@ -111,8 +112,8 @@ func ExampleProcess() {
 	// asked the bank 2 times, 1 payment
 }
 
-// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count and -cpu are for the
-// tests themselves: here they would show in the example's output.
+// run is what a test function does by itself; an example has no *testing.T. The flags -v, -count
+// and -cpu are for the tests themselves: here they would show in the example's output.
 func run(test func(t *testing.T)) {
 	verbose := flag.Lookup("test.v").Value
 	defer func(was string) { _ = verbose.Set(was) }(verbose.String())

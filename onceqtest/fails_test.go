@@ -72,7 +72,8 @@ func (s *broken) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renew
 	return s.Store.Renew(ctx, rs)
 }
 
-// TestStoreNeverAnswers: the worker would repeat its claim for ever, and virtual time would run on for ever.
+// TestStoreNeverAnswers: the worker would repeat its claim for ever, and virtual time would run on
+// for ever.
 func TestStoreNeverAnswers(t *testing.T) {
 	for _, entries := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -205,7 +206,8 @@ func TestCrashUnderMux(t *testing.T) {
 	}
 }
 
-// TestConfigIsRefused: what onceq.New refuses the rig refuses, also where it knows a store by its value.
+// TestConfigIsRefused: what onceq.New refuses the rig refuses, also where it knows a store by its
+// value.
 func TestConfigIsRefused(t *testing.T) {
 	var runs int
 	config := counted(&runs, nil)

@@ -16,7 +16,8 @@ var ErrFault = errors.New("onceqtest: fault")
 // Kind is what goes wrong with a call.
 type Kind uint8
 
-// The kinds of faults. Each says whether the call is applied, for that is what its caller cannot know.
+// The kinds of faults. Each says whether the call is applied, for that is what its caller cannot
+// know.
 const (
 	// CrashBefore: the process dies, and the call is not applied.
 	CrashBefore Kind = iota + 1
@@ -24,22 +25,24 @@ const (
 	CrashAfter
 	// Fail: the call is not applied, and its answer is an error.
 	Fail
-	// LoseReply: the call is applied, and its answer is an error. What a receive brought is in flight, and nobody has it.
+	// LoseReply: the call is applied, and its answer is an error. What a receive brought is in
+	// flight, and nobody has it.
 	LoseReply
-	// Cancel: the call's context ends, at once or after Delay. What was called decides what it makes of that: a context that
-	// has ended before the call is mostly refused, one that ends while the call is under way leaves all open.
+	// Cancel: the call's context ends, at once or after Delay. What was called decides what it
+	// makes of that: a context that has ended before the call is mostly refused, one that ends
+	// while the call is under way leaves all open.
 	Cancel
 	// Slow: the call is applied after Delay, unless its context or the process ends before.
 	Slow
-	// Late: the call's request is under way for Delay and is applied then, whatever has become of its caller, whose wait ends
-	// with its context, and even when the process is dead.
+	// Late: the call's request is under way for Delay and is applied then, whatever has become of
+	// its caller, whose wait ends with its context, and even when the process is dead.
 	Late
-	// Stall: the process stands still for Delay. This call and all that are begun meanwhile go on only then, with what is left
-	// of their contexts, and the answers that arrive meanwhile are seen only then: a process that was paused for longer than its leases
-	// and does not know it.
+	// Stall: the process stands still for Delay. This call and all that are begun meanwhile go on
+	// only then, with what is left of their contexts, and the answers that arrive meanwhile are
+	// seen only then: a process that was paused for longer than its leases and does not know it.
 	Stall
-	// SlowReply: the call is applied at once, and its answer comes after Delay. Where its context ends
-	// before, the answer is the context's error, unless a receive has brought something.
+	// SlowReply: the call is applied at once, and its answer comes after Delay. Where its context
+	// ends before, the answer is the context's error, unless a receive has brought something.
 	SlowReply
 )
 
@@ -60,15 +63,15 @@ type Fault struct {
 	N int
 	// Times is how many calls of Op it befalls, from the N-th on. 0 = 1; < 0 = all.
 	Times int
-	// For makes an episode of it: it befalls all calls of Op that begin within this time, counted from the
-	// [Process.At] that sets it. N and Times say nothing then. 0 = N and Times decide.
+	// For makes an episode of it: it befalls all calls of Op that begin within this time, counted
+	// from the [Process.At] that sets it. N and Times say nothing then. 0 = N and Times decide.
 	For time.Duration
 	// Kind is what goes wrong.
 	Kind Kind
-	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The others
-	// are applied, and answered as they are; a position that the batch does not have names nothing. A call
-	// without entries, or whose entries have no answers of their own (a receive, a get, a list), fails as a
-	// whole. Nil = the whole call.
+	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The
+	// others are applied, and answered as they are; a position that the batch does not have names
+	// nothing. A call without entries, or whose entries have no answers of their own (a receive, a
+	// get, a list), fails as a whole. Nil = the whole call.
 	Entries []int
 	// Err is the answer of Fail and LoseReply. Default [ErrFault].
 	Err error
@@ -174,10 +177,11 @@ type request[T any] struct {
 	n  int // entries
 	do func(context.Context) (T, error)
 
-	// Of a batch whose entries have answers of their own; else nil. rest does all entries but those that
-	// are hit, which are answered err; spoil does all, and answers err for those that are hit.
+	// Of a batch whose entries have answers of their own; else nil. rest does all entries but those
+	// that are hit, which are answered err; spoil does all, and answers err for those that are hit.
 	rest, spoil func(ctx context.Context, hit []int, err error) (T, error)
-	// seen finds the errors of the entries, and count the number of what came, if there is something to count.
+	// seen finds the errors of the entries, and count the number of what came, if there is
+	// something to count.
 	seen  func(T) error
 	count func(T) int
 }

@@ -320,7 +320,8 @@ func TestPowersOfABroker(t *testing.T) {
 	}
 }
 
-// TestStallHoldsAllCalls: also those begun while the process stands still; and one that dies meanwhile goes on with nothing.
+// TestStallHoldsAllCalls: also those begun while the process stands still; and one that dies
+// meanwhile goes on with nothing.
 func TestStallHoldsAllCalls(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -359,7 +360,8 @@ func TestStallHoldsAllCalls(t *testing.T) {
 	}
 }
 
-// TestLateOutlivesTheProcess: a packet on its way is nobody's to take back, and its entries stay what they were.
+// TestLateOutlivesTheProcess: a packet on its way is nobody's to take back, and its entries stay
+// what they were.
 func TestLateOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := newStore(t), new(onceqtest.Process)
@@ -378,7 +380,8 @@ func TestLateOutlivesTheProcess(t *testing.T) {
 	})
 }
 
-// TestDelayedCancel ends the context while the call is under way; a slow call ends with the process.
+// TestDelayedCancel ends the context while the call is under way; a slow call ends with the
+// process.
 func TestDelayedCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p onceqtest.Process
@@ -396,8 +399,8 @@ func TestDelayedCancel(t *testing.T) {
 	})
 }
 
-// TestRigAt: the worker repeats a settlement whose reply was lost, and the delivery shows nothing of it. A fault that no call
-// comes by is told.
+// TestRigAt: the worker repeats a settlement whose reply was lost, and the delivery shows nothing
+// of it. A fault that no call comes by is told.
 func TestRigAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int

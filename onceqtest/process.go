@@ -14,10 +14,12 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// ErrDead answers every call of a process that is dead. The call was not applied, except for the one in which it died After.
+// ErrDead answers every call of a process that is dead. The call was not applied, except for the
+// one in which it died After.
 var ErrDead = fmt.Errorf("onceqtest: the process is dead: %w", broker.ErrClosed)
 
-// Op is a call that a worker's process makes. Those of the user's own have names of the user's own: see [Process.Call].
+// Op is a call that a worker's process makes. Those of the user's own have names of the user's own:
+// see [Process.Call].
 type Op string
 
 // The calls. Start is the renewal that records, under Park, that the handler is about to run.
@@ -39,16 +41,19 @@ const (
 	Redrive Op = "redrive" // of a broker that has a [broker.RedrivePolicy]
 )
 
-// Process stands for a worker's process: what it wraps can fail, call by call, as a [Fault] says, and can die, all at once, as
-// kill -9 lets it. From its death on no call that it begins is applied, and none is answered. The zero Process is alive and well.
+// Process stands for a worker's process: what it wraps can fail, call by call, as a [Fault] says,
+// and can die, all at once, as kill -9 lets it. From its death on no call that it begins is
+// applied, and none is answered. The zero Process is alive and well.
 //
-// Store, Receiver, Sender and Producer wrap what a worker calls; Call makes any other call one of the process's, such as the
-// commit of the user's transaction. Three things end with the process, so that its death is that of a real one: the contexts that
-// Context and Handler give, and so the transactions of database/sql that were begun with them; the connections that Dial has made, in
+// Store, Receiver, Sender and Producer wrap what a worker calls; Call makes any other call one of
+// the process's, such as the commit of the user's transaction. Three things end with the process,
+// so that its death is that of a real one: the contexts that Context and Handler give, and so the
+// transactions of database/sql that were begun with them; the connections that Dial has made, in
 // which a database server sees that its client is gone; and what OnDeath is told to end.
 //
-// Two things go on that no real death would let go on: a call that is under way, which is applied although its answer is never
-// seen, and the handler with all that is not named above. A handler that dies before its commit returns at once, without it.
+// Two things go on that no real death would let go on: a call that is under way, which is applied
+// although its answer is never seen, and the handler with all that is not named above. A handler
+// that dies before its commit returns at once, without it.
 type Process struct {
 	mu      sync.Mutex
 	died    chan struct{}
@@ -65,7 +70,8 @@ type Process struct {
 // hook is something that ends with the process.
 type hook struct{ f func() }
 
-// At lets calls go wrong, each as its Fault says. Of several faults of one call the one that was set first befalls it.
+// At lets calls go wrong, each as its Fault says. Of several faults of one call the one that was
+// set first befalls it.
 func (p *Process) At(fs ...Fault) {
 	for _, f := range fs {
 		p.plan(f)
@@ -96,7 +102,8 @@ func (p *Process) Missed() (fs []Fault) {
 	return fs
 }
 
-// Kill lets the process die now. A handler calls it to die in the middle of its work, and then returns at once (see [Process]).
+// Kill lets the process die now. A handler calls it to die in the middle of its work, and then
+// returns at once (see [Process]).
 func (p *Process) Kill() {
 	p.mu.Lock()
 	if p.dead {
@@ -127,9 +134,10 @@ func (p *Process) signal() chan struct{} {
 	return p.died
 }
 
-// OnDeath lets f be called when the process dies, at once if it is dead: to close what the system closes for a killed process, such
-// as a connection pool. It is called in the goroutine that the process dies in, a handler's perhaps, in the order of the OnDeath
-// calls; so it must not wait for that one, as a pool does that waits for connections in use: begin that in a goroutine. The
+// OnDeath lets f be called when the process dies, at once if it is dead: to close what the system
+// closes for a killed process, such as a connection pool. It is called in the goroutine that the
+// process dies in, a handler's perhaps, in the order of the OnDeath calls; so it must not wait for
+// that one, as a pool does that waits for connections in use: begin that in a goroutine. The
 // returned function takes it back.
 func (p *Process) OnDeath(f func()) (forget func()) {
 	h := &hook{f}
@@ -157,17 +165,19 @@ func (p *Process) Context(ctx context.Context) context.Context {
 	return mine
 }
 
-// Handler is h as this process runs it: its context ends when the process dies. It is an [onceq.Middleware], for a Mux.
+// Handler is h as this process runs it: its context ends when the process dies. It is an
+// [onceq.Middleware], for a Mux.
 func (p *Process) Handler(h onceq.Handler) onceq.Handler {
 	return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return h.Handle(p.Context(ctx), j) })
 }
 
-// DialFunc makes a connection, as a [net.Dialer]'s DialContext does. It is what clients of databases and services let one set, such
-// as an http.Transport's DialContext and the DialFunc of pgx's configuration.
+// DialFunc makes a connection, as a [net.Dialer]'s DialContext does. It is what clients of
+// databases and services let one set, such as an http.Transport's DialContext and the DialFunc of
+// pgx's configuration.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dial is dial as this process sees it: the connections that it makes are cut when the process dies. nil = that of a zero
-// [net.Dialer].
+// Dial is dial as this process sees it: the connections that it makes are cut when the process
+// dies. nil = that of a zero [net.Dialer].
 func (p *Process) Dial(dial DialFunc) DialFunc {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -192,7 +202,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// Call makes do a call of this process, under a name of its own: faults befall it, and it does not happen in a dead process.
+// Call makes do a call of this process, under a name of its own: faults befall it, and it does not
+// happen in a dead process.
 //
 //	err := p.Call(ctx, "commit", tx.Commit)
 func (p *Process) Call(ctx context.Context, op Op, do func(context.Context) error) error {
@@ -219,7 +230,8 @@ func (p *Process) Trace() []Call {
 	return cs
 }
 
-// begin counts a call and finds what is to go wrong with it. There is no call where the process is dead.
+// begin counts a call and finds what is to go wrong with it. There is no call where the process is
+// dead.
 func (p *Process) begin(op Op, entries int) (*Call, Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// TestOnDeath: what ends with a process ends in order, before it counts as dead, once; and at once where it is dead.
+// TestOnDeath: what ends with a process ends in order, before it counts as dead, once; and at once
+// where it is dead.
 func TestOnDeath(t *testing.T) {
 	var p onceqtest.Process
 	said := ""
@@ -99,7 +100,8 @@ func TestDialedConnectionsAreCut(t *testing.T) {
 	}
 }
 
-// TestHandlersContextEndsWithTheProcess: of a rig's handler, under a Mux too, and of one that Process.Handler wraps.
+// TestHandlersContextEndsWithTheProcess: of a rig's handler, under a Mux too, and of one that
+// Process.Handler wraps.
 func TestHandlersContextEndsWithTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rig *onceqtest.Rig

@@ -16,16 +16,16 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// How long a delivery may take until its handler starts, and from then on. No queue hides a message for longer than half
-// a day, so what has not ended after a whole one never will. An hour of a store that does not answer is a thousand claims, which
-// must not take a test's time.
+// How long a delivery may take until its handler starts, and from then on. No queue hides a message
+// for longer than half a day, so what has not ended after a whole one never will. An hour of a
+// store that does not answer is a thousand claims, which must not take a test's time.
 const (
 	startPatience = time.Hour
 	patience      = 24 * time.Hour
 )
 
-// Rig runs a worker's configuration one delivery at a time, on queues and a store in memory. Each delivery has
-// a worker of its own, so that one can die and the next take over.
+// Rig runs a worker's configuration one delivery at a time, on queues and a store in memory. Each
+// delivery has a worker of its own, so that one can die and the next take over.
 type Rig struct {
 	// Queue and DeadLetters are the queues; Store keeps the keys.
 	Queue, DeadLetters *membroker.Broker
@@ -41,8 +41,8 @@ type Rig struct {
 
 // Result is how a delivery went.
 type Result struct {
-	// Record is the worker's: outcome, attempt, fence, error class, times. When the worker died, its Outcome is
-	// "crashed", and the Key that of its claim.
+	// Record is the worker's: outcome, attempt, fence, error class, times. When the worker died,
+	// its Outcome is "crashed", and the Key that of its claim.
 	onceq.TimingRecord
 	// Action is what became of the delivery, and Delay the nack's; 0 when the worker died before.
 	Action onceq.Action
@@ -55,8 +55,8 @@ type Result struct {
 	Letters []*broker.Message
 }
 
-// New sets up a rig. c needs a Handler; its Scope is "test" unless set, its Store a new memstore, and its queues
-// are the rig's. Mistakes in c end the test.
+// New sets up a rig. c needs a Handler; its Scope is "test" unless set, its Store a new memstore,
+// and its queues are the rig's. Mistakes in c end the test.
 func New(t testing.TB, c onceq.Config) *Rig {
 	t.Helper()
 	r := &Rig{t: t, c: c, Store: c.Store}
@@ -107,23 +107,24 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 	}
 }
 
-// At lets calls of the next delivery's worker go wrong, as the Faults say; their calls are counted from its beginning. A fault
-// that no call of that delivery comes by fails the test.
+// At lets calls of the next delivery's worker go wrong, as the Faults say; their calls are counted
+// from its beginning. A fault that no call of that delivery comes by fails the test.
 func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
 
-// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's context ends, and with it a
-// transaction of database/sql that was begun with it. The handler's goroutine goes on, as no real one would, and so does a call that is
-// under way. Any other database of the user's is no part of the rig: a transaction that the handler still commits there goes
-// through. Return at once and roll back, or let the database's connections end with the process: [Process.OnDeath], which
-// [Rig.Process] leads to.
+// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's
+// context ends, and with it a transaction of database/sql that was begun with it. The handler's
+// goroutine goes on, as no real one would, and so does a call that is under way. Any other database
+// of the user's is no part of the rig: a transaction that the handler still commits there goes
+// through. Return at once and roll back, or let the database's connections end with the process:
+// [Process.OnDeath], which [Rig.Process] leads to.
 func (r *Rig) Kill() {
 	if p := r.Process(); p != nil {
 		p.Kill()
 	}
 }
 
-// Process is the process of the present delivery's worker, or of the last one's: nil before the first. A handler finds there what
-// it is to end with, and makes its own calls the process's.
+// Process is the process of the present delivery's worker, or of the last one's: nil before the
+// first. A handler finds there what it is to end with, and makes its own calls the process's.
 func (r *Rig) Process() *Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,11 +134,12 @@ func (r *Rig) Process() *Process {
 // Advance lets time pass: in a synctest bubble at once.
 func (r *Rig) Advance(d time.Duration) { retry.Rest(context.Background(), d) }
 
-// Deliver lets a new worker receive the next message that is visible, and returns when the message is acked, given
-// back or left, or the worker is dead. It ends the test when none is visible, and when the handler has not been
-// started after an hour or the delivery has not ended 24 h later, with the last error that the store or the broker gave: a
-// worker repeats for ever what they do not answer. Outside a synctest bubble those hours are real ones, and the test's own
-// timeout comes first.
+// Deliver lets a new worker receive the next message that is visible, and returns when the message
+// is acked, given back or left, or the worker is dead. It ends the test when none is visible, and
+// when the handler has not been started after an hour or the delivery has not ended 24 h later,
+// with the last error that the store or the broker gave: a worker repeats for ever what they do not
+// answer. Outside a synctest bubble those hours are real ones, and the test's own timeout comes
+// first.
 func (r *Rig) Deliver() Result {
 	r.t.Helper()
 	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
@@ -147,7 +149,8 @@ func (r *Rig) Deliver() Result {
 	return r.deliver(ms[0])
 }
 
-// Redeliver delivers the last message once more, as a queue may at any time, even after its ack. It waits as Deliver does.
+// Redeliver delivers the last message once more, as a queue may at any time, even after its ack. It
+// waits as Deliver does.
 func (r *Rig) Redeliver() Result {
 	r.t.Helper()
 	if r.last == nil {

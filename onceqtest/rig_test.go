@@ -72,7 +72,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestCrashPoints lets a worker die at every point, another one take over, and looks at the number of runs.
+// TestCrashPoints lets a worker die at every point, another one take over, and looks at the number
+// of runs.
 func TestCrashPoints(t *testing.T) {
 	permanent := func(*onceq.Job) error { return onceq.Permanent(errors.New("never")) }
 	for _, c := range []struct {

@@ -11,7 +11,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// batch makes a call whose entries have answers of their own. do gets entries that are its own to keep.
+// batch makes a call whose entries have answers of their own. do gets entries that are its own to
+// keep.
 func batch[Q, A any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) ([]A, error), failed func(error) A, of func(A) error) ([]A, error) {
 	qs = slices.Clone(qs) // a late request outlives its caller
 	r := request[[]A]{
@@ -51,7 +52,8 @@ func without[Q any](qs []Q, hit []int) (left []Q) {
 	return left
 }
 
-// filled is the answers to n entries of which those that are hit were not asked for: they are answered a.
+// filled is the answers to n entries of which those that are hit were not asked for: they are
+// answered a.
 func filled[A any](others []A, n int, hit []int, a A) (as []A) {
 	for i := range n {
 		switch {
@@ -126,8 +128,8 @@ func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 	}
 }
 
-// Receiver is r as this process sees it. It has the powers of a [broker.Depther] and of a [broker.RedrivePolicy], and answers
-// [broker.ErrUnsupported] where r has not.
+// Receiver is r as this process sees it. It has the powers of a [broker.Depther] and of a
+// [broker.RedrivePolicy], and answers [broker.ErrUnsupported] where r has not.
 func (p *Process) Receiver(r broker.Receiver) broker.Receiver { return &receiver{r, p} }
 
 type receiver struct {

@@ -15,8 +15,9 @@ const maxPerSecond = 500
 
 // RedriveOptions set up a redrive. nil means the defaults.
 type RedriveOptions struct {
-	// To is the ARN of the queue that gets the messages. Default: each goes back to the queue that SQS itself has moved it from;
-	// letters that workers have put were sent, not moved, so for them To is needed (else the task ends with CouldNotDetermineMessageSource).
+	// To is the ARN of the queue that gets the messages. Default: each goes back to the queue that
+	// SQS itself has moved it from; letters that workers have put were sent, not moved, so for them
+	// To is needed (else the task ends with CouldNotDetermineMessageSource).
 	To string
 	// PerSecond is the rate, 1 to 500. Default 0: SQS chooses.
 	PerSecond int
@@ -37,15 +38,16 @@ type Redrive struct {
 	Started   time.Time
 }
 
-// StartRedrive lets SQS itself move the messages of this queue, which must be the dead-letter queue of another SQS queue, and returns
-// the task's handle at once. One task per queue runs at a time.
+// StartRedrive lets SQS itself move the messages of this queue, which must be the dead-letter queue
+// of another SQS queue, and returns the task's handle at once. One task per queue runs at a time.
 //
 // It moves all, without a filter, each under a new message ID: with onceq's letters that is safe,
 // for a letter carries the permission to reopen exactly its own failure. A letter for which no
 // claim was won is refused again, and comes back as a letter, unless what was in its way has been
 // mended: the worker's Config.Key, its handlers.
 //
-// It needs sqs:StartMessageMoveTask, sqs:ReceiveMessage, sqs:DeleteMessage and sqs:GetQueueAttributes on this queue and sqs:SendMessage on the target.
+// It needs sqs:StartMessageMoveTask, sqs:ReceiveMessage, sqs:DeleteMessage and
+// sqs:GetQueueAttributes on this queue and sqs:SendMessage on the target.
 func (b *Broker) StartRedrive(ctx context.Context, o *RedriveOptions) (handle string, err error) {
 	const call = "start redrive"
 	if o == nil {
@@ -81,7 +83,8 @@ func (b *Broker) StartRedrive(ctx context.Context, o *RedriveOptions) (handle st
 	return deref(out.TaskHandle), nil
 }
 
-// Redrives lists the newest tasks of this queue, up to ten, the last one started first. It needs sqs:ListMessageMoveTasks.
+// Redrives lists the newest tasks of this queue, up to ten, the last one started first. It needs
+// sqs:ListMessageMoveTasks.
 func (b *Broker) Redrives(ctx context.Context) ([]Redrive, error) {
 	const call = "redrives"
 	arn, err := b.queueARN(ctx, call)
@@ -113,8 +116,8 @@ func (b *Broker) Redrives(ctx context.Context) ([]Redrive, error) {
 	return rs, nil
 }
 
-// CancelRedrive ends a running task and tells how many messages it has moved, approximately. What it has moved stays
-// moved. It needs sqs:CancelMessageMoveTask.
+// CancelRedrive ends a running task and tells how many messages it has moved, approximately. What
+// it has moved stays moved. It needs sqs:CancelMessageMoveTask.
 func (b *Broker) CancelRedrive(ctx context.Context, handle string) (moved int64, err error) {
 	const call = "cancel redrive"
 	ctx, cancel, err := b.begin(ctx, call)

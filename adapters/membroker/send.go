@@ -35,9 +35,10 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	return b.send(ms)
 }
 
-// SendRaw puts a message as a foreign producer would. The attributes travel as they are:
-// if [broker.MetaAttribute] is among them, it is decoded when the message is received; when
-// that fails, Message.MetaErr is set and the attribute stays where it is. Where every message needs a group, the message gets one of its own.
+// SendRaw puts a message as a foreign producer would. The attributes travel as they are: if
+// [broker.MetaAttribute] is among them, it is decoded when the message is received; when that
+// fails, Message.MetaErr is set and the attribute stays where it is. Where every message needs a
+// group, the message gets one of its own.
 func (b *Broker) SendRaw(ctx context.Context, body []byte, attributes map[string]string) error {
 	if err := ctx.Err(); err != nil {
 		return b.wrap("send", err)

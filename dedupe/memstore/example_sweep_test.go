@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A Worker sweeps its store by itself. Who has none, such as a program that only calls onceq.Do, does
-// so now and then.
+// A Worker sweeps its store by itself. Who has none, such as a program that only calls onceq.Do,
+// does so now and then.
 func ExampleStore_Sweep() {
 	ctx := context.Background()
 	store, err := memstore.New(nil)

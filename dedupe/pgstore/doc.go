@@ -103,13 +103,13 @@
 //
 //	SELECT setval('onceq_dedupe_fence', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000);
 //
-// A worker deletes what has expired by itself, one of a fleet at a time. Where there is none, such as
-// under a Lambda function or in a program that only calls onceq.Do, call [Store.Sweep] now and then,
-// from a cron job or a ticker.
+// A worker deletes what has expired by itself, one of a fleet at a time. Where there is none, such
+// as under a Lambda function or in a program that only calls onceq.Do, call [Store.Sweep] now and
+// then, from a cron job or a ticker.
 //
-// A done job takes about 430 bytes with its index. So 100 jobs a second, kept for the default 31 days,
-// are 268 million rows and some 115 GB. The retention may not be shorter than the queue and the
-// dead-letter queue keep a message together: shorten that first.
+// A done job takes about 430 bytes with its index. So 100 jobs a second, kept for the default 31
+// days, are 268 million rows and some 115 GB. The retention may not be shorter than the queue and
+// the dead-letter queue keep a message together: shorten that first.
 //
 // # Rights and versions
 //

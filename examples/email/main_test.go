@@ -17,7 +17,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// The program: what was cut off is sent twice under Rerun, and each mail once under Park, or with keys.
+// The program: what was cut off is sent twice under Rerun, and each mail once under Park, or with
+// keys.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -61,8 +62,8 @@ func deliverAll(t *testing.T, rig *onceqtest.Rig) {
 	rig.Redeliver()
 }
 
-// A worker that dies at the worst points never sends a second mail under Park. After the operator's decision the mail
-// was sent, once.
+// A worker that dies at the worst points never sends a second mail under Park. After the operator's
+// decision the mail was sent, once.
 func TestCrashUnderPark(t *testing.T) {
 	for _, at := range []onceqtest.Fault{
 		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
@@ -129,7 +130,8 @@ func TestKilledAfterTheMail(t *testing.T) {
 	}
 }
 
-// What the server does with the first try, and what becomes of the job under Park: only a refusal is tried again.
+// What the server does with the first try, and what becomes of the job under Park: only a refusal
+// is tried again.
 func TestUnknown(t *testing.T) {
 	for fault, want := range map[string]struct {
 		outcome onceq.Outcome

@@ -37,7 +37,8 @@ type demo struct {
 
 const queueName = "orders"
 
-// run sends the orders, lets the workers charge them and be killed, and asks the ledger what came of it.
+// run sends the orders, lets the workers charge them and be killed, and asks the ledger what came
+// of it.
 func run(ctx context.Context, o *shop.Settings, dynamo string, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -124,7 +125,8 @@ func (d *demo) crashes(t shop.Table) {
 	t.Line("  handlers cut off", int(d.counts.cutOff.Load()), "")
 }
 
-// makeQueues makes the queue and its dead-letter queue. Without the library the queue itself moves what comes too often.
+// makeQueues makes the queue and its dead-letter queue. Without the library the queue itself moves
+// what comes too often.
 func (d *demo) makeQueues(server *sqsfake.Server) error {
 	dead, err := server.CreateQueue(queueName+"-dead", nil)
 	if err != nil {
@@ -195,8 +197,9 @@ func (d *demo) work(ctx context.Context, s *shop.Screen) error {
 	return nil
 }
 
-// mend looks at what has died, replays it with corrections, and kills that replay half-way. The second one sends some letters
-// once more. Then the workers are started with a handler that is mended.
+// mend looks at what has died, replays it with corrections, and kills that replay half-way. The
+// second one sends some letters once more. Then the workers are started with a handler that is
+// mended.
 func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending, error) {
 	letters, err := shop.OpenLetters(d.dead)
 	if err != nil {
@@ -214,7 +217,8 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 	}
 	m.First = report.Sent
 	if m.Killed = killed; killed {
-		// The one that was killed has told nobody what it has sent: it is in the queue, which nobody reads.
+		// The one that was killed has told nobody what it has sent: it is in the queue, which
+		// nobody reads.
 		depth, err := d.queue.Depth(ctx)
 		if err != nil {
 			return nil, err
@@ -235,7 +239,8 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 	return m, d.work(ctx, s)
 }
 
-// replay runs a replay as a process, and kills it when it is about to send its letter number last; with a negative one it lives.
+// replay runs a replay as a process, and kills it when it is about to send its letter number last;
+// with a negative one it lives.
 func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, err error) {
 	reached := make(chan struct{})
 	sent := 0

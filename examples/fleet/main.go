@@ -1,15 +1,18 @@
-// Command fleet is onceq's demo: worker processes on SQS and one SQLite file charge 2,000 orders, are killed with kill -9 at
-// random moments and started again, and the ledger is asked whether each order was charged once.
+// Command fleet is onceq's demo: worker processes on SQS and one SQLite file charge 2,000 orders,
+// are killed with kill -9 at random moments and started again, and the ledger is asked whether each
+// order was charged once.
 //
-// Some orders are poison and become dead letters. These are mended and replayed, and the replay is killed, too.
+// Some orders are poison and become dead letters. These are mended and replayed, and the replay is
+// killed, too.
 //
 //	go run ./examples/fleet              the library keeps its promise
 //	go run ./examples/fleet              again: no new charge
 //	go run ./examples/fleet -no-onceq    the same without the library
 //	make demo STORE=dynamodb             charges and keys in DynamoDB Local
 //
-// worker.go, sqlite.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go what many write without it. fleet.go,
-// seat.go and server.go are the demo's own machinery: an SQS server in this process, and workers that are this program once more.
+// worker.go, sqlite.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go
+// what many write without it. fleet.go, seat.go and server.go are the demo's own machinery: an SQS
+// server in this process, and workers that are this program once more.
 package main
 
 import (
@@ -39,7 +42,8 @@ func main() {
 	os.Exit(code)
 }
 
-// command runs the demo and answers its exit status: 1 when the proof fails or the demo cannot run, 2 for wrong flags.
+// command runs the demo and answers its exit status: 1 when the proof fails or the demo cannot run,
+// 2 for wrong flags.
 func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	o := shop.Settings{
 		Visibility: 2 * time.Second, Bank: shop.Bank{Usual: 60 * time.Millisecond, Slow: 4 * time.Second},

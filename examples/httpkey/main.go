@@ -1,5 +1,6 @@
-// Command httpkey is a payment service that clients may ask again: it takes the Idempotency-Key header, charges once for
-// each key, and replays its answer. Its records are in SQLite, so it may be killed and started again at any time.
+// Command httpkey is a payment service that clients may ask again: it takes the Idempotency-Key
+// header, charges once for each key, and replays its answer. Its records are in SQLite, so it may
+// be killed and started again at any time.
 //
 //	CLIENTS='alice:wonderland bob:builder' go run ./examples/httpkey
 //	curl -i -u alice:wonderland -H 'Idempotency-Key: order-7' -d '{"cents": 1250}' localhost:8080/payments
@@ -38,8 +39,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// bank stands for a payment API that takes an idempotency key of its own, as most do: a key that it has seen gives the
-// first charge again.
+// bank stands for a payment API that takes an idempotency key of its own, as most do: a key that it
+// has seen gives the first charge again.
 type bank struct {
 	mu      sync.Mutex
 	charges map[string]string // by key
@@ -60,7 +61,8 @@ func (b *bank) charge(_ context.Context, key string, _ int) (id string, err erro
 // clients are who may pay, and their passwords. They stand for what a service knows its clients by.
 type clients map[string]string
 
-// newClients reads them from a text of name:password, with spaces between them. Of an empty one it makes a client and tells its password.
+// newClients reads them from a text of name:password, with spaces between them. Of an empty one it
+// makes a client and tells its password.
 func newClients(text string) (clients, error) {
 	if text == "" {
 		password := rand.Text()
@@ -89,8 +91,8 @@ type charger interface {
 	charge(ctx context.Context, key string, cents int) (id string, err error)
 }
 
-// pay charges a payment. It may run again for the same request, when the process died before the answer was recorded; the
-// bank sees the same key then, and charges once.
+// pay charges a payment. It may run again for the same request, when the process died before the
+// answer was recorded; the bank sees the same key then, and charges once.
 func pay(bank charger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var payment struct{ Cents int }
@@ -170,7 +172,8 @@ func serve(ctx context.Context, l net.Listener, file string, who clients, bank c
 	s := &http.Server{
 		Handler:     h,
 		ReadTimeout: 5 * time.Second, // a body that never ends must not hold the shutdown
-		// nor a client that does not take its answer; one that gives up asks again, and gets it then
+		// nor a client that does not take its answer; one that gives up asks again, and gets it
+		// then
 		WriteTimeout:   30 * time.Second,
 		MaxHeaderBytes: 16 << 10,
 	}

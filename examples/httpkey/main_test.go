@@ -152,7 +152,8 @@ func TestServerErrorIsNotKept(t *testing.T) {
 	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
 }
 
-// Clients that press twice, over a real connection, to two processes: one charge; the others are told to wait.
+// Clients that press twice, over a real connection, to two processes: one charge; the others are
+// told to wait.
 func TestConcurrentRequests(t *testing.T) {
 	w := newWorld(t)
 	w.takes = 200 * time.Millisecond
@@ -222,8 +223,8 @@ func TestInProgress(t *testing.T) {
 	})
 }
 
-// The process dies at each of its calls, after the charge and before its record among them. The client asks the next process
-// until it has its answer: there is one charge, whatever happened.
+// The process dies at each of its calls, after the charge and before its record among them. The
+// client asks the next process until it has its answer: there is one charge, whatever happened.
 func TestCrash(t *testing.T) {
 	for _, at := range []onceqtest.Fault{
 		{Op: onceqtest.Claim, Kind: onceqtest.CrashBefore},
@@ -270,7 +271,8 @@ func TestNoStore(t *testing.T) {
 	})
 }
 
-// The program is told to end while a request is worked on: the client has its answer, and it is recorded.
+// The program is told to end while a request is worked on: the client has its answer, and it is
+// recorded.
 func TestServeDrains(t *testing.T) {
 	w := newWorld(t)
 	w.takes = 300 * time.Millisecond
@@ -331,7 +333,8 @@ func TestServeEndsUnderASlowBody(t *testing.T) {
 	require.Zero(t, w.calls.Load())
 }
 
-// Keys are each client's own, and who does not say who he is gets no answer, not even that a key is used.
+// Keys are each client's own, and who does not say who he is gets no answer, not even that a key is
+// used.
 func TestClientsAreAsked(t *testing.T) {
 	w := newWorld(t)
 	h, stop := w.start(nil)

@@ -77,7 +77,8 @@ var updates = []struct {
 	right        bool
 }{{"naive", naive, false}, {"fenced", fenced, true}}
 
-// A worker dies with its update on the way; another takes over when the lease has run out. Then the update arrives.
+// A worker dies with its update on the way; another takes over when the lease has run out. Then the
+// update arrives.
 func TestLateWriteOfADeadWorker(t *testing.T) {
 	for _, u := range updates {
 		t.Run(u.name, func(t *testing.T) {
@@ -176,7 +177,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A worker that lives, and whose write is refused because a newer count is there, is done: nothing is left to do.
+// A worker that lives, and whose write is refused because a newer count is there, is done: nothing
+// is left to do.
 func TestOvertakenIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t, fenced)

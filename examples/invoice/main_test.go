@@ -122,7 +122,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// The worker dies between the INSERT and the COMMIT: nothing is there, and the next one writes number 1.
+// The worker dies between the INSERT and the COMMIT: nothing is there, and the next one writes
+// number 1.
 func TestKilledBeforeCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -137,8 +138,9 @@ func TestKilledBeforeCommit(t *testing.T) {
 	})
 }
 
-// Two jobs that want the same invoice, both at once, again and again: one invoice for each order. Without the constraint, with a
-// check instead, there are two: that is the trap, and the proof that the test can fail.
+// Two jobs that want the same invoice, both at once, again and again: one invoice for each order.
+// Without the constraint, with a check instead, there are two: that is the trap, and the proof that
+// the test can fail.
 func TestTwoJobsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)

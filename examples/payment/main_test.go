@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// direct carries requests to a handler without a network, which a bubble's clock would wait for. As on a network, the
-// handler goes on when the caller has gone.
+// direct carries requests to a handler without a network, which a bubble's clock would wait for. As
+// on a network, the handler goes on when the caller has gone.
 type direct struct{ h http.Handler }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -38,7 +38,8 @@ func serveDirect(h *api) (string, *http.Client) {
 	return "http://bank.example", &http.Client{Transport: direct{h}}
 }
 
-// The program: whose answer did not come is charged twice under fresh keys, and once under the job's.
+// The program: whose answer did not come is charged twice under fresh keys, and once under the
+// job's.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -158,8 +159,8 @@ func TestOtherAnswers(t *testing.T) {
 	}
 }
 
-// A job that lay in a dead-letter queue until the API had forgotten its key is not charged again: it has expired. Without an
-// expiry it would be.
+// A job that lay in a dead-letter queue until the API had forgotten its key is not charged again:
+// it has expired. Without an expiry it would be.
 func TestForgottenKey(t *testing.T) {
 	for _, expires := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// 1. The handler alone: a rig gives it one delivery at a time, and lets its worker die where the test says.
+// 1. The handler alone: a rig gives it one delivery at a time, and lets its worker die where the
+//    test says.
 
 func TestNoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +34,8 @@ func TestNoAddress(t *testing.T) {
 	})
 }
 
-// The worker dies after the parcel has left, and before that is recorded: the next one asks with the same key.
+// The worker dies after the parcel has left, and before that is recorded: the next one asks with
+// the same key.
 func TestWorkerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCarrier()
@@ -48,7 +50,8 @@ func TestWorkerDies(t *testing.T) {
 	})
 }
 
-// 2. The worker on SQS, in virtual time: the server is in this process, a bubble has no network, and minutes take no time. Each
+// 2. The worker on SQS, in virtual time: the server is in this process, a bubble has no network,
+//    and minutes take no time. Each
 // fault is one that SQS or the way to it really has.
 
 func TestOnSQS(t *testing.T) {
@@ -88,7 +91,8 @@ func TestOnSQS(t *testing.T) {
 	}
 }
 
-// 3. The same on LocalStack and PostgreSQL: what an address in the environment, installed programs or Docker give.
+// 3. The same on LocalStack and PostgreSQL: what an address in the environment, installed programs
+//    or Docker give.
 
 func TestIntegration(t *testing.T) {
 	if testing.Short() {

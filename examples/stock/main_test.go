@@ -60,8 +60,8 @@ func open(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// The program deducts order-2 twice where the record is apart, and once where it is in the transaction; and it leaves
-// nothing behind.
+// The program deducts order-2 twice where the record is apart, and once where it is in the
+// transaction; and it leaves nothing behind.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	url := localstack.Postgres(t).URL
@@ -235,7 +235,8 @@ func TestCommitInDoubt(t *testing.T) {
 	require.Equal(t, 17, s.left(t))
 }
 
-// Forty orders, each twice, want a stock of twenty: as many get a piece as there are, and the others a dead letter.
+// Forty orders, each twice, want a stock of twenty: as many get a piece as there are, and the
+// others a dead letter.
 func TestSoldOut(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, true)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// checkMethods reports methods of one name on two types of a package, where no interface asks for it:
-// a reader who meets the name must guess which meaning it has.
+// checkMethods reports methods of one name on two types of a package, where no interface asks for
+// it: a reader who meets the name must guess which meaning it has.
 func checkMethods(t *tree) []string {
 	var bad []string
 	for dir, names := range t.doubles() {
@@ -23,7 +23,8 @@ func checkMethods(t *tree) []string {
 	return bad
 }
 
-// doubles are the methods of one name on two types, by package and name, that no interface asks for.
+// doubles are the methods of one name on two types, by package and name, that no interface asks
+// for.
 func (t *tree) doubles() map[string]map[string][]string {
 	asked, out := t.askedFor(), map[string]map[string][]string{}
 	for _, p := range t.own() {

@@ -14,8 +14,8 @@ import (
 // pageNamePattern is a function as the pages name it: `file.go: function`.
 var pageNamePattern = regexp.MustCompile("`([a-z_/]+\\.go): (\\w+)`")
 
-// checkPageNames reports functions that a page names and no such file declares. A page names a file by
-// the end of its path, so that a package may move.
+// checkPageNames reports functions that a page names and no such file declares. A page names a file
+// by the end of its path, so that a package may move.
 func checkPageNames(t *tree, list []page) []string {
 	funcs := map[string][]string{}
 	for _, p := range t.pkgs {

@@ -91,8 +91,8 @@ var calls = map[onceqtest.Op]func(ctx context.Context, q *faulty.Broker, m *brok
 	},
 }
 
-// applied is what the queue looks like after each call, once the first visibility has passed for the
-// extension.
+// applied is what the queue looks like after each call, once the first visibility has passed for
+// the extension.
 var applied = map[onceqtest.Op]broker.Depth{
 	onceqtest.Receive: {InFlight: 2},
 	onceqtest.Ack:     {Visible: 1},
@@ -290,7 +290,8 @@ func TestFaultCounts(t *testing.T) {
 	})
 }
 
-// Several faults of one call: the first is the outermost, and positions are those of what it leaves.
+// Several faults of one call: the first is the outermost, and positions are those of what it
+// leaves.
 func TestFaultsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := errors.New("other")

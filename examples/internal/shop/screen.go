@@ -36,7 +36,8 @@ func NewScreen(out io.Writer) *Screen {
 	return s
 }
 
-// Start says what is going to happen. The lines, of a name and a text, stand before those that all demos have.
+// Start says what is going to happen. The lines, of a name and a text, stand before those that all
+// demos have.
 func (s *Screen) Start(set *Settings, orders, messages int, lines ...[2]string) {
 	with := "with onceq"
 	if set.Naive {

