@@ -316,6 +316,36 @@ func TestCommitReasons(t *testing.T) {
 	}
 }
 
+// TestCommitWithoutEnd: a call whose context has no end gives up on a conflict all the same, and one
+// whose context has ended says that the outcome is not known.
+func TestCommitWithoutEnd(t *testing.T) {
+	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
+	synctest.Test(t, func(t *testing.T) {
+		s, st := stubbed(t, func(c stubCall) stubAnswer {
+			if c.op != "TransactWriteItems" || c.n > 2*patientTries {
+				return applied
+			}
+			return reasons("TransactionConflict", "None")
+		})
+		err := s.Commit(context.Background(), &job{lease: lease}, nil, line("ledger", "1"))
+		if n := len(st.of("TransactWriteItems")); !errors.Is(err, dedupe.ErrBusy) || n != patientTries {
+			t.Errorf("%d transactions, %v; want ErrBusy after %d", n, err, patientTries)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s, _ = stubbed(t, func(c stubCall) stubAnswer {
+			if c.op == "TransactWriteItems" {
+				cancel()
+				return stubAnswer{lost: errReset}
+			}
+			return applied
+		})
+		err = s.Commit(ctx, &job{lease: lease}, nil, line("ledger", "1"))
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the outcome is unknown") {
+			t.Errorf("the context has ended: %v", err)
+		}
+	})
+}
+
 // TestCommitToken: repeats of a Commit have one ClientRequestToken, with other items another, and
 // it is what DynamoDB takes.
 func TestCommitToken(t *testing.T) {
