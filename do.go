@@ -65,13 +65,15 @@ func (o *DoOptions) check() error {
 // bubble of testing/synctest wait for that before the test ends. The ends are:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
-//   - an error: the key is released, and the next call runs f again, as often as it takes; there is no limit on attempts.
-//     The caller gets f's own error.
-//   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See DoOptions.Reopen. So fails, class "result", a
-//     result that does not encode, or is larger than the store takes: its effect has happened and is not repeated. This one
-//     caller gets the result, with the error.
+//   - an error: the key is released, and the next call runs f again, as often as it takes; there is
+//     no limit on attempts. The caller gets f's own error.
+//   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See
+//     DoOptions.Reopen. So fails, class "result", a result that does not encode, or is larger than
+//     the store takes: its effect has happened and is not repeated. This one caller gets the
+//     result, with the error.
 //   - a panic, or runtime.Goexit: as an error, class "panic"; then it goes on to the caller.
-//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later calls get a *[ParkedError].
+//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later
+//     calls get a *[ParkedError].
 //
 // A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the
 // result that f returns.

@@ -316,8 +316,8 @@ func TestCommitReasons(t *testing.T) {
 	}
 }
 
-// TestCommitWithoutEnd: a call whose context has no end gives up on a conflict all the same, and one
-// whose context has ended says that the outcome is not known.
+// TestCommitWithoutEnd: a call whose context has no end gives up on a conflict all the same, and
+// one whose context has ended says that the outcome is not known.
 func TestCommitWithoutEnd(t *testing.T) {
 	lease := dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}
 	synctest.Test(t, func(t *testing.T) {

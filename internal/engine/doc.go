@@ -16,26 +16,28 @@
 // # The life of a message
 //
 //  1. A poller takes room and receives (onceq: poll.go, pollers.poll; slots.go, Flow.Reserve).
-//  2. Each message becomes a run, one allocation (run.go, Flow.NewRun). From Offer on its delivery is
-//     held (slots.go, Flow.Offer; visibility: Manager.Hold).
+//  2. Each message becomes a run, one allocation (run.go, Flow.NewRun). From Offer on its delivery
+//     is held (slots.go, Flow.Offer; visibility: Manager.Hold).
 //  3. It waits for a slot. Of a group only the head does (slots.go, Flow.ahead, Flow.pump).
 //  4. Its host says what it asks for, or why no claim is made (claim.go, beginClaims; Host.Admit).
-//  5. Claims go out together, each key once, each with a token of its own (claim.go, claimBatch, ask).
+//  5. Claims go out together, each key once, each with a token of its own (claim.go, claimBatch,
+//     ask).
 //  6. The answer decides (claim.go, answered): won; or done, which is acked; in progress, which is
 //     given back or handed over; failed, whose letter is put again. A claim whose answer is lost is
-//     sent again with its token, and given back by it when the flow stops (unanswered, giveUnbegun).
+//     sent again with its token, and given back by it when the flow stops (unanswered,
+//     giveUnbegun).
 //  7. From the claim on beats renew it, and its delivery after it (beat.go, extend; hold.go,
 //     holdBatch), until the end is known.
-//  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work), under Park
-//     only when the store has noted the start (confirmStart).
+//  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work), under
+//     Park only when the store has noted the start (confirmStart).
 //  9. What the handler returned, and what cut it off, is judged (work.go, handled; verdict.Of). The
 //     slot is free (slots.go, Flow.returned).
 //  10. The end is settled under the token until the store has answered (settle.go, settleBatch,
 //     settled): the status that is stored decides.
 //  11. What failed or is parked gets its dead letter first (letter.go, letter, putBatch).
-//  12. It gets its one disposition (finish.go, finish): the host observes it, the flow moves its group
-//     on, and the host acks, nacks or leaves the message (Host.Ended; onceq: flush.go), while beats go
-//     on. Then the flow forgets it (slots.go, Flow.Gone).
+//  12. It gets its one disposition (finish.go, finish): the host observes it, the flow moves its
+//     group on, and the host acks, nacks or leaves the message (Host.Ended; onceq: flush.go), while
+//     beats go on. Then the flow forgets it (slots.go, Flow.Gone).
 //
 // # Who may write what
 //

@@ -125,8 +125,8 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its
-// deadline has passed (it may have its own timer), or the caller of Do has gone. The run then counts
-// as cancelled. Under Park such an end is not the handler's word that nothing happened.
+// deadline has passed (it may have its own timer), or the caller of Do has gone. The run then
+// counts as cancelled. Under Park such an end is not the handler's word that nothing happened.
 func overdue[J any](r *Run[J]) {
 	now := time.Now()
 	if c := r.f.Terms.Caller; c != nil {

@@ -1,7 +1,7 @@
 // Package heap orders items by a time, the earliest first, and among equals by a number. Each item
-// knows its place, so that any of them can leave or move in O(log n). The keys stand in the heap, so
-// that comparing reads no item. A node has four children: the heap is shallower than with two, and the
-// children lie close together. What uses a heap guards it by its own lock.
+// knows its place, so that any of them can leave or move in O(log n). The keys stand in the heap,
+// so that comparing reads no item. A node has four children: the heap is shallower than with two,
+// and the children lie close together. What uses a heap guards it by its own lock.
 package heap
 
 // Heap is ready to use. It belongs to its owner alone.
@@ -27,11 +27,12 @@ func (h *Heap[E]) Len() int { return len(h.s) }
 // First is the earliest node. There must be one, and it must not be changed.
 func (h *Heap[E]) First() *Node[E] { return &h.s[0] }
 
-// All are the nodes, in no order. They are the heap's own until it changes, and must not be changed.
+// All are the nodes, in no order. They are the heap's own until it changes, and must not be
+// changed.
 func (h *Heap[E]) All() []Node[E] { return h.s }
 
-// Push puts an item in. The heap keeps its place, from 1, in *place; 0 = it is not there. place stays
-// the heap's until the item is removed.
+// Push puts an item in. The heap keeps its place, from 1, in *place; 0 = it is not there. place
+// stays the heap's until the item is removed.
 func (h *Heap[E]) Push(key int64, order uint64, item E, place *int32) {
 	h.s = append(h.s, Node[E]{})
 	h.up(len(h.s)-1, Node[E]{key, order, item, place})
