@@ -127,16 +127,17 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 			var breaks atomic.Bool
 			bubble(t, failing, func(r *rig) {
 				breaks.Store(true)
-				keys := numbered("k", 20)
+				keys, after := numbered("k", 40), 0
 				r.start()
 				if together {
-					r.send(append([]string{"bad"}, keys...)...)
+					after = 20
+					r.send(append([]string{"bad"}, keys[:after]...)...)
 				} else {
 					r.send("bad")
-					for _, k := range keys {
-						pass(time.Second)
-						r.send(k)
-					}
+				}
+				for _, k := range keys[after:] { // a letter is given up where others are taken meanwhile
+					pass(time.Second)
+					r.send(k)
 				}
 				pass(30 * time.Second)
 				if n := len(r.letters()); n != len(keys) {
