@@ -40,11 +40,12 @@ func TestIntake(t *testing.T) {
 				}
 			}
 			write("go.mod", "module user.test/program\n\ngo 1.26.0\n\nrequire "+library+" v0.0.0\n\nreplace "+library+" => "+root+"\n")
-			text := "package main\n\nimport (\n"
+			var text strings.Builder
+			text.WriteString("package main\n\nimport (\n")
 			for _, path := range c.imports {
-				text += "\t_ \"" + library + path + "\"\n"
+				text.WriteString("\t_ \"" + library + path + "\"\n")
 			}
-			write("main.go", text+")\n\nfunc main() {}\n")
+			write("main.go", text.String()+")\n\nfunc main() {}\n")
 			run := func(args ...string) string {
 				cmd := exec.CommandContext(t.Context(), "go", args...)
 				cmd.Dir = dir

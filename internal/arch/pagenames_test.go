@@ -126,13 +126,13 @@ func TestContractsNameTheirCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var text string
+	var text strings.Builder
 	for _, name := range []string{"contracts", "protocol"} {
 		b, err := os.ReadFile("../../docs/" + name + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += string(b)
+		text.WriteString(string(b))
 	}
 	for _, dir := range []string{"broker/brokertest", "dedupe/dedupetest"} {
 		names := testCases(tr.pkgs[dir])
@@ -141,7 +141,7 @@ func TestContractsNameTheirCases(t *testing.T) {
 		}
 		for _, name := range names {
 			area, _, _ := strings.Cut(name, "-")
-			if !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, "`"+area+"-…`") {
+			if !strings.Contains(text.String(), "`"+name+"`") && !strings.Contains(text.String(), "`"+area+"-…`") {
 				t.Errorf("%s: the case %q stands with no rule in docs/contracts.md", dir, name)
 			}
 		}
