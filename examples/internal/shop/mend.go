@@ -96,14 +96,18 @@ func (cs Corrections) Correct(o *broker.Outgoing) error {
 // LetterVisibility is how long letters stay hidden when their reader dies.
 const LetterVisibility = 2 * time.Second
 
-// OpenLetters reads the dead-letter queue b. On SQS a shorter wait than a second is a short poll,
-// which may bring nothing though letters are there.
+// OpenLetters reads the dead-letter queue b.
 func OpenLetters(b broker.Receiver) (*dlq.Queue, error) {
-	wait := 100 * time.Millisecond
+	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility, Wait: letterWait(b)})
+}
+
+// letterWait is how long a receive of letters waits. On SQS a shorter wait than a second is a short
+// poll, which may bring nothing though letters are there.
+func letterWait(b broker.Receiver) time.Duration {
 	if b.Limits().PerRequestCost {
-		wait = time.Second
+		return time.Second
 	}
-	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility, Wait: wait})
+	return 100 * time.Millisecond
 }
 
 // ReplayOptions are those of a slow replay, so that it can be killed in its middle.
@@ -159,7 +163,7 @@ func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map
 func EmptyLetters(ctx context.Context, dead broker.Broker) (classes map[string]string, n int, err error) {
 	classes = make(map[string]string)
 	for {
-		ms, err := dead.Receive(ctx, broker.ReceiveOptions{Max: dead.Limits().ReceiveBatch})
+		ms, err := dead.Receive(ctx, broker.ReceiveOptions{Max: dead.Limits().ReceiveBatch, Wait: letterWait(dead)})
 		if err != nil || len(ms) == 0 {
 			return classes, n, err
 		}
