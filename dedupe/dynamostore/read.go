@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -88,7 +89,7 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 				return
 			}
 			for _, r := range rs {
-				if r == nil || !matches(r, &q) {
+				if r == nil || !records.Matches(r, &q) {
 					continue
 				}
 				if !yield(r, nil) {
@@ -168,11 +169,6 @@ func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
 		TableName: &s.table, ConsistentRead: aws.Bool(true), FilterExpression: w.condition(),
 		ProjectionExpression: aws.String(w.name(attrKey) + ", " + w.name(attrScope)), ExpressionAttributeNames: w.names, ExpressionAttributeValues: w.values,
 	}
-}
-
-func matches(r *dedupe.Record, q *dedupe.Query) bool {
-	return (q.Scope == "" || r.Key.Scope == q.Scope) && strings.HasPrefix(r.Key.Key, q.Prefix) &&
-		(q.Status == 0 || r.Status == q.Status) && (q.Before.IsZero() || r.Updated.Before(q.Before))
 }
 
 // Forget removes records, each with a read and a write. An item of some hundred bytes stays for 31

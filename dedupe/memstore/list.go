@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // List goes through records in the order of scope, then key, byte by byte. It first collects the
@@ -23,7 +24,7 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 				break
 			}
 			r := s.get(k, time.Now())
-			if r == nil || !matches(r, &q) {
+			if r == nil || !records.Matches(r, &q) {
 				continue
 			}
 			if !yield(r, nil) {
@@ -45,7 +46,7 @@ func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for e := range sh.table.all() {
-			if matches(&e.rec, q) {
+			if records.Matches(&e.rec, q) {
 				keys = append(keys, e.rec.Key)
 			}
 		}
@@ -55,11 +56,4 @@ func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
 	})
 	return keys
-}
-
-func matches(r *dedupe.Record, q *dedupe.Query) bool {
-	return (q.Scope == "" || r.Key.Scope == q.Scope) &&
-		strings.HasPrefix(r.Key.Key, q.Prefix) &&
-		(q.Status == 0 || r.Status == q.Status) &&
-		(q.Before.IsZero() || r.Updated.Before(q.Before))
 }
