@@ -220,7 +220,7 @@ func (t *try) found() answer {
 func (c *call) read(base context.Context, ran error) answer {
 	ctx := engine.CallContext(base, c.p.c.CallTimeout)
 	defer ctx.Close()
-	rs, err := guard2(func() ([]*dedupe.Record, error) { return c.p.c.Store.Get(ctx, []dedupe.Key{c.key}) })
+	rs, err := engine.Guard(func() ([]*dedupe.Record, error) { return c.p.c.Store.Get(ctx, []dedupe.Key{c.key}) })
 	if err == nil && (len(rs) != 1 || rs[0] == nil || rs[0].Status != dedupe.Done) {
 		err = errNoAnswer
 	}

@@ -88,19 +88,6 @@ func Unknown(err error) error {
 // at 64 bytes.
 func ClassOf(err error) string { return verdict.ClassOf(err) }
 
-const maxClass = verdict.MaxClass
-
-func classed(class, format string, args ...any) error {
-	return verdict.Classed(class, format, args...)
-}
-
-// classedAs gives err a class.
-func classedAs(class string, err error) error {
-	return &verdict.ClassError{Class: class, Err: err}
-}
-
-func clip(s string, n int) string { return verdict.Clip(s, n) }
-
 // DrainError says that Run ended before all jobs had. Their messages will be delivered again
 // when their leases have run out.
 type DrainError struct {
@@ -112,7 +99,7 @@ type DrainError struct {
 func (e *DrainError) Error() string {
 	names := make([]string, len(e.Jobs))
 	for i, j := range e.Jobs {
-		names[i] = dlq.Printable(clip(j, engine.MaxLogged))
+		names[i] = dlq.Printable(verdict.Clip(j, engine.MaxLogged))
 	}
 	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(names, ", "))
 }
@@ -129,6 +116,3 @@ func (e *ConfigError) Error() string { return "onceq: " + e.Field + ": " + e.Rea
 func badConfig(field, format string, args ...any) error {
 	return &ConfigError{field, fmt.Sprintf(format, args...)}
 }
-
-// guard2 turns a panic of a store, a broker or a function of the user's into an error.
-func guard2[T any](call func() (T, error)) (T, error) { return engine.Guard(call) }

@@ -44,7 +44,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 		ctx.Close()
 		ctx = engine.CallContext(context.Background(), w.c.CallTimeout)
 	}
-	_, err := guard2(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
+	_, err := engine.Guard(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
 	ctx.Close()
 	if err == nil {
 		for len(rs) > 0 { // those of an earlier, abandoned Run may be among them

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // Mux picks a handler by [broker.Meta].Type. The zero Mux is ready to use.
@@ -89,10 +90,10 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RUnlock()
 	own, knows := j.r.Flow().Host.(muxed).serves(m, j.Type())
 	if !own {
-		return classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
+		return verdict.Classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
 	}
 	if r == nil || !knows { // or its type came after the worker
-		return classed(ClassNoHandler, "onceq: no handler for type %q", clip(j.Type(), maxClass))
+		return verdict.Classed(ClassNoHandler, "onceq: no handler for type %q", verdict.Clip(j.Type(), verdict.MaxClass))
 	}
 	return r.wrapped.Handle(ctx, j)
 }
@@ -146,7 +147,7 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		if storeless && r.options.Interrupted == dedupe.Park {
 			return badConfig(fmt.Sprintf("Mux.On(%q) options.Interrupted", typ), "Park needs a Store: without one, nobody knows that a job was interrupted")
 		}
-		if err := checkScope(fmt.Sprintf("Mux.On(%q)", clip(typ, maxClass)), r.options.scopeOf(scope, typ)); err != nil {
+		if err := checkScope(fmt.Sprintf("Mux.On(%q)", verdict.Clip(typ, verdict.MaxClass)), r.options.scopeOf(scope, typ)); err != nil {
 			return err
 		}
 	}

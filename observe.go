@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // TimingRecord tells how one delivery went. There is one for every disposition, and it is what is
@@ -65,7 +66,7 @@ type Observer interface {
 // attrs leave out what is empty, so that a line holds what there is to read.
 func (t *TimingRecord) attrs() []slog.Attr {
 	as := []slog.Attr{
-		slog.String("job", clip(t.JobID, engine.MaxLogged)), slog.String("outcome", string(t.Outcome)),
+		slog.String("job", verdict.Clip(t.JobID, engine.MaxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
 	}
 	if t.Attempt > 0 {
@@ -79,7 +80,7 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	}
 	as = append(as, slog.Duration("visibility", t.Visibility), slog.Bool("heartbeat", t.Heartbeat), slog.Int("beats", t.Beats))
 	if t.Type != "" {
-		as = append(as, slog.String("type", clip(t.Type, engine.MaxLogged)))
+		as = append(as, slog.String("type", verdict.Clip(t.Type, engine.MaxLogged)))
 	}
 	if t.Receives > 0 {
 		as = append(as, slog.Int("receives", t.Receives))
@@ -99,5 +100,5 @@ var processName = sync.OnceValue(func() string {
 	if err != nil {
 		host = "unknown"
 	}
-	return clip(host, maxScope-24) + "/" + strconv.Itoa(os.Getpid())
+	return verdict.Clip(host, maxScope-24) + "/" + strconv.Itoa(os.Getpid())
 })

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // pollers are the goroutines of one Run that receive. Where requests are billed there are only as
@@ -196,7 +197,7 @@ const noWait = 10 * time.Millisecond
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = classed(ClassPanic, "onceq: the broker panicked: %v\n%s", v, debug.Stack())
+			err = verdict.Classed(ClassPanic, "onceq: the broker panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
 	return w.c.Broker.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})

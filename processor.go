@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries
@@ -48,7 +49,7 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 type noHandler struct{}
 
 func (noHandler) Handle(context.Context, *Job) error {
-	return classed(ClassNoHandler, "onceq: the Processor has no Handler")
+	return verdict.Classed(ClassNoHandler, "onceq: the Processor has no Handler")
 }
 
 // misuse hands back what was delivered to a Processor that is for Do only.

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
@@ -174,7 +175,7 @@ func (o *sending) note(ms []broker.Outgoing, errs []error) {
 }
 
 func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
-	_, err := guard2(func() ([]string, error) { return s.Send(ctx, ms) })
+	_, err := engine.Guard(func() ([]string, error) { return s.Send(ctx, ms) })
 	return err
 }
 

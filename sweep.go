@@ -93,7 +93,7 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
 	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
 	defer ctx.Close()
-	cs, err := guard2(func() ([]dedupe.Claim, error) {
+	cs, err := engine.Guard(func() ([]dedupe.Claim, error) {
 		return s.p.c.Store.Claim(ctx, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
 	})
 	switch {
@@ -121,7 +121,7 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	call := engine.CallContext(context.Background(), s.p.c.CallTimeout)
 	defer call.Close()
 	// Where this fails the lease runs out, and somebody sweeps again.
-	_, _ = guard2(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
+	_, _ = engine.Guard(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
 	if err != nil || ctx.Err() != nil {
 		return s.every
 	}
@@ -158,13 +158,13 @@ func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, mor
 func (s *sweeper) call(ctx context.Context) (int, error) {
 	one, cancel := context.WithTimeout(ctx, sweepCall)
 	defer cancel()
-	return guard2(func() (int, error) { return s.s.Sweep(one, sweepBatch) })
+	return engine.Guard(func() (int, error) { return s.s.Sweep(one, sweepBatch) })
 }
 
 func (s *sweeper) renews(token dedupe.Token) bool {
 	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
 	defer ctx.Close()
-	rs, err := guard2(func() ([]dedupe.Renewed, error) {
+	rs, err := engine.Guard(func() ([]dedupe.Renewed, error) {
 		return s.p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
 	})
 	return err == nil && len(rs) == 1 && rs[0].Err == nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job
@@ -50,12 +52,12 @@ func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) H
 
 // keep stores v with the key. Its failure is for good: the effect has happened.
 func keep(j *Job, v any) error {
-	b, err := guard2(func() ([]byte, error) { return json.Marshal(v) })
+	b, err := engine.Guard(func() ([]byte, error) { return json.Marshal(v) })
 	if err != nil {
-		return Permanent(classed(ClassResult, "onceq: the result does not encode: %w", err))
+		return Permanent(verdict.Classed(ClassResult, "onceq: the result does not encode: %w", err))
 	}
 	if err := j.SetResult(b); err != nil {
-		return Permanent(classedAs(ClassResult, err))
+		return Permanent(&verdict.ClassError{Class: ClassResult, Err: err})
 	}
 	return nil
 }
@@ -65,14 +67,14 @@ func decodeResult[R any](k dedupe.Key, b []byte) (v R, err error) {
 		return v, nil
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return v, classed(ClassResult, "onceq: the result of %v does not decode into %T: %w", k, v, err)
+		return v, verdict.Classed(ClassResult, "onceq: the result of %v does not decode into %T: %w", k, v, err)
 	}
 	return v, nil
 }
 
 func decode[T any](j *Job) (v T, err error) {
 	if err := json.Unmarshal(j.Message.Body, &v); err != nil {
-		return v, Permanent(classed(ClassDecode, "onceq: the body of %d bytes does not decode into %T: %w", len(j.Message.Body), v, unquoted(err)))
+		return v, Permanent(verdict.Classed(ClassDecode, "onceq: the body of %d bytes does not decode into %T: %w", len(j.Message.Body), v, unquoted(err)))
 	}
 	return v, nil
 }

@@ -252,7 +252,7 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	}
 	call := engine.CallContext(ctx, w.c.CallTimeout)
 	defer call.Close()
-	receives, err = guard2(func() (n int, err error) {
+	receives, err = engine.Guard(func() (n int, err error) {
 		n, _, kept, err = rp.RedrivePolicy(call)
 		return n, err
 	})
