@@ -67,6 +67,9 @@ func (s *site) serveLocalStack(ctx context.Context, env string) (url string, end
 		"PATH=" + env + "/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "TZ=UTC",
 		// all that it writes
 		"HOME=" + s.dir, "TMPDIR=" + s.dir, "FILESYSTEM_ROOT=" + s.dir,
+		// In a container it would take itself for its own image: it would write to /usr/lib and
+		// /var/lib, and where it may not, answer each question for its health with an error.
+		"OVERRIDE_IN_DOCKER=0",
 		"GATEWAY_LISTEN=" + addr, "LOCALSTACK_HOST=" + addr,
 	}
 	for name, value := range localStackSettings() {

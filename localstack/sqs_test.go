@@ -161,6 +161,10 @@ func TestLocalStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	onLoopbackOnly(t, u)
+	// It keeps to the folder that it is given, also where this machine is a container.
+	if in, err := filepath.Glob(filepath.Join(dir, "*", "usr", "lib", "localstack")); err != nil || len(in) != 1 {
+		t.Errorf("its files lie in %q (%v), want one folder in %s", in, err, dir)
+	}
 	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
