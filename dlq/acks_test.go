@@ -30,8 +30,8 @@ func failAcks(r *rig, n int, err error) {
 	})
 }
 
-// A dead-letter queue that takes no acks ends a replay with the broker's error: what it went on to
-// send would stay, too.
+// A dead-letter queue that takes no acks ends a replay with the broker's error, because what the
+// replay went on to send would stay, too.
 func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -59,8 +59,8 @@ func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 	}
 }
 
-// So it is with the copies of what was sent, with letters that come again though they were acked,
-// and where a letter's sending is in doubt.
+// The same holds for the copies of what was sent, for letters that come again although they were
+// acked, and where it is in doubt whether a letter was sent.
 func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2))
@@ -207,9 +207,9 @@ func TestHandBackAwaitsTheExtension(t *testing.T) {
 	})
 }
 
-// What is extended too late is not held any more, whatever the queue answers: a standard queue says
-// OK and has done nothing. The letter is in nobody's hands then, and its delivery is not extended
-// again.
+// A letter that is extended too late is not held any more, whatever the queue answers: a standard
+// queue says OK and has done nothing. Nobody holds the letter then, and its delivery is not
+// extended again.
 func TestLateExtensionDoesNotCount(t *testing.T) {
 	for _, c := range []struct {
 		late time.Duration // on its way; the deadline is 4 s after the receive, and the first extension begins before 1.4 s

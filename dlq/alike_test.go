@@ -8,16 +8,16 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// tenant is a letter of the job k, of which there is one for each tenant: a worker's Config.Key
-// takes it from the attribute.
+// tenant is a letter of one tenant's job k. Each tenant has such a job, because the worker's
+// Config.Key takes the tenant from the attribute.
 func tenant(name string, change ...func(*broker.Outgoing)) broker.Outgoing {
 	return letterOf("k", 7, append([]func(*broker.Outgoing){func(o *broker.Outgoing) {
 		o.Attributes, o.DedupID = map[string]string{"tenant": name}, name
 	}}, change...)...)
 }
 
-// Letters that are alike but for an attribute are of two jobs: to take one for a copy of the other
-// would lose it, and so would a FIFO queue that swallowed it.
+// Letters that differ in one attribute alone are of two jobs. A letter is lost if it is taken for a
+// copy of the other, or if a FIFO queue swallows it.
 func TestReplayTellsJobsApartByAttributes(t *testing.T) {
 	nostore := func(o *broker.Outgoing) { o.Meta.Dead.Fence = 0; o.Meta.Dead.Attempts = 1 }
 	for _, change := range []func(*broker.Outgoing){func(*broker.Outgoing) {}, nostore} {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// CanaryError ends a replay whose first letters came back: what killed these jobs is still there.
-// The others were not sent.
+// CanaryError ends a replay because some of its first letters came back: what made these jobs fail
+// is still there. The replay has not sent the others.
 type CanaryError struct {
 	// Back are the letters that came back, as they are now.
 	Back []Ref
@@ -30,16 +30,17 @@ func (e *CanaryError) Error() string {
 	return fmt.Sprintf("dlq: of %d letters sent as canaries %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
 }
 
-// suspect notes a letter of a job that this replay has sent already, until the canaries have been
-// watched.
+// suspect notes a letter of a job that this replay has sent already. It does so until the canaries
+// have been watched.
 func (r *replay) suspect(l *item) {
 	if !r.watched && r.cameBack(l) {
 		r.back = append(r.back, refOf(l.m))
 	}
 }
 
-// cameBack tells whether a letter is of a job that was sent. A job without metadata is known by its
-// body.
+// cameBack reports whether the letter shows that a job which was sent has failed again. Such a
+// letter has a higher fence than the one that was sent, or is newer than this replay. A job without
+// metadata is known by its body.
 func (r *replay) cameBack(l *item) bool {
 	newer := !failedAt(l.m).Before(r.start)
 	name := jobName(l.m.Meta)
@@ -50,7 +51,8 @@ func (r *replay) cameBack(l *item) bool {
 	return newer && (r.nameless[body] || name == "" && r.bodies[body])
 }
 
-// watch waits for canaries to come back. What else comes is held, to be sent afterwards.
+// watch waits for CanaryWait, or until a canary has come back. It holds what else comes, to be sent
+// afterwards.
 func (r *replay) watch(ctx context.Context) error {
 	for end := time.Now().Add(r.o.CanaryWait); len(r.back) == 0; {
 		left := time.Until(end)

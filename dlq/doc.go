@@ -1,25 +1,31 @@
-// Package dlq looks after dead letters: messages that could not be done, with the reason why and
-// the permission to try exactly that failure once more. A [Queue] lists, groups, replays and purges
-// them, on any broker. The worker makes them.
+// Package dlq looks after dead letters. A dead letter is a message that could not be done. It
+// carries two things:
+//
+//   - the reason why;
+//   - the permission to try exactly that failure once more.
+//
+// The worker makes letters. A [Queue] lists, groups, replays and purges them, on any broker.
 package dlq
 
 import "github.com/onceq/onceq/internal/letter"
 
-// UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as
-// it came. The name is ours, as that of the attribute is: a user's attribute of this name is left
-// out of a letter.
+// UnreadableAttribute is where a letter keeps our metadata attribute, as it came, when the worker
+// could not read it. The name is ours, like that of the metadata attribute: a letter leaves out a
+// user's attribute of this name.
 const UnreadableAttribute = letter.UnreadableAttribute
 
-// The classes of letters that a replay treats in a way of their own; package onceq names all
-// classes.
+// A replay treats letters of these classes in ways of their own. Package onceq names all classes.
 const (
-	ClassBadMeta   = "bad-meta"  // our metadata could not be read: the replay restores it
-	ClassExpired   = "expired"   // these four have no fence, for nothing failed; their replay's claim is an ordinary one
-	ClassUnproven  = "unproven"  //
-	ClassTooEarly  = "too-early" //
-	ClassDuplicate = "duplicate" //
+	ClassBadMeta = "bad-meta" // the worker could not read our metadata: the replay restores it
 
-	// The worker's configuration was wrong, and not the message: one that was mended takes it.
+	// Nothing failed in these four, so their letters have no fence. The claim of their replay is an
+	// ordinary one.
+	ClassExpired   = "expired"
+	ClassUnproven  = "unproven"
+	ClassTooEarly  = "too-early"
+	ClassDuplicate = "duplicate"
+
+	// The worker's configuration was wrong, not the message. A worker that was mended takes it.
 	classNoKey     = "no-key"
 	classBadKey    = "bad-key"
 	classNoHandler = "no-handler"

@@ -17,24 +17,27 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
+// This file owns how a letter looks to callers, and what makes two letters copies of each other.
+// list.go makes the entries and walk.go the identities; callers of the package use the methods. All
+// are values, and no lock is held.
+
 // Entry is a letter as it was found.
 type Entry struct {
-	// Message is the letter; why it is one says Message.Meta.Dead, if anything does. Its Receipt is
-	// spent.
+	// Message is the letter. Message.Meta.Dead says why it is one, where anything does. Its Receipt
+	// and its Deadline are empty, because only the call itself settles the letter.
 	Message *broker.Message
-	// Copies is how many more letters of the same failure there are, as far as they were seen. A
-	// worker that dies between a letter and its ack leaves one, and so does a message that was sent
-	// twice.
+	// Copies is how many more letters of the same failure were seen. Two things leave a copy: a
+	// worker that dies between a letter and its ack, and a message that was sent twice.
 	Copies int
 	// Unsigned: the letter names a failure, and none of Options.LetterKeys has signed it. Its
 	// replay cannot reopen that failure.
 	Unsigned bool
 }
 
-// Class is the failure's class, [Unexplained] where the letter does not say.
+// Class is the failure's class, or [Unexplained] where the letter does not say.
 func (e Entry) Class() string { return classOf(e.Message) }
 
-// At is when the job failed; where the letter does not say, when the broker took it.
+// At is when the job failed, or, where the letter does not say, when the broker took the letter.
 func (e Entry) At() time.Time { return failedAt(e.Message) }
 
 // Ref is the letter's name.
@@ -59,8 +62,9 @@ func (e Entry) String() string {
 // ShownBody is how many bytes of a body [Entry.Show] writes.
 const ShownBody = 4096
 
-// Show writes what is known of the letter, a line each, for people, and the first [ShownBody] bytes
-// of its body. It is safe for a terminal, as [Printable] says.
+// Show writes what is known of the letter, for people: one fact a line, and then the first
+// [ShownBody] bytes of its body. Of a body that is not UTF-8 it writes only how long that is. The
+// text is safe for a terminal, as [Printable] says. An error is w's.
 func (e Entry) Show(w io.Writer) error {
 	m := e.Message
 	var b strings.Builder
@@ -144,7 +148,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// line is the first line of a text, and not too much of it.
+// line is the first line of a text, cut at letter.TrimmedText bytes.
 func line(s string) string {
 	s, _, more := strings.Cut(s, "\n")
 	switch {
@@ -156,14 +160,16 @@ func line(s string) string {
 	return Printable(s)
 }
 
-// identity tells failures apart: letters with one identity are copies of each other.
+// identity tells failures apart. Letters with the same identity are copies of each other.
 type identity [16]byte
 
-// identityOf is made of the job and the fence of its failure, and of the body and the attributes: a
-// worker's Config.Key may take its key from there, and then jobs with one Meta.Key may differ, and
-// on some stores have equal fences. A copy too many is answered by the claim; a job that is taken
-// for a copy would be lost. Without a fence the job's id decides: it had better be the producer's
-// own, so without one each message stands for itself.
+// identityOf is made of four things: the job, the fence of its failure, the body and the
+// attributes. The last two count because a worker's Config.Key may take its key from there. Jobs
+// with one Meta.Key may then differ, and on some stores have equal fences. A copy too many does no
+// harm, because the claim answers it. A job that is taken for a copy would be lost.
+//
+// Without a fence the job's id decides, which had better be the producer's own. So a letter that
+// has neither a fence nor an id stands for itself, and so does one without Dead.
 func identityOf(m *broker.Message) identity {
 	d := deadOf(m.Meta)
 	switch {
@@ -184,7 +190,7 @@ func content(attributes map[string]string, m *broker.Meta, parts ...string) []st
 	return parts
 }
 
-// identify makes an identity of its parts, in which no two lists of parts are one.
+// identify makes an identity of its parts. No two lists of parts have the same one.
 func identify(what string, n uint64, parts ...string) identity {
 	b := digest.Texts(digest.Numbers(nil, n), what)
 	return digest.Short(digest.Texts(b, parts...))

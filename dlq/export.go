@@ -23,13 +23,20 @@ type exported struct {
 	Unreadable string            `json:"error,omitempty"`
 }
 
-// ExportJSON returns an Export for [PurgeOptions] that writes each letter as a line of JSON:
-// message, published, group, attributes, body (or body_base64, where it is not text), and under
-// onceq all metadata, as [broker.EncodeMeta] writes it. A line is one Write, and where w is a
-// regular file it is synced, so that a letter is stored when it is removed. A writer with a buffer
-// of its own defeats that. A line that was torn, by a full disk or a crash, is ended before the
-// next one; to see that of an earlier run, open the file for reading too, else each run begins with
-// an empty line.
+// ExportJSON returns an Export for [PurgeOptions] that writes each letter to w as a line of JSON.
+// The line has these members, where the letter has them:
+//
+//   - message, published, group and attributes;
+//   - body, or body_base64 where it is not UTF-8 text;
+//   - onceq, which is all metadata, as [broker.EncodeMeta] writes it;
+//   - error, which says why our metadata could not be read.
+//
+// A line is one Write. Where w is a regular file, the line is synced too, so that a letter is
+// stored when it is removed. A writer with a buffer of its own defeats that.
+//
+// A full disk or a crash may leave a torn line. The export ends it before it writes the next one.
+// It finds the torn line of an earlier run only if the file is open for reading too. If it is not,
+// each run on a file that is not empty begins with an empty line.
 func ExportJSON(w io.Writer) func(Entry) error {
 	f, _ := w.(*os.File)
 	torn := false // the line before has no end

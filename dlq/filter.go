@@ -7,12 +7,12 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Unexplained is the class under which letters are counted and found that do not say why they are
-// dead: those that the queue's own redrive has moved, and those that were too large for our
-// metadata.
+// Unexplained is the class, in groups and filters, of letters that do not say why they are dead.
+// There are two kinds of them: those that the queue's own redrive has moved, and those that were
+// too large for our metadata.
 const Unexplained = "unexplained"
 
-// Filter chooses letters: those that meet all of its fields. The zero Filter chooses all.
+// Filter chooses the letters that meet all of its fields. The zero Filter chooses all.
 type Filter struct {
 	// Class is the failure's class, such as "permanent"; [Unexplained] for letters that do not say.
 	Class string
@@ -22,13 +22,14 @@ type Filter struct {
 	Key string
 	// Source is the scope of the worker that put the letter.
 	Source string
-	// Since and Until bound when the job failed: not before Since, and before Until. Where a letter
-	// does not say, the time counts when the broker took the message. Zero = no bound.
+	// Since and Until bound when the job failed: at Since or later, and before Until. Where a
+	// letter does not say when, the time counts at which the broker took it. Zero = no bound. Since
+	// must be before Until.
 	Since, Until time.Time
-	// Match is asked last. It must not change the message.
+	// Match, when set, is asked last, in the goroutine of the call. It must not change the message.
 	Match func(*broker.Message) bool
-	// Max is how many letters are chosen at most, copies not counted. 0 = no limit, but for List
-	// 1,000, which it reports with ErrIncomplete when there are more.
+	// Max is how many letters are chosen at most, copies not counted. 0 = no limit. Only List then
+	// stops at [DefaultMaxListed], 1,000, and its error is [ErrIncomplete] when there are more.
 	Max int
 }
 
@@ -42,7 +43,7 @@ func (f *Filter) check(of string) error {
 	return nil
 }
 
-// isZero tells whether the filter chooses all.
+// isZero reports whether the filter chooses all.
 func (f *Filter) isZero() bool {
 	return f.Class == "" && f.Type == "" && f.Key == "" && f.Source == "" && f.Since.IsZero() && f.Until.IsZero() && f.Match == nil
 }
@@ -62,7 +63,7 @@ func (f *Filter) chooses(m *broker.Message) bool {
 	return false
 }
 
-// failedAt is when the job failed, or, where nobody says, when the broker took the message.
+// failedAt is when the job failed, or, where the letter does not say, when the broker took it.
 func failedAt(m *broker.Message) time.Time {
 	if d := deadOf(m.Meta); d != nil && !d.At.IsZero() {
 		return d.At

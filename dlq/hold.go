@@ -14,13 +14,13 @@ import (
 	"github.com/onceq/onceq/visibility"
 )
 
-// This file owns the letters that one call has in its hands. A walk adds them with keep, and a pass
-// takes them out with ack; whatever is left goes back with handBack when the call ends. All three
-// are called by the call's own goroutine. Meanwhile a visibility.Manager extends the deliveries,
-// and calls extend from goroutines of its own. keeper.mu guards the letters. It is taken before the
-// Manager's lock, and no broker is called under it.
+// This file owns the letters that one call has in its hands. A walk adds them with keep, a pass
+// takes them out with ack, and what is left goes back with handBack when the call ends. The call's
+// own goroutine calls all three. Meanwhile a visibility.Manager extends the deliveries, and calls
+// extend from goroutines of its own. keeper.mu guards the letters. It is taken before the Manager's
+// lock, and no broker is called under it.
 //
-// Whatever a keeper fails at is no harm: a letter that it loses comes again.
+// No failure of a keeper does harm, because a letter that it loses comes again.
 
 // held is a letter that is in our hands.
 type held struct {
@@ -46,7 +46,7 @@ var errTotal = errors.New("dlq: the broker holds a delivery no longer than this"
 
 func newKeeper(ctx context.Context, q *Queue) *keeper {
 	k := &keeper{q: q, base: ctx, held: make(map[string]*held)}
-	k.leases, _ = visibility.New(k.extend, q.leases()) // New has checked them
+	k.leases, _ = visibility.New(k.extend, q.leases()) // the New of this package has checked them
 	return k
 }
 
@@ -60,8 +60,8 @@ func (q *Queue) leases() visibility.Options[*held] {
 	}
 }
 
-// keep takes a delivery of a letter into our hands. A letter that was there already came again
-// because it could not be held; its new receipt is what counts.
+// keep takes a delivery of a letter into our hands. A letter that is there already could not be
+// held, so it came again. From now on its new receipt counts.
 func (k *keeper) keep(id string, m *broker.Message, asked time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +106,8 @@ func (k *keeper) extend(ctx context.Context, hs []*held) error {
 	for i, h := range hs {
 		d := k.q.o.Visibility
 		if most := k.q.l.MaxTotal; most > 0 {
-			// A little less than the rest: the broker counts from a moment that we do not know.
+			// A second less than what is left, because the broker counts from a moment that we do
+			// not know.
 			d = min(d, most-now.Sub(h.received)-time.Second)
 		}
 		if d < k.q.l.MinHold || d < k.q.o.Visibility && d <= k.leases.Left(&h.Held) {
@@ -125,15 +126,15 @@ func (k *keeper) extend(ctx context.Context, hs []*held) error {
 	err := k.q.b.Extend(one, req)
 	for n, i := range at {
 		if errs[i] = broker.ErrAt(err, n); errs[i] == nil && req[n].For < k.q.o.Visibility {
-			errs[i] = errTotal // there will be no further one
+			errs[i] = errTotal // no further extension follows
 		}
 	}
 	return broker.Batch(errs)
 }
 
-// ack takes letters out of the queue, repeating what is not known to have been done. It answers
-// those that are not known to have left: they may come again. An error says that the broker takes
-// no acks.
+// ack takes letters out of the queue. It repeats acks that are not known to have been applied.
+// unacked are the letters that are not known to have left, which may come again. An error says that
+// the broker takes no acks.
 func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err error) {
 	for from := 0; from < len(ids); from += k.q.l.SettleBatch {
 		to := min(from+k.q.l.SettleBatch, len(ids))
@@ -156,7 +157,8 @@ func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err e
 
 func (k *keeper) ackOnce(ctx context.Context, ids []string) (left, expired []string, err error) {
 	k.mu.Lock()
-	// A receive may bring one letter twice, and the other of the two may have been acked already.
+	// A receive may bring a letter twice, and the ack of one delivery may have dropped the letter
+	// already.
 	ids = slices.DeleteFunc(ids, func(id string) bool { return k.held[id] == nil })
 	receipts := make([]broker.Receipt, 0, len(ids))
 	for _, id := range ids {
@@ -194,8 +196,8 @@ func (k *keeper) drop(id string) {
 	}
 }
 
-// handBack ends the holding and gives everything back, to be delivered again at once. What cannot
-// be given back comes by itself when its visibility is over.
+// handBack ends the holding and gives all letters back, to be delivered again at once. A letter
+// that cannot be given back comes by itself when its visibility is over.
 func (k *keeper) handBack() {
 	k.mu.Lock()
 	hs := slices.SortedFunc(maps.Values(k.held), func(a, b *held) int { return cmp.Compare(a.order, b.order) })
@@ -204,7 +206,7 @@ func (k *keeper) handBack() {
 	for i, h := range hs {
 		ls[i] = &h.Held
 	}
-	// An extension that landed behind a nack would undo it. No call is longer than CallTimeout.
+	// An extension that landed after a nack would undo it. No call is longer than CallTimeout.
 	ctx, cancel := context.WithTimeout(k.base, 2*k.q.o.CallTimeout)
 	defer cancel()
 	_ = k.leases.Quiesce(ctx, ls...)
@@ -215,7 +217,8 @@ func (k *keeper) handBack() {
 	}
 }
 
-// nack is false when the broker takes none.
+// nack gives letters back, and tries three times for those that fail. It reports false when the
+// broker takes none.
 func (k *keeper) nack(hs []*held) bool {
 	req := make([]broker.Hold, len(hs))
 	for i, h := range hs {

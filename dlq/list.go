@@ -11,16 +11,32 @@ import (
 	"time"
 )
 
-// List gives the letters that the filter chooses, the oldest failure first, each failure once, with
-// the number of its copies. It first receives all that is there, holding it so that nothing comes
-// twice; then it hands everything back with delay 0, and only then yields: whatever the loop does,
-// and however it ends, no letter is hidden by it. A receive is counted for each letter. Where the
-// answer of a receive was lost it waits for Options.Visibility, until what that took comes again.
+// This file owns List, Get and Group, which look at letters and leave them in the queue. Each call
+// walks the queue in its caller's goroutine, and hands everything back when it has seen enough.
+// There is no lock here; the keeper has one.
+
+// List gives the letters that the filter chooses: the oldest failure first, each failure once, with
+// the number of its copies. It goes in three steps:
 //
-// An error is the last thing that it yields, after the entries that it has found: [ErrIncomplete]
-// where there are more than Filter.Max lets through by default or than can be held, the context's
-// cause, or the broker's. On a queue with ordered groups a letter waits for those before it in its
-// group, so that of each group about one receive batch is seen.
+//  1. It receives all that is there, and holds it, so that nothing comes twice.
+//  2. It hands everything back with delay 0.
+//  3. It yields the entries. Whatever the loop does, and however it ends, List leaves no letter
+//     hidden.
+//
+// The broker counts a receive for each letter. Where the answer of a receive was lost, List waits
+// for Options.Visibility, until the letters that the receive took come again.
+//
+// An error is the last thing that List yields, after the entries that it has found. It is one of
+// these:
+//
+//   - a mistake in f;
+//   - [ErrIncomplete], where there are more letters than Filter.Max lets through by default, more
+//     than can be held, or some that could not be reached;
+//   - the context's cause;
+//   - the broker's, after Options.Patience.
+//
+// On a queue with ordered groups a letter waits for those before it in its group. So List sees
+// about one receive batch of each group.
 func (q *Queue) List(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		es, err := q.list(ctx, f)
@@ -35,10 +51,12 @@ func (q *Queue) List(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	}
 }
 
-// Get gives the letters of one job, the newest failure first, by its key, its id or the id of a
-// letter's message. It goes through the whole queue, as List does. There is more than one when a
-// job failed again before its first letter was removed. Where there is none the error is
-// [ErrNoLetter]; with another error, such as [ErrIncomplete], there may be more.
+// Get gives the letters of one job, the newest failure first. The name is the job's key, its id, or
+// the id of a letter's message; an empty one is refused. There is more than one letter when a job
+// failed again before its first letter was removed. Get goes through the whole queue, as List does.
+//
+// The error is [ErrNoLetter] where there is no such letter. With another error, such as
+// [ErrIncomplete], there may be more letters than those that are returned.
 func (q *Queue) Get(ctx context.Context, name string) ([]Entry, error) {
 	if name == "" {
 		return nil, bad("Get", "the name is empty; it is a key, a job's id or a message's")
@@ -101,7 +119,7 @@ func (q *Queue) list(ctx context.Context, f Filter) (es []Entry, err error) {
 	return es, err
 }
 
-// visit is told of the letters that a filter chooses.
+// visit is what look does with the letters that a filter chooses.
 type visit struct {
 	one    func(*item) // the first of each failure
 	copied func(*item) // each further one
@@ -146,19 +164,19 @@ func entryOf(l *item) Entry {
 // Group is the letters of one class.
 type Group struct {
 	Class string
-	// Count is how many failures there are, Copies how many letters more.
+	// Count is how many failures there are. Copies is how many more letters there are of them.
 	Count, Copies  int
 	Types, Sources map[string]int // how many failures of each
 	Oldest, Newest time.Time
-	// Sample is the newest failure's last error, and Key its job's.
+	// Sample is the last error of the newest failure, and Key the key of its job.
 	Sample, Key string
 }
 
 // Groups are the classes of a queue, the largest first.
 type Groups []Group
 
-// Group counts the letters that the filter chooses by class, going through the queue as List does.
-// Filter.Max has no default here. Beside an error come the groups of what was seen.
+// Group counts the letters that the filter chooses, by class. It goes through the queue as List
+// does. Filter.Max has no default here. With an error come the groups of what was seen.
 func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 	if err := f.check("Filter"); err != nil {
 		return nil, err

@@ -145,7 +145,7 @@ func TestListFaults(t *testing.T) {
 	})
 }
 
-// Where there is no minute without a lost answer, nothing tells that all has been seen.
+// When a receive loses its answer in every minute, nothing shows that all has been seen.
 func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(5)
@@ -206,7 +206,7 @@ func TestListGivesUp(t *testing.T) {
 	})
 }
 
-// The bounds are told: nobody takes a part for the whole.
+// The errors name the bounds, so that nobody takes a part for the whole.
 func TestListBounds(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.puts(30)

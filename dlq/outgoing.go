@@ -12,7 +12,10 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// Reasons for which a letter is not sent.
+// This file owns what a replay sends for a letter, or why it sends nothing. replay.go calls
+// replayOf in the goroutine of Replay. No lock is held, and the letter itself stays as it is.
+
+// The reasons why a letter is not sent.
 var (
 	errNoFence   = errors.New("no claim was won for it (fence 0), so it would be refused again: give it another key with Edit")
 	errNoMeta    = errors.New("its metadata was taken away by Edit")
@@ -25,7 +28,7 @@ var (
 )
 
 // replayOf is what a replay sends for the letter: the message as the worker met it, with the reason
-// and the fence of its failure. An error is the reason why it is not to be sent.
+// and the fence of its failure. An error says why it is not to be sent.
 func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
 	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
@@ -54,9 +57,9 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 		case keyOf(out.Meta) == "" && key != "":
 			return out, errNoKey
 		case out.Meta != nil:
-			out.Meta = out.Meta.Clone() // Edit may have given one to several letters
+			out.Meta = out.Meta.Clone() // Edit may have given the same one to several letters
 			out.Meta.Dead = dead
-			// What was unreadable has been replaced.
+			// Edit has replaced what was unreadable.
 			delete(out.Attributes, broker.MetaAttribute)
 		}
 	}
@@ -68,7 +71,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 			out.Meta.Expires = time.Time{}
 		}
 	}
-	keys.Sign(&out) // Edit may have changed what the signature was for, and the first key may be new
+	keys.Sign(&out) // Edit may have changed what was signed, and the first key may be new
 	if l.RequireGroup && out.Group == "" {
 		out.Group = identify("group", 0, keyOf(out.Meta), m.ID).String()
 	}
@@ -76,9 +79,12 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	return out, nil
 }
 
-// sends says why a letter without a fence is not sent as it is; nil = it is sent. One whose handler
-// had been started without a store is sent, and so is one that a worker refused for its own
-// configuration, for the time, or for another message's failure.
+// sends says why a letter without a fence is not sent as it is; nil = it is sent. These are sent:
+//
+//   - one that a worker refused because of its own configuration, because of the time, or because
+//     another message had failed;
+//   - one that has expired or is unproven, where the options say so;
+//   - any other one if its handler had been started, which happens without a store.
 func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
 	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig:
@@ -123,9 +129,9 @@ func unfold(out *broker.Outgoing, l broker.Limits) {
 	out.Attributes, out.Meta.Dead.Attributes = all, nil
 }
 
-// restore makes a message whose metadata could not be read what it was: the worker that put the
-// letter may have been too old for it. In any other letter the attribute is somebody's who would
-// like to choose the metadata, and is dropped.
+// restore makes a message what it was, where the worker could not read its metadata: that worker
+// may have been too old. In any other letter the attribute comes from somebody who would like to
+// choose the metadata, so restore drops it.
 func restore(out *broker.Outgoing) {
 	raw, ok := out.Attributes[UnreadableAttribute]
 	if !ok {
@@ -138,12 +144,12 @@ func restore(out *broker.Outgoing) {
 	}
 }
 
-// withoutDead takes the permission to reopen out of metadata that nobody could read: no worker has
-// written it.
+// withoutDead takes the permission to reopen out of metadata that nobody could read, because no
+// worker has written it.
 func withoutDead(raw string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal([]byte(raw), &members) != nil || members["dead"] == nil {
-		return raw // what is no JSON no version reads
+		return raw // no version reads what is no JSON
 	}
 	delete(members, "dead")
 	b, err := json.Marshal(members)
@@ -153,12 +159,12 @@ func withoutDead(raw string) string {
 	return string(b)
 }
 
-// replayID is the broker-level deduplication id of a replay. It is not the letter's, which a FIFO
-// queue would swallow. Within its five minutes the queue takes a replay that is sent once more,
-// after a crash between send and ack, for the first one, and its ack is right: the first one was
-// taken, and a message is acked only for a done job or a stored letter. So the id holds all that
-// makes two replays differ: the failure, the content, and where there is no fence the letter
-// itself.
+// replayID is the broker-level deduplication id of a replay. It is not the letter's own, because a
+// FIFO queue would swallow that. For five minutes such a queue takes a second message with the same
+// id for the first one. That is right where a replay is sent once more, after a crash between send
+// and ack: the first one was taken, and a worker acks it only for a done job or a stored letter. So
+// the id holds all that makes two replays differ: the failure, the content, and, where there is no
+// fence, the letter itself.
 func replayID(m *broker.Message, out *broker.Outgoing, edited bool) string {
 	parts := []string{sourceOf(m.Meta), typeOf(out.Meta), keyOf(out.Meta), string(out.Body)}
 	if fenceOf(m.Meta) == 0 {

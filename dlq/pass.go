@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// pass is what a replay and a purge share: one way through the queue, in which letters are taken
-// out of it.
+// pass is one way through the queue that takes letters out of it. A replay and a purge share it.
 type pass struct {
 	q       *Queue
 	w       *walk
@@ -16,13 +15,13 @@ type pass struct {
 	start   time.Time
 	most    int // how many letters to receive at once
 	unacked map[string]bool
-	stuck   error // with which acks fail
+	stuck   error // the error with which acks fail
 	report  Report
 
 	meet   func(*item)                     // is shown each letter; may be nil
 	choose func(*item) error               // takes a letter of the set; an error ends the pass
 	flush  func(ctx context.Context) error // does what choose has gathered
-	full   func() bool                     // tells that nothing more is to be taken
+	full   func() bool                     // reports that nothing more is to be taken
 }
 
 func newPass(ctx context.Context, q *Queue, f *Filter, each func(Step)) pass {
@@ -59,7 +58,7 @@ func (p *pass) step(ctx context.Context, wait time.Duration) (drained bool, err 
 	var ids []string
 	for _, l := range again {
 		if l.fate.takes() {
-			ids = append(ids, l.name) // it had been acked, in vain
+			ids = append(ids, l.name) // its first ack did not remove it
 		}
 	}
 	if err := p.ack(ctx, ids); err != nil {
@@ -89,7 +88,7 @@ func (p *pass) look(l *item) error {
 	return nil
 }
 
-// tell decides on a letter.
+// tell decides the fate of a letter, and reports it.
 func (p *pass) tell(l *item, f Fate, reason error) {
 	l.fate = f
 	s := Step{Entry: entryOf(l), Fate: f}
@@ -97,15 +96,15 @@ func (p *pass) tell(l *item, f Fate, reason error) {
 	if reason != nil {
 		s.Reason = reason.Error()
 	}
-	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil // others may be held for long
+	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil // the item may be kept for long, and nobody needs these
 	p.report.add(&s)
 	if p.each != nil {
 		p.each(s)
 	}
 }
 
-// ack takes letters that may go out of the queue. Where the broker takes no acks the pass ends:
-// what it went on to send could not be removed either.
+// ack removes letters from the queue. Where the broker takes no acks the pass ends, because it
+// could not remove what it went on to send either.
 func (p *pass) ack(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.stuck != nil {
 		return p.stuck

@@ -6,9 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Printable is s as a terminal may show it: a line of text that steers nothing. Control characters,
-// those that change the direction or end a line, and bytes that are not UTF-8 are written as \xNN
-// or \uNNNN. Print nothing of a message without it: who may send a message may otherwise clear an
+// Printable is s as a terminal may show it: a line of text that steers nothing. It writes these as
+// \xNN or \uNNNN:
+//
+//   - control characters;
+//   - characters that change the direction of the text, or end a line;
+//   - bytes that are not UTF-8.
+//
+// Print nothing of a message without it. Otherwise whoever may send a message may clear an
 // operator's screen, hide a line, or write to the clipboard.
 func Printable(s string) string {
 	clean := 0
@@ -39,8 +44,7 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// steers tells whether a terminal does something else with a character, of n bytes, than to show
-// it.
+// steers reports whether a terminal does anything else with a character, of n bytes, than show it.
 func steers(r rune, n int) bool {
 	switch {
 	case r == utf8.RuneError && n == 1, r < 0x20, 0x7f <= r && r <= 0x9f:
@@ -51,8 +55,8 @@ func steers(r rune, n int) bool {
 	return false
 }
 
-// paragraph is Printable for a text of several lines, each further one behind the indent. A tab is
-// four blanks.
+// paragraph is Printable for a text of several lines. The indent stands before each line but the
+// first. A tab becomes four blanks.
 func paragraph(s, indent string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {

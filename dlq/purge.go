@@ -9,18 +9,20 @@ import (
 type PurgeOptions struct {
 	// Filter chooses the letters. Max is how many are removed at most, copies counted.
 	Filter
-	// All says that every letter is meant. It is needed where the Filter chooses all, and refused
-	// where it does not.
+	// All says that every letter is meant. It is required where the Filter chooses all, Max aside,
+	// and refused where it does not.
 	All bool
-	// Export is given each letter before it is removed; one that it answers with an error stays,
-	// and ends the purge. It must have stored the letter when it returns: see [ExportJSON].
-	// Required, unless NoExport says that nothing is to be kept.
+	// Export gets each letter before it is removed, in the goroutine of the call. It must have
+	// stored the letter when it returns nil: see [ExportJSON]. If it returns an error, the letter
+	// stays, and the purge ends with that error. Required, unless NoExport is set, which refuses
+	// it.
 	Export func(Entry) error
-	// NoExport says that the letters are to be lost.
+	// NoExport says that nothing is to be kept: the letters are lost.
 	NoExport bool
 	// DryRun exports and removes nothing; the report says what would be.
 	DryRun bool
-	// Each, when set, is told of each letter that was looked at, when its fate is known.
+	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
+	// goroutine of the call.
 	Each func(Step)
 }
 
@@ -41,13 +43,18 @@ func (o *PurgeOptions) check() error {
 	return nil
 }
 
-// Purge removes letters for good. Each is exported first, and acked only after Export has returned
-// nil. A purge that dies may be run again: a letter that was exported and not removed is then
-// exported twice, with one message id. Copies are letters of their own here. The set is frozen, and
-// what is not chosen is held and handed back, as in [Queue.Replay].
+// Purge removes letters for good. It exports each letter first, and acks it only after Export has
+// returned nil. A purge that dies may be run again. A letter that was exported and not removed is
+// then exported twice, with the same message id. Copies are letters of their own here. The set is
+// frozen, and what is not chosen is held and handed back, as in [Queue.Replay].
 //
-// An error is Export's, the context's cause, [ErrIncomplete], or the broker's after
-// Options.Patience.
+// An error is one of these:
+//
+//   - a mistake in o, and then nothing was done;
+//   - Export's;
+//   - the context's cause;
+//   - [ErrIncomplete];
+//   - the broker's, after Options.Patience.
 func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	if err := o.check(); err != nil {
 		return Report{}, err

@@ -13,6 +13,11 @@ import (
 	"github.com/onceq/onceq/visibility"
 )
 
+// This file owns a Queue: its options with their defaults and limits, and how its calls of the
+// broker are bounded and repeated. Callers of the package make one with New; list.go, replay.go,
+// purge.go, walk.go and hold.go use the rest. A Queue does not change after New, so it needs no
+// lock.
+
 // The defaults of [Options] and [Filter].
 const (
 	DefaultVisibility  = time.Minute
@@ -24,7 +29,7 @@ const (
 	DefaultMaxListed   = 1000
 )
 
-// Errors that tell why a call could not see or find what it was asked for.
+// Errors that say why a call could not see or find what it was asked for.
 var (
 	// ErrIncomplete: there are letters that were not looked at. The message says why, and what to
 	// do.
@@ -35,31 +40,33 @@ var (
 
 // Options set up a [Queue]. The zero value, and nil, mean the defaults.
 type Options struct {
-	// Visibility is how long a letter stays hidden when the program that reads it dies; while it
-	// lives it extends that, and hands back what it does not take. Default 1 min, brought within
-	// the broker's limits; at least 1 s. A driver that cannot choose a receive's visibility uses
-	// the queue's own.
+	// Visibility is how long a letter stays hidden when the program that reads it dies. While the
+	// program lives, it extends that time, and hands back what it does not take. Default 1 min,
+	// brought within the broker's limits; at least 1 s, and within those limits. A driver that
+	// cannot choose a receive's visibility uses the queue's own.
 	Visibility time.Duration
-	// Wait is how long nothing may come until the queue counts as empty. Default 3 s; more than 0.
-	// With a real service it must be long enough for a long poll, 1 s at least.
+	// Wait is how long no letter may come until the queue counts as empty. Default 3 s; more than
+	// 0. With a real service it must be long enough for a long poll, 1 s at least.
 	Wait time.Duration
 	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not
 	// take. Default 10,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
 	MaxHeld int
 	// CallTimeout bounds one call of the broker. Default 5 s.
 	CallTimeout time.Duration
-	// Patience is how long a broker's call that fails is repeated before its error is returned, if
-	// the context does not end earlier. Default 1 min; < 0 = nothing is repeated.
+	// Patience is how long a call of the broker that fails is repeated. After that its error is
+	// returned. The end of the context ends the repeats earlier. Default 1 min; < 0 = nothing is
+	// repeated.
 	Patience time.Duration
-	// LetterKeys are those of the workers' configuration: letters that none of them has signed are
-	// shown as such and cannot reopen a failure, and what a replay sends is signed. Each has 32
-	// bytes or more. Default: nothing is signed or verified.
+	// LetterKeys are those of the workers' configuration. A letter that names a failure, and that
+	// none of them has signed, is shown as unsigned, and its replay cannot reopen the failure. What
+	// a replay sends with a fence is signed. Each key has 32 bytes or more. Default: nothing is
+	// signed or verified.
 	LetterKeys Keys
 }
 
 // Queue is a dead-letter queue to look into, to replay from, and to purge. It needs nothing but a
 // broker that receives and settles. Its methods may be called from many goroutines, and by many
-// programs at once: they share the letters between them, for what one holds no other sees.
+// programs at once. They share the letters between them, because what one holds no other sees.
 type Queue struct {
 	b broker.Receiver
 	l broker.Limits
@@ -121,8 +128,8 @@ func bad(field, format string, args ...any) error {
 	return fmt.Errorf("dlq: %s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// ctx is the context of one call that settles or sends. The end of the caller's does not cut it
-// off: that would leave in doubt what the call has done.
+// ctx is the context of one call that settles or sends. The end of the caller's context does not
+// cut the call off, because that would leave in doubt what it has done.
 func (q *Queue) ctx(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), q.o.CallTimeout)
 }
@@ -133,8 +140,8 @@ type tries struct {
 	until time.Time
 }
 
-// again waits before the next repetition. It is false when there is to be none: ctx has ended, or
-// patience has.
+// again waits before the next repetition. It reports false when there is to be none, because ctx
+// has ended or patience is over.
 func (t *tries) again(ctx context.Context, patience time.Duration) bool {
 	now := time.Now()
 	if t.n++; t.n == 1 {
@@ -146,13 +153,13 @@ func (t *tries) again(ctx context.Context, patience time.Duration) bool {
 	return retry.Rest(ctx, min(retry.Pause(t.n), max(t.until.Sub(now), time.Millisecond)))
 }
 
-// isFinal tells of errors that no repetition mends.
+// isFinal reports whether err is one that no repetition mends.
 func isFinal(err error) bool {
 	return errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound)
 }
 
-// isUnsigned tells of a letter that names a failure, and that no key has signed where there are
-// keys.
+// isUnsigned reports whether a letter names a failure and no key has signed it. Without keys it is
+// false.
 func (q *Queue) isUnsigned(m *broker.Message) bool {
 	return len(q.o.LetterKeys) > 0 && fenceOf(m.Meta) != 0 && !q.o.LetterKeys.Signed(m)
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns Replay: its options, and how letters are chosen, sent and removed. pass.go calls
+// choose, flush and full; canary.go has the watch, and outgoing.go what is sent. All of it runs in
+// the goroutine of the call, without a lock. Only the keeper's extensions run beside it.
+
 // ReplayOptions say what a replay sends, where to, and how fast.
 type ReplayOptions struct {
 	// Filter chooses the letters; the zero Filter chooses all. Max is how many are sent at most.
@@ -20,31 +24,36 @@ type ReplayOptions struct {
 	// dead-letter queue, choose one with Filter.Source.
 	To broker.Sender
 	// PerSecond is how many letters are sent a second, evenly; 0 = as fast as it goes. A fraction
-	// is allowed: 0.1 is one in ten seconds.
+	// is allowed: 0.1 is one in ten seconds. The slowest rate is one an hour.
 	PerSecond float64
 	// Canary, when above 0, is how many letters are sent at first. The replay then watches the
 	// dead-letter queue for CanaryWait, and goes on only if none of them came back. The others are
-	// held meanwhile: a queue with more than Options.MaxHeld letters ends it with ErrIncomplete,
-	// since a canary could come back unseen.
+	// held meanwhile. A queue with more than Options.MaxHeld letters ends the replay with
+	// ErrIncomplete, because a canary could come back unseen. Canary must be below Max, where that
+	// is set.
 	Canary int
-	// CanaryWait is how long the canaries are watched. Default 1 min. A job whose error is retried
-	// comes back after its last attempt only; the window must be longer than that takes.
+	// CanaryWait is how long the canaries are watched. Default 1 min. It is refused without Canary.
+	// A job with an error that is retried comes back only after its last attempt, so the window
+	// must be longer than that takes.
 	CanaryWait time.Duration
-	// DryRun sends and removes nothing. The report says what would be, as far as Edit tells.
+	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
+	// replay would do. Canary and PerSecond are ignored.
 	DryRun bool
-	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. An
-	// error leaves the letter where it is and becomes the reason. Meta.Dead is kept, whatever Edit
-	// does to it: its fence is the permission to run the job again. The same letter may be edited
-	// twice, when a replay died and is run again, so Edit must not depend on anything but the
-	// letter; a key drawn at random would run the job twice.
+	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. It
+	// is called in the goroutine of the call. An error leaves the letter where it is and becomes
+	// the reason. Whatever Edit does to Meta.Dead, it is kept as it was, because its fence is the
+	// permission to run the job again.
+	//
+	// When a replay died and is run again, Edit may be called twice for the same letter. So it must
+	// not depend on anything but the letter: a key drawn at random would run the job twice.
 	Edit func(*broker.Outgoing) error
 	// Vouch signs the chosen letters that none of Options.LetterKeys has signed, such as those from
-	// before there were keys. It is the operator's word for their bodies: look at them first.
+	// before there were keys. It is the operator's word for their bodies, so look at them first.
 	// Default: they are sent without their fence, so that their claims are ordinary ones. It needs
 	// Options.LetterKeys.
 	Vouch bool
-	// Expired sends letters of class "expired" too, without their Meta.Expires, so that their jobs
-	// run although their time is over. The risk: what they do may do harm by now, such as a
+	// Expired sends letters of class "expired" too. It removes their Meta.Expires, so that their
+	// jobs run although their time is over. The risk: what they do may do harm by now, such as a
 	// reminder of yesterday's appointment. Default: they are skipped, unless Edit gives them
 	// another Expires.
 	Expired bool
@@ -53,7 +62,8 @@ type ReplayOptions struct {
 	// done before is done AGAIN. Look at what each of the chosen jobs has done before you set it.
 	// Default: they are skipped, unless Edit gives them another key.
 	Unproven bool
-	// Each, when set, is told of each letter that was looked at, when its fate is known.
+	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
+	// goroutine of the call.
 	Each func(Step)
 }
 
@@ -88,39 +98,52 @@ func (o *ReplayOptions) check(q *Queue) error {
 
 const minRate = 1.0 / 3600
 
-// Replay sends letters back to their queue and removes them from this one. Each is sent as it is,
-// with its Dead, whose fence lets its claim reopen exactly the failure that it is the letter of:
-// once, however often it is sent. That holds for a parked job too (class "interrupted"): its replay
-// is the operator's word that it may run again.
+// Replay sends letters back to their queue and removes them from this one. It sends each as it is,
+// with its Dead. The fence of Dead lets the replay's claim reopen exactly the failure that the
+// letter is of: once, however often the letter is sent. That holds for a parked job too (class
+// "interrupted"): its replay is the operator's word that it may run again.
 //
-// A letter is acked only after it is known to have been sent. So a replay that ends early, by an
-// error, by its context, or because its program died, has lost nothing: run it again. A letter that
-// was sent and not acked is then sent twice, and the second finds the job done, in progress, or
-// failed anew; two replays at once are the same case.
+// A letter is acked only after it is known to have been sent. So a replay that ends early has lost
+// nothing, whether it ended by an error, by its context, or because its program died. Run it again.
+// A letter that was sent and not acked is then sent twice. The second one finds the job done, in
+// progress, or failed anew. Two replays at once are the same case.
 //
-// The set is frozen: a letter whose job failed after the replay had begun stays, and so does one of
-// a job that this replay has sent already. Of each failure one letter is sent; its copies are
-// removed after that. What is not chosen, or cannot be sent, is held until the end, so that it is
-// met once, and handed back with delay 0.
+// The set is frozen. A letter stays if its job failed after the replay had begun, or after the
+// replay had sent that job. Of each failure one letter is sent, and its copies are removed after
+// that. What is not chosen, or cannot be sent, is held until the end, so that the replay meets it
+// once. It is then handed back with delay 0.
 //
-//   - A letter without Dead, moved by the queue's own redrive or too large for our metadata, is
-//     sent without: its claim is an ordinary one, and finds a failure that is recorded, if any. The
-//     message that failed then becomes a letter that can be replayed.
-//   - A letter with fence 0, for which no claim was won, goes by its class. One of class "no-key",
-//     "bad-key", "no-handler" or "config" is sent: the worker's configuration was wrong, and a
-//     worker that was mended takes it; another puts its letter again. So is one of class
-//     "too-early" or "duplicate": nothing failed there. A duplicate is acked once the job of its
-//     key is done. "expired" needs ReplayOptions.Expired, and "unproven" ReplayOptions.Unproven.
-//     "mismatch" and all others would be refused again: without another key or type from Edit they
-//     are skipped. Where the handler had been started, under onceq.NoStore, it is sent.
-//   - One whose metadata the worker could not read is sent as it had come, but for a member that
-//     would reopen something.
-//   - Under Options.LetterKeys one that no key has signed is sent without its fence, and counted in
-//     Report.Unsigned; see Vouch. What is sent with a fence is signed anew, by the first key.
-//   - Where the store has forgotten the key, the claim is an ordinary one.
+// Some letters have rules of their own:
 //
-// An error is the context's cause, [*CanaryError], [ErrIncomplete], or the broker's after
-// Options.Patience; the report says in each case what was done.
+//   - A letter without Dead was moved by the queue's own redrive, or was too large for our
+//     metadata. It is sent without Dead. Its claim is an ordinary one, and finds the failure that
+//     is recorded, if any. The message that failed then becomes a letter that can be replayed.
+//   - A letter with metadata that the worker could not read is sent as it had come, except for a
+//     member that would reopen something.
+//   - Under Options.LetterKeys a letter that no key has signed is sent without its fence, and
+//     counted in Report.Unsigned; see Vouch. What is sent with a fence is signed anew, by the first
+//     key.
+//
+// A letter has fence 0 if no claim was won for it. Its class then decides:
+//
+//   - "no-key", "bad-key", "no-handler", "config": it is sent. The worker's configuration was
+//     wrong. A worker that was mended takes it; another puts its letter again.
+//   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once
+//     the job of its key is done.
+//   - "expired": it needs ReplayOptions.Expired, or another Expires, key or type from Edit.
+//   - "unproven": it needs ReplayOptions.Unproven, or another key or type from Edit.
+//   - "mismatch" and all others: it would be refused again, so it is skipped, unless Edit gives it
+//     another key or type. Where its handler had been started, under onceq.NoStore, it is sent.
+//
+// Where the store has forgotten the key, the claim is an ordinary one.
+//
+// An error is one of these, and the report says in each case what was done:
+//
+//   - a mistake in o, and then nothing was done;
+//   - the context's cause;
+//   - a [*CanaryError];
+//   - [ErrIncomplete];
+//   - the broker's, after Options.Patience.
 func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	if err := o.check(q); err != nil {
 		return Report{}, err
@@ -140,7 +163,8 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 		r.meet = r.suspect
 	}
 	if o.PerSecond > 0 {
-		// No more than is sent within a part of the visibility: the rest is better left to others.
+		// Receive no more than is sent within a quarter of the visibility: the rest is better left
+		// to others.
 		r.most = min(r.most, max(1, int(o.PerSecond*q.o.Visibility.Seconds()/4)))
 	}
 	defer r.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
@@ -160,16 +184,16 @@ type replay struct {
 	sent    map[string]uint64  // by job: the fence of the letter that was sent
 	next    time.Time          // when the rate allows the next letter
 
-	bodies, nameless map[identity]bool // of all that was sent, and of what has no name
-	watched          bool              // the canaries have been
+	bodies, nameless map[identity]bool // of all that was sent, and of what has no jobName
+	watched          bool              // the canaries have been watched
 	back             []Ref             // canaries that came back
 }
 
-// full tells whether Max letters have been sent.
+// full reports whether Max letters have been sent.
 func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Max }
 
-// choose makes a letter ready to be sent, or says why it is not. Of a failure that was met before
-// it is a copy, and goes the way of its twin.
+// choose makes a letter ready to be sent, or says why it is not. If the failure was met before, the
+// letter is a copy, and goes the way of its twin.
 func (r *replay) choose(l *item) error {
 	twin := r.seen[l.id]
 	switch {
@@ -198,7 +222,7 @@ func (r *replay) choose(l *item) error {
 		return nil
 	}
 	if fence := r.sent[jobName(out.Meta)]; fence != 0 && fenceOf(l.m.Meta) > fence {
-		// Times alone do not tell: the worker's clock may be behind ours.
+		// The time alone does not show that, because the worker's clock may be behind ours.
 		r.tell(l, Skipped, errSameJob)
 		return nil
 	}
@@ -274,8 +298,8 @@ func (r *replay) sendSome(ctx context.Context) error {
 	return r.send(ctx, batch)
 }
 
-// take takes up to n letters off what is pending, one of each group where groups are ordered: of a
-// batch, a later entry may be sent though an earlier one was not.
+// take takes up to n letters off what is pending. Where groups are ordered it takes one of each
+// group, because a batch may send a later entry although an earlier one failed.
 func (r *replay) take(n int) (batch []*item) {
 	var groups map[string]bool
 	rest := r.pending[:0]
@@ -300,7 +324,7 @@ func (r *replay) take(n int) (batch []*item) {
 }
 
 // send repeats each letter until it is known to have been sent, and acks it then. A letter in doubt
-// is not acked; sent once more it is harmless.
+// is not acked. To send it once more does no harm.
 func (r *replay) send(ctx context.Context, batch []*item) error {
 	through := 0
 	for t := (tries{}); ; {
@@ -335,7 +359,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 		case stuck != nil:
 			final = stuck
 		case refit && final == nil && ctx.Err() == nil:
-			continue // it is another message now, and need not wait
+			continue // a smaller letter is another message, and need not wait
 		case final == nil && t.again(ctx, r.q.o.Patience):
 			continue
 		}
@@ -348,7 +372,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case through == 0:
-			return last // nothing is taken there; the other letters would fare no better
+			return last // the queue takes nothing, so it would not take the other letters either
 		}
 		return nil
 	}
@@ -404,7 +428,7 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	return r.drop(ctx)
 }
 
-// failed leaves a letter where it is, and its copies.
+// failed leaves a letter and its copies where they are.
 func (r *replay) failed(l *item, err error) {
 	copies := l.copies
 	r.tell(l, Failed, err)

@@ -320,7 +320,8 @@ func TestCanariesThatLookAlike(t *testing.T) {
 	})
 }
 
-// A canary that could come back unseen ends the replay: it is not known to have stayed away.
+// A canary that could come back unseen ends the replay, because nobody knows that it has stayed
+// away.
 func TestCanaryInAQueueThatIsTooLong(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.puts(20)

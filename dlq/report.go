@@ -17,7 +17,7 @@ const (
 	Purged                   // it was exported; under DryRun: it would be
 	Copied                   // a copy of one that was sent: removed without being sent
 	Skipped                  // it stays, for the reason that is given
-	Failed                   // it could not be sent, or that is not known; it stays
+	Failed                   // it could not be sent or exported, or may have been sent, or not; it stays
 	Unchosen                 // the filter does not choose it; it stays
 	Newer                    // its job failed after the call had begun; it stays
 )
@@ -43,7 +43,7 @@ func (f Fate) String() string {
 	return fmt.Sprintf("Fate(%d)", uint8(f))
 }
 
-// takes tells whether a letter of this fate may be acked.
+// takes reports whether a letter of this fate may be acked.
 func (f Fate) takes() bool { return f == Replayed || f == Purged || f == Copied }
 
 // Step is what a replay or a purge did with one letter.
@@ -59,8 +59,8 @@ type Left struct {
 	Reason string
 }
 
-// Report counts what became of the letters. A call that ends early leaves the others as they were:
-// it may be run again.
+// Report counts what became of the letters. A call that ends early leaves the others as they were,
+// so it may be run again.
 type Report struct {
 	// Seen is how many letters were looked at, copies among them.
 	Seen int
@@ -69,20 +69,22 @@ type Report struct {
 	Replayed, Purged int
 	// Copies is how many copies were removed because their twin was sent.
 	Copies int
-	// Unchosen is how many the filter did not choose, Newer how many were put after the call had
-	// begun.
+	// Unchosen is how many the filter did not choose. Newer is how many are of jobs that failed
+	// after the call had begun.
 	Unchosen, Newer int
 	// Unacked is how many of those that were sent or exported are not known to have left the
-	// dead-letter queue. Where one has not, the next run sends it again, and the claim answers it.
+	// dead-letter queue. The next run sends or exports again what is still there, and the claim
+	// answers it.
 	Unacked int
 	// Unsigned is how many of those that were sent went without their fence, because no key of
 	// Options.LetterKeys had signed them.
 	Unsigned int
-	// Skipped are the letters that were not to be sent, Failed those that could not be sent, or of
-	// which that is not known.
+	// Skipped are the letters that were not to be sent. Failed are those that could not be sent or
+	// exported, and those that may have been sent, or not.
 	Skipped, Failed []Left
-	// Elsewhere is about how many letters others hold, such as another replay, or one that died:
-	// those come back when their visibility ends. 0 where the broker does not tell.
+	// Elsewhere is about how many letters others hold, such as another replay, or one that died.
+	// The letters of one that died come back when their visibility ends. 0 where the broker does
+	// not tell.
 	Elsewhere int
 }
 

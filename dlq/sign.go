@@ -17,13 +17,13 @@ import (
 // MinSigningKey is the fewest bytes of one of [Keys].
 const MinSigningKey = 32
 
-// Keys sign dead letters, so that only what a worker, or an operator with a key, has put can reopen
-// a failure. The first key signs and every key verifies: to rotate, put the new key in front, and
-// drop the old one when no letter of it is left. Each has [MinSigningKey] random bytes or more. No
-// keys: nothing is signed, and nothing is verified.
+// Keys sign dead letters. Only a letter that a worker has put, or an operator with a key, can then
+// reopen a failure. The first key signs, and every key verifies. To rotate, put the new key in
+// front, and drop the old one when no letter of it is left. Each key has [MinSigningKey] random
+// bytes or more. Without keys nothing is signed, and nothing is verified.
 type Keys [][]byte
 
-// Check tells which key is too short.
+// Check names the first key that is too short; nil = none is.
 func (ks Keys) Check() error {
 	for i, k := range ks {
 		if len(k) < MinSigningKey {
@@ -33,8 +33,8 @@ func (ks Keys) Check() error {
 	return nil
 }
 
-// Sign signs an outgoing letter, or its replay, in its metadata, which must be its own. One without
-// a fence reopens nothing and gets no signature.
+// Sign signs an outgoing letter, or its replay. It writes the signature into the letter's metadata,
+// which nobody else may share. A letter without a fence reopens nothing and gets no signature.
 func (ks Keys) Sign(out *broker.Outgoing) {
 	d := deadOf(out.Meta)
 	if d == nil || len(ks) == 0 {
@@ -46,8 +46,8 @@ func (ks Keys) Sign(out *broker.Outgoing) {
 	}
 }
 
-// Signed tells whether one of the keys has signed the letter m, and nothing of it was changed that
-// decides what its job does.
+// Signed reports whether one of the keys has signed the letter m, and nothing has been changed
+// since that decides what its job does.
 func (ks Keys) Signed(m *broker.Message) bool {
 	d := deadOf(m.Meta)
 	if d == nil || d.Fence == 0 {
@@ -67,9 +67,12 @@ func (ks Keys) Signed(m *broker.Message) bool {
 // noPriority stands where metadata once had a priority, so that signatures stay what they were.
 const noPriority = 0
 
-// letterMAC covers what decides whether and how the letter's job runs. The texts of errors are left
-// out, because a letter that does not fit has them cut. So is the group, which a queue may require
-// and get from us. Times and the timeout are covered as they travel.
+// letterMAC covers what decides whether and how the letter's job runs. Times and the timeout are
+// covered as they travel. These are left out:
+//
+//   - the texts of errors, because a letter that does not fit has them cut;
+//   - the group, because a queue may require one and get it from us;
+//   - the trace, and metadata that could not be read.
 func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) []byte {
 	d := m.Dead
 	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)
@@ -91,7 +94,7 @@ func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) [
 	return h.Sum(nil)
 }
 
-// millis tells the zero time, which does not travel, from the epoch.
+// millis distinguishes the zero time, which does not travel, from the epoch.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return -1 << 63

@@ -125,8 +125,8 @@ func TestReplayOfSignedLetters(t *testing.T) {
 	}
 }
 
-// A look-alike that is not signed is no copy of a signed letter, which would be removed in its
-// stead.
+// An unsigned look-alike is no copy of a signed letter, because the signed one would then be
+// removed in its stead.
 func TestUnsignedIsNoCopy(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, signed)

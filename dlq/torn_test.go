@@ -28,7 +28,7 @@ func (s *short) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// A line that was torn must not take the next one with it, which is of a letter that is removed.
+// A torn line must not spoil the next one, because the letter of that one is removed.
 func TestExportAfterATornLine(t *testing.T) {
 	one := dlq.Entry{Message: &broker.Message{ID: "1", Body: []byte("b")}}
 	const line = `{"message":"1","body":"b"}`

@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
+// This file owns one way through the queue: what was met, what is new, and when all has been seen.
+// List, Get, Group, Replay and Purge each make a walk, and call it in their own goroutine. A walk
+// has no lock; the letters that it holds are the keeper's.
+
 // item is one message of the dead-letter queue, on its way through a call.
 type item struct {
 	m    *broker.Message // nil once nobody needs it
@@ -26,11 +30,12 @@ type item struct {
 	copies []*item         // to be acked with it
 }
 
-// staleReceives is after how many receives in a row that brought nothing new a walk ends.
+// staleReceives is how many receives may bring only letters that are known, and no new one between,
+// before a walk ends.
 const staleReceives = 5
 
-// lostWaits is for how many times Options.Visibility a walk waits, with nothing new, for what lost
-// answers have hidden.
+// lostWaits bounds how long a walk waits, with nothing new, for letters that lost answers have
+// hidden: this many times Options.Visibility.
 const lostWaits = 3
 
 // walk goes through the queue once. It holds what it has met, so that each receive brings something
@@ -40,19 +45,19 @@ type walk struct {
 	k     *keeper
 	known map[string]*item  // by message id
 	quiet time.Time         // since when we ask and nothing new comes; zero = something did
-	stale int               // how many receives in a row have brought nothing but what was known
+	stale int               // how many receives have brought only what was known
 	idle  int               // how many have come back empty without waiting
-	lost  time.Time         // until when letters may be hidden that a receive brought whose answer was lost
-	heads map[string]string // by group: the last letter of a receive that was full, behind which there may be more
+	lost  time.Time         // until when a receive with a lost answer may have hidden letters
+	heads map[string]string // by group: the last letter of a full receive; there may be more behind it
 }
 
 func (q *Queue) walk(ctx context.Context) *walk {
 	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*item), heads: make(map[string]string)}
 }
 
-// next receives once and gives the letters that are new, and those that came again though they were
-// held, or acked. It is drained when nothing came for long enough, and what a lost answer may have
-// hidden would have come again.
+// next receives once. fresh are the letters that are new. again are those that came again although
+// they were held, or acked. drained says that nothing came for long enough, and that what a lost
+// answer may have hidden would have come again by now.
 func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*item, drained bool, err error) {
 	room := w.q.o.MaxHeld - w.k.len()
 	if room <= 0 {
@@ -82,7 +87,7 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 		}
 		l := &item{m: m, name: name, id: identityOf(m), unsigned: w.q.isUnsigned(m)}
 		if l.unsigned {
-			// Never a copy of one that is signed, which would then be removed in its stead.
+			// It is never a copy of a signed one, which would then be removed in its stead.
 			l.id = identify("unsigned", 0, l.id.String())
 		}
 		w.known[name] = l
@@ -140,8 +145,9 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 	}
 }
 
-// rest tells how much of the queue a walk that is drained has not seen: letters behind others of
-// their group that are held, and about how many are in other hands.
+// rest says what a drained walk has not seen. elsewhere is about how many letters are in other
+// hands. An error says that letters wait behind others of their group that we hold. A broker
+// without Depth tells neither.
 func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
 	d, ok := w.q.b.(broker.Depther)
 	if !ok {

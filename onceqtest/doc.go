@@ -1,5 +1,11 @@
-// Package onceqtest helps users to test their handlers: it runs one message through a worker and
-// shows the outcome, delivers it again, lets the worker die at a named point, and lets time pass.
+// Package onceqtest helps users to test their handlers. A [Rig] can do these things:
+//
+//   - run one message through a worker, and show the outcome;
+//   - deliver it again;
+//   - let the worker die at a named point;
+//   - let time pass.
+//
+// A test of a job that was cut off:
 //
 //	func TestCharge(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -15,10 +21,10 @@
 //
 // Inside testing/synctest time costs nothing; outside, Advance waits.
 //
-// [Process] is what the rig is made of: wrappers of a store and of brokers that can die together,
-// as a worker's process does, and of which each call can fail, lose its reply, be cancelled, come
-// late or hang, as a [Fault] says. They serve a test of a whole Worker too, inside a bubble and
-// outside, with any driver.
+// The rig is made of [Process], which wraps a store and brokers. The wrappers can die together, as
+// a worker's process does. Each of their calls can fail, lose its reply, be cancelled, come late or
+// hang, as a [Fault] says. They serve a test of a whole Worker too, inside a bubble and outside,
+// with any driver.
 //
 //	p := new(onceqtest.Process)
 //	p.At(onceqtest.Fault{Op: onceqtest.Settle, N: 2, Kind: onceqtest.LoseReply})

@@ -64,9 +64,9 @@ func ExampleRig_At() {
 	// claim 2, 1 entry: ok
 }
 
-// A process of one's own making: a whole worker, a call of the user's own that takes part in the
-// faults, and a second process that takes over when the first has died. The bank honours the key,
-// so the order is paid once.
+// A process that a test makes itself. It has a whole worker, and a call of its own that takes part
+// in the faults. A second process takes over when the first has died. The bank honours the key, so
+// the order is paid once.
 func ExampleProcess() {
 	run(func(t *testing.T) {
 		queue, _ := membroker.New(nil)
@@ -88,7 +88,7 @@ func ExampleProcess() {
 			}
 			ctx, stop := context.WithTimeout(p.Context(t.Context()), 5*time.Minute)
 			defer stop()
-			_ = worker.Run(ctx) // what a dead one says is nobody's business
+			_ = worker.Run(ctx) // what a dead worker returns does not matter
 		}
 		if err := onceq.Send(t.Context(), queue, []broker.Outgoing{{Body: []byte("order 1")}}); err != nil {
 			t.Fatal(err)

@@ -10,14 +10,17 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
+// This file owns what goes wrong with one call: the kinds of faults, and request, which makes a
+// call with its fault. wrap.go and Process.Call make requests, in the goroutine of the caller.
+// There is no lock here; the plan and the trace are the Process's.
+
 // ErrFault answers a call that was made to fail, unless the [Fault] names another error.
 var ErrFault = errors.New("onceqtest: fault")
 
 // Kind is what goes wrong with a call.
 type Kind uint8
 
-// The kinds of faults. Each says whether the call is applied, for that is what its caller cannot
-// know.
+// The kinds of faults. Each says whether the call is applied, because its caller cannot know that.
 const (
 	// CrashBefore: the process dies, and the call is not applied.
 	CrashBefore Kind = iota + 1
@@ -29,17 +32,18 @@ const (
 	// flight, and nobody has it.
 	LoseReply
 	// Cancel: the call's context ends, at once or after Delay. What was called decides what it
-	// makes of that: a context that has ended before the call is mostly refused, one that ends
-	// while the call is under way leaves all open.
+	// makes of that. It mostly refuses a context that has ended before the call. A context that
+	// ends while the call is under way leaves open whether the call is applied.
 	Cancel
 	// Slow: the call is applied after Delay, unless its context or the process ends before.
 	Slow
-	// Late: the call's request is under way for Delay and is applied then, whatever has become of
-	// its caller, whose wait ends with its context, and even when the process is dead.
+	// Late: the call's request is under way for Delay, and is applied then. It is applied whatever
+	// has become of its caller, and even when the process is dead. The caller waits until its
+	// context ends, at the longest.
 	Late
-	// Stall: the process stands still for Delay. This call and all that are begun meanwhile go on
-	// only then, with what is left of their contexts, and the answers that arrive meanwhile are
-	// seen only then: a process that was paused for longer than its leases and does not know it.
+	// Stall: the process stands still for Delay. This call goes on only then, and so do all that
+	// begin meanwhile, with what is left of their contexts. The answers that arrive meanwhile are
+	// seen only then. Such a process was paused for longer than its leases, and does not know it.
 	Stall
 	// SlowReply: the call is applied at once, and its answer comes after Delay. Where its context
 	// ends before, the answer is the context's error, unless a receive has brought something.
@@ -63,23 +67,25 @@ type Fault struct {
 	N int
 	// Times is how many calls of Op it befalls, from the N-th on. 0 = 1; < 0 = all.
 	Times int
-	// For makes an episode of it: it befalls all calls of Op that begin within this time, counted
-	// from the [Process.At] that sets it. N and Times say nothing then. 0 = N and Times decide.
+	// For makes the fault an episode: it befalls all calls of Op that begin within this time,
+	// counted from the [Process.At] that sets it. N and Times are ignored then. 0 = N and Times
+	// decide.
 	For time.Duration
 	// Kind is what goes wrong.
 	Kind Kind
 	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The
-	// others are applied, and answered as they are; a position that the batch does not have names
-	// nothing. A call without entries, or whose entries have no answers of their own (a receive, a
-	// get, a list), fails as a whole. Nil = the whole call.
+	// others are applied, and answered as they are. A position that the batch does not have names
+	// nothing. A call fails as a whole if it has no entries, or if its entries have no answers of
+	// their own (a receive, a get, a list). Nil = the whole call.
 	Entries []int
 	// Err is the answer of Fail and LoseReply. Default [ErrFault].
 	Err error
-	// Delay is how long Slow, SlowReply, Late and Stall take, and after what time a Cancel comes.
+	// Delay is how long Slow, SlowReply, Late and Stall take, and how long after its call a Cancel
+	// comes.
 	Delay time.Duration
 }
 
-// String is such as "lose-reply of claim 2".
+// String is the fault in words, such as "lose-reply of claim 2".
 func (f Fault) String() string {
 	var b strings.Builder
 	b.WriteString(f.Kind.String())
@@ -114,20 +120,20 @@ type Call struct {
 	Op Op
 	// N numbers the calls of this Op from 1.
 	N int
-	// Entries is the number of the batch's entries; of a receive, of the messages that came.
+	// Entries is how many entries the batch has or, for a receive, how many messages came.
 	Entries int
 	// Fault is what went wrong with it because a [Fault] said so; 0 = nothing did.
 	Fault Kind
 	// Begun is when it began, and Took how long it took.
 	Begun time.Time
 	Took  time.Duration
-	// Ended tells whether its answer was seen; it was not where the process died before.
+	// Ended reports whether its answer was seen. It was not if the process died before.
 	Ended bool
 	// Err is the answer: the call's error, or those of its entries.
 	Err error
 }
 
-// String is such as "claim 1, 1 entry: lose-reply: onceqtest: fault".
+// String is the call in words, such as "claim 1, 1 entry: lose-reply: onceqtest: fault".
 func (c Call) String() string {
 	s := fmt.Sprintf("%s %d", c.Op, c.N)
 	switch c.Entries {
@@ -156,7 +162,7 @@ type planned struct {
 	until time.Time // of an episode
 }
 
-// befalls tells whether the fault is for the call: the n-th of op, and the total-th of all.
+// befalls reports whether the fault is for the call: the n-th of op, and the total-th of all.
 func (f *planned) befalls(op Op, n, total int) bool {
 	switch {
 	case f.Op == "":
@@ -177,11 +183,11 @@ type request[T any] struct {
 	n  int // entries
 	do func(context.Context) (T, error)
 
-	// Of a batch whose entries have answers of their own; else nil. rest does all entries but those
-	// that are hit, which are answered err; spoil does all, and answers err for those that are hit.
+	// rest and spoil are for a batch with entries that have answers of their own; else nil. Both
+	// answer err for the entries that are hit. rest makes the call for the others only, spoil for
+	// all of them.
 	rest, spoil func(ctx context.Context, hit []int, err error) (T, error)
-	// seen finds the errors of the entries, and count the number of what came, if there is
-	// something to count.
+	// seen finds the errors of the entries, and count the number of what came. Either may be nil.
 	seen  func(T) error
 	count func(T) int
 }
@@ -239,7 +245,7 @@ func (r *request[T]) apply(ctx context.Context, f *Fault) (T, error) {
 		if len(f.Entries) > 0 && r.spoil != nil {
 			return r.spoil(ctx, f.Entries, answer)
 		}
-		_, _ = r.do(ctx) // whatever it said
+		_, _ = r.do(ctx) // whatever it says, the answer is lost
 		return none, answer
 	case Cancel:
 		ctx, cancel := context.WithCancel(ctx)
@@ -263,12 +269,12 @@ func (r *request[T]) apply(ctx context.Context, f *Fault) (T, error) {
 		return v, err
 	case Late:
 		return r.late(ctx, f.Delay)
-	case CrashBefore, CrashAfter, Stall: // what they do is not done to the call
+	case CrashBefore, CrashAfter, Stall: // they befall the process, not the call
 	}
 	return r.do(ctx)
 }
 
-// late lets the request travel alone.
+// late lets the request travel by itself, so that it outlives its caller.
 func (r *request[T]) late(ctx context.Context, d time.Duration) (T, error) {
 	type reply struct {
 		v   T

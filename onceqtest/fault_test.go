@@ -360,8 +360,8 @@ func TestStallHoldsAllCalls(t *testing.T) {
 	}
 }
 
-// TestLateOutlivesTheProcess: a packet on its way is nobody's to take back, and its entries stay
-// what they were.
+// TestLateOutlivesTheProcess: nobody can take back a packet that is on its way, and its entries
+// stay what they were.
 func TestLateOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := newStore(t), new(onceqtest.Process)

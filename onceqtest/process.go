@@ -14,12 +14,15 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// ErrDead answers every call of a process that is dead. The call was not applied, except for the
-// one in which it died After.
+// This file owns a Process: its planned faults, its trace of calls, and its death. The wrappers of
+// wrap.go and the test call it, from any goroutine. p.mu guards all of its fields. What OnDeath was
+// told is called without it.
+
+// ErrDead answers every call of a process that is dead. A call that began after the death was not
+// applied. One that was under way then may have been applied, and under [CrashAfter] it was.
 var ErrDead = fmt.Errorf("onceqtest: the process is dead: %w", broker.ErrClosed)
 
-// Op is a call that a worker's process makes. Those of the user's own have names of the user's own:
-// see [Process.Call].
+// Op is a call that a worker's process makes. Users name calls of their own: see [Process.Call].
 type Op string
 
 // The calls. Start is the renewal that records, under Park, that the handler is about to run.
@@ -41,19 +44,24 @@ const (
 	Redrive Op = "redrive" // of a broker that has a [broker.RedrivePolicy]
 )
 
-// Process stands for a worker's process: what it wraps can fail, call by call, as a [Fault] says,
-// and can die, all at once, as kill -9 lets it. From its death on no call that it begins is
-// applied, and none is answered. The zero Process is alive and well.
+// Process stands for a worker's process. What it wraps can fail, call by call, as a [Fault] says.
+// It can also die, all at once, as after kill -9. From its death on no call that it begins is
+// applied, and each answer is [ErrDead]. The zero Process is alive and well.
 //
-// Store, Receiver, Sender and Producer wrap what a worker calls; Call makes any other call one of
+// Store, Receiver, Sender and Producer wrap what a worker calls. Call makes any other call one of
 // the process's, such as the commit of the user's transaction. Three things end with the process,
-// so that its death is that of a real one: the contexts that Context and Handler give, and so the
-// transactions of database/sql that were begun with them; the connections that Dial has made, in
-// which a database server sees that its client is gone; and what OnDeath is told to end.
+// so that its death is that of a real one:
 //
-// Two things go on that no real death would let go on: a call that is under way, which is applied
-// although its answer is never seen, and the handler with all that is not named above. A handler
-// that dies before its commit returns at once, without it.
+//   - the contexts that Context and Handler give, and so the transactions of database/sql that were
+//     begun with them;
+//   - the connections that Dial has made, so that a database server sees that its client is gone;
+//   - what OnDeath is told to end.
+//
+// Two things go on that no real death would let go on:
+//
+//   - a call that is under way: it is applied although its answer is never seen;
+//   - the handler, with all that is not named above. A handler that dies before its commit must
+//     return at once, without the commit.
 type Process struct {
 	mu      sync.Mutex
 	died    chan struct{}
@@ -70,8 +78,8 @@ type Process struct {
 // hook is something that ends with the process.
 type hook struct{ f func() }
 
-// At lets calls go wrong, each as its Fault says. Of several faults of one call the one that was
-// set first befalls it.
+// At lets calls go wrong, each as its Fault says. Where several faults are for one call, the one
+// that was set first befalls it.
 func (p *Process) At(fs ...Fault) {
 	for _, f := range fs {
 		p.plan(f)
@@ -90,7 +98,7 @@ func (p *Process) plan(f Fault) {
 	p.faults = append(p.faults, &planned{Fault: f, until: time.Now().Add(f.For)})
 }
 
-// Missed are the faults that no call has come by yet.
+// Missed are the faults that have befallen no call yet.
 func (p *Process) Missed() (fs []Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,11 +142,13 @@ func (p *Process) signal() chan struct{} {
 	return p.died
 }
 
-// OnDeath lets f be called when the process dies, at once if it is dead: to close what the system
-// closes for a killed process, such as a connection pool. It is called in the goroutine that the
-// process dies in, a handler's perhaps, in the order of the OnDeath calls; so it must not wait for
-// that one, as a pool does that waits for connections in use: begin that in a goroutine. The
-// returned function takes it back.
+// OnDeath lets f be called when the process dies, or at once if it is dead. f closes what the
+// system closes for a killed process, such as a connection pool. Several are called in the order of
+// the OnDeath calls. The returned function takes f back.
+//
+// f is called in the goroutine that the process dies in, which may be a handler's. So it must not
+// wait for that goroutine. If the close of a pool waits for connections in use, begin the close in
+// another goroutine.
 func (p *Process) OnDeath(f func()) (forget func()) {
 	h := &hook{f}
 	p.mu.Lock()
@@ -171,9 +181,9 @@ func (p *Process) Handler(h onceq.Handler) onceq.Handler {
 	return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return h.Handle(p.Context(ctx), j) })
 }
 
-// DialFunc makes a connection, as a [net.Dialer]'s DialContext does. It is what clients of
-// databases and services let one set, such as an http.Transport's DialContext and the DialFunc of
-// pgx's configuration.
+// DialFunc makes a connection, as a [net.Dialer]'s DialContext does. Clients of databases and
+// services let one set it, such as an http.Transport's DialContext and the DialFunc of pgx's
+// configuration.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Dial is dial as this process sees it: the connections that it makes are cut when the process
@@ -230,7 +240,7 @@ func (p *Process) Trace() []Call {
 	return cs
 }
 
-// begin counts a call and finds what is to go wrong with it. There is no call where the process is
+// begin counts a call and finds what is to go wrong with it. The call is nil where the process is
 // dead.
 func (p *Process) begin(op Op, entries int) (*Call, Fault) {
 	p.mu.Lock()
@@ -253,13 +263,13 @@ func (p *Process) begin(op Op, entries int) (*Call, Fault) {
 			p.still = c.Begun.Add(f.Delay)
 		}
 		found := f.Fault
-		found.Op, found.N = op, c.N // as an error tells it
+		found.Op, found.N = op, c.N // so that an error names this call
 		return c, found
 	}
 	return c, Fault{}
 }
 
-// wait returns when the process does not stand still any more. It is false when it is dead.
+// wait returns when the process does not stand still any more. It reports false when it is dead.
 func (p *Process) wait() bool {
 	for {
 		p.mu.Lock()
@@ -278,7 +288,7 @@ func (p *Process) wait() bool {
 	}
 }
 
-// pause is an error when the context or the process has ended meanwhile.
+// pause waits for d. Its error says that the context or the process has ended meanwhile.
 func (p *Process) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -292,7 +302,7 @@ func (p *Process) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// end is told a call's answer. It is false where the process has died meanwhile.
+// end is told a call's answer. It reports false where the process has died meanwhile.
 func (p *Process) end(c *Call, entries int, answer error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +327,7 @@ func (p *Process) claims(rs []dedupe.ClaimRequest) {
 	p.claimed = rs[len(rs)-1].Key
 }
 
-// seen is what the process has gone through so far.
+// seen is the key of the last claim, and the last error.
 func (p *Process) seen() (claimed dedupe.Key, lastErr error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

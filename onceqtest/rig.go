@@ -16,9 +16,14 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
+// This file owns a Rig: its queues, its store, and a worker for each delivery. A test calls it from
+// one goroutine. Kill and Process may be called from handlers too, so r.mu guards process, and
+// nothing else.
+
 // How long a delivery may take until its handler starts, and from then on. No queue hides a message
-// for longer than half a day, so what has not ended after a whole one never will. An hour of a
-// store that does not answer is a thousand claims, which must not take a test's time.
+// for longer than half a day, so what has not ended after a whole day never will. Until the handler
+// starts an hour must do: in an hour a worker claims a thousand times from a store that does not
+// answer, and more would take too much of a test's time.
 const (
 	startPatience = time.Hour
 	patience      = 24 * time.Hour
@@ -41,13 +46,14 @@ type Rig struct {
 
 // Result is how a delivery went.
 type Result struct {
-	// Record is the worker's: outcome, attempt, fence, error class, times. When the worker died,
-	// its Outcome is "crashed", and the Key that of its claim.
+	// TimingRecord is the worker's: outcome, attempt, fence, error class, times. When the worker
+	// died, its Outcome is "crashed", and its Key that of the claim.
 	onceq.TimingRecord
-	// Action is what became of the delivery, and Delay the nack's; 0 when the worker died before.
+	// Action is what became of the delivery, and Delay the nack's. Both are 0 when the worker died
+	// before.
 	Action onceq.Action
 	Delay  time.Duration
-	// Crashed tells whether the worker died.
+	// Crashed reports whether the worker died.
 	Crashed bool
 	// Stored is what the store keeps now under the job's key; nil = nothing.
 	Stored *dedupe.Record
@@ -55,8 +61,9 @@ type Result struct {
 	Letters []*broker.Message
 }
 
-// New sets up a rig. c needs a Handler; its Scope is "test" unless set, its Store a new memstore,
-// and its queues are the rig's. Mistakes in c end the test.
+// New sets up a rig. c needs a Handler. Its Scope is "test" unless set, its Store a new memstore
+// unless set, and its DeadLetter the rig's unless set. Its Broker is always the rig's. The worker
+// runs one message at a time, and prefetches none, whatever c says. Mistakes in c end the test.
 func New(t testing.TB, c onceq.Config) *Rig {
 	t.Helper()
 	r := &Rig{t: t, c: c, Store: c.Store}
@@ -71,7 +78,7 @@ func New(t testing.TB, c onceq.Config) *Rig {
 	r.c.Scope = cmp.Or(c.Scope, "test")
 	r.c.Concurrency, r.c.Prefetch, r.c.Pollers = 1, -1, 1
 	check := r.config(new(Process), new(watch))
-	check.Store = r.Store // NoStore is known by its value
+	check.Store = r.Store // onceq knows NoStore by its value, which a wrapper would hide
 	if _, err := onceq.New(check); err != nil {
 		t.Fatalf("onceqtest: %v", err)
 	}
@@ -107,39 +114,44 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 	}
 }
 
-// At lets calls of the next delivery's worker go wrong, as the Faults say; their calls are counted
-// from its beginning. A fault that no call of that delivery comes by fails the test.
+// At lets calls of the next delivery's worker go wrong, as the Faults say. The calls are counted
+// from the beginning of that delivery. A fault that befalls no call of it fails the test.
 func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
 
-// Kill lets the worker die now: called from a handler, in the middle of its work. The handler's
-// context ends, and with it a transaction of database/sql that was begun with it. The handler's
-// goroutine goes on, as no real one would, and so does a call that is under way. Any other database
-// of the user's is no part of the rig: a transaction that the handler still commits there goes
-// through. Return at once and roll back, or let the database's connections end with the process:
-// [Process.OnDeath], which [Rig.Process] leads to.
+// Kill lets the worker die now. A handler calls it, in the middle of its work. The handler's
+// context ends, and with it a transaction of database/sql that was begun with it.
+//
+// The handler's goroutine goes on, as no real one would, and so does a call that is under way. Any
+// other database of the user's is no part of the rig, so a transaction that the handler still
+// commits there goes through. Return at once and roll back. Or let the database's connections end
+// with the process: [Rig.Process] leads to [Process.OnDeath].
 func (r *Rig) Kill() {
 	if p := r.Process(); p != nil {
 		p.Kill()
 	}
 }
 
-// Process is the process of the present delivery's worker, or of the last one's: nil before the
-// first. A handler finds there what it is to end with, and makes its own calls the process's.
+// Process is the process of the present delivery's worker, or of the last one's; nil before the
+// first. Through it a handler ends things with the process, and makes its own calls the process's.
 func (r *Rig) Process() *Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.process
 }
 
-// Advance lets time pass: in a synctest bubble at once.
+// Advance lets time pass. In a synctest bubble that takes no time.
 func (r *Rig) Advance(d time.Duration) { retry.Rest(context.Background(), d) }
 
-// Deliver lets a new worker receive the next message that is visible, and returns when the message
-// is acked, given back or left, or the worker is dead. It ends the test when none is visible, and
-// when the handler has not been started after an hour or the delivery has not ended 24 h later,
-// with the last error that the store or the broker gave: a worker repeats for ever what they do not
-// answer. Outside a synctest bubble those hours are real ones, and the test's own timeout comes
-// first.
+// Deliver lets a new worker receive the next message that is visible. It returns when the message
+// is acked, given back or left, or when the worker is dead. It ends the test:
+//
+//   - when no message is visible;
+//   - when the handler has not been started after an hour;
+//   - when the delivery has not ended 24 h after the handler's start.
+//
+// In the last two cases the test is told the last error of the store or the broker, because a
+// worker repeats for ever what they do not answer. Outside a synctest bubble those hours are real
+// ones, and the test's own timeout comes first.
 func (r *Rig) Deliver() Result {
 	r.t.Helper()
 	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
@@ -149,8 +161,8 @@ func (r *Rig) Deliver() Result {
 	return r.deliver(ms[0])
 }
 
-// Redeliver delivers the last message once more, as a queue may at any time, even after its ack. It
-// waits as Deliver does.
+// Redeliver delivers the last message once more, even after its ack, because a queue may do so at
+// any time. It waits as Deliver does.
 func (r *Rig) Redeliver() Result {
 	r.t.Helper()
 	if r.last == nil {
@@ -188,7 +200,7 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	done := make(chan error, 1)
 	ended := make(chan struct{})
 	go func() { defer close(ended); done <- worker.Run(ctx) }()
-	// A dead worker goes on in vain for a while; a bubble must not end before it.
+	// A dead worker goes on in vain for a while, and a bubble must not end before it.
 	r.t.Cleanup(func() { <-ended })
 
 	var got Result
@@ -234,7 +246,7 @@ func lastWord(p *Process) string {
 	return "no call of the store or the broker has failed: is it the handler?"
 }
 
-// when says which deliveries come by a point that others do not know.
+// when says which deliveries call op, where not all of them do.
 func when(op Op) string {
 	if op == Start {
 		return ": it occurs under Park only"

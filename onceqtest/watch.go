@@ -55,8 +55,8 @@ func (w *watch) disposed() (onceq.Action, time.Duration) {
 	return w.action, w.delay
 }
 
-// observer passes on to the user's, and tells the rig that the handler starts, and that the
-// delivery has ended. It makes the handler's context end with the process.
+// observer passes calls on to the user's observer. It also tells the rig that the handler starts,
+// and that the delivery has ended. It makes the handler's context end with the process.
 type observer struct {
 	user onceq.Observer
 	w    *watch

@@ -11,8 +11,12 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// batch makes a call whose entries have answers of their own. do gets entries that are its own to
-// keep.
+// This file owns the wrappers of a store and of brokers. A worker calls them, from many goroutines.
+// Each call becomes a request of fault.go, which a fault may befall. There is no lock here; the
+// Process has one.
+
+// batch makes a call with entries that have answers of their own. do may keep the entries that it
+// gets.
 func batch[Q, A any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) ([]A, error), failed func(error) A, of func(A) error) ([]A, error) {
 	qs = slices.Clone(qs) // a late request outlives its caller
 	r := request[[]A]{
@@ -42,7 +46,7 @@ func batch[Q, A any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 	return r.run(ctx)
 }
 
-// without is qs but for the entries that are hit.
+// without is qs except for the entries that are hit.
 func without[Q any](qs []Q, hit []int) (left []Q) {
 	for i, q := range qs {
 		if !slices.Contains(hit, i) {
@@ -52,8 +56,8 @@ func without[Q any](qs []Q, hit []int) (left []Q) {
 	return left
 }
 
-// filled is the answers to n entries of which those that are hit were not asked for: they are
-// answered a.
+// filled is the answers to n entries. The entries that are hit were not asked for, and are answered
+// a. The others have their answers in others, in order.
 func filled[A any](others []A, n int, hit []int, a A) (as []A) {
 	for i := range n {
 		switch {
@@ -110,7 +114,7 @@ func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 	r := request[iter.Seq2[*dedupe.Record, error]]{
 		p: s.p, op: List,
 		do: func(call context.Context) (iter.Seq2[*dedupe.Record, error], error) {
-			// The records are read when the call has ended, and with it its context.
+			// The records are read after the call has ended, and with it its context.
 			return s.Store.List(ctx, q), call.Err()
 		},
 	}
@@ -188,7 +192,7 @@ func (r *receiver) RedrivePolicy(ctx context.Context) (maxReceives int, target s
 	return maxReceives, target, retention, nil
 }
 
-// settling makes a call whose one error speaks for its entries.
+// settling makes a call with one error that speaks for all entries.
 func settling[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(context.Context, []Q) error) error {
 	_, err := answered(ctx, p, op, qs, func(ctx context.Context, qs []Q) ([]string, error) { return nil, do(ctx, qs) })
 	return err
@@ -238,7 +242,7 @@ func answered[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 // Sender is s as this process sees it; its calls are Letter.
 func (p *Process) Sender(s broker.Sender) broker.Sender { return &sender{s, p, Letter} }
 
-// Producer is s as this process sees it, for one that sends jobs; its calls are Send.
+// Producer is s as this process sees it, for code that sends jobs; its calls are Send.
 func (p *Process) Producer(s broker.Sender) broker.Sender { return &sender{s, p, Send} }
 
 type sender struct {

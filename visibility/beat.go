@@ -2,7 +2,7 @@ package visibility
 
 import "slices"
 
-// news is what holders are to be told when the lock is given up.
+// news is what the manager tells holders when it has given the lock up.
 type news[L any] struct{ timeouts, unanswered []L }
 
 // tick looks at every lease that is due, and starts the beats.
@@ -16,7 +16,7 @@ func (m *Manager[L]) tick() {
 		m.look(m.leases.First().Item, now, now.mono, &n)
 	}
 	if m.waiting.Len() > queued {
-		// What is due soon goes along, so that the calls are full.
+		// Leases that are due soon go along, so that the calls are full.
 		soon := now.mono + int64(m.o.Interval/8)
 		for _, h := range m.leases.Until(soon, nil) {
 			m.look(h, now, soon, &n)
@@ -34,10 +34,10 @@ func (m *Manager[L]) tick() {
 	}
 }
 
-// catchUp makes due what has come near its deadline while the machine was suspended, and the
-// monotonic clock, by which leases are due, stood still. Such a jump may also be a wall clock that
-// was set, with nothing lost; so where a late answer counts, the beat goes out first, and the
-// holder is told when that is not answered within the margin.
+// catchUp makes leases due that have come near their deadline while the machine was suspended.
+// Leases are due by the monotonic clock, and that clock stood still. Such a jump may also come from
+// a wall clock that was set, with nothing lost. So where a late answer counts, the beat goes out
+// first. The holder is told only when the beat is not answered within the margin.
 func (m *Manager[L]) catchUp(now moment) {
 	skew := now.wall - now.mono
 	if skew-m.skew > int64(m.o.Margin) {
@@ -52,15 +52,15 @@ func (m *Manager[L]) catchUp(now moment) {
 	m.skew = skew
 }
 
-// doubts gives a lease that is over by the wall clock alone the margin for a beat to be answered.
+// doubts gives a beat the margin to be answered, where the lease is over by the wall clock alone.
 func (m *Manager[L]) doubts(h *Held[L], now moment) {
 	if m.o.Revives && h.deadline.mono > now.mono {
 		h.doubt, h.warn = true, min(h.warn, now.mono+int64(m.o.Margin))
 	}
 }
 
-// look does what is due for h, by until for its beat; called with the lock held. Afterwards nothing
-// of h is due now.
+// look does what is due for h now, and lets its beat wait for a call if that is due by until. It is
+// called with the lock held. Afterwards nothing of h is due now.
 func (m *Manager[L]) look(h *Held[L], now moment, until int64, n *news[L]) {
 	if h.timeout <= now.mono {
 		h.timeout = never
@@ -80,8 +80,9 @@ func (m *Manager[L]) look(h *Held[L], now moment, until int64, n *news[L]) {
 	m.leases.Fix(&h.place[byDue], m.due(h))
 }
 
-// urgency orders the beats that wait for a call: by deadline. Where the holder has been told, there
-// is no deadline left to meet, and many such leases must not stand before the others for ever.
+// urgency orders the beats that wait for a call, the nearest deadline first. A holder that has been
+// told has no deadline left to meet. Its lease counts as a whole timeout away, because many such
+// leases must not stand before the others for ever.
 func (m *Manager[L]) urgency(h *Held[L], now moment) int64 {
 	if h.told() {
 		return now.mono + int64(m.o.Timeout)
@@ -89,7 +90,8 @@ func (m *Manager[L]) urgency(h *Held[L], now moment) int64 {
 	return h.deadline.mono
 }
 
-// launch starts calls for the beats that wait, as far as calls are free; called with the lock held.
+// launch starts calls for the beats that wait, as far as calls are free. It is called with the lock
+// held.
 func (m *Manager[L]) launch() {
 	for m.waiting.Len() > 0 && m.calls < m.o.MaxCalls {
 		m.calls++

@@ -38,7 +38,7 @@ func TestBeatsAreAThirdApart(t *testing.T) {
 	})
 }
 
-// The new deadline is counted from before the call: how long the answer took is nobody's gift.
+// The new deadline is counted from before the call, so the time that the answer took adds nothing.
 func TestDeadlineIsCountedFromTheSending(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
@@ -188,8 +188,8 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// What is answered later is neither prolonged nor lost meanwhile, whatever the answer wraps beside
-// it, and is beaten as usual.
+// A lease whose answer comes later is neither prolonged nor lost meanwhile, whatever else the
+// answer wraps. It is beaten as usual.
 func TestLater(t *testing.T) {
 	for name, x := range map[string]Extender[int]{
 		"plain":       takes(0, ErrLater),

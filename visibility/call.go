@@ -9,7 +9,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// errNoAnswer is for a lease of which the Extender's answer says nothing.
+// This file owns the calls of the Extender: which beats go out together, and what an answer does to
+// a lease. launch starts the callers, at most Options.MaxCalls goroutines at once. Each makes calls
+// until no beat waits. m.mu guards the leases; Extender and OnLost are called without it.
+
+// errNoAnswer is the answer for a lease where the Extender's own says nothing of it.
 var errNoAnswer = errors.New("visibility: the Extender did not answer")
 
 // flight is the beats of one call.
@@ -25,7 +29,7 @@ type loss[L any] struct {
 	err error
 }
 
-// take is the most urgent beats that wait; called with the lock held.
+// take takes the most urgent beats that wait, for one call. It is called with the lock held.
 func (m *Manager[L]) take() flight[L] {
 	n := min(m.waiting.Len(), m.o.MaxBatch)
 	if n == 0 {
@@ -44,7 +48,7 @@ func (m *Manager[L]) take() flight[L] {
 // caller makes one call after another, as long as beats wait.
 func (m *Manager[L]) caller(f flight[L]) {
 	defer func() {
-		// An Extender that has ended its goroutine leaves a flight behind.
+		// An Extender that ends its goroutine leaves a flight behind.
 		if len(f.hs) == 0 {
 			return
 		}
@@ -62,7 +66,8 @@ func (m *Manager[L]) caller(f flight[L]) {
 	}
 }
 
-// extend calls the Extender. Its panic is an error: the leases of other jobs are in the same batch.
+// extend calls the Extender. A panic becomes an error, because the leases of other jobs are in the
+// same batch.
 func (m *Manager[L]) extend(ls []L) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.o.CallTimeout)
 	defer cancel()
@@ -74,8 +79,8 @@ func (m *Manager[L]) extend(ls []L) (err error) {
 	return m.x(ctx, ls)
 }
 
-// land applies the answers to a flight, and returns the caller's next one, which is empty when
-// nothing waits.
+// land applies the answers to a flight. It returns the caller's next one, which is empty when
+// nothing waits, and the leases that are lost.
 func (m *Manager[L]) land(f flight[L], err error) (next flight[L], losses []loss[L]) {
 	answers := m.answers(err, len(f.hs))
 	m.mu.Lock()
@@ -116,8 +121,8 @@ type answer struct {
 	lost  bool
 }
 
-// answers takes an Extender's answer apart. One that is too short for an entry says nothing of it,
-// whatever it says of the others.
+// answers takes an Extender's answer apart. Where it is too short for an entry, it says nothing of
+// that entry, whatever it says of the others.
 func (m *Manager[L]) answers(err error, n int) []answer {
 	as := make([]answer, n)
 	if err == nil {
@@ -134,8 +139,8 @@ func (m *Manager[L]) answers(err error, n int) []answer {
 	return as
 }
 
-// answer applies the answer to one lease's beat. It tells whether the lease is lost, and what its
-// holder is to be told then, which is nothing where it has been told already.
+// answer applies the answer to one lease's beat. It reports whether the lease is lost, and what its
+// holder is to be told then. That is nil where the holder has been told already.
 func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) (lost bool, why error) {
 	switch {
 	case a.lost:
@@ -159,8 +164,8 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 	return false, nil
 }
 
-// prolong moves the deadline, never back. It is false where the answer took so long that the new
-// deadline is over as well: that ends no outage.
+// prolong moves the deadline, never back. It reports false where the answer took so long that the
+// new deadline is over as well. Such an answer ends no outage.
 func (m *Manager[L]) prolong(h *Held[L], to, now moment) bool {
 	to = moment{max(to.mono, h.deadline.mono), max(to.wall, h.deadline.wall)}
 	if to.reached(now, 0) {

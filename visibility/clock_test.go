@@ -176,8 +176,8 @@ func TestSuspendedDuringACall(t *testing.T) {
 	}
 }
 
-// An answer that comes before the deadline by the monotonic clock alone is late: where that does
-// not count, the lease is dropped, and its holder told, unless it has been.
+// An answer that comes before the deadline by the monotonic clock alone is late. Where a late
+// answer does not count, the lease is dropped. Its holder is told, unless it has been told already.
 func TestLateByTheWallClock(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration

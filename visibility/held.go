@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Held is a lease under a Manager's care. It is the holder's to allocate, inside its own job, so
-// that holding costs no allocation. It belongs to one Manager and must not be copied or changed
-// while it is held.
+// Held is a lease under a Manager's care. Its holder allocates it, inside its own job, so that
+// holding costs no allocation. It belongs to one Manager, and must not be copied or changed while
+// it is held.
 type Held[L any] struct {
 	// Lease is what the Extender gets.
 	Lease L
-	// Deadline is when the lease ends unless it is prolonged. The holder sets it before Hold; later
-	// ones are read through Manager.Deadline. One that is over, or zero, is beaten and reported at
-	// once.
+	// Deadline is when the lease ends unless it is prolonged. The holder sets it before Hold, and
+	// reads later ones through Manager.Deadline. A lease that is over, or has the zero Deadline, is
+	// beaten and reported at once.
 	Deadline time.Time
 
 	next     int64        // beat
@@ -24,7 +24,7 @@ type Held[L any] struct {
 	tries    uint8        // beats that failed since the last answer; 3 stands for more
 	flying   bool         // a beat is in flight
 	stale    bool         // the beat in flight is of an earlier hold
-	doubt    bool         // by the wall clock it is over, and a beat will tell whether that was set or the machine stood still
+	doubt    bool         // over by the wall clock alone: it was set, or the machine stood still; a beat decides
 }
 
 // The heaps of a Manager, by what they are ordered by.
@@ -37,16 +37,16 @@ const (
 // never is no time; every moment is before it.
 const never = math.MaxInt64
 
-// far is 73 years: beyond it times are cut, so that sums and differences of a few do not overflow.
+// far is 73 years. Times beyond it are cut, so that sums and differences of a few do not overflow.
 const far = math.MaxInt64 / 4
 
-// moment is a time by both clocks. A machine that was suspended finds its monotonic clock behind,
-// and the lease as dead as the wall clock says.
+// moment is a time by both clocks. When a machine was suspended its monotonic clock is behind, and
+// the lease is as dead as the wall clock says.
 type moment struct{ mono, wall int64 }
 
 func (m moment) plus(d time.Duration) moment { return moment{m.mono + int64(d), m.wall + int64(d)} }
 
-// reached tells whether now is at m, or within d before it, by either clock.
+// reached reports whether now is at m, or within d before it, by either clock.
 func (m moment) reached(now moment, d int64) bool {
 	return now.mono >= m.mono-d || now.wall >= m.wall-d
 }
@@ -56,12 +56,12 @@ func (m moment) left(now moment) int64 { return min(m.mono-now.mono, m.wall-now.
 
 func (h *Held[L]) held() bool { return h.place[byDue] != 0 }
 
-// beating tells whether a beat is waiting for a call, or in flight.
+// beating reports whether a beat is waiting for a call, or in flight.
 func (h *Held[L]) beating() bool { return h.flying || h.place[byUrgency] != 0 }
 
 func (h *Held[L]) told() bool { return h.warn == never }
 
-// unanswered tells whether the deadline is so near, or over, that the holder must be told.
+// unanswered reports whether the deadline is so near, or over, that the holder must be told now.
 func (h *Held[L]) unanswered(now moment) bool {
 	if h.doubt {
 		return now.mono >= h.warn && !h.told()
@@ -69,8 +69,8 @@ func (h *Held[L]) unanswered(now moment) bool {
 	return !h.told() && h.deadline.reached(now, h.deadline.mono-h.warn)
 }
 
-// until sets the deadline. A lease with little time left is given half of it before its holder is
-// told: a beat that goes out at once may well be answered.
+// until sets the deadline. A lease with little time left gets half of it before its holder is told,
+// because a beat that goes out at once may well be answered.
 func (h *Held[L]) until(d, now moment, margin time.Duration) {
 	h.deadline, h.doubt = d, false
 	h.warn = d.mono - min(int64(margin), max(0, d.left(now)/2))

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// What is held in good time, its beats answered late, is told of once; where an answer after the
-// deadline counts, it recovers, else it is no longer held from its deadline on.
+// A lease is held in good time, and its beats are answered late. Its holder is told once. Where an
+// answer after the deadline counts, the lease recovers. Elsewhere it is no longer held from its
+// deadline on.
 func TestLateAnswer(t *testing.T) {
 	for _, revives := range []bool{false, true} {
 		t.Run(fmt.Sprintf("revives=%v", revives), func(t *testing.T) {
@@ -39,8 +40,8 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
-// An answer so late that even the deadline it gives is over ends no outage: it is not told of
-// twice.
+// An answer may be so late that even the deadline it gives is over. It ends no outage, so the
+// holder is not told twice.
 func TestAnswerThatIsOverWhenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, takes(timeout+time.Second, nil))

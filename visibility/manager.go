@@ -10,8 +10,13 @@ import (
 	"github.com/onceq/onceq/internal/heap"
 )
 
+// This file owns a Manager: its leases in two heaps, its timer, and what holders do with leases.
+// They call it from any goroutine. m.mu guards everything below it, and all fields of a Held but
+// Lease and Deadline. No callback is called under it.
+
 // Manager keeps leases alive. Its methods may be called from many goroutines, and from the
-// callbacks. It needs no shutdown: when nothing is held, it has neither goroutine nor timer.
+// callbacks. It needs no shutdown: when nothing is held it has no goroutine, and its timer fires
+// once more at most.
 type Manager[L any] struct {
 	o Options[L]
 	x Extender[L]
@@ -29,7 +34,7 @@ type Manager[L any] struct {
 	landed  chan struct{} // closed when the next call ends; nil = nobody waits
 }
 
-// New validates the options, whose errors name the field and its limit.
+// New makes a Manager. Its errors name the option and its limit.
 func New[L any](x Extender[L], o Options[L]) (*Manager[L], error) {
 	if x == nil {
 		return nil, errors.New("visibility: the Extender is nil")
@@ -52,7 +57,7 @@ func (m *Manager[L]) at(t time.Time) moment {
 
 func within(d time.Duration) int64 { return max(-far, min(int64(d), far)) }
 
-// Hold begins to keep the leases, each from its Deadline. One that is held already is left as it
+// Hold begins to keep the leases, each from its Deadline. A lease that is held already stays as it
 // is.
 func (m *Manager[L]) Hold(hs ...*Held[L]) {
 	m.mu.Lock()
@@ -73,8 +78,8 @@ func (m *Manager[L]) Hold(hs ...*Held[L]) {
 	m.arm()
 }
 
-// soon is the time to a beat: a lease that came with less than the whole timeout left is prolonged
-// sooner, and one that is within the margin at once.
+// soon is the time until a beat. A lease that came with less than the whole timeout left is
+// prolonged sooner, and one that is within the margin at once.
 func (m *Manager[L]) soon(beat, left int64) int64 {
 	if left <= int64(m.o.Margin) {
 		return 0
@@ -82,7 +87,7 @@ func (m *Manager[L]) soon(beat, left int64) int64 {
 	return min(beat, left/3)
 }
 
-// jittered is a beat's interval; leases that are held together beat together.
+// jittered is a beat's interval. Leases that are held together beat together.
 func (m *Manager[L]) jittered() int64 {
 	i := int64(m.o.Interval)
 	return i - rand.Int64N(i/8+1)
@@ -100,8 +105,8 @@ func (m *Manager[L]) due(h *Held[L]) int64 {
 	return due
 }
 
-// Update gives a held lease another deadline, earlier or later: its claim was won, or renewed, by
-// other means.
+// Update gives a held lease another deadline, earlier or later, because its claim was won, or
+// renewed, by other means.
 func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +118,7 @@ func (m *Manager[L]) Update(h *Held[L], deadline time.Time) {
 func (m *Manager[L]) update(h *Held[L], deadline moment) {
 	now, warn, doubt := m.now(), h.warn, h.doubt
 	h.until(deadline, now, m.o.Margin)
-	if h.deadline.wall <= now.wall { // it may have been asked for before the wall clock jumped
+	if h.deadline.wall <= now.wall { // it may have been reckoned before the wall clock jumped
 		m.doubts(h, now)
 		if doubt {
 			h.warn = min(h.warn, warn)
@@ -138,14 +143,14 @@ func (m *Manager[L]) SetTimeout(h *Held[L], at time.Time) {
 	m.changed(h)
 }
 
-// changed puts h, whose times have changed, in its place; called with the lock held.
+// changed puts h in its place after its times have changed. It is called with the lock held.
 func (m *Manager[L]) changed(h *Held[L]) {
 	m.leases.Fix(&h.place[byDue], m.due(h))
 	m.arm()
 }
 
-// Deadline is when a held lease ends, as far as the answers tell, and what Held.Deadline says of
-// one that is not held.
+// Deadline is when a held lease ends, as far as the answers tell. For a lease that is not held it
+// is Held.Deadline.
 func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,10 +160,13 @@ func (m *Manager[L]) Deadline(h *Held[L]) time.Time {
 	return m.base.Add(time.Duration(h.deadline.mono))
 }
 
-// Left is the time until a lease ends, as far as the answers tell, by the clock that says less: the
-// wall clock, or the monotonic one, which stands still while the machine is suspended. It is 0 at
-// most where the answers have stopped: the holder has been told, or would have been, had the wall
-// clock not jumped just now. Of a lease that is not held, Held.Deadline says it.
+// Left is the time until a lease ends, as far as the answers tell. There are two clocks: the wall
+// clock, and the monotonic one, which stands still while the machine is suspended. Left goes by the
+// one that says less.
+//
+// It is 0 at most where the answers have stopped. Then the holder has been told, or the lease is
+// over by the wall clock alone and a beat has yet to decide. For a lease that is not held, Left
+// goes by Held.Deadline.
 func (m *Manager[L]) Left(h *Held[L]) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,7 +189,7 @@ func (m *Manager[L]) Len() int {
 }
 
 // Release ends the care for the leases. A beat that is in flight may still arrive, and a callback
-// that is under way still come.
+// that is under way may still come.
 func (m *Manager[L]) Release(hs ...*Held[L]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,8 +203,8 @@ func (m *Manager[L]) release(hs []*Held[L]) {
 	}
 }
 
-// Quiesce is Release, and then waits until no beat of the leases is in flight: a beat that arrived
-// after a nack would undo it. It waits until ctx ends at the longest, and answers its cause then.
+// Quiesce is Release, and then waits until no beat of the leases is in flight, because a beat that
+// arrived after a nack would undo it. When ctx ends first, the error is its cause.
 func (m *Manager[L]) Quiesce(ctx context.Context, hs ...*Held[L]) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +219,7 @@ func (m *Manager[L]) Quiesce(ctx context.Context, hs ...*Held[L]) error {
 	return nil
 }
 
-// wait gives the lock up until a call has ended.
+// wait gives the lock up until a call, or ctx, has ended.
 func (m *Manager[L]) wait(ctx context.Context) error {
 	if m.landed == nil {
 		m.landed = make(chan struct{})
@@ -227,11 +235,12 @@ func (m *Manager[L]) wait(ctx context.Context) error {
 	}
 }
 
-// arm sets the timer for the first lease that is due, if it is not set for an earlier time; called
-// with the lock held. A timer that has fired and whose tick waits for the lock is set once more:
-// that tick, or the other, finds nothing due. It is never set for now: in a test with
-// testing/synctest such a timer fires on the goroutine that sets it, and two at once crash the race
-// detector (golang/go#78156).
+// arm sets the timer for the first lease that is due, unless it is set for an earlier time. It is
+// called with the lock held. A timer may have fired while its tick still waits for the lock. arm
+// then sets it once more, and one of the two ticks finds nothing due.
+//
+// The timer is never set for now. In a test with testing/synctest such a timer fires on the
+// goroutine that sets it, and two at once crash the race detector (golang/go#78156).
 func (m *Manager[L]) arm() {
 	if m.leases.Len() == 0 || m.leases.First().Key >= m.wakes {
 		return

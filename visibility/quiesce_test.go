@@ -58,7 +58,7 @@ func TestQuiesceWaitsForItsOwnCall(t *testing.T) {
 	})
 }
 
-// What a beat is answered after its lease was released is nobody's business.
+// The answer to a beat is told to nobody after its lease was released.
 func TestAnswerAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, broker.ErrReceiptExpired))

@@ -15,7 +15,7 @@ type Fit int
 const (
 	Whole   Fit = iota // everything
 	Trimmed            // error texts cut to TrimmedText bytes
-	Folded             // as Trimmed, and the user's attributes inside the metadata, as one attribute
+	Folded             // as Trimmed, with the user's attributes inside the metadata, which is one attribute
 	Bare               // as it was received, without our metadata: its replay cannot reopen the failure
 	Fits               // how many fits there are
 )
@@ -51,7 +51,7 @@ func Shrink(out *broker.Outgoing, f Fit) bool {
 func IsFolded(m *broker.Meta) bool { return m != nil && m.Dead != nil && len(m.Dead.Attributes) > 0 }
 
 // Attributes are the user's attributes of a message, wherever it keeps them: beside its metadata m,
-// or folded into it. Those beside win. The answer may be the given map; nobody may change it.
+// or folded into it. Those beside win. The answer may be the given map, so nobody may change it.
 func Attributes(beside map[string]string, m *broker.Meta) map[string]string {
 	if !IsFolded(m) {
 		return beside
@@ -61,7 +61,7 @@ func Attributes(beside map[string]string, m *broker.Meta) map[string]string {
 	return all
 }
 
-// Cut leaves n bytes of a longer text, and tells how long it was.
+// Cut cuts a text that is longer than n bytes, at a rune's border, and says how long it was.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,5 +1,5 @@
 // Package letter makes dead letters, and cuts them down to what a queue takes. The engine puts
-// them, and package dlq reads them and sends them back; both must know one form. Workers of several
+// letters. Package dlq reads them and sends them back. Both must know one form. Workers of several
 // versions share a queue, so no byte of that form may change (see dlq/testdata).
 package letter
 
@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/internal/digest"
 )
 
-// UnreadableAttribute is where a letter keeps our metadata attribute when it could not be read, as
-// it came. A user's attribute of this name is left out of a letter.
+// UnreadableAttribute is where a letter keeps our metadata attribute, as it came, when the worker
+// could not read it. A letter leaves out a user's attribute of this name.
 const UnreadableAttribute = broker.MetaAttribute + "-unreadable"
 
 // Key names the job that a letter is of.
@@ -19,7 +19,7 @@ type Key struct{ Scope, Key string }
 
 // Make makes the dead letter of m in the given fit. Its metadata is the message's, with d. A
 // message of a foreign producer gets metadata with its key, so that the letter can be found and
-// replayed. The queue's own deduplication sees each failure once, and never takes the letter for
+// replayed. By its deduplication id a queue sees each failure once, and never takes the letter for
 // the message itself.
 func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	out := broker.Outgoing{
@@ -42,7 +42,7 @@ func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 		out.Meta = foreign(m, k)
 	}
 	if out.Meta.Dead != nil {
-		// The message is a letter that was moved back as it was: what is folded in it stays.
+		// The message is a letter that was moved back as it was, so what is folded in it stays.
 		d.Attributes = out.Meta.Dead.Attributes
 	}
 	out.Meta.Dead = &d
@@ -50,8 +50,9 @@ func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
 	return out
 }
 
-// foreign is the metadata of a message that came without. Where no key was found it has no id
-// either: a replay would take the broker's message id, which a redrive changes, for the key.
+// foreign is the metadata of a message that came without. Where no key was found it gets no id
+// either. A replay would take that id for the key, and it is the broker's message id, which a
+// redrive changes.
 func foreign(m *broker.Message, k Key) *broker.Meta {
 	meta := &broker.Meta{Key: k.Key, Created: m.Published}
 	if k.Key != "" {
@@ -60,10 +61,13 @@ func foreign(m *broker.Message, k Key) *broker.Meta {
 	return meta
 }
 
-// dedupID is derived, and never the original's: within five minutes a FIFO queue would swallow the
-// letter, and the ack that follows would lose the job. Where no claim was won there is no fence,
-// and the message's id tells letters apart. It does so for bare letters too: one that is moved back
-// shows no fence, and becomes a letter of the same failure once more.
+// dedupID is the letter's deduplication id. It is derived, and never the original's. Within five
+// minutes a FIFO queue would swallow a letter with that id, and the ack that follows would lose the
+// job.
+//
+// Where no claim was won there is no fence, and the message's id tells letters apart. It does so
+// for bare letters too. A bare letter that is moved back shows no fence, and becomes a letter of
+// the same failure once more.
 func dedupID(k Key, fence uint64, direction, id string, f Fit) string {
 	if fence != 0 && f < Bare {
 		id = ""

@@ -20,7 +20,7 @@ type Handled struct {
 }
 
 // Of is the verdict over h: what the table says, with the class, the text and the delay of the
-// error. An error of the user's whose methods panic counts as a panic.
+// error. An error of the user's counts as a panic if its methods panic.
 func Of(h Handled) (v Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -39,7 +39,7 @@ func of(h Handled) Verdict {
 	}
 	if h.Err == nil {
 		h.Err = ErrNotCommitted
-		if v.To == dedupe.Parked { // for that one reason, whatever else has cut it off
+		if v.To == dedupe.Parked { // for that reason alone, whatever has cut it off
 			h.Cause = nil
 		}
 	}
@@ -56,7 +56,7 @@ func of(h Handled) Verdict {
 	return v
 }
 
-// ending is what the table needs to know of h, and when the error asks to be tried again.
+// ending is what the table needs to know of h. after is when the error asks to be tried again.
 func (h *Handled) ending() (e Ending, after time.Duration) {
 	e = Ending{Cut: cutBy(h.Cause), Parks: h.Parks, Joined: h.Joined, LastTry: h.Most > 0 && h.Attempt >= h.Most}
 	if h.Err == nil {

@@ -39,7 +39,7 @@ const (
 // Cut is why we had cancelled the handler's context when it ended.
 type Cut uint8
 
-// The reasons. Only after ByTaker is the claim known to be somebody else's.
+// The reasons. Only ByTaker means that the claim is known to be somebody else's.
 const (
 	Uncut         Cut = iota
 	ByTimeout         // the job's Timeout is over, or the batch's time
@@ -64,13 +64,13 @@ type Verdict struct {
 func Judge(e Ending) Verdict {
 	switch {
 	case e.Cut == ByTaker:
-		// The store said that the key is somebody else's: nothing that we write could be right.
+		// The store said that the key is somebody else's, so nothing that we write could be right.
 		return Verdict{}
 	case e.Returned == Nil && !e.Joined:
 		return Verdict{To: dedupe.Done}
 	case e.Returned == Nil && e.Parks:
-		// The handler says that all has happened, and the transaction did not commit: what of it
-		// was elsewhere must not happen again.
+		// The handler says that all has happened, but the transaction did not commit. What happened
+		// elsewhere must not happen again.
 		return Verdict{To: dedupe.Parked, Class: NotCommitted}
 	case e.Parks && e.Returned != Nil && (e.Returned == Panic || e.Cut != Uncut || e.Unknown):
 		// Nobody knows whether the effect happened, and the owner chose not to risk a second one.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The classes that the table gives, and the engine. Package onceq exports them under its own names.
+// The classes that the table and the engine give. Package onceq exports them under its own names.
 const (
 	Attempts     = "attempts"
 	BadKey       = "bad-key"
@@ -26,8 +26,8 @@ const (
 	NotCommitted = "tx-not-committed"
 )
 
-// The causes of a handler's context. The last three are a lost lease. Only after ErrTaken is
-// nothing settled: the store has said that the key is another's.
+// The causes with which a handler's context ends. The last three are a lost lease. Only ErrTaken
+// leaves nothing to settle, because the store has said that the key is another's.
 var (
 	ErrLeaseLost    = errors.New("onceq: lease lost")
 	ErrTimeout      = errors.New("onceq: job timeout")
@@ -37,8 +37,7 @@ var (
 	ErrDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
 )
 
-// ErrNotCommitted stands for the error of a handler that returned nil and whose transaction did not
-// commit.
+// ErrNotCommitted is the error where a handler returned nil, but its transaction did not commit.
 var ErrNotCommitted = Classed(NotCommitted, "onceq: CompleteTx was called, but the transaction did not commit")
 
 // PermanentError marks an error: repeating the job cannot help.
@@ -91,8 +90,8 @@ func Classed(class, format string, args ...any) error {
 	return &ClassError{class, fmt.Errorf(format, args...)}
 }
 
-// ClassOf is the class under which err is recorded: what the first error in its chain with a method
-// ErrorClass() string answers, else "permanent" or "error". It is "" for nil.
+// ClassOf is the class under which err is recorded. The first error in its chain with a method
+// ErrorClass() string names it. Otherwise it is "permanent" or "error", and "" for nil.
 func ClassOf(err error) string {
 	if err == nil {
 		return ""
@@ -116,8 +115,8 @@ const (
 	MaxText  = 2048
 )
 
-// Clip cuts s at n bytes, at a rune's border, and makes it valid UTF-8 without NUL: a store's text
-// column takes nothing else.
+// Clip cuts s at n bytes, at a rune's border, and makes it valid UTF-8 without NUL, because a
+// store's text column takes nothing else.
 func Clip(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
