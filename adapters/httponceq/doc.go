@@ -1,7 +1,7 @@
-// Package httponceq lets an HTTP server answer each request once, by the Idempotency-Key header: a
+// Package httponceq lets an HTTP server answer each request once, by the Idempotency-Key header. A
 // client that has lost an answer asks again with the same key, and gets the first answer, whatever
-// crashed meanwhile. It is built on [onceq.Do], so the answers are kept in a dedupe store, and
-// requests that come at once, to any number of processes, get one run.
+// crashed meanwhile. The package is built on [onceq.Do]. So the answers are kept in a dedupe store,
+// and requests that come at once, to any number of processes, get one run.
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "payments"})
 //	once, err := httponceq.New(p, httponceq.Options{Client: whoAsks})
@@ -21,12 +21,17 @@
 //	503, Retry-After                       the store does not answer; nothing was done
 //	500                                    the request failed or is parked: a person must look at it
 //
-// A handler may run again for the same request: when its process died before the answer was
-// recorded, and after an answer that is not kept, see [Options].Keep. So an effect of it elsewhere
-// needs a key of its own: [Job] gives the request's job, and [onceq.Job.EffectKey] a key which is
-// equal over all runs. APIs that keep a decline under its key give that decline again to each of
-// them: an answer that declines is final for its Idempotency-Key.
+// A handler may run again for the same request in two cases:
 //
-// GET, HEAD, OPTIONS and TRACE change nothing, and pass by. An answer is held in memory until it is
-// recorded, so nothing can be streamed: [http.ResponseController] answers [http.ErrNotSupported].
+//   - Its process died before the answer was recorded.
+//   - Its answer is one that is not kept, see [Options].Keep.
+//
+// So an effect of it elsewhere needs a key of its own. [Job] gives the request's job, and
+// [onceq.Job.EffectKey] gives a key that is equal over all runs. APIs that keep a decline under its
+// key give that decline again to each of the runs. There an answer that declines is final for its
+// Idempotency-Key.
+//
+// GET, HEAD, OPTIONS and TRACE change nothing, so the middleware lets them pass. An answer is held
+// in memory until it is recorded, so nothing can be streamed: [http.ResponseController] answers
+// [http.ErrNotSupported].
 package httponceq
