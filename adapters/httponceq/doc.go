@@ -10,16 +10,16 @@
 // What a client gets follows draft-ietf-httpapi-idempotency-key-header. Refusals are
 // application/problem+json (RFC 9457):
 //
-//	the handler's answer                   it ran now
-//	the same, Idempotency-Replayed: true   it ran before
-//	204, Idempotency-Replayed: true        an operator has resolved the job as done: there is no answer
-//	400                                    no key, one of more than 255 bytes, or one that is not UTF-8
-//	401                                    Options.Client knows nobody
-//	409, Retry-After                       a request with this key is worked on, and was for Options.Wait
-//	413                                    the body has more than Options.MaxBody bytes
-//	422                                    the key was used for another request
-//	503, Retry-After                       the store does not answer; nothing was done
-//	500                                    the request failed or is parked: a person must look at it
+//	the handler's answer                  it ran now
+//	the same, Idempotency-Replayed: true  it ran before
+//	204, Idempotency-Replayed: true       an operator resolved the job as done: there is no answer
+//	400                                   no key, one above 255 bytes, or one that is not UTF-8
+//	401                                   Options.Client knows nobody
+//	409, Retry-After                      the key's request is still worked on after Options.Wait
+//	413                                   the body has more than Options.MaxBody bytes
+//	422                                   the key was used for another request
+//	503, Retry-After                      the store does not answer; nothing was done
+//	500                                   it failed or is parked: a person must look at it
 //
 // A handler may run again for the same request in two cases:
 //

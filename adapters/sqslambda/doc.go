@@ -21,24 +21,24 @@
 //
 // # Settings of the queue and the function
 //
-//	function timeout T     the longest job, and Options.Reserve (5 s) and MinTime; at most 15 min
-//	batch size B           (T - Reserve) / (a job's time) x Options.Concurrency is what the function
-//	                       does in T, and half of that is safe
-//	visibility timeout     6 x T, and the batching window beside it. Lambda refuses less than T.
-//	                       While it is throttled it tries again with messages that are hidden
-//	                       already.
-//	maxReceiveCount        2 x MaxAttempts or more (40 is fine), at least 5: Lambda's poller counts
-//	                       receives that never reach the function
-//	batching window        0 s, or up to 300 s to fill batches; a batch above 10 needs 1 s or more
-//	maximum concurrency    ScalingConfig.MaximumConcurrency (2 to 1,000) of the mapping, not
-//	                       reserved concurrency alone: what is throttled is received, hidden and
-//	                       counted without being run
-//	provisioned mode       ProvisionedPollerConfig, MinimumPollers (2 to 200) and MaximumPollers
-//	                       (by default 200), instead of maximum concurrency: Lambda takes one of
-//	                       the two. A poller runs up to 10 invocations at once, so the reserved
-//	                       concurrency is 10 x MaximumPollers or more. Pollers are billed also while
-//	                       the queue is empty.
-//	FIFO queues            B is at most 10; there is no batching window
+//	function timeout T   the longest job, and Options.Reserve (5 s) and MinTime; at most 15 min
+//	batch size B         (T - Reserve) / (a job's time) x Options.Concurrency is what the function
+//	                     does in T, and half of that is safe
+//	visibility timeout   6 x T, and the batching window beside it. Lambda refuses less than T.
+//	                     While it is throttled it tries again with messages that are hidden
+//	                     already.
+//	maxReceiveCount      2 x MaxAttempts or more (40 is fine), at least 5: Lambda's poller counts
+//	                     receives that never reach the function
+//	batching window      0 s, or up to 300 s to fill batches; a batch above 10 needs 1 s or more
+//	maximum concurrency  ScalingConfig.MaximumConcurrency (2 to 1,000) of the mapping, not
+//	                     reserved concurrency alone: what is throttled is received, hidden and
+//	                     counted without being run
+//	provisioned mode     ProvisionedPollerConfig, MinimumPollers (2 to 200) and MaximumPollers
+//	                     (by default 200), instead of maximum concurrency: Lambda takes one of
+//	                     the two. A poller runs up to 10 invocations at once, so the reserved
+//	                     concurrency is 10 x MaximumPollers or more. Pollers are billed also while
+//	                     the queue is empty.
+//	FIFO queues          B is at most 10; there is no batching window
 //
 // Check of package awssqs compares the visibility timeout with CheckOptions.FunctionTimeout. With
 // Options.Queue the first invocation compares them, too, and warns.
@@ -51,14 +51,14 @@
 // L is what is left of an invocation's time when it begins. With the default Reserve of 5 s (never
 // more than L/4):
 //
-//	to L - 5 s - MinTime   records are claimed as slots become free. What has not begun by then is a
-//	                       failure, uncounted.
-//	L - 5 s                the handlers' contexts end; they have this time as their deadline. A job
-//	                       that had at least half of the time has timed out: an attempt, of class
-//	                       "timeout". One that began later is handed back, uncounted.
-//	L - 1.8 s              a handler that has not returned is given up: a failure, recorded nowhere
-//	L - 1 s                what the Processor may still record
-//	L - 0.5 s              the last nack to Options.Queue; then the answer
+//	to L - 5 s - MinTime  records are claimed as slots become free. What has not begun by then is
+//	                      a failure, uncounted.
+//	L - 5 s               the handlers' contexts end; they have this time as their deadline. A job
+//	                      that had at least half of the time has timed out: an attempt, of class
+//	                      "timeout". One that began later is handed back, uncounted.
+//	L - 1.8 s             a handler that has not returned is given up: a failure, recorded nowhere
+//	L - 1 s               what the Processor may still record
+//	L - 0.5 s             the last nack to Options.Queue; then the answer
 //
 // A claim lasts until SettleTimeout after L - 1 s, and is not renewed. So a job costs two writes,
 // however long it takes. A store that does not answer is asked for 10 s from its first failure on.
