@@ -24,7 +24,7 @@ func (a *answer) write(w http.ResponseWriter) {
 	_, _ = w.Write(a.Body) // the client may be gone; its next request gets the same answer
 }
 
-// onceOnly are the headers that belong to one exchange: they are given with the first answer, and
+// onceOnly are the headers that belong to one exchange. They are given with the first answer, and
 // not kept.
 var onceOnly = []string{
 	"Set-Cookie", "Date", // of that moment
@@ -51,12 +51,13 @@ type recorder struct {
 	status   int
 	body     bytes.Buffer
 	most     int
-	overflow bool // it would not stop
+	overflow bool // the body was longer than most
 }
 
 func (r *recorder) Header() http.Header { return r.header }
 
-// WriteHeader takes the first status, as the server does, and drops what goes before an answer.
+// WriteHeader takes the first status, as the server does. It drops the statuses that go before an
+// answer (1xx).
 func (r *recorder) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		r.server.WriteHeader(status) // net/http's panics; such an answer could not be replayed
@@ -75,8 +76,8 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// answer is what was recorded. Of one that is too large a part would be wrong, and the handler has
-// done its work: it is a 500 for good.
+// answer is what was recorded. Where the body was too large, it is a 500 for good, because a part
+// of the body would be wrong, and the handler has done its work.
 func (r *recorder) answer() *answer {
 	if r.overflow {
 		instead := recorder{header: make(http.Header), most: DefaultMax}

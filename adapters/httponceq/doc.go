@@ -1,7 +1,7 @@
-// Package httponceq lets an HTTP server answer each request once, by the Idempotency-Key header: a
+// Package httponceq lets an HTTP server answer each request once, by the Idempotency-Key header. A
 // client that has lost an answer asks again with the same key, and gets the first answer, whatever
-// crashed meanwhile. It is built on [onceq.Do], so the answers are kept in a dedupe store, and
-// requests that come at once, to any number of processes, get one run.
+// crashed meanwhile. The package is built on [onceq.Do]. So the answers are kept in a dedupe store,
+// and requests that come at once, to any number of processes, get one run.
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "payments"})
 //	once, err := httponceq.New(p, httponceq.Options{Client: whoAsks})
@@ -10,23 +10,28 @@
 // What a client gets follows draft-ietf-httpapi-idempotency-key-header. Refusals are
 // application/problem+json (RFC 9457):
 //
-//	the handler's answer                   it ran now
-//	the same, Idempotency-Replayed: true   it ran before
-//	204, Idempotency-Replayed: true        an operator has resolved the job as done: there is no answer
-//	400                                    no key, one of more than 255 bytes, or one that is not UTF-8
-//	401                                    Options.Client knows nobody
-//	409, Retry-After                       a request with this key is worked on, and was for Options.Wait
-//	413                                    the body has more than Options.MaxBody bytes
-//	422                                    the key was used for another request
-//	503, Retry-After                       the store does not answer; nothing was done
-//	500                                    the request failed or is parked: a person must look at it
+//	the handler's answer                  it ran now
+//	the same, Idempotency-Replayed: true  it ran before
+//	204, Idempotency-Replayed: true       an operator resolved the job as done: there is no answer
+//	400                                   no key, one above 255 bytes, or one that is not UTF-8
+//	401                                   Options.Client knows nobody
+//	409, Retry-After                      the key's request is still worked on after Options.Wait
+//	413                                   the body has more than Options.MaxBody bytes
+//	422                                   the key was used for another request
+//	503, Retry-After                      the store does not answer; nothing was done
+//	500                                   it failed or is parked: a person must look at it
 //
-// A handler may run again for the same request: when its process died before the answer was
-// recorded, and after an answer that is not kept, see [Options].Keep. So an effect of it elsewhere
-// needs a key of its own: [Job] gives the request's job, and [onceq.Job.EffectKey] a key which is
-// equal over all runs. APIs that keep a decline under its key give that decline again to each of
-// them: an answer that declines is final for its Idempotency-Key.
+// A handler may run again for the same request in two cases:
 //
-// GET, HEAD, OPTIONS and TRACE change nothing, and pass by. An answer is held in memory until it is
-// recorded, so nothing can be streamed: [http.ResponseController] answers [http.ErrNotSupported].
+//   - Its process died before the answer was recorded.
+//   - Its answer is one that is not kept, see [Options].Keep.
+//
+// So an effect of it elsewhere needs a key of its own. [Job] gives the request's job, and
+// [onceq.Job.EffectKey] gives a key that is equal over all runs. APIs that keep a decline under its
+// key give that decline again to each of the runs. There an answer that declines is final for its
+// Idempotency-Key.
+//
+// GET, HEAD, OPTIONS and TRACE change nothing, so the middleware lets them pass. An answer is held
+// in memory until it is recorded, so nothing can be streamed: [http.ResponseController] answers
+// [http.ErrNotSupported].
 package httponceq

@@ -19,7 +19,11 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// DefaultMax is how many bytes a request's body, and an answer's, may have where Options do not
+// This file owns the middleware: its options, and what becomes of a request. The server's
+// goroutines call serve, for many requests at once. What New makes never changes, so nothing is
+// locked.
+
+// DefaultMax is how many bytes a request's body may have, and an answer's, where Options do not
 // say.
 const DefaultMax = 1 << 20
 
@@ -28,32 +32,33 @@ const maxKey = 255
 
 // Options say how requests are told apart, and which answers are kept.
 type Options struct {
-	// Client tells who asks, from the request's credentials; false = nobody that is known, and the
-	// answer is 401. Keys are each client's own, so that nobody gets another's answer. Required;
-	// [OneClient] says aloud that all requests come from one. A name and a key have 512 bytes
-	// together, quoting included. It is called by the server's goroutines.
+	// Client names who asks, from the request's credentials; false = nobody that is known, and the
+	// answer is 401. Keys are each client's own, so that nobody gets another client's answer.
+	// Required; [OneClient] says aloud that all requests come from one client. A name, quoted, and
+	// a key may have [dedupe.MaxKey] (1,024) bytes together; beyond that the answer is 400. The
+	// server's goroutines call it.
 	Client func(r *http.Request) (name string, ok bool)
 	// Challenge is the WWW-Authenticate header of a 401, such as `Basic realm="payments"`. Default:
 	// none.
 	Challenge string
 	// Optional lets requests without a key through, each of which runs. Default: they get a 400.
 	Optional bool
-	// MaxBody is how many bytes a request's body may have; it is read before the handler runs, so
-	// that its digest can tell requests apart. 0 = DefaultMax.
+	// MaxBody is how many bytes a request's body may have. The body is read before the handler
+	// runs, so that its digest can tell requests apart. 0 = DefaultMax.
 	MaxBody int64
-	// MaxAnswer is how many bytes an answer's body may have. The writes beyond fail, and the answer
-	// is a 500 that is kept: its effect has happened. It travels in base64 within JSON, so a store
-	// must take 4/3 of it and the headers; one that takes less gives the answer once, and a 500 to
-	// later requests. 0 = DefaultMax.
+	// MaxAnswer is how many bytes an answer's body may have. The writes beyond that fail, and the
+	// answer is a 500. The 500 is kept, because the request's effect has happened. The body travels
+	// in base64 within JSON, so a store must take 4/3 of it and the headers. A store that takes
+	// less gives the answer once, and a 500 to later requests. 0 = DefaultMax.
 	MaxAnswer int
-	// Wait is how long a request waits for another with its key that is worked on, before it gets a
-	// 409. 0 = not at all. The server's WriteTimeout must be longer.
+	// Wait is how long a request waits while another one with its key is worked on, before it gets
+	// a 409. 0 = not at all. The server's WriteTimeout must be longer.
 	Wait time.Duration
 	// Timeout bounds one run of the handler, whose context ends then; 0 = the Processor's
 	// Defaults.Timeout.
 	Timeout time.Duration
-	// Interrupted says what becomes of a request whose process died while its handler ran:
-	// dedupe.Rerun (the default), the next request runs; or dedupe.Park, later requests get a 500
+	// Interrupted says what becomes of a request whose process died while its handler ran. With
+	// dedupe.Rerun (the default), the next request runs. With dedupe.Park, later requests get a 500
 	// until an operator has looked.
 	Interrupted dedupe.Policy
 	// Keep reports whether an answer with that status is final, and kept. After one that is not,
@@ -95,9 +100,9 @@ func (o *Options) check() error {
 	return nil
 }
 
-// New makes the middleware, which may be given to any number of handlers: they share their keys,
-// and a key that was used for another path gets a 422. It needs a Processor with a store; one that
-// is for [onceq.Do] only will do. Mistakes in o are answered here. It does no I/O.
+// New makes the middleware. It may be given to any number of handlers. These share their keys: a
+// key that was used for another path gets a 422. The Processor needs a store; one that is for
+// [onceq.Do] only will do. New reports mistakes in o, and does no I/O.
 func New(p *onceq.Processor, o Options) (func(http.Handler) http.Handler, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -122,7 +127,7 @@ func (g *guard) do() *onceq.DoOptions {
 	return &onceq.DoOptions{Wait: g.o.Wait, Timeout: g.o.Timeout, Interrupted: g.o.Interrupted}
 }
 
-// probe finds what Do would refuse in every request: its context has ended, so nothing is asked of
+// probe finds what Do would refuse in every request. Its context has ended, so it asks nothing of
 // the store.
 func (g *guard) probe() error {
 	ctx, end := context.WithCancel(context.Background())
@@ -238,8 +243,8 @@ func retryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
 }
 
-// Problem answers with a status and a sentence, as RFC 9457 says: what the middleware refuses with,
-// for handlers that wish to answer alike. Its members are title, status and detail.
+// Problem answers with a status and a sentence, as RFC 9457 says. The middleware refuses with it,
+// and handlers that wish to answer alike may call it. Its members are title, status and detail.
 func Problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)

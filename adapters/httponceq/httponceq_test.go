@@ -229,8 +229,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// An answer without end costs no memory without end, and its request does not run again; nor does
-// one whose answer the store does not take, which is given once.
+// An answer without end costs no memory without end, and its request does not run again. An answer
+// that the store does not take is given once, and its request does not run again, either.
 func TestAnswersAreBounded(t *testing.T) {
 	runs, written := 0, 0
 	h, _ := server(t, httponceq.Options{MaxAnswer: 1 << 10}, func(w http.ResponseWriter, _ *http.Request) {

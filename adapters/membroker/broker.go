@@ -11,6 +11,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the Broker: how it begins and ends, its depth, and the alarm that makes hidden
+// messages visible. Users call the exported methods from many goroutines. Broker.mu guards the
+// queue. begin, end, expire, reappear and setAlarm are called with it held.
+
 // Broker is a queue in memory. Its methods may be called from many goroutines.
 type Broker struct {
 	name       string
@@ -24,9 +28,9 @@ type Broker struct {
 	nonce   uint32
 	numbers atomic.Uint64 // of the message ids
 
-	// mu is held by a call for its changes in the queue; bodies are copied without it. A
-	// broker's mu is taken before that of its redrive target, never after: a target exists
-	// before its source does, so the order has no circle.
+	// A call holds mu while it changes the queue; bodies are copied without it. A broker's mu is
+	// taken before that of its redrive target, never after. The order has no circle, because a
+	// target exists before its source does.
 	mu      sync.Mutex
 	closed  bool
 	queue   queue
@@ -92,8 +96,8 @@ func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	return broker.Depth{Visible: int64(q.readyN), InFlight: int64(q.inFlightN), Delayed: int64(q.delayedN)}, nil
 }
 
-// RedrivePolicy tells what Options.Redrive set; target is the other broker's name.
-// retention is 0: messages are kept until they are acked.
+// RedrivePolicy answers what Options.Redrive has set; target is the other broker's name. retention
+// is 0, because messages are kept until they are acked.
 func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, "", 0, b.wrap("redrive policy", err)
@@ -181,9 +185,9 @@ func (a *alarm) stop() {
 	}
 }
 
-// setAlarm keeps the alarm at the earliest hidden message when somebody wants to know: a
-// receive waits, or the message may have to go to the redrive target. One that rings early
-// only sets itself anew: cheaper than moving it with every ack.
+// setAlarm keeps the alarm at the earliest hidden message when somebody wants to know: a receive
+// waits, or the message may have to go to the redrive target. An alarm that rings early only sets
+// itself anew. That is cheaper than to move it with every ack.
 func (b *Broker) setAlarm() {
 	a, h := &b.alarm, b.queue.hidden
 	if len(h) == 0 {

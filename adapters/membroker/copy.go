@@ -74,8 +74,8 @@ func decodeBody(m *broker.Message, encoding string) error {
 	return fmt.Errorf("%w: unknown body encoding %q", broker.ErrBadMeta, encoding)
 }
 
-// maxShared is the longest body that shares one allocation with others of its batch: a
-// longer one must not be kept alive by a small neighbour.
+// maxShared is the longest body that shares one allocation with others of its batch, because a
+// small neighbour must not keep a longer one alive.
 const maxShared = 1 << 10
 
 func shared(body []byte) int {
@@ -100,8 +100,8 @@ func (a *arena) body(body []byte) []byte {
 	return a.bytes[from:len(a.bytes):len(a.bytes)]
 }
 
-// meta is m.Clone() without an allocation for the common case: only Dead is shared by a
-// plain copy.
+// meta is m.Clone() without an allocation for the common case, because a plain copy shares nothing
+// but Dead.
 func (a *arena) meta(m *broker.Meta) *broker.Meta {
 	a.metas = append(a.metas, *m)
 	c := &a.metas[len(a.metas)-1]

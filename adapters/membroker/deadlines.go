@@ -1,13 +1,13 @@
 package membroker
 
-// deadlines is a heap of the hidden messages, the earliest due first, and among equals the
-// one hidden first. It has four children a node: shallower than two, and the children lie
-// in one or two cache lines.
+// deadlines is a heap of the hidden messages. The earliest due comes first, and among equals the
+// one that was hidden first. A node has four children, so the heap is shallower than with two, and
+// the children lie in one or two cache lines.
 type deadlines []deadline
 
 type deadline struct {
 	due   int64
-	order uint64 // the entry's serial: the order of deliveries
+	order uint64 // the order of deliveries, and of sends for what was not delivered yet
 	e     *entry
 }
 

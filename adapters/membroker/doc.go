@@ -21,25 +21,28 @@
 //	over the in-flight limit  –            throttled     no messages   –
 //	redrive keeps the ID      yes          yes           yes           no
 //
-// A late ack comes after the deadline and before the next delivery; an old receipt is one
-// whose message has been delivered again. A receipt that this broker never gave out is
-// answered ErrReceiptExpired. An old receipt changes nothing under any preset; on a standard queue
-// of SQS it may also work, as sqsfake shows. Throttled is a receive with Wait 0; one that
-// waits gets no messages.
+// What the rows mean:
+//
+//   - A late ack comes after the deadline and before the next delivery.
+//   - An old receipt is that of an earlier delivery: its message has been delivered again. It
+//     changes nothing under any preset. On a standard queue of SQS it may also work, as sqsfake
+//     shows.
+//   - A receipt that this broker never gave out is answered ErrReceiptExpired.
+//   - Throttled is a receive with Wait 0. A receive that waits gets no messages.
 //
 // # Order
 //
-// Messages without a group are delivered in the order in which they became visible; one
-// that comes back goes to the end. In a group, a message that is in flight or delayed
-// holds the later ones of its group and no others. One receive may bring several of a
-// group, in order. Depth counts held followers as visible, as SQS does.
+// Messages without a group are delivered in the order in which they became visible. A message that
+// comes back goes to the end. In a group, a message that is in flight or delayed holds the later
+// ones of its group and no others. One receive may bring several messages of a group, in order.
+// Depth counts held followers as visible, as SQS does.
 //
 // # Time
 //
-// Nothing polls. A waiting receive is handed its messages by the call, or by the one
-// timer, that makes them visible, in the order in which the receives came. The broker has
-// no goroutine of its own, so it works inside a testing/synctest bubble and may be dropped
-// there without [Broker.Close]. It belongs to the bubble in which it was made.
+// Nothing polls. A call, or the one timer, makes messages visible, and hands them to the receives
+// that wait, in the order in which these came. The broker has no goroutine of its own, so it works
+// inside a testing/synctest bubble and may be dropped there without [Broker.Close]. It belongs to
+// the bubble in which it was made.
 //
-// It never fails by itself. Tests that want it to wrap it in an onceqtest.Process.
+// It never fails by itself. A test that wants it to fail wraps it in an onceqtest.Process.
 package membroker

@@ -86,7 +86,7 @@ func (b *Broker) checkTotal(ms []broker.Outgoing) error {
 	return nil
 }
 
-// sizeAbove is the size of o where it is above most; at or below, it is most or less. The
+// sizeAbove is the size of o where it is above most; otherwise the answer is most or less. The
 // metadata is encoded only when its size could matter.
 func (b *Broker) sizeAbove(o *broker.Outgoing, most int) int {
 	if n := b.sizeBound(o); n <= most {

@@ -143,8 +143,8 @@ func TestAttributeLimits(t *testing.T) {
 	})
 }
 
-// A message of exactly the limit goes, one byte more does not; the metadata counts as long
-// as it really is.
+// A message of exactly the limit goes, one byte more does not. The metadata counts as long as it
+// really is.
 func TestSizeLimit(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		o := broker.Outgoing{
@@ -233,8 +233,8 @@ func TestSendRaw(t *testing.T) {
 	})
 }
 
-// The broker copies a Meta plainly, but for Dead: another field that is shared by a plain
-// copy needs a line there.
+// The broker copies a Meta plainly, except for Dead. Another field that a plain copy shares needs a
+// line there.
 func TestMetaHasNoOtherReferences(t *testing.T) {
 	for f := range reflect.TypeFor[broker.Meta]().Fields() {
 		switch f.Type.Kind() {

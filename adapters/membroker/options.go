@@ -10,6 +10,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the options, and what each preset means in limits and habits. New calls complete;
+// the other files read Broker.rules. Nothing here changes after New, so nothing is locked.
+
 // Options set up a broker. The zero value, and nil, mean the defaults.
 type Options struct {
 	// Name stands in errors and is the target in another broker's redrive policy. Default
@@ -24,13 +27,13 @@ type Options struct {
 	Redrive *Redrive
 }
 
-// Redrive moves a message that was received MaxReceives times and not acked to another
-// queue, instead of delivering it once more: at the end of its last delivery, or of that
-// one's nack delay, without waiting for another receive. In the other queue its deliveries
-// are counted from 1.
+// Redrive moves a message to another queue, instead of delivering it once more, when it was
+// received MaxReceives times and not acked. It moves at the end of its last delivery, or of that
+// one's nack delay, without waiting for another receive. In the other queue its deliveries are
+// counted from 1.
 //
-// The preset PubSub publishes it anew, as Pub/Sub does: new ID, new time, and attributes
-// named CloudPubSubDeadLetterSource…. The others keep the ID; SQSFIFO alone sets a new time.
+// The preset PubSub publishes it anew, as Pub/Sub does: new ID, new time, and attributes named
+// CloudPubSubDeadLetterSource…. The others keep the ID. Of these, SQSFIFO alone sets a new time.
 type Redrive struct {
 	// MaxReceives is 1 or more; 1..1000 on the SQS presets, 5..100 on PubSub.
 	MaxReceives int
@@ -49,8 +52,8 @@ const (
 	Memory Preset = iota
 	// SQSStandard is a standard SQS queue. Groups are carried and order nothing.
 	SQSStandard
-	// SQSFIFO is a FIFO SQS queue. Every message needs a group; a message without a
-	// DedupID is taken as a new one.
+	// SQSFIFO is a FIFO SQS queue. Every message needs a group. A message without a DedupID is
+	// taken as a new one.
 	SQSFIFO
 	// PubSub is a Pub/Sub topic with one subscription: ordering on, exactly-once delivery
 	// off.
@@ -77,7 +80,7 @@ const (
 	defaultVisibility = 30 * time.Second
 	dedupWindow       = 5 * time.Minute
 	sqsMaxInFlight    = 120_000
-	// longest is the Memory preset's bound for delays: an absurd one is an error, not an
+	// longest is the Memory preset's bound for delays, so that an absurd one is an error and not an
 	// overflow.
 	longest = 365 * 24 * time.Hour
 )

@@ -4,6 +4,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the messages and where they stand: slots, groups, the ready list and the hidden
+// ones. The Broker's calls use it with Broker.mu held.
+
 // state is where an entry is in its life.
 type state uint8
 
@@ -93,8 +96,8 @@ const (
 	keepGroups = 1024
 )
 
-// queue is the messages and where they stand; it knows no time but what it is told. Its
-// owner holds the lock.
+// queue is the messages and where they stand. It knows no time but what it is told. Its owner holds
+// the lock.
 //
 // ready holds what the next receive brings, in order: entries without a group, and groups
 // whose head is ready. hidden holds what is in flight or delayed, the earliest first.

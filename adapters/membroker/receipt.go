@@ -7,8 +7,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// A receipt is the broker's nonce, the slot and the delivery's serial, in hexadecimal: a
-// look-up is an index into an array, and no serial is ever used twice.
+// A receipt is the broker's nonce, the slot and the delivery's serial, in hexadecimal. So a look-up
+// is an index into an array, and no serial is ever used twice.
 const (
 	receiptBytes = 4 + 4 + 8
 	receiptLen   = 2 * receiptBytes

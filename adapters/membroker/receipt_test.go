@@ -241,7 +241,7 @@ func TestInFlightLimit(t *testing.T) {
 	})
 }
 
-// waits checks that a receive that waits at the limit is told of none: it gets nothing, or what
+// waits checks that a receive that waits at the limit is not told of it: it gets nothing, or what
 // comes free.
 func waits(t *testing.T, q queue, last *broker.Message) {
 	t.Helper()

@@ -9,9 +9,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Receive brings up to o.Max messages that are visible, or waits for the first. With the
-// most messages in flight that the preset allows, it brings nothing; one with Wait 0 of SQSStandard
-// is answered ErrThrottled.
+// Receive brings up to o.Max messages that are visible, or waits for the first. When as many
+// messages are in flight as the preset allows, it brings nothing. On SQSStandard a receive with
+// Wait 0 is then answered ErrThrottled.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	if err := b.complete(&o); err != nil {
 		return nil, err
@@ -74,8 +74,8 @@ func (b *Broker) receive(ctx context.Context, o *broker.ReceiveOptions) ([]broke
 	return b.await(ctx, w, o.Wait)
 }
 
-// await waits until w was served, its time is up or ctx ends. What was handed to w is
-// returned in each case, so that nothing is stranded.
+// await waits until w was served, its time is up or ctx ends. It returns what was handed to w in
+// each case, so that nothing is stranded.
 func (b *Broker) await(ctx context.Context, w *waiter, d time.Duration) ([]broker.Message, error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

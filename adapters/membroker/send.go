@@ -12,13 +12,18 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// Send puts the messages; their order in ms is their order in the queue. On SQSFIFO an
-// entry whose DedupID was sent within the last five minutes puts nothing and is answered
-// with the first one's id, also when that message was acked since.
+// This file owns what enters the queue: Send, SendRaw, and what a redrive moves here. Users call
+// Send and SendRaw from many goroutines; the source of a redrive calls adopt with its own lock
+// held. Messages are checked and copied before Broker.mu is taken.
+
+// Send puts the messages; their order in ms is their order in the queue. On SQSFIFO an entry puts
+// nothing when its DedupID was sent within the last five minutes. It is answered with the first
+// one's id, also when that message was acked since.
 //
-// An entry that carries an attribute named [broker.MetaAttribute] beside a Meta is
-// ErrBadMeta; without a Meta the attribute travels as it is, see SendRaw. More bytes than
-// one request of the preset holds are ErrTooLarge for the whole call, nothing applied.
+// An entry that carries both a Meta and an attribute named [broker.MetaAttribute] is answered
+// ErrBadMeta. Without a Meta the attribute travels as it is, see SendRaw. If the entries have more
+// bytes than one request of the preset holds, the whole call is answered ErrTooLarge, and nothing
+// is applied.
 func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -35,8 +40,8 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	return b.send(ms)
 }
 
-// SendRaw puts a message as a foreign producer would. The attributes travel as they are: if
-// [broker.MetaAttribute] is among them, it is decoded when the message is received; when that
+// SendRaw puts a message as a foreign producer would. The attributes travel as they are. If
+// [broker.MetaAttribute] is among them, it is decoded when the message is received. When that
 // fails, Message.MetaErr is set and the attribute stays where it is. Where every message needs a
 // group, the message gets one of its own.
 func (b *Broker) SendRaw(ctx context.Context, body []byte, attributes map[string]string) error {
@@ -119,7 +124,7 @@ func (b *Broker) pack(ps []parcel, ms []broker.Outgoing) []parcel {
 		}
 		if o.Meta != nil {
 			p.meta = a.meta(o.Meta)
-			// The mark is a driver's own and says nothing about the body that the user gave.
+			// The mark is a driver's own. It says nothing about the body that the user gave.
 			p.meta.BodyEncoding = ""
 		}
 		ps = append(ps, p)
@@ -152,7 +157,7 @@ func (b *Broker) put(o *broker.Outgoing, p *parcel, now int64) string {
 	return p.id
 }
 
-// adopt takes over e from the broker whose redrive target b is. It says no when b is closed.
+// adopt takes over e from the broker whose redrive target b is. It is false when b is closed.
 func (b *Broker) adopt(from *Broker, e *entry, at int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,8 +25,8 @@ func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 	})
 }
 
-// Extend hides the messages for their time from now, which may be shorter than what was
-// left. More than what is left of Limits.MaxTotal is ErrUnsupported, not clamped.
+// Extend hides the messages for their time from now, which may be shorter than what was left. A
+// time beyond what is left of Limits.MaxTotal is answered ErrUnsupported, not clamped.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
 	l := &b.rules.limits
 	return b.settle(ctx, "extend", len(hs), func(i int, now int64) error {

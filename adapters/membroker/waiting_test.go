@@ -115,8 +115,8 @@ func TestWaitersTakeTurns(t *testing.T) {
 	})
 }
 
-// A receive that comes at the very moment in which a message comes back, before the alarm
-// has rung, leaves it to the one that waits.
+// A receive may come at the very moment in which a message comes back, before the alarm has rung.
+// It leaves the message to the receive that waits.
 func TestNobodyJumpsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, membroker.Options{})

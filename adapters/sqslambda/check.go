@@ -9,9 +9,9 @@ import (
 // timeoutsHidden is for how many timeouts of a function AWS wants a message to be hidden.
 const timeoutsHidden = 6
 
-// check compares the queue's visibility timeout with the function's timeout, beside the invocation
-// and once: only an invocation knows the latter. What was cut off by the invocation's end is asked
-// again by the next one.
+// check compares the queue's visibility timeout with the function's timeout, once, because only an
+// invocation knows the latter. The question runs beside the invocation. When the invocation's end
+// cuts it off, the next invocation asks again.
 func (v *invocation) check() {
 	q, ok := v.h.o.Queue.(interface {
 		VisibilityTimeout(ctx context.Context) (time.Duration, error)
@@ -19,7 +19,7 @@ func (v *invocation) check() {
 	if !ok || !v.h.asked.CompareAndSwap(false, true) {
 		return
 	}
-	// Lambda's timeouts are whole seconds, of which the first moments are gone.
+	// Lambda's timeouts are whole seconds, and the first moments of this one are gone.
 	timeout := (v.t.end.Sub(v.t.begin) + time.Second - 1).Truncate(time.Second)
 	v.calls.Go(func() {
 		var hidden time.Duration

@@ -29,7 +29,7 @@ func (s *slowSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, 
 	}
 }
 
-// hangs is a store whose settlements do, as far as their contexts go.
+// hangs is a store with settlements that hang, as far as their contexts go.
 type hangs struct{ *counted }
 
 func (s hangs) Settle(ctx context.Context, _ []dedupe.Settlement) ([]dedupe.Settled, error) {
@@ -38,8 +38,8 @@ func (s hangs) Settle(ctx context.Context, _ []dedupe.Settlement) ([]dedupe.Sett
 	return nil, ctx.Err()
 }
 
-// A dead-letter queue, or a store, that hangs: what waited for its turn behind a call that hangs is
-// not begun after the answer.
+// A dead-letter queue, or a store, hangs. What waited for its turn behind a call that hangs is not
+// begun after the answer.
 func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 	for _, op := range []string{"letter", "settle"} {
 		bubble(t, func(context.Context, *onceq.Job) error { takes(7 * time.Second); return onceq.Permanent(errBoom) }, func(r *rig) {
@@ -67,9 +67,9 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// The end of an invocation as its documentation has it: what does not return is given up at L - 1.8
-// s, its claim ends SettleTimeout after L - 1 s, and a queue that hangs has the answer wait until L -
-// 0.5 s and no longer.
+// The end of an invocation is as its documentation has it. What does not return is given up at L -
+// 1.8 s. Its claim ends SettleTimeout after L - 1 s. A queue that hangs makes the answer wait until
+// L - 0.5 s and no longer.
 func TestTheEndOfTheTime(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble(t, func(ctx context.Context, j *onceq.Job) error {
@@ -142,7 +142,8 @@ func TestFailWholeWithoutFailures(t *testing.T) {
 	})
 }
 
-// A queue whose messages cannot be extended is not asked to, and no other for more than it takes.
+// A queue whose messages cannot be extended is not asked to. No other queue is asked for more than
+// it takes.
 func TestLimitsOfTheHold(t *testing.T) {
 	for _, c := range []struct {
 		extends     bool
@@ -167,8 +168,8 @@ func TestLimitsOfTheHold(t *testing.T) {
 	}
 }
 
-// What will never be given back does not keep the others of its batch from being tried again, and
-// is told of.
+// What will never be given back is told of. It does not keep the others of its batch from being
+// tried again.
 func TestNackFailsForGood(t *testing.T) {
 	for _, never := range []error{broker.ErrUnsupported, broker.ErrNotFound} {
 		bubble(t, func(_ context.Context, j *onceq.Job) error {

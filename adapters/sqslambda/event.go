@@ -11,8 +11,9 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// check refuses what is no event of an SQS queue. Answered as done, it would be lost. Some
-// services' events, such as Firehose's, have records of which nothing fits, and no source.
+// check refuses what is no event of an SQS queue, because it would be lost if it were answered as
+// done. Some services' events, such as Firehose's, have records with nothing that fits, and no
+// source.
 func check(rs []events.SQSMessage) error {
 	if len(rs) == 0 {
 		return errors.New("sqslambda: the event has no records; the function is to be called by an event source mapping of an SQS queue")
@@ -28,8 +29,8 @@ func check(rs []events.SQSMessage) error {
 	return nil
 }
 
-// ordered tells whether the order of the records' groups counts. A group on a standard queue is the
-// tenant of a fair queue.
+// ordered reports whether the order of the records' groups counts. A group on a standard queue is
+// the tenant of a fair queue.
 func ordered(rs []events.SQSMessage) bool {
 	for i := range rs {
 		arn := rs[i].EventSourceARN
@@ -40,8 +41,8 @@ func ordered(rs []events.SQSMessage) bool {
 	return false
 }
 
-// message makes the contract's message of a record. What of it cannot be read is told in it, and
-// concerns it alone.
+// message makes the contract's message of a record. What cannot be read of the record is said in
+// its message, and concerns no other.
 func message(r *events.SQSMessage, opener *sqswire.Opener) *broker.Message {
 	m := &broker.Message{
 		ID: r.MessageId, Receipt: broker.Receipt(r.ReceiptHandle), Body: []byte(r.Body),

@@ -18,17 +18,23 @@ import (
 type Func = func(context.Context, events.SQSEvent) (events.SQSEventResponse, error)
 
 // Handler makes the function that runs the records of an SQS event through the Processor, for
-// lambda.Start; it does no I/O. nil options mean the defaults. It may be called by several
-// invocations at once, as Lambda Managed Instances do.
+// lambda.Start. It does no I/O. nil options mean the defaults. Several invocations may call the
+// function at once, as Lambda Managed Instances do.
 //
 // Each record ends in one of these ways:
 //
-//	done, or found done; failed or parked, with its dead letter stored     left out of the failures: Lambda deletes it
-//	to be tried again; in progress elsewhere; not begun; lease lost;
-//	the store did not answer; the handler did not return in time           a failure: it comes again
+//	left out of the failures, so that Lambda deletes it:
+//		done, or found done; failed or parked, with its dead letter stored
+//	a failure, so that it comes again:
+//		to be tried again; in progress elsewhere; not begun; lease lost;
+//		the store did not answer; the handler did not return in time
 //
-// The event fails as a whole, with an error, where it is not from SQS, where its time is too short
-// for anything to begin, where a record that failed has no message id, and by Options.FailWhole.
+// The event fails as a whole, with an error, when:
+//
+//   - It is not from SQS.
+//   - Its time is too short for anything to begin.
+//   - A record that failed has no message id.
+//   - A record failed, and Options.FailWhole is set.
 func Handler(p *onceq.Processor, o *Options) (Func, error) {
 	if o == nil {
 		o = &Options{}
@@ -87,8 +93,9 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 	return v.response()
 }
 
-// outage is how long a store that does not answer is waited for: two calls of the Processor's
-// default. The time is billed, and a function that waits for it needs the queue's visibility too.
+// outage is how long the function waits for a store that does not answer: two calls of the
+// Processor's default. That time is billed, and the messages' visibility timeout must have room for
+// it.
 const outage = 2 * onceq.DefaultCallTimeout
 
 // response reports the failures. An id that Lambda does not know, or an empty one, would fail the

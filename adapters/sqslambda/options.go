@@ -12,18 +12,21 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns the options, and how the time of an invocation is divided. Handler calls complete,
+// once, and each invocation calls plan. The options never change after that, so nothing is locked.
+
 // The defaults, and what an Options may ask for.
 const (
 	// DefaultConcurrency is how many handlers of an invocation run at once.
 	DefaultConcurrency = onceq.DefaultConcurrency
-	// DefaultReserve is what is kept of an invocation's time for its end, where that is not more
-	// than a quarter.
+	// DefaultReserve is what is kept of an invocation's time for its end, but never more than a
+	// quarter of that time.
 	DefaultReserve = 5 * time.Second
-	// DefaultMinTime is what a handler must have left, where that is not more than a tenth of the
-	// invocation's time.
+	// DefaultMinTime is what a handler must have left, but never more than a tenth of the time
+	// until the handlers' contexts end.
 	DefaultMinTime = time.Second
-	// NoDeadline is how long an invocation may last whose context has no deadline, as in a test:
-	// Lambda's longest.
+	// NoDeadline is how long an invocation may last when its context has no deadline, as in a test.
+	// It is Lambda's longest.
 	NoDeadline = 15 * time.Minute
 
 	maxConcurrency = 1000 // Lambda gives a sandbox 1,024 threads and as many open files
@@ -33,34 +36,41 @@ const (
 // Options set up a Handler. The zero value, and nil, mean the defaults.
 type Options struct {
 	// Concurrency is how many handlers of one invocation run at once; the rest of the batch waits,
-	// unclaimed. Default 10; 1 to 1,000. Those of one FIFO group always run one after the other.
+	// unclaimed. Default 10; 1 to 1,000. The handlers of one FIFO group always run one after the
+	// other.
 	Concurrency int
-	// Reserve is what is kept of an invocation's time for its end: that long before the function's
-	// deadline the handlers' contexts end, and what they did is recorded, given back and reported
-	// in the time that is left. Default 5 s; at most 10 min, and never more than a quarter of what
-	// the invocation has.
+	// Reserve is what is kept of an invocation's time for its end. The handlers' contexts end that
+	// long before the function's deadline. What the handlers did is recorded, given back and
+	// reported in the time that is left. Default 5 s; at most 10 min, and never more than a quarter
+	// of what the invocation has.
 	Reserve time.Duration
 	// MinTime is how much time a handler must have until its context ends. What has not begun by
-	// then is reported as failed, unclaimed and uncounted. Default 1 s, or a tenth of the
-	// invocation's time if that is less. An invocation that has less from the beginning fails as a
-	// whole, with an error that says so.
+	// then is reported as failed, unclaimed and uncounted. Default 1 s, or a tenth of the time from
+	// the invocation's beginning to the end of the handlers' contexts, if that is less. An
+	// invocation that has no more than MinTime from the beginning fails as a whole, with an error
+	// that says so.
 	MinTime time.Duration
 	// Queue is the queue that the function is called for, such as an awssqs.Broker; nil = none.
-	// With it, what is to be tried again comes after the job's own delay, and not at the end of the
-	// queue's visibility timeout; and an invocation that takes longer than a second holds its
-	// messages to its end, so that a visibility timeout that is too short does no harm, and a
-	// function that dies gives them back soon. That is one request for up to ten messages each
-	// time, and needs sqs:ChangeMessageVisibility. Records of another queue than this one, by
-	// account, region and name, are left to their own timeout. The first invocation asks for the
-	// queue's visibility timeout, which needs sqs:GetQueueAttributes, and warns where it is less
-	// than six of the function's timeouts.
+	// With a Queue:
+	//
+	//   - What is to be tried again comes after the job's own delay, and not at the end of the
+	//     queue's visibility timeout.
+	//   - An invocation that takes longer than a second holds its messages to its end. So a
+	//     visibility timeout that is too short does no harm, and a function that dies gives its
+	//     messages back soon.
+	//   - The first invocation asks for the queue's visibility timeout, and warns where it is less
+	//     than six of the function's timeouts. That needs sqs:GetQueueAttributes.
+	//
+	// To give back or to hold is one request for up to ten messages each time, and needs
+	// sqs:ChangeMessageVisibility. Records of another queue than this one, by account, region and
+	// name, are left to their own timeout.
 	Queue broker.Receiver
-	// FailWhole is for an event source mapping without ReportBatchItemFailures: an invocation of
-	// which a record failed ends in an error, so that Lambda deletes none of the batch. With Queue
-	// the records that are done are deleted first, which needs sqs:DeleteMessage; without it they
-	// come again with the others, and are found done. It is safe, and slower, with the setting too.
-	// Without the setting and without FailWhole, the failed records of an invocation ARE LOST: see
-	// the package comment.
+	// FailWhole is for an event source mapping without ReportBatchItemFailures. An invocation with
+	// a record that failed ends in an error, so that Lambda deletes none of the batch. With Queue,
+	// the records that are done are deleted first, which needs sqs:DeleteMessage. Without Queue
+	// they come again with the others, and are found done. FailWhole is safe, and slower, where the
+	// mapping has ReportBatchItemFailures, too. Without that setting and without FailWhole, the
+	// failed records of an invocation ARE LOST: see the package comment.
 	FailWhole bool
 	// Unwrap names the envelopes of AWS services that a body is taken out of, or read for its id
 	// and type. Default 0: none.
@@ -69,13 +79,13 @@ type Options struct {
 	// ours. It needs SNS in Unwrap. Default none. List one only where the queue's policy lets
 	// nobody but these topics send: see Trust in the documentation of package awssqs.
 	TrustTopics []string
-	// Logger gets what a person should look at, of what the Processor does not log itself. nil = no
+	// Logger gets what a person should look at and the Processor does not log itself. nil = no
 	// logs.
 	Logger *slog.Logger
 }
 
 // Envelope names what AWS services put around, or in place of, a producer's own body. The values
-// may be added. They are those of package awssqs, where it is told what becomes of each.
+// may be added. They are those of package awssqs, which says what becomes of each.
 type Envelope uint8
 
 // The envelopes. A body that is none of those asked for comes as it is.

@@ -165,8 +165,8 @@ func (r *rig) depth() int64 {
 	return d.Visible + d.InFlight + d.Delayed
 }
 
-// A function that dies gives a whole group back soon: what of it is done is hidden too, until
-// Lambda deletes it, and would hold up what follows.
+// A function that dies gives a whole group back soon. What is done of the group is hidden, too,
+// until Lambda deletes it, and would hold up what follows.
 func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 	var runs sync.Map
 	for _, preset := range []membroker.Preset{membroker.SQSFIFO, membroker.SQSStandard} {
@@ -197,7 +197,7 @@ func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 	}
 }
 
-// Of a FIFO queue's records those that were given back are not held, and those that are done are.
+// Of a FIFO queue's records, those that are done are held, and those that were given back are not.
 func TestGivenBackIsNotHeldInAGroup(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {

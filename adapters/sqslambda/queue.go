@@ -19,24 +19,30 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
+// This file owns what the queue is told of an invocation's messages: to hold them, to give them
+// back, and, under FailWhole, to delete them. handler.handle calls hold and settle; ProcessBatch
+// calls ended, from several goroutines. invocation.mu guards the items. What ended has written of
+// an item is read without it, because nobody changes that again.
+
 const (
-	// holdAfter spares the many invocations that take less the request.
+	// holdAfter spares the request for the many invocations that take less.
 	holdAfter = time.Second
-	// grace is how long a message stays hidden beyond its invocation: longer than the claim, which
-	// ends SettleTimeout after it.
+	// grace is how long a message stays hidden beyond its invocation. It is longer than the claim,
+	// which ends SettleTimeout after the invocation.
 	grace = 10 * time.Second
-	// held is how long a message may have been hidden when its invocation ends: 15 minutes of that,
-	// 5 of a batching window, and some time of throttling.
+	// held is how long a message may have been hidden when its invocation ends: 15 minutes of the
+	// invocation, 5 of a batching window, and some time of throttling.
 	held = time.Hour
 	// flight is how many calls of the queue are under way at once.
 	flight = 8
-	// callTimeout bounds one of them, and for how long one that fails is tried again: the time is
-	// billed, and a message that could not be given back comes again at its timeout.
+	// callTimeout bounds one of these calls. It also bounds for how long a call that fails is tried
+	// again, because the time is billed. A message that could not be given back comes again at its
+	// timeout.
 	callTimeout = onceq.DefaultCallTimeout
 )
 
-// invocation is the records of one event, and what the queue is told of them. What it starts it
-// awaits.
+// invocation is the records of one event, and what the queue is told of them. It waits for what it
+// starts.
 type invocation struct {
 	h       *handler
 	ctx     context.Context // for the queue's calls
@@ -59,7 +65,7 @@ type item struct {
 	action onceq.Action
 	delay  time.Duration // of a nack, from at
 	at     time.Time
-	held   bool          // to the invocation's end, or it need not or cannot be any more
+	held   bool          // it is held to the invocation's end, or need not or cannot be
 	round  int           // of holding, in which it was last tried
 	flying chan struct{} // closed when the call that holds it has ended; nil = there is none
 }
@@ -91,8 +97,8 @@ func (v *invocation) ended(i int, d onceq.Disposition) {
 	v.mu.Lock()
 	it := &v.items[i]
 	it.action, it.delay, it.at = d.Action, d.Delay, time.Now()
-	// Where groups are ordered, what is done is held with the rest: if the function dies, nothing
-	// of its group comes before it.
+	// Where groups are ordered, what is done is held with the rest. So nothing of its group comes
+	// before it if the function dies.
 	it.held = it.held || !v.ordered || d.Action != onceq.Ack
 	nack := it.mine && d.Action == onceq.Nack
 	v.mu.Unlock()
@@ -103,7 +109,7 @@ func (v *invocation) ended(i int, d onceq.Disposition) {
 }
 
 // hold begins to hide the messages to the invocation's end, when that is not soon. Once is enough,
-// for that end is known: there is no heartbeat that a frozen function would miss.
+// because that end is known. So there is no heartbeat that a frozen function would miss.
 func (v *invocation) hold() {
 	if v.h.o.Queue == nil || !v.h.o.Queue.Limits().Extends {
 		return
@@ -115,7 +121,7 @@ func (v *invocation) hold() {
 	})
 }
 
-// holdAll holds what is not held yet, and tells whether there is something left to try again.
+// holdAll holds what is not held yet, and reports whether something is left to try again.
 func (v *invocation) holdAll(round int) (again bool) {
 	room := make(chan struct{}, flight)
 	var calls sync.WaitGroup
@@ -205,8 +211,8 @@ func (v *invocation) extend(is []int) (expired int, failed error) {
 	return expired, failed
 }
 
-// nack gives records back after their delays, when no call that holds them is under way any more:
-// one that came after the nack would undo it.
+// nack gives records back after their delays. It first waits until no call that holds them is under
+// way, because such a call would undo the nack.
 func (v *invocation) nack(is []int) {
 	defer v.calls.Add(-len(is))
 	for _, i := range is {
@@ -235,8 +241,8 @@ func (v *invocation) nack(is []int) {
 	}
 }
 
-// longestNack is what the queue takes. Its bound on the whole hold of a message counts from a
-// receive of which an event does not tell.
+// longestNack is the longest delay that the queue takes. The queue's bound on the whole hold of a
+// message counts from a receive, and an event does not say when that was.
 func longestNack(l broker.Limits) time.Duration {
 	most := l.MaxNack
 	if l.MaxTotal > 0 {
@@ -284,7 +290,7 @@ func (v *invocation) ack() {
 }
 
 // repeat makes a call for the records until it is known to be applied, or its time is over. It
-// answers what stands in the way.
+// answers the error that remains.
 func (v *invocation) repeat(is []int, send func(context.Context, []int) error) error {
 	ctx, cancel := context.WithTimeout(v.ctx, callTimeout)
 	defer cancel()
@@ -314,7 +320,7 @@ func (v *invocation) repeat(is []int, send func(context.Context, []int) error) e
 	}
 }
 
-// call bounds one call of the queue. A panic of the driver's must not take the response with it.
+// call bounds one call of the queue. A panic of the driver must not take the response with it.
 func (v *invocation) call(ctx context.Context, f func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -326,9 +332,9 @@ func (v *invocation) call(ctx context.Context, f func(context.Context) error) (e
 	return f(ctx)
 }
 
-// settle waits until the queue has been told everything, as long as there is time: when the
-// function has answered it is frozen, and what it still had in flight would arrive at the next
-// invocation, or never.
+// settle waits until the queue has been told everything, as long as there is time. A function that
+// has answered is frozen. What it still had in flight would arrive at the next invocation, or
+// never.
 func (v *invocation) settle() {
 	defer v.done()
 	v.release()

@@ -80,7 +80,7 @@ func TestEndedIsNotHeld(t *testing.T) {
 	})
 }
 
-// A delay is cut to what the queue takes, of which a part is gone already.
+// A delay is cut to what the queue takes. A part of it is gone already.
 func TestLongestDelay(t *testing.T) {
 	for _, c := range []struct{ nack, total, want time.Duration }{
 		{12 * time.Hour, 12 * time.Hour, 11 * time.Hour}, {time.Hour, 0, time.Hour}, {math.MaxInt64, 0, 12 * time.Hour}, {time.Hour, time.Minute, 0}, {0, 0, 0},
@@ -134,7 +134,8 @@ func TestHoldFails(t *testing.T) {
 	})
 }
 
-// A nack waits for the call that holds its message: one that came after it would undo it.
+// A nack waits for the call that holds its message, because a call that came after it would undo
+// it.
 func TestNackWaitsForTheHold(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { takes(2 * time.Second); return errBoom }, func(r *rig) {
 		r.withQueue()
@@ -288,7 +289,8 @@ func TestAnotherQueue(t *testing.T) {
 	})
 }
 
-// A queue that does not tell, and one for a record without an ARN, is taken for the right one.
+// A queue that cannot tell its ARN is taken for the right one, and so is one for a record without
+// an ARN.
 func TestNamelessQueue(t *testing.T) {
 	for _, name := range []string{"", "elsewhere"} {
 		bubble(t, func(context.Context, *onceq.Job) error { return errBoom }, func(r *rig) {
@@ -311,8 +313,7 @@ func TestNamelessQueue(t *testing.T) {
 	}
 }
 
-// A batch of the largest size, of which each record fails: the calls of the queue go out side by
-// side.
+// Each record of a batch of the largest size fails. The calls of the queue go out side by side.
 func TestLargeBatch(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		takes(10 * time.Millisecond)

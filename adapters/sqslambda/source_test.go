@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 )
 
-// Events of other services whose records decode as if they were messages: answered as done, they
-// would be lost, or buried as dead letters.
+// Events of other services have records that decode as if they were messages. They would be lost if
+// they were answered as done, or buried as dead letters.
 func TestForeignRecords(t *testing.T) {
 	for name, text := range map[string]string{
 		"firehose": `{"invocationId":"i","deliveryStreamArn":"arn:aws:firehose:us-east-2:123456789012:deliverystream/d","region":"us-east-2",
@@ -41,7 +41,7 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
-// Of a FIFO queue's records without an ARN the sequence number tells.
+// Where a FIFO queue's records have no ARN, the sequence number decides.
 func TestOrderWithoutAnARN(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {
@@ -80,7 +80,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// The id of an S3 notification tells objects apart whose names run into each other, and another
+// The id of an S3 notification tells objects apart when their names run into each other. Another
 // service's records have none.
 func TestNotificationsOfS3(t *testing.T) {
 	ids := map[string]bool{}

@@ -10,6 +10,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file has the cases of limits, batches and receives. Run calls each in a subtest with a queue
+// of its own. Where a case sends from another goroutine, the two share the broker alone, so nothing
+// is locked.
+
 func limitsAreSane(e *env) {
 	l := e.l
 	for _, n := range []struct {
@@ -76,8 +80,8 @@ func idsAreStable(e *env) {
 	}
 }
 
-// mixed brings the receipts of good messages, good[0], bad, good[1], bad, good[2], where the
-// first bad one was never given out and the second is of an acked message.
+// mixed brings the receipts of good messages with bad ones between them: good[0], bad, good[1],
+// bad, good[2]. The first bad receipt was never given out. The second is of an acked message.
 func mixed(e *env) (rs []broker.Receipt, good []*broker.Message) {
 	e.sendBodies("gone", "a", "b", "c")
 	ms := e.take(4)
@@ -94,7 +98,7 @@ func mixed(e *env) (rs []broker.Receipt, good []*broker.Message) {
 // byPosition checks the answer to a batch of mixed.
 func byPosition(e *env, call string, err error) {
 	if err == nil {
-		// A service that does not tell answers success for all.
+		// A service that does not say which entries failed answers success for all.
 		return
 	}
 	var b *broker.BatchError
@@ -226,7 +230,8 @@ func receiptTwice(e *env) {
 	e.gone("after the ack of both")
 }
 
-// takesNoMore leaves two messages in the queue for a whole timeout: they must be there unspent.
+// takesNoMore leaves two messages in the queue for a whole timeout. A Receive that took more than
+// it handed out would have held them, or counted a delivery.
 func takesNoMore(e *env) {
 	e.sendBodies("a", "b", "c")
 	first := e.takeOne()
@@ -298,7 +303,7 @@ func receiveMax(e *env) {
 	seen := map[string]bool{}
 	most := 1
 	for until := time.Now().Add(e.prompt); len(seen) < n; {
-		ms := e.poll(e.b, most, until) // it checks the number itself
+		ms := e.poll(e.b, most, until) // poll checks the number itself
 		if len(ms) == 0 {
 			e.fatalf("%d of %d messages came within %v", len(seen), n, e.prompt)
 		}

@@ -12,15 +12,15 @@
 //		})
 //	}
 //
-// Each case is a subtest with a queue of its own, and each failure tells the rule that was
-// broken. What a driver says in its Limits that it cannot do is not tested; such a case is
-// reported as ruled out, and the last line of the log counts them.
+// Each case is a subtest with a queue of its own, and each failure names the rule that was broken.
+// The suite does not test what a driver's Limits say that it cannot do. It reports such a case as
+// ruled out, and the last line of the log counts them.
 //
-// With [Harness].Virtual each case runs in its own testing/synctest bubble, where hours
-// cost nothing and times are checked exactly. That works when the driver, and what stands
-// for the service behind it, block on channels and timers only. Otherwise the cases use
-// real time and the shortest timeouts that the harness allows, at the same time: go test's
-// -parallel flag, well above the number of cores, makes that a matter of seconds.
+// With [Harness].Virtual each case runs in its own testing/synctest bubble, where hours cost
+// nothing and times are checked exactly. That works when the driver, and what stands for the
+// service behind it, block on channels and timers only. Otherwise the cases run in real time, all
+// at once, with the shortest timeouts that the harness allows. That takes seconds when go test's
+// -parallel flag is well above the number of cores.
 package brokertest
 
 import (
@@ -40,11 +40,11 @@ type Harness struct {
 	Open func(t testing.TB, o QueueOptions) Queue
 	// Virtual runs each case in a synctest bubble.
 	Virtual bool
-	// Visibility is the timeout of the queues. In real time it should be as short as the
-	// service allows, and at least ten times as long as a call takes: half of it is what an
-	// available message may take to arrive. Default 30 s when Virtual, else 2 s.
+	// Visibility is the timeout of the queues. In real time it should be as short as the service
+	// allows, and at least ten times as long as a call takes. An available message may take half of
+	// it to arrive. Default 30 s when Virtual, else 2 s.
 	Visibility time.Duration
-	// Slack is how late a message may become visible; never early. A service that counts
+	// Slack is how late a message may become visible; it may never be early. A service that counts
 	// in whole seconds needs one. Default 1 ms when Virtual, else 2 s.
 	Slack time.Duration
 	// DedupWindow is how long a DedupID swallows another send with the same one; 0 = the
@@ -52,9 +52,9 @@ type Harness struct {
 	DedupWindow time.Duration
 	// DedupPerGroup says that a DedupID counts within its group; false = in the whole queue.
 	DedupPerGroup bool
-	// StaleReceiptsVoid says that the service promises that a receipt changes nothing once its
-	// message was delivered again. SQS does not, for standard queues: there such a receipt may or
-	// may not work, and with false both pass.
+	// StaleReceiptsVoid says that the service promises this: a receipt changes nothing once its
+	// message was delivered again. SQS does not promise it for standard queues. There such a
+	// receipt may or may not work, and with false both pass.
 	StaleReceiptsVoid bool
 	// Missing makes a broker for a queue that is not there; nil rules its case out.
 	Missing func(t testing.TB) broker.Broker
@@ -67,8 +67,8 @@ type Harness struct {
 type QueueOptions struct {
 	// Visibility is the timeout of a received message.
 	Visibility time.Duration
-	// Groups asks for a queue that orders messages of one group, where the driver knows
-	// several kinds; Limits tell what came.
+	// Groups asks for a queue that orders messages of one group, where the driver knows several
+	// kinds. Limits say which kind came.
 	Groups bool
 	// MaxReceives asks for a queue that dead-letters by itself after so many receives;
 	// 0 = one that does not.
@@ -134,7 +134,7 @@ type testCase struct {
 // need is a condition without which a case has no meaning.
 type need struct {
 	met func(*env) bool
-	// why tells what is the case when it is not met.
+	// why says what is the case when it is not met.
 	why string
 }
 

@@ -12,8 +12,8 @@ import (
 
 const fifoWindow = 5 * time.Minute
 
-// TestSound runs the suite on wrappers that change nothing, so that what fails below fails
-// for its fault.
+// TestSound runs the suite on wrappers that change nothing. It shows that what fails below fails
+// because of its fault.
 func TestSound(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSFIFO} {
 		t.Run(p.String(), func(t *testing.T) { Run(t, harness(p, nil)) })

@@ -6,11 +6,14 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the table of the rules: each with its name, its sentence, what it needs and how it
+// is checked. Run reads it through cases. It never changes, so nothing is locked.
+
 // redriveAfter is how many receives the cases of native redrive ask for: the fewest that
 // Pub/Sub allows.
 const redriveAfter = 5
 
-// staleRule ends the rules of receipts of earlier deliveries.
+// staleRule is the end of each rule about receipts of earlier deliveries.
 const staleRule = "answered ErrReceiptExpired, or where Harness.StaleReceiptsVoid is set, it changes nothing"
 
 // maxTestBody is the largest body that the suite sends.

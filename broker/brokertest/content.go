@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file has the cases of content: bodies, attributes, limits of size, and copies. Run calls
+// each in a subtest with a queue of its own. A case has one goroutine, so nothing is locked.
+
 // arrives takes one message and checks that it is what was sent.
 func arrives(e *env, o broker.Outgoing) *broker.Message {
 	e.Helper()
@@ -32,7 +35,7 @@ func (e *env) unchanged(m *broker.Message, o broker.Outgoing) {
 	if m.MetaErr != nil {
 		e.errorf("MetaErr is %v", m.MetaErr)
 	}
-	// The coded form tells all that travels: times in milliseconds, unknown members.
+	// The coded form shows all that travels: times in milliseconds, unknown members.
 	if got, want := broker.EncodeMeta(m.Meta), broker.EncodeMeta(o.Meta); o.Meta != nil && got != want {
 		e.errorf("the metadata\n%.400s\ncame as\n%.400s", want, got)
 	}

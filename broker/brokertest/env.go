@@ -11,6 +11,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns what a case works with: its queue, and the calls and checks that the cases share.
+// A case calls them from one goroutine. Its other goroutines call the broker, wait, pause and
+// errorf alone, so nothing is locked.
+
 // env is what a case works with: a queue of its own, and the words of the rules.
 type env struct {
 	testing.TB
@@ -123,7 +127,7 @@ func (e *env) sendAfter(d time.Duration, o broker.Outgoing) (answer func()) {
 	}
 }
 
-// wait is what a Receive may wait of d.
+// wait is d, or as much of it as a Receive may wait.
 func (e *env) wait(d time.Duration) time.Duration {
 	if e.l.MaxWait > 0 {
 		d = min(d, e.l.MaxWait)
@@ -203,7 +207,8 @@ func (e *env) takeOne() *broker.Message {
 	return e.take(1)[0]
 }
 
-// between brings the message that is due: none may come before from, one must come by then.
+// between brings the message that is due. None may come before from, and one must come by the time
+// by.
 func (e *env) between(from, by time.Time, what string) *broker.Message {
 	e.Helper()
 	ms := e.poll(e.b, 1, by)
@@ -216,13 +221,13 @@ func (e *env) between(from, by time.Time, what string) *broker.Message {
 	return ms[0]
 }
 
-// comes brings one message that must come by then.
+// comes brings one message, which must come by the time by.
 func (e *env) comes(by time.Time, what string) *broker.Message {
 	e.Helper()
 	return e.between(time.Time{}, by, what)
 }
 
-// quiet fails when a message comes before then, at a time when none is due.
+// quiet fails when a message comes before until, a time by which none is due.
 func (e *env) quiet(until time.Time, what string) {
 	e.Helper()
 	if ms := e.poll(e.b, 1, until); len(ms) > 0 {
@@ -291,7 +296,7 @@ func (e *env) extend(m *broker.Message, d time.Duration) {
 	e.ok(e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}}), "Extend")
 }
 
-// at tells a time as the case's clock sees it.
+// at is a time of the case's clock, as text.
 func (e *env) at(t time.Time) string { return t.Format("15:04:05.000") }
 
 func bodies(ms []*broker.Message) string {

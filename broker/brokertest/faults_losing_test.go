@@ -220,7 +220,7 @@ func losingFaults() []fault {
 	}
 }
 
-// noted tells which receipts were extended.
+// noted notes which receipts were extended, and answers whether one was.
 func noted(w *wrapped) func(broker.Receipt) bool {
 	extended := map[broker.Receipt]bool{}
 	w.extend = func(ctx context.Context, hs []broker.Hold) error {

@@ -8,6 +8,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file has the cases of groups and of deduplication. Run calls each in a subtest with a queue
+// of its own. A case has one goroutine, so nothing is locked.
+
 func groupsInOrder(e *env) {
 	const groups, each = 4, 6
 	var os []broker.Outgoing
@@ -128,7 +131,7 @@ func missingGroup(e *env) {
 	sentBeside(e, ids, err)
 }
 
-// sentBeside checks that the entries 0 and 2 of a Send were sent though 1 was not.
+// sentBeside checks that the entries 0 and 2 of a Send were sent, whatever entry 1 was answered.
 func sentBeside(e *env, ids []string, err error) {
 	e.Helper()
 	var b *broker.BatchError

@@ -8,6 +8,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file has the cases of receipts and time: expiry, deadlines, extensions, acks, nacks and
+// delays. Run calls each in a subtest with a queue of its own. Where a case sends from another
+// goroutine, the two share the broker alone, so nothing is locked.
+
 func ackedIsGone(e *env) {
 	e.sendBodies("a", "b", "c")
 	e.ack(e.take(3)...)
@@ -27,8 +31,8 @@ func deadlineIsEarly(e *env) {
 		started := time.Now()
 		var m *broker.Message
 		if late {
-			// The poll is as long as it can be without a message, so that a deadline counted
-			// from its start is told from one counted from its answer.
+			// The poll is as long as it can be without a message. So a deadline that counts from
+			// its start differs from one that counts from its answer.
 			after := e.wait(e.v / 2)
 			sent := e.sendAfter(after, e.out("late"))
 			ms := e.poll(e.b, 1, started.Add(after+e.prompt))
@@ -59,7 +63,8 @@ func receiveChoosesVisibility(e *env) {
 	if e.l.MaxHold > 0 {
 		want = min(want, e.l.MaxHold)
 	}
-	// A driver may honour it where the message is there, and not where it comes during the poll.
+	// A driver may honour it where the message is there already, but not where it comes during the
+	// poll.
 	for _, after := range []time.Duration{0, e.wait(e.v / 2)} {
 		until := time.Now().Add(after + e.prompt)
 		sent := e.sendAfter(after, e.out("a"))
@@ -98,7 +103,7 @@ func receiveChoosesVisibility(e *env) {
 func extensionKeepsHidden(e *env) {
 	e.sendBodies("a")
 	m := e.takeOne()
-	// The first two beats come in time, from a third of what is left.
+	// The first two beats come in time, each after a third of what is left.
 	from, by := m.Deadline, time.Time{}
 	for range 2 {
 		e.quiet(time.Now().Add(time.Until(from)/3), "a held message")

@@ -11,6 +11,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file has the cases of calls at the same time, of contexts that end, and of what few queues
+// have: Close, a missing queue, redrive, depth. Run calls each in a subtest with a queue of its
+// own. ledger.mu guards what the goroutines of a case share.
+
 func cancelledReceiveStrandsNothing(e *env) {
 	// bound is what the call in flight may still take.
 	const bound = 10 * time.Second
@@ -88,7 +92,7 @@ func cancelledReceiveStrandsNothing(e *env) {
 func endedContext(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()
-	// applied tells whether the call says that it was.
+	// applied reports whether the call says that it was applied.
 	applied := func(call string, err error) bool {
 		e.Helper()
 		err = broker.ErrAt(err, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// wrapped is a broker of which some calls are replaced. A nil field leaves the call as it is.
+// wrapped is a broker with some of its calls replaced. A nil field leaves the call as it is.
 type wrapped struct {
 	*membroker.Broker
 	limits  func(broker.Limits) broker.Limits

@@ -12,7 +12,8 @@ import (
 )
 
 // This file has the cases of many entries, many callers and second handles. Run calls each in a
-// subtest. Callers in goroutines report through e.t and share nothing else but the store.
+// subtest. Callers in goroutines share the store and a value of type race. Its mu guards what they
+// count, and how they failed.
 
 // maxTestBatch bounds the batches of the suite.
 const maxTestBatch = 1000

@@ -15,13 +15,16 @@
 //	}
 //
 // The suite runs the store and, beside it, the tables of package dedupe as pure code. After each
-// call it compares the answer and the record: every row of the tables, in every situation that
-// leads to it, then long random walks, then what the tables cannot say: many callers at once,
-// second handles, transactions, sizes, keys, listings.
+// call it compares the answer and the record. It tries:
 //
-// Each case is a subtest with a store of its own, and each failure tells the rule that was
-// broken. What the harness cannot do is not tested; such a case is reported as ruled out, and
-// the last line of the log counts them.
+//   - every row of the tables, in every situation that leads to it
+//   - long random walks
+//   - what the tables cannot say: many callers at once, second handles, transactions, sizes, keys,
+//     listings
+//
+// Each case is a subtest with a store of its own, and each failure names the rule that was broken.
+// The suite does not test what the harness cannot do. It reports such a case as ruled out, and the
+// last line of the log counts them.
 package dedupetest
 
 import (
@@ -52,7 +55,7 @@ type Harness struct {
 // Subject is a store under test. Store is required; a nil hook rules out the cases that need it.
 type Subject struct {
 	Store dedupe.Store
-	// Age moves every time of k's record d into the past, as though d had gone by since; where
+	// Age moves every time of k's record d into the past, as though d had gone by since. Where
 	// there is no record it does nothing. Required unless Harness.Virtual is set, and not used
 	// then.
 	Age func(t testing.TB, k dedupe.Key, d time.Duration)
@@ -60,9 +63,9 @@ type Subject struct {
 	// t.Cleanup.
 	Second func(t testing.TB) dedupe.Store
 	// Begin begins a transaction on the database that holds the records. The database has a user's
-	// table, of which Rows tells the rows that are committed; Rows is required with Begin.
+	// table. Rows is required with Begin.
 	Begin func(t testing.TB) Tx
-	// Rows: see Begin. The order does not matter.
+	// Rows answers the rows of the user's table that are committed, in any order.
 	Rows func(t testing.TB) []string
 	// Close closes the store, as its owner would.
 	Close func() error
@@ -115,7 +118,7 @@ type testCase struct {
 // need is a condition without which a case has no meaning.
 type need struct {
 	met func(*env) bool
-	// why tells what is the case when it is not met.
+	// why says what is the case when it is not met.
 	why string
 }
 

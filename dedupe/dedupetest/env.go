@@ -34,7 +34,7 @@ type env struct {
 	m       *model
 	// slack is how far a time may be from the model's, besides what the calls took.
 	slack time.Duration
-	// doing tells what is being tried, before each failure.
+	// doing says what is being tried, before each failure.
 	doing string
 }
 
@@ -80,8 +80,8 @@ func (e *env) failure(format string, args []any) string {
 	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
 }
 
-// tolerance is how far a time may be from the model's: the model takes the time at which a call
-// began.
+// tolerance is how far a time may be from the model's, because the model takes the time at which a
+// call began.
 func (e *env) tolerance() time.Duration { return e.slack + e.m.drift }
 
 // ok ends the case when a call that must succeed did not.

@@ -9,8 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file has the cases of the invariants I1 to I9, each attacked with everything that a caller
-// can send. Run calls each in a subtest with a store of its own.
+// This file has the cases of the invariants I1 to I4, I8 and I9, and of the reopening, each
+// attacked with everything that a caller can send. Run calls each in a subtest with a store of its
+// own.
 
 func invariantCases() []testCase {
 	return []testCase{
@@ -175,7 +176,7 @@ func fenceRises(e *env) {
 		e.Helper()
 		q := e.request(k)
 		q.Reopen = reopen
-		// Of the model alone, claim checks that the fence has risen.
+		// claim checks with the model that the fence has risen.
 		if c := e.claim(q); c.Outcome != dedupe.Won {
 			e.fatalf("a claim of %s was answered %v, want won", brief(e.at(k)), c.Outcome)
 		}
@@ -204,7 +205,7 @@ func fenceRises(e *env) {
 	}
 }
 
-// attack tries everything on k but the claim that names its fence; the calls compare the record
+// attack tries everything on k except the claim that names its fence. The calls compare the record
 // each time.
 func (e *env) attack(k dedupe.Key, tokens ...dedupe.Token) {
 	e.Helper()
@@ -257,7 +258,7 @@ func failedChangesByFence(e *env) {
 		q := e.request(k)
 		e.claim(q)
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, ErrClass: "timeout", ErrText: "slow", Retain: retain})
-		// A parked record takes its own token's word, so only the other's is tried.
+		// A parked record takes its own token's word, so only the other token is tried.
 		e.attack(k, first.Token)
 		again := e.request(k)
 		again.Reopen = e.at(k).Fence

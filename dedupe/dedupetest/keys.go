@@ -9,8 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file has the cases of keys: which texts a key may be, and that two keys never meet. Run
-// calls each in a subtest with a store of its own.
+// This file has the cases of keys and of bad entries: which texts a key may be, and that an entry
+// that cannot be right fails alone. It also has the batch calls that other cases use. Run calls
+// each case in a subtest with a store of its own; a case has one goroutine, so nothing is locked.
 
 func keyCases() []testCase {
 	return []testCase{

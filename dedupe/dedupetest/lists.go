@@ -11,8 +11,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file has the cases of Get, List and Forget. Run calls each in a subtest with a store of its
-// own.
+// This file has the cases of List. Run calls each in a subtest with a store of its own.
 
 func listCases() []testCase {
 	return []testCase{
@@ -219,7 +218,7 @@ func listLimit(e *env) {
 	for _, limit := range []int{1, 2, 19, 20, 21, 1000} {
 		e.compareList(dedupe.Query{Limit: limit})
 	}
-	// Were something held after a break, a store with few connections would run out of them.
+	// If a store held something after a break, one with few connections would run out of them.
 	for range 30 {
 		for _, err := range e.s.List(e.ctx, dedupe.Query{}) {
 			e.ok(err, "List")
@@ -251,7 +250,7 @@ func listAndChange(e *env) {
 		e.ok(err, "List")
 		seen[r.Key]++
 		e.forget(dedupe.Forgotten{Key: r.Key, Fence: r.Fence, Force: true})
-		// Behind the place where the list is, and not what it looks for.
+		// This record sorts before the place where the list is, so the list need not come to it.
 		e.claim(e.request(dedupe.Key{Scope: "s0", Key: r.Key.Scope + r.Key.Key}))
 	}
 	for _, k := range want {

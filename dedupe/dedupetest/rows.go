@@ -80,7 +80,7 @@ func meetings() func() map[string][]situation {
 	})
 }
 
-// watcher is a model that tells which row decided the last call.
+// watcher is a model that notes which row decided the last call.
 type watcher struct {
 	*model
 	row string

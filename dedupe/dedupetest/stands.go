@@ -6,10 +6,11 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file has the ways to each record that a call may find. The rows of the tables and the walks
-// use them, on the store and on the model alike.
+// This file has the ways to each record that a call may find, and the calls that meet it. The cases
+// of the tables' rows play them, on the store and on the model alike. Each play has one goroutine,
+// so nothing is locked.
 
-// stand is a way to a record that a call may find. It leaves the token of the last claim.
+// stand is a way to a record that a call may find. The record then has the token of the last claim.
 type stand struct {
 	name string
 	// claimed gets a claim that was won; nil = the key was never claimed.
@@ -85,8 +86,7 @@ func stands() []stand {
 	}
 }
 
-// build makes the record and returns the token under which the key was first claimed, which is not
-// always the record's.
+// build makes the record. The token under which it first claims the key is not always the record's.
 func (s *stand) build(p player, k dedupe.Key, print []byte) {
 	if s.claimed == nil {
 		return
@@ -104,7 +104,7 @@ type situation struct {
 	print []byte // the fingerprint of the first claim
 	own   bool   // the call's token is the record's
 	call  string // what differs in the call, for people
-	// one of them
+	// One of these is set.
 	claim  *dedupe.ClaimRequest
 	renew  *dedupe.Renewal
 	settle *dedupe.Settlement

@@ -13,7 +13,8 @@ import (
 )
 
 // This file has the cases of a user's transaction that completes a job. Run calls each in a
-// subtest, once for each kind of transaction that the harness opens.
+// subtest; a store with several kinds of transactions calls Run for each kind. owned.mu guards what
+// the store sets by Join.
 
 func txCases() []testCase {
 	const i5 = "a business transaction commits exactly when its completion commits"

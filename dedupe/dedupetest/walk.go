@@ -12,8 +12,8 @@ import (
 // This file has the random walks: many calls on few keys, each compared with the tables. The case
 // walks calls them, one after the other, so nothing is locked.
 
-// Times of the walks: what is granted is an odd multiple of walkUnit, what goes by an even one, so
-// that no lease and no retention ends just when a call is made.
+// walkUnit is the unit of the walks' times. What is granted is an odd multiple of it, and what goes
+// by is an even one. So no lease and no retention ends just when a call is made.
 const walkUnit = 10 * time.Minute
 
 // walk makes random calls on few keys and compares each with the tables.
@@ -133,7 +133,7 @@ func (w *walk) settle(e *env, k dedupe.Key) {
 	w.log("  = %v %v", a.Status, a.Err)
 }
 
-// token is a recent one of k, mostly the last; once in fresh calls a new one.
+// token is a recent one of k, mostly the last. Once in fresh calls it is a new one.
 func (w *walk) token(k dedupe.Key, e *env, fresh int) dedupe.Token {
 	ts := w.tokens[k]
 	if len(ts) == 0 || w.flip(fresh) {

@@ -8,10 +8,15 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// tooOld tells why a job whose claim was won must not start: it expired, or its message was older
-// than Retention when its record was made, so that an earlier record may have said done and be
-// gone. It looks at the record's beginning, not at whether this claim made it: the first who found
-// the message too old may have died before that was settled.
+// tooOld says why a job must not start although its claim was won; nil means that it may start.
+// There are two reasons:
+//
+//   - The job expired.
+//   - Its message was older than Retention when the key's record was made. An earlier record may
+//     have said done, and be gone by now.
+//
+// It looks at when the record was made, not at whether this claim made it. The worker that first
+// found the message too old may have died before it settled that.
 func (en *Engine[J]) tooOld(m *broker.Message, created, now time.Time) *Refusal {
 	if m.Meta != nil && !m.Meta.Expires.IsZero() && !now.Before(m.Meta.Expires) {
 		return &Refusal{Class: verdict.Expired, Err: fmt.Errorf("onceq: the job expired at %s", m.Meta.Expires.UTC().Format(time.RFC3339))}
@@ -26,9 +31,10 @@ func (en *Engine[J]) tooOld(m *broker.Message, created, now time.Time) *Refusal 
 	return nil
 }
 
-// madeAt is when the job was made, or failed, or might start; the zero time where nobody says. What
-// was made or failed later than the broker took the message was not: its sender says so to be
-// younger.
+// madeAt is when the job was made, or failed, or might start: the latest of these. It is the zero
+// time where nobody says. Where the metadata says nothing, the time at which the broker took the
+// message counts. That time counts as well where the metadata names a later one, because only a
+// sender who wants to be younger says so.
 func madeAt(m *broker.Message) time.Time {
 	if m.Meta == nil {
 		return m.Published

@@ -10,13 +10,13 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// wholeFailures is how often in a row a call may fail for all of its entries before each is asked
-// for alone: one that fails every call which it is in must not stop the others.
+// wholeFailures is how often in a row a call may fail for all of its entries before each entry is
+// asked for alone. Otherwise one entry that makes each of its calls fail would stop the others.
 const wholeFailures = 3
 
-// dividable tells whether a batch whose whole call has failed is to be tried entry by entry; failed
-// is how often that of a run has before. A call that hangs is not: that would take as many timeouts
-// as there are entries.
+// dividable reports whether a batch is to be tried entry by entry after its whole call has failed.
+// failed answers how often that has happened to a run before. A call that hangs is not divided,
+// because that would take as many timeouts as there are entries.
 func dividable[J any](rs []*Run[J], err error, failed func(*Run[J]) int) bool {
 	if len(rs) < 2 || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -31,9 +31,9 @@ func dividable[J any](rs []*Run[J], err error, failed func(*Run[J]) int) bool {
 
 func tried[J any](r *Run[J]) int { return int(r.tries) }
 
-// apart calls for each entry alone, from one of them on, chosen at random, and tells whether any
-// call had an answer. Where two have failed before one had, the others are not tried: that is an
-// outage.
+// apart makes one call for each entry, and reports whether any call had an answer. It begins with
+// an entry chosen at random. When two calls have failed before one had an answer, it does not try
+// the others, because that is an outage.
 func apart[J any](rs []*Run[J], err error, call func(i int) error) (errs []error, some bool) {
 	errs = make([]error, len(rs))
 	failed, first := 0, mrand.IntN(len(rs))
@@ -52,9 +52,9 @@ func apart[J any](rs []*Run[J], err error, call func(i int) error) (errs []error
 	return errs, some
 }
 
-// outlived tells whether the store, or the queue, has answered others since a call failed that had
-// none but this run: then the error is the run's own. last is when it answered, sent when the call
-// began.
+// outlived reports whether the error of a call that had no other entry is the run's own. It is,
+// when the store (or the queue) has answered others since the run's first such call was sent. last
+// is when it answered, and sent is when this call began.
 func (r *Run[J]) outlived(last *atomic.Int64, sent time.Time) bool {
 	m := r.makes()
 	if m.failing == 0 {
@@ -63,7 +63,7 @@ func (r *Run[J]) outlived(last *atomic.Int64, sent time.Time) bool {
 	return time.Duration(last.Load()) > m.failing
 }
 
-// refusedAlone tells whether a queue has refused this letter, and not the whole call.
+// refusedAlone reports whether a queue has refused this letter, and not the whole call.
 func refusedAlone(err error) bool {
 	var b *broker.BatchError
 	return errors.As(err, &b)

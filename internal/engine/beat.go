@@ -11,12 +11,13 @@ import (
 )
 
 // This file owns the claims' part of a beat. The visibility manager calls extend, from at most
-// sixteen goroutines, never twice at once for one run, and lost when a lease is. r.mu guards
-// claimHeld and beats; missed belongs to the one beat that is in flight.
+// sixteen goroutines and never twice at once for one run. It calls lost when a run's lease is lost.
+// r.mu guards claimHeld and beats; missed belongs to the one beat that is in flight.
 
-// extend is one beat. It renews the claims, and lands when the store has answered: a queue that
-// hangs must not make a claim lapse. The deliveries follow in calls of their own, also where the
-// store has not answered: it must not make them lapse either.
+// extend is one beat. It renews the claims, and returns when the store has answered, because a
+// queue that hangs must not make a claim lapse. The deliveries follow in calls of their own. They
+// follow also when the store has not answered, because the store must not make a delivery lapse
+// either.
 func (en *Engine[J]) extend(ctx context.Context, rs []*Run[J]) error {
 	errs := make([]error, len(rs))
 	en.renewClaims(ctx, rs, errs)
@@ -55,12 +56,12 @@ func (en *Engine[J]) renewClaims(ctx context.Context, rs []*Run[J], errs []error
 	}
 }
 
-// alone is of one that failed while others were answered: it gets a call of its own, or all others
-// would have to.
+// alone marks a run whose renewal failed while others were answered. It gets a call of its own.
+// Otherwise each of the others would need one.
 const alone missed = wholeFailures + 1
 
-// askRenewals renews claims in one call, or, where that fails again and again, each alone: one
-// entry on which the call fails must not make the others lapse.
+// askRenewals renews claims in one call. Where that call fails again and again, it renews each
+// claim alone, because one entry on which the call fails must not make the others lapse.
 func (en *Engine[J]) askRenewals(ctx context.Context, rs []*Run[J], at []int, batch []dedupe.Renewal) []dedupe.Renewed {
 	if len(batch) == 0 {
 		return nil
@@ -131,10 +132,14 @@ func (en *Engine[J]) landRenewals(ctx context.Context, rs []*Run[J], at []int, a
 	}
 }
 
-// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own. A
-// lost claim is lost to nobody where that has committed: the handler goes on after it, and has
-// nothing left to renew. A locked record is the transaction's lease, or, where that has ended,
-// locked by a successor. A read may decide here: done never changes, and a fence only rises.
+// lookAtJoined finds out what the store's refusals mean for runs with transactions of their own:
+//
+//   - A lost claim is lost to nobody where the run's transaction has committed. The handler goes on
+//     after the commit, and has nothing left to renew.
+//   - A locked record is locked by the run's transaction, which is its lease. Where that
+//     transaction has ended, a successor has locked it.
+//
+// A read may decide here, because done never changes and a fence only rises.
 func (en *Engine[J]) lookAtJoined(ctx context.Context, rs []*Run[J], at []int, errs []error) {
 	keys := make([]dedupe.Key, len(at))
 	for n, i := range at {
@@ -164,8 +169,8 @@ func (en *Engine[J]) lookAtJoined(ctx context.Context, rs []*Run[J], at []int, e
 	}
 }
 
-// claimGone is nil where the run's own settlement is on its way: a renewal that comes after it
-// finds nothing to renew.
+// claimGone is nil where the run's own settlement is on its way, because a renewal that comes after
+// it finds nothing to renew.
 func (en *Engine[J]) claimGone(r *Run[J]) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,14 +181,15 @@ func (en *Engine[J]) claimGone(r *Run[J]) error {
 	return verdict.ErrTaken
 }
 
-// lost is the visibility manager's word that a run's lease is lost, or was not confirmed in time.
-// What has not been claimed is ended by its delivery's own answer.
+// lost is called by the visibility manager when a run's lease is lost, or was not confirmed in
+// time. It does nothing for a run that is not claimed, because the answer about its delivery ends
+// that run.
 func (en *Engine[J]) lost(r *Run[J], err error) {
 	switch {
 	case r.at() < claimed:
 	case errors.Is(err, verdict.ErrTaken):
 		r.stopHandler(verdict.ErrTaken)
-	case en.leases.Left(&r.held) <= 0: // else it was said of the delivery, just before the claim was won
+	case en.leases.Left(&r.held) <= 0: // otherwise it was about the delivery, just before the claim was won
 		r.stopHandler(verdict.ErrUnanswered)
 		en.holdUnanswered(r)
 	}

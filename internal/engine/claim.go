@@ -23,8 +23,7 @@ import (
 // answer means. The flow calls beginClaims; the carrier of claims (batch.Queue) calls claimBatch,
 // and runs what follows from the answers. It holds no lock but r.mu, where a claim meets its beat.
 
-// beginClaims looks at messages that have got a slot and sends their claims, each key once: a
-// second message with a key of the same batch would only wait for the first.
+// beginClaims asks the host about messages that have got a slot, and sends their claims.
 func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 	send := rs[:0]
 	for _, r := range rs {
@@ -44,14 +43,15 @@ func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 	en.claims.Add(send...)
 }
 
-// beginClaim is beginClaims for one.
+// beginClaim is beginClaims for one run.
 func (en *Engine[J]) beginClaim(r *Run[J]) {
 	one := [1]*Run[J]{r}
 	en.beginClaims(one[:])
 }
 
-// claimBatch claims a batch in one call. Tokens come from the system's generator, drawn at once for
-// the batch: a process cloned from a snapshot would repeat those of a generator of its own.
+// claimBatch claims a batch in one call. One draw from the system's generator gives the tokens of
+// the batch. A generator of our own would repeat its tokens in a process that was cloned from a
+// snapshot.
 func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 	rs := make([]*Run[J], 0, len(batch))
 	var asked *Flow[J]
@@ -78,11 +78,11 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 	switch {
 	case err == nil:
 		en.landClaims(rs, answers, sent)
-	case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0: // else it is given up soon
+	case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0: // otherwise it is given up soon
 		en.claimApart(rs, err)
 	default:
 		for _, r := range rs {
-			en.unanswered(r, err, en.aloneSince(rs, sent, err)) // where there are more, it says nothing of this entry, whatever it wraps
+			en.unanswered(r, err, en.aloneSince(rs, sent, err)) // an error of a call with more entries says nothing of this one, whatever it wraps
 		}
 	}
 	if len(others) > 0 {
@@ -132,8 +132,9 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	return answers, sent, err
 }
 
-// each takes the first of equal keys; the others go with the next batch, where the store knows what
-// became of it. rs is sorted by key.
+// each takes the first of equal keys, because a second message with the same key would only wait
+// for the first. The others go with the next batch, when the store knows what became of the first.
+// rs is sorted by key.
 func (en *Engine[J]) each(rs []*Run[J]) (once, others []*Run[J]) {
 	once = rs[:1]
 	for _, r := range rs[1:] {
@@ -156,8 +157,8 @@ func draw[J any](rs []*Run[J]) {
 	}
 }
 
-// sane tells what is wrong with an answer, to a claim that was sent at that time, which no store
-// may give.
+// sane says what is wrong with an answer that no store may give; nil means nothing. sent is when
+// the claim was sent.
 func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	switch c.Outcome {
 	case dedupe.Won:
@@ -178,8 +179,8 @@ func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	return nil
 }
 
-// answered acts on the answer to a claim that was sent at that time. It is true when the handler is
-// to run.
+// answered acts on the answer to a claim that was sent at the time sent. It reports whether the
+// handler is to run.
 func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) bool {
 	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
 	if c.Err != nil && !never {
@@ -213,7 +214,8 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 	case dedupe.Mismatch:
 		en.turnAway(r, &Refusal{Class: verdict.Mismatch, Err: errors.New("onceq: the key is taken by a message with another payload")})
 	case dedupe.Stale:
-		// The token was seen before: a late packet of ours. A new token, once.
+		// The store has seen the token before, in a late packet of ours. The claim is sent again
+		// with a new token, once.
 		if r.knows().stales++; r.known.stales > 1 {
 			en.finish(r, Nack, 0, Stale)
 			return false
@@ -243,7 +245,7 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		r.claimHeld, lost = true, r.deliveryLost
 		r.mu.Unlock()
 		if r.hasOneLease() {
-			r.held.Deadline = c.Lease.Deadline // nobody beats it
+			r.held.Deadline = c.Lease.Deadline // no beat renews it
 		} else {
 			en.holdClaim(r, c.Lease.Deadline, now, lost)
 		}
@@ -256,7 +258,7 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		return false
 	}
 	if no := en.tooOld(r.Message, c.Created, now); no != nil {
-		// Nothing failed: what has the key beside it, or gets it later, may run.
+		// Nothing failed, so another message with this key may run, now or later.
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})
 		return false
 	}
@@ -271,17 +273,20 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 }
 
 // disown releases a claim that was won when Run had ended, so that the attempt does not count. It
-// is tried once: the user may have closed the store.
+// tries once, because the user may have closed the store.
 func (en *Engine[J]) disown(r *Run[J]) {
 	if r.f.Terms.Holds() && r.Fence != 0 {
 		en.forgoOnce(r.Key, r.Token)
 	}
 }
 
-// holdClaim keeps the claim alive from now on. A delivery that was held already beats often enough
-// for it, and when it came just now, its deadline will do until the first beat; from then on the
-// lease is the claim's. Where the delivery was lost while the claim was under way, the claim alone
-// is kept.
+// holdClaim keeps the claim alive from now on. There are two cases:
+//
+//   - The delivery is held already, and its beats come often enough for the claim. If the delivery
+//     came just now, its deadline will do until the first beat. From then on the lease is the
+//     claim's.
+//   - The delivery is held by somebody else, or was lost while the claim was under way. Then the
+//     claim alone is kept.
 func (en *Engine[J]) holdClaim(r *Run[J], deadline, now time.Time, lost bool) {
 	switch {
 	case !r.f.Terms.Holds(), lost:
@@ -292,7 +297,7 @@ func (en *Engine[J]) holdClaim(r *Run[J], deadline, now time.Time, lost bool) {
 }
 
 func (en *Engine[J]) keepClaim(r *Run[J], deadline time.Time) {
-	r.mu.Lock() // for lost may do the same
+	r.mu.Lock() // HoldAgain and loseDelivery change the lease under it, too
 	defer r.mu.Unlock()
 	r.held.Deadline = deadline
 	en.leases.Hold(&r.held)
@@ -301,9 +306,15 @@ func (en *Engine[J]) keepClaim(r *Run[J], deadline time.Time) {
 	}
 }
 
-// putOff gives a message back while another of its job is worked on. While the owner lives, for as
-// long as that has taken, so that the receives stay few however long it takes; when it has gone
-// silent, until its lease is over. It is nobody's failure.
+// putOff gives a message back while another message of its job is worked on. That is nobody's
+// failure. How long the message waits depends on the owner of the claim:
+//
+//   - While the owner lives: as long as the job has taken so far, so that the receives stay few
+//     however long it takes. Where the rest of the lease is longer, the message waits for that.
+//   - When the owner has gone silent: until its lease is over.
+//
+// A random part is added, up to an eighth of the wait and a second. The message is left alone where
+// the host lets the running job take over its receipt.
 func (en *Engine[J]) putOff(r *Run[J], c *dedupe.Claim) {
 	r.Said = dedupe.InProgress
 	if r.f.Host.Takeover(r, c) {
@@ -317,23 +328,29 @@ func (en *Engine[J]) putOff(r *Run[J], c *dedupe.Claim) {
 	en.finish(r, Nack, durations.Sum(wait, mrand.N(wait/8+time.Second)), InProgress)
 }
 
-// silent tells whether the owner of a claim in progress is dead, or stands still. One that lives
-// renews it at a third of its lease or of the delivery's visibility, whichever is shorter; the
-// workers of one queue agree on that, if not on Lease. A lease that is over and cannot be taken is
-// locked by the owner's transaction, which lives.
+// silent reports whether the owner of a claim in progress is dead, or stands still. An owner that
+// lives renews its claim at a third of its lease or of the delivery's visibility, whichever is
+// shorter. The workers of one queue agree on the visibility, if not on Lease. A lease that is over
+// and cannot be taken is locked by the owner's transaction. Then the owner lives.
 func (en *Engine[J]) silent(c *dedupe.Claim) bool {
 	term := cmp.Or(c.Term, en.o.Lease)
 	return c.Left > 0 && term-c.Left >= min(term, en.o.Visibility)/2
 }
 
-// unanswered repeats a claim that the store could not answer. The token stays, so that a claim
-// whose answer was lost is recognised. Where the store errs on this entry alone, as on a record
-// that something else has written, the others must go on: after SettleTimeout it keeps nobody from
-// receiving, and when the store has answered another claim since then, before this one was sent
-// again, it is given back. sent is nil where the whole call has failed.
+// unanswered repeats a claim that the store could not answer. The token stays the same, so that the
+// store recognises a claim whose answer was lost. sent is when the claim was sent; nil where the
+// whole call has failed.
+//
+// The store may err on this entry alone, as on a record that something else has written. Then the
+// others must go on:
+//
+//   - After SettleTimeout the claim keeps nobody from receiving.
+//   - The message is given back after SettleTimeout, when the store has also answered another
+//     claim. That answer must have come after the first of these errors, and before this claim was
+//     sent again.
 func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
-	// A store that is full or locked says nothing of the entry, and who waits has a bound of his
-	// own.
+	// A store that is full or locked says nothing about the entry. Somebody who waits has a bound
+	// of their own.
 	alone := sent != nil && !r.f.Terms.Waits && !errors.Is(err, dedupe.ErrFull) && !errors.Is(err, dedupe.ErrBusy)
 	r.f.Host.StoreErred(r, err, true)
 	bound := r.f.Terms.Outage
@@ -368,15 +385,16 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	}
 }
 
-// A claim that is refused for a day is given up: the queue would drop its message in the end, and
-// nobody would know. Where the queue counts receives, there are to be as many as there may be in a
-// third of a day: a message that has only waited is not to blame.
+// A claim that is refused for a day is given up. Otherwise the queue would drop its message in the
+// end, and nobody would know. Where the queue counts receives, there must also have been as many as
+// fit into a third of a day, at one each refusedFor. A message that has only waited is not to
+// blame.
 const (
 	refusedMost     = 24 * time.Hour
 	refusedReceives = 100
 )
 
-// refusedLong tells whether the message of a refused claim becomes a letter.
+// refusedLong reports whether the message of a refused claim becomes a letter.
 func (r *Run[J]) refusedLong() bool {
 	from := r.Message.Published
 	if r.Message.Meta != nil {
@@ -385,8 +403,9 @@ func (r *Run[J]) refusedLong() bool {
 	return !from.IsZero() && time.Since(from) >= refusedMost && (r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)
 }
 
-// giveUnanswered hands back a run that the store gave no answer to. In a batch that does not wait
-// for the store it does not come again at once: the queue counts each receive.
+// giveUnanswered hands back a run that the store gave no answer to. Where the host bounds the wait
+// for the store (Terms.Outage), the message does not come again at once, because the queue counts
+// each receive.
 func (en *Engine[J]) giveUnanswered(r *Run[J]) {
 	var d time.Duration
 	if r.f.Terms.Outage > 0 {
@@ -395,10 +414,10 @@ func (en *Engine[J]) giveUnanswered(r *Run[J]) {
 	en.giveBack(r, d, StoreUnreachable)
 }
 
-// giveUnbegun hands a run back that has not begun. A claim whose answer is not known may have been
-// won; it is released by its token, so that neither the attempt counts nor the key waits for a
-// lease to run out. For that the message waits SettleTimeout at the longest. Where somebody waits,
-// the host does the same when that one has gone.
+// giveUnbegun hands back a run that has not begun. A claim whose answer is not known may have been
+// won. It is released by its token, so that the attempt does not count and the key need not wait
+// for a lease to run out. The message waits for that, SettleTimeout at the longest. Where somebody
+// waits (Terms.Waits), the host does the same when that one has gone.
 func (en *Engine[J]) giveUnbegun(r *Run[J], d time.Duration, outcome Outcome) {
 	if r.at() != claiming || r.Token == (dedupe.Token{}) || r.f.Terms.Waits {
 		en.finish(r, Nack, d, outcome)

@@ -36,10 +36,13 @@ func (en *Engine[J]) claimApart(rs []*Run[J], err error) {
 	}
 }
 
-// aloneSince is when a claim was sent whose call has failed and had no other entry, if the store
-// has answered others since that first failed: then the error is the entry's own. Else it is nil.
-// Where no other claim comes, the store is asked for something else: what it answers lets others be
-// received, and only a claim that it answers lets this one be given back.
+// aloneSince answers sent, the time at which the failed claim was sent, where the error is the
+// entry's own; otherwise nil. The error is the entry's own when the call had no other entry and the
+// store has answered others since the first such failure.
+//
+// Where no other claim comes, aloneSince asks the store for something else (writes). An answer to
+// that lets other messages be received. But only the answer to a claim lets this message be given
+// back.
 func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.Time {
 	r := rs[0]
 	if len(rs) > 1 || r.f.Terms.Waits || r.f.Terms.Outage > 0 {
@@ -53,8 +56,8 @@ func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.T
 	return &sent
 }
 
-// writes asks the store to renew a claim that nobody has. A store that can write refuses it, and
-// changes nothing.
+// writes asks the store to renew a claim that nobody has, and reports whether the store refuses it
+// as lost. A store that can write does so, and changes nothing.
 func (en *Engine[J]) writes(scope string) bool {
 	var token dedupe.Token
 	rand.Read(token[:])
@@ -64,10 +67,11 @@ func (en *Engine[J]) writes(scope string) bool {
 	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
 
-// probe claims a key that nobody has, and gives it back: on a queue where no other claim comes, its
-// answer stands for one, and tells whether the store refuses what is asked for, or all. It is made
-// when none has been answered for refusedFor, and as seldom. Nothing remains of it; only a process
-// that dies amid it leaves a claim behind, for an operator to forget.
+// probe claims a key that nobody has, and gives it back. On a queue where no other claim comes, its
+// answer stands for another claim's: it shows whether the store refuses one claim or all. probe
+// asks only when the store has answered no claim for refusedFor, and asks no more often than that.
+// Nothing remains of the probe, unless the process dies amid it. Then its claim is left behind, for
+// an operator to forget.
 func (en *Engine[J]) probe(scope string) {
 	last, now := en.probed.Load(), time.Since(en.epoch)
 	if now-time.Duration(max(last, en.lastClaim.Load())) < refusedFor || !en.probed.CompareAndSwap(last, int64(now)) {

@@ -13,10 +13,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// contentSum is a polynomial in a secret point, modulo 2^61 - 1: who does not know the point finds
-// no second content with its sum, even one who knows the first (two contents of n bytes agree at
-// n/7 points at most). The point is of the claim's token, which the record keeps and nothing shows.
-// A hash that needs no secret would cost a tenth of a short job's time.
+// contentSum is a polynomial at a secret point, modulo 2^61 - 1. Who does not know the point finds
+// no second content with the same sum, not even from the first content, because two contents of n
+// bytes agree at n/7 points at most. The point comes from the claim's token, which the record keeps
+// and nothing shows. A hash that needs no secret would cost a tenth of a short job's time.
 type contentSum struct{ at, sum uint64 }
 
 const prime61 = 1<<61 - 1
@@ -27,13 +27,13 @@ func (s *contentSum) add(block uint64) {
 	s.sum = n&prime61 + n>>61
 }
 
-// number is two blocks, since one has less than 61 bits.
+// number adds two blocks, because a block has fewer than 61 bits.
 func (s *contentSum) number(n int64) {
 	s.add(uint64(n) & 0xffffffff) //nolint:gosec // the same bits
 	s.add(uint64(n) >> 32)        //nolint:gosec // the same bits
 }
 
-// addText adds the length first, so that no two lists of texts are one.
+// addText adds the length first, so that two different lists of texts never give the same blocks.
 func addText[T string | []byte](s *contentSum, b T) {
 	s.add(uint64(len(b)))
 	for ; len(b) >= 7; b = b[7:] {
@@ -46,8 +46,8 @@ func addText[T string | []byte](s *contentSum, b T) {
 	s.add(last)
 }
 
-// appendSum appends what tells m's content from others. What differs between two honest sends of
-// one job is left out: its id, when it was made, and what travels for a trace.
+// appendSum appends what tells m's content from others. It leaves out what differs between two
+// honest sends of one job: its id, when it was made, and what travels for a trace.
 func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 	s := contentSum{at: binary.LittleEndian.Uint64(secret[:8]) & (prime61 >> 1)}
 	meta := m.Meta
@@ -59,7 +59,7 @@ func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 		s.number(millis(meta.NotBefore))
 		s.number(millis(meta.Expires))
 		s.number(int64(meta.MaxAttempts))
-		s.number(0) // where metadata once had a priority: the sums in a store stay what they were
+		s.number(0) // in the place of the priority that metadata once had: the sums in a store stay what they were
 		s.number(int64(meta.Timeout))
 		s.add(1)
 	} else {
@@ -79,8 +79,8 @@ func appendSum(dst []byte, m *broker.Message, secret dedupe.Token) []byte {
 	}
 	s.number(int64(len(names)))
 	addText(&s, m.Body)
-	// Masked by the other half of the token, the sum says nothing of the first to who reads it
-	// beside the content.
+	// The other half of the token masks the sum. Otherwise the sum would say something of the first
+	// half to anyone who reads it beside the content.
 	return strconv.AppendUint(dst, s.sum%prime61+binary.LittleEndian.Uint64(secret[8:]), 36)
 }
 
@@ -92,15 +92,15 @@ func millis(t time.Time) int64 {
 }
 
 // origins gives each claim its message's name for the record: the broker's id, and a sum of what
-// the job does, which tells the message from others that bring its key. The names are parts of one
-// string, because a string for each would be an allocation a job.
+// the job does. The sum tells the message from others that bring its key. The names are parts of
+// one string, because a string for each would be an allocation a job.
 func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
 	var few [128]int
 	ends := few[:0]
 	var room [4096]byte // of most batches
 	names := room[:0]
 	for _, r := range rs {
-		if m := r.Message; m.ID != "" { // else it is of a Do
+		if m := r.Message; m.ID != "" { // otherwise it is of a Do
 			names = appendSum(append(append(names, m.ID...), sumMark), m, r.Token)
 		}
 		ends = append(ends, len(names))
@@ -113,7 +113,7 @@ func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
 
 const sumMark = '#'
 
-// isOwn tells whether m is the message whose failure rec tells of, or as good as it: delivered
+// isOwn reports whether m is the message whose failure rec records, or a copy of it: delivered
 // again, moved by hand, or sent twice.
 func isOwn(rec *dedupe.Record, m *broker.Message) bool {
 	at := strings.LastIndexByte(rec.MessageID, sumMark)

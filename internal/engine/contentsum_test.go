@@ -20,7 +20,7 @@ func drawn(t testing.TB) (k dedupe.Token) {
 	return k
 }
 
-// No two contents have one sum: neighbours in length and in place are told apart, and so are
+// No two contents have one sum. Neighbours in length and in place are told apart, and so are
 // attributes that run into each other.
 func TestContentSumTellsContentsApart(t *testing.T) {
 	secret := drawn(t)

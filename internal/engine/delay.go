@@ -4,12 +4,13 @@ import (
 	"time"
 )
 
-// crowded is how long a message is held for where half of the places are taken by others: many
+// crowded is how long a message is held when messages held so take half of the places. Many of them
 // must neither stop the receives, nor come again at once.
 const crowded = time.Second
 
-// KeepBack holds a message that has its disposition for d. It has no slot, and a place among those
-// that wait for their ack or nack.
+// KeepBack holds a message that has its disposition for d, and then hands it over to be nacked. It
+// takes no slot, but a place among those that wait for their ack or nack. It is false, and holds
+// nothing, when the flow has stopped, is paused or abandoned, or when the delivery is lost.
 func (f *Flow[J]) KeepBack(r *Run[J], d time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +43,7 @@ func (r *Run[J]) lostDelivery() bool {
 }
 
 // unwait ends what a run waits for: the repetition of its claim, or its delay. It is false when
-// that is over by itself; called with the lock held.
+// that wait is over by itself. The caller holds the lock.
 func (f *Flow[J]) unwait(r *Run[J]) bool {
 	if r.retry == nil || !r.retry.Stop() {
 		return false

@@ -1,6 +1,6 @@
 // Package engine claims, runs, settles and dead-letters jobs, for whoever brings them. It knows no
-// Job, no Config and no Worker: a [Host] answers what differs between those who bring runs, and J
-// is what the host keeps with a run, in the same allocation.
+// Job, no Config and no Worker. A [Host] answers what differs between those who bring runs. J is
+// what the host keeps with a run, in the same allocation.
 //
 //	      Worker, ProcessBatch, Do (package onceq: hosts.go)
 //	         │ Offer                                  ▲ Start, Handle      ▲ Observe, Ended
@@ -22,14 +22,14 @@
 //  4. Its host says what it asks for, or why no claim is made (claim.go, beginClaims; Host.Admit).
 //  5. Claims go out together, each key once, each with a token of its own (claim.go, claimBatch,
 //     ask).
-//  6. The answer decides (claim.go, answered): won; or done, which is acked; in progress, which is
-//     given back or handed over; failed, whose letter is put again. A claim whose answer is lost is
-//     sent again with its token, and given back by it when the flow stops (unanswered,
-//     giveUnbegun).
+//  6. The answer decides (claim.go, answered). Won: the job goes on. Done: it is acked. In
+//     progress: it is given back or handed over. Failed: its letter is put again. A claim whose
+//     answer is lost is sent again with its token (unanswered). When the flow stops, that claim is
+//     given back by its token (giveUnbegun).
 //  7. From the claim on beats renew it, and its delivery after it (beat.go, extend; hold.go,
 //     holdBatch), until the end is known.
-//  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work), under
-//     Park only when the store has noted the start (confirmStart).
+//  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work). Under
+//     Park the handler starts only when the store has noted the start (confirmStart).
 //  9. What the handler returned, and what cut it off, is judged (work.go, handled; verdict.Of). The
 //     slot is free (slots.go, Flow.returned).
 //  10. The end is settled under the token until the store has answered (settle.go, settleBatch,
@@ -41,7 +41,7 @@
 //
 // # Who may write what
 //
-// A run's phase only rises, by one compare-and-swap (run.go, advance): who wins it has the run.
+// A run's phase only rises, by one compare-and-swap (run.go, advance). Who wins it has the run.
 //
 //	phase              who has the run               writes
 //	waiting            the flow, under its lock      its place: lane, queue, slot
@@ -53,5 +53,6 @@
 // Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the
 // run's own lock (receipt, deliveryEnds, keeping, claimHeld), or was written before the claim was
 // held (known). The flow's lock comes before the run's; the manager's comes last. No host, store or
-// broker is called under any of them, but for Host.Start under the flow's.
+// broker is called under any of them. There are two exceptions, both under the flow's lock:
+// Host.Start, and the function that a host gives to Flow.HandOver.
 package engine

@@ -21,8 +21,8 @@ const (
 // MaxStoreBatch keeps a batch's statement, and so the wait of its first entry, short.
 const MaxStoreBatch = 100
 
-// Options are what an Engine goes by. They are complete and checked: the defaults are who makes
-// it's.
+// Options are what an Engine goes by. They are complete and checked, because who makes the Engine
+// sets the defaults.
 type Options struct {
 	Store         dedupe.Store
 	DeadLetter    broker.Sender
@@ -35,7 +35,7 @@ type Options struct {
 	CallTimeout   time.Duration
 	HoldGroup     bool
 	Logger        *slog.Logger
-	// Backoff is what counts where a job's own panics.
+	// Backoff is used where a job's own Backoff panics.
 	Backoff func(attempt int, err error) time.Duration
 	// Visibility is how long a delivery is extended for, and Limits are those of its queue.
 	Visibility time.Duration
@@ -50,15 +50,15 @@ type Options struct {
 // belongs to the goroutine that has the run.
 type Engine[J any] struct {
 	o      Options
-	margin time.Duration // before a lease's deadline, in which nothing starts under it
+	margin time.Duration // the time before a lease's deadline in which nothing starts under it
 	epoch  time.Time
 
 	lettersOut Outage // of the dead-letter queue
 	storeOut   Outage
 	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	lastEnd    atomic.Int64 // the same of settlements: a call
+	lastEnd    atomic.Int64 // the same of calls that settle
 	lastLetter atomic.Int64 // the same of letters
-	probed     atomic.Int64 // when, since the epoch, the store was last asked for a claim that stands for another's
+	probed     atomic.Int64 // when, since the epoch, probe last asked
 
 	leases  *visibility.Manager[*Run[J]]
 	claims  *batch.Queue[*Run[J]]
@@ -67,7 +67,7 @@ type Engine[J any] struct {
 	letters *batch.Queue[*Run[J]]
 	holds   *batch.Queue[*Run[J]] // of deliveries, to be extended
 
-	// What the slots set going, without knowing how it goes on.
+	// What the slots start. They do not know how it goes on.
 	begin       func([]*Run[J])
 	beginOne    func(*Run[J])
 	giveBack    func(r *Run[J], d time.Duration, outcome Outcome)

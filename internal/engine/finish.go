@@ -12,8 +12,8 @@ func (en *Engine[J]) finish(r *Run[J], action Action, delay time.Duration, outco
 	}
 }
 
-// drop ends a run whose delivery was lost while it waited for a slot. One that has got further is
-// ended by those who have it.
+// drop ends a run whose delivery was lost while it waited for a slot. Those who have a run that got
+// further end it themselves.
 func (en *Engine[J]) drop(r *Run[J]) {
 	if r.phase.CompareAndSwap(uint32(waiting), uint32(over)) {
 		en.dispose(r, Leave, 0, LostBeforeClaim)
@@ -29,14 +29,14 @@ func (en *Engine[J]) dispose(r *Run[J], action Action, delay time.Duration, outc
 	r.f.Host.Ended(r)
 }
 
-// longestDelay bounds what a message is held for here: it is the longest delay that any broker
-// knows, SQS's.
+// longestDelay bounds how long a message is held here. It is SQS's longest delay, and no broker
+// knows a longer one.
 const longestDelay = 12 * time.Hour
 
-// longestNack bounds a delay by what the broker can do, or, where somebody else waits for it, by
-// the longest that any can.
+// longestNack bounds a delay by the broker's longest. Where the broker can delay no nack, somebody
+// else waits for the delay, and longestDelay bounds it.
 func (en *Engine[J]) longestNack() time.Duration { return cmp.Or(en.o.Limits.MaxNack, longestDelay) }
 
-// refusedFor is how long a message is given back for whose claim the store refuses: somebody has to
+// refusedFor is how long a message is given back when the store refuses its claim. Somebody has to
 // look at its record first, and the queue counts each receive.
 const refusedFor = 5 * time.Minute

@@ -15,14 +15,14 @@ import (
 
 // This file owns the deliveries' part of a beat: extensions in calls of their own, what a lost
 // delivery means, and the hand-over to a redelivery. Beats put runs in; the carrier of extensions
-// calls holdBatch. receipt, deliveryEnds, extending and keeping are under r.mu, which is let go
-// before anything that ends a run.
+// calls holdBatch. r.mu guards receipt, deliveryEnds, extending and keeping. It is let go before
+// anything that ends a run.
 
 // errNoExtension is the answer of a call that has ended its goroutine.
 var errNoExtension = errors.New("onceq: the extension was not answered")
 
-// holdDeliveries sends the extensions of a beat on their way, except of claims that are lost. Where
-// nothing is claimed the delivery is the lease, and its answer comes later.
+// holdDeliveries sends the extensions of a beat on their way, except where the claim is lost. Where
+// nothing is claimed, the delivery is the lease, and its answer comes later.
 func (en *Engine[J]) holdDeliveries(rs []*Run[J], errs []error) {
 	if !en.o.Limits.Extends {
 		return
@@ -44,8 +44,8 @@ func (en *Engine[J]) holdDeliveries(rs []*Run[J], errs []error) {
 	en.holds.Add(later...)
 }
 
-// queuesHold tells whether the delivery is to be put in for its extension, which is noted; called
-// with the run's lock held.
+// queuesHold reports whether the delivery is to be put in for its extension, and notes that it is.
+// The caller holds the run's lock.
 func (r *Run[J]) queuesHold() bool {
 	if r.keeping != 0 || r.deliveryLost {
 		return false
@@ -54,8 +54,8 @@ func (r *Run[J]) queuesHold() bool {
 	return true
 }
 
-// holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time: its
-// beats may have to wait long for a call that does not hang.
+// holdUnanswered extends the delivery of a run whose claim the store has not confirmed in time. The
+// run's own beats may have to wait long, for a call of the store that is slow and does not hang.
 func (en *Engine[J]) holdUnanswered(r *Run[J]) {
 	if !r.f.Terms.Holds() || !en.o.Limits.Extends {
 		return
@@ -68,7 +68,8 @@ func (en *Engine[J]) holdUnanswered(r *Run[J]) {
 	}
 }
 
-// holdBatch extends deliveries in one call. What has lapsed meanwhile is lost without one.
+// holdBatch extends deliveries in one call. A delivery that has lapsed meanwhile is lost, and no
+// call is made for it.
 func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 	now := time.Now()
 	h := holding[J]{
@@ -109,15 +110,15 @@ func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 		return
 	}
 	defer h.land()
-	// One that hangs leaves time for two more before the deliveries lapse.
+	// A call that hangs leaves time for two more before the deliveries lapse.
 	ctx := CallContext(context.Background(), min(en.o.CallTimeout, en.o.Visibility/3))
 	defer ctx.Close()
 	_, h.err = Guard(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
 }
 
-// awaits has a nack or an ack of the run wait for an extension that is in flight, beside the one
-// that it waits for. That is another one where a delivery was handed over amid its extension.
-// Called with the run's lock held.
+// awaits makes a nack or an ack of the run wait until landed is closed, which is when an extension
+// in flight has its answer. It may wait for another extension already, when a delivery was handed
+// over amid its extension. Then it waits for both. The caller holds the run's lock.
 func (r *Run[J]) awaits(landed chan struct{}) {
 	before := r.extending
 	select {
@@ -180,11 +181,11 @@ func (en *Engine[J]) holdsAfter(d time.Duration, rs []*Run[J]) {
 const (
 	holdDone  = iota
 	holdAgain // it has failed in passing
-	holdNext  // the store does not answer for the claim, so that the delivery does not wait for its beat
+	holdNext  // the store does not answer for the claim: the delivery does not wait for its beat
 )
 
-// extended acts on one answer, and tells what follows. An answer that came after the deadline never
-// counts: a standard SQS queue answers OK then, and does nothing.
+// extended acts on one answer, and says what follows. An answer that came after the deadline never
+// counts, because a standard SQS queue answers OK then, and does nothing.
 func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 	en, r, err := h.en, h.runs[i], broker.ErrAt(h.err, i)
 	r.mu.Lock()
@@ -219,10 +220,10 @@ func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 	return follows
 }
 
-// loseDelivery notes, with the run's lock held, that the broker delivers the message again, and
-// tells whether nothing else keeps the run. Where a claim is held, that alone keeps others away,
-// and the run goes on. So it does in a group: whoever gets the message next finds its key in
-// progress, and holds the group.
+// loseDelivery notes that the broker delivers the message again, and reports whether nothing else
+// keeps the run. Where a claim is held, the claim alone keeps others away, and the run goes on. It
+// goes on in a group as well: whoever gets the message next finds its key in progress, and holds
+// the group. The caller holds the run's lock.
 func (en *Engine[J]) loseDelivery(r *Run[J]) (ends bool) {
 	r.deliveryLost = true
 	if r.at() >= settling || r.claimHeld {
@@ -232,7 +233,7 @@ func (en *Engine[J]) loseDelivery(r *Run[J]) (ends bool) {
 	return true
 }
 
-// unkept ends a run of which neither delivery nor claim is held.
+// unkept ends a run that holds neither its delivery nor its claim.
 func (en *Engine[J]) unkept(r *Run[J]) {
 	switch {
 	case r.at() < claimed:
@@ -245,7 +246,7 @@ func (en *Engine[J]) unkept(r *Run[J]) {
 	}
 }
 
-// release ends the care for a run: it is beaten no more, and no extension is sent any more.
+// Release ends the care for a run: no beat and no extension is sent for it any more.
 func (en *Engine[J]) Release(r *Run[J]) {
 	r.mu.Lock()
 	r.keeping |= keepStopped
@@ -253,8 +254,8 @@ func (en *Engine[J]) Release(r *Run[J]) {
 	en.leases.Release(&r.held)
 }
 
-// quiesce is release, and then waits until no beat and no extension of the runs is in flight, or
-// ctx ends.
+// Quiesce ends the extensions and beats of the runs, as Release does. It then waits until none of
+// them is in flight, or ctx ends. Its error is ctx's cause.
 func (en *Engine[J]) Quiesce(ctx context.Context, rs []*Run[J]) error {
 	for _, r := range rs {
 		r.mu.Lock()
@@ -280,7 +281,7 @@ func (en *Engine[J]) Quiesce(ctx context.Context, rs []*Run[J]) error {
 	return nil
 }
 
-// HoldAgain takes the care up again after release.
+// HoldAgain takes the care up again after Release or Quiesce.
 func (en *Engine[J]) HoldAgain(r *Run[J]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,12 +290,13 @@ func (en *Engine[J]) HoldAgain(r *Run[J]) {
 	en.leases.Hold(&r.held)
 }
 
-// lapsed tells whether the delivery's deadline is over; called with the lock held.
+// lapsed reports whether the delivery's deadline is over. The caller holds the lock.
 func (r *Run[J]) lapsed(now time.Time) bool {
 	return !r.deliveryEnds.IsZero() && !now.Before(r.deliveryEnds)
 }
 
-// holdFor is how far the delivery may be extended: the broker bounds a delivery's whole time.
+// holdFor is how far the delivery may be extended; 0 = not at all. The broker bounds a delivery's
+// whole time.
 func (en *Engine[J]) holdFor(r *Run[J], now time.Time) time.Duration {
 	d := en.o.Visibility
 	if en.o.Limits.MaxTotal == 0 {
@@ -317,7 +319,7 @@ func (en *Engine[J]) holdFor(r *Run[J], now time.Time) time.Duration {
 	return min(d, left)
 }
 
-// totalLeft is how long the broker lets the delivery be held yet, a nack's delay included.
+// TotalLeft is how much longer the broker lets the delivery be held, including a nack's delay.
 func (en *Engine[J]) TotalLeft(r *Run[J], now time.Time) time.Duration {
 	if en.o.Limits.MaxTotal == 0 {
 		return math.MaxInt64
@@ -327,13 +329,14 @@ func (en *Engine[J]) TotalLeft(r *Run[J], now time.Time) time.Duration {
 	return r.received + en.o.Limits.MaxTotal - now.Sub(r.f.epoch) - time.Second
 }
 
+// DeliveryEnd is when the broker will deliver the message again.
 func (r *Run[J]) DeliveryEnd() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.deliveryEnds
 }
 
-// TakeReceipt lets the run go on under the delivery of again, which is a later one of its message.
+// TakeReceipt lets the run go on under the delivery of again, a later one of the same message.
 func (r *Run[J]) TakeReceipt(again *Run[J]) {
 	again.mu.Lock()
 	// It may have been extended while it waited. From now on the running job extends it.
@@ -346,7 +349,7 @@ func (r *Run[J]) TakeReceipt(again *Run[J]) {
 	r.mu.Unlock()
 }
 
-// ReleaseLease ends the renewals of a run's claim, of which nothing is to be acked or nacked here.
+// ReleaseLease ends the renewals of a run's claim. It is for a run that nobody here acks or nacks.
 func (en *Engine[J]) ReleaseLease(r *Run[J]) { en.leases.Release(&r.held) }
 
 // Held is how many leases are kept.
@@ -355,8 +358,8 @@ func (en *Engine[J]) Held() int { return en.leases.Len() }
 // Margin is the time before a lease's deadline in which nothing starts under it.
 func (en *Engine[J]) Margin() time.Duration { return en.margin }
 
-// ClaimTime is how long a store that does not answer is asked for a claim where somebody waits: a
-// lost packet leaves room for a repeat.
+// ClaimTime is how long a store that does not answer is asked for a claim where somebody waits. It
+// is twice CallTimeout, so that a lost packet leaves room for a repeat.
 func (en *Engine[J]) ClaimTime() time.Duration {
 	return durations.Sum(en.o.CallTimeout, en.o.CallTimeout)
 }

@@ -14,8 +14,8 @@ import (
 // held while the real context is made or cancelled.
 
 // LazyContext is the context of a handler, or of one call. Most are never waited on, and a real
-// cancellable context costs more than the rest of a job's bookkeeping; so the real one is made when
-// somebody first asks for it, and told then what has happened already.
+// cancellable context costs more than the rest of a job's bookkeeping. So the real one is made when
+// somebody first asks for it. It is told then what has happened already.
 type LazyContext struct {
 	base context.Context // for values; its own end is watched by whoever made this one
 
@@ -27,7 +27,7 @@ type LazyContext struct {
 	foreign bool // the cause came from outside, and means nothing to the core
 }
 
-// realContext is what most contexts do without.
+// realContext holds what most contexts do without.
 type realContext struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -37,7 +37,8 @@ type realContext struct {
 	observed context.Context // what an Observer made of the context; nil = nothing
 }
 
-// callContext bounds one call. It is detached from the end of ctx.
+// CallContext makes the context of one call, which ends after timeout. It is detached from the end
+// of ctx.
 func CallContext(ctx context.Context, timeout time.Duration) *LazyContext {
 	c := &struct {
 		LazyContext
@@ -126,8 +127,8 @@ func (c *LazyContext) cut(cause error) {
 	}
 }
 
-// End cancels the context with the cause. The first cause stays; end reports whether this one is
-// it.
+// End cancels the context with the cause. The first cause stays; End reports whether this one is
+// the first.
 func (c *LazyContext) End(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,8 +140,8 @@ func (c *LazyContext) End(cause error) bool {
 	return true
 }
 
-// EndForeign is end for a cause from outside. The core must not take it for one of its own, which
-// it may be, of another job: a handler that calls Do passes on what ended it.
+// EndForeign is End for a cause from outside. The core must not take that cause for one of its own.
+// It may be one of its own, but of another job: a handler that calls Do passes on what ended it.
 func (c *LazyContext) EndForeign(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +177,8 @@ func (c *LazyContext) Because() error {
 	return c.cause
 }
 
-// EndedBy is the cause with which the context was cancelled, or nil. One from outside has its text
-// only.
+// EndedBy is the cause with which the context was cancelled, or nil. Of a cause from outside it has
+// the text only.
 func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +192,7 @@ func (c *LazyContext) known() error {
 	return c.cause
 }
 
-// Close frees what the context holds, and answers what endedBy does.
+// Close frees what the context holds, and answers what EndedBy does.
 func (c *LazyContext) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 )
 
-// leaseFor is how long a claim is asked for: where the delivery ends at a known time, so does the
-// lease, with a little grace for the end to be written.
+// leaseFor is how long a claim is asked for. Where the delivery ends at a known time, the lease
+// ends soon after that: SettleTimeout is added, so that the end can be written.
 func (en *Engine[J]) leaseFor(r *Run[J]) time.Duration {
 	if !r.ends() {
 		return en.o.Lease
@@ -19,10 +19,11 @@ func (en *Engine[J]) leaseFor(r *Run[J]) time.Duration {
 	return min(most, max(MinLease, durations.Sum(time.Until(r.known.until), en.o.SettleTimeout)))
 }
 
-// hasOneLease tells whether the run's claim is to last, and so is not renewed.
+// hasOneLease reports whether the run's claim is to last as long as its delivery, and so is not
+// renewed.
 func (r *Run[J]) hasOneLease() bool {
 	return r.f.Terms.OneLease && r.ends()
 }
 
-// ends tells whether the delivery ends at a known time.
+// ends reports whether the delivery ends at a known time.
 func (r *Run[J]) ends() bool { return r.known != nil && !r.known.until.IsZero() }

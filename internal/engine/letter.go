@@ -20,14 +20,16 @@ import (
 // and settle call letter; the carrier of letters calls putBatch, and has the run then. No lock is
 // held.
 
-// KeptFor is how long a message that stays in its queue is given back for. It is short enough that
-// the queue's own redrive comes before the end of its retention, and that a group which it holds
-// goes on soon after the cause is mended; and long enough that MaxAttempts last until somebody has
-// looked.
+// KeptFor is how long a message that stays in its queue is given back for. It is short, so that:
+//
+//   - The queue's own redrive comes before the end of its retention.
+//   - A group that the message holds goes on soon after the cause is mended.
+//
+// It is long enough that MaxAttempts last until somebody has looked.
 const KeptFor = time.Hour
 
-// letter puts the dead letter of a run whose failure is recorded, or for which no claim was won,
-// and acks the message only then.
+// letter puts the dead letter of a run whose failure is recorded, or for which no claim was won.
+// The message is acked only then.
 func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempts int, at time.Time) {
 	r.Verdict.Class, r.Verdict.Text = class, text
 	if r.f.Terms.Letters == ToCaller {
@@ -46,7 +48,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 	first := ""
 	if k := r.known; k != nil {
 		first = k.firstErr
-		if k.record != nil && fence != 0 { // else its errors are another message's
+		if k.record != nil && fence != 0 { // otherwise its errors are another message's
 			first = k.record.FirstErr
 		}
 	}
@@ -70,7 +72,7 @@ func (en *Engine[J]) putBatch(rs []*Run[J]) {
 // putPart puts letters in one call, and reports whether they were too much for one.
 func (en *Engine[J]) putPart(rs []*Run[J]) (tooMuch bool) {
 	if slices.ContainsFunc(rs, (*Run[J]).isOver) {
-		rs = living(slices.Clone(rs)) // what is refused is divided by its places
+		rs = living(slices.Clone(rs)) // what is refused is divided by its places, so rs itself must stay as it is
 	}
 	if len(rs) == 0 {
 		return false
@@ -111,8 +113,8 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 	return err
 }
 
-// put acts on the answer to a letter; alone tells that it is the answer to this one, and not to a
-// whole call.
+// put acts on the answer to a letter. alone reports whether it is the answer to this letter, and
+// not to a whole call.
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
@@ -131,7 +133,8 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		en.finish(r, Leave, 0, Unsettled)
 	case (alone || r.f.crowded()) && !time.Now().Before(r.later.giveUp):
-		// The same; letters that are not taken must not keep the places of jobs that can be done.
+		// Here, too, the next delivery puts the letter. Letters that are not taken must not keep
+		// the places of jobs that can be done.
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",
 			slog.String("job", r.Name()), slog.Any("error", err))
 		en.finish(r, Nack, refusedFor, Kept)
@@ -158,9 +161,9 @@ func (en *Engine[J]) deadAs(r *Run[J]) Outcome {
 	return Failed
 }
 
-// putAgain puts the letter of a message that finds its key failed or parked: a worker may have died
-// between the record and the letter. Another message with that key gets a letter which can reopen
-// nothing: with the record's fence its body would run in the place of the one that failed.
+// putAgain puts the letter of a message that finds its key failed or parked, because a worker may
+// have died between the record and the letter. Another message with that key gets a letter that can
+// reopen nothing. With the record's fence, its body would run in the place of the one that failed.
 func (en *Engine[J]) putAgain(r *Run[J], rec *dedupe.Record) {
 	if r.f.Terms.Letters == ToCaller || isOwn(rec, r.Message) { // the caller is told of the record itself
 		en.letter(r, cmp.Or(rec.ErrClass, verdict.Plain), rec.LastErr, rec.Fence, rec.Attempt, rec.Finished)
@@ -179,7 +182,7 @@ func (en *Engine[J]) turnAway(r *Run[J], no *Refusal) {
 	}
 }
 
-// HoldsBack tells whether what would be a dead letter stays in the queue instead.
+// HoldsBack reports whether what would be a dead letter stays in the queue instead.
 func (en *Engine[J]) HoldsBack(r *Run[J]) bool {
 	to := r.f.Terms.Letters
 	return to == ToNobody || to == ToQueue && en.o.HoldGroup && r.grouped()

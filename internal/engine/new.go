@@ -14,7 +14,7 @@ const (
 	storeFlight  = 4
 	joinFlight   = 16
 	letterFlight = 2
-	holdFlight   = 16 // they hold none of the calls that renew claims
+	holdFlight   = 16 // they hold up none of the calls that renew claims
 )
 
 // New makes an Engine. It does no I/O.
@@ -28,7 +28,7 @@ func New[J any](o Options) (*Engine[J], error) {
 	en.leases, err = visibility.New(en.extend, visibility.Options[*Run[J]]{
 		Timeout:     timeout,
 		Margin:      en.margin,
-		CallTimeout: min(o.CallTimeout, timeout/3), // one that hangs leaves time for another
+		CallTimeout: min(o.CallTimeout, timeout/3), // a call that hangs leaves time for another
 		MaxBatch:    min(store, MaxStoreBatch),
 		IsLost:      func(err error) bool { return errors.Is(err, verdict.ErrTaken) },
 		OnLost:      en.lost,
@@ -46,9 +46,10 @@ func New[J any](o Options) (*Engine[J], error) {
 	return en, nil
 }
 
-// claimBatchFor bounds a batch of claims by half of the slots: handlers run in one half while the
-// other is claimed. In one batch for all slots the two take turns, and fast handlers wait for the
-// store (a fifth more time a job). A small batch costs the store more than it wins.
+// claimBatchFor bounds a batch of claims by half of the slots, so that handlers run in one half
+// while the other half is claimed. With one batch for all slots the two take turns, and fast
+// handlers wait for the store (a fifth more time a job). A batch of fewer than least costs the
+// store more than it wins.
 func claimBatchFor(slots int) int {
 	const least = 16
 	if slots == 0 {
@@ -57,7 +58,8 @@ func claimBatchFor(slots int) int {
 	return min(MaxStoreBatch, max(least, slots/2))
 }
 
-// Keep lets the goroutines that carry batches outlast a lack of entries, until Keep(false).
+// Keep makes the goroutines that carry claims and settlements outlast a lack of entries, until
+// Keep(false).
 func (en *Engine[J]) Keep(on bool) {
 	en.claims.Keep(on)
 	en.settles.Keep(on)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// TellAgain is how often an outage is told of while it lasts: each line is to wake somebody, and
+// TellAgain is how often an outage is told of while it lasts. Each line is to wake somebody, so
 // none of them may be missed.
 const TellAgain = 5 * time.Minute
 
-// Outage is what a log is told of something that is away: when it has failed a few times, again
-// while that lasts, and once when it is over.
+// Outage decides when a log is told of something that is away: when it has failed a few times,
+// again while that lasts, and once when it is over.
 type Outage struct {
 	mu          sync.Mutex
 	since, told time.Time // zero = it is there, or nobody was told
@@ -19,7 +19,7 @@ type Outage struct {
 	failing     Part      // what has not succeeded since
 }
 
-// Part is what may fail of one thing by itself: an outage is over when none of it does.
+// Part is what may fail of one thing by itself. An outage is over when no part fails.
 type Part uint8
 
 const (
@@ -28,7 +28,8 @@ const (
 	partEnds
 )
 
-// Fails is told of a failure. Where that is worth a line, it answers how long they have lasted.
+// Fails is told of a failure. tell reports whether that is worth a line, and lasts is how long the
+// failures have lasted.
 func (o *Outage) Fails(of Part, worth bool) (lasts time.Duration, tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,7 +46,8 @@ func (o *Outage) Fails(of Part, worth bool) (lasts time.Duration, tell bool) {
 	return now.Sub(o.since), true
 }
 
-// Succeeds is told of a success. Where an outage was told of, it answers how long that has lasted.
+// Succeeds is told of a success. tell reports whether an outage was told of that is over now, and
+// lasted is how long it has lasted.
 func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,5 +61,5 @@ func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
 	return lasted, tell
 }
 
-// ForSo is what all lines about outages tell.
+// ForSo says how long an outage lasts, as all lines about outages do.
 func ForSo(lasts time.Duration) slog.Attr { return slog.Duration("since", lasts.Round(time.Second)) }

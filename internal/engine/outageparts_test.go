@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// An outage is over when all of its parts are, and one that nobody has asked after for long is
-// another.
+// An outage is over when all of its parts are over. An outage that nobody has asked after for long
+// is over, too: the next failure begins another one.
 func TestOutageParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o Outage

@@ -17,7 +17,7 @@ import (
 
 // This file owns a Run: its fields, its phases, and what a host may read and set. The package
 // comment says who may write which field in which phase. r.mu guards what beats, extensions and
-// redeliveries share; it is never held while anything else is called.
+// redeliveries share. While it is held, nothing but the visibility manager is called.
 
 // phase is how far a run has come. It only rises.
 type phase uint32
@@ -32,13 +32,14 @@ const (
 	over                  // its disposition is given
 )
 
-// run is one delivery on its way through the Processor: one allocation for all that a job needs.
+// Run is one delivery on its way through the engine: one allocation for all that a job needs.
 //
-// The fields in the first block are written by the one goroutine that has the run at that time (the
-// poller, the claim, the handler, the settlement, in this order); those below mu by several.
+// One goroutine at a time has the run, and writes the fields of the first block. The poller has it
+// first, then the claim, the handler and the settlement. Several goroutines write the fields below
+// mu.
 type Run[J any] struct {
 	Job     J
-	Message *broker.Message // as it was received; the job's is the user's to change
+	Message *broker.Message // as it was received; the user may change the job's own copy
 	f       *Flow[J]
 	ctx     LazyContext
 
@@ -54,7 +55,7 @@ type Run[J any] struct {
 	ended   time.Duration  // when it returned, or was found not to start
 	Ran     bool           // it began
 	whole   bool           // it began with at least half of its batch's time left
-	missed  missed         // the beats', of which one at most is in flight
+	missed  missed         // belongs to the beats, and at most one beat is in flight
 	tries   int32          // of the present step
 	Index   int32          // of the delivery in its batch
 	Said    dedupe.Outcome // by the claim
@@ -88,7 +89,7 @@ type Run[J any] struct {
 }
 
 // known is what the claim knows of few runs. It is written before the claim is held, and only read
-// from then on: beats read it.
+// from then on, because beats read it.
 type known struct {
 	until       time.Time // the delivery cannot be held beyond; zero = none
 	fingerprint []byte
@@ -98,16 +99,16 @@ type known struct {
 	record      *dedupe.Record
 }
 
-// later is what the handler makes of few runs, and the steps that are repeated. It belongs to the
-// goroutine that has the run; no beat looks at it.
+// later is what the handler makes of few runs, and what steps need that are repeated. It belongs to
+// the goroutine that has the run; no beat looks at it.
 type later struct {
 	result  []byte
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Dead
 	fit     letter.Fit    // how far the letter has been shrunk
 	giveUp  time.Time     // when the present step is no longer repeated
-	alone   time.Time     // since when the store errs on its claim alone
-	failing time.Duration // since the Processor's epoch: when a call for its claim first failed that had no other entry
+	alone   time.Time     // since when the store errs on this run alone
+	failing time.Duration // since the engine's epoch: when a call first failed that had no entry but this run
 }
 
 // JobOptions are what holds for one job, after its Meta, its type's options and the defaults.
@@ -142,7 +143,7 @@ func (r *Run[J]) begun() int {
 	return int(r.Attempt)
 }
 
-// result is what is to be kept with the key; nil = nothing.
+// Result is what is to be kept with the key; nil = nothing.
 func (r *Run[J]) Result() []byte {
 	if r.later == nil {
 		return nil
@@ -150,8 +151,8 @@ func (r *Run[J]) Result() []byte {
 	return r.later.result
 }
 
-// outOfTime is the cause with which the batch's Deadline ends the handler's context. One that began
-// late is not to blame.
+// outOfTime is the cause with which the batch's Deadline ends the handler's context. A handler that
+// began with less than half of the batch's time left is not to blame.
 func (r *Run[J]) outOfTime() error {
 	if r.at() >= running && r.whole {
 		return verdict.ErrTimeout
@@ -168,8 +169,8 @@ func (r *Run[J]) again(d time.Duration, q func() *batch.Queue[*Run[J]]) {
 	})
 }
 
-// repeats counts a failed try of the present step, and tells whether it may be tried again: for d
-// from the first failure.
+// Repeats counts a failed try of the present step, and reports whether the step may be tried again.
+// It may for d from the first failure on.
 func (r *Run[J]) Repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
@@ -178,7 +179,8 @@ func (r *Run[J]) Repeats(d time.Duration) bool {
 	return now.Before(r.later.giveUp)
 }
 
-// errsAlone is how long the store has erred on the run's claim, and not on the whole call.
+// errsAlone is how long the store has erred on this run's claim or settlement alone, and not on the
+// whole call.
 func (r *Run[J]) errsAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
@@ -192,8 +194,8 @@ func (r *Run[J]) errsAlone(alone bool) time.Duration {
 	return time.Since(r.later.alone)
 }
 
-// advance moves the run to a later phase. It is false when the run is there already, or beyond:
-// somebody else has ended it.
+// advance moves the run to a later phase. It is false when the run is there already, or beyond,
+// because somebody else has ended it.
 func (r *Run[J]) advance(to phase) bool {
 	for {
 		at := r.phase.Load()
@@ -207,7 +209,7 @@ func (r *Run[J]) advance(to phase) bool {
 }
 
 // giveUp ends the run wherever it is, and notes how far it had got. It is false when the run is
-// over.
+// over already.
 func (r *Run[J]) giveUp() bool {
 	for {
 		at := r.at()
@@ -225,23 +227,23 @@ func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
 
 func (r *Run[J]) isOver() bool { return r.at() == over }
 
-// living are those of a batch that have not been given up while they waited for their turn: a call
-// that hangs may have outlasted who wanted them.
+// living are the runs of a batch that nobody has given up while they waited for their turn. A call
+// that hangs may outlast those who wanted them.
 func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
 
-// grouped tells whether the run's place in its group matters.
+// grouped reports whether the run's place in its group matters.
 func (r *Run[J]) grouped() bool {
 	return r.f.Terms.Ordered && r.Message != nil && r.Message.Group != ""
 }
 
-// currentReceipt is the newest delivery's: a redelivery hands its own over to the run.
+// Receipt is the newest delivery's, because a redelivery hands its own over to the run.
 func (r *Run[J]) Receipt() broker.Receipt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.receipt
 }
 
-// MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring any
+// MaxLogged is how much of an id or a type a log line holds, in bytes. A message may bring any
 // length.
 const MaxLogged = 256
 
@@ -273,7 +275,8 @@ func TypeOf(m *broker.Message) string {
 	return m.Meta.Type
 }
 
-// EffectKey is an idempotency key for a step of the job with the key k, elsewhere.
+// EffectKey is an idempotency key for one step of the job with the key k. It is used elsewhere, as
+// with an API.
 func EffectKey(k dedupe.Key, step string) string {
 	return digest.Of("onceq effect 1", k.Scope, k.Key, step)
 }
@@ -319,7 +322,7 @@ func (r *Run[J]) SetReopens(fence uint64) {
 	}
 }
 
-// SetResult gives what is to be kept with the key; the handler's goroutine calls it.
+// SetResult gives what is to be kept with the key. The handler's goroutine calls it.
 func (r *Run[J]) SetResult(b []byte) { r.makes().result = b }
 
 // Record is what the claim has found; nil = nothing, or it has won.
@@ -336,13 +339,13 @@ func (r *Run[J]) Tries() int { return int(r.tries) }
 // Unclaimed reports whether no claim has been won yet.
 func (r *Run[J]) Unclaimed() bool { return r.at() < claimed }
 
-// inDoubt tells whether the run is given back without an answer to its claim.
+// inDoubt reports whether the run is given back without an answer to its claim.
 func (r *Run[J]) inDoubt() bool { return r.Said == 0 && r.Outcome != "" }
 
 // missed is how often in a row a run's renewal has failed with its whole call.
 type missed uint8
 
-// keeping is what a run's delivery is in for; under the run's lock.
+// keeping says how far the care for a run's delivery has got. The run's lock guards it.
 type keeping uint8
 
 const (

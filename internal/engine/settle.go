@@ -15,11 +15,11 @@ import (
 )
 
 // This file owns the recording of ends. Work and claim hand over runs in phase settling; the
-// carriers of settlements call settleBatch and act on what is stored under the token. A settlement
-// is repeated until its answer is known; r.mu is taken only to end the renewals.
+// carriers of settlements call settleBatch and act on what is stored under the token. They repeat a
+// settlement until its answer is known. r.mu is taken only to end the renewals.
 
-// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended:
-// the effect has happened, and only its record keeps it from happening again.
+// settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended,
+// because the effect has happened and only its record keeps it from happening again.
 func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration) {
 	if en.HoldsBack(r) && v.To == dedupe.Failed {
 		v.To, v.Delay, v.Backoff = dedupe.Released, KeptFor, false
@@ -109,8 +109,9 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	return answers, err
 }
 
-// settleCall bounds one call. The first one has half of the time, so that one lost packet leaves
-// room for a repeat; a joined one may have to wait for the user's transaction.
+// settleCall bounds one call. The first try has at most half of SettleTimeout, so that one lost
+// packet leaves room for a repeat. A joined settlement has CallTimeout, because it may have to wait
+// for the user's transaction.
 func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 	for _, r := range rs {
 		if r.tries > 0 && !r.inDoubt() || r.Joined.Load() {
@@ -120,11 +121,11 @@ func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 	return min(en.o.CallTimeout, en.o.SettleTimeout/2)
 }
 
-// settled acts on what is now stored under the run's token, which is what decides: a transaction's
+// settled acts on what is now stored under the run's token. What is stored decides: a transaction's
 // done wins over whatever the handler returned.
 func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
 	switch {
-	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // it was not won
+	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // the claim was not won
 		en.finish(r, Nack, r.Verdict.Delay, r.Outcome)
 		return
 	case errors.Is(a.Err, dedupe.ErrLeaseLost):
@@ -159,7 +160,7 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
 	switch a.Status {
 	case dedupe.Done:
 		if r.Verdict.Class == verdict.NotCommitted {
-			r.Verdict.Class, r.Verdict.Text = "", "" // it has
+			r.Verdict.Class, r.Verdict.Text = "", "" // it has committed
 		}
 		en.finish(r, Ack, 0, Done)
 	case dedupe.Released:
@@ -185,11 +186,15 @@ func releasedAs[J any](r *Run[J]) Outcome {
 	return Retried
 }
 
-// unsettled repeats a settlement whose outcome is not known. Only the repetition can tell: a read
-// might see the state from before a commit in flight. A store that does not answer (away) is asked
-// as long as nobody waits for the end, and at a drain until the hard end: to give up would run
-// again every job that ended while it was away. What it answers to this entry alone, for
-// SettleTimeout, is another matter: such jobs must not fill the slots.
+// unsettled repeats a settlement whose outcome is not known. Only the repetition can find it out,
+// because a read might see the state from before a commit in flight. For how long it repeats
+// depends on what failed:
+//
+//   - The store does not answer (away). It is asked as long as nobody waits for the end, and at a
+//     drain until the hard end. To give up would run again every job that ended while the store was
+//     away.
+//   - The store errs on this entry alone. It is asked for SettleTimeout only, because such jobs
+//     must not fill the slots.
 func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	if r.isOver() {
 		return
@@ -199,7 +204,7 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	r.tries++
 	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
 	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && !r.f.Terms.Waits {
-		since = time.Since(r.f.epoch) - lasts // before that it was away
+		since = time.Since(r.f.epoch) - lasts // before that the store was away
 	}
 	switch stopped, at := r.f.stoppedAt(); {
 	case !stopped:
@@ -225,8 +230,9 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	en.finish(r, Leave, 0, Unsettled)
 }
 
-// forgo gives back a claim of which nobody knows whether it was won, so that the key need not wait
-// for a lease to run out. It is tried for SettleTimeout, and nothing depends on it.
+// Forgo gives back a claim when nobody knows whether it was won, so that the key need not wait for
+// a lease to run out. It blocks until the store has answered, and tries for SettleTimeout. Nothing
+// depends on it.
 func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
 	begin := time.Now()
 	for n := 1; !en.forgoOnce(k, token); n++ {
@@ -238,7 +244,7 @@ func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
 	}
 }
 
-// forgoOnce is one try of forgo, and tells whether the store has answered it.
+// forgoOnce is one try of Forgo, and reports whether the store has answered it.
 func (en *Engine[J]) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
 	ctx := CallContext(context.Background(), en.o.CallTimeout)
 	defer ctx.Close()

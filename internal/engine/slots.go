@@ -10,12 +10,14 @@ import (
 )
 
 // This file owns a Flow: its slots, its groups, pause, drain and the hard end, and each run's place
-// in it. Hosts call its exported methods, the steps of a run the others. Everything but shut and
-// storeAway is under f.mu; what follows from a change (claims, hand-backs) is called when the lock
-// has been let go. It knows the steps only by the Engine's function values.
+// in it. Hosts call its exported methods, the steps of a run the others. f.mu guards everything but
+// shut and storeAway. What follows from a change (claims, hand-backs) is called when the lock has
+// been let go. The flow knows the steps only by the Engine's function values and its queue of
+// claims.
 
-// flow is the way of the deliveries of one Worker.Run, or of one Process call, through the slots:
-// which may be claimed now, which wait, and which hold their group.
+// Flow is the way of deliveries through the slots. There is one for each Worker.Run, each batch,
+// and each try of a call of Do. It knows which may be claimed now, which wait, and which hold their
+// group.
 type Flow[J any] struct {
 	en    *Engine[J]
 	Host  Host[J]
@@ -27,9 +29,9 @@ type Flow[J any] struct {
 	storeAway atomic.Bool // paused because the store does not answer
 
 	mu        sync.Mutex
-	room      sync.Cond // reserve waits for it
-	idle      sync.Cond // wait waits for it
-	asking    int       // goroutines in reserve
+	room      sync.Cond // Reserve waits for it
+	idle      sync.Cond // Wait and WaitAll wait for it
+	asking    int       // goroutines in Reserve
 	few       int       // what they ask for at least
 	queue     []*Run[J] // waiting, in the order they came; group followers are in their lane
 	first     int       // of queue
@@ -44,21 +46,22 @@ type Flow[J any] struct {
 	live      *Run[J]       // list of all that are not gone
 	count     int           // of live
 	stopped   bool          // drain: nothing new starts
-	since     time.Duration // the epoch, when it stopped
+	since     time.Duration // when it stopped, since the epoch
 	paused    bool          // as stopped, until Resume
-	closed    bool          // hard end: what still happens is nobody's business any more
+	closed    bool          // hard end: nobody acts on what still happens
 }
 
+// SlotOptions bound what a Flow holds.
 type SlotOptions[J any] struct {
 	Slots    int           // handlers at once
 	Capacity int           // held at once, before their handlers have returned
-	Live     int           // the same, those included that wait for their ack or nack; with more nothing is received
+	Live     int           // held at once, with those that wait for their ack or nack; nothing is received at this number
 	Follow   int           // followers held at once, beside these; 0 = all that come
-	Nack     func(*Run[J]) // of one whose delay was waited for here
+	Nack     func(*Run[J]) // nacks a run when the delay that was waited for here is over
 }
 
-// lane is a group: one of its deliveries is on its way, the others wait behind it. They need no
-// slot before it has ended, so they take no room from other groups, and the broker brings no more
+// lane is a group: one of its deliveries is on its way, the others wait behind it. These need no
+// slot before that one has ended, so they take no room from other groups. The broker brings no more
 // of the group meanwhile.
 type lane[J any] struct {
 	group     string
@@ -85,8 +88,8 @@ func (f *Flow[J]) Reserve(few, many int) int {
 	return 0
 }
 
-// Unreserve gives room back that was reserved for a receive which is overdue. What it may still
-// bring is taken in beyond the room.
+// Unreserve gives back room that was reserved for a receive which is overdue. What that receive may
+// still bring is taken in beyond the room.
 func (f *Flow[J]) Unreserve(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,16 +103,16 @@ func (f *Flow[J]) hasRoom() bool {
 	return !f.paused && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
 }
 
-// tell wakes a poller if there is something for it to do; called with the lock held.
+// tell wakes the pollers if there is something for them to do. The caller holds the lock.
 func (f *Flow[J]) tell() {
 	if f.asking > 0 && (f.stopped || f.hasRoom()) {
 		f.room.Broadcast()
 	}
 }
 
-// Offer takes deliveries in; n is what was reserved for them. They are held under the lock: the
-// manager may find one lost at once, and its end must come after its beginning. It answers how many
-// it has kept.
+// Offer takes deliveries in, and answers how many it has kept. n is the room that was reserved for
+// them. The manager gets them under the lock, because it may find one lost at once, and a run's end
+// must come after its beginning.
 func (f *Flow[J]) Offer(n int, rs []*Run[J]) (kept int) {
 	var tooMany []*Run[J]
 	f.mu.Lock()
@@ -146,14 +149,14 @@ func (f *Flow[J]) behind(r *Run[J]) {
 	f.followers++
 }
 
-// leaveLane is behind undone.
+// leaveLane undoes behind.
 func (f *Flow[J]) leaveLane(r *Run[J]) {
 	r.follows = false
 	f.followers--
 }
 
-// ahead is the lane in which r must wait; nil = none, and where r has a group it is now the one of
-// it that is on its way.
+// ahead is the lane in which r must wait; nil = none. Where r has a group and need not wait, r is
+// now the one of its group that is on its way.
 func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 	if !r.grouped() {
 		return nil
@@ -170,8 +173,8 @@ func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 	return nil
 }
 
-// pump takes what may start from the queue. It is called with the lock held; the caller hands the
-// answer to send when it has let the lock go.
+// pump takes what may start from the queue. The caller holds the lock, and hands the answer to send
+// when it has let the lock go.
 func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
 	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && !f.paused {
 		r := f.queue[f.first]
@@ -185,7 +188,7 @@ func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
 		r.inSlot = true
 		out = append(out, r)
 	}
-	if f.first >= len(f.queue)-f.first { // a queue that is never empty must not grow; so each is moved once on average
+	if f.first >= len(f.queue)-f.first { // a queue that is never empty must not grow; each is moved once on average
 		n := copy(f.queue, f.queue[f.first:])
 		clear(f.queue[n:])
 		f.queue, f.first = f.queue[:n], 0
@@ -200,8 +203,8 @@ func (f *Flow[J]) send(rs []*Run[J]) {
 	}
 }
 
-// sendFew is send for what is mostly one. It allocates nothing then: rs stays on the caller's
-// stack.
+// sendFew is send for what is mostly one run. It allocates nothing then, because rs stays on the
+// caller's stack.
 func (f *Flow[J]) sendFew(rs []*Run[J]) {
 	switch len(rs) {
 	case 0:
@@ -212,8 +215,8 @@ func (f *Flow[J]) sendFew(rs []*Run[J]) {
 	}
 }
 
-// unstarted empties the queue and the lanes when the flow has stopped or paused; called with the
-// lock held.
+// unstarted empties the queue and the lanes when the flow has stopped or paused, and answers what
+// was in them. The caller holds the lock.
 func (f *Flow[J]) unstarted() []*Run[J] {
 	if !f.stopped && !f.paused {
 		return nil
@@ -263,7 +266,7 @@ func (f *Flow[J]) returned(r *Run[J]) {
 	f.leaveSlot(r)
 	r.unsettled = true
 	f.unsettled++
-	var next [1]*Run[J] // mostly there is one, and none is to be allocated for it
+	var next [1]*Run[J] // mostly there is one, and nothing is allocated for it
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
@@ -304,9 +307,9 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	f.handBack(back)
 }
 
-// moveOn moves a group on: after an ack the next of it may start; after anything else, and when the
-// next one's delivery was lost while it waited, the followers go back, so that the broker keeps the
-// order. Called with the lock held.
+// moveOn moves a group on. After an ack the next delivery of the group may start. The followers go
+// back after anything else, and when the next one's delivery was lost while it waited, so that the
+// broker keeps the order. The caller holds the lock.
 func (f *Flow[J]) moveOn(r *Run[J]) (back []*Run[J]) {
 	l := r.lane
 	r.lane = nil
@@ -323,7 +326,7 @@ func (f *Flow[J]) moveOn(r *Run[J]) (back []*Run[J]) {
 	return l.followers
 }
 
-// link and unlink keep the list of all runs that are not gone; called with the lock held.
+// link and unlink keep the list of all runs that are not gone. The caller holds the lock.
 func (f *Flow[J]) link(r *Run[J]) {
 	r.next = f.live
 	if f.live != nil {
@@ -359,7 +362,7 @@ func (f *Flow[J]) Gone(rs ...*Run[J]) {
 	f.tell()
 }
 
-// wait returns when no delivery is left, or the flow was abandoned.
+// Wait returns when no delivery is left, or the flow was abandoned.
 func (f *Flow[J]) Wait() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -377,7 +380,7 @@ func (f *Flow[J]) WaitAll() {
 	}
 }
 
-// stop lets nothing new start and hands back at once what has not.
+// Stop lets nothing new start, and hands back at once what has not started.
 func (f *Flow[J]) Stop() {
 	f.halt(func() {
 		if !f.stopped {
@@ -386,7 +389,7 @@ func (f *Flow[J]) Stop() {
 	})
 }
 
-// pause is a stop that resume ends.
+// Pause is a Stop that Resume ends.
 func (f *Flow[J]) Pause() { f.halt(func() { f.paused = true }) }
 
 // outage is a pause because the store does not answer.
@@ -418,6 +421,7 @@ func (f *Flow[J]) halt(set func()) {
 	f.handBack(back)
 }
 
+// Resume ends a pause.
 func (f *Flow[J]) Resume() {
 	f.mu.Lock()
 	f.paused = false
@@ -426,7 +430,7 @@ func (f *Flow[J]) Resume() {
 	f.mu.Unlock()
 }
 
-// isOpen tells whether a run that has not begun may still do so.
+// isOpen reports whether a run that has not begun may still do so.
 func (f *Flow[J]) isOpen() bool {
 	return !f.shut.Load()
 }
@@ -436,21 +440,21 @@ func (f *Flow[J]) isStopped() bool {
 	return stopped
 }
 
-// stoppedAt tells whether the flow has stopped, and when, since its epoch.
+// stoppedAt reports whether the flow has stopped, and when, since its epoch.
 func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped, f.since
 }
 
-// HandOver gives the receipt of again, a redelivery, to the job that runs for the same message, and
-// reports whether there is one.
+// HandOver gives the receipt of again, a redelivery, to the job that runs for the same message. It
+// reports whether there is one. give is called under the flow's lock.
 func (f *Flow[J]) HandOver(again *Run[J], give func(r, again *Run[J])) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := again.Message
 	for r := f.live; r != nil; r = r.next {
-		at := r.at() // before its key is read, which is written until it is claimed
+		at := r.at() // read before the key, which is written until the run is claimed
 		if at >= claimed && at < settling && r.Message.ID == m.ID && r.Key == again.Key {
 			give(r, again)
 			return true
@@ -464,7 +468,7 @@ func (f *Flow[J]) CutOff() {
 	f.cutAll(func(*Run[J]) error { return verdict.ErrDraining })
 }
 
-// TimeUp is cutOff at the batch's Deadline.
+// TimeUp is CutOff at the batch's Deadline.
 func (f *Flow[J]) TimeUp() { f.cutAll((*Run[J]).outOfTime) }
 
 func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
@@ -476,8 +480,8 @@ func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
 	}
 }
 
-// Abandon gives up what has not ended: nothing of it is settled, acked or released any more, and
-// its leases are left to run out. It answers those that it has ended itself.
+// Abandon gives up what has not ended. Nothing of it is settled, acked or released any more, and
+// its leases are left to run out. It answers the runs that it has ended itself.
 func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -489,7 +493,7 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 		if r.giveUp() {
 			cut = append(cut, r)
 		}
-		r.ctx.End(verdict.ErrDraining) // unless it has been, which may be a moment late where there is little time between
+		r.ctx.End(verdict.ErrDraining) // unless it has ended, as by CutOff, which may come a moment late where there is little time between
 		f.en.release(r)
 	}
 	for _, r := range cut {
@@ -516,8 +520,8 @@ func (f *Flow[J]) leaveTrouble(r *Run[J]) {
 	}
 }
 
-// crowded tells whether more than half of the places are taken by jobs whose handlers have returned
-// and whose ends are not known.
+// crowded reports whether more than half of the places are taken by jobs whose handlers have
+// returned but whose ends are not known.
 func (f *Flow[J]) crowded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -530,8 +534,9 @@ func (f *Flow[J]) Abandoned() bool {
 	return f.closed
 }
 
-// later repeats a claim that the store could not answer. Until it is answered, nothing is received,
-// where that is trouble.
+// later repeats a claim after d, because the store could not answer it. With trouble, nothing is
+// received until the claim is answered. It is false when the flow has stopped, is paused or
+// abandoned.
 func (f *Flow[J]) later(r *Run[J], d time.Duration, trouble bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -571,7 +576,7 @@ func (f *Flow[J]) SetPaused(paused bool) {
 	f.shut.Store(paused)
 }
 
-// Waiting is how many runs wait for a slot, and how many places the queue has that they wait in.
+// Waiting is how many runs wait for a slot, and how many places their queue has.
 func (f *Flow[J]) Waiting() (n, places int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,7 +28,7 @@ func (r *Run[J]) WatchHandler() {
 	}
 }
 
-// reportStuck has a handler reported that still runs after d.
+// reportStuck logs a handler that still runs after d, and then again after each stuckAgain.
 func (r *Run[J]) reportStuck(ended time.Time, d time.Duration) {
 	time.AfterFunc(d, func() {
 		if r.at() != running {

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// lettersFail is told of a letter that was not taken, and of no other either.
+// lettersFail is told that the queue took neither this letter nor any other of its call.
 func (en *Engine[J]) lettersFail(r *Run[J], err error) {
 	if lasts, tell := en.lettersOut.Fails(Whole, r.tries >= 3); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
@@ -20,7 +20,7 @@ func (en *Engine[J]) lettersAgain(ctx context.Context) {
 	}
 }
 
-// storeFails is told of a call that the store did not answer. One outage is one line, whatever
+// storeFails is told of a call that the store did not answer. One outage is one line, whichever
 // calls meet it.
 func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 	if lasts, tell := en.storeOut.Fails(of, worth); tell {
@@ -29,7 +29,8 @@ func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 	}
 }
 
-// storeAgain is told of an answer to a claim, or to the end of a job, that had none before.
+// storeAgain is told that the store has answered a claim, or the end of a job, after it did not
+// answer before.
 func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
 	if lasted, tell := en.storeOut.Succeeds(of); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))

@@ -32,8 +32,8 @@ func (en *Engine[J]) Timing(r *Run[J]) Timing {
 // TimingOfAbandoned is that of a run which was given up.
 func (en *Engine[J]) TimingOfAbandoned(r *Run[J]) Timing { return en.timingUpTo(r, phase(r.left)) }
 
-// timingUpTo is what is known of a run that has got so far. What later phases write, others may be
-// writing.
+// timingUpTo is what is known of a run that has got so far. It reads nothing that later phases
+// write, because others may be writing it.
 func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
 	t := Timing{Visibility: en.o.Visibility, Heartbeat: r.f.Terms.Holds()}
 	if at >= claimed {

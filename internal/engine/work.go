@@ -17,7 +17,7 @@ import (
 // goroutine calls Work, and has the run until its end is on its way. No lock is held while the
 // handler runs; its context is ended by whoever calls stopHandler.
 
-// work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its
+// Work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its
 // way. It does not return when the handler ends its goroutine; the end is on its way all the same.
 func (en *Engine[J]) Work(r *Run[J]) {
 	if !en.mayStart(r) {
@@ -28,8 +28,8 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		return
 	}
 	end := r.f.Terms.Deadline
-	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running: the batch's end may look
-	r.Ran, r.began = true, time.Since(r.f.epoch)                       // before it is running: who abandons it may look
+	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running, because the batch's end may look
+	r.Ran, r.began = true, time.Since(r.f.epoch)                       // before it is running, because who abandons it may look
 	if !r.advance(running) {
 		return
 	}
@@ -62,8 +62,8 @@ func (en *Engine[J]) Work(r *Run[J]) {
 	returned = true
 }
 
-// setTimeout has the job's Timeout called out; the zero time = no more. The manager does it beside
-// the beats; a run that has none has a timer.
+// setTimeout arranges for the job's Timeout to end the handler's context; the zero time ends that
+// arrangement. The manager watches the time beside the beats. A run that has no beats has a timer.
 func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	switch {
 	case !r.hasOneLease():
@@ -92,8 +92,8 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 
 var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
 
-// confirmed tells whether the run's claim lives, by both clocks and with the margin to spare: its
-// answer may have come late, or the process stood still since.
+// confirmed reports whether the run's claim lives, by both clocks and with the margin to spare. Its
+// answer may have come late, or the process may have stood still since.
 func (en *Engine[J]) confirmed(r *Run[J]) bool {
 	return r.Fence == 0 || en.leases.Left(&r.held) > min(en.margin, en.leaseFor(r)/6)
 }
@@ -144,7 +144,7 @@ func overdue[J any](r *Run[J]) {
 	}
 }
 
-// conclude settles a claimed job whose handler has not run.
+// Conclude settles a claimed job whose handler has not run.
 func (en *Engine[J]) Conclude(r *Run[J], v verdict.Verdict) {
 	if !r.advance(settling) {
 		return
@@ -154,7 +154,7 @@ func (en *Engine[J]) Conclude(r *Run[J], v verdict.Verdict) {
 }
 
 // confirmStart records, under Park, that the handler is about to run. Without that record a
-// takeover would run the job again; so the handler does not start before the store has confirmed
+// takeover would run the job again. So the handler does not start before the store has confirmed
 // it.
 func (en *Engine[J]) confirmStart(r *Run[J]) bool {
 	begin := time.Now()
@@ -194,8 +194,8 @@ func (en *Engine[J]) renewed(r *Run[J], deadline time.Time) {
 	en.leases.Update(&r.held, deadline)
 }
 
-// loseClaim ends a run, before its handler has begun, whose claim the store said to be somebody
-// else's.
+// loseClaim ends a run before its handler has begun, because the store said that the claim is
+// somebody else's.
 func (en *Engine[J]) loseClaim(r *Run[J]) {
 	if r.advance(settling) {
 		r.f.returned(r)
