@@ -78,7 +78,7 @@ func TestKilledFunctions(t *testing.T) {
 					t.Fatal("nothing runs that could be killed")
 				}
 			}
-			w.drained(25 * time.Second)
+			w.drained()
 			w.stop()
 			w.audit(os)
 			s := w.f.Stats
@@ -127,7 +127,7 @@ func TestKilledFunctionsKeepTheOrder(t *testing.T) {
 			break
 		}
 	}
-	w.drained(25 * time.Second)
+	w.drained()
 	w.stop()
 	w.audit(os)
 	_, groups := w.ledger()
@@ -149,18 +149,18 @@ func TestZombie(t *testing.T) {
 	})
 	os := []order{{ID: "o-1", How: "held"}}
 	w.send(os...)
-	w.within(10*time.Second, "it has not begun", func() bool { return w.noted("start") == 1 })
+	w.within("it has not begun", func() bool { return w.noted("start") == 1 })
 	if !w.f.Freeze() {
 		t.Fatal("nothing runs")
 	}
-	w.drained(15 * time.Second) // by another process
+	w.drained() // by another process
 	if n := w.noted("booked"); n != 1 {
 		t.Fatalf("%d processes have booked it", n)
 	}
 	if n := w.f.Thaw(); n != 1 {
 		t.Fatalf("%d frozen functions, want 1", n)
 	}
-	w.within(10*time.Second, "the zombie has not tried", func() bool { return w.noted("refused") == 1 })
+	w.within("the zombie has not tried", func() bool { return w.noted("refused") == 1 })
 	w.stop()
 	w.audit(os)
 }
@@ -172,13 +172,13 @@ func TestFrozenBetweenInvocations(t *testing.T) {
 	for n := range 3 {
 		o := order{ID: fmt.Sprintf("o-%d", n)}
 		w.send(o)
-		w.drained(10 * time.Second)
+		w.drained()
 		if effects, _ := w.ledger(); effects[o.ID] != 1 {
 			t.Errorf("%s had %d effects", o.ID, effects[o.ID])
 		}
 		for _, pid := range w.f.PIDs() {
 			// A stop takes effect later than it is sent: on a busy machine after the answer.
-			w.within(10*time.Second, "the process is not stopped between invocations", func() bool { return stateOf(t, pid) == "T" })
+			w.within("the process is not stopped between invocations", func() bool { return stateOf(t, pid) == "T" })
 		}
 	}
 	w.stop()
@@ -212,7 +212,7 @@ func TestDeafHandler(t *testing.T) {
 	})
 	os := []order{{ID: "o-1"}, {ID: "o-2", How: "deaf"}, {ID: "o-3"}}
 	w.send(os...)
-	w.drained(25 * time.Second)
+	w.drained()
 	w.stop()
 	if r := <-answers; r.Err != nil {
 		t.Errorf("the first invocation ended in %v", r.Err)
@@ -237,7 +237,7 @@ func TestWithoutReportBatchItemFailures(t *testing.T) {
 		})
 		os := []order{{ID: "o-1"}, {ID: "o-2", How: "fails"}, {ID: "o-3"}}
 		w.send(os...)
-		w.drained(15 * time.Second)
+		w.drained()
 		w.stop()
 		effects, _ := w.ledger()
 		if whole {

@@ -54,7 +54,7 @@ func TestTwice(t *testing.T) {
 		})
 		os := many(10)
 		w.send(os...)
-		w.drained(25 * time.Second)
+		w.drained()
 		w.stop()
 		w.audit(os)
 		for handle, n := range seen {
@@ -87,7 +87,7 @@ func TestLargeBatches(t *testing.T) {
 		os = append(os, order{ID: fmt.Sprint("o-", i)})
 	}
 	w.send(os...)
-	w.drained(25 * time.Second)
+	w.drained()
 	w.stop()
 	w.audit(os)
 	largest := 0
