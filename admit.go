@@ -16,16 +16,16 @@ import (
 
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
 // claim was won, so there is nothing that its replay could reopen.
-func (p *Processor) admit(r *run) *engine.Refusal {
+func (in *intake) admit(r *run) *engine.Refusal {
 	m := r.Message
 	if m.MetaErr != nil {
 		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
 	unfold(m)
 	give(r)
-	opts, scope := p.optionsFor(m)
+	opts, scope := in.optionsFor(m)
 	r.Opts = opts
-	key, err := p.keyOf(r.Job.Message)
+	key, err := in.keyOf(r.Job.Message)
 	if err != nil {
 		return &engine.Refusal{Class: ClassNoKey, Err: err}
 	}
@@ -34,9 +34,9 @@ func (p *Processor) admit(r *run) *engine.Refusal {
 		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
 	r.Key = key
-	r.SetReopens(p.reopens(r))
-	if p.c.Fingerprint != nil {
-		b, err := p.fingerprintOf(r.Job.Message)
+	r.SetReopens(in.reopens(r))
+	if in.c.Fingerprint != nil {
+		b, err := in.fingerprintOf(r.Job.Message)
 		if err != nil {
 			return &engine.Refusal{Class: ClassError, Err: err}
 		}
@@ -85,30 +85,30 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 func bounded(attempts int) int32 { return int32(max(-1, min(attempts, math.MaxInt32))) }
 
 // keyOf never keys on the broker's message id: a producer's retry and a redrive change it.
-func (p *Processor) keyOf(m *broker.Message) (k dedupe.Key, err error) {
-	if p.c.Key != nil {
+func (in *intake) keyOf(m *broker.Message) (k dedupe.Key, err error) {
+	if in.c.Key != nil {
 		defer func() {
 			if v := recover(); v != nil {
-				err = fmt.Errorf("onceq: Config.Key panicked: %v", v)
+				err = fmt.Errorf("onceq: ProcessorConfig.Key panicked: %v", v)
 			}
 		}()
-		return p.c.Key(m)
+		return in.c.Key(m)
 	}
 	if m.Meta == nil {
-		return k, fmt.Errorf("onceq: message %s has no metadata, and Config.Key is not set", m.ID)
+		return k, fmt.Errorf("onceq: message %s has no metadata, and ProcessorConfig.Key is not set", m.ID)
 	}
 	k.Key = cmp.Or(m.Meta.Key, m.Meta.ID)
 	if k.Key == "" {
-		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and Config.Key is not set", m.ID)
+		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and ProcessorConfig.Key is not set", m.ID)
 	}
-	p.foreign.meet()
+	in.foreign.meet()
 	return k, nil
 }
 
 func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("onceq: Config.Fingerprint panicked: %v", v)
+			err = fmt.Errorf("onceq: ProcessorConfig.Fingerprint panicked: %v", v)
 		}
 	}()
 	return p.c.Fingerprint(m), nil
@@ -124,17 +124,17 @@ func early(m *broker.Message) time.Duration {
 
 // holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it
 // is given back.
-func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
-	f := &p.foreign
-	if no.Class != ClassNoKey || p.c.Key != nil || f.met.Load() {
+func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
+	f := &in.foreign
+	if no.Class != ClassNoKey || in.c.Key != nil || f.met.Load() {
 		return no
 	}
-	left := f.left(r, p.begun)
+	left := f.left(r, in.begun)
 	if left <= 0 {
 		return no
 	}
 	wait := foreignLeast
-	if p.e.HoldsBack(r) {
+	if in.e.HoldsBack(r) {
 		wait = engine.KeptFor // it stays in the queue in the end, too
 	}
 	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
@@ -145,8 +145,8 @@ func (p *Processor) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
 	}
 	if since, tell := f.tells(); tell {
-		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
-			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set Config.Key, which finds the key of such a message",
+		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
+			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set ProcessorConfig.Key, which finds the key of such a message",
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
 	}
 	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)

@@ -107,7 +107,7 @@ func TestUnproven(t *testing.T) {
 				if n := r.seen.started("a"); n != 0 {
 					t.Errorf("%d runs", n)
 				}
-			}, with(func(c *onceq.Config) { c.Retention = 24 * time.Hour }))
+			}, with(func(c *setup) { c.Retention = 24 * time.Hour }))
 		})
 	}
 }
@@ -125,11 +125,11 @@ func TestUnprovenSticks(t *testing.T) {
 		r.run(time.Second)
 		r.wantStatus("a", dedupe.Released)
 		r.letter(onceq.ClassUnproven)
-	}, with(func(c *onceq.Config) { c.Retention = 24 * time.Hour }))
+	}, with(func(c *setup) { c.Retention = 24 * time.Hour }))
 }
 
 func TestUnprovenForeignAndRetried(t *testing.T) {
-	day := with(func(c *onceq.Config) {
+	day := with(func(c *setup) {
 		c.Retention = 24 * time.Hour
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 		c.Defaults.Backoff = func(int, error) time.Duration { return 10 * time.Hour }

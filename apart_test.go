@@ -201,7 +201,7 @@ func TestRefusedLettersStopNobody(t *testing.T) {
 			return errBoom
 		}
 		return nil
-	}), with(func(c *onceq.Config) { c.Concurrency = 4 }))
+	}), with(func(c *setup) { c.Concurrency = 4 }))
 }
 
 // failsOn is a handler that fails for good where the body begins like this.

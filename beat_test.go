@@ -69,7 +69,7 @@ func TestLeaseAndVisibilityDiffer(t *testing.T) {
 				t.Errorf("%+v: %d receives, %d starts", c, n, r.seen.started("a"))
 			}
 			r.wantStatus("a", dedupe.Done)
-		}, with(func(cfg *onceq.Config) { cfg.Lease, cfg.Visibility = c.lease, c.visibility }))
+		}, with(func(cfg *setup) { cfg.Lease, cfg.Visibility = c.lease, c.visibility }))
 	}
 }
 
@@ -84,7 +84,7 @@ func TestWaitingMessagesAreHeld(t *testing.T) {
 			}
 			r.wantStatus(k, dedupe.Done)
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+	}, with(func(c *setup) { c.Concurrency = 1 }))
 }
 
 func TestLostDeliveryDoesNotCancel(t *testing.T) {
@@ -314,7 +314,7 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 			}
 		}
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+	}, with(func(c *setup) { c.Concurrency = 1 }))
 }
 
 // A beat that is in flight is awaited before a nack: coming after it, it would hide the message for
@@ -338,7 +338,7 @@ func TestBeatInFlightBeforeANack(t *testing.T) {
 			if n := r.q.received("a"); n != 2 {
 				t.Errorf("%d receives: the beat has undone the nack", n)
 			}
-		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = -1 }))
+		}, preset(membroker.SQSStandard), with(func(c *setup) { c.AckLinger = -1 }))
 	}
 }
 
@@ -369,7 +369,7 @@ func TestLateExtensionIsNone(t *testing.T) {
 		if r.seen.started("a") != 1 || r.seen.started("b") != 1 {
 			t.Errorf("%d and %d runs", r.seen.started("a"), r.seen.started("b"))
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 1 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = 1 }))
 }
 
 // The new receipt is kept alive, though the old one's delivery was lost.

@@ -132,7 +132,7 @@ func runWorker(tb testing.TB, st *memstore.Store, n int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan struct{})
-	w, err := onceq.New(onceq.Config{
+	w, err := newWorker(setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if left.Add(-1) == 0 {
@@ -140,9 +140,10 @@ func runWorker(tb testing.TB, st *memstore.Store, n int) {
 				}
 				return nil
 			}),
-			Store: st, Scope: "bench", DeadLetter: onceq.KeepInQueue,
+			Store: st, Scope: "bench",
 		},
-		Broker: q, Concurrency: benchHandlers,
+		WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: benchHandlers},
+		Broker:       q,
 	})
 	if err != nil {
 		tb.Fatal(err)

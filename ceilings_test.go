@@ -42,7 +42,7 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 				if n := r.seen.started("a"); n != c.want {
 					t.Errorf("%d attempts, want %d", n, c.want)
 				}
-			}, steady, with(func(cfg *onceq.Config) {
+			}, steady, with(func(cfg *setup) {
 				cfg.Defaults.MaxAttempts, cfg.Defaults.MostAttempts = c.worker, c.ceiling
 				if c.typeAttempts != 0 {
 					var mux onceq.Mux
@@ -61,7 +61,7 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 			if n := r.seen.started("a"); n < 500 {
 				t.Errorf("%d attempts under %+v", n, o)
 			}
-		}, with(func(c *onceq.Config) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = o.MaxAttempts, o.MostAttempts }), steady)
+		}, with(func(c *setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = o.MaxAttempts, o.MostAttempts }), steady)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestMetaRaisesTheTimeoutToTheCeiling(t *testing.T) {
 				if n := r.seen.started("a"); n != 1 {
 					t.Errorf("%d runs", n)
 				}
-			}, with(func(cfg *onceq.Config) { cfg.Defaults.Timeout, cfg.Defaults.MostTimeout = c.worker, c.ceiling }))
+			}, with(func(cfg *setup) { cfg.Defaults.Timeout, cfg.Defaults.MostTimeout = c.worker, c.ceiling }))
 		})
 	}
 }
@@ -173,7 +173,7 @@ func TestMostNotBefore(t *testing.T) {
 				default:
 					r.letter(onceq.ClassTooEarly)
 				}
-			}, with(func(cfg *onceq.Config) {
+			}, with(func(cfg *setup) {
 				cfg.Defaults.MostNotBefore = c.most
 				if c.name == "a short retention" {
 					cfg.Retention = time.Hour
@@ -189,8 +189,8 @@ func TestMostNotBefore(t *testing.T) {
 }
 
 func TestBadCeilings(t *testing.T) {
-	ofType := func(o onceq.JobOptions) func(c *onceq.Config) {
-		return func(c *onceq.Config) {
+	ofType := func(o onceq.JobOptions) func(c *setup) {
+		return func(c *setup) {
 			var mux onceq.Mux
 			mux.On("t", onceq.HandlerFunc(returns(nil)), &o)
 			c.Handler = &mux
@@ -199,22 +199,22 @@ func TestBadCeilings(t *testing.T) {
 	}
 	for _, c := range []struct {
 		field, reason string
-		set           func(c *onceq.Config)
+		set           func(c *setup)
 	}{
-		{"Config.Defaults.MostAttempts", "5 is below MaxAttempts, 10", func(c *onceq.Config) { c.Defaults.MostAttempts = 5 }},
-		{"Config.Defaults.MostAttempts", "5 is below MaxAttempts, -1", func(c *onceq.Config) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = -1, 5 }},
-		{"Config.Defaults.MostTimeout", "1m0s is below Timeout, 1h0m0s", func(c *onceq.Config) { c.Defaults.Timeout, c.Defaults.MostTimeout = time.Hour, time.Minute }},
-		{"Config.Defaults.MostTimeout", "unit", func(c *onceq.Config) { c.Defaults.MostTimeout = 30 }},
+		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, 10", func(c *setup) { c.Defaults.MostAttempts = 5 }},
+		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, -1", func(c *setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = -1, 5 }},
+		{"ProcessorConfig.Defaults.MostTimeout", "1m0s is below Timeout, 1h0m0s", func(c *setup) { c.Defaults.Timeout, c.Defaults.MostTimeout = time.Hour, time.Minute }},
+		{"ProcessorConfig.Defaults.MostTimeout", "unit", func(c *setup) { c.Defaults.MostTimeout = 30 }},
 		{`Mux.On("t") options.MostAttempts`, "20 is below MaxAttempts, 50", ofType(onceq.JobOptions{MaxAttempts: 50})},
 		{`Mux.On("t") options.MostAttempts`, "9 is below MaxAttempts, 10", ofType(onceq.JobOptions{MostAttempts: 9})},
 		{`Mux.On("t") options.MostTimeout`, "below Timeout, 2h", ofType(onceq.JobOptions{Timeout: 2 * time.Hour})},
-		{"Config.LetterKeys", "key 1 has 31 bytes, want at least 32", func(c *onceq.Config) {
+		{"ProcessorConfig.LetterKeys", "key 1 has 31 bytes, want at least 32", func(c *setup) {
 			c.LetterKeys = [][]byte{make([]byte, 32), make([]byte, 31)}
 		}},
 	} {
 		cfg := config(t)
 		c.set(&cfg)
-		_, err := onceq.New(cfg)
+		_, err := newWorker(cfg)
 		bad, ok := errors.AsType[*onceq.ConfigError](err)
 		if !ok || bad.Field != c.field || !strings.Contains(bad.Reason, c.reason) {
 			t.Errorf("New answered %v; want a ConfigError of %s with %q", err, c.field, c.reason)

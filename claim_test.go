@@ -227,23 +227,23 @@ func TestRefused(t *testing.T) {
 		send  func(r *rig)
 		set   option
 	}{
-		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, with(func(c *onceq.Config) {
+		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, with(func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
 		})},
 		{onceq.ClassBadMeta, func(r *rig) { raw(r, map[string]string{broker.MetaAttribute: "{"}) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message(strings.Repeat("k", 1<<20))) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("nul\x00")) }, nil},
 		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("not UTF-8: \xff")) }, nil},
-		{onceq.ClassBadKey, func(r *rig) { r.send("a") }, with(func(c *onceq.Config) {
+		{onceq.ClassBadKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, nil }
 		})},
-		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *onceq.Config) {
+		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
 		})},
-		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *onceq.Config) {
+		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { panic("Key") }
 		})},
-		{onceq.ClassError, func(r *rig) { r.send("a") }, with(func(c *onceq.Config) {
+		{onceq.ClassError, func(r *rig) { r.send("a") }, with(func(c *setup) {
 			c.Fingerprint = func(*broker.Message) []byte { panic("Fingerprint") }
 		})},
 	} {
@@ -297,7 +297,7 @@ func TestForeignMessagesWithAKey(t *testing.T) {
 		if n := r.seen.started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 	}))
 }
@@ -332,7 +332,7 @@ func TestMismatch(t *testing.T) {
 		if n := r.seen.started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
 	}))
 }

@@ -15,14 +15,15 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// config is one that New takes.
-func config(t *testing.T) onceq.Config {
+// config is one that is taken.
+func config(t *testing.T) setup {
 	t.Helper()
-	return onceq.Config{
+	return setup{
 		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: returns(nil), Store: newStore(t), Scope: scope, DeadLetter: newBroker(t, membroker.Options{}),
+			Handler: returns(nil), Store: newStore(t), Scope: scope,
 		},
-		Broker: newBroker(t, membroker.Options{}),
+		WorkerConfig: onceq.WorkerConfig{DeadLetter: newBroker(t, membroker.Options{})},
+		Broker:       newBroker(t, membroker.Options{}),
 	}
 }
 
@@ -37,69 +38,83 @@ func (b limited) Limits() broker.Limits { return b.l }
 func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		field  string
-		set    func(c *onceq.Config)
+		set    func(c *setup)
 		reason string
 	}{
-		{"Config.Handler", func(c *onceq.Config) { c.Handler = nil }, "nil"},
-		{"Config.Handler", func(c *onceq.Config) { c.Handler = onceq.HandlerFunc(nil) }, "nil"},
-		{"Config.Handler", func(c *onceq.Config) { c.Handler = (*onceq.Mux)(nil) }, "nil"},
-		{"Config.Handler", func(c *onceq.Config) { c.Handler = new(onceq.Mux) }, "no handlers"},
-		{"Config.Store", func(c *onceq.Config) { c.Store = nil }, "NoStore"},
-		{"Config.Store", func(c *onceq.Config) { c.Store = (*memstore.Store)(nil) }, "NoStore"},
-		{"Config.Store", func(c *onceq.Config) {
+		{"ProcessorConfig.Handler", func(c *setup) { c.Handler = nil }, "nil"},
+		{"ProcessorConfig.Handler", func(c *setup) { c.Handler = onceq.HandlerFunc(nil) }, "nil"},
+		{"ProcessorConfig.Handler", func(c *setup) { c.Handler = (*onceq.Mux)(nil) }, "nil"},
+		{"ProcessorConfig.Handler", func(c *setup) { c.Handler = new(onceq.Mux) }, "no handlers"},
+		{"ProcessorConfig.Store", func(c *setup) { c.Store = nil }, "NoStore"},
+		{"ProcessorConfig.Store", func(c *setup) { c.Store = (*memstore.Store)(nil) }, "NoStore"},
+		{"ProcessorConfig.Store", func(c *setup) {
 			c.Store.(*store).limits = func(dedupe.Limits) dedupe.Limits { return dedupe.Limits{} }
 		}, "MaxBatch is 0"},
-		{"Config.DeadLetter", func(c *onceq.Config) { c.DeadLetter = nil }, "KeepInQueue"},
-		{"Config.DeadLetter", func(c *onceq.Config) { c.DeadLetter = (*membroker.Broker)(nil) }, "KeepInQueue"},
-		{"Config.Scope", func(c *onceq.Config) { c.Scope = "" }, "empty"},
-		{"Config.Scope", func(c *onceq.Config) { c.Scope = "a:b" }, "':'"},
-		{"Config.Scope", func(c *onceq.Config) { c.Scope = strings.Repeat("s", 256) }, "255"},
-		{"Config.Scope", func(c *onceq.Config) { c.Scope = "\x00" }, "NUL"},
-		{"Config.Scope", func(c *onceq.Config) { c.Scope = "\xff" }, "UTF-8"},
-		{"Config.Retention", func(c *onceq.Config) { c.Retention = time.Second }, "1m0s"},
-		{"Config.Retention", func(c *onceq.Config) { c.Retention = -1 }, "1m0s"},
-		{"Config.Lease", func(c *onceq.Config) { c.Lease = 99 * time.Millisecond }, "100ms"},
-		{"Config.Lease", func(c *onceq.Config) { c.Lease = 13 * time.Hour }, "12h"},
-		{"Config.SettleTimeout", func(c *onceq.Config) { c.SettleTimeout = 5 }, "is its unit missing"},
-		{"Config.CallTimeout", func(c *onceq.Config) { c.CallTimeout = 5 }, "is its unit missing"},
-		{"Config.Owner", func(c *onceq.Config) { c.Owner = strings.Repeat("o", 256) }, "255"},
-		{"Config.Defaults.Timeout", func(c *onceq.Config) { c.Defaults.Timeout = -1 }, "negative"},
-		{"Config.Defaults.Interrupted", func(c *onceq.Config) { c.Defaults.Interrupted = 7 }, "Park"},
-		{"Config.Defaults.Scope", func(c *onceq.Config) { c.Defaults.Scope = "a:b" }, "':'"},
-		{"Config.Defaults.Scope", func(c *onceq.Config) { c.Defaults.Scope = strings.Repeat("s", 256) }, "255"},
-		{"Config.Broker", func(c *onceq.Config) { c.Broker = nil }, "nil"},
-		{"Config.Broker", func(c *onceq.Config) { c.Broker = (*membroker.Broker)(nil) }, "nil"},
-		{"Config.Broker", func(c *onceq.Config) { c.Broker = limited{l: broker.Limits{SettleBatch: 1}} }, "ReceiveBatch 0"},
-		{"Config.Broker", func(c *onceq.Config) { c.Broker = limited{l: broker.Limits{ReceiveBatch: 1}} }, "SettleBatch 0"},
-		{"Config.Concurrency", func(c *onceq.Config) { c.Concurrency = -1 }, "100000"},
-		{"Config.Concurrency", func(c *onceq.Config) { c.Concurrency = 100_001 }, "100000"},
-		{"Config.Pollers", func(c *onceq.Config) { c.Pollers = -1 }, "64"},
-		{"Config.Pollers", func(c *onceq.Config) { c.Pollers = 65 }, "64"},
-		{"Config.PollPause", func(c *onceq.Config) { c.PollPause = -1 }, "negative"},
-		{"Config.Visibility", func(c *onceq.Config) { c.Visibility = time.Millisecond }, "100ms"},
-		{"Config.Visibility", func(c *onceq.Config) {
+		{"WorkerConfig.DeadLetter", func(c *setup) { c.DeadLetter = nil }, "KeepInQueue"},
+		{"WorkerConfig.DeadLetter", func(c *setup) { c.DeadLetter = (*membroker.Broker)(nil) }, "KeepInQueue"},
+		{"ProcessorConfig.Scope", func(c *setup) { c.Scope = "" }, "empty"},
+		{"ProcessorConfig.Scope", func(c *setup) { c.Scope = "a:b" }, "':'"},
+		{"ProcessorConfig.Scope", func(c *setup) { c.Scope = strings.Repeat("s", 256) }, "255"},
+		{"ProcessorConfig.Scope", func(c *setup) { c.Scope = "\x00" }, "NUL"},
+		{"ProcessorConfig.Scope", func(c *setup) { c.Scope = "\xff" }, "UTF-8"},
+		{"ProcessorConfig.Retention", func(c *setup) { c.Retention = time.Second }, "1m0s"},
+		{"ProcessorConfig.Retention", func(c *setup) { c.Retention = -1 }, "1m0s"},
+		{"ProcessorConfig.Lease", func(c *setup) { c.Lease = 99 * time.Millisecond }, "100ms"},
+		{"ProcessorConfig.Lease", func(c *setup) { c.Lease = 13 * time.Hour }, "12h"},
+		{"ProcessorConfig.SettleTimeout", func(c *setup) { c.SettleTimeout = 5 }, "is its unit missing"},
+		{"ProcessorConfig.CallTimeout", func(c *setup) { c.CallTimeout = 5 }, "is its unit missing"},
+		{"ProcessorConfig.Owner", func(c *setup) { c.Owner = strings.Repeat("o", 256) }, "255"},
+		{"ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = -1 }, "negative"},
+		{"ProcessorConfig.Defaults.Interrupted", func(c *setup) { c.Defaults.Interrupted = 7 }, "Park"},
+		{"ProcessorConfig.Defaults.Scope", func(c *setup) { c.Defaults.Scope = "a:b" }, "':'"},
+		{"ProcessorConfig.Defaults.Scope", func(c *setup) { c.Defaults.Scope = strings.Repeat("s", 256) }, "255"},
+		{"Processor.Worker", func(c *setup) { c.Broker = nil }, "nil"},
+		{"Processor.Worker", func(c *setup) { c.Broker = (*membroker.Broker)(nil) }, "nil"},
+		{"Processor.Worker", func(c *setup) { c.Broker = limited{l: broker.Limits{SettleBatch: 1}} }, "ReceiveBatch 0"},
+		{"Processor.Worker", func(c *setup) { c.Broker = limited{l: broker.Limits{ReceiveBatch: 1}} }, "SettleBatch 0"},
+		{"WorkerConfig.Concurrency", func(c *setup) { c.Concurrency = -1 }, "100000"},
+		{"WorkerConfig.Concurrency", func(c *setup) { c.Concurrency = 100_001 }, "100000"},
+		{"WorkerConfig.Pollers", func(c *setup) { c.Pollers = -1 }, "64"},
+		{"WorkerConfig.Pollers", func(c *setup) { c.Pollers = 65 }, "64"},
+		{"WorkerConfig.PollPause", func(c *setup) { c.PollPause = -1 }, "negative"},
+		{"WorkerConfig.Visibility", func(c *setup) { c.Visibility = time.Millisecond }, "100ms"},
+		{"WorkerConfig.Visibility", func(c *setup) {
 			c.Broker, c.Visibility = newBroker(t, membroker.Options{Preset: membroker.PubSub}), 9*time.Second
 		}, "10s"},
-		{"Config.Visibility", func(c *onceq.Config) {
+		{"WorkerConfig.Visibility", func(c *setup) {
 			c.Broker, c.Visibility = newBroker(t, membroker.Options{Preset: membroker.PubSub}), 11*time.Minute
 		}, "10m"},
-		{"Config.AckLinger", func(c *onceq.Config) { c.AckLinger = 11 * time.Second }, "10s"},
+		{"WorkerConfig.AckLinger", func(c *setup) { c.AckLinger = 11 * time.Second }, "10s"},
+		{"WorkerConfig.Name", func(c *setup) { c.Name = strings.Repeat("n", 256) }, "255"},
 	} {
 		cfg := config(t)
 		c.set(&cfg)
-		w, err := onceq.New(cfg)
+		w, err := newWorker(cfg)
 		bad, ok := errors.AsType[*onceq.ConfigError](err)
 		if !ok || w != nil || bad.Field != c.field || !strings.Contains(bad.Reason, c.reason) {
-			t.Errorf("New answered %v; want a ConfigError of %s with %q", err, c.field, c.reason)
+			t.Errorf("Worker: %v; want a ConfigError of %s with %q", err, c.field, c.reason)
 		}
-		if !strings.HasPrefix(c.field, "Config.Broker") && !slices.Contains([]string{"Config.Concurrency", "Config.Pollers", "Config.PollPause", "Config.Visibility", "Config.AckLinger"}, c.field) {
-			if _, err := onceq.NewProcessor(cfg.ProcessorConfig); err == nil {
-				t.Errorf("NewProcessor takes a bad %s", c.field)
+		// Without a Handler it can be for Do.
+		forDo := c.field == "ProcessorConfig.Handler" && c.reason == "nil"
+		_, err = onceq.NewProcessor(cfg.ProcessorConfig)
+		if want := strings.HasPrefix(c.field, "ProcessorConfig.") && !forDo; (err != nil) != want {
+			t.Errorf("%s: NewProcessor answered %v, want an error: %v", c.field, err, want)
+		}
+		b, err := cfg.batches()
+		if c.field == "WorkerConfig.DeadLetter" || c.field == "WorkerConfig.Name" || forDo {
+			field := strings.Replace(c.field, "Worker", "Batch", 1)
+			bad, ok := errors.AsType[*onceq.ConfigError](err)
+			if !ok || b != nil || bad.Field != field || !strings.Contains(bad.Reason, c.reason) {
+				t.Errorf("Batches: %v; want a ConfigError of %s with %q", err, field, c.reason)
 			}
 		}
 	}
-	if _, err := onceq.New(config(t)); err != nil {
-		t.Errorf("New answered %v", err)
+	cfg := config(t)
+	if _, err := newWorker(cfg); err != nil {
+		t.Error(err)
+	}
+	if _, err := cfg.batches(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -120,14 +135,14 @@ func TestAbsurdOptionsAreBounded(t *testing.T) {
 		if got := r.q.delays("a"); len(got) != 1 || got[0] != r.q.Limits().MaxNack {
 			t.Errorf("nacked with %v", got)
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return 1<<63 - 1 } }))
+	}, with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return 1<<63 - 1 } }))
 	bubble(t, h, func(r *rig) {
 		r.send("a")
 		r.run(time.Second)
 		if got := r.q.delays("a"); len(got) == 0 || slices.Max(got) != 0 {
 			t.Errorf("nacked with %v", got)
 		}
-	}, most(3), with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return -1 << 63 } }))
+	}, most(3), with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return -1 << 63 } }))
 }
 
 func TestBackoffThatPanics(t *testing.T) {
@@ -138,7 +153,7 @@ func TestBackoffThatPanics(t *testing.T) {
 		if n := r.log.count("Backoff panicked"); n != 2 {
 			t.Errorf("%d log records, want 2", n)
 		}
-	}, most(3), with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { panic("Backoff") } }))
+	}, most(3), with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { panic("Backoff") } }))
 }
 
 func TestBackoffIsToldTheAttemptAndTheError(t *testing.T) {
@@ -149,7 +164,7 @@ func TestBackoffIsToldTheAttemptAndTheError(t *testing.T) {
 		if !slices.Equal(attempts, []int{1, 2}) {
 			t.Errorf("Backoff was asked for attempts %v", attempts)
 		}
-	}, most(3), with(func(c *onceq.Config) {
+	}, most(3), with(func(c *setup) {
 		c.Concurrency = 1
 		c.Defaults.Backoff = func(n int, err error) time.Duration {
 			if !errors.Is(err, errBoom) {

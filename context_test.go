@@ -61,7 +61,7 @@ func TestContextsDerivedFromTheHandlers(t *testing.T) {
 				r.send("a")
 				r.run(20 * time.Second)
 				r.wantStatus("a", dedupe.Done)
-			}, with(func(c *onceq.Config) { c.Defaults.Timeout = 10 * time.Second }))
+			}, with(func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestFirstCauseStays(t *testing.T) {
 		if rec := r.record("a"); rec.ErrClass != onceq.ClassTimeout || rec.Attempt != 1 {
 			t.Errorf("the record is %+v: a timeout counts, though the drain came after it", rec)
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Timeout, c.DrainTimeout = 10*time.Second, 5*time.Second }))
+	}, with(func(c *setup) { c.Defaults.Timeout, c.DrainTimeout = 10*time.Second, 5*time.Second }))
 }
 
 func TestHandlerSeesTheValuesOfRunsContext(t *testing.T) {

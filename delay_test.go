@@ -22,7 +22,7 @@ func noDelays(r *rig) {
 
 // fixed makes every backoff d.
 func fixed(d time.Duration) option {
-	return with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return d } })
+	return with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return d } })
 }
 
 // wantNoDelays checks that the queue was asked for none.

@@ -444,5 +444,5 @@ func TestReplayUnderAnotherKey(t *testing.T) {
 		r.run(time.Minute)
 		r.wantStatus("a-2", dedupe.Done)
 		r.noLetters()
-	}, with(func(c *onceq.Config) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
+	}, with(func(c *setup) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
 }

@@ -55,7 +55,7 @@ func (o *DoOptions) check() error {
 // Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. What f
 // returns is recorded with the key, as JSON, and later calls get it without a run; concurrent calls
 // of one key, in any process, get one run. An empty k.Scope means that of the Processor, which
-// needs neither Handler nor DeadLetter for Do.
+// needs no Handler for Do.
 //
 // f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its
 // cause, and ends with the cause [ErrLeaseLost] when the key is lost to another. The claim is
@@ -107,7 +107,7 @@ func Do[R any](ctx context.Context, p *Processor, k dedupe.Key, o *DoOptions, f 
 
 // call is one call of Do.
 type call struct {
-	p     *Processor
+	p     *intake
 	key   dedupe.Key
 	o     DoOptions
 	opts  engine.JobOptions
@@ -116,7 +116,7 @@ type call struct {
 }
 
 func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
-	c := &call{p: p, key: k}
+	c := &call{key: k}
 	if o != nil {
 		c.o = *o
 		c.o.Fingerprint = bytes.Clone(o.Fingerprint) // a claim may be on its way when the caller has left
@@ -127,6 +127,7 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	if p.c.Store == NoStore {
 		return nil, ErrNoStore
 	}
+	c.p = p.calls
 	d := &p.c.Defaults
 	c.key.Scope = cmp.Or(k.Scope, d.Scope, p.c.Scope)
 	if err := checkKey(c.key); err != nil {

@@ -37,7 +37,7 @@ func bubbleDo(t *testing.T, f func(d *doer), options ...option) {
 func (d *doer) process(s dedupe.Store) *onceq.Processor {
 	d.Helper()
 	c := d.cfg.ProcessorConfig
-	c.Handler, c.DeadLetter, c.Store = nil, nil, s
+	c.Handler, c.Store = nil, s
 	p, err := onceq.NewProcessor(c)
 	if err != nil {
 		d.Fatal(err)
@@ -377,14 +377,12 @@ func orElse(s, def string) string {
 	return s
 }
 
-// Of what a Processor has for deliveries a Do takes nothing: no letter, no KeepInQueue, no
-// attempts, no key of its own.
+// Of what a Processor has for deliveries a Do takes nothing: no letter, no attempts, no
+// key of its own.
 func TestDoBesideDeliveries(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		c := d.cfg.ProcessorConfig
-		c.DeadLetter = onceq.KeepInQueue
 		c.Handler = returns(nil)
-		c.HoldGroup = true
 		c.Key = func(*broker.Message) (dedupe.Key, error) { t.Error("Key was asked"); return dedupe.Key{}, errBoom }
 		c.Fingerprint = func(*broker.Message) []byte { t.Error("Fingerprint was asked"); return nil }
 		p, err := onceq.NewProcessor(c)
@@ -395,48 +393,6 @@ func TestDoBesideDeliveries(t *testing.T) {
 		d.wants("permanent", 0, err, 0, errBoom)
 		d.wantStatus("a", dedupe.Failed)
 	}, most(1))
-}
-
-func TestDoOnlyProcessorHandsDeliveriesBack(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		var mu sync.Mutex
-		var got []onceq.Disposition
-		for range 2 {
-			d.p.Process(d.Context(), deliveries("a", "g/b", "g/c"), func(_ int, r onceq.Disposition) {
-				mu.Lock()
-				defer mu.Unlock()
-				got = append(got, r)
-			})
-		}
-		for _, r := range got {
-			if r.Action != onceq.Nack || r.Outcome != 0 {
-				t.Errorf("answered %+v", r)
-			}
-		}
-		if n := d.log.count("for Do only"); n != 1 || len(got) != 6 || d.store.claims.Load() != 0 {
-			t.Errorf("%d errors in the log, %d answers, %d claims", n, len(got), d.store.claims.Load())
-		}
-		d.wantOutcomes("a", []string(nil)...)
-	})
-}
-
-// One of Handler and DeadLetter alone is a mistake.
-func TestDoOnlyIsBothOrNone(t *testing.T) {
-	c := config(t).ProcessorConfig
-	c.Handler = nil
-	if _, err := onceq.NewProcessor(c); err == nil || !strings.Contains(err.Error(), "Config.Handler") {
-		t.Errorf("without Handler: %v", err)
-	}
-	c = config(t).ProcessorConfig
-	c.DeadLetter = nil
-	if _, err := onceq.NewProcessor(c); err == nil || !strings.Contains(err.Error(), "Config.DeadLetter") {
-		t.Errorf("without DeadLetter: %v", err)
-	}
-	w := config(t)
-	w.Handler, w.DeadLetter = nil, nil
-	if _, err := onceq.New(w); err == nil || !strings.Contains(err.Error(), "Config.Handler") {
-		t.Errorf("a Worker: %v", err)
-	}
 }
 
 // Many callers of one key, in two processes: one run, one result.

@@ -23,6 +23,6 @@
 // # The parts
 //
 // A [Handler] does the work; a [Mux] picks one by the job's type; [JSON] decodes. [Send] puts jobs
-// into a queue. [Processor] is the seam below the Worker, for deliveries that somebody else has
-// received.
+// into a queue. A [Processor] knows what is done with jobs, and serves any number of them at once:
+// Workers on queues, [Batches] of deliveries that somebody else has received, and calls of [Do].
 package onceq

@@ -180,7 +180,7 @@ func TestDoTimeout(t *testing.T) {
 				t.Errorf("the record is %+v", rec)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Timeout = 5 * time.Second }))
+	}, with(func(c *setup) { c.Defaults.Timeout = 5 * time.Second }))
 }
 
 // The caller's deadline is f's where it is the earlier one, and f has the values of the caller's

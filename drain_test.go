@@ -124,7 +124,7 @@ func TestNoDrainTime(t *testing.T) {
 		if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {
 			t.Errorf("the record is %+v", rec)
 		}
-	}, with(func(c *onceq.Config) { c.DrainTimeout = -1 }))
+	}, with(func(c *setup) { c.DrainTimeout = -1 }))
 }
 
 // A receive that does not end must not keep Run beyond its hard end.
@@ -176,7 +176,7 @@ func TestReceiveThatComesLate(t *testing.T) {
 
 func TestHangingStoreAtTheHardEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, returns(nil), with(func(c *onceq.Config) { c.CallTimeout = time.Hour }))
+		r := newRig(t, returns(nil), with(func(c *setup) { c.CallTimeout = time.Hour }))
 		r.store.set(func(s *store) {
 			s.fault = func(c onceqtest.Call) faulty.Faults { return faulty.Slow(10 * time.Minute) }
 		})

@@ -44,7 +44,7 @@ func TestDividedClaimsEndWithTheDrain(t *testing.T) {
 			r.wantStatus(k, dedupe.Done)
 		}
 		r.noLetters()
-	}, most(1), with(func(c *onceq.Config) { c.Concurrency = 50 }))
+	}, most(1), with(func(c *setup) { c.Concurrency = 50 }))
 }
 
 // A claim that is won when Run has been given up is released: the attempt of a handler that never
@@ -68,7 +68,7 @@ func TestClaimWonAfterTheHardEnd(t *testing.T) {
 		r.run(10 * time.Minute)
 		r.wantStatus("a", dedupe.Done)
 		r.noLetters()
-	}, most(1), with(func(c *onceq.Config) { c.DrainTimeout, c.SettleTimeout = time.Second, time.Second }))
+	}, most(1), with(func(c *setup) { c.DrainTimeout, c.SettleTimeout = time.Second, time.Second }))
 }
 
 // A claim that was answered Stale, and whose repeat had no answer, is given back as any claim in

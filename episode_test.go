@@ -165,11 +165,15 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 			}
 			return nil
 		})
-		worker, err := onceq.New(onceq.Config{
+		worker, err := newWorker(setup{
 			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: h, Store: m.store, Scope: scope, DeadLetter: dead, Lease: lease,
+				Handler: h, Store: m.store, Scope: scope, Lease: lease,
 			},
-			Broker: m, Concurrency: 40, Visibility: lease, DrainTimeout: 50 * time.Second,
+			WorkerConfig: onceq.WorkerConfig{
+				DeadLetter:  dead,
+				Concurrency: 40, Visibility: lease, DrainTimeout: 50 * time.Second,
+			},
+			Broker: m,
 		})
 		if err != nil {
 			return err

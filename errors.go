@@ -106,7 +106,7 @@ func (e *DrainError) Error() string {
 
 // ConfigError says which field of a configuration cannot be.
 type ConfigError struct {
-	Field  string // such as "Config.Concurrency"
+	Field  string // such as "WorkerConfig.Concurrency"
 	Reason string // with the value and the limit
 }
 

@@ -19,20 +19,17 @@ func Example_deadLetter() {
 	ctx := context.Background()
 	queue, dead, store := inMemoryDeadletter()
 	repaired := false
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if !repaired {
-					return onceq.Permanent(errors.New("no price for article 12"))
-				}
-				return nil
-			}),
-			Store: store, Scope: "invoices", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if !repaired {
+				return onceq.Permanent(errors.New("no price for article 12"))
+			}
+			return nil
+		}),
+		Store: store, Scope: "invoices",
 	}
 	sendDeadletter(queue, "invoice-7", "article 12")
-	workDeadletter(c, 1)
+	workDeadletter(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 
 	letter := lettersDeadletter(dead)[0]
 	d := letter.Meta.Dead
@@ -44,7 +41,7 @@ func Example_deadLetter() {
 		if err := onceq.SendOne(ctx, queue, &again); err != nil {
 			fmt.Println(err)
 		}
-		for _, r := range workDeadletter(c, 1) {
+		for _, r := range workDeadletter(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(r.Outcome)
 		}
 	}
@@ -58,18 +55,15 @@ func Example_deadLetter() {
 // alone. The duplicate makes sure that there is one.
 func Example_failedDuplicate() {
 	queue, dead, store := inMemoryDeadletter()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return onceq.Permanent(errors.New("no price for article 12"))
-			}),
-			Store: store, Scope: "invoices", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			return onceq.Permanent(errors.New("no price for article 12"))
+		}),
+		Store: store, Scope: "invoices",
 	}
 	for range 2 {
 		sendDeadletter(queue, "invoice-7", "article 12")
-		for _, r := range workDeadletter(c, 1) {
+		for _, r := range workDeadletter(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(r.Outcome, r.ErrClass)
 		}
 	}
@@ -86,15 +80,12 @@ func Example_failedDuplicate() {
 func ExampleKeepInQueue() {
 	queue, _, store := inMemoryDeadletter()
 	sendDeadletter(queue, "invoice-7", "article 12")
-	for _, r := range workDeadletter(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return onceq.Permanent(errors.New("no price for article 12"))
-			}),
-			Store: store, Scope: "invoices", DeadLetter: onceq.KeepInQueue,
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workDeadletter(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			return onceq.Permanent(errors.New("no price for article 12"))
+		}),
+		Store: store, Scope: "invoices",
+	}, queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
 	fmt.Println("in the queue, hidden:", mustDeadletter(queue.Depth(context.Background())).Delayed)
@@ -116,12 +107,13 @@ func mustDeadletter[T any](v T, err error) T {
 }
 
 // workDeadletter runs a worker with one slot until n deliveries have ended.
-func workDeadletter(c onceq.Config, n int) []onceq.TimingRecord {
+func workDeadletter(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyDeadletter{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustDeadletter(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustDeadletter(onceq.NewProcessor(c))
+	if err := mustDeadletter(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

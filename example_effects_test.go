@@ -35,20 +35,17 @@ func ExampleJob_EffectKey() {
 	api := &payments{seen: make(map[string]string)}
 	queue, dead, store := inMemoryEffects()
 	sendEffects(queue, "order-7", "")
-	for _, r := range workEffects(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				id := api.charge(j.EffectKey("charge"), 995)
-				if j.Attempt == 1 {
-					return onceq.RetryAfter(0, errors.New("no answer"))
-				}
-				fmt.Println("attempt", j.Attempt, "has", id)
-				return nil
-			}),
-			Store: store, Scope: "payments", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 2) {
+	for _, r := range workEffects(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			id := api.charge(j.EffectKey("charge"), 995)
+			if j.Attempt == 1 {
+				return onceq.RetryAfter(0, errors.New("no answer"))
+			}
+			fmt.Println("attempt", j.Attempt, "has", id)
+			return nil
+		}),
+		Store: store, Scope: "payments",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2) {
 		fmt.Println(r.Outcome)
 	}
 	// Output:
@@ -85,21 +82,18 @@ func ExampleJob_Fence() {
 	queue, dead, store := inMemoryEffects()
 	sendEffects(queue, "order-7", "")
 	var first uint64
-	workEffects(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if j.Attempt == 1 {
-					first = j.Fence()
-					return onceq.RetryAfter(0, errors.New("interrupted"))
-				}
-				update("shipped", j.Fence())
-				update("packed", first) // a late write of the first attempt
-				return nil
-			}),
-			Store: store, Scope: "orders", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 2)
+	workEffects(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if j.Attempt == 1 {
+				first = j.Fence()
+				return onceq.RetryAfter(0, errors.New("interrupted"))
+			}
+			update("shipped", j.Fence())
+			update("packed", first) // a late write of the first attempt
+			return nil
+		}),
+		Store: store, Scope: "orders",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2)
 	fmt.Println(row.state)
 	// Output:
 	// shipped
@@ -109,25 +103,22 @@ func ExampleJob_Fence() {
 func ExampleErrTimeout() {
 	queue, dead, store := inMemoryEffects()
 	sendEffects(queue, "report-7", "")
-	for _, r := range workEffects(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				<-ctx.Done() // a query that takes too long
-				switch cause := context.Cause(ctx); {
-				case errors.Is(cause, onceq.ErrTimeout):
-					fmt.Println("too slow")
-				case errors.Is(cause, onceq.ErrLeaseLost):
-					fmt.Println("somebody else may work on this job now")
-				case errors.Is(cause, onceq.ErrDraining):
-					fmt.Println("the worker stops")
-				}
-				return ctx.Err()
-			}),
-			Store: store, Scope: "reports", DeadLetter: dead,
-			Defaults: onceq.JobOptions{Timeout: 10 * time.Millisecond, MaxAttempts: 1},
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workEffects(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			<-ctx.Done() // a query that takes too long
+			switch cause := context.Cause(ctx); {
+			case errors.Is(cause, onceq.ErrTimeout):
+				fmt.Println("too slow")
+			case errors.Is(cause, onceq.ErrLeaseLost):
+				fmt.Println("somebody else may work on this job now")
+			case errors.Is(cause, onceq.ErrDraining):
+				fmt.Println("the worker stops")
+			}
+			return ctx.Err()
+		}),
+		Store: store, Scope: "reports",
+		Defaults: onceq.JobOptions{Timeout: 10 * time.Millisecond, MaxAttempts: 1},
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 		fmt.Println(r.Err)
 	}
@@ -150,12 +141,13 @@ func mustEffects[T any](v T, err error) T {
 }
 
 // workEffects runs a worker with one slot until n deliveries have ended.
-func workEffects(c onceq.Config, n int) []onceq.TimingRecord {
+func workEffects(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyEffects{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustEffects(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustEffects(onceq.NewProcessor(c))
+	if err := mustEffects(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -19,19 +19,16 @@ import (
 func ExampleJobOptions() {
 	queue, dead, store := inMemoryErrors()
 	sendErrors(queue, "mail-7", "")
-	for _, r := range workErrors(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return errors.New("the mail server is down")
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-			Defaults: onceq.JobOptions{
-				MaxAttempts: 3,
-				Backoff:     func(attempt int, err error) time.Duration { return time.Duration(attempt) * time.Millisecond },
-			},
+	for _, r := range workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			return errors.New("the mail server is down")
+		}),
+		Store: store, Scope: "mails",
+		Defaults: onceq.JobOptions{
+			MaxAttempts: 3,
+			Backoff:     func(attempt int, err error) time.Duration { return time.Duration(attempt) * time.Millisecond },
 		},
-		Broker: queue,
-	}, 3) {
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 3) {
 		fmt.Printf("attempt %d: %s: %s\n", r.Attempt, r.Outcome, r.Err)
 	}
 	fmt.Println("dead letters:", len(lettersErrors(dead)))
@@ -46,15 +43,12 @@ func ExampleJobOptions() {
 func ExamplePermanent() {
 	queue, dead, store := inMemoryErrors()
 	sendErrors(queue, "mail-7", "nobody@example.com")
-	for _, r := range workErrors(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return onceq.Permanent(fmt.Errorf("%s: no such mailbox", j.Message.Body))
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			return onceq.Permanent(fmt.Errorf("%s: no such mailbox", j.Message.Body))
+		}),
+		Store: store, Scope: "mails",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
 	for _, m := range lettersErrors(dead) {
@@ -69,18 +63,15 @@ func ExamplePermanent() {
 func ExampleRetryAfter() {
 	queue, dead, store := inMemoryErrors()
 	sendErrors(queue, "order-7", "")
-	for _, r := range workErrors(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if j.Attempt == 1 {
-					return onceq.RetryAfter(5*time.Millisecond, errors.New("429 Too Many Requests"))
-				}
-				return nil
-			}),
-			Store: store, Scope: "payments", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 2) {
+	for _, r := range workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if j.Attempt == 1 {
+				return onceq.RetryAfter(5*time.Millisecond, errors.New("429 Too Many Requests"))
+			}
+			return nil
+		}),
+		Store: store, Scope: "payments",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2) {
 		fmt.Println("attempt", r.Attempt, r.Outcome, r.Err)
 	}
 	// Output:
@@ -106,24 +97,21 @@ func ExampleClassOf() {
 	// declined
 }
 
-// New names the field that cannot be, and the limit.
+// A mistake is answered before anything runs: the error names the field that cannot be, and the
+// limit.
 func ExampleConfigError() {
-	queue, dead, store := inMemoryErrors()
-	_, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-			Store:   store, Scope: "payments", DeadLetter: dead,
-			Lease: 24 * time.Hour,
-		},
-		Broker: queue,
+	_, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+		Store:   onceq.NoStore, Scope: "payments",
+		Lease: 24 * time.Hour,
 	})
 	if bad, ok := errors.AsType[*onceq.ConfigError](err); ok {
 		fmt.Println(bad.Field)
 	}
 	fmt.Println(err)
 	// Output:
-	// Config.Lease
-	// onceq: Config.Lease: 24h0m0s is not within 100ms and 12h0m0s
+	// ProcessorConfig.Lease
+	// onceq: ProcessorConfig.Lease: 24h0m0s is not within 100ms and 12h0m0s
 }
 
 // inMemoryErrors makes what the examples run on: a queue, a queue for dead letters and a store.
@@ -139,12 +127,13 @@ func mustErrors[T any](v T, err error) T {
 }
 
 // workErrors runs a worker with one slot until n deliveries have ended.
-func workErrors(c onceq.Config, n int) []onceq.TimingRecord {
+func workErrors(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyErrors{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustErrors(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustErrors(onceq.NewProcessor(c))
+	if err := mustErrors(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -29,18 +29,15 @@ func Example_groups() {
 	if err := onceq.Send(context.Background(), queue, events); err != nil {
 		fmt.Println(err)
 	}
-	for _, r := range workGroups(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if string(j.Message.Body) == "???" {
-					return onceq.Permanent(errors.New("unknown event"))
-				}
-				return nil
-			}),
-			Store: store, Scope: "orders", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 4) {
+	for _, r := range workGroups(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if string(j.Message.Body) == "???" {
+				return onceq.Permanent(errors.New("unknown event"))
+			}
+			return nil
+		}),
+		Store: store, Scope: "orders",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 4) {
 		fmt.Println(r.Key.Key, r.Outcome)
 	}
 	// Output:
@@ -52,7 +49,7 @@ func Example_groups() {
 
 // HoldGroup is for groups whose order is sacred: nothing overtakes a message that cannot be done.
 // It stays at the head of its group, and the others behind it.
-func ExampleProcessorConfig_holdGroup() {
+func ExampleWorkerConfig_holdGroup() {
 	fifo := &membroker.Options{Preset: membroker.SQSFIFO}
 	queue, dead, store := mustGroups(membroker.New(fifo)), mustGroups(membroker.New(fifo)), mustGroups(memstore.New(nil))
 	if err := onceq.Send(context.Background(), queue, []broker.Outgoing{
@@ -61,16 +58,13 @@ func ExampleProcessorConfig_holdGroup() {
 	}); err != nil {
 		fmt.Println(err)
 	}
-	for _, r := range workGroups(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Printf("running %s\n", j.Message.Body)
-				return onceq.Permanent(errors.New("unknown event"))
-			}),
-			Store: store, Scope: "orders", DeadLetter: dead, HoldGroup: true,
-		},
-		Broker: queue,
-	}, 2) {
+	for _, r := range workGroups(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Printf("running %s\n", j.Message.Body)
+			return onceq.Permanent(errors.New("unknown event"))
+		}),
+		Store: store, Scope: "orders",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead, HoldGroup: true}, 2) {
 		fmt.Println(r.Outcome)
 	}
 	fmt.Println("dead letters:", len(lettersGroups(dead)))
@@ -89,12 +83,13 @@ func mustGroups[T any](v T, err error) T {
 }
 
 // workGroups runs a worker with one slot until n deliveries have ended.
-func workGroups(c onceq.Config, n int) []onceq.TimingRecord {
+func workGroups(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyGroups{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustGroups(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustGroups(onceq.NewProcessor(c))
+	if err := mustGroups(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

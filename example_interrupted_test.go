@@ -20,17 +20,14 @@ import (
 func ExampleJobOptions_interrupted() {
 	queue, dead, store := inMemoryInterrupted()
 	sendInterrupted(queue, "wire-7", "1,000,000")
-	for _, r := range workInterrupted(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println("telex: wire", string(j.Message.Body))
-				return onceq.Unknown(errors.New("paper jam")) // sent, or not?
-			}),
-			Store: store, Scope: "wires", DeadLetter: dead,
-			Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workInterrupted(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println("telex: wire", string(j.Message.Body))
+			return onceq.Unknown(errors.New("paper jam")) // sent, or not?
+		}),
+		Store: store, Scope: "wires",
+		Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
 	_, status, err := onceq.Result[string](context.Background(), store, dedupe.Key{Scope: "wires", Key: "wire-7"})
@@ -48,20 +45,17 @@ func ExampleJobOptions_interrupted() {
 func ExampleJobOptions_interruptedRetry() {
 	queue, dead, store := inMemoryInterrupted()
 	sendInterrupted(queue, "wire-7", "1,000,000")
-	for _, r := range workInterrupted(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if j.Attempt == 1 {
-					return onceq.RetryAfter(0, errors.New("no dial tone"))
-				}
-				fmt.Println("telex: wire", string(j.Message.Body))
-				return nil
-			}),
-			Store: store, Scope: "wires", DeadLetter: dead,
-			Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
-		},
-		Broker: queue,
-	}, 2) {
+	for _, r := range workInterrupted(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if j.Attempt == 1 {
+				return onceq.RetryAfter(0, errors.New("no dial tone"))
+			}
+			fmt.Println("telex: wire", string(j.Message.Body))
+			return nil
+		}),
+		Store: store, Scope: "wires",
+		Defaults: onceq.JobOptions{Interrupted: dedupe.Park},
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2) {
 		fmt.Println(r.Outcome, r.Err)
 	}
 	// Output:
@@ -84,12 +78,13 @@ func mustInterrupted[T any](v T, err error) T {
 }
 
 // workInterrupted runs a worker with one slot until n deliveries have ended.
-func workInterrupted(c onceq.Config, n int) []onceq.TimingRecord {
+func workInterrupted(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyInterrupted{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustInterrupted(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustInterrupted(onceq.NewProcessor(c))
+	if err := mustInterrupted(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

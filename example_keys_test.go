@@ -15,27 +15,24 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A producer that does not know onceq sends no key. Config.Key finds it: in the body, or in an
-// attribute. Never use the message's id: the producer's retry has another.
+// A producer that does not know onceq sends no key. ProcessorConfig.Key finds it: in the body, or
+// in an attribute. Never use the message's id: the producer's retry has another.
 func ExampleProcessorConfig_key() {
 	ctx := context.Background()
 	queue, dead, store := inMemoryKeys()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println("running", j.Key())
-				return nil
-			}),
-			Key: func(m *broker.Message) (dedupe.Key, error) {
-				var upload struct{ Object, Version string }
-				if err := json.Unmarshal(m.Body, &upload); err != nil {
-					return dedupe.Key{}, err
-				}
-				return dedupe.Key{Key: upload.Object + "@" + upload.Version}, nil
-			},
-			Store: store, Scope: "uploads", DeadLetter: dead,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println("running", j.Key())
+			return nil
+		}),
+		Key: func(m *broker.Message) (dedupe.Key, error) {
+			var upload struct{ Object, Version string }
+			if err := json.Unmarshal(m.Body, &upload); err != nil {
+				return dedupe.Key{}, err
+			}
+			return dedupe.Key{Key: upload.Object + "@" + upload.Version}, nil
 		},
-		Broker: queue,
+		Store: store, Scope: "uploads",
 	}
 	for _, body := range []string{
 		`{"Object":"a.png","Version":"3"}`,
@@ -46,7 +43,7 @@ func ExampleProcessorConfig_key() {
 		if err := queue.SendRaw(ctx, []byte(body), nil); err != nil {
 			fmt.Println(err)
 		}
-		for _, r := range workKeys(c, 1) {
+		for _, r := range workKeys(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(r.Outcome)
 		}
 	}
@@ -63,20 +60,17 @@ func ExampleProcessorConfig_key() {
 // duplicate, whose loss nobody would see, but is a dead letter.
 func ExampleProcessorConfig_fingerprint() {
 	queue, dead, store := inMemoryKeys()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-			Fingerprint: func(m *broker.Message) []byte {
-				sum := sha256.Sum256(m.Body)
-				return sum[:]
-			},
-			Store: store, Scope: "payments", DeadLetter: dead,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+		Fingerprint: func(m *broker.Message) []byte {
+			sum := sha256.Sum256(m.Body)
+			return sum[:]
 		},
-		Broker: queue,
+		Store: store, Scope: "payments",
 	}
 	for _, body := range []string{"995 cents", "995 cents", "450 cents"} {
 		sendKeys(queue, "order-7", body)
-		for _, r := range workKeys(c, 1) {
+		for _, r := range workKeys(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(body, r.Outcome)
 		}
 	}
@@ -91,16 +85,13 @@ func ExampleJob_Key() {
 	queue, dead, store := inMemoryKeys()
 	for _, scope := range []string{"payments", "mails"} {
 		sendKeys(queue, "order-7", "")
-		workKeys(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-					fmt.Println("running", j.Key())
-					return nil
-				}),
-				Store: store, Scope: scope, DeadLetter: dead,
-			},
-			Broker: queue,
-		}, 1)
+		workKeys(onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				fmt.Println("running", j.Key())
+				return nil
+			}),
+			Store: store, Scope: scope,
+		}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	}
 	// Output:
 	// running payments/order-7
@@ -120,12 +111,13 @@ func mustKeys[T any](v T, err error) T {
 }
 
 // workKeys runs a worker with one slot until n deliveries have ended.
-func workKeys(c onceq.Config, n int) []onceq.TimingRecord {
+func workKeys(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyKeys{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustKeys(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustKeys(onceq.NewProcessor(c))
+	if err := mustKeys(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -54,10 +54,11 @@ func ExampleKind() {
 		stop() // a real one goes on; Run drains when its context ends
 		return nil
 	})
-	w, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{Handler: &mux, Store: store, Scope: "shop", DeadLetter: dead},
-		Broker:          queue,
-	})
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: store, Scope: "shop"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,16 +22,13 @@ func Example_longJob() {
 	inBubble(func() {
 		queue, dead, store := inMemoryLong()
 		sendLong(queue, "video-7", "")
-		for _, r := range workLong(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-					<-time.After(10 * time.Minute) // transcoding
-					return ctx.Err()
-				}),
-				Store: store, Scope: "videos", DeadLetter: dead,
-			},
-			Broker: queue,
-		}, 1) {
+		for _, r := range workLong(onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				<-time.After(10 * time.Minute) // transcoding
+				return ctx.Err()
+			}),
+			Store: store, Scope: "videos",
+		}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(r.Outcome, "after", r.Process, "with a timeout of", r.Visibility)
 			fmt.Println("deliveries:", r.Receives)
 			fmt.Println("heartbeat:", r.Beats > 20)
@@ -72,12 +69,13 @@ func mustLong[T any](v T, err error) T {
 }
 
 // workLong runs a worker with one slot until n deliveries have ended.
-func workLong(c onceq.Config, n int) []onceq.TimingRecord {
+func workLong(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyLong{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustLong(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustLong(onceq.NewProcessor(c))
+	if err := mustLong(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -40,10 +40,7 @@ func ExampleMux() {
 	}); err != nil {
 		fmt.Println(err)
 	}
-	workMux(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
-		Broker:          queue,
-	}, 2)
+	workMux(onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop"}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2)
 	// Output:
 	// [charge mail]
 	// mail shop:mail/order-7
@@ -58,10 +55,7 @@ func ExampleMux_Handle() {
 
 	queue, dead, store := inMemoryMux()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Type: "invoice", Key: "order-7"}})
-	for _, r := range workMux(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
-		Broker:          queue,
-	}, 1) {
+	for _, r := range workMux(onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop"}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 		fmt.Println(r.Err)
 	}
@@ -90,10 +84,7 @@ func ExampleMux_Use() {
 
 	queue, dead, store := inMemoryMux()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Type: "mail", Key: "mail-7"}})
-	workMux(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop", DeadLetter: dead},
-		Broker:          queue,
-	}, 1)
+	workMux(onceq.ProcessorConfig{Handler: mux, Store: store, Scope: "shop"}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	// Output:
 	// outer begins mail-7
 	// inner begins mail-7
@@ -106,13 +97,10 @@ func ExampleChain() {
 	queue, dead, store := inMemoryMux()
 	handler := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return nil })
 	sendMux(queue, "mail-7", "")
-	workMux(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.Chain(handler, noted("timer")),
-			Store:   store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1)
+	workMux(onceq.ProcessorConfig{
+		Handler: onceq.Chain(handler, noted("timer")),
+		Store:   store, Scope: "mails",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	// Output:
 	// timer begins mail-7
 	// timer ends: <nil>
@@ -131,12 +119,13 @@ func mustMux[T any](v T, err error) T {
 }
 
 // workMux runs a worker with one slot until n deliveries have ended.
-func workMux(c onceq.Config, n int) []onceq.TimingRecord {
+func workMux(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyMux{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustMux(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustMux(onceq.NewProcessor(c))
+	if err := mustMux(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -37,20 +37,17 @@ type spanKey struct{}
 func ExampleObserver() {
 	m := &meter{outcomes: make(map[onceq.Outcome]int)}
 	queue, dead, store := inMemoryObserve()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println(ctx.Value(spanKey{}))
-				return nil
-			}),
-			Observer: m,
-			Store:    store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println(ctx.Value(spanKey{}))
+			return nil
+		}),
+		Observer: m,
+		Store:    store, Scope: "mails",
 	}
 	for range 3 {
 		sendObserve(queue, "mail-7", "")
-		workObserve(c, 1)
+		workObserve(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	}
 	fmt.Println(m.outcomes)
 	// Output:
@@ -83,19 +80,16 @@ func ExampleTimingRecord() {
 	})})
 	queue, dead, store := inMemoryObserve()
 	sendObserve(queue, "mail-7", "")
-	workObserve(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if j.Attempt == 1 {
-					return onceq.RetryAfter(0, errors.New("greylisted"))
-				}
-				return nil
-			}),
-			Logger: logger,
-			Store:  store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 2)
+	workObserve(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if j.Attempt == 1 {
+				return onceq.RetryAfter(0, errors.New("greylisted"))
+			}
+			return nil
+		}),
+		Logger: logger,
+		Store:  store, Scope: "mails",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2)
 	// Output:
 	// level=WARN msg=job outcome=retried scope=mails key=mail-7 attempt=1 visibility=30s heartbeat=true beats=0 receives=1 class=error error=greylisted
 	// level=INFO msg=job outcome=done scope=mails key=mail-7 attempt=2 visibility=30s heartbeat=true beats=0 receives=2
@@ -114,12 +108,13 @@ func mustObserve[T any](v T, err error) T {
 }
 
 // workObserve runs a worker with one slot until n deliveries have ended.
-func workObserve(c onceq.Config, n int) []onceq.TimingRecord {
+func workObserve(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyObserve{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustObserve(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustObserve(onceq.NewProcessor(c))
+	if err := mustObserve(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

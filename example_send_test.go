@@ -31,13 +31,10 @@ func ExampleSend() {
 	fmt.Println("in the queue:", mustSend(queue.Depth(ctx)).Visible)
 
 	runs := 0
-	workSend(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil }),
-			Store:   store, Scope: "orders", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 4)
+	workSend(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil }),
+		Store:   store, Scope: "orders",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 4)
 	fmt.Println("runs:", runs)
 	// Output:
 	// true
@@ -51,15 +48,12 @@ func ExampleSend() {
 // the producer does not know of are found as well: here, two clicks on a button.
 func ExampleSend_key() {
 	queue, dead, store := inMemorySend()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println("refunding", j.Key().Key)
-				return nil
-			}),
-			Store: store, Scope: "refunds", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println("refunding", j.Key().Key)
+			return nil
+		}),
+		Store: store, Scope: "refunds",
 	}
 	for range 2 {
 		if err := onceq.Send(context.Background(), queue, []broker.Outgoing{{
@@ -67,7 +61,7 @@ func ExampleSend_key() {
 		}}); err != nil {
 			fmt.Println(err)
 		}
-		workSend(c, 1)
+		workSend(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	}
 	// Output:
 	// refunding order-7
@@ -97,13 +91,10 @@ func ExampleSend_notBefore() {
 	queue, dead, store := inMemorySend()
 	tomorrow := time.Now().Add(24 * time.Hour)
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &broker.Meta{Key: "order-7", NotBefore: tomorrow}})
-	for _, r := range workSend(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-			Store:   store, Scope: "reminders", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workSend(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+		Store:   store, Scope: "reminders",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.Attempt)
 	}
 	// Output:
@@ -117,13 +108,10 @@ func ExampleSend_expires() {
 		Body: []byte("your taxi is here"),
 		Meta: &broker.Meta{Key: "ride-7", Expires: time.Now().Add(-time.Second)},
 	})
-	for _, r := range workSend(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-			Store:   store, Scope: "pushes", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workSend(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+		Store:   store, Scope: "pushes",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Println(r.Outcome, r.ErrClass)
 	}
 	// Output:
@@ -143,12 +131,13 @@ func mustSend[T any](v T, err error) T {
 }
 
 // workSend runs a worker with one slot until n deliveries have ended.
-func workSend(c onceq.Config, n int) []onceq.TimingRecord {
+func workSend(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallySend{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustSend(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustSend(onceq.NewProcessor(c))
+	if err := mustSend(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -43,14 +43,16 @@ func Example() {
 		}
 		return nil
 	}
-	worker, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler:    onceq.JSON(charge),
-			Store:      store,
-			Scope:      "payments",
-			DeadLetter: dead,
-		},
-		Broker:      queue,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(charge),
+		Store:   store,
+		Scope:   "payments",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker, err := p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter:  dead,
 		Concurrency: 1, // only so that the lines below come in order
 	})
 	if err != nil {

@@ -23,33 +23,30 @@ func ExampleProcessorConfig_letterKeys() {
 	queue, dead, store := inMemoryTrust()
 	keys := dlq.Keys{bytes.Repeat([]byte{7}, 32)} // of the program's secrets: 32 random bytes or more
 	down := true
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				if down {
-					return onceq.Permanent(errors.New("the bank is closed"))
-				}
-				fmt.Printf("pays %s\n", j.Message.Body)
-				return nil
-			}),
-			Store: store, Scope: "payments", DeadLetter: dead, LetterKeys: keys,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if down {
+				return onceq.Permanent(errors.New("the bank is closed"))
+			}
+			fmt.Printf("pays %s\n", j.Message.Body)
+			return nil
+		}),
+		Store: store, Scope: "payments", LetterKeys: keys,
 	}
 	sendTrust(queue, "order-7", "9 EUR to Ann")
-	fence := workTrust(c, 1)[0].Fence
+	fence := workTrust(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)[0].Fence
 	down = false
 
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{
 		Body: []byte("900 EUR to Eve"), Meta: &broker.Meta{Key: "order-7", Dead: &broker.Dead{Fence: fence}},
 	})
-	fmt.Println(workTrust(c, 1)[0].ErrClass)
+	fmt.Println(workTrust(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)[0].ErrClass)
 
 	letters := mustTrust(dlq.New(dead, &dlq.Options{Wait: time.Millisecond, LetterKeys: keys}))
 	fmt.Println(mustTrust(letters.Replay(context.Background(), dlq.ReplayOptions{
 		Filter: dlq.Filter{Class: onceq.ClassPermanent}, To: queue,
 	})))
-	workTrust(c, 1)
+	workTrust(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	// Output:
 	// duplicate
 	// 2 seen, 1 replayed, 1 not chosen
@@ -60,22 +57,19 @@ func ExampleProcessorConfig_letterKeys() {
 // messages writes it.
 func ExampleJobOptions_ceilings() {
 	queue, dead, store := inMemoryTrust()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				at, _ := ctx.Deadline()
-				fmt.Printf("attempt %d, has %v\n", j.Attempt, time.Until(at).Round(time.Minute))
-				return errors.New("not yet")
-			}),
-			Store: store, Scope: "reports", DeadLetter: dead,
-			Defaults: onceq.JobOptions{
-				MaxAttempts: 2, MostAttempts: 3,
-				Timeout: time.Minute, MostTimeout: time.Hour,
-				MostNotBefore: 24 * time.Hour,
-				Backoff:       func(int, error) time.Duration { return 0 },
-			},
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			at, _ := ctx.Deadline()
+			fmt.Printf("attempt %d, has %v\n", j.Attempt, time.Until(at).Round(time.Minute))
+			return errors.New("not yet")
+		}),
+		Store: store, Scope: "reports",
+		Defaults: onceq.JobOptions{
+			MaxAttempts: 2, MostAttempts: 3,
+			Timeout: time.Minute, MostTimeout: time.Hour,
+			MostNotBefore: 24 * time.Hour,
+			Backoff:       func(int, error) time.Duration { return 0 },
 		},
-		Broker: queue,
 	}
 	for _, m := range []broker.Meta{
 		{Key: "r-1", MaxAttempts: -1, Timeout: 1000 * time.Hour},
@@ -83,7 +77,7 @@ func ExampleJobOptions_ceilings() {
 	} {
 		_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Meta: &m})
 	}
-	for _, r := range workTrust(c, 4) {
+	for _, r := range workTrust(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 4) {
 		if r.ErrClass == onceq.ClassTooEarly {
 			fmt.Println(r.Key.Key, r.Outcome)
 		}
@@ -116,12 +110,13 @@ func mustTrust[T any](v T, err error) T {
 }
 
 // workTrust runs a worker with one slot until n deliveries have ended.
-func workTrust(c onceq.Config, n int) []onceq.TimingRecord {
+func workTrust(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyTrust{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustTrust(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustTrust(onceq.NewProcessor(c))
+	if err := mustTrust(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -21,16 +21,13 @@ func ExampleJSON() {
 	queue, dead, store := inMemoryTyped()
 	sendTyped(queue, "mail-7", `{"To":"ada@example.com"}`)
 	sendTyped(queue, "mail-8", `{"To":`)
-	for _, r := range workTyped(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(func(ctx context.Context, j *onceq.Job, m mail) error {
-				fmt.Println("to", m.To)
-				return nil
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 2) {
+	for _, r := range workTyped(onceq.ProcessorConfig{
+		Handler: onceq.JSON(func(ctx context.Context, j *onceq.Job, m mail) error {
+			fmt.Println("to", m.To)
+			return nil
+		}),
+		Store: store, Scope: "mails",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2) {
 		fmt.Printf("%s: %s %q\n", r.Key.Key, r.Outcome, r.ErrClass)
 	}
 	// Output:
@@ -44,19 +41,16 @@ func ExampleJSONResult() {
 	type order struct{ Cents int }
 	type receipt struct{ Number string }
 	queue, dead, store := inMemoryTyped()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSONResult(func(ctx context.Context, j *onceq.Job, o order) (receipt, error) {
-				fmt.Println("charging", o.Cents)
-				return receipt{"R-1"}, nil
-			}),
-			Store: store, Scope: "payments", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.JSONResult(func(ctx context.Context, j *onceq.Job, o order) (receipt, error) {
+			fmt.Println("charging", o.Cents)
+			return receipt{"R-1"}, nil
+		}),
+		Store: store, Scope: "payments",
 	}
 	for range 2 { // the second time, the producer tries again
 		sendTyped(queue, "order-7", `{"Cents":995}`)
-		for _, r := range workTyped(c, 1) {
+		for _, r := range workTyped(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Printf("%s %s\n", r.Outcome, r.Result)
 		}
 	}
@@ -77,15 +71,12 @@ func ExampleResult() {
 	fmt.Println(status, err)
 
 	sendTyped(queue, "order-7", `{}`)
-	workTyped(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSONResult(func(context.Context, *onceq.Job, struct{}) (receipt, error) {
-				return receipt{"R-1"}, nil
-			}),
-			Store: store, Scope: "payments", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1)
+	workTyped(onceq.ProcessorConfig{
+		Handler: onceq.JSONResult(func(context.Context, *onceq.Job, struct{}) (receipt, error) {
+			return receipt{"R-1"}, nil
+		}),
+		Store: store, Scope: "payments",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	r, status, err := onceq.Result[receipt](ctx, store, key)
 	fmt.Println(status, r.Number, err)
 	// Output:
@@ -97,15 +88,12 @@ func ExampleResult() {
 func ExampleJob_SetResult() {
 	queue, dead, store := inMemoryTyped()
 	sendTyped(queue, "thumb-7", "")
-	for _, r := range workTyped(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				return j.SetResult([]byte("s3://thumbs/7.png"))
-			}),
-			Store: store, Scope: "thumbs", DeadLetter: dead,
-		},
-		Broker: queue,
-	}, 1) {
+	for _, r := range workTyped(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			return j.SetResult([]byte("s3://thumbs/7.png"))
+		}),
+		Store: store, Scope: "thumbs",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 		fmt.Printf("%s %s\n", r.Outcome, r.Result)
 	}
 	// Output:
@@ -116,19 +104,16 @@ func ExampleJob_SetResult() {
 // fails.
 func ExampleNoStore() {
 	queue, dead, _ := inMemoryTyped()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println("cache warmed, fence", j.Fence())
-				return nil
-			}),
-			Store: onceq.NoStore, Scope: "cache", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println("cache warmed, fence", j.Fence())
+			return nil
+		}),
+		Store: onceq.NoStore, Scope: "cache",
 	}
 	for range 2 {
 		sendTyped(queue, "page-7", "")
-		workTyped(c, 1)
+		workTyped(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)
 	}
 	_, _, err := onceq.Result[string](context.Background(), onceq.NoStore, dedupe.Key{Scope: "cache", Key: "page-7"})
 	fmt.Println(errors.Is(err, onceq.ErrNoStore))
@@ -151,12 +136,13 @@ func mustTyped[T any](v T, err error) T {
 }
 
 // workTyped runs a worker with one slot until n deliveries have ended.
-func workTyped(c onceq.Config, n int) []onceq.TimingRecord {
+func workTyped(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyTyped{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustTyped(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustTyped(onceq.NewProcessor(c))
+	if err := mustTyped(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -17,19 +17,16 @@ import (
 // A producer that got no answer sends its job again. The second message is acked without a run.
 func ExampleWorker() {
 	queue, dead, store := inMemoryWorker()
-	c := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Printf("mail about %s\n", j.Message.Body)
-				return nil
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
+	c := onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Printf("mail about %s\n", j.Message.Body)
+			return nil
+		}),
+		Store: store, Scope: "mails",
 	}
 	for range 2 {
 		sendWorker(queue, "mail-7", "order 7")
-		for _, r := range workWorker(c, 1) {
+		for _, r := range workWorker(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1) {
 			fmt.Println(r.Key.Key, r.Outcome)
 		}
 	}
@@ -45,18 +42,15 @@ func ExampleWorker_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	queue, dead, store := inMemoryWorker()
-	worker := mustWorker(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				stop() // such as SIGTERM, in the middle of a job
-				fmt.Println("goes on:", ctx.Err() == nil)
-				return nil
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker:       queue,
-		DrainTimeout: time.Minute,
+	p := mustWorker(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			stop() // such as SIGTERM, in the middle of a job
+			fmt.Println("goes on:", ctx.Err() == nil)
+			return nil
+		}),
+		Store: store, Scope: "mails",
 	}))
+	worker := mustWorker(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, DrainTimeout: time.Minute}))
 	sendWorker(queue, "mail-7", "order 7")
 	fmt.Println("Run:", worker.Run(ctx))
 	depth := mustWorker(queue.Depth(context.Background()))
@@ -69,21 +63,21 @@ func ExampleWorker_Run() {
 
 // A handler that runs on after DrainTimeout is told by its context. What it has not done is handed
 // back, and that does not count as an attempt.
-func ExampleConfig_drainTimeout() {
+func ExampleWorkerConfig_drainTimeout() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	queue, dead, store := inMemoryWorker()
-	worker := mustWorker(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				stop()
-				<-ctx.Done()
-				fmt.Println(context.Cause(ctx))
-				return context.Cause(ctx)
-			}),
-			Store: store, Scope: "exports", DeadLetter: dead,
-		},
-		Broker:       queue,
+	p := mustWorker(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			stop()
+			<-ctx.Done()
+			fmt.Println(context.Cause(ctx))
+			return context.Cause(ctx)
+		}),
+		Store: store, Scope: "exports",
+	}))
+	worker := mustWorker(p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter:   dead,
 		DrainTimeout: -1, // no time at all
 	}))
 	sendWorker(queue, "export-1", "")
@@ -104,18 +98,16 @@ func ExampleDrainError() {
 	queue, dead, store := inMemoryWorker()
 	forever := make(chan struct{})
 	defer close(forever)
-	worker := mustWorker(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				stop()
-				<-forever
-				return nil
-			}),
-			Store: store, Scope: "exports", DeadLetter: dead,
-			SettleTimeout: 10 * time.Millisecond,
-		},
-		Broker: queue, DrainTimeout: -1,
+	p := mustWorker(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			stop()
+			<-forever
+			return nil
+		}),
+		Store: store, Scope: "exports",
+		SettleTimeout: 10 * time.Millisecond,
 	}))
+	worker := mustWorker(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, DrainTimeout: -1}))
 	m := broker.Outgoing{Meta: &broker.Meta{ID: "export-1"}}
 	_ = onceq.SendOne(ctx, queue, &m)
 
@@ -133,17 +125,15 @@ func ExampleWorker_Pause() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	queue, dead, store := inMemoryWorker()
-	worker := mustWorker(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				fmt.Println("done:", j.Key().Key)
-				stop()
-				return nil
-			}),
-			Store: store, Scope: "mails", DeadLetter: dead,
-		},
-		Broker: queue,
+	p := mustWorker(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			fmt.Println("done:", j.Key().Key)
+			stop()
+			return nil
+		}),
+		Store: store, Scope: "mails",
 	}))
+	worker := mustWorker(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	worker.Pause() // such as while the mail server is down; Run may be under way
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx) }()
@@ -171,12 +161,13 @@ func mustWorker[T any](v T, err error) T {
 }
 
 // workWorker runs a worker with one slot until n deliveries have ended.
-func workWorker(c onceq.Config, n int) []onceq.TimingRecord {
+func workWorker(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyWorker{Observer: c.Observer, want: n, reached: stop}
-	c.Observer, c.Concurrency = t, 1
-	if err := mustWorker(onceq.New(c)).Run(ctx); err != nil {
+	c.Observer, w.Concurrency = t, 1
+	p := mustWorker(onceq.NewProcessor(c))
+	if err := mustWorker(p.Worker(queue, w)).Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	return t.records[:n]

@@ -20,7 +20,7 @@ func (w *Worker) ack(rs []*run) {
 		for i, r := range rs {
 			receipts[i] = r.Receipt()
 		}
-		return w.c.Broker.Ack(ctx, receipts)
+		return w.queue.Ack(ctx, receipts)
 	}, w.acks.Add)
 }
 
@@ -31,7 +31,7 @@ func (w *Worker) nack(rs []*run) {
 		for i, r := range rs {
 			holds[i] = broker.Hold{Receipt: r.Receipt(), For: max(0, min(r.Verdict.Delay, w.l.MaxNack, w.p.e.TotalLeft(r, now)))}
 		}
-		return w.c.Broker.Nack(ctx, holds)
+		return w.queue.Nack(ctx, holds)
 	}, w.nacks.Add)
 }
 
@@ -39,10 +39,10 @@ func (w *Worker) nack(rs []*run) {
 // nack would undo it. What fails in passing is held on and sent again; what fails for good is left
 // to its timeout.
 func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
-	ctx := engine.CallContext(context.Background(), w.c.CallTimeout)
+	ctx := engine.CallContext(context.Background(), w.p.c.CallTimeout)
 	if err := w.p.e.Quiesce(ctx, rs); err != nil {
 		ctx.Close()
-		ctx = engine.CallContext(context.Background(), w.c.CallTimeout)
+		ctx = engine.CallContext(context.Background(), w.p.c.CallTimeout)
 	}
 	_, err := engine.Guard(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
 	ctx.Close()
@@ -72,8 +72,8 @@ func (w *Worker) retries(r *run, err error) bool {
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
 		return false
 	}
-	if errors.Is(err, broker.ErrUnsupported) || !r.Repeats(w.c.SettleTimeout) {
-		w.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", Action(r.Action)),
+	if errors.Is(err, broker.ErrUnsupported) || !r.Repeats(w.p.c.SettleTimeout) {
+		w.p.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", Action(r.Action)),
 			slog.String("job", r.Name()), slog.Any("error", err))
 		return false
 	}

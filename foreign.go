@@ -8,9 +8,10 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// foreign holds back messages of producers that know nothing of onceq, where Config.Key is missing
-// that would find their keys: it is the worker's configuration that is wrong, and not the messages.
-// Else the first start on a queue that exists already would empty it into the dead-letter queue.
+// foreign holds back messages of producers that know nothing of onceq, where ProcessorConfig.Key is
+// missing that would find their keys: it is the worker's configuration that is wrong, and not the
+// messages. Else the first start on a queue that exists already would empty it into the dead-letter
+// queue.
 //
 // begin asks it for each message that has no key. The Worker tells it what the queue keeps.
 type foreign struct {

@@ -36,19 +36,19 @@ func policy(receives int, kept time.Duration) option {
 	return func(r *rig) { r.cfg.Broker = policied{r.q, receives, kept} }
 }
 
-func byBody(c *onceq.Config) {
+func byBody(c *setup) {
 	c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 }
 
-// The first start on a queue that exists already moves nothing away; who sets Config.Key then has
-// every job done.
+// The first start on a queue that exists already moves nothing away; who sets ProcessorConfig.Key
+// then has every job done.
 func TestForeignMessagesWaitForAKey(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.sendForeign("a", "b", "c")
 		r.run(time.Hour - time.Second)
 		r.noLetters()
 		r.wantQueue(3)
-		if n := r.log.count("Set Config.Key"); n != 12 {
+		if n := r.log.count("Set ProcessorConfig.Key"); n != 12 {
 			t.Errorf("%d errors in an hour, want one each five minutes", n)
 		}
 		for _, rec := range r.seen.of("") {
@@ -73,7 +73,7 @@ func TestForeignMessagesBecomeLetters(t *testing.T) {
 		before, after time.Duration
 		receives      int // 0 = any number
 	}{
-		"retention unknown":       {with(func(*onceq.Config) {}), day - time.Minute, day + time.Minute, 0},
+		"retention unknown":       {with(func(*setup) {}), day - time.Minute, day + time.Minute, 0},
 		"half of the retention":   {policy(0, 2*day), day - time.Minute, day + time.Minute, 0},
 		"a short retention":       {policy(0, 10*time.Minute), 4 * time.Minute, 6 * time.Minute, 2},
 		"the last receive":        {policy(4, 4*day), 3*time.Hour - time.Minute, 3*time.Hour + time.Minute, 4},
@@ -110,7 +110,7 @@ func TestForeignMessageAmongOurs(t *testing.T) {
 		pass(time.Second)
 		r.letter(onceq.ClassNoKey)
 		r.wantStatus("ours", dedupe.Done)
-		if n := r.log.count("Set Config.Key"); n != 0 {
+		if n := r.log.count("Set ProcessorConfig.Key"); n != 0 {
 			t.Errorf("%d errors, want none", n)
 		}
 	})
@@ -146,18 +146,18 @@ func TestReplayToAMendedWorker(t *testing.T) {
 	for _, c := range []struct {
 		class       string
 		send        func(r *rig)
-		broken, set func(c *onceq.Config)
+		broken, set func(c *setup)
 	}{
-		{onceq.ClassNoKey, func(r *rig) { r.sendForeign("a") }, func(c *onceq.Config) {
+		{onceq.ClassNoKey, func(r *rig) { r.sendForeign("a") }, func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
 		}, byBody},
-		{onceq.ClassBadKey, func(r *rig) { r.sendForeign("a") }, func(c *onceq.Config) {
+		{onceq.ClassBadKey, func(r *rig) { r.sendForeign("a") }, func(c *setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: "\xff"}, nil }
 		}, byBody},
 		{
 			onceq.ClassNoHandler, typed,
-			func(c *onceq.Config) { c.Handler, c.Defaults.MaxAttempts = muxOf("other", never(t)), 1 },
-			func(c *onceq.Config) { c.Handler = muxOf("mail", returns(nil)) },
+			func(c *setup) { c.Handler, c.Defaults.MaxAttempts = muxOf("other", never(t)), 1 },
+			func(c *setup) { c.Handler = muxOf("mail", returns(nil)) },
 		},
 	} {
 		t.Run(c.class, func(t *testing.T) {

@@ -17,10 +17,10 @@ import (
 const forEver = time.Duration(math.MaxInt64)
 
 func TestDrainForEver(t *testing.T) {
-	for _, set := range []func(c *onceq.Config){
-		func(c *onceq.Config) { c.DrainTimeout = forEver },
-		func(c *onceq.Config) { c.SettleTimeout = forEver },
-		func(c *onceq.Config) { c.DrainTimeout, c.SettleTimeout = forEver, forEver },
+	for _, set := range []func(c *setup){
+		func(c *setup) { c.DrainTimeout = forEver },
+		func(c *setup) { c.SettleTimeout = forEver },
+		func(c *setup) { c.DrainTimeout, c.SettleTimeout = forEver, forEver },
 	} {
 		h := func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }
 		bubble(t, h, func(r *rig) {
@@ -44,7 +44,7 @@ func TestRetentionForEver(t *testing.T) {
 		if left := time.Until(r.record("a").Expires); left < 100*365*24*time.Hour {
 			t.Errorf("the record is kept for %v", left)
 		}
-	}, steady, most(3), with(func(c *onceq.Config) { c.Retention = forEver }))
+	}, steady, most(3), with(func(c *setup) { c.Retention = forEver }))
 }
 
 // Calls without a bound are as any others.
@@ -53,11 +53,11 @@ func TestCallTimeoutForEver(t *testing.T) {
 		r.send("a")
 		r.run(2 * time.Minute)
 		r.wantOutcomes("a", "done")
-	}, with(func(c *onceq.Config) { c.CallTimeout = forEver }))
+	}, with(func(c *setup) { c.CallTimeout = forEver }))
 	bubbleDo(t, func(d *doer) {
 		v, err := d.do("a", nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
 		d.wants("with calls without a bound", v, err, 1, nil)
-	}, with(func(c *onceq.Config) { c.CallTimeout = forEver }))
+	}, with(func(c *setup) { c.CallTimeout = forEver }))
 }
 
 // A driver may say so where it knows no bound.
@@ -113,7 +113,7 @@ func TestDeliveriesWithoutAnEnd(t *testing.T) {
 					if v := got[0].Record.Visibility; v != want {
 						t.Errorf("the record tells of %v, want %v", v, want)
 					}
-				}, with(func(c *onceq.Config) { c.SettleTimeout = 20 * 365 * 24 * time.Hour }))
+				}, with(func(c *setup) { c.SettleTimeout = 20 * 365 * 24 * time.Hour }))
 			})
 		}
 	}

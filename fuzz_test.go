@@ -24,10 +24,10 @@ import (
 const (
 	fuzzSQS         = 1 << iota // the queues have the limits of SQS, else of memory
 	fuzzMeta                    // the message has a metadata attribute
-	fuzzKey                     // Config.Key is set
+	fuzzKey                     // ProcessorConfig.Key is set
 	fuzzKeyScope                // and chooses the scope as well
 	fuzzKeyErr                  // and answers an error
-	fuzzFingerprint             // Config.Fingerprint is set
+	fuzzFingerprint             // ProcessorConfig.Fingerprint is set
 	fuzzMux                     // the handler is a Mux with the type "t"
 	fuzzPark
 	fuzzOneAttempt
@@ -110,7 +110,7 @@ type fuzzed struct {
 	*testing.T
 	queue, dead *faulty.Broker
 	store       *memstore.Store
-	p           *onceq.Processor
+	b           *onceq.Batches
 	runs        map[dedupe.Key]int // that ended well
 	taken       []*broker.Message  // letters
 }
@@ -135,7 +135,7 @@ func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
 			return err
 		})
 	})
-	c := onceq.ProcessorConfig{Handler: h, Store: st, Scope: scope, DeadLetter: z.dead}
+	c := onceq.ProcessorConfig{Handler: h, Store: st, Scope: scope}
 	if bits&fuzzMux != 0 {
 		m := new(onceq.Mux)
 		m.On("t", h, nil)
@@ -165,7 +165,11 @@ func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
 	if bits&fuzzOneAttempt != 0 {
 		c.Defaults.MaxAttempts = 1
 	}
-	if z.p, err = onceq.NewProcessor(c); err != nil {
+	p, err := onceq.NewProcessor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if z.b, err = p.Batches(onceq.BatchConfig{DeadLetter: z.dead}); err != nil {
 		t.Fatal(err)
 	}
 	return z
@@ -185,7 +189,7 @@ func (z *fuzzed) deliver() {
 		m := *ms[0]
 		m.Body, m.Attributes, m.Meta = bytes.Clone(m.Body), maps.Clone(m.Attributes), m.Meta.Clone()
 		var got []onceq.Disposition
-		z.p.Process(z.Context(), []onceq.Delivery{{Message: ms[0]}}, func(_ int, d onceq.Disposition) { got = append(got, d) })
+		z.b.Process(z.Context(), []onceq.Delivery{{Message: ms[0]}}, nil, func(_ int, d onceq.Disposition) { got = append(got, d) })
 		if len(got) != 1 {
 			z.Fatalf("%d dispositions of one delivery", len(got))
 		}
@@ -296,13 +300,17 @@ func FuzzJSON(f *testing.F) {
 		bad := json.Unmarshal(body, &want)
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(func(_ context.Context, _ *onceq.Job, v any) (any, error) { return v, nil }),
-			Store:   st, Scope: scope, DeadLetter: onceq.KeepInQueue,
+			Store:   st, Scope: scope,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
+		if err != nil {
+			t.Fatal(err)
+		}
 		m := &broker.Message{ID: "m", Body: body, Meta: &broker.Meta{Key: "k"}}
-		p.Process(t.Context(), []onceq.Delivery{{Message: m}}, func(_ int, d onceq.Disposition) {
+		b.Process(t.Context(), []onceq.Delivery{{Message: m}}, nil, func(_ int, d onceq.Disposition) {
 			got, status, err := onceq.Result[any](t.Context(), st, d.Record.Key)
 			switch {
 			case err != nil:

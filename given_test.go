@@ -47,24 +47,24 @@ func (o observes) JobStarted(ctx context.Context, j *onceq.Job) context.Context 
 func TestLetterIsMadeFromWhatCame(t *testing.T) {
 	for name, who := range map[string]struct {
 		handler onceq.HandlerFunc
-		set     func(c *onceq.Config)
+		set     func(c *setup)
 	}{
-		"handler": {func(_ context.Context, j *onceq.Job) error { spoil(j.Message); return onceq.Permanent(errBoom) }, func(*onceq.Config) {}},
+		"handler": {func(_ context.Context, j *onceq.Job) error { spoil(j.Message); return onceq.Permanent(errBoom) }, func(*setup) {}},
 		"replaced": {
 			func(_ context.Context, j *onceq.Job) error {
 				j.Message = &broker.Message{}
 				return onceq.Permanent(errBoom)
-			}, func(*onceq.Config) {},
+			}, func(*setup) {},
 		},
-		"removed":  {func(_ context.Context, j *onceq.Job) error { j.Message = nil; return onceq.Permanent(errBoom) }, func(*onceq.Config) {}},
-		"Observer": {failing, func(c *onceq.Config) { c.Observer = observes{c.Observer.(*seen)} }},
-		"Key": {failing, func(c *onceq.Config) {
+		"removed":  {func(_ context.Context, j *onceq.Job) error { j.Message = nil; return onceq.Permanent(errBoom) }, func(*setup) {}},
+		"Observer": {failing, func(c *setup) { c.Observer = observes{c.Observer.(*seen)} }},
+		"Key": {failing, func(c *setup) {
 			c.Key = func(m *broker.Message) (dedupe.Key, error) { spoil(m); return key("a"), nil }
 		}},
-		"Fingerprint": {failing, func(c *onceq.Config) {
+		"Fingerprint": {failing, func(c *setup) {
 			c.Fingerprint = func(m *broker.Message) []byte { spoil(m); return []byte("f") }
 		}},
-		"Key that refuses": {failing, func(c *onceq.Config) {
+		"Key that refuses": {failing, func(c *setup) {
 			c.Key = func(m *broker.Message) (dedupe.Key, error) { spoil(m); return dedupe.Key{}, errBoom }
 		}},
 	} {
@@ -132,7 +132,7 @@ func TestChangesOfTheMessageReachTheHandler(t *testing.T) {
 		r.put(sealed())
 		r.run(time.Minute)
 		r.wantStatus("a", dedupe.Done)
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { spoil(m); return key("a"), nil }
 	}))
 }
@@ -189,7 +189,7 @@ func TestDoIsToldOfByItsKey(t *testing.T) {
 
 // A claim asks for what came, whatever Key has made of it.
 func TestClaimGoesByWhatCame(t *testing.T) {
-	spoils := with(func(c *onceq.Config) {
+	spoils := with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { spoil(m); return key("a"), nil }
 	})
 	bubble(t, never(t), func(r *rig) {

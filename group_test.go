@@ -194,7 +194,7 @@ func TestHoldGroup(t *testing.T) {
 		r.wantStatus("bad", dedupe.Done)
 		r.wantStatus("two", dedupe.Done)
 		r.wantQueue(0)
-	}, preset(membroker.SQSFIFO), with(func(c *onceq.Config) { c.HoldGroup = true }))
+	}, preset(membroker.SQSFIFO), with(func(c *setup) { c.HoldGroup = true }))
 }
 
 // What cannot even be claimed holds its group as well.
@@ -209,7 +209,7 @@ func TestHoldGroupOfWhatIsRefused(t *testing.T) {
 		r.noLetters()
 		r.wantStatus("next", 0)
 		r.wantQueue(2)
-	}, with(func(c *onceq.Config) { c.HoldGroup = true }))
+	}, with(func(c *setup) { c.HoldGroup = true }))
 }
 
 func TestHoldGroupWithoutAGroup(t *testing.T) {
@@ -218,7 +218,7 @@ func TestHoldGroupWithoutAGroup(t *testing.T) {
 		r.run(time.Second)
 		r.letter(onceq.ClassPermanent)
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.HoldGroup = true }))
+	}, with(func(c *setup) { c.HoldGroup = true }))
 }
 
 // On a queue that does not order groups they are a label, no more.
@@ -282,7 +282,7 @@ func TestLostDeliveryWhileClaiming(t *testing.T) {
 			if n := r.seen.started("a"); n != 1 {
 				t.Errorf("group %q: %d runs", group, n)
 			}
-		}, with(func(c *onceq.Config) { c.CallTimeout = 25 * time.Second }))
+		}, with(func(c *setup) { c.CallTimeout = 25 * time.Second }))
 	}
 }
 

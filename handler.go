@@ -27,9 +27,9 @@ func (f HandlerFunc) Handle(ctx context.Context, j *Job) error { return f(ctx, j
 // Middleware wraps a Handler: for logging, metrics, a transaction, a limit.
 type Middleware func(Handler) Handler
 
-// Chain wraps h in mw; the first is the outermost. It is nil, which New refuses, when one of them
-// is. Where h is a [Mux], a worker knows the scopes and options of its types all the same, and mw
-// is called for unknown types too; [Mux.Use] wraps the handlers that there are.
+// Chain wraps h in mw; the first is the outermost. It is nil, which Processor.Worker refuses, when
+// one of them is. Where h is a [Mux], a worker knows the scopes and options of its types all the
+// same, and mw is called for unknown types too; [Mux.Use] wraps the handlers that there are.
 func Chain(h Handler, mw ...Middleware) Handler {
 	m := muxIn(h)
 	for i := len(mw) - 1; i >= 0; i-- {

@@ -85,7 +85,7 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 						t.Errorf("%d starts, %d at once, of %d jobs", starts, most.Load(), n)
 					}
 					r.wantQueue(0)
-				}, preset(membroker.SQSStandard), parks, with(func(cfg *onceq.Config) {
+				}, preset(membroker.SQSStandard), parks, with(func(cfg *setup) {
 					cfg.Concurrency, cfg.Lease, cfg.Visibility = n, c.lease, c.lease
 				}))
 			})
@@ -138,7 +138,7 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 						t.Errorf("%d of %d deliveries have lapsed", again, n)
 					}
 					r.wantQueue(0)
-				}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) { cfg.Concurrency = n }))
+				}, preset(membroker.SQSStandard), with(func(cfg *setup) { cfg.Concurrency = n }))
 			})
 		}
 	}
@@ -159,7 +159,7 @@ func TestLongClaimOutlastsAnOutage(t *testing.T) {
 		if n := r.q.received("a"); n != 1 {
 			t.Errorf("%d receives", n)
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = time.Minute, 10*time.Second }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Lease, c.Visibility = time.Minute, 10*time.Second }))
 }
 
 // On the happy path a beat is one renewal for all claims that a store takes at once, and one
@@ -183,7 +183,7 @@ func TestRequestsOfABeat(t *testing.T) {
 		if n := extends.Load(); n > beats*jobs/10 {
 			t.Errorf("%d extensions of %d jobs in %d minutes, ten to a call", n, jobs, minutes)
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = jobs }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = jobs }))
 }
 
 // In a group the handler goes on, too, and the next of the group waits for it.

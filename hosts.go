@@ -15,7 +15,7 @@ import (
 // methods are called by the goroutine that has the run; Start is called under the flow's lock.
 
 // deliveryHost is what a Worker and a batch have in common.
-type deliveryHost struct{ *Processor }
+type deliveryHost struct{ *intake }
 
 // Admit holds a message back that has no key because its producer does not know onceq.
 func (h deliveryHost) Admit(r *run) *engine.Refusal {
@@ -23,19 +23,15 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 	if no == nil {
 		return nil
 	}
-	return h.Processor.holdForeign(r, no)
+	return h.holdForeign(r, no)
 }
 
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
-	p := h.Processor
-	if p.doOnly {
-		return p.misuse(r)
-	}
 	left := early(r.Message)
 	if left == 0 {
-		return p.admit(r)
+		return h.admit(r)
 	}
-	if no := p.tooEarly(r, left); no != nil {
+	if no := h.tooEarly(r, left); no != nil {
 		return no
 	}
 	return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
@@ -44,10 +40,10 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
-func (h deliveryHost) Observe(r *run)                    { h.Processor.observeEnd(r) }
+func (h deliveryHost) Observe(r *run)                    { h.observeEnd(r) }
 func (h deliveryHost) Handle(r *run) error {
 	r.Job.Attempt = int(r.Attempt)
-	return h.Processor.c.Handler.Handle(h.Processor.observeStart(r), &r.Job)
+	return h.c.Handler.Handle(h.observeStart(r), &r.Job)
 }
 
 // workerHost brings what a Worker has received. It is held, extended, acked and nacked here.
@@ -106,7 +102,7 @@ func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }
 
 func (h *batchHost) Ended(r *run) {
 	h.e.ReleaseLease(r)
-	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.Processor.timing(r)})
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.timing(r)})
 	r.Flow().Gone(r)
 }
 

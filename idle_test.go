@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
@@ -58,7 +57,7 @@ func TestIdle(t *testing.T) {
 					t.Errorf("claims, renewals and settlements: %v, and %v an hour before", now, store)
 				}
 				r.noLetters()
-			}, preset(c.preset), with(func(cfg *onceq.Config) { cfg.Pollers, cfg.Concurrency = c.pollers, 2000 }))
+			}, preset(c.preset), with(func(cfg *setup) { cfg.Pollers, cfg.Concurrency = c.pollers, 2000 }))
 		})
 	}
 }

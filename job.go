@@ -13,10 +13,10 @@ import (
 // and must not use it after it has returned.
 type Job struct {
 	// Message is the delivery. It is the handler's own copy, its Meta and Attributes too: what a
-	// handler, a middleware, Config.Key or Config.Fingerprint changes in it the next of them sees,
-	// and a dead letter does not. Only the bytes of Body are shared with the letter: give Body
-	// other bytes, and leave those that came as they are. The message of a Do has nothing but the
-	// key, in its Meta.
+	// handler, a middleware, ProcessorConfig.Key or ProcessorConfig.Fingerprint changes in it the
+	// next of them sees, and a dead letter does not. Only the bytes of Body are shared with the
+	// letter: give Body other bytes, and leave those that came as they are. The message of a Do has
+	// nothing but the key, in its Meta.
 	Message *broker.Message
 	// Attempt is how often this job has been claimed for a run, this one included, as the store
 	// counts.

@@ -78,7 +78,7 @@ func TestJoined(t *testing.T) {
 						r.letter(c.class)
 					}
 					r.noLetters()
-				}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
+				}, with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
 			})
 		}
 	}

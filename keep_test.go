@@ -213,7 +213,7 @@ func TestAckAndNackAreRepeated(t *testing.T) {
 				if err != nil && !applied && !slices.Contains(r.q.delays("a"), 2*time.Second) {
 					t.Errorf("nacked with %v", r.q.delays("a"))
 				}
-			}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return 2 * time.Second } }))
+			}, with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return 2 * time.Second } }))
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// KeepInQueue stands for ProcessorConfig.DeadLetter: what would be a dead letter is released, given
+// KeepInQueue stands for a DeadLetter: what would be a dead letter is released, given
 // back for an hour, or the broker's longest delay if that is shorter, and logged, so that the
 // queue's own redrive takes it in the end: before the end of its retention, if that is longer than
 // an hour for each receive. It is never acked.

@@ -86,7 +86,7 @@ func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
 
 // On gives the Mux f as the handler of this kind, with Options. f is called as that of [JSON]: a
 // body that does not decode into a T fails the job for good, class "decode". Mistakes are answered
-// by New, as those of [Mux.On].
+// by NewProcessor, as those of [Mux.On].
 //
 // For a handler whose result is to be kept, use Mux.On(k.Type, JSONResult(f), &k.Options).
 func (k Kind[T]) On(m *Mux, f func(ctx context.Context, j *Job, v T) error) {

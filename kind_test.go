@@ -56,7 +56,7 @@ func TestKind(t *testing.T) {
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("the record is %+v, %v", rs[0], err)
 		}
-	}, steady, with(func(c *onceq.Config) { c.Handler, c.Concurrency = &mux, 1 }))
+	}, steady, with(func(c *setup) { c.Handler, c.Concurrency = &mux, 1 }))
 }
 
 // A message that was made, and stored, is the same job however often it is sent.
@@ -80,7 +80,7 @@ func TestKindMessageIsOneJob(t *testing.T) {
 		if ran != 1 {
 			t.Errorf("it ran %d times", ran)
 		}
-	}, with(func(c *onceq.Config) { c.Handler = &mux }))
+	}, with(func(c *setup) { c.Handler = &mux }))
 }
 
 func TestKindRefuses(t *testing.T) {
@@ -114,7 +114,7 @@ func TestKindRefuses(t *testing.T) {
 	}
 	var mux onceq.Mux
 	parcels.On(&mux, nil)
-	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: newStore(t), Scope: scope, DeadLetter: onceq.KeepInQueue}); err == nil {
+	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: newStore(t), Scope: scope}); err == nil {
 		t.Error("a nil handler is not refused")
 	}
 }
@@ -169,11 +169,11 @@ func TestChainAroundAMux(t *testing.T) {
 				t.Errorf("no record of %v: %v", k, err)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
+	}, with(func(c *setup) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
 
 	var within onceq.Mux
 	within.On("t", onceq.Chain(&mux, outer), nil)
-	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &within, Store: newStore(t), Scope: scope, DeadLetter: onceq.KeepInQueue}); err == nil {
+	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &within, Store: newStore(t), Scope: scope}); err == nil {
 		t.Error("a chained Mux within a Mux is not refused")
 	}
 }

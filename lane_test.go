@@ -63,7 +63,7 @@ func TestSlowGroupsLeaveRoomForOthers(t *testing.T) {
 						}
 					}
 					r.wantQueue(0)
-				}, preset(p), with(func(c *onceq.Config) { c.Concurrency = groups + 2 }))
+				}, preset(p), with(func(c *setup) { c.Concurrency = groups + 2 }))
 			})
 		}
 	}

@@ -63,7 +63,7 @@ func TestLateClaimStartsNothing(t *testing.T) {
 						}
 					}
 					r.noLetters()
-				}, o, most(1), with(func(c *onceq.Config) { c.Lease = 3 * time.Second }))
+				}, o, most(1), with(func(c *setup) { c.Lease = 3 * time.Second }))
 			})
 		}
 	}
@@ -76,7 +76,7 @@ func TestSlowClaimStarts(t *testing.T) {
 		r.send("a")
 		r.run(time.Minute)
 		r.wantOutcomes("a", "done")
-	}, with(func(c *onceq.Config) { c.Lease = 3 * time.Second }))
+	}, with(func(c *setup) { c.Lease = 3 * time.Second }))
 }
 
 // Two workers, of which one is answered late: the handlers never run at once.
@@ -101,7 +101,7 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 		r.send("a")
 		r.start()
 		pass(100 * time.Millisecond)
-		other, stop := r.worker(func(c *onceq.Config) { c.Visibility = 30 * time.Second }), make(chan error, 1)
+		other, stop := r.worker(func(c *setup) { c.Visibility = 30 * time.Second }), make(chan error, 1)
 		ctx, cancel := context.WithCancel(r.Context())
 		go func() { stop <- other.Run(ctx) }()
 		pass(time.Minute)
@@ -110,7 +110,7 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 		}
 		cancel()
 		<-stop
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Lease, c.Visibility = 3*time.Second, 3*time.Second }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Lease, c.Visibility = 3*time.Second, 3*time.Second }))
 }
 
 // The confirmation of the start prolongs the claim: what it took does not count against the
@@ -132,7 +132,7 @@ func TestSlowConfirmationOfAStart(t *testing.T) {
 		r.send("a")
 		r.run(time.Minute)
 		r.wantOutcomes("a", "done")
-	}, parks, with(func(c *onceq.Config) { c.Lease = 6 * time.Second }))
+	}, parks, with(func(c *setup) { c.Lease = 6 * time.Second }))
 }
 
 // A run that is cut off between its claim and its start does not start: by the batch's end, or
@@ -157,7 +157,7 @@ func TestCutRunDoesNotStart(t *testing.T) {
 				t.Errorf("%d settlements", n)
 			}
 			r.store.heals()
-		}, parks, with(func(c *onceq.Config) { c.Lease = 6 * time.Second }))
+		}, parks, with(func(c *setup) { c.Lease = 6 * time.Second }))
 	})
 	t.Run("the caller of Do has gone", func(t *testing.T) {
 		bubbleDo(t, func(d *doer) {
@@ -190,14 +190,14 @@ func TestLateClaimOfDo(t *testing.T) {
 		}
 		v, err = d.do("a", nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
 		d.wants("again", v, err, 1, nil)
-	}, with(func(c *onceq.Config) { c.Lease = 3 * time.Second }))
+	}, with(func(c *setup) { c.Lease = 3 * time.Second }))
 }
 
 func TestLateClaimOfABatch(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, never(t), with(func(c *onceq.Config) { c.Lease = 3 * time.Second }))
-			p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+			r := newRig(t, never(t), with(func(c *setup) { c.Lease = 3 * time.Second }))
+			b, err := r.cfg.batches()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,7 +216,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 			})
 			var got onceq.Disposition
 			d := onceq.Delivery{Message: ms[0], Until: time.Now().Add(time.Minute)}
-			p.ProcessBatch(t.Context(), []onceq.Delivery{d}, &onceq.BatchOptions{OneLease: one}, func(_ int, d onceq.Disposition) { got = d })
+			b.Process(t.Context(), []onceq.Delivery{d}, &onceq.BatchOptions{OneLease: one}, func(_ int, d onceq.Disposition) { got = d })
 			if got.Action != onceq.Nack || got.Record.Outcome != "handed-back" {
 				t.Errorf("OneLease %v: %+v", one, got)
 			}
@@ -236,12 +236,12 @@ func TestShortLeaseIsWarnedOf(t *testing.T) {
 			if n := r.log.count("Lease is below twice CallTimeout"); n != want {
 				t.Errorf("%v: %d warnings", lease, n)
 			}
-		}, with(func(c *onceq.Config) { c.Lease = lease }))
+		}, with(func(c *setup) { c.Lease = lease }))
 	}
 	bubble(t, returns(nil), func(r *rig) {
 		r.run(time.Second)
 		if n := r.log.count("Lease is below"); n != 0 {
 			t.Errorf("%d warnings without a store", n)
 		}
-	}, noStore, with(func(c *onceq.Config) { c.Lease = time.Second }))
+	}, noStore, with(func(c *setup) { c.Lease = time.Second }))
 }

@@ -19,15 +19,15 @@ import (
 // rolling deploy another worker may know the type.
 //
 // Give a worker the Mux itself, or what [Chain] makes of it. One that is wrapped in any other way
-// loses the scopes and options of its types, and refuses every job, class "config"; New refuses one
-// within another Mux. Moving a queue from a single handler to a Mux changes the scope of its keys,
-// so that a duplicate from before would run again: give the type that takes the handler's place
-// JobOptions{Scope: "the old scope"}.
+// loses the scopes and options of its types, and refuses every job, class "config"; NewProcessor
+// refuses one within another Mux. Moving a queue from a single handler to a Mux changes the scope
+// of its keys, so that a duplicate from before would run again: give the type that takes the
+// handler's place JobOptions{Scope: "the old scope"}.
 type Mux struct {
 	mu    sync.RWMutex
 	types map[string]*route
 	mw    []Middleware
-	err   error // the first mistake in On; New answers it
+	err   error // the first mistake in On; NewProcessor answers it
 }
 
 type route struct {
@@ -36,7 +36,7 @@ type route struct {
 }
 
 // On sets the handler of a type. A nil o means the worker's defaults. Set all types before the
-// worker is made: an empty or repeated type and a nil handler are answered there, by New.
+// Processor is made: an empty or repeated type and a nil handler are answered there.
 func (m *Mux) On(typ string, h Handler, o *JobOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		return m.err
 	}
 	if len(m.types) == 0 {
-		return badConfig("Config.Handler", "the Mux has no handlers; call Mux.On first")
+		return badConfig("ProcessorConfig.Handler", "the Mux has no handlers; call Mux.On first")
 	}
 	for typ, r := range m.types {
 		if values.IsNil(r.wrapped) {

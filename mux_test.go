@@ -53,7 +53,7 @@ func TestTypesHaveTheirOwnScopes(t *testing.T) {
 		if len(ran) != 3 {
 			t.Errorf("ran %v", ran)
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+	}, with(func(c *setup) { c.Concurrency = 1 }))
 }
 
 func TestUnknownTypeIsRetriedAndFoundLater(t *testing.T) {
@@ -76,7 +76,7 @@ func TestUnknownTypeIsRetriedAndFoundLater(t *testing.T) {
 		r.wantQueue(1)
 		deployed := new(onceq.Mux)
 		deployed.On("new", returns(nil), nil)
-		r.w = r.worker(func(c *onceq.Config) { c.Handler = deployed })
+		r.w = r.worker(func(c *setup) { c.Handler = deployed })
 		r.run(time.Minute)
 		if got := r.at("test:new", "a"); got != dedupe.Done {
 			t.Errorf("after the deployment the record is %v", got)
@@ -123,7 +123,7 @@ func TestMuxChecks(t *testing.T) {
 			c.set(m)
 			cfg := config(t)
 			cfg.Handler = m
-			_, err := onceq.New(cfg)
+			_, err := newWorker(cfg)
 			if _, ok := errors.AsType[*onceq.ConfigError](err); !ok || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("New answered %v, want a ConfigError with %q", err, c.want)
 			}
@@ -134,7 +134,7 @@ func TestMuxChecks(t *testing.T) {
 	m.On("b", h, &onceq.JobOptions{})
 	cfg := config(t)
 	cfg.Handler = m
-	if _, err := onceq.New(cfg); err != nil {
+	if _, err := newWorker(cfg); err != nil {
 		t.Errorf("New answered %v", err)
 	}
 	if got := m.Types(); len(got) != 2 || !slices.IsSorted(got) {
@@ -186,7 +186,7 @@ func TestParkWinsOverTheType(t *testing.T) {
 			if got := r.at("test:t", "a") == dedupe.Parked; got != c.parks {
 				t.Errorf("%+v: parked %v", c, got)
 			}
-		}, steady, with(func(cfg *onceq.Config) { cfg.Defaults.Interrupted = c.defaults }))
+		}, steady, with(func(cfg *setup) { cfg.Defaults.Interrupted = c.defaults }))
 	}
 }
 
@@ -197,7 +197,7 @@ func TestKeyMayNameItsScope(t *testing.T) {
 		if r.at("mine", "a") != dedupe.Done || r.at(scope, "b") != dedupe.Done {
 			t.Errorf("records: %v, %v", r.at("mine", "a"), r.at(scope, "b"))
 		}
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			k := dedupe.Key{Key: string(m.Body)}
 			if k.Key == "a" {
@@ -215,7 +215,7 @@ func TestDefaultsMayNameTheScope(t *testing.T) {
 		if got := r.at("other", "a"); got != dedupe.Done {
 			t.Errorf("the record is %v", got)
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Scope = "other" }))
+	}, with(func(c *setup) { c.Defaults.Scope = "other" }))
 }
 
 func TestJobsOfAType(t *testing.T) {
@@ -260,7 +260,7 @@ func TestTimeoutWins(t *testing.T) {
 				}
 			}
 		}
-	}, most(1), with(func(c *onceq.Config) { c.Defaults.Timeout = 30 * time.Second }))
+	}, most(1), with(func(c *setup) { c.Defaults.Timeout = 30 * time.Second }))
 }
 
 func synctestMux(t *testing.T, m *onceq.Mux, f func(r *rig), options ...option) {

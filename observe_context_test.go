@@ -51,7 +51,7 @@ func (s *spans) wantSpan(t *testing.T, job string) {
 	}
 }
 
-func observedBy(o onceq.Observer) option { return with(func(c *onceq.Config) { c.Observer = o }) }
+func observedBy(o onceq.Observer) option { return with(func(c *setup) { c.Observer = o }) }
 
 func TestJobEndedGetsTheStartedContext(t *testing.T) {
 	for name, h := range map[string]onceq.HandlerFunc{
@@ -67,7 +67,7 @@ func TestJobEndedGetsTheStartedContext(t *testing.T) {
 				r.put(m)
 				r.run(20 * time.Second)
 				s.wantSpan(t, "a")
-			}, observedBy(s), most(1), with(func(c *onceq.Config) { c.Defaults.Timeout = 10 * time.Second }))
+			}, observedBy(s), most(1), with(func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
 		})
 	}
 }

@@ -127,7 +127,7 @@ func TestObserversContext(t *testing.T) {
 			if want := derive(t.Context()) != nil; (value == true) != want {
 				t.Errorf("the handler saw %v", value)
 			}
-		}, with(func(c *onceq.Config) {
+		}, with(func(c *setup) {
 			c.Observer = &deriving{derive: derive}
 			c.Defaults.Timeout = 10 * time.Second
 		}))
@@ -208,7 +208,7 @@ func TestJobWithoutMetadata(t *testing.T) {
 		}
 		r.run(time.Second)
 		r.wantStatus("a", dedupe.Done)
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 	}))
 	var none onceq.Job

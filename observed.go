@@ -7,17 +7,17 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-func (p *Processor) observeStart(r *run) (ctx context.Context) {
-	if p.c.Observer == nil {
+func (in *intake) observeStart(r *run) (ctx context.Context) {
+	if in.c.Observer == nil {
 		return r.Context()
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			p.observerPanicked(v)
+			in.observerPanicked(v)
 			ctx = r.Context()
 		}
 	}()
-	switch ctx = p.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
+	switch ctx = in.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
 	case nil, r.Context():
 		return r.Context()
 	}
@@ -25,54 +25,54 @@ func (p *Processor) observeStart(r *run) (ctx context.Context) {
 	return ctx
 }
 
-func (p *Processor) observeEnd(r *run) {
+func (in *intake) observeEnd(r *run) {
 	level := slog.LevelInfo
 	if r.Verdict.Class != "" {
 		level = slog.LevelWarn
 	}
-	logs := p.c.Logger.Enabled(r.Flow().Terms.Base, level)
-	if p.c.Observer == nil && !logs {
+	logs := in.log.Enabled(r.Flow().Terms.Base, level)
+	if in.c.Observer == nil && !logs {
 		return
 	}
-	t := p.timing(r)
-	p.tellEnd(r, &t)
+	t := in.timing(r)
+	in.tellEnd(r, &t)
 	if logs {
-		p.c.Logger.LogAttrs(r.Flow().Terms.Base, level, "job", t.attrs()...)
+		in.log.LogAttrs(r.Flow().Terms.Base, level, "job", t.attrs()...)
 	}
 }
 
 // observeAbandoned tells of a run that was given up, and answers its record.
-func (p *Processor) observeAbandoned(r *run) TimingRecord {
-	t := recordOf(r, p.e.TimingOfAbandoned(r))
+func (in *intake) observeAbandoned(r *run) TimingRecord {
+	t := recordOf(r, in.e.TimingOfAbandoned(r))
 	t.Outcome = OutcomeAbandoned
-	p.tellEnd(r, &t)
-	p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
+	in.tellEnd(r, &t)
+	in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
 	return t
 }
 
-func (p *Processor) tellEnd(r *run, t *TimingRecord) {
-	if p.c.Observer == nil {
+func (in *intake) tellEnd(r *run, t *TimingRecord) {
+	if in.c.Observer == nil {
 		return
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			p.observerPanicked(v)
+			in.observerPanicked(v)
 		}
 	}()
 	ctx := r.Context().Observer()
 	if ctx == nil {
 		ctx = r.Context()
 	}
-	p.c.Observer.JobEnded(ctx, t)
+	in.c.Observer.JobEnded(ctx, t)
 }
 
-func (p *Processor) observerPanicked(v any) {
-	p.c.Logger.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
+func (in *intake) observerPanicked(v any) {
+	in.log.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }
 
 // timing is made only when somebody asks: most runs have no observer.
-func (p *Processor) timing(r *run) TimingRecord {
-	t := recordOf(r, p.e.Timing(r))
+func (in *intake) timing(r *run) TimingRecord {
+	t := recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	t.Result = r.Result()
 	return t

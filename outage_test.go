@@ -111,7 +111,7 @@ func TestOutageStopsReceiving(t *testing.T) {
 				r.store.heals()
 				pass(time.Minute)
 				r.wantQueue(0)
-			}, with(func(c *onceq.Config) { c.Concurrency = 100 }))
+			}, with(func(c *setup) { c.Concurrency = 100 }))
 		})
 	}
 }
@@ -287,7 +287,7 @@ func TestLostClaimFoundAtSettle(t *testing.T) {
 		if r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
 			t.Errorf("acks %d, nacks %v", r.q.acked("a"), r.q.delays("a"))
 		}
-	}, with(func(c *onceq.Config) { c.Lease = time.Minute; c.Visibility = time.Minute }))
+	}, with(func(c *setup) { c.Lease = time.Minute; c.Visibility = time.Minute }))
 }
 
 func TestUnansweredLeaseCancelsBeforeItsDeadlineAndIsSettled(t *testing.T) {
@@ -325,7 +325,7 @@ func TestUnansweredLeaseCancelsBeforeItsDeadlineAndIsSettled(t *testing.T) {
 				if err != nil && (rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassLease) {
 					t.Errorf("the record is %+v", rec)
 				}
-			}, with(func(c *onceq.Config) {
+			}, with(func(c *setup) {
 				c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour }
 			}))
 		}

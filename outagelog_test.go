@@ -65,7 +65,7 @@ func TestOutagesAreToldOfAgain(t *testing.T) {
 						t.Errorf("%d lines tell of the end, want %d", got, n+1)
 					}
 				}
-			}, with(func(c *onceq.Config) { c.Pollers = 3 }))
+			}, with(func(c *setup) { c.Pollers = 3 }))
 		})
 	}
 }

@@ -65,15 +65,15 @@ const (
 	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore. A dead letter is
 	// stored.
 	OutcomeTooEarly Outcome = ClassTooEarly
-	// OutcomeNoKey: the message has no idempotency key, or Config.Key has answered an error. A dead
-	// letter is stored.
+	// OutcomeNoKey: the message has no idempotency key, or ProcessorConfig.Key has answered an
+	// error. A dead letter is stored.
 	OutcomeNoKey Outcome = ClassNoKey
 	// OutcomeBadKey: the key cannot be stored. A dead letter is stored.
 	OutcomeBadKey Outcome = ClassBadKey
 	// OutcomeBadMeta: onceq's metadata could not be read. A dead letter is stored.
 	OutcomeBadMeta Outcome = ClassBadMeta
-	// OutcomeBadFingerprint: Config.Fingerprint has panicked. A dead letter of class "error" is
-	// stored.
+	// OutcomeBadFingerprint: ProcessorConfig.Fingerprint has panicked. A dead letter of class
+	// "error" is stored.
 	OutcomeBadFingerprint Outcome = ClassError
 	// OutcomeClaimRefused: the store refuses this claim and answers others. The message comes again
 	// after five minutes; after a day it becomes a dead letter.
@@ -82,8 +82,6 @@ const (
 	OutcomeStoreUnreachable Outcome = "store-unreachable"
 	// OutcomeLostBeforeClaim: the message was delivered again before it was claimed.
 	OutcomeLostBeforeClaim Outcome = "lost-before-claim"
-	// OutcomeNoHandler: the Processor is for Do only. The message is handed back.
-	OutcomeNoHandler Outcome = ClassNoHandler
 	// OutcomeNoMessage: the Delivery has no Message.
 	OutcomeNoMessage Outcome = "no-message"
 )

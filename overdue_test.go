@@ -26,7 +26,7 @@ func TestOverdueIsCutOff(t *testing.T) {
 			r.run(time.Minute)
 			r.letter(onceq.ClassInterrupted)
 			r.wantStatus("a", dedupe.Parked)
-		}, parks, with(func(c *onceq.Config) { c.Defaults.Timeout = time.Second }))
+		}, parks, with(func(c *setup) { c.Defaults.Timeout = time.Second }))
 	}
 }
 

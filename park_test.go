@@ -88,7 +88,7 @@ func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
 				t.Errorf("nacked with %v", got)
 			}
 			r.noLetters()
-		}, parks, most(1), with(func(c *onceq.Config) { c.DrainTimeout = drain }))
+		}, parks, most(1), with(func(c *setup) { c.DrainTimeout = drain }))
 	}
 }
 

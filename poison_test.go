@@ -67,7 +67,7 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 				if n := r.log.count("the store does not answer"); n > 1 {
 					t.Errorf("%d lines tell of an outage", n)
 				}
-			}, with(func(c *onceq.Config) { c.Concurrency, c.Pollers = 40, 1 }))
+			}, with(func(c *setup) { c.Concurrency, c.Pollers = 40, 1 }))
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 		pass(time.Minute)
 		r.wantOutcomes("a", "done")
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.SettleTimeout = 30 * time.Second }))
+	}, with(func(c *setup) { c.SettleTimeout = 30 * time.Second }))
 }
 
 // A store that finds the lack of a result too large is asked with pauses, and not for ever.
@@ -151,7 +151,7 @@ func TestPoisonedLetterStopsNobody(t *testing.T) {
 					t.Errorf("the letter is %q", m.Body)
 				}
 				r.wantQueue(0)
-			}, with(func(c *onceq.Config) {
+			}, with(func(c *setup) {
 				c.Concurrency = 40
 				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool { return breaks.Load() && string(o.Body) == "bad" }}
 			}))
@@ -198,7 +198,7 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 				t.Errorf("%d lines tell of its end", got)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
+	}, with(func(c *setup) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
 }
 
 // A claim on whose renewal the store breaks as a whole must not make the others lapse.
@@ -226,7 +226,7 @@ func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
 		for _, k := range keys {
 			r.wantOutcomes(k, "done")
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency = 40 }))
+	}, with(func(c *setup) { c.Concurrency = 40 }))
 }
 
 // Once it is found, it is renewed alone: the others' beats do not fail for it again.
@@ -286,7 +286,7 @@ func TestPoisonAmongAStream(t *testing.T) {
 				if os := r.seen.outcomes("bad"); len(os) == 0 || os[0] != "unsettled" && os[0] != "kept" {
 					t.Errorf("the bad one ended as %q", os)
 				}
-			}, with(func(c *onceq.Config) {
+			}, with(func(c *setup) {
 				c.Concurrency = 100
 				c.DeadLetter = &breaking{Sender: c.DeadLetter, on: func(o *broker.Outgoing) bool {
 					if name == "letters" {

@@ -182,7 +182,7 @@ func (p *pollers) poll(ctx context.Context) error {
 		}
 		failed++
 		if lasts, tell := p.out.Fails(engine.Whole, failed >= 3); tell {
-			w.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+			w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 		}
 		retry.Rest(ctx, retry.Pause(failed))
 	}
@@ -200,7 +200,7 @@ func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err 
 			err = verdict.Classed(ClassPanic, "onceq: the broker panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return w.c.Broker.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
+	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
 }
 
 // taken makes the runs of what was received; offer holds them, until their ack or nack is through.
@@ -223,6 +223,6 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 // receivesAgain is told of a receive that had an answer.
 func (p *pollers) receivesAgain(ctx context.Context) {
 	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
-		p.w.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
+		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
 	}
 }

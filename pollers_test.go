@@ -125,7 +125,7 @@ func TestPollersWithFewSlots(t *testing.T) {
 			t.Errorf("%d receives at once", n)
 		}
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.Concurrency = 2 }))
+	}, with(func(c *setup) { c.Concurrency = 2 }))
 }
 
 // What piles up in a pause is for one poller; more of them join where that one cannot keep up.
@@ -145,7 +145,7 @@ func TestPollersWithAPause(t *testing.T) {
 			t.Errorf("%d receives at once", most)
 		}
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
+	}, with(func(c *setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
 // A queue that gives less than it has must not keep a worker with a pause behind: what comes
@@ -170,7 +170,7 @@ func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 			t.Errorf("%d receives at once", most)
 		}
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.PollPause = 500 * time.Millisecond }))
+	}, with(func(c *setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
 // Where requests cost nothing, a message finds a poll that waits.
@@ -270,7 +270,7 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			}
 		}, func(r *rig) {
 			r.q.limits = func(l broker.Limits) broker.Limits { l.PerRequestCost = c.billed; return l }
-		}, with(func(cfg *onceq.Config) {
+		}, with(func(cfg *setup) {
 			cfg.Pollers, cfg.Concurrency, cfg.Prefetch = c.pollers, c.concurrency, c.prefetch
 			cfg.Handler = onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 				if string(j.Message.Body) != "a" {
@@ -295,6 +295,6 @@ func TestAcksKeepUpWithReceives(t *testing.T) {
 			r.start()
 			pass(22 * time.Second)
 			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
+		}, preset(membroker.SQSStandard), with(func(cfg *setup) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
 	}
 }

@@ -25,12 +25,12 @@ type processed struct {
 // process runs the deliveries and checks that each was answered once.
 func (r *rig) process(ctx context.Context, ds ...onceq.Delivery) map[int]onceq.Disposition {
 	r.Helper()
-	p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	b, err := r.cfg.batches()
 	if err != nil {
 		r.Fatal(err)
 	}
 	got := processed{ds: make(map[int]onceq.Disposition)}
-	p.Process(ctx, ds, func(i int, d onceq.Disposition) {
+	b.Process(ctx, ds, nil, func(i int, d onceq.Disposition) {
 		got.mu.Lock()
 		defer got.mu.Unlock()
 		if _, twice := got.ds[i]; twice {
@@ -220,7 +220,7 @@ func TestProcessLeaseEndsSoonAfterUntil(t *testing.T) {
 			t.Errorf("the abandoned lease ends in %v", left)
 		}
 		pass(time.Hour)
-	}, with(func(c *onceq.Config) { c.Lease = 10 * time.Minute }))
+	}, with(func(c *setup) { c.Lease = 10 * time.Minute }))
 }
 
 // The earliest Until counts for all, and where it is soon, half of the time to it is kept for the
@@ -328,7 +328,7 @@ func TestProcessTimeout(t *testing.T) {
 			if took := time.Since(begin); took != 5*time.Second {
 				t.Errorf("took %v", took)
 			}
-		}, with(func(c *onceq.Config) { c.Defaults.Timeout = 5 * time.Second }))
+		}, with(func(c *setup) { c.Defaults.Timeout = 5 * time.Second }))
 	}
 }
 

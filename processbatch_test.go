@@ -20,12 +20,12 @@ import (
 // batch runs the deliveries within the bounds, and checks that each was answered once.
 func (r *rig) batch(ctx context.Context, o onceq.BatchOptions, ds ...onceq.Delivery) map[int]onceq.Disposition {
 	r.Helper()
-	p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	b, err := r.cfg.batches()
 	if err != nil {
 		r.Fatal(err)
 	}
 	got := processed{ds: make(map[int]onceq.Disposition)}
-	p.ProcessBatch(ctx, ds, &o, func(i int, d onceq.Disposition) {
+	b.Process(ctx, ds, &o, func(i int, d onceq.Disposition) {
 		got.mu.Lock()
 		defer got.mu.Unlock()
 		if _, twice := got.ds[i]; twice {
@@ -173,7 +173,7 @@ func TestBatchDeadline(t *testing.T) {
 					if rec := r.record("tail"); rec.Attempt != 0 || got[3].Delay != 0 {
 						t.Errorf("the one that began late has %d attempts, and comes again after %v", rec.Attempt, got[3].Delay)
 					}
-				}, steady, with(func(c *onceq.Config) {
+				}, steady, with(func(c *setup) {
 					if parks {
 						c.Defaults.Interrupted = dedupe.Park
 					}
@@ -323,12 +323,12 @@ func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 // What is answered as the time ends is answered before the return.
 func TestBatchWaitsForWhomItTells(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+		b, err := r.cfg.batches()
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := false
-		p.ProcessBatch(r.Context(), lasting(10*time.Second, "a"), nil, func(int, onceq.Disposition) {
+		b.Process(r.Context(), lasting(10*time.Second, "a"), nil, func(int, onceq.Disposition) {
 			takes(20 * time.Second)
 			told = true
 		})
@@ -383,7 +383,7 @@ func TestBatchOutage(t *testing.T) {
 			}
 		})
 		var ended sync.Map
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+		b, err := r.cfg.batches()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,7 +401,7 @@ func TestBatchOutage(t *testing.T) {
 				return cs
 			}
 		})
-		p.ProcessBatch(r.Context(), ds, &o, func(i int, d onceq.Disposition) {
+		b.Process(r.Context(), ds, &o, func(i int, d onceq.Disposition) {
 			ended.Store(i, time.Since(begin))
 			switch {
 			case i == 0:
@@ -520,7 +520,7 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 			if n := calls() - before; n != 0 {
 				t.Errorf("%s fails: %d calls after the return", op, n)
 			}
-		}, with(func(c *onceq.Config) { c.SettleTimeout = time.Hour; c.Defaults.Timeout = 90 * time.Minute }))
+		}, with(func(c *setup) { c.SettleTimeout = time.Hour; c.Defaults.Timeout = 90 * time.Minute }))
 	}
 }
 

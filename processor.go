@@ -1,131 +1,52 @@
 package onceq
 
 import (
-	"context"
-	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
-	"github.com/onceq/onceq/internal/verdict"
 )
 
-// Processor is the seam below every entry point: claim, run, settle and dead-letter, for deliveries
-// that somebody else has received. It never receives, acks or nacks; it answers each delivery with
-// a Disposition. Worker is a loop over it, and so are the serverless entry points.
+// Processor knows what is done with jobs, and keeps what it knows of their store. It does nothing
+// by itself. Jobs come to it in three ways, of which one Processor can serve any number at once:
+//
+//   - [Processor.Worker] receives the messages of a queue, in a process that stays;
+//   - [Processor.Batches] takes messages that somebody else has received, as a serverless
+//     function's caller does;
+//   - [Do] runs a function of the caller's, without a queue.
 type Processor struct {
 	c       ProcessorConfig
 	types   map[string]*jobType // under a Mux
-	doOnly  bool                // there is no Handler
-	misused sync.Once           // it was given deliveries all the same
-	flights flights             // of Do
-	foreign foreign
-	begun   time.Time
-	e       *engine.Engine[Job]
+	store   *engine.StoreHealth
+	calls   *intake // of Do
+	flights flights // of Do
 }
 
-// NewProcessor validates the configuration; it does no I/O. A Processor that is for [Do] only needs
-// neither Handler nor DeadLetter; given deliveries, it hands them back and logs an error, once.
+// NewProcessor validates the configuration; it does no I/O. A mistake is a *[ConfigError], which
+// names the field and its limit.
 func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	c = c.withDefaults()
-	doOnly := values.IsNil(c.Handler) && values.IsNil(c.DeadLetter)
-	if doOnly {
-		c.Handler, c.DeadLetter = noHandler{}, KeepInQueue
-	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	p, err := newProcessor(c, c.Lease, broker.Limits{}, 0)
-	if err != nil {
-		return nil, err
-	}
-	p.doOnly = doOnly
-	return p, nil
-}
-
-type noHandler struct{}
-
-func (noHandler) Handle(context.Context, *Job) error {
-	return verdict.Classed(ClassNoHandler, "onceq: the Processor has no Handler")
-}
-
-// misuse hands back what was delivered to a Processor that is for Do only.
-func (p *Processor) misuse(r *run) *engine.Refusal {
-	p.misused.Do(func() {
-		p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a Processor without Handler and DeadLetter is for Do only; its deliveries are handed back")
-	})
-	return &engine.Refusal{Back: engine.Outcome(OutcomeNoHandler), Delay: p.c.Lease}
-}
-
-// newProcessor is for a Worker with so many slots, or, where they are 0, for an unknown number of
-// deliveries.
-func newProcessor(c ProcessorConfig, hold time.Duration, most broker.Limits, slots int) (*Processor, error) {
-	p := &Processor{c: c, begun: time.Now()}
+	p := &Processor{c: c, store: engine.NewStoreHealth()}
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 	}
 	var err error
-	p.e, err = engine.New[Job](engine.Options{
-		Store: c.Store, DeadLetter: c.DeadLetter, LetterKeys: c.LetterKeys, Scope: c.Scope, Owner: c.Owner,
-		Retention: c.Retention, Lease: c.Lease, SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout,
-		HoldGroup: c.HoldGroup, Logger: c.Logger, Backoff: defaultBackoff,
-		Visibility: hold, Limits: most, Slots: slots,
-	})
+	p.calls, err = p.newIntake(deliveries{letters: KeepInQueue, visibility: c.Lease})
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// Delivery is a message that somebody holds for the Processor.
-type Delivery struct {
-	Message *broker.Message
-	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
-	// Process runs. The handler's context ends SettleTimeout before, so that the end can be
-	// written.
-	Until time.Time
-}
-
-// Action is what the caller must now do with a delivery.
-type Action uint8
-
-// The actions.
-const (
-	Ack   Action = iota + 1 // done, failed or parked was seen and, if failed or parked, its dead letter is stored
-	Nack                    // not finished: deliver again after Delay
-	Leave                   // the lease was lost, or the outcome is unknown: touch nothing
-)
-
-// String is the action in lower case.
-func (a Action) String() string {
-	switch a {
-	case Ack:
-		return "ack"
-	case Nack:
-		return "nack"
-	case Leave:
-		return "leave"
+// checkHandler refuses to take deliveries where nobody would handle them.
+func (p *Processor) checkHandler() error {
+	if values.IsNil(p.c.Handler) {
+		return badConfig("ProcessorConfig.Handler", "is nil; give a *Mux or a Handler (only Do needs none)")
 	}
-	return "none"
-}
-
-// Disposition is the answer to a delivery.
-type Disposition struct {
-	Action  Action
-	Delay   time.Duration  // of a Nack
-	Outcome dedupe.Outcome // what the claim said; 0 = there was none
-	Record  TimingRecord
-}
-
-// letters is where letters go, as far as the Processor's configuration says.
-func (p *Processor) lettersTo() engine.LetterTo {
-	if p.c.DeadLetter == KeepInQueue {
-		return engine.ToNobody
-	}
-	return engine.ToQueue
+	return nil
 }
 
 func (p *Processor) retention() time.Duration { return p.c.Retention }

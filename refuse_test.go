@@ -31,36 +31,37 @@ func TestRefusedSetups(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, field string
-		set         func(c *onceq.Config)
+		set         func(c *setup)
 	}{
-		{"the queue as its own dead-letter queue", "Config.DeadLetter", func(c *onceq.Config) { c.DeadLetter = q }},
-		{"Park without a store", "Config.Defaults.Interrupted", func(c *onceq.Config) {
+		{"the queue as its own dead-letter queue", "WorkerConfig.DeadLetter", func(c *setup) { c.DeadLetter = q }},
+		{"Park without a store", "ProcessorConfig.Defaults.Interrupted", func(c *setup) {
 			c.Store, c.Defaults.Interrupted = onceq.NoStore, dedupe.Park
 		}},
-		{"Park without a store, by type", "Mux.On", func(c *onceq.Config) {
+		{"Park without a store, by type", "Mux.On", func(c *setup) {
 			c.Store = onceq.NoStore
 			c.Handler = mux(func(m *onceq.Mux) { m.On("b", returns(nil), &onceq.JobOptions{Interrupted: dedupe.Park}) })
 		}},
-		{"a Mux in a Mux", "Mux.On", func(c *onceq.Config) { c.Handler = mux(func(m *onceq.Mux) { m.On("b", new(onceq.Mux), nil) }) }},
-		{"a nil middleware", "Mux.Use", func(c *onceq.Config) { c.Handler = mux(func(m *onceq.Mux) { m.Use(nil) }) }},
-		{"a middleware that makes nil", "Mux.Use", func(c *onceq.Config) {
+		{"a Mux in a Mux", "Mux.On", func(c *setup) { c.Handler = mux(func(m *onceq.Mux) { m.On("b", new(onceq.Mux), nil) }) }},
+		{"a nil middleware", "Mux.Use", func(c *setup) { c.Handler = mux(func(m *onceq.Mux) { m.Use(nil) }) }},
+		{"a middleware that makes nil", "Mux.Use", func(c *setup) {
 			c.Handler = mux(func(m *onceq.Mux) { m.Use(func(onceq.Handler) onceq.Handler { return nil }) })
 		}},
-		{"a nil middleware in a chain", "Config.Handler", func(c *onceq.Config) { c.Handler = onceq.Chain(returns(nil), nil) }},
-		{"a timeout without a unit", "Config.Defaults.Timeout", func(c *onceq.Config) { c.Defaults.Timeout = 5 }},
-		{"holding groups that the broker does not order", "Config.HoldGroup", func(c *onceq.Config) {
+		{"a nil middleware in a chain", "ProcessorConfig.Handler", func(c *setup) { c.Handler = onceq.Chain(returns(nil), nil) }},
+		{"a timeout without a unit", "ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = 5 }},
+		{"holding groups that the broker does not order", "WorkerConfig.HoldGroup", func(c *setup) {
 			c.HoldGroup = true
 			c.Broker, _ = membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
 		}},
-		{"an absurd prefetch", "Config.Prefetch", func(c *onceq.Config) { c.Prefetch = 1e9 }},
+		{"an absurd prefetch", "WorkerConfig.Prefetch", func(c *setup) { c.Prefetch = 1e9 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := onceq.Config{
-				ProcessorConfig: onceq.ProcessorConfig{Handler: returns(nil), Store: st, Scope: "test", DeadLetter: onceq.KeepInQueue},
+			config := setup{
+				ProcessorConfig: onceq.ProcessorConfig{Handler: returns(nil), Store: st, Scope: "test"},
+				WorkerConfig:    onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue},
 				Broker:          q,
 			}
 			c.set(&config)
-			_, err := onceq.New(config)
+			_, err := newWorker(config)
 			var bad *onceq.ConfigError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Field, c.field) {
 				t.Errorf("New: %v, want a ConfigError of %s", err, c.field)
@@ -131,5 +132,5 @@ func TestRetryAfterOutlivesRetention(t *testing.T) {
 		r.run(5 * time.Minute)
 		r.wantOutcomes("k", "retried", "done")
 		r.noLetters()
-	}, with(func(c *onceq.Config) { c.Retention = time.Minute }))
+	}, with(func(c *setup) { c.Retention = time.Minute }))
 }

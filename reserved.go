@@ -27,3 +27,10 @@ func (e *reservedError) Error() string {
 }
 
 func (e *reservedError) Unwrap() error { return dedupe.ErrBadKey }
+
+func checkScope(field, s string) error {
+	if err := (dedupe.Key{Scope: s, Key: "k"}).Validate(); err != nil {
+		return badConfig(field, "%v", err)
+	}
+	return nil
+}

@@ -43,14 +43,14 @@ func TestRetentionBelowTheQueues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, returns(nil), func(r *rig) {
 				c.queue.Broker, c.letters.Broker = r.q.Broker, r.dlq
-				r.w = r.worker(func(f *onceq.Config) { f.Broker, f.DeadLetter, f.Retention = c.queue, c.letters, c.retention })
+				r.w = r.worker(func(f *setup) { f.Broker, f.DeadLetter, f.Retention = c.queue, c.letters, c.retention })
 				r.start()
 				pass(time.Second)
 				err := r.stop()
 				if (err != nil) != c.refused {
 					t.Fatalf("Run: %v", err)
 				}
-				if err != nil && (!strings.Contains(err.Error(), "Config.Retention") || !strings.Contains(err.Error(), "below")) {
+				if err != nil && (!strings.Contains(err.Error(), "ProcessorConfig.Retention") || !strings.Contains(err.Error(), "below")) {
 					t.Errorf("Run: %v", err)
 				}
 			})
@@ -60,7 +60,7 @@ func TestRetentionBelowTheQueues(t *testing.T) {
 
 func TestRetentionWithoutAStore(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
-		r.w = r.worker(func(f *onceq.Config) {
+		r.w = r.worker(func(f *setup) {
 			f.Broker, f.Retention = keeping{Broker: r.q.Broker, kept: time.Hour}, time.Minute
 		})
 		r.run(time.Second)
@@ -75,15 +75,15 @@ func TestNoStoreWhereNobodyCounts(t *testing.T) {
 		l := b.Limits()
 		l.Attempts = false
 		c.Broker, c.Defaults.MaxAttempts = limited{b.Broker, l}, attempts
-		if _, err := onceq.New(c); err != nil {
+		if _, err := newWorker(c); err != nil {
 			t.Errorf("with a store: %v", err)
 		}
 		c.Store = onceq.NoStore
-		_, err := onceq.New(c)
+		_, err := newWorker(c)
 		if (err != nil) != refused {
 			t.Errorf("MaxAttempts %d: %v", attempts, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "Config.Defaults.MaxAttempts") {
+		if err != nil && !strings.Contains(err.Error(), "ProcessorConfig.Defaults.MaxAttempts") {
 			t.Error(err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestTroubleEndsWithARefusedClaim(t *testing.T) {
 		for _, k := range append(numbered("a", 15), numbered("b", 5)...) {
 			r.wantStatus(k, dedupe.Done)
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency, c.Prefetch = 2, 20 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency, c.Prefetch = 2, 20 }))
 }
 
 // Ten letters that are too large together, each of which fits alone.

@@ -12,8 +12,15 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
+// worked is all that one worker is made of.
+type worked struct {
+	ProcessorConfig
+	WorkerConfig
+	queue broker.Receiver
+}
+
 // inside runs f in virtual time, beside a worker whose queue holds n jobs.
-func inside(t *testing.T, n int, change func(c *Config), f func(w *Worker)) {
+func inside(t *testing.T, n int, change func(c *worked), f func(w *Worker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		q, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
@@ -24,9 +31,13 @@ func inside(t *testing.T, n int, change func(c *Config), f func(w *Worker)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := Config{Broker: q, ProcessorConfig: ProcessorConfig{Store: st, DeadLetter: KeepInQueue, Scope: "test"}}
+		c := worked{ProcessorConfig{Store: st, Scope: "test"}, WorkerConfig{DeadLetter: KeepInQueue}, q}
 		change(&c)
-		w, err := New(c)
+		p, err := NewProcessor(c.ProcessorConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := p.Worker(c.queue, c.WorkerConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +61,7 @@ func inside(t *testing.T, n int, change func(c *Config), f func(w *Worker)) {
 
 // A worker that always has something waiting does not keep the places of all that it has done.
 func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
-	inside(t, 2000, func(c *Config) {
+	inside(t, 2000, func(c *worked) {
 		c.Concurrency = 4
 		c.Handler = HandlerFunc(func(_ context.Context, j *Job) error {
 			<-time.After(time.Second + time.Duration(j.Fence()%97)*time.Millisecond*7)
@@ -71,10 +82,10 @@ func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
 // Nobody looks after a lease that is held again after its run has ended.
 func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
 	ended := make(map[string]int)
-	inside(t, 2, func(c *Config) {
+	inside(t, 2, func(c *worked) {
 		c.Concurrency = 1
 		c.CallTimeout = time.Minute
-		c.Broker = losing{c.Broker.(*membroker.Broker)}
+		c.queue = losing{c.queue.(*membroker.Broker)}
 		c.Store = slowClaims{c.Store}
 		c.Handler = HandlerFunc(func(context.Context, *Job) error { return nil })
 		c.Observer = slowEnd{ended}
@@ -87,7 +98,7 @@ func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
 // A delivery that is held before the flow has it could be found lost, and be over, before it has
 // begun: the list of the runs would break, and Run not return.
 func TestNothingIsHeldThatTheFlowDoesNotHave(t *testing.T) {
-	inside(t, 0, func(c *Config) {
+	inside(t, 0, func(c *worked) {
 		c.Handler = HandlerFunc(func(context.Context, *Job) error { <-time.After(time.Second); return nil })
 	}, func(w *Worker) {
 		synctest.Wait()
@@ -143,12 +154,16 @@ func TestBatchLeavesNoLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := NewProcessor(ProcessorConfig{
-			Store: st, DeadLetter: KeepInQueue, Scope: "test",
+			Store: st, Scope: "test",
 			Handler: HandlerFunc(func(_ context.Context, j *Job) error {
 				<-time.After(time.Duration(len(j.Message.Body)) * time.Second)
 				return nil
 			}),
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.Batches(BatchConfig{DeadLetter: KeepInQueue})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +173,8 @@ func TestBatchLeavesNoLease(t *testing.T) {
 				k := string(rune('a' + i))
 				ds[i].Message = &broker.Message{ID: k, Meta: &broker.Meta{ID: k, Key: k}, Body: make([]byte, 1+20*i)}
 			}
-			p.Process(t.Context(), ds, func(int, Disposition) {})
-			if n := p.e.Held(); n != 0 {
+			b.Process(t.Context(), ds, nil, func(int, Disposition) {})
+			if n := b.in.e.Held(); n != 0 {
 				t.Errorf("%d leases are held after the return", n)
 			}
 		}

@@ -36,7 +36,7 @@ func TestHandOverAfterAWait(t *testing.T) {
 		if n := r.q.received("a"); n != 2 {
 			t.Errorf("%d receives, want 2", n)
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency = 2 }), preset(membroker.SQSStandard))
+	}, with(func(c *setup) { c.Concurrency = 2 }), preset(membroker.SQSStandard))
 }
 
 // While one redelivery looks for the job that runs, the key of another is still being found. The
@@ -61,7 +61,7 @@ func TestHandOverBesideAnAdmission(t *testing.T) {
 		}
 		pass(2 * time.Minute)
 		r.wantOutcomes("a", "handed-over", "handed-over", "done")
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Concurrency = 3
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			if admitted++; admitted == 3 {
@@ -97,7 +97,7 @@ func TestSlowAcksHoldReceivingBack(t *testing.T) {
 		}
 		pass(time.Minute)
 		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 10 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = 10 }))
 }
 
 // TestWholeCallErrorRefusesNobody: an error of the whole call says nothing of any entry, whatever

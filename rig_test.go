@@ -34,7 +34,7 @@ type rig struct {
 	store *store
 	seen  *seen
 	log   *logged
-	cfg   onceq.Config
+	cfg   setup
 	w     *onceq.Worker
 
 	stopNow context.CancelFunc
@@ -45,7 +45,7 @@ type rig struct {
 // option changes a rig before its worker is made.
 type option func(*rig)
 
-func with(set func(c *onceq.Config)) option { return func(r *rig) { set(&r.cfg) } }
+func with(set func(c *setup)) option { return func(r *rig) { set(&r.cfg) } }
 
 func preset(p membroker.Preset) option {
 	return func(r *rig) {
@@ -56,7 +56,7 @@ func preset(p membroker.Preset) option {
 }
 
 func most(attempts int) option {
-	return with(func(c *onceq.Config) { c.Defaults.MaxAttempts = attempts })
+	return with(func(c *setup) { c.Defaults.MaxAttempts = attempts })
 }
 
 func parks(r *rig) { r.cfg.Defaults.Interrupted = dedupe.Park }
@@ -84,12 +84,13 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig), options ...option
 func newRig(t *testing.T, h onceq.HandlerFunc, options ...option) *rig {
 	t.Helper()
 	r := &rig{T: t, q: newQueue(t, membroker.Options{}), dlq: newBroker(t, membroker.Options{}), store: newStore(t), seen: &seen{}, log: &logged{}}
-	r.cfg = onceq.Config{
+	r.cfg = setup{
 		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: h, Store: r.store, Scope: scope, DeadLetter: r.dlq, Observer: r.seen,
+			Handler: h, Store: r.store, Scope: scope, Observer: r.seen,
 			Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		},
-		Broker: r.q,
+		WorkerConfig: onceq.WorkerConfig{DeadLetter: r.dlq},
+		Broker:       r.q,
 	}
 	for _, o := range options {
 		o(r)
@@ -100,17 +101,41 @@ func newRig(t *testing.T, h onceq.HandlerFunc, options ...option) *rig {
 }
 
 // worker makes another worker on the rig's queue and store.
-func (r *rig) worker(set func(c *onceq.Config)) *onceq.Worker {
+func (r *rig) worker(set func(c *setup)) *onceq.Worker {
 	r.Helper()
 	c := r.cfg
 	if set != nil {
 		set(&c)
 	}
-	w, err := onceq.New(c)
+	w, err := newWorker(c)
 	if err != nil {
 		r.Fatal(err)
 	}
 	return w
+}
+
+// setup is all that one worker is made of.
+type setup struct {
+	onceq.ProcessorConfig
+	onceq.WorkerConfig
+	Broker broker.Receiver
+}
+
+func newWorker(c setup) (*onceq.Worker, error) {
+	p, err := onceq.NewProcessor(c.ProcessorConfig)
+	if err != nil {
+		return nil, err
+	}
+	return p.Worker(c.Broker, c.WorkerConfig)
+}
+
+// batches takes deliveries on the same terms.
+func (c *setup) batches() (*onceq.Batches, error) {
+	p, err := onceq.NewProcessor(c.ProcessorConfig)
+	if err != nil {
+		return nil, err
+	}
+	return p.Batches(onceq.BatchConfig{DeadLetter: c.DeadLetter, Name: c.Name, HoldGroup: c.HoldGroup})
 }
 
 func newBroker(t *testing.T, o membroker.Options) *faulty.Broker {
@@ -346,12 +371,12 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// count is how many lines hold the text.
-func (l *logged) count(text string) (n int) {
+// count is how many lines hold all the texts.
+func (l *logged) count(texts ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(l.buf.String()) {
-		if strings.Contains(line, text) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			n++
 		}
 	}

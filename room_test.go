@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -27,7 +26,7 @@ func TestUnsettledJobsStopReceiving(t *testing.T) {
 		r.store.heals()
 		pass(time.Minute)
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.Concurrency, c.Pollers, c.Prefetch = 1, 1, 2 }))
+	}, with(func(c *setup) { c.Concurrency, c.Pollers, c.Prefetch = 1, 1, 2 }))
 }
 
 // A claim that is on its way when a drain begins, and fails, is not tried again: its message goes

@@ -57,7 +57,7 @@ func TestSettleIsRepeated(t *testing.T) {
 					if n := r.seen.started("a"); n != 1 {
 						t.Errorf("%d runs", n)
 					}
-				}, with(func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
+				}, with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
 			})
 		}
 	}
@@ -227,7 +227,7 @@ func TestSettledWithoutAnAnswer(t *testing.T) {
 		if n := r.q.received("a"); n != 1 {
 			t.Errorf("%d receives: the delivery was not held to the end", n)
 		}
-	}, with(func(c *onceq.Config) { c.SettleTimeout = 2 * time.Minute }))
+	}, with(func(c *setup) { c.SettleTimeout = 2 * time.Minute }))
 }
 
 // While ends cannot be recorded, nothing new begins: its end could not be recorded either.
@@ -248,7 +248,7 @@ func TestUnsettledJobsAreBounded(t *testing.T) {
 		r.store.heals()
 		pass(10 * time.Minute)
 		r.wantQueue(0)
-	}, with(func(c *onceq.Config) { c.Concurrency, c.SettleTimeout = 5, 2*time.Minute }))
+	}, with(func(c *setup) { c.Concurrency, c.SettleTimeout = 5, 2*time.Minute }))
 }
 
 func TestWhatIsRecorded(t *testing.T) {
@@ -259,7 +259,7 @@ func TestWhatIsRecorded(t *testing.T) {
 		if got := rec.Expires.Sub(rec.Finished); got != 48*time.Hour || rec.Owner != "me" || rec.MessageID == "" {
 			t.Errorf("kept for %v, owner %q, message %q", got, rec.Owner, rec.MessageID)
 		}
-	}, with(func(c *onceq.Config) { c.Retention, c.Owner = 48*time.Hour, "me" }))
+	}, with(func(c *setup) { c.Retention, c.Owner = 48*time.Hour, "me" }))
 	bubble(t, returns(nil), func(r *rig) {
 		r.send("a")
 		r.run(time.Second)
@@ -284,7 +284,7 @@ func TestLeaseIsKeptWhileSettling(t *testing.T) {
 		if n := r.seen.started("a"); n != 1 || r.q.received("a") != 1 {
 			t.Errorf("%d runs, %d receives", n, r.q.received("a"))
 		}
-	}, with(func(c *onceq.Config) { c.SettleTimeout = 2 * time.Minute }))
+	}, with(func(c *setup) { c.SettleTimeout = 2 * time.Minute }))
 }
 
 func TestNonsenseAnswersToSettlements(t *testing.T) {

@@ -215,12 +215,16 @@ func (s *soak) atMostOnce(ctx context.Context, j *onceq.Job) error {
 func (s *soak) host(ctx context.Context) {
 	for ctx.Err() == nil {
 		m := s.machine()
-		w, err := onceq.New(onceq.Config{
+		w, err := newWorker(setup{
 			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: s.mux, Store: m.store, Scope: scope, DeadLetter: s.dlq,
+				Handler: s.mux, Store: m.store, Scope: scope,
 				Lease: 12 * time.Second, SettleTimeout: 4 * time.Second, CallTimeout: 2 * time.Second,
 			},
-			Broker: m, Concurrency: 1 + s.n(12), Visibility: 12 * time.Second, DrainTimeout: time.Duration(s.n(10_000)) * time.Millisecond,
+			WorkerConfig: onceq.WorkerConfig{
+				DeadLetter:  s.dlq,
+				Concurrency: 1 + s.n(12), Visibility: 12 * time.Second, DrainTimeout: time.Duration(s.n(10_000)) * time.Millisecond,
+			},
+			Broker: m,
 		})
 		if err != nil {
 			s.t.Error(err)

@@ -38,7 +38,7 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 				t.Errorf("the line has no %q", text)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Timeout = time.Minute }))
+	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
 }
 
 // One that listens is not.
@@ -49,7 +49,7 @@ func TestHandlerThatListensIsNotReported(t *testing.T) {
 		if n := r.log.count("goes on although"); n != 0 {
 			t.Errorf("%d lines", n)
 		}
-	}, with(func(c *onceq.Config) { c.Defaults.Timeout = time.Minute }))
+	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
 }
 
 // A call of Do is told of in the same way.

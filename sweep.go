@@ -43,17 +43,17 @@ type sweeper struct {
 // sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the
 // longest.
 func (w *Worker) sweeps(ctx context.Context) (wait func()) {
-	s, ok := w.c.Store.(dedupe.Sweeper)
+	s, ok := w.p.c.Store.(dedupe.Sweeper)
 	if !ok || w.c.SweepEvery < 0 {
 		return func() {}
 	}
-	sw, ended := &sweeper{p: w.p, s: s, every: w.c.SweepEvery}, make(chan struct{})
+	sw, ended := &sweeper{p: w.p.Processor, s: s, every: w.c.SweepEvery}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		sw.run(ctx)
 	}()
 	return func() {
-		late := time.NewTimer(w.c.SettleTimeout)
+		late := time.NewTimer(w.p.c.SettleTimeout)
 		defer late.Stop()
 		select {
 		case <-ended:

@@ -83,7 +83,7 @@ func TestWorkerSweeps(t *testing.T) {
 		if n := s.calls(); n < 5 || n > 7 || s.limits[0] != 1000 {
 			t.Errorf("%d sweeps in an hour, of %d", n, s.limits)
 		}
-	}, sweeping(t, &s), with(func(c *onceq.Config) { c.Retention = 40 * time.Minute }))
+	}, sweeping(t, &s), with(func(c *setup) { c.Retention = 40 * time.Minute }))
 }
 
 // Of a fleet one sweeps at a time, and all together as often as one would.
@@ -176,10 +176,10 @@ func TestSweepNever(t *testing.T) {
 		}
 		c := r.cfg
 		c.SweepEvery = 10
-		if _, err := onceq.New(c); err == nil || !strings.Contains(err.Error(), "Config.SweepEvery") {
+		if _, err := newWorker(c); err == nil || !strings.Contains(err.Error(), "WorkerConfig.SweepEvery") {
 			t.Errorf("the error is %v", err)
 		}
-	}, sweeping(t, &s), with(func(c *onceq.Config) { c.SweepEvery = -1 }))
+	}, sweeping(t, &s), with(func(c *setup) { c.SweepEvery = -1 }))
 }
 
 // Scopes that begin with a ':' are onceq's own.
@@ -196,7 +196,7 @@ func TestReservedScopes(t *testing.T) {
 		if !errors.Is(err, dedupe.ErrBadKey) || !strings.Contains(err.Error(), "reserved") {
 			t.Errorf("Do answered %v", err)
 		}
-	}, with(func(c *onceq.Config) {
+	}, with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			return dedupe.Key{Scope: ":onceq", Key: string(m.Body)}, nil
 		}

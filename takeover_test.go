@@ -121,7 +121,7 @@ func (q mortalQueue) Nack(ctx context.Context, hs []broker.Hold) error {
 }
 
 // beside runs another worker until the end of the bubble.
-func (r *rig) beside(set func(c *onceq.Config)) (stop func()) {
+func (r *rig) beside(set func(c *setup)) (stop func()) {
 	w, done := r.worker(set), make(chan error, 1)
 	ctx, cancel := context.WithCancel(r.Context())
 	go func() { done <- w.Run(ctx) }()
@@ -164,7 +164,7 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 						}
 						var dead atomic.Bool
 						m, released := mortal{st, &dead}, make(chan struct{})
-						kill := r.beside(func(cfg *onceq.Config) {
+						kill := r.beside(func(cfg *setup) {
 							cfg.Store, cfg.Broker = m, mortalQueue{r.q, m}
 							cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { <-released; return nil })
 							cfg.Lease, cfg.Visibility, cfg.DrainTimeout = c.owner.lease, c.owner.visibility, -1
@@ -174,7 +174,7 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 						dead.Store(true)
 						crash := time.Now()
 						var last atomic.Int64
-						stop := r.beside(func(cfg *onceq.Config) {
+						stop := r.beside(func(cfg *setup) {
 							cfg.Store = st
 							cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 								last.Store(int64(time.Since(crash)))
@@ -214,7 +214,7 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 				r.send("a")
 				r.start()
 				pass(time.Second)
-				stop := r.beside(func(cfg *onceq.Config) { cfg.Lease = c.claimer })
+				stop := r.beside(func(cfg *setup) { cfg.Lease = c.claimer })
 				m := message("a")
 				m.Body = []byte("duplicate")
 				r.put(m)
@@ -227,7 +227,7 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 				r.wantStatus("a", dedupe.Done)
 				r.wantQueue(0)
 				stop()
-			}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) { cfg.Lease, cfg.Concurrency, cfg.Prefetch = c.owner, 1, -1 }))
+			}, preset(membroker.SQSStandard), with(func(cfg *setup) { cfg.Lease, cfg.Concurrency, cfg.Prefetch = c.owner, 1, -1 }))
 		})
 	}
 }

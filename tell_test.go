@@ -39,7 +39,7 @@ func TestWorkerTellsOfItself(t *testing.T) {
 		want("onceq: drained", 0, "")
 		pass(time.Minute)
 		want("onceq: drained", 1, "took=59s")
-	}, with(func(c *onceq.Config) { c.DrainTimeout = 90 * time.Second }))
+	}, with(func(c *setup) { c.DrainTimeout = 90 * time.Second }))
 }
 
 func TestWorkerTellsOfADrainThatFailed(t *testing.T) {

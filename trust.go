@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -39,15 +40,15 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 
 // tooEarly refuses a message whose not-before lies further ahead than any of its type may: it would
 // be given back again and again, and hold its group meanwhile.
-func (p *Processor) tooEarly(r *run, left time.Duration) *engine.Refusal {
-	most := p.c.Defaults.MostNotBefore
-	if t := p.types[r.Type()]; t != nil {
+func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
+	most := in.c.Defaults.MostNotBefore
+	if t := in.types[r.Type()]; t != nil {
 		most = cmp.Or(t.options.MostNotBefore, most)
 	}
-	if most = cmp.Or(most, max(p.c.Retention, DefaultRetention)); most < 0 || left <= most {
+	if most = cmp.Or(most, max(in.c.Retention, DefaultRetention)); most < 0 || left <= most {
 		return nil
 	}
-	if no := p.admit(r); no != nil { // its letter needs the key
+	if no := in.admit(r); no != nil { // its letter needs the key
 		return no
 	}
 	return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job's not-before, %s, is more than %v ahead",
@@ -56,19 +57,23 @@ func (p *Processor) tooEarly(r *run, left time.Duration) *engine.Refusal {
 
 // reopens is the fence of the failure that the message may reopen; 0 = none. With keys, only a
 // signed letter of this scope may.
-func (p *Processor) reopens(r *run) uint64 {
+func (in *intake) reopens(r *run) uint64 {
 	m := r.Message
 	if m.Meta == nil || m.Meta.Dead == nil {
 		return 0
 	}
 	d := m.Meta.Dead
-	if d.Fence == 0 || len(p.c.LetterKeys) == 0 || d.Source == p.c.Scope && p.c.LetterKeys.Signed(m) {
+	if d.Fence == 0 || len(in.c.LetterKeys) == 0 || scopeOf(d.Source) == in.c.Scope && in.c.LetterKeys.Signed(m) {
 		return d.Fence
 	}
-	p.c.Logger.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: a message names a failure, but none of Config.LetterKeys has signed it; it reopens nothing",
+	in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: a message names a failure, but none of ProcessorConfig.LetterKeys has signed it; it reopens nothing",
 		slog.String("job", r.Name()), slog.String("key", r.Key.String()))
 	return 0
 }
 
-// engine.MaxLogged is how much of an id or a type a log line holds, in bytes: a message may bring
-// any length.
+// scopeOf is the scope in the Source of a letter: a replay may go to another queue of the scope, or
+// find its own under another Name.
+func scopeOf(source string) string {
+	scope, _, _ := strings.Cut(source, ":")
+	return scope
+}

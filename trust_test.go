@@ -114,7 +114,7 @@ func TestForgedLettersReopenNothing(t *testing.T) {
 				if !slices.Equal(d.ran, []string{"a"}) {
 					t.Errorf("ran %q", d.ran)
 				}
-			}, c.set, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+			}, c.set, with(func(c *setup) { c.Concurrency = 1 }))
 		})
 	}
 }
@@ -305,7 +305,7 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 				if (len(d.ran) == 1) != c.reopens {
 					t.Errorf("ran %q", d.ran)
 				}
-				told := r.log.count("none of Config.LetterKeys has signed it")
+				told := r.log.count("none of ProcessorConfig.LetterKeys has signed it")
 				if c.reopens != (told == 0) {
 					t.Errorf("%d log records", told)
 				}
@@ -322,11 +322,11 @@ func TestSignaturesAreOfAScope(t *testing.T) {
 		r.send("a")
 		r.run(time.Second)
 		l := r.letter(onceq.ClassPermanent)
-		w := r.worker(func(c *onceq.Config) { c.Scope = "other" })
+		w := r.worker(func(c *setup) { c.Scope = "other" })
 		r.w = w
 		r.putRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
 		r.run(time.Second)
-		if n := r.log.count("none of Config.LetterKeys has signed it"); n != 1 {
+		if n := r.log.count("none of ProcessorConfig.LetterKeys has signed it"); n != 1 {
 			t.Errorf("%d log records", n)
 		}
 	}, signs)
@@ -449,7 +449,7 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 					if !slices.Equal(d.ran, []string{"a"}) {
 						t.Errorf("ran %q", d.ran)
 					}
-				}, with(func(c *onceq.Config) {
+				}, with(func(c *setup) {
 					if fingerprints {
 						c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
 					}

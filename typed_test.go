@@ -169,5 +169,5 @@ func TestEffectKeyOverAttemptsAndReplays(t *testing.T) {
 		if len(keys) != 1 || keys[onceq.EffectKey(key("a"), "charge")] != 6 {
 			t.Errorf("the keys are %v", keys)
 		}
-	}, most(3), steady, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+	}, most(3), steady, with(func(c *setup) { c.Concurrency = 1 }))
 }

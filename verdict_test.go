@@ -61,7 +61,7 @@ func TestErrorIsRetriedWithJitteredBackoff(t *testing.T) {
 				t.Errorf("the delays after attempt %d are %v on average, want about half of %v", i+1, mean, most)
 			}
 		}
-	}, with(func(c *onceq.Config) { c.Concurrency = jobs }))
+	}, with(func(c *setup) { c.Concurrency = jobs }))
 }
 
 func TestRetriedRecordsTheFailure(t *testing.T) {
@@ -190,7 +190,7 @@ func TestPanicIsAnError(t *testing.T) {
 					t.Errorf("the letter's error has no stack: %s", text)
 				}
 				r.wantQueue(0)
-			}, most(3), steady, with(func(c *onceq.Config) { c.Concurrency = 1 }))
+			}, most(3), steady, with(func(c *setup) { c.Concurrency = 1 }))
 		})
 	}
 }
@@ -345,7 +345,7 @@ func TestTimeoutClass(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	limit := with(func(c *onceq.Config) { c.Defaults.Timeout = 3 * time.Second })
+	limit := with(func(c *setup) { c.Defaults.Timeout = 3 * time.Second })
 	bubble(t, h, func(r *rig) {
 		r.send("nil", "err")
 		r.run(time.Minute)

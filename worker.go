@@ -11,14 +11,16 @@ import (
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked
 // on, lets a Processor claim, run and settle them, and acks.
 type Worker struct {
-	c Config
-	p *Processor
-	l broker.Limits
+	c     WorkerConfig
+	p     *intake
+	queue broker.Receiver
+	l     broker.Limits
 
 	acks  *batch.Queue[*run]
 	nacks *batch.Queue[*run]
@@ -30,24 +32,34 @@ type Worker struct {
 
 // ackFlight is how many acks, and how many nacks, are in flight at once: with fewer of them than
 // receives, what comes in would not go out as fast.
-func (c *Config) ackFlight() int { return max(4, c.Pollers) }
+func (c *WorkerConfig) ackFlight() int { return max(4, c.Pollers) }
 
 // unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy,
 // and an end to what a queue that is slow to take them piles up.
-func (c *Config) unflushed() int { return max(32, 2*c.ackFlight()) }
+func (c *WorkerConfig) unflushed() int { return max(32, 2*c.ackFlight()) }
 
-// New validates the configuration; it does no I/O.
-func New(c Config) (*Worker, error) {
-	c = c.withDefaults()
-	if err := c.check(); err != nil {
+// Worker makes a worker that runs the jobs of the queue. It validates the configuration and does no
+// I/O. A Processor may have any number of Workers, on one queue or on several.
+func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, error) {
+	if err := p.checkHandler(); err != nil {
 		return nil, err
 	}
-	l := c.Broker.Limits()
-	p, err := newProcessor(c.ProcessorConfig, c.Visibility, l, c.Concurrency)
+	if values.IsNil(queue) {
+		return nil, badConfig("Processor.Worker", "the queue is nil")
+	}
+	l := queue.Limits()
+	c = c.complete(l)
+	if err := c.check(queue, l, &p.c); err != nil {
+		return nil, err
+	}
+	in, err := p.newIntake(deliveries{
+		letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup,
+		visibility: c.Visibility, limits: l, slots: c.Concurrency,
+	})
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{c: c, p: p, l: l}
+	w := &Worker{c: c, p: in, queue: queue, l: l}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	return w, nil
@@ -69,7 +81,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	ready := make(chan *run, w.c.Concurrency)
 	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
-		Deliveries: w.c.Broker,
+		Deliveries: w.queue,
 		Ordered:    w.l.OrderedGroups,
 		Letters:    w.p.lettersTo(),
 		Abandons:   true,
@@ -91,7 +103,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	paused := w.paused
 	w.mu.Unlock()
-	tellStart(ctx, &w.c, paused)
+	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, paused)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -150,7 +162,7 @@ func (w *Worker) Pause() {
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil { // without the lock: an Observer is told, and may call the Worker
-		w.c.tellPaused(f, changes)
+		tellPaused(w.p.log, f, changes)
 		f.Pause()
 	}
 }
@@ -163,14 +175,14 @@ func (w *Worker) Resume() {
 	f := w.flow
 	w.mu.Unlock()
 	if f != nil {
-		w.c.tellResumed(f, changes)
+		tellResumed(w.p.log, f, changes)
 		f.Resume()
 	}
 }
 
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
-	defer w.c.tellDrain(f, &err)()
+	defer w.c.tellDrain(w.p.log, f, &err)()
 	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -179,7 +191,7 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
 		defer time.AfterFunc(w.c.DrainTimeout, f.CutOff).Stop()
 	}
 	left := make(chan []*run, 1)
-	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.c.SettleTimeout), func() { left <- f.Abandon() })
+	hard := time.AfterFunc(durations.Sum(w.c.DrainTimeout, w.p.c.SettleTimeout), func() { left <- f.Abandon() })
 	defer hard.Stop()
 	ended := make(chan struct{})
 	go func() {
@@ -226,18 +238,18 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 // look says once, at the start, what the configuration does not promise; what it breaks is an
 // error.
 func (w *Worker) look(ctx context.Context) error {
-	log := w.c.Logger
-	if w.l.Durable && !w.c.Store.Limits().Durable {
+	log := w.p.log
+	if w.l.Durable && !w.p.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
 	}
-	if w.c.Store != NoStore && w.c.Lease/2 < w.c.CallTimeout {
+	if w.p.c.Store != NoStore && w.p.c.Lease/2 < w.p.c.CallTimeout {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: Lease is below twice CallTimeout: one slow call of the store uses a claim up, and its handler does not start or is cut off",
-			slog.Duration("lease", w.c.Lease), slog.Duration("call_timeout", w.c.CallTimeout))
+			slog.Duration("lease", w.p.c.Lease), slog.Duration("call_timeout", w.p.c.CallTimeout))
 	}
 	if !w.l.Extends {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
 	}
-	receives, kept, err := w.policy(ctx, w.c.Broker)
+	receives, kept, err := w.policy(ctx, w.queue)
 	w.p.foreign.keeps.Store(int64(kept))
 	w.p.foreign.receives.Store(int64(receives))
 	w.warnRedrive(ctx, receives, err)
@@ -250,7 +262,7 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	if !ok {
 		return 0, 0, broker.ErrUnsupported
 	}
-	call := engine.CallContext(ctx, w.c.CallTimeout)
+	call := engine.CallContext(ctx, w.p.c.CallTimeout)
 	defer call.Close()
 	receives, err = engine.Guard(func() (n int, err error) {
 		n, _, kept, err = rp.RedrivePolicy(call)
@@ -267,22 +279,22 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error {
 	_, letters, _ := w.policy(ctx, w.c.DeadLetter)
 	least := durations.Sum(max(0, queue), max(0, letters))
-	if w.c.Store == NoStore || w.c.Retention >= least {
+	if w.p.c.Store == NoStore || w.p.c.Retention >= least {
 		return nil
 	}
-	return badConfig("Config.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.c.Retention, least, queue, letters)
+	return badConfig("ProcessorConfig.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.p.c.Retention, least, queue, letters)
 }
 
 // warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job
 // away before MaxAttempts, and there must be one where letters are left to it.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	keeps := w.p.lettersTo() == engine.ToNobody
-	switch most := w.c.Defaults.MaxAttempts; {
+	switch most := w.p.c.Defaults.MaxAttempts; {
 	case err != nil:
 	case keeps && receives == 0:
-		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
+		w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
 	case !keeps && receives > 0 && (most < 0 || receives <= most):
-		w.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
+		w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
 }

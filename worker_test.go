@@ -61,7 +61,7 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 			}
 			pass(2 * time.Minute)
 			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(cfg *onceq.Config) {
+		}, preset(membroker.SQSStandard), with(func(cfg *setup) {
 			cfg.Concurrency, cfg.Prefetch, cfg.AckLinger = c.concurrency, c.prefetch, -1
 		}))
 	}
@@ -88,7 +88,7 @@ func TestBatchesKeepToTheLimits(t *testing.T) {
 		if n := r.q.refused(); n != 0 {
 			t.Errorf("%d extensions were refused", n)
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Concurrency = 50 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = 50 }))
 }
 
 // Handlers run in one half of the slots while the other half is claimed. The store is slow here, so
@@ -108,7 +108,7 @@ func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
 			r.send(numbered("k", 2000)...)
 			r.run(time.Hour)
 			r.wantQueue(0)
-		}, with(func(cfg *onceq.Config) { cfg.Concurrency = c.concurrency }))
+		}, with(func(cfg *setup) { cfg.Concurrency = c.concurrency }))
 		if largest != c.most {
 			t.Errorf("%d slots: the largest batch had %d claims, want %d", c.concurrency, largest, c.most)
 		}
@@ -125,7 +125,7 @@ func TestManyPollers(t *testing.T) {
 				t.Errorf("%q ran %d times", k, r.seen.started(k))
 			}
 		}
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Pollers, c.Concurrency = 8, 50 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Pollers, c.Concurrency = 8, 50 }))
 }
 
 func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
@@ -151,7 +151,7 @@ func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
 			if n := calls.Load(); n != want {
 				t.Errorf("AckLinger %v: %d ack requests, want %d", linger, n, want)
 			}
-		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = linger }))
+		}, preset(membroker.SQSStandard), with(func(c *setup) { c.AckLinger = linger }))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestReceivesAskForMany(t *testing.T) {
 		})
 		r.run(5 * time.Minute)
 		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.Prefetch = -1 }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Prefetch = -1 }))
 }
 
 // The settled jobs' acks go at once in a drain, whatever they would have waited for.
@@ -189,7 +189,7 @@ func TestNoLingerInADrain(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *onceq.Config) { c.AckLinger = 10 * time.Second }))
+	}, preset(membroker.SQSStandard), with(func(c *setup) { c.AckLinger = 10 * time.Second }))
 }
 
 // Acks that an abandoned Run has left behind share their batches with those of the next Run.
@@ -215,7 +215,7 @@ func TestAcksOfAnAbandonedRun(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(c *onceq.Config) {
+		}, preset(membroker.SQSStandard), with(func(c *setup) {
 			c.Concurrency, c.DrainTimeout, c.CallTimeout, c.AckLinger = 60, -1, time.Minute, -1
 		}))
 	}
@@ -238,7 +238,7 @@ func TestPollPause(t *testing.T) {
 		if n := calls.Load(); n < 5 || n > 8 {
 			t.Errorf("%d receives in a minute, want one each ten seconds", n)
 		}
-	}, with(func(c *onceq.Config) { c.PollPause = 10 * time.Second }))
+	}, with(func(c *setup) { c.PollPause = 10 * time.Second }))
 }
 
 // A broker whose empty receives return at once must not be asked without a pause.

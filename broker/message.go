@@ -120,7 +120,8 @@ type Dead struct {
 	FirstErr, LastErr string
 	// Attempts is how often the handler had been started.
 	Attempts int
-	// Source names the queue or scope that the letter came from.
+	// Source is the scope of the worker that put the letter and, where the worker's queue has a
+	// name, a ':' and that name.
 	Source string
 	// At is when the job failed.
 	At time.Time

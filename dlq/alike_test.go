@@ -9,7 +9,7 @@ import (
 )
 
 // tenant is a letter of one tenant's job k. Each tenant has such a job, because the worker's
-// Config.Key takes the tenant from the attribute.
+// ProcessorConfig.Key takes the tenant from the attribute.
 func tenant(name string, change ...func(*broker.Outgoing)) broker.Outgoing {
 	return letterOf("k", 7, append([]func(*broker.Outgoing){func(o *broker.Outgoing) {
 		o.Attributes, o.DedupID = map[string]string{"tenant": name}, name

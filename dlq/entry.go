@@ -164,9 +164,9 @@ func line(s string) string {
 type identity [16]byte
 
 // identityOf is made of four things: the job, the fence of its failure, the body and the
-// attributes. The last two count because a worker's Config.Key may take its key from there. Jobs
-// with one Meta.Key may then differ, and on some stores have equal fences. A copy too many does no
-// harm, because the claim answers it. A job that is taken for a copy would be lost.
+// attributes. The last two count because a worker's ProcessorConfig.Key may take its key from
+// there. Jobs with one Meta.Key may then differ, and on some stores have equal fences. A copy too
+// many does no harm, because the claim answers it. A job that is taken for a copy would be lost.
 //
 // Without a fence the job's id decides, which had better be the producer's own. So a letter that
 // has neither a fence nor an id stands for itself, and so does one without Dead.

@@ -20,7 +20,8 @@ type Filter struct {
 	Type string
 	// Key is the job's idempotency key, or its id where it has no key of its own.
 	Key string
-	// Source is the scope of the worker that put the letter.
+	// Source is the scope of the worker that put the letter and, where its queue has a name, a ':'
+	// and that name.
 	Source string
 	// Since and Until bound when the job failed: at Since or later, and before Until. Where a
 	// letter does not say when, the time counts at which the broker took it. Zero = no bound. Since
@@ -106,7 +107,7 @@ func typeOf(m *broker.Meta) string {
 	return m.Type
 }
 
-// keyOf is the key that a worker would claim, unless its Config.Key says otherwise.
+// keyOf is the key that a worker would claim, unless its ProcessorConfig.Key says otherwise.
 func keyOf(m *broker.Meta) string {
 	if m == nil {
 		return ""

@@ -58,9 +58,9 @@ type ReplayOptions struct {
 	// another Expires.
 	Expired bool
 	// Unproven sends letters of class "unproven" too. Such a message was older than
-	// Config.Retention when a worker met it, so its record may be gone. The risk: a job that was
-	// done before is done AGAIN. Look at what each of the chosen jobs has done before you set it.
-	// Default: they are skipped, unless Edit gives them another key.
+	// ProcessorConfig.Retention when a worker met it, so its record may be gone. The risk: a job
+	// that was done before is done AGAIN. Look at what each of the chosen jobs has done before you
+	// set it. Default: they are skipped, unless Edit gives them another key.
 	Unproven bool
 	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
 	// goroutine of the call.

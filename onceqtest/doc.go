@@ -9,7 +9,7 @@
 //
 //	func TestCharge(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
-//			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: charge}})
+//			rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: charge}, nil)
 //			rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 //			rig.Send(broker.Outgoing{Body: []byte(`{"order":"o-1"}`)})
 //			rig.Deliver()                 // the worker dies after the handler

@@ -25,7 +25,7 @@ func ExampleRig() {
 		return nil
 	})
 	test := func(t *testing.T) {
-		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: pay}})
+		rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: pay}, nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(broker.Outgoing{Body: []byte("order 1")})
 		fmt.Println(rig.Deliver().Outcome)
@@ -48,7 +48,7 @@ func ExampleRig_At() {
 	runs := 0
 	pay := onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; return nil })
 	run(func(t *testing.T) {
-		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: pay}})
+		rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: pay}, nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Claim, Kind: onceqtest.LoseReply})
 		rig.Send(broker.Outgoing{Body: []byte("order 1")})
 		fmt.Println(rig.Deliver().Outcome, "after", runs, "run")
@@ -74,15 +74,16 @@ func ExampleProcess() {
 		store, _ := memstore.New(nil)
 		paid := make(map[string]int) // the bank
 		work := func(p *onceqtest.Process) {
-			worker, err := onceq.New(onceq.Config{
-				ProcessorConfig: onceq.ProcessorConfig{
-					Scope: "orders", Store: p.Store(store), DeadLetter: p.Sender(letters),
-					Handler: p.Handler(onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-						return p.Call(ctx, "pay", func(context.Context) error { paid[j.EffectKey("pay")]++; return nil })
-					})),
-				},
-				Broker: p.Receiver(queue),
+			jobs, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				Scope: "orders", Store: p.Store(store),
+				Handler: p.Handler(onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+					return p.Call(ctx, "pay", func(context.Context) error { paid[j.EffectKey("pay")]++; return nil })
+				})),
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			worker, err := jobs.Worker(p.Receiver(queue), onceq.WorkerConfig{DeadLetter: p.Sender(letters)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -86,7 +86,7 @@ func TestStoreNeverAnswers(t *testing.T) {
 			config.Store = &broken{inner, onceqtest.Claim, entries}
 			begun := time.Now()
 			said := verdict(t, func(tb testing.TB) {
-				rig := onceqtest.New(tb, config)
+				rig := onceqtest.New(tb, config, nil)
 				rig.Send(one("a"))
 				rig.Deliver()
 			})
@@ -105,9 +105,9 @@ func TestHandlerNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		said := verdict(t, func(tb testing.TB) {
-			rig := onceqtest.New(tb, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+			rig := onceqtest.New(tb, onceq.ProcessorConfig{
 				Handler: onceq.HandlerFunc(func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return ctx.Err() }),
-			}})
+			}, nil)
 			rig.Send(one("a"))
 			rig.Deliver()
 		})
@@ -130,10 +130,10 @@ func TestRenewalFails(t *testing.T) {
 		release := make(chan struct{})
 		said := verdict(t, func(tb testing.TB) {
 			defer close(release)
-			rig := onceqtest.New(tb, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+			rig := onceqtest.New(tb, onceq.ProcessorConfig{
 				Store:   &broken{inner, onceqtest.Renew, true},
 				Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { <-release; return nil }),
-			}})
+			}, nil)
 			rig.Send(one("a"))
 			rig.Deliver()
 		})
@@ -167,7 +167,7 @@ func TestFaultNotReached(t *testing.T) {
 						rig.Kill()
 					}
 					return nil
-				}))
+				}), nil)
 				rig.At(c.at)
 				rig.Send(one("a"))
 				rig.Deliver()
@@ -192,7 +192,7 @@ func TestCrashUnderMux(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mux := new(onceq.Mux)
 			mux.On("pay", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
-			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: mux}})
+			rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: mux}, nil)
 			rig.At(at)
 			rig.Send(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{Type: "pay", Key: "order-1"}})
 			got := rig.Deliver()
@@ -212,7 +212,7 @@ func TestConfigIsRefused(t *testing.T) {
 	var runs int
 	config := counted(&runs, nil)
 	config.Store, config.Defaults.Interrupted = onceq.NoStore, dedupe.Park
-	if said := verdict(t, func(tb testing.TB) { onceqtest.New(tb, config) }); !strings.Contains(said, "Interrupted") {
+	if said := verdict(t, func(tb testing.TB) { onceqtest.New(tb, config, nil) }); !strings.Contains(said, "Interrupted") {
 		t.Errorf("Park without a store: the test said %q", said)
 	}
 }

@@ -404,7 +404,7 @@ func TestDelayedCancel(t *testing.T) {
 func TestRigAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
-		rig := onceqtest.New(t, counted(&runs, nil))
+		rig := onceqtest.New(t, counted(&runs, nil), nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.LoseReply}, onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.Fail})
 		rig.Send(one("a"))
 		if got := rig.Deliver(); got.Outcome != "done" || got.Action != onceq.Ack || runs != 1 {
@@ -414,7 +414,7 @@ func TestRigAt(t *testing.T) {
 			t.Errorf("the calls were %v", p.Trace())
 		}
 		said := verdict(t, func(tb testing.TB) {
-			rig := onceqtest.New(tb, counted(&runs, nil))
+			rig := onceqtest.New(tb, counted(&runs, nil), nil)
 			rig.At(onceqtest.Fault{Op: onceqtest.Nack, N: 2, Kind: onceqtest.Fail})
 			rig.Send(one("a"), one("b"))
 			rig.Deliver()

@@ -116,7 +116,7 @@ func TestHandlersContextEndsWithTheProcess(t *testing.T) {
 			cause = context.Cause(ctx)
 			return cause
 		}), nil)
-		rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: mux}})
+		rig = onceqtest.New(t, onceq.ProcessorConfig{Handler: mux}, nil)
 		if rig.Process() != nil {
 			t.Error("there is a process before the first delivery")
 		}

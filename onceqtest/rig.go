@@ -37,7 +37,8 @@ type Rig struct {
 	Store              dedupe.Store
 
 	t       testing.TB
-	c       onceq.Config
+	c       onceq.ProcessorConfig
+	w       onceq.WorkerConfig
 	faults  []Fault
 	mu      sync.Mutex
 	process *Process
@@ -61,12 +62,15 @@ type Result struct {
 	Letters []*broker.Message
 }
 
-// New sets up a rig. c needs a Handler. Its Scope is "test" unless set, its Store a new memstore
-// unless set, and its DeadLetter the rig's unless set. Its Broker is always the rig's. The worker
-// runs one message at a time, and prefetches none, whatever c says. Mistakes in c end the test.
-func New(t testing.TB, c onceq.Config) *Rig {
+// New sets up a rig. c needs a Handler. Its Scope is "test" unless set, and its Store a new
+// memstore unless set. w may be nil; its DeadLetter is the rig's unless set. The worker runs one
+// message at a time, and prefetches none, whatever w says. A mistake in c or w ends the test.
+func New(t testing.TB, c onceq.ProcessorConfig, w *onceq.WorkerConfig) *Rig {
 	t.Helper()
 	r := &Rig{t: t, c: c, Store: c.Store}
+	if w != nil {
+		r.w = *w
+	}
 	r.Queue, r.DeadLetters = r.queue("queue"), r.queue("dead letters")
 	if r.Store == nil {
 		s, err := memstore.New(nil)
@@ -76,10 +80,9 @@ func New(t testing.TB, c onceq.Config) *Rig {
 		r.Store = s
 	}
 	r.c.Scope = cmp.Or(c.Scope, "test")
-	r.c.Concurrency, r.c.Prefetch, r.c.Pollers = 1, -1, 1
-	check := r.config(new(Process), new(watch))
-	check.Store = r.Store // onceq knows NoStore by its value, which a wrapper would hide
-	if _, err := onceq.New(check); err != nil {
+	r.w.Concurrency, r.w.Prefetch, r.w.Pollers = 1, -1, 1
+	// onceq knows NoStore by its value, which a wrapper would hide.
+	if _, err := r.worker(r.Store, new(Process), new(watch)); err != nil {
 		t.Fatalf("onceqtest: %v", err)
 	}
 	return r
@@ -87,23 +90,26 @@ func New(t testing.TB, c onceq.Config) *Rig {
 
 func (r *Rig) queue(name string) *membroker.Broker {
 	r.t.Helper()
-	q, err := membroker.New(&membroker.Options{Name: name, Visibility: r.c.Visibility})
+	q, err := membroker.New(&membroker.Options{Name: name, Visibility: r.w.Visibility})
 	if err != nil {
 		r.t.Fatalf("onceqtest: %v", err)
 	}
 	return q
 }
 
-func (r *Rig) config(p *Process, w *watch) onceq.Config {
-	c := r.c
-	c.Store = p.Store(r.Store)
-	if c.DeadLetter == nil {
-		c.DeadLetter = p.Sender(r.DeadLetters)
+// worker makes the worker of one delivery.
+func (r *Rig) worker(s dedupe.Store, p *Process, watched *watch) (*onceq.Worker, error) {
+	c, w := r.c, r.w
+	c.Store, c.Observer = s, &observer{c.Observer, watched, p}
+	jobs, err := onceq.NewProcessor(c)
+	if err != nil {
+		return nil, err
 	}
-	c.Broker = p.Receiver(w)
-	w.Receiver = r.Queue
-	c.Observer = &observer{c.Observer, w, p}
-	return c
+	if w.DeadLetter == nil {
+		w.DeadLetter = p.Sender(r.DeadLetters)
+	}
+	watched.Receiver = r.Queue
+	return jobs.Worker(p.Receiver(watched), w)
 }
 
 // Send puts messages into the queue, as onceq.Send does.
@@ -154,7 +160,7 @@ func (r *Rig) Advance(d time.Duration) { retry.Rest(context.Background(), d) }
 // ones, and the test's own timeout comes first.
 func (r *Rig) Deliver() Result {
 	r.t.Helper()
-	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.c.Visibility})
+	ms, err := r.Queue.Receive(r.t.Context(), broker.ReceiveOptions{Max: 1, Visibility: r.w.Visibility})
 	if err != nil || len(ms) != 1 {
 		r.t.Fatalf("onceqtest: Deliver: no message is visible (error: %v)", err)
 	}
@@ -171,7 +177,7 @@ func (r *Rig) Redeliver() Result {
 	m := *r.last
 	m.Meta = m.Meta.Clone()
 	m.Attempt++
-	m.Deadline = time.Now().Add(cmp.Or(r.c.Visibility, onceq.DefaultVisibility))
+	m.Deadline = time.Now().Add(cmp.Or(r.w.Visibility, onceq.DefaultVisibility))
 	return r.deliver(&m)
 }
 
@@ -192,7 +198,7 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	for _, l := range r.letters() {
 		before[l.ID] = true
 	}
-	worker, err := onceq.New(r.config(p, w))
+	worker, err := r.worker(p.Store(r.Store), p, w)
 	if err != nil {
 		r.t.Fatalf("onceqtest: %v", err)
 	}

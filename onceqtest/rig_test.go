@@ -14,8 +14,8 @@ import (
 )
 
 // counted is a configuration whose handler counts its runs and returns what f says.
-func counted(runs *int, f func(*onceq.Job) error) onceq.Config {
-	return onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+func counted(runs *int, f func(*onceq.Job) error) onceq.ProcessorConfig {
+	return onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			*runs++
 			if f == nil {
@@ -23,7 +23,7 @@ func counted(runs *int, f func(*onceq.Job) error) onceq.Config {
 			}
 			return f(j)
 		}),
-	}}
+	}
 }
 
 func one(body string) broker.Outgoing { return broker.Outgoing{Body: []byte(body)} }
@@ -31,7 +31,7 @@ func one(body string) broker.Outgoing { return broker.Outgoing{Body: []byte(body
 func TestDeliverAndRedeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
-		rig := onceqtest.New(t, counted(&runs, func(j *onceq.Job) error { return j.SetResult([]byte("7")) }))
+		rig := onceqtest.New(t, counted(&runs, func(j *onceq.Job) error { return j.SetResult([]byte("7")) }), nil)
 		rig.Send(one("a"))
 		got := rig.Deliver()
 		if got.Outcome != "done" || got.Action != onceq.Ack || got.Attempt != 1 || runs != 1 {
@@ -51,7 +51,7 @@ func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		fail := onceq.RetryAfter(time.Minute, errors.New("not yet"))
-		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return fail }))
+		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return fail }), nil)
 		rig.Send(one("a"))
 		got := rig.Deliver()
 		if got.Outcome != "retried" || got.Action != onceq.Nack || got.Delay != time.Minute || got.Err != "not yet" {
@@ -99,7 +99,7 @@ func TestCrashPoints(t *testing.T) {
 				var runs int
 				config := counted(&runs, c.handler)
 				config.Defaults.Interrupted = c.park
-				rig := onceqtest.New(t, config)
+				rig := onceqtest.New(t, config, nil)
 				rig.At(c.at)
 				rig.Send(one("a"))
 				if got := rig.Deliver(); !got.Crashed || got.Outcome != "crashed" {
@@ -118,7 +118,7 @@ func TestCrashPoints(t *testing.T) {
 func TestAfterAckNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
-		rig := onceqtest.New(t, counted(&runs, nil))
+		rig := onceqtest.New(t, counted(&runs, nil), nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.CrashAfter})
 		rig.Send(one("a"))
 		if got := rig.Deliver(); !got.Crashed || got.Action != 0 && got.Action != onceq.Ack {
@@ -139,7 +139,7 @@ func TestKillInHandler(t *testing.T) {
 				rig.Kill()
 			}
 			return nil
-		}))
+		}), nil)
 		rig.Send(one("a"))
 		if got := rig.Deliver(); !got.Crashed || got.Stored == nil || got.Stored.Status != dedupe.Claimed {
 			t.Errorf("%+v, stored %+v", got, got.Stored)
@@ -154,7 +154,7 @@ func TestKillInHandler(t *testing.T) {
 func TestLongJobBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
-		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { <-time.After(5 * time.Minute); return nil }))
+		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { <-time.After(5 * time.Minute); return nil }), nil)
 		rig.Send(one("a"))
 		if got := rig.Deliver(); got.Outcome != "done" || got.Beats < 15 || got.Process != 5*time.Minute || runs != 1 {
 			t.Errorf("%+v after %d runs", got, runs)

@@ -11,11 +11,11 @@ import (
 
 // CheckOptions say what the queue is used for. A zero field is not checked against.
 type CheckOptions struct {
-	// MaxAttempts is the workers' Config.Defaults.MaxAttempts; < 0 = unlimited.
+	// MaxAttempts is the workers' ProcessorConfig.Defaults.MaxAttempts; < 0 = unlimited.
 	MaxAttempts int
 	// KeepInQueue says that the workers leave dead letters to the queue's own redrive.
 	KeepInQueue bool
-	// Retention is the workers' Config.Retention.
+	// Retention is the workers' ProcessorConfig.Retention.
 	Retention time.Duration
 	// MaxMessage is the largest message that will be sent, in bytes, attributes and metadata
 	// included.

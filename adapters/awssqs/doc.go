@@ -77,7 +77,7 @@
 //
 // Without NobodyElse each identity of the account that has sqs:SendMessage by its own policy may
 // send. The last statement fits every queue. Where several producers or tenants share a queue, a
-// key of one is a key of all: see Config.Fingerprint and Config.Key.
+// key of one is a key of all: see ProcessorConfig.Fingerprint and ProcessorConfig.Key.
 //
 // # Recommended settings of a queue
 //
@@ -89,17 +89,17 @@
 //
 //   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive,
 //     also one that never started a handler, and each hop of a far not-before. onceq puts its own
-//     dead letters, with the reason; the policy is the net below. Where Config.DeadLetter is
+//     dead letters, with the reason; the policy is the net below. Where WorkerConfig.DeadLetter is
 //     KeepInQueue it is the only way out, and what is kept is received once an hour: 40 receives
 //     are well within 4 days, at the end of which SQS drops the message. Under HoldGroup it would
 //     take the head of a group away: set no policy, or 1,000 receives.
 //   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that
 //     SQS itself moves keeps its age, so equal retentions lose letters. The workers'
-//     Config.Retention must be longer than both together, 18 days; its default, 31 days, is longer
-//     than the longest that both can be.
+//     ProcessorConfig.Retention must be longer than both together, 18 days; its default, 31 days,
+//     is longer than the longest that both can be.
 //   - The visibility timeout and the wait of the queue do not matter to workers, which name their
-//     own: Config.Visibility, 30 s by default and kept up by the heartbeat, and [Options].LongPoll.
-//     Delay 0.
+//     own: WorkerConfig.Visibility, 30 s by default and kept up by the heartbeat, and
+//     [Options].LongPoll. Delay 0.
 //   - The dead-letter queue of a FIFO queue is a FIFO queue. DeduplicationScope messageGroup with
 //     FifoThroughputLimit perMessageGroupId lift a FIFO queue's limit of 300 requests a second and
 //     action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
@@ -116,7 +116,7 @@
 //	a million jobs, each alone             3 requests a job      1.20 $
 //	a retry                                a receive and a nack, shared or alone as above; a dead letter is one more send
 //	100 a second, calls of 15 ms           0.77 to receive and ack, and the send
-//	the same, Config.PollPause 500 ms      0.21 to receive and ack, and the send
+//	the same, WorkerConfig.PollPause 500 ms      0.21 to receive and ack, and the send
 //	a job of 10 minutes, Visibility 30 s   6 beats a minute, shared by up to ten jobs
 //	an idle worker, LongPoll 8 s           324,000 requests a month, 0.13 $, whatever its Pollers
 //	the same, LongPoll 20 s                130,000 requests a month, 0.05 $
@@ -188,10 +188,10 @@
 //   - Attributes are texts here: a Number or Binary attribute of another producer comes as its
 //     characters or bytes, and leaves, in a dead letter, as a String, or as Binary.onceq-text where
 //     it has to.
-//   - Bodies of other producers come without metadata; Config.Key finds their key. [Options].Unwrap
-//     opens the envelopes of SNS and EventBridge and reads the notifications of S3, and gives these
-//     an id: it survives what those services deliver twice, not what their producers do twice. See
-//     Trust for what may be believed of them.
+//   - Bodies of other producers come without metadata; ProcessorConfig.Key finds their key.
+//     [Options].Unwrap opens the envelopes of SNS and EventBridge and reads the notifications of
+//     S3, and gives these an id: it survives what those services deliver twice, not what their
+//     producers do twice. See Trust for what may be believed of them.
 //   - A body that does not match its checksum is left to its next delivery, and its neighbours are
 //     not.
 //   - Group on a standard queue names the tenant of a fair queue, and orders nothing.

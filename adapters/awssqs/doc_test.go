@@ -118,18 +118,19 @@ func TestDocumentedPolicies(t *testing.T) {
 		if _, _, err := orders.Check(w.Context(), awssqs.CheckOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		worker, err := onceq.New(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Store: w.store, Scope: "orders", DeadLetter: letters,
-				Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-					if j.Key().Key == "bad" {
-						return onceq.Permanent(errors.New("bad"))
-					}
-					return busy(ctx, time.Minute)
-				}),
-			},
-			Broker: orders,
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+			Store: w.store, Scope: "orders",
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				if j.Key().Key == "bad" {
+					return onceq.Permanent(errors.New("bad"))
+				}
+				return busy(ctx, time.Minute)
+			}),
 		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		worker, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -59,23 +59,24 @@ func TestWorkersServer(t *testing.T) {
 			var mu sync.Mutex
 			effects, all := map[string]int{}, make(chan struct{})
 			start := func() (stop context.CancelFunc, done chan error) {
-				w, err := onceq.New(onceq.Config{
-					ProcessorConfig: onceq.ProcessorConfig{
-						Store: store, Scope: "test", DeadLetter: makeBroker(t, c, dlq, nil),
-						Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-							if err := busy(ctx, 100*time.Millisecond); err != nil {
-								return err
-							}
-							mu.Lock()
-							defer mu.Unlock()
-							if effects[j.Key().Key]++; len(effects) == jobs && effects[j.Key().Key] == 1 {
-								close(all)
-							}
-							return nil
-						}),
-					},
-					Broker: makeBroker(t, c, url, &awssqs.Options{LongPoll: time.Second}), Concurrency: 20,
+				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+					Store: store, Scope: "test",
+					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+						if err := busy(ctx, 100*time.Millisecond); err != nil {
+							return err
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						if effects[j.Key().Key]++; len(effects) == jobs && effects[j.Key().Key] == 1 {
+							close(all)
+						}
+						return nil
+					}),
 				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w, err := p.Worker(makeBroker(t, c, url, &awssqs.Options{LongPoll: time.Second}), onceq.WorkerConfig{DeadLetter: makeBroker(t, c, dlq, nil), Concurrency: 20})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -26,7 +26,7 @@ const (
 	// "eventbridge-source", "-account", "-region" and "-replay-name" tell the rest. The replay of
 	// an archive, as far as we know, brings each event under its old id: what was done is found
 	// done, and what was missed is run. (Read in AWS's documents; not verified.) Where a replay is
-	// to run all of them again, make the key in Config.Key of Meta.ID and
+	// to run all of them again, make the key in ProcessorConfig.Key of Meta.ID and
 	// "eventbridge-replay-name".
 	EventBridge = Envelope(sqswire.EventBridge)
 	// S3 reads a bucket's notification. The body stays. Meta.ID is "s3:" and a digest of bucket,

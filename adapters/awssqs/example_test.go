@@ -60,16 +60,17 @@ func Example() {
 	if err := onceq.SendOne(ctx, orders, &m); err != nil {
 		log.Fatal(err)
 	}
-	worker, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-				fmt.Printf("charged %s for %s\n", j.Message.Body, j.Key().Key)
-				return nil
-			}),
-			Store: store, Scope: "orders", DeadLetter: letters,
-		},
-		Broker: orders,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+			fmt.Printf("charged %s for %s\n", j.Message.Body, j.Key().Key)
+			return nil
+		}),
+		Store: store, Scope: "orders",
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -44,7 +44,7 @@ type Redrive struct {
 // It moves all, without a filter, each under a new message ID: with onceq's letters that is safe,
 // for a letter carries the permission to reopen exactly its own failure. A letter for which no
 // claim was won is refused again, and comes back as a letter, unless what was in its way has been
-// mended: the worker's Config.Key, its handlers.
+// mended: the worker's ProcessorConfig.Key, its handlers.
 //
 // It needs sqs:StartMessageMoveTask, sqs:ReceiveMessage, sqs:DeleteMessage and
 // sqs:GetQueueAttributes on this queue and sqs:SendMessage on the target.

@@ -19,8 +19,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-func concurrency(n int) func(*onceq.Config) {
-	return func(c *onceq.Config) { c.Concurrency = n }
+func concurrency(n int) func(*config) {
+	return func(c *config) { c.Concurrency = n }
 }
 
 func TestWorkersThatAreKilled(t *testing.T) {
@@ -110,7 +110,7 @@ func TestBrownOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, false, func(w *world) {
 				w.put("", numbers(20)...)
-				set := func(c *onceq.Config) { c.Concurrency, c.Pollers, c.Visibility, c.Lease = 40, 4, lease, lease }
+				set := func(c *config) { c.Concurrency, c.Pollers, c.Visibility, c.Lease = 40, 4, lease, lease }
 				p := w.work(takes(5*time.Minute), set)
 				<-time.After(time.Minute + rand.N(30*time.Second))
 				w.srv.SetFaults(faults...)
@@ -186,7 +186,7 @@ func TestShortJobsThroughABrownOut(t *testing.T) {
 func TestJobBeyondTwelveHours(t *testing.T) {
 	inWorld(t, false, func(w *world) {
 		w.put("", "long")
-		p := w.work(takes(13*time.Hour), func(c *onceq.Config) {
+		p := w.work(takes(13*time.Hour), func(c *config) {
 			c.Visibility, c.Lease, c.PollPause = 20*time.Minute, 20*time.Minute, time.Minute
 		})
 		w.until(14*time.Hour, "the job is done", w.allDone(1))
@@ -217,7 +217,7 @@ func TestGroupWaitsForItsHead(t *testing.T) {
 				return errors.New("not yet")
 			}
 			return nil
-		}, func(c *onceq.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return 40 * time.Second } })
+		}, func(c *config) { c.Defaults.Backoff = func(int, error) time.Duration { return 40 * time.Second } })
 		w.until(time.Hour, "every job done", w.allDone(12))
 		p.drain()
 		w.once(12)
@@ -358,7 +358,7 @@ func TestNotBefore(t *testing.T) {
 		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
 			w.Fatal(err)
 		}
-		p := w.work(takes(0), func(c *onceq.Config) { c.PollPause = time.Minute })
+		p := w.work(takes(0), func(c *config) { c.PollPause = time.Minute })
 		w.until(20*time.Hour+5*time.Minute, "the job is done", func() bool {
 			done := w.effectsOf("later") > 0
 			if done && time.Now().Before(from) {
@@ -395,7 +395,7 @@ func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 			}
 			return nil
 		}
-		set := func(c *onceq.Config) { c.Concurrency, c.Visibility, c.Lease = 50, 10*time.Second, 10*time.Second }
+		set := func(c *config) { c.Concurrency, c.Visibility, c.Lease = 50, 10*time.Second, 10*time.Second }
 		send("a", 3000)
 		p := w.work(handler, set)
 		w.until(time.Minute, "the quick ones are done", w.allDone(3000))
@@ -427,7 +427,7 @@ func TestRequestsAtLowLoad(t *testing.T) {
 	}{{0, 0, 1.11}, {0, 15 * time.Millisecond, 0.80}, {500 * time.Millisecond, 0, 0.24}, {500 * time.Millisecond, 15 * time.Millisecond, 0.24}} {
 		inWorld(t, false, func(w *world) {
 			w.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Delay: c.call})
-			p := w.work(takes(0), func(c2 *onceq.Config) { c2.PollPause, c2.Concurrency, c2.Pollers = c.pause, 64, 16 })
+			p := w.work(takes(0), func(c2 *config) { c2.PollPause, c2.Concurrency, c2.Pollers = c.pause, 64, 16 })
 			const jobs = 1000
 			for i := range jobs {
 				w.put("", fmt.Sprint(i))
@@ -456,7 +456,7 @@ func TestNotBeforeWithSlowAnswers(t *testing.T) {
 		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
 			w.Fatal(err)
 		}
-		p := w.work(takes(0), func(c *onceq.Config) { c.PollPause = time.Minute })
+		p := w.work(takes(0), func(c *config) { c.PollPause = time.Minute })
 		w.until(31*time.Hour, "the job is done", w.allDone(1))
 		<-time.After(time.Minute)
 		p.drain()

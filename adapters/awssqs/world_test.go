@@ -122,37 +122,45 @@ func (s mortal) Settle(ctx context.Context, rs []dedupe.Settlement) ([]dedupe.Se
 	return s.Store.Settle(ctx, rs)
 }
 
+// config is what a worker is made of, beside its queue.
+type config struct {
+	onceq.ProcessorConfig
+	onceq.WorkerConfig
+}
+
 // work starts a worker. Its handler works first and has its effect then.
-func (w *world) work(h func(ctx context.Context, j *onceq.Job) error, set func(c *onceq.Config)) *worker {
+func (w *world) work(h func(ctx context.Context, j *onceq.Job) error, set func(c *config)) *worker {
 	w.Helper()
 	p := &worker{world: w, gone: make(chan struct{}), done: make(chan error, 1)}
 	c := newClient(w.srv.URL, func(o *sqs.Options) { o.HTTPClient = p })
 	p.Broker = makeBroker(w, c, w.url, nil)
-	cfg := onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Store: mortal{w.store, p}, Scope: "test", DeadLetter: makeBroker(w, c, w.dlqURL, nil), Owner: fmt.Sprintf("%p", p),
-			Logger: slog.New(slog.NewTextHandler(w, nil)),
-			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-				w.mu.Lock()
-				w.started[j.Key().Key]++
-				w.mu.Unlock()
-				err := h(ctx, j)
-				if p.dead.Load() || err != nil {
-					return err
-				}
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.effects[j.Key().Key]++
-				w.order = append(w.order, j.Key().Key)
-				return nil
-			}),
-		},
-		Broker: p.Broker,
+	jobs := onceq.ProcessorConfig{
+		Store: mortal{w.store, p}, Scope: "test", Owner: fmt.Sprintf("%p", p),
+		Logger: slog.New(slog.NewTextHandler(w, nil)),
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			w.mu.Lock()
+			w.started[j.Key().Key]++
+			w.mu.Unlock()
+			err := h(ctx, j)
+			if p.dead.Load() || err != nil {
+				return err
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.effects[j.Key().Key]++
+			w.order = append(w.order, j.Key().Key)
+			return nil
+		}),
 	}
+	cfg := config{jobs, onceq.WorkerConfig{DeadLetter: makeBroker(w, c, w.dlqURL, nil)}}
 	if set != nil {
 		set(&cfg)
 	}
-	wk, err := onceq.New(cfg)
+	processor, err := onceq.NewProcessor(cfg.ProcessorConfig)
+	if err != nil {
+		w.Fatal(err)
+	}
+	wk, err := processor.Worker(p.Broker, cfg.WorkerConfig)
 	if err != nil {
 		w.Fatal(err)
 	}

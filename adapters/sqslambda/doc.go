@@ -1,13 +1,14 @@
 // Package sqslambda runs an onceq Processor in an AWS Lambda function that an SQS queue calls.
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-//		Handler: pay, Store: store, Scope: "payments", DeadLetter: dead,
+//		Handler: pay, Store: store, Scope: "payments",
 //		Owner: os.Getenv("AWS_LAMBDA_LOG_STREAM_NAME"),
 //	})
-//	h, err := sqslambda.Handler(p, nil)
+//	batches, err := p.Batches(onceq.BatchConfig{DeadLetter: dead})
+//	h, err := sqslambda.Handler(batches, nil)
 //	lambda.Start(h) // github.com/aws/aws-lambda-go/lambda
 //
-// Make both once, outside the handler, and read what fails, because a function that cannot start
+// Make all three once, outside the handler, and read what fails, because a function that cannot start
 // must not answer.
 //
 // # The event source mapping must report item failures
@@ -88,7 +89,7 @@
 //
 // On a FIFO queue the records of a group run one after the other. The first that is not done stops
 // its group: the rest of the group is reported as failed and not begun. Other groups go on. A dead
-// letter does not stop its group, unless ProcessorConfig.HoldGroup says so. On a standard queue a
+// letter does not stop its group, unless onceq.BatchConfig.HoldGroup says so. On a standard queue a
 // group is the tenant of a fair queue, and orders nothing.
 //
 // # Permissions

@@ -47,7 +47,7 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 			r.limit = 10 * time.Second
 			r.o.Concurrency = 50
 			dead := &slowSender{Sender: r.dlq}
-			r.cfg.DeadLetter = dead
+			r.batch.DeadLetter = dead
 			switch op {
 			case "letter":
 				dead.takes = time.Hour

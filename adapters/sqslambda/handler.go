@@ -35,11 +35,11 @@ type Func = func(context.Context, events.SQSEvent) (events.SQSEventResponse, err
 //   - Its time is too short for anything to begin.
 //   - A record that failed has no message id.
 //   - A record failed, and Options.FailWhole is set.
-func Handler(p *onceq.Processor, o *Options) (Func, error) {
+func Handler(b *onceq.Batches, o *Options) (Func, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	c, err := o.complete(p)
+	c, err := o.complete(b)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +47,12 @@ func Handler(p *onceq.Processor, o *Options) (Func, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqslambda: %w", err)
 	}
-	h := &handler{p: p, o: c, opener: opener}
+	h := &handler{b: b, o: c, opener: opener}
 	return h.handle, nil
 }
 
 type handler struct {
-	p       *onceq.Processor
+	b       *onceq.Batches
 	o       Options
 	opener  *sqswire.Opener
 	strange sync.Once   // records of another queue have been logged
@@ -81,7 +81,7 @@ func (h *handler) handle(ctx context.Context, e events.SQSEvent) (r events.SQSEv
 	if ok {
 		v.check()
 	}
-	h.p.ProcessBatch(ctx, ds, &onceq.BatchOptions{
+	h.b.Process(ctx, ds, &onceq.BatchOptions{
 		Concurrency: h.o.Concurrency,
 		Unordered:   !v.ordered,
 		Deadline:    t.cut,

@@ -200,7 +200,7 @@ func TestGroups(t *testing.T) {
 		}, func(r *rig) {
 			r.queues(preset)
 			r.withQueue()
-			r.cfg.DeadLetter = r.dlq
+			r.batch.DeadLetter = r.dlq
 			r.send("a/a1", "a/retry-a2", "b/b1", "a/a3", "a/a4", "b/bad-b2", "b/b3")
 			begin := time.Now()
 			failed, err := r.invoke(r.function(), r.receive(5*time.Minute))

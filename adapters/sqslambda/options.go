@@ -102,7 +102,7 @@ const (
 const AllEnvelopes = SNS | EventBridge | S3
 
 // complete fills in the defaults and checks the rest.
-func (o Options) complete(p *onceq.Processor) (Options, error) {
+func (o Options) complete(b *onceq.Batches) (Options, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = DefaultConcurrency
 	}
@@ -110,8 +110,8 @@ func (o Options) complete(p *onceq.Processor) (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case p == nil:
-		return o, errors.New("sqslambda: Handler: the Processor is nil")
+	case b == nil:
+		return o, errors.New("sqslambda: Handler: the Batches are nil; onceq.Processor.Batches makes them")
 	case o.Concurrency < 1 || o.Concurrency > maxConcurrency:
 		return o, fmt.Errorf("sqslambda: Options.Concurrency: %d is not within 1 and %d", o.Concurrency, maxConcurrency)
 	case o.Reserve < 0 || o.Reserve > maxReserve:

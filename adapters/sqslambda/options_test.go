@@ -23,8 +23,12 @@ func (limitless) Limits() broker.Limits { return broker.Limits{} }
 func TestHandlerRefuses(t *testing.T) {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-		Store:   onceq.NoStore, Scope: "orders", DeadLetter: onceq.KeepInQueue,
+		Store:   onceq.NoStore, Scope: "orders",
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +47,12 @@ func TestHandlerRefuses(t *testing.T) {
 		"Options.TrustTopics: \"T\"":   {Unwrap: sqslambda.SNS, TrustTopics: []string{"T"}},
 		"Options.Queue: its Limits()":  {Queue: limitless{}},
 	} {
-		if _, err := sqslambda.Handler(p, &o); err == nil || !strings.HasPrefix(err.Error(), "sqslambda: "+want) {
+		if _, err := sqslambda.Handler(b, &o); err == nil || !strings.HasPrefix(err.Error(), "sqslambda: "+want) {
 			t.Errorf("%+v: %v, want %s", o, err, want)
 		}
 	}
-	if _, err := sqslambda.Handler(nil, nil); err == nil || !strings.Contains(err.Error(), "the Processor is nil") {
-		t.Errorf("no Processor: %v", err)
+	if _, err := sqslambda.Handler(nil, nil); err == nil || !strings.Contains(err.Error(), "Batches are nil") {
+		t.Errorf("no Batches: %v", err)
 	}
 	for _, o := range []*sqslambda.Options{
 		nil,
@@ -56,7 +60,7 @@ func TestHandlerRefuses(t *testing.T) {
 		{Concurrency: 1000, Reserve: 10 * time.Minute, MinTime: 14 * time.Minute, Unwrap: sqslambda.AllEnvelopes},
 		{Queue: (*membroker.Broker)(nil)}, // none, as nil is
 	} {
-		if _, err := sqslambda.Handler(p, o); err != nil {
+		if _, err := sqslambda.Handler(b, o); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

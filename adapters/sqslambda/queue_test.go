@@ -361,7 +361,7 @@ func TestFIFOComesBackInOrder(t *testing.T) {
 	}, func(r *rig) {
 		r.queues(presetFIFO)
 		r.withQueue()
-		r.cfg.DeadLetter = r.dlq
+		r.batch.DeadLetter = r.dlq
 		r.send("g/1", "g/2", "g/3", "g/4")
 		h := r.function()
 		for range 40 {

@@ -40,6 +40,7 @@ type rig struct {
 	seen   *watched
 	log    *logged
 	cfg    onceq.ProcessorConfig
+	batch  onceq.BatchConfig
 	o      sqslambda.Options
 	limit  time.Duration // of an invocation
 	arn    string
@@ -219,7 +220,7 @@ func newRig(t *testing.T, h onceq.HandlerFunc) *rig {
 	r := &rig{T: t, store: &counted{Store: st, calls: map[string]int{}}, log: &logged{}, limit: time.Minute, arn: standard}
 	r.queues(membroker.SQSStandard)
 	r.cfg = onceq.ProcessorConfig{
-		Handler: h, Store: r.store, Scope: "orders", DeadLetter: r.dlq,
+		Handler: h, Store: r.store, Scope: "orders",
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 7 * time.Second }},
 	}
 	r.o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
@@ -236,7 +237,7 @@ func (r *rig) queues(p membroker.Preset) {
 		r.Fatal(err)
 	}
 	r.seen = &watched{Receiver: r.q, arn: standard}
-	r.cfg.DeadLetter = r.dlq
+	r.batch.DeadLetter = r.dlq
 	if p == membroker.SQSFIFO {
 		r.arn, r.seen.arn = fifo, fifo
 	}
@@ -250,7 +251,11 @@ func (r *rig) function() sqslambda.Func {
 	if err != nil {
 		r.Fatal(err)
 	}
-	h, err := sqslambda.Handler(p, &r.o)
+	b, err := p.Batches(r.batch)
+	if err != nil {
+		r.Fatal(err)
+	}
+	h, err := sqslambda.Handler(b, &r.o)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -209,7 +209,7 @@
 //
 // Powertools' table has another key, and its records no fence, so onceq's stands beside it.
 //
-//	id: function#hash of the key        key and scope: Config.Key gives the part of the message that event_key_jmespath chose
+//	id: function#hash of the key        key and scope: ProcessorConfig.Key gives the part of the message that event_key_jmespath chose
 //	status INPROGRESS                   claimed
 //	status COMPLETED                    done; failures leave failed, released or parked, where Powertools deletes the record
 //	in_progress_expiration              lease_until, renewed while the handler runs

@@ -126,24 +126,25 @@ func TestWorkers(t *testing.T) {
 	run, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for range 2 {
-		w, err := onceq.New(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: h, Store: store, Scope: "orders", DeadLetter: dead, Logger: slog.New(slog.DiscardHandler),
-				Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Millisecond }, MaxAttempts: 1000},
-				Observer: counter(func(outcome string) {
-					if outcome != "done" && outcome != "already-done" {
-						return
-					}
-					switch over.Add(1) {
-					case orders:
-						wave()
-					case 2 * orders:
-						end()
-					}
-				}),
-			},
-			Broker: queue,
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+			Handler: h, Store: store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
+			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Millisecond }, MaxAttempts: 1000},
+			Observer: counter(func(outcome string) {
+				if outcome != "done" && outcome != "already-done" {
+					return
+				}
+				switch over.Add(1) {
+				case orders:
+					wave()
+				case 2 * orders:
+					end()
+				}
+			}),
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,12 +42,12 @@ func ExampleStore_CompleteTx_crash() {
 			t.Fatal(err)
 		}
 
-		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+		rig := onceqtest.New(t, onceq.ProcessorConfig{
 			Store: store,
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				return chargeOrder(ctx, db, store, j)
 			}),
-		}})
+		}, nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(broker.Outgoing{Body: []byte("order-1")})
 		fmt.Println(rig.Deliver().Outcome)

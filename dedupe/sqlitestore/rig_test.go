@@ -36,7 +36,7 @@ func TestWorkerDies(t *testing.T) {
 				db, store := open(t)
 				var rig *onceqtest.Rig
 				runs := 0
-				rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+				rig = onceqtest.New(t, onceq.ProcessorConfig{
 					Store: store,
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						if runs++; runs == 1 && c.kill {
@@ -44,7 +44,7 @@ func TestWorkerDies(t *testing.T) {
 						}
 						return charge(ctx, db, store, j)
 					}),
-				}})
+				}, nil)
 				if c.at != nil {
 					rig.At(*c.at)
 				}

@@ -90,13 +90,12 @@ func newCity() *city {
 func (c *city) work(ctx context.Context, b *bank, ends int, holdGroup bool) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	check(must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(b.move), Store: c.store, Scope: "transfers", DeadLetter: c.dead, HoldGroup: holdGroup,
-			Observer: newScreen(b, ends, stop),
-		},
-		Broker: c.queue,
-	})).Run(ctx))
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(b.move), Store: c.store, Scope: "transfers",
+		Observer: newScreen(b, ends, stop),
+	}))
+	w := must(p.Worker(c.queue, onceq.WorkerConfig{DeadLetter: c.dead, HoldGroup: holdGroup}))
+	check(w.Run(ctx))
 }
 
 // letters is the scene with dead letters: carol's account is closed at first.

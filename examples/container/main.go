@@ -140,13 +140,17 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	}
 
 	h := newHealth(s.patience, log)
-	worker, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(bank{s.bank}.charge),
-			Store:   watchedStore{store, &h.store}, Scope: "orders", DeadLetter: dead,
-			SettleTimeout: settleTimeout, Logger: log,
-		},
-		Broker: watchedQueue{queue, &h.queue}, Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(bank{s.bank}.charge),
+		Store:   watchedStore{store, &h.store}, Scope: "orders",
+		SettleTimeout: settleTimeout, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	worker, err := p.Worker(watchedQueue{queue, &h.queue}, onceq.WorkerConfig{
+		DeadLetter:  dead,
+		Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
 	})
 	if err != nil {
 		return err

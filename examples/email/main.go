@@ -74,20 +74,22 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 	work := func(ends int) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		check(must(onceq.New(onceq.Config{
-			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: sender(s), Store: store, Scope: "mails", DeadLetter: dead,
-				Defaults: onceq.JobOptions{
-					Timeout:     cutOff,
-					Interrupted: policy,
-					Backoff:     func(int, error) time.Duration { return cutOff },
-				},
-				Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
-					return fmt.Sprintf("  worker:   %-24s %s", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
-				}},
+		p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+			Handler: sender(s), Store: store, Scope: "mails",
+			Defaults: onceq.JobOptions{
+				Timeout:     cutOff,
+				Interrupted: policy,
+				Backoff:     func(int, error) time.Duration { return cutOff },
 			},
-			Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
-		})).Run(ctx))
+			Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+				return fmt.Sprintf("  worker:   %-24s %s", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+			}},
+		}))
+		w := must(p.Worker(queue, onceq.WorkerConfig{
+			DeadLetter:  dead,
+			Concurrency: 1, // one after the other, so that the screen is easy to read
+		}))
+		check(w.Run(ctx))
 	}
 	work(len(mails))
 	if again := operator(ctx, out, queue, dead, store, s); again > 0 {

@@ -38,9 +38,9 @@ func TestProgram(t *testing.T) {
 // worker is a rig with one mail in its queue.
 func worker(t *testing.T, s *server, policy dedupe.Policy) *onceqtest.Rig {
 	t.Helper()
-	rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+	rig := onceqtest.New(t, onceq.ProcessorConfig{
 		Handler: sender(s), Scope: "mails", Defaults: onceq.JobOptions{Interrupted: policy},
-	}})
+	}, nil)
 	body, err := json.Marshal(mail{"ann@example.com", "welcome"})
 	require.NoError(t, err)
 	rig.Send(broker.Outgoing{Body: body, Meta: &broker.Meta{Key: "welcome ann@example.com"}})
@@ -107,7 +107,7 @@ func TestKilledAfterTheMail(t *testing.T) {
 				s := newServer(false)
 				var rig *onceqtest.Rig
 				kill := func() { rig.Kill() }
-				rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+				rig = onceqtest.New(t, onceq.ProcessorConfig{
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						err := sender(s).Handle(ctx, j)
 						kill()
@@ -115,7 +115,7 @@ func TestKilledAfterTheMail(t *testing.T) {
 						return err
 					}),
 					Scope: "mails", Defaults: onceq.JobOptions{Interrupted: policy},
-				}})
+				}, nil)
 				rig.Send(broker.Outgoing{Body: []byte(`{"Subject": "welcome"}`), Meta: &broker.Meta{Key: "w"}})
 				require.True(t, rig.Deliver().Crashed)
 				deliverAll(t, rig)
@@ -141,10 +141,10 @@ func TestUnknown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(false)
 				s.faults["welcome"] = fault
-				rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+				rig := onceqtest.New(t, onceq.ProcessorConfig{
 					Handler:  sender(s),
 					Defaults: onceq.JobOptions{Interrupted: dedupe.Park, Timeout: time.Minute},
-				}})
+				}, nil)
 				rig.Send(broker.Outgoing{Body: []byte(`{"Subject": "welcome"}`), Meta: &broker.Meta{Key: "w"}})
 				require.Equal(t, want.outcome, rig.Deliver().Outcome)
 				deliverAll(t, rig)

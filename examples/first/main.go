@@ -37,12 +37,10 @@ func main() {
 		fmt.Printf("charge order %s: %d cents, idempotency key %s\n", o.ID, o.Cents, j.EffectKey("charge"))
 		return nil
 	})
-	worker := must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: &mux, Store: store, Scope: "shop", DeadLetter: dead, Logger: slog.Default(),
-		},
-		Broker: queue,
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: &mux, Store: store, Scope: "shop", Logger: slog.Default(),
 	}))
+	worker := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	check(worker.Run(ctx)) // until ctrl-C
 }
 

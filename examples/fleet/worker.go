@@ -27,23 +27,22 @@ func work(ctx context.Context, a assignment) error {
 	}
 
 	c := &charger{a, t}
-	w, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler:    onceq.JSON(c.charge),
-			Store:      t.store(),
-			Scope:      "charge",
-			DeadLetter: dead,
-			Defaults: onceq.JobOptions{
-				MaxAttempts: a.Attempts,
-				Backoff:     func(int, error) time.Duration { return 0 }, // a demo has no time; SQS counts in whole seconds
-			},
-			Lease:    a.Visibility,
-			Owner:    a.Name,
-			Observer: teller{},
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(c.charge),
+		Store:   t.store(),
+		Scope:   "charge",
+		Defaults: onceq.JobOptions{
+			MaxAttempts: a.Attempts,
+			Backoff:     func(int, error) time.Duration { return 0 }, // a demo has no time; SQS counts in whole seconds
 		},
-		Broker:     queue,
-		Visibility: a.Visibility,
+		Lease:    a.Visibility,
+		Owner:    a.Name,
+		Observer: teller{},
 	})
+	if err != nil {
+		return err
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Visibility: a.Visibility})
 	if err != nil {
 		return err
 	}

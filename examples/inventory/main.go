@@ -92,24 +92,23 @@ func scene(ctx context.Context, out io.Writer, db *sql.DB, update string) (piece
 	check(onceq.SendOne(ctx, queue, &broker.Outgoing{Body: must(json.Marshal(n)), Meta: &broker.Meta{Key: n.key()}}))
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	check(must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(c.count), Store: store, Scope: "counts", DeadLetter: dead,
-			Defaults: onceq.JobOptions{
-				Timeout: 50 * time.Millisecond,
-				Backoff: func(int, error) time.Duration { return 0 },
-			},
-			Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
-				line := fmt.Sprintf("  worker:  attempt %d ends: %s", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
-				if r.Outcome == onceq.OutcomeRetried {
-					shelf = 3
-					line += "\n  shelf:   two pieces are sold, three are left"
-				}
-				return line
-			}},
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(c.count), Store: store, Scope: "counts",
+		Defaults: onceq.JobOptions{
+			Timeout: 50 * time.Millisecond,
+			Backoff: func(int, error) time.Duration { return 0 },
 		},
-		Broker: queue, Concurrency: 1,
-	})).Run(work))
+		Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+			line := fmt.Sprintf("  worker:  attempt %d ends: %s", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
+			if r.Outcome == onceq.OutcomeRetried {
+				shelf = 3
+				line += "\n  shelf:   two pieces are sold, three are left"
+			}
+			return line
+		}},
+	}))
+	w := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}))
+	check(w.Run(work))
 
 	changed := late.arrive()
 	fmt.Fprintf(out, "  network: the update of attempt 1 arrives after all: %d rows changed\n", changed)

@@ -54,7 +54,7 @@ func newShelf(t *testing.T, update string) *shelf {
 		require.NoError(t, err)
 	}
 	c := &counter{books: s.books, update: update, out: io.Discard, look: func(string) int { s.onLook(); return s.pieces }}
-	s.Rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.JSON(c.count)}})
+	s.Rig = onceqtest.New(t, onceq.ProcessorConfig{Handler: onceq.JSON(c.count)}, nil)
 	return s
 }
 

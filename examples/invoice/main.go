@@ -117,19 +117,21 @@ func run(ctx context.Context, out io.Writer, db *sql.DB) {
 	}
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	check(must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(o.write), Store: store, Scope: "invoices", DeadLetter: dead,
-			Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.TimingRecord) string {
-				what := r.Err
-				if inv, status, err := onceq.Result[invoice](ctx, store, r.Key); err == nil && status == dedupe.Done {
-					what = fmt.Sprintf("invoice %d", inv.Number) // it is kept with the key
-				}
-				return fmt.Sprintf("%-17s %-13s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(what))
-			}},
-		},
-		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
-	})).Run(work))
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(o.write), Store: store, Scope: "invoices",
+		Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.TimingRecord) string {
+			what := r.Err
+			if inv, status, err := onceq.Result[invoice](ctx, store, r.Key); err == nil && status == dedupe.Done {
+				what = fmt.Sprintf("invoice %d", inv.Number) // it is kept with the key
+			}
+			return fmt.Sprintf("%-17s %-13s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(what))
+		}},
+	}))
+	w := must(p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter:  dead,
+		Concurrency: 1, // one after the other, so that the screen is easy to read
+	}))
+	check(w.Run(work))
 	report(ctx, out, db)
 }
 

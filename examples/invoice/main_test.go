@@ -85,7 +85,7 @@ func newDesk(t *testing.T) *desk {
 		}
 		return d.beforeCommit()
 	}}
-	d.Rig = onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.JSON(o.write), Store: store}})
+	d.Rig = onceqtest.New(t, onceq.ProcessorConfig{Handler: onceq.JSON(o.write), Store: store}, nil)
 	return d
 }
 
@@ -197,8 +197,10 @@ func work(t *testing.T, c onceq.ProcessorConfig, ms []broker.Outgoing) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := &tally{left: len(ms), last: stop}
-	c.Scope, c.DeadLetter, c.Observer = "invoices", dead, ended
-	w, err := onceq.New(onceq.Config{ProcessorConfig: c, Broker: queue})
+	c.Scope, c.Observer = "invoices", ended
+	p, err := onceq.NewProcessor(c)
+	require.NoError(t, err)
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
 	require.NoError(t, err)
 	require.NoError(t, w.Run(ctx))
 	d, err := dead.Depth(t.Context())

@@ -100,7 +100,7 @@ func TestPostgresFailedInsertAborts(t *testing.T) {
 		handler onceq.Handler
 		outcome onceq.Outcome
 	}{{"caught", caught, "retried"}, {"on conflict do nothing", onceq.JSON(o.write), "done"}} {
-		rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: c.handler, Store: store}})
+		rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: c.handler, Store: store}, nil)
 		rig.Send(broker.Outgoing{Body: []byte(`{"Order": "order-1", "Cents": 100}`), Meta: &broker.Meta{Key: c.name}})
 		got := rig.Deliver()
 		require.Equal(t, c.outcome, got.Outcome, "%s: %s", c.name, got.Err)

@@ -120,13 +120,17 @@ func function(env func(string) string) (sqslambda.Func, error) {
 	}
 	b := &books{store: store, table: env("BOOKS_TABLE")}
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: onceq.JSON(b.pay), Store: store, Scope: "payments", DeadLetter: dead, Logger: logger,
+		Handler: onceq.JSON(b.pay), Store: store, Scope: "payments", Logger: logger,
 		Owner: env("AWS_LAMBDA_LOG_STREAM_NAME"), // a record names the log to look into
 	})
 	if err != nil {
 		return nil, err
 	}
-	return sqslambda.Handler(p, &sqslambda.Options{Queue: queue, Logger: logger})
+	batches, err := p.Batches(onceq.BatchConfig{DeadLetter: dead})
+	if err != nil {
+		return nil, err
+	}
+	return sqslambda.Handler(batches, &sqslambda.Options{Queue: queue, Logger: logger})
 }
 
 // credentials are the function's, which Lambda puts into the environment for as long as the sandbox

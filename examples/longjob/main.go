@@ -25,6 +25,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
@@ -56,16 +57,21 @@ func (p *press) print(ctx context.Context, j *onceq.Job) error {
 	return nil
 }
 
-// config is the whole of what a long job needs.
-func (p *press) config(queue broker.Receiver, dead broker.Sender, store *memstore.Store) onceq.Config {
-	return onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(p.print), Store: store, Scope: "reports", DeadLetter: dead,
-			Lease: visibility, Observer: p,
-		},
-		Broker: queue, Visibility: visibility,
-		DrainTimeout: 2*pageTime + pageTime/2,
+// jobs and worker are the whole of what a long job needs.
+func (p *press) jobs(store dedupe.Store) onceq.ProcessorConfig {
+	return onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(p.print), Store: store, Scope: "reports", Lease: visibility, Observer: p,
 	}
+}
+
+func worker(jobs onceq.ProcessorConfig, queue broker.Receiver, dead broker.Sender) (*onceq.Worker, error) {
+	p, err := onceq.NewProcessor(jobs)
+	if err != nil {
+		return nil, err
+	}
+	return p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter: dead, Visibility: visibility, DrainTimeout: 2*pageTime + pageTime/2,
+	})
 }
 
 // heartbeat prints one report. Under a deploy the worker is stopped in the middle, and another goes
@@ -74,7 +80,7 @@ func heartbeat(ctx context.Context, p *press, deployAt int) {
 	queue, dead, store := must(membroker.New(nil)), must(membroker.New(nil)), must(memstore.New(nil))
 	check(onceq.SendOne(ctx, queue, &broker.Outgoing{Meta: &broker.Meta{Key: "report-7"}}))
 	for p.left = 1; p.left > 0; deployAt = 0 {
-		worker, stop := context.WithCancel(ctx)
+		deploy, stop := context.WithCancel(ctx)
 		p.stop = stop
 		p.onPage = func(page int) {
 			if page == deployAt {
@@ -82,7 +88,7 @@ func heartbeat(ctx context.Context, p *press, deployAt int) {
 				stop()
 			}
 		}
-		check(must(onceq.New(p.config(queue, dead, store))).Run(worker))
+		check(must(worker(p.jobs(store), queue, dead)).Run(deploy))
 		stop()
 	}
 }

@@ -47,13 +47,12 @@ func TestProgram(t *testing.T) {
 
 // worker runs the report in a process of its own, until it is done or the process is dead. It
 // answers when the handler last returned.
-func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *membroker.Broker, store *memstore.Store) (returned time.Time) {
+func work(t *testing.T, process *onceqtest.Process, p *press, queue, dead *membroker.Broker, store *memstore.Store) (returned time.Time) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	p.stop = stop
-	c := p.config(process.Receiver(queue), process.Sender(dead), store)
-	c.Store = process.Store(store)
+	c := p.jobs(process.Store(store))
 	c.Handler = onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 		err := p.print(ctx, j)
 		returned = time.Now()
@@ -64,7 +63,7 @@ func worker(t *testing.T, process *onceqtest.Process, p *press, queue, dead *mem
 		}
 		return err
 	})
-	w, err := onceq.New(c)
+	w, err := worker(c, process.Receiver(queue), process.Sender(dead))
 	require.NoError(t, err)
 	_ = w.Run(ctx) // a dead one's end is not looked at
 	return returned
@@ -86,14 +85,14 @@ func TestKilled(t *testing.T) {
 				process.Kill()
 			}
 		}
-		returned := worker(t, process, p, queue, dead, store)
+		returned := work(t, process, p, queue, dead, store)
 		require.WithinRange(t, returned, killed, killed.Add(visibility), "the handler stops within its lease")
 		require.Contains(t, out.String(), "somebody else may have the job now")
 		total, _, _ := p.count()
 		require.Less(t, total, pages)
 
 		p.onPage = func(int) {}
-		worker(t, new(onceqtest.Process), p, queue, dead, store)
+		work(t, new(onceqtest.Process), p, queue, dead, store)
 		total, twice, missing := p.count()
 		require.Equal(t, []int{pages, 0, 0}, []int{total, twice, missing}, "%s", &out)
 		last := p.records[len(p.records)-1]
@@ -114,9 +113,9 @@ func TestDuplicateWhileRunning(t *testing.T) {
 				check(onceq.SendOne(t.Context(), queue, &m))
 			}
 		}
-		worker(t, new(onceqtest.Process), p, queue, dead, store)
+		work(t, new(onceqtest.Process), p, queue, dead, store)
 		p.onPage = func(int) {}
-		w, err := onceq.New(p.config(queue, dead, store))
+		w, err := worker(p.jobs(store), queue, dead)
 		require.NoError(t, err)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()

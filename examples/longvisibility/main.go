@@ -114,13 +114,12 @@ func (w *worker) run(ctx context.Context, client *sqs.Client, queueURL, deadURL 
 	store := must(sqlitestore.New(w.db, nil))
 	defer store.Close()
 	queue := must(awssqs.New(client, queueURL, &awssqs.Options{LongPoll: time.Second}))
-	return must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(w.export), Store: store, Scope: "exports",
-			DeadLetter: must(awssqs.New(client, deadURL, nil)), Lease: visibility, Owner: w.name, Observer: w,
-		},
-		Broker: queue, Concurrency: 1, Visibility: visibility,
-	})).Run(ctx)
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(w.export), Store: store, Scope: "exports",
+		Lease: visibility, Owner: w.name, Observer: w,
+	}))
+	worker := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: must(awssqs.New(client, deadURL, nil)), Concurrency: 1, Visibility: visibility}))
+	return worker.Run(ctx)
 }
 
 // newClient is a client of a server for tests.

@@ -121,14 +121,16 @@ func scene(ctx context.Context, out io.Writer, c *charger) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	check(must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments", DeadLetter: dead,
-			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
-			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
-		},
-		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
-	})).Run(ctx))
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments",
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
+		Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
+	}))
+	w := must(p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter:  dead,
+		Concurrency: 1, // one after the other, so that the screen is easy to read
+	}))
+	check(w.Run(ctx))
 	ctx = context.WithoutCancel(ctx)
 	r, status, err := onceq.Result[receipt](ctx, store, dedupe.Key{Scope: "payments", Key: "slow/7"})
 	check(err)

@@ -68,7 +68,7 @@ func TestProgramOverHTTP(t *testing.T) {
 func worker(t *testing.T, a http.Handler, key func(*onceq.Job) string, customer string) *onceqtest.Rig {
 	t.Helper()
 	c := &charger{"http://bank.example", &http.Client{Transport: direct{a}}, key}
-	rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.JSONResult(c.charge)}})
+	rig := onceqtest.New(t, onceq.ProcessorConfig{Handler: onceq.JSONResult(c.charge)}, nil)
 	rig.Send(message(order{customer, 100}))
 	return rig
 }
@@ -166,9 +166,9 @@ func TestForgottenKey(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			bank := newAPI()
 			c := &charger{"http://bank.example", &http.Client{Transport: lossy{direct{bank}}}, effectKey}
-			rig := onceqtest.New(t, onceq.Config{ProcessorConfig: onceq.ProcessorConfig{
+			rig := onceqtest.New(t, onceq.ProcessorConfig{
 				Handler: onceq.JSONResult(c.charge), Defaults: onceq.JobOptions{MaxAttempts: 1},
-			}})
+			}, nil)
 			m := message(order{"ann", 100})
 			if !expires {
 				m.Meta.Expires = time.Time{}

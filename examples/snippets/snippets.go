@@ -51,12 +51,16 @@ func deductItem(store *dynamostore.Store, table string) onceq.Handler {
 
 func serve(store *dynamostore.Store, dead broker.Sender) error {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: deductItem(store, "stock"), Store: store, Scope: "orders", DeadLetter: dead,
+		Handler: deductItem(store, "stock"), Store: store, Scope: "orders",
 	})
 	if err != nil {
 		return err
 	}
-	h, err := sqslambda.Handler(p, nil)
+	batches, err := p.Batches(onceq.BatchConfig{DeadLetter: dead})
+	if err != nil {
+		return err
+	}
+	h, err := sqslambda.Handler(batches, nil)
 	if err != nil {
 		return err
 	}

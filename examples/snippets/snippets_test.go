@@ -40,12 +40,10 @@ func TestDeduct(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := &count{left: 2, stop: stop}
-	worker, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: deduct(pool, store), Store: store, Scope: "orders", DeadLetter: newQueue(t), Observer: ended,
-		},
-		Broker: queue, Concurrency: 1,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: deduct(pool, store), Store: store, Scope: "orders", Observer: ended,
 	})
+	worker, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: newQueue(t), Concurrency: 1})
 	require.NoError(t, err)
 	require.NoError(t, worker.Run(ctx))
 	var n int
@@ -72,12 +70,10 @@ func TestDeductItem(t *testing.T) {
 		}))
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	worker, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: deductItem(store, stock), Store: store, Scope: "orders", DeadLetter: newQueue(t), Observer: &count{left: 2, stop: stop},
-		},
-		Broker: queue, Concurrency: 1,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: deductItem(store, stock), Store: store, Scope: "orders", Observer: &count{left: 2, stop: stop},
 	})
+	worker, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: newQueue(t), Concurrency: 1})
 	require.NoError(t, err)
 	require.NoError(t, worker.Run(ctx))
 	bolt, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{

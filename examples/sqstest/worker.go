@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
 
@@ -39,14 +38,11 @@ func Ship(c Carrier) onceq.Handler {
 	})
 }
 
-// Config is the worker's, whatever the queue and the store are: that is what lets a test put others
-// in their places.
-func Config(c Carrier, queue broker.Receiver, dead broker.Sender, store dedupe.Store) onceq.Config {
-	return onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: Ship(c), Store: store, Scope: "parcels", DeadLetter: dead,
-			Defaults: onceq.JobOptions{MaxAttempts: 5, Timeout: 10 * time.Minute},
-		},
-		Broker: queue,
+// Jobs says how parcels are shipped, whatever the queue and the store are. That is what lets a test
+// put others in their places.
+func Jobs(c Carrier, store dedupe.Store) onceq.ProcessorConfig {
+	return onceq.ProcessorConfig{
+		Handler: Ship(c), Store: store, Scope: "parcels",
+		Defaults: onceq.JobOptions{MaxAttempts: 5, Timeout: 10 * time.Minute},
 	}
 }

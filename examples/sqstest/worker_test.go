@@ -25,7 +25,7 @@ import (
 func TestNoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCarrier()
-		rig := onceqtest.New(t, Config(c, nil, nil, nil))
+		rig := onceqtest.New(t, Jobs(c, nil), nil)
 		rig.Send(message(Order{ID: "order-1"}))
 		got := rig.Deliver()
 		require.Equal(t, onceq.OutcomeFailed, got.Outcome)
@@ -39,7 +39,7 @@ func TestNoAddress(t *testing.T) {
 func TestWorkerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCarrier()
-		rig := onceqtest.New(t, Config(c, nil, nil, nil))
+		rig := onceqtest.New(t, Jobs(c, nil), nil)
 		rig.At(onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore})
 		rig.Send(message(Order{ID: "order-1", Address: "Oak Street 1"}))
 		require.True(t, rig.Deliver().Crashed)

@@ -75,7 +75,9 @@ func (w *world) everyOrderOnce(t *testing.T) {
 // start runs a worker; stop drains it.
 func (w *world) start(t *testing.T) (stop func()) {
 	t.Helper()
-	worker, err := onceq.New(Config(w.carrier, w.queue, w.dead, w.store))
+	p, err := onceq.NewProcessor(Jobs(w.carrier, w.store))
+	require.NoError(t, err)
+	worker, err := p.Worker(w.queue, onceq.WorkerConfig{DeadLetter: w.dead})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -111,16 +111,18 @@ func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstor
 	}
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	check(must(onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: handler, Store: store, Scope: scope, DeadLetter: dead,
-			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
-			Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
-				return strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " ")
-			}},
-		},
-		Broker: queue, Concurrency: 1, // one after the other, so that the screen is easy to read
-	})).Run(work))
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: handler, Store: store, Scope: scope,
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
+		Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+			return strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " ")
+		}},
+	}))
+	w := must(p.Worker(queue, onceq.WorkerConfig{
+		DeadLetter:  dead,
+		Concurrency: 1, // one after the other, so that the screen is easy to read
+	}))
+	check(w.Run(work))
 	check(pool.QueryRow(ctx, `SELECT n FROM stock WHERE sku = 'bolt'`).Scan(&left))
 	verdict := "right"
 	if want := inStock - 3 - 4 - 2; left != want {

@@ -107,10 +107,7 @@ func newShop(t *testing.T, together bool) *shop {
 		},
 		commit: func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
 	}
-	s.Rig = onceqtest.New(t, onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.JSON(s.s.deduct), Store: store, Lease: lease, SettleTimeout: lease},
-		Visibility:      lease,
-	})
+	s.Rig = onceqtest.New(t, onceq.ProcessorConfig{Handler: onceq.JSON(s.s.deduct), Store: store, Lease: lease, SettleTimeout: lease}, &onceq.WorkerConfig{Visibility: lease})
 	return s
 }
 
@@ -249,12 +246,10 @@ func TestSoldOut(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	n := &tally{want: 40, last: stop, outcomes: make(map[string]int)}
-	w, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.JSON(s.s.deduct), Store: s.Store, Scope: "orders", DeadLetter: dead, Observer: n,
-		},
-		Broker: queue, Concurrency: 16,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSON(s.s.deduct), Store: s.Store, Scope: "orders", Observer: n,
 	})
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 16})
 	require.NoError(t, err)
 	require.NoError(t, w.Run(ctx))
 	require.Zero(t, s.left(t))

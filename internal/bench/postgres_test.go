@@ -195,18 +195,19 @@ func readyWorker(ctx context.Context, tb testing.TB, st dedupe.Store, n int) fun
 	var left atomic.Int64
 	left.Store(int64(n))
 	ctx, cancel := context.WithCancel(ctx)
-	w, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
-				if left.Add(-1) == 0 {
-					cancel() // the drain settles and acks
-				}
-				return nil
-			}),
-			Store: st, Scope: "bench", DeadLetter: onceq.KeepInQueue,
-		},
-		Broker: q, Concurrency: 500,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+			if left.Add(-1) == 0 {
+				cancel() // the drain settles and acks
+			}
+			return nil
+		}),
+		Store: st, Scope: "bench",
 	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w, err := p.Worker(q, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 500})
 	if err != nil {
 		tb.Fatal(err)
 	}

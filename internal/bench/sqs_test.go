@@ -184,7 +184,9 @@ func BenchmarkSQS(b *testing.B) {
 			}
 			vs := []variant{
 				{"raw", filled(raw(c.pollers))},
-				{"onceq", filled(worker(onceq.Config{Pollers: c.pollers, Concurrency: 4 * c.pollers, Prefetch: 6 * c.pollers}))},
+				{"onceq", filled(worker(onceq.WorkerConfig{
+					Pollers: c.pollers, Concurrency: 4 * c.pollers, Prefetch: 6 * c.pollers,
+				}))},
 				{"gocloud", filled(gocloud(c.pollers))},
 				{"watermill", filled(watermills(c.pollers))},
 			}
@@ -232,8 +234,12 @@ func BenchmarkSQSAtLowLoad(b *testing.B) {
 	}
 	vs := []variant{
 		trickled("raw", raw(pollers)),
-		trickled("onceq", worker(onceq.Config{Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers})),
-		trickled("onceq-pause", worker(onceq.Config{Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers, PollPause: 500 * time.Millisecond})),
+		trickled("onceq", worker(onceq.WorkerConfig{
+			Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers,
+		})),
+		trickled("onceq-pause", worker(onceq.WorkerConfig{
+			Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers, PollPause: 500 * time.Millisecond,
+		})),
 		trickled("gocloud", gocloud(pollers)),
 		trickled("watermill", watermills(pollers)),
 	}

@@ -60,20 +60,23 @@ func rawLoop(ctx context.Context, c *sqs.Client, w *work) error {
 }
 
 // worker is ours.
-func worker(cfg onceq.Config) func(testing.TB, *work) (stop func()) {
+func worker(cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
 	return func(tb testing.TB, w *work) func() {
 		tb.Helper()
 		ctx, cancel := context.WithCancel(tb.Context())
-		c := cfg
-		c.ProcessorConfig = onceq.ProcessorConfig{
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 				w.handle(j.Message.Body)
 				return nil
 			}),
-			Store: onceq.NoStore, Scope: "bench", DeadLetter: onceq.KeepInQueue,
+			Store: onceq.NoStore, Scope: "bench",
+		})
+		if err != nil {
+			tb.Fatal(err)
 		}
-		c.Broker = w.q.broker(tb, w.q.client(w.options))
-		run, err := onceq.New(c)
+		c := cfg
+		c.DeadLetter = onceq.KeepInQueue
+		run, err := p.Worker(w.q.broker(tb, w.q.client(w.options)), c)
 		if err != nil {
 			tb.Fatal(err)
 		}

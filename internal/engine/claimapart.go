@@ -49,7 +49,7 @@ func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.T
 		return nil
 	}
 	switch {
-	case r.outlived(&en.lastClaim, sent), !r.later.alone.IsZero():
+	case r.outlived(&en.store.lastClaim, sent), !r.later.alone.IsZero():
 	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !en.writes(r.Key.Scope):
 		return nil
 	}
@@ -73,8 +73,8 @@ func (en *Engine[J]) writes(scope string) bool {
 // Nothing remains of the probe, unless the process dies amid it. Then its claim is left behind, for
 // an operator to forget.
 func (en *Engine[J]) probe(scope string) {
-	last, now := en.probed.Load(), time.Since(en.epoch)
-	if now-time.Duration(max(last, en.lastClaim.Load())) < refusedFor || !en.probed.CompareAndSwap(last, int64(now)) {
+	last, now := en.store.probed.Load(), en.store.now()
+	if now-time.Duration(max(last, en.store.lastClaim.Load())) < refusedFor || !en.store.probed.CompareAndSwap(last, int64(now)) {
 		return
 	}
 	var token dedupe.Token
@@ -89,7 +89,7 @@ func (en *Engine[J]) probe(scope string) {
 	if !en.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
 		return
 	}
-	en.lastClaim.Store(int64(time.Since(en.epoch)))
+	en.store.lastClaim.Store(int64(en.store.now()))
 	_, _ = Guard(func() ([]error, error) {
 		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})

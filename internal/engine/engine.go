@@ -25,9 +25,10 @@ const MaxStoreBatch = 100
 // sets the defaults.
 type Options struct {
 	Store         dedupe.Store
+	StoreHealth   *StoreHealth // of the Store, for all engines on it
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
-	Scope         string
+	Source        string // of letters
 	Owner         string
 	Retention     time.Duration
 	Lease         time.Duration
@@ -51,14 +52,10 @@ type Options struct {
 type Engine[J any] struct {
 	o      Options
 	margin time.Duration // the time before a lease's deadline in which nothing starts under it
-	epoch  time.Time
+	store  *StoreHealth
 
-	lettersOut Outage // of the dead-letter queue
-	storeOut   Outage
-	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	lastEnd    atomic.Int64 // the same of calls that settle
-	lastLetter atomic.Int64 // the same of letters
-	probed     atomic.Int64 // when, since the epoch, probe last asked
+	lettersOut Outage       // of the dead-letter queue
+	lastLetter atomic.Int64 // when, since the store's epoch, it last took a letter
 
 	leases  *visibility.Manager[*Run[J]]
 	claims  *batch.Queue[*Run[J]]

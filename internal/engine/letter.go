@@ -55,7 +55,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 	l := r.makes()
 	l.dead = broker.Dead{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
-		Attempts: attempts, Source: en.o.Scope, At: at,
+		Attempts: attempts, Source: en.o.Source, At: at,
 	}
 	l.fit = letter.FitFor(r.Message, en.o.DeadLetter.Limits())
 	l.failing = 0
@@ -118,7 +118,7 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
-		en.lastLetter.Store(int64(time.Since(en.epoch)))
+		en.lastLetter.Store(int64(en.store.now()))
 		en.lettersAgain(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:

@@ -20,7 +20,7 @@ const (
 // New makes an Engine. It does no I/O.
 func New[J any](o Options) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
-	en := &Engine[J]{epoch: time.Now(), o: o, margin: min(o.CallTimeout, timeout/6)}
+	en := &Engine[J]{o: o, store: o.StoreHealth, margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
 	en.beginOne = en.beginClaim
 	store := o.Store.Limits().MaxBatch

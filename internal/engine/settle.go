@@ -56,7 +56,7 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 	case dividable(rs, err, tried):
 		en.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&en.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && rs[0].outlived(&en.store.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
 		for _, r := range rs {
 			en.unsettled(r, err, !alone)
 		}
@@ -104,7 +104,7 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
 	if err == nil {
-		en.lastEnd.Store(int64(time.Since(en.epoch)))
+		en.store.lastEnd.Store(int64(en.store.now()))
 	}
 	return answers, err
 }

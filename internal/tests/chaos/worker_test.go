@@ -83,16 +83,17 @@ func work(ctx context.Context, a assignment) error {
 	if a.Effect == parked {
 		policy = dedupe.Park
 	}
-	w, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: &handler{a, books}, Store: books.store(), Scope: scope, DeadLetter: dead, Owner: a.Name,
-			Defaults: onceq.JobOptions{
-				MaxAttempts: -1, Interrupted: policy, Backoff: func(int, error) time.Duration { return 0 },
-			},
-			Lease: hold, Observer: teller{},
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: &handler{a, books}, Store: books.store(), Scope: scope, Owner: a.Name,
+		Defaults: onceq.JobOptions{
+			MaxAttempts: -1, Interrupted: policy, Backoff: func(int, error) time.Duration { return 0 },
 		},
-		Broker: queue, Concurrency: 8, Visibility: hold,
+		Lease: hold, Observer: teller{},
 	})
+	if err != nil {
+		return err
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8, Visibility: hold})
 	if err != nil {
 		return err
 	}

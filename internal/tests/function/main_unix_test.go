@@ -85,10 +85,14 @@ func function(ctx context.Context) error {
 	}
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(func(ctx context.Context, j *onceq.Job, o order) error { return book(ctx, db, store, diary, j, o) }),
-		Store:   store, Scope: "orders", DeadLetter: dead, SettleTimeout: time.Second,
+		Store:   store, Scope: "orders", SettleTimeout: time.Second,
 		Defaults: onceq.JobOptions{MaxAttempts: 50, Backoff: func(int, error) time.Duration { return 0 }},
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
+	if err != nil {
+		return err
+	}
+	b, err := p.Batches(onceq.BatchConfig{DeadLetter: dead})
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func function(ctx context.Context) error {
 			return err
 		}
 	}
-	h, err := sqslambda.Handler(p, o)
+	h, err := sqslambda.Handler(b, o)
 	if err != nil {
 		return err
 	}

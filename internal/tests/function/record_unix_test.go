@@ -169,7 +169,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 func (o *observed) function(t *testing.T) sqslambda.Func {
 	t.Helper()
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Store: onceq.NoStore, Scope: "orders", DeadLetter: o,
+		Store: onceq.NoStore, Scope: "orders",
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			o.got[j.Message.ID] = j.Message
 			return nil
@@ -181,7 +181,11 @@ func (o *observed) function(t *testing.T) sqslambda.Func {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := sqslambda.Handler(p, &sqslambda.Options{Unwrap: sqslambda.AllEnvelopes, Concurrency: 1})
+	b, err := p.Batches(onceq.BatchConfig{DeadLetter: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := sqslambda.Handler(b, &sqslambda.Options{Unwrap: sqslambda.AllEnvelopes, Concurrency: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

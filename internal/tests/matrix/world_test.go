@@ -147,16 +147,20 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	if w.mode == park {
 		policy = dedupe.Park
 	}
-	run, err := onceq.New(onceq.Config{
-		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
-			Store: k.Store(w.audit.store(k.conn.store, name)), DeadLetter: k.Sender(own.letters),
-			Defaults: onceq.JobOptions{
-				MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
-			},
-			Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
+		Store: k.Store(w.audit.store(k.conn.store, name)),
+		Defaults: onceq.JobOptions{
+			MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
 		},
-		Broker: k.Receiver(&watched{own.queue, k}), Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
+		Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
+	})
+	if err != nil {
+		w.Fatalf("worker %s: %v", name, err)
+	}
+	run, err := p.Worker(k.Receiver(&watched{own.queue, k}), onceq.WorkerConfig{
+		DeadLetter:  k.Sender(own.letters),
+		Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
 	})
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)

@@ -32,13 +32,17 @@ func main() {
 	}
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(func(context.Context, *onceq.Job, order) error { return nil }),
-		Store:   store, Scope: "onceq", DeadLetter: onceq.KeepInQueue,
+		Store:   store, Scope: "onceq",
 		Key: func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil }, // each start has a message of its own
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	h, err := sqslambda.Handler(p, nil)
+	b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h, err := sqslambda.Handler(b, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,8 +4,83 @@ import (
 	"context"
 	"time"
 
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 )
+
+// Delivery is a message that somebody holds for a [Batches].
+type Delivery struct {
+	Message *broker.Message
+	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
+	// Process runs. The handler's context ends SettleTimeout before, so that the end can be
+	// written.
+	Until time.Time
+}
+
+// Action is what the caller must now do with a delivery.
+type Action uint8
+
+// The actions.
+const (
+	Ack   Action = iota + 1 // done, failed or parked was seen and, if failed or parked, its dead letter is stored
+	Nack                    // not finished: deliver again after Delay
+	Leave                   // the lease was lost, or the outcome is unknown: touch nothing
+)
+
+// String is the action in lower case.
+func (a Action) String() string {
+	switch a {
+	case Ack:
+		return "ack"
+	case Nack:
+		return "nack"
+	case Leave:
+		return "leave"
+	}
+	return "none"
+}
+
+// Disposition is the answer to a delivery.
+type Disposition struct {
+	Action  Action
+	Delay   time.Duration  // of a Nack
+	Outcome dedupe.Outcome // what the claim said; 0 = there was none
+	Record  TimingRecord
+}
+
+// BatchConfig says where the dead letters of deliveries go that somebody else has received. Only
+// DeadLetter is required. Its fields mean what those of [WorkerConfig] mean.
+type BatchConfig struct {
+	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
+	// redrive.
+	DeadLetter broker.Sender
+	// Name tells the queue apart from the Processor's others. Default: none.
+	Name string
+	// HoldGroup keeps a message that would be a dead letter at the head of its group.
+	HoldGroup bool
+}
+
+// Batches is the entry for deliveries that somebody else has received, such as those of a
+// serverless function: it claims, runs and settles, and puts dead letters. It never receives, acks
+// or nacks; it answers each delivery with a Disposition. Its methods may be called from many
+// goroutines.
+type Batches struct{ in *intake }
+
+// Batches validates the configuration; it does no I/O.
+func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
+	if err := p.checkHandler(); err != nil {
+		return nil, err
+	}
+	if err := checkLetters("BatchConfig", c.DeadLetter, c.Name); err != nil {
+		return nil, err
+	}
+	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: p.c.Lease})
+	if err != nil {
+		return nil, err
+	}
+	return &Batches{in}, nil
+}
 
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and
 // paid for, such as a serverless function. nil and the zero value run all deliveries at once.
@@ -42,22 +117,17 @@ type BatchOptions struct {
 	OneLease bool
 }
 
-// Process claims the deliveries, runs them all at once and calls f for each as it ends, from
-// several goroutines, but never two for one delivery. It returns when all have ended or, near the
-// earliest Until, been handed back; a handler that runs on even so is left, with the outcome
-// OutcomeAbandoned. When ctx ends, what has not begun is handed back, and the handlers' contexts
-// end.
+// Process claims the deliveries, runs them and calls f for each as it ends, from several
+// goroutines, but never two for one delivery. nil options run all at once. It returns when all have
+// ended or, near the earliest Until, been handed back; a handler that runs on even so is left, with
+// the outcome OutcomeAbandoned. When ctx ends, what has not begun is handed back, and the handlers'
+// contexts end.
 //
-// The batch is the caller's bound on concurrency; see [Processor.ProcessBatch] for others.
 // Deliveries of one group run one after the other, in their order.
-func (p *Processor) Process(ctx context.Context, ds []Delivery, f func(i int, d Disposition)) {
-	p.ProcessBatch(ctx, ds, nil, f)
-}
-
-// ProcessBatch is Process within bounds. It leaves nothing behind that does work: when it has
-// returned, the store and the dead-letter queue are not called any more, except by calls that have
-// outlasted their own time.
-func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOptions, f func(i int, d Disposition)) {
+//
+// Process leaves nothing behind that does work: when it has returned, the store and the dead-letter
+// queue are not called any more, except by calls that have outlasted their own time.
+func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f func(i int, d Disposition)) {
 	if len(ds) == 0 {
 		return
 	}
@@ -68,11 +138,12 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 	if o.Concurrency > 0 {
 		slots = min(slots, o.Concurrency)
 	}
-	h := &batchHost{deliveryHost: deliveryHost{p}, tell: f}
-	fl := p.e.NewFlow(h, engine.Terms{
+	in := b.in
+	h := &batchHost{deliveryHost: deliveryHost{in}, tell: f}
+	fl := in.e.NewFlow(h, engine.Terms{
 		Base:     context.WithoutCancel(ctx),
 		Ordered:  !o.Unordered,
-		Letters:  p.lettersTo(),
+		Letters:  in.lettersTo(),
 		Deadline: o.Deadline,
 		OneLease: o.OneLease,
 		Outage:   o.Outage,
@@ -95,7 +166,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 	}
 	fl.Terms.Abandons = !until.IsZero()
 	if end := fl.Terms.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
-		fl.Terms.Deadline = p.lastWord(until)
+		fl.Terms.Deadline = in.lastWord(until)
 	}
 	stop := context.AfterFunc(ctx, fl.CutOff)
 	defer stop()
@@ -103,7 +174,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		fl.CutOff()
 	}
 	left := make(chan []*run, 1)
-	defer p.bound(fl, until, o.MinTime, left)()
+	defer in.bound(fl, until, o.MinTime, left)()
 	fl.Offer(0, runs)
 	fl.Wait()
 	if !fl.Abandoned() {
@@ -111,14 +182,14 @@ func (p *Processor) ProcessBatch(ctx context.Context, ds []Delivery, o *BatchOpt
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.Index), Disposition{Action: Leave, Record: p.observeAbandoned(r)})
+		f(int(r.Index), Disposition{Action: Leave, Record: in.observeAbandoned(r)})
 	}
 	fl.WaitAll()
 }
 
 // bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given
 // up, and answers what undoes that. What it had to give up goes to left.
-func (p *Processor) bound(fl *flow, until time.Time, least time.Duration, left chan<- []*run) (undo func()) {
+func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left chan<- []*run) (undo func()) {
 	var timers []*time.Timer
 	at := func(t time.Time, do func()) {
 		if d := time.Until(t); d > 0 {
@@ -129,7 +200,7 @@ func (p *Processor) bound(fl *flow, until time.Time, least time.Duration, left c
 	}
 	cut, over := fl.Terms.Deadline, fl.TimeUp
 	if cut.IsZero() && !until.IsZero() {
-		cut, over = p.lastWord(until), fl.CutOff
+		cut, over = in.lastWord(until), fl.CutOff
 	}
 	if !cut.IsZero() {
 		at(cut, over)
@@ -149,6 +220,6 @@ func (p *Processor) bound(fl *flow, until time.Time, least time.Duration, left c
 
 // lastWord is when handlers must end whose deliveries end at until, so that their end can be
 // written.
-func (p *Processor) lastWord(until time.Time) time.Time {
-	return until.Add(-min(p.c.SettleTimeout, max(0, time.Until(until)/2)))
+func (in *intake) lastWord(until time.Time) time.Time {
+	return until.Add(-min(in.c.SettleTimeout, max(0, time.Until(until)/2)))
 }

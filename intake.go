@@ -1,0 +1,58 @@
+package onceq
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/engine"
+)
+
+// intake is one way by which jobs come to a Processor: a Worker, a Batches, or all calls of Do.
+// Each has an engine of its own, because queues differ in what they can do and in where their
+// letters go. Nothing here changes after newIntake but foreign, which has its own lock.
+type intake struct {
+	*Processor
+	e       *engine.Engine[Job]
+	log     *slog.Logger // names the queue
+	letters broker.Sender
+	foreign foreign
+	begun   time.Time
+}
+
+// deliveries is what a Processor's intakes differ in.
+type deliveries struct {
+	letters    broker.Sender
+	name       string // of the queue
+	holdGroup  bool
+	visibility time.Duration // for which a delivery is extended
+	limits     broker.Limits // of the queue; zero = it is not ours to call
+	slots      int           // how many handlers run at once; 0 = not known
+}
+
+func (p *Processor) newIntake(d deliveries) (*intake, error) {
+	c, source, log := &p.c, p.c.Scope, p.c.Logger
+	if d.name != "" {
+		source += ":" + d.name
+		log = log.With(slog.String("queue", d.name))
+	}
+	e, err := engine.New[Job](engine.Options{
+		Store: c.Store, StoreHealth: p.store, DeadLetter: d.letters, LetterKeys: c.LetterKeys,
+		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
+		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
+		Logger: log, Backoff: defaultBackoff,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &intake{Processor: p, e: e, log: log, letters: d.letters, begun: time.Now()}, nil
+}
+
+// lettersTo is where letters go, as far as the configuration says.
+func (in *intake) lettersTo() engine.LetterTo {
+	if in.letters == KeepInQueue {
+		return engine.ToNobody
+	}
+	return engine.ToQueue
+}

@@ -1,0 +1,247 @@
+package onceq_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// beside is a second queue of one Processor, with its own dead-letter queue and Worker.
+type beside struct {
+	q   *queue
+	dlq *faulty.Broker
+	w   *onceq.Worker
+}
+
+// two makes the rig's worker anew, under the name "web", and one of the same Processor on another
+// queue, under the name "bulk".
+func (r *rig) two(o membroker.Options, set func(c *onceq.WorkerConfig)) (p *onceq.Processor, b *beside) {
+	r.Helper()
+	p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	if err != nil {
+		r.Fatal(err)
+	}
+	web := r.cfg.WorkerConfig
+	web.Name = "web"
+	if r.w, err = p.Worker(r.cfg.Broker, web); err != nil {
+		r.Fatal(err)
+	}
+	b = &beside{q: newQueue(r.T, o), dlq: newBroker(r.T, o)}
+	bulk := onceq.WorkerConfig{Name: "bulk", DeadLetter: b.dlq}
+	if set != nil {
+		set(&bulk)
+	}
+	if b.w, err = p.Worker(b.q, bulk); err != nil {
+		r.Fatal(err)
+	}
+	return p, b
+}
+
+// runBoth runs both workers for d.
+func (r *rig) runBoth(b *beside, d time.Duration) {
+	r.Helper()
+	ctx, cancel := context.WithCancel(r.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.w.Run(ctx) }()
+	r.run(d)
+	cancel()
+	if err := <-done; err != nil {
+		r.Errorf("Run: %v", err)
+	}
+}
+
+func (b *beside) send(t *testing.T, ms ...broker.Outgoing) {
+	t.Helper()
+	if err := onceq.Send(t.Context(), b.q.Broker, ms); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One Processor serves a FIFO queue that holds its groups, a standard queue and calls of Do at
+// once. They share the keys, so each job has its effect once; each queue has its own dead-letter
+// queue.
+func TestOneProcessorServesAll(t *testing.T) {
+	var mu sync.Mutex
+	ran := make(map[string]int)
+	count := func(k string) {
+		mu.Lock()
+		defer mu.Unlock()
+		ran[k]++
+	}
+	h := func(_ context.Context, j *onceq.Job) error {
+		takes(time.Second)
+		if k := j.Key().Key; k[:3] == "bad" {
+			return onceq.Permanent(errBoom)
+		}
+		count(j.Key().Key)
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		p, b := r.two(membroker.Options{Preset: membroker.SQSStandard}, nil)
+		keys := numbered("k", 50)
+		for _, k := range keys {
+			r.send("g" + k + "/" + k)
+			b.send(r.T, message(k))
+		}
+		r.send("held/bad1", "held/after")
+		b.send(r.T, message("bad2"))
+		var calls sync.WaitGroup
+		for _, k := range keys {
+			calls.Go(func() {
+				o := onceq.DoOptions{Wait: time.Minute}
+				_, err := onceq.Do(r.Context(), p, key(k), &o, func(context.Context, *onceq.Job) (int, error) {
+					takes(time.Second)
+					count(k)
+					return 1, nil
+				})
+				if err != nil {
+					r.Errorf("Do %s: %v", k, err)
+				}
+			})
+		}
+		r.runBoth(b, 5*time.Minute)
+		calls.Wait()
+		for _, k := range keys {
+			r.wantStatus(k, dedupe.Done)
+			if ran[k] != 1 {
+				r.Errorf("%q has run %d times", k, ran[k])
+			}
+		}
+		r.noLetters()
+		r.wantQueue(2) // the group is held
+		if ran["after"] != 0 {
+			r.Error("what is behind a held message has run")
+		}
+		r.dlq = b.dlq
+		if l := r.letter(onceq.ClassPermanent); string(l.Body) != "bad2" || l.Meta.Dead.Source != scope+":bulk" {
+			r.Errorf("the letter is of %q, from %q", l.Body, l.Meta.Dead.Source)
+		}
+		if n := depth(r.T, b.q.Broker); n != 0 {
+			r.Errorf("%d messages are left in the second queue", n)
+		}
+	}, preset(membroker.SQSFIFO), with(func(c *setup) { c.HoldGroup = true }))
+}
+
+// A letter of one queue may be sent to another of the same scope, whose keys it shares: with keys
+// for letters, too.
+func TestLettersOfAllNamesReopen(t *testing.T) {
+	for _, of := range []string{"web", "bulk", ""} {
+		var d down
+		bubble(t, d.handle, func(r *rig) {
+			if of == "" {
+				r.send("a")
+				r.run(time.Second) // a worker without a name, as before there were names
+			}
+			_, b := r.two(membroker.Options{}, nil)
+			switch of {
+			case "web":
+				r.send("a")
+			case "bulk":
+				b.send(r.T, message("a"))
+			}
+			r.runBoth(b, time.Second)
+			want := scope
+			if of != "" {
+				want += ":" + of
+			}
+			if of == "bulk" {
+				r.dlq = b.dlq
+			}
+			l := r.letter(onceq.ClassPermanent)
+			if l.Meta.Dead.Source != want {
+				r.Errorf("the letter is from %q, want %q", l.Meta.Dead.Source, want)
+			}
+			d.mended = true
+			b.send(r.T, broker.Outgoing{Body: l.Body, Meta: l.Meta, Attributes: l.Attributes})
+			r.runBoth(b, time.Minute)
+			if !slices.Equal(d.ran, []string{"a"}) {
+				r.Errorf("%q: ran %q", of, d.ran)
+			}
+			r.wantStatus("a", dedupe.Done)
+		}, signs)
+	}
+}
+
+// A store that is away is told of once, whichever queues and calls find out, and once when it is
+// back.
+func TestOutageOfTheStoreIsOneForAllQueues(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		_, b := r.two(membroker.Options{}, nil)
+		r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
+		r.send(numbered("a", 5)...)
+		for _, k := range numbered("b", 5) {
+			b.send(r.T, message(k))
+		}
+		heal := time.AfterFunc(2*time.Minute, r.store.heals)
+		defer heal.Stop()
+		r.runBoth(b, 5*time.Minute)
+		if n := r.log.count("the store does not answer; claims"); n != 1 {
+			r.Errorf("%d lines tell of the outage, want 1", n)
+		}
+		if n := r.log.count("the store answers again"); n != 1 {
+			r.Errorf("%d lines tell of its end, want 1", n)
+		}
+		r.wantQueue(0)
+	})
+}
+
+// That messages with keys of ours come by one queue says nothing of another queue's producers.
+func TestEachQueueLearnsOfItsOwnProducers(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		_, b := r.two(membroker.Options{}, nil)
+		r.send("a")
+		if _, err := b.q.Send(r.Context(), []broker.Outgoing{{Body: []byte("foreign")}}); err != nil {
+			r.Fatal(err)
+		}
+		r.runBoth(b, time.Hour)
+		r.wantStatus("a", dedupe.Done)
+		r.noLetters()
+		r.dlq = b.dlq
+		r.noLetters()
+		if n := depth(r.T, b.q.Broker); n != 1 {
+			r.Errorf("%d messages are in the second queue, want the foreign one", n)
+		}
+	})
+}
+
+// A queue that cannot be received from stops its own worker, and nothing of the other queue.
+func TestOneQueueDoesNotStopTheOther(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		_, b := r.two(membroker.Options{}, func(c *onceq.WorkerConfig) { c.Concurrency = 1 })
+		if err := b.q.Close(); err != nil {
+			r.Fatal(err)
+		}
+		r.start()
+		err := b.w.Run(r.Context())
+		if err == nil {
+			r.Error("a worker on a closed queue goes on")
+		}
+		r.send("a")
+		pass(time.Second)
+		r.wantStatus("a", dedupe.Done)
+	})
+}
+
+// The lines of a worker's life name its queue.
+func TestLinesNameTheQueue(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		_, b := r.two(membroker.Options{}, nil)
+		r.runBoth(b, time.Second)
+		for _, name := range []string{"web", "bulk"} {
+			for _, line := range []string{"the worker starts", "draining", "drained"} {
+				if n := r.log.count(line, "queue="+name); n != 1 {
+					r.Errorf("%d lines %q name %q, want 1", n, line, name)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package onceq
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/values"
+)
+
+// WorkerConfig says how the jobs of one queue are received, and where its dead letters go. Only
+// DeadLetter is required.
+type WorkerConfig struct {
+	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
+	// redrive. Several workers may share one.
+	DeadLetter broker.Sender
+	// Name tells the queue apart from the Processor's others, in logs and in dead letters: the
+	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". At most 255 bytes.
+	// Default: none, which is right where a Processor has one queue.
+	Name string
+	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is
+	// released, given back for an hour at a time (or the broker's longest delay) and stays in the
+	// queue, so that no later message of the group overtakes it. A redrive of the queue's own would
+	// take it away: set none, or the highest number of receives. Default: it becomes a dead letter
+	// and the group goes on.
+	HoldGroup bool
+	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
+	Concurrency int
+	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
+	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another
+	// of their group do not count: of them up to Concurrency + Prefetch receive batches are held.
+	Prefetch int
+	// Pollers is how many receives go on at once. Default: one for each two receive batches of
+	// Concurrency, 1 to 16. At most 64.
+	//
+	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds
+	// one after a receive that brings five messages or more (with a PollPause, when that has gone
+	// on for as long), and removes one after a receive that brings fewer than two.
+	//
+	// With two or more, a receive that takes 2 s longer than the broker's longest wait is replaced
+	// by another one. As many acks are in flight at once as there are Pollers, and at least four.
+	Pollers int
+	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where
+	// requests are billed and groups are not ordered, else none; < 0 = none.
+	AckLinger time.Duration
+	// PollPause is a pause after a receive that came back part-full: it trades latency for requests
+	// at low load. Queues may give less than they have, so there is none after the fourth such
+	// receive in a row that brings five messages or more. Default 0.
+	PollPause time.Duration
+	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
+	// within the broker's limits. The workers of one queue should agree on it: who finds a job in
+	// progress takes its owner for dead when that has not renewed its claim for half as long.
+	Visibility time.Duration
+	// SweepEvery is how often records whose retention has ended are removed, where the store is a
+	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
+	// all of them together. A turn removes 20,000 records at most, in calls of 1,000; where more
+	// are left, the next comes a second later. Default 10 min; at least 1 s; < 0 = never, then call
+	// the store's Sweep from elsewhere: a table that nobody sweeps only grows.
+	SweepEvery time.Duration
+	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
+	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard
+	// end is DrainTimeout + SettleTimeout.
+	DrainTimeout time.Duration
+}
+
+// complete fills in the defaults that suit a queue with these limits.
+func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.SweepEvery = cmp.Or(c.SweepEvery, DefaultSweepEvery)
+	if c.Prefetch == 0 {
+		c.Prefetch = min(l.ReceiveBatch, c.Concurrency)
+	}
+	if c.Pollers == 0 {
+		c.Pollers = min(16, max(1, c.Concurrency/(2*max(1, l.ReceiveBatch))))
+	}
+	if c.AckLinger == 0 && l.PerRequestCost && !l.OrderedGroups {
+		c.AckLinger = DefaultAckLinger
+	}
+	c.Prefetch, c.AckLinger, c.DrainTimeout = max(0, c.Prefetch), max(0, c.AckLinger), max(0, c.DrainTimeout)
+	return c
+}
+
+// check looks at a complete configuration, for a queue with these limits and jobs that are run as p
+// says.
+func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *ProcessorConfig) error {
+	if err := checkLetters("WorkerConfig", c.DeadLetter, c.Name); err != nil {
+		return err
+	}
+	switch {
+	case l.ReceiveBatch < 1 || l.SettleBatch < 1:
+		return badConfig("Processor.Worker", "the queue's Limits() have ReceiveBatch %d and SettleBatch %d, want 1 or more", l.ReceiveBatch, l.SettleBatch)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return badConfig("WorkerConfig.Concurrency", "%d is not within 1 and %d", c.Concurrency, maxConcurrency)
+	case c.Pollers < 1 || c.Pollers > maxPollers:
+		return badConfig("WorkerConfig.Pollers", "%d is not within 1 and %d", c.Pollers, maxPollers)
+	case c.Prefetch > maxConcurrency:
+		return badConfig("WorkerConfig.Prefetch", "%d is above %d", c.Prefetch, maxConcurrency)
+	case values.Same(c.DeadLetter, queue):
+		return badConfig("WorkerConfig.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
+	case p.Store == NoStore && !l.Attempts && p.Defaults.MaxAttempts > 0:
+		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", p.Defaults.MaxAttempts)
+	case c.HoldGroup && !l.OrderedGroups:
+		return badConfig("WorkerConfig.HoldGroup", "the broker does not order groups")
+	case c.SweepEvery > 0 && c.SweepEvery < time.Second:
+		return badConfig("WorkerConfig.SweepEvery", "%v is below %v; is its unit missing?", c.SweepEvery, time.Second)
+	case c.PollPause < 0:
+		return badConfig("WorkerConfig.PollPause", "%v is negative", c.PollPause)
+	case c.Visibility < minLease:
+		return badConfig("WorkerConfig.Visibility", "%v is below %v", c.Visibility, minLease)
+	case l.MinHold > 0 && c.Visibility < l.MinHold:
+		return badConfig("WorkerConfig.Visibility", "%v is below the broker's shortest extension, %v", c.Visibility, l.MinHold)
+	case l.MaxHold > 0 && c.Visibility > l.MaxHold:
+		return badConfig("WorkerConfig.Visibility", "%v is above the broker's longest extension, %v", c.Visibility, l.MaxHold)
+	case c.AckLinger > c.Visibility/3:
+		return badConfig("WorkerConfig.AckLinger", "%v is above a third of Visibility, %v", c.AckLinger, c.Visibility/3)
+	}
+	return nil
+}
+
+// checkLetters looks at what the configurations of all deliveries have in common.
+func checkLetters(of string, to broker.Sender, name string) error {
+	switch {
+	case values.IsNil(to):
+		return badConfig(of+".DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
+	case len(name) > maxScope:
+		return badConfig(of+".Name", "has %d bytes, the limit is %d", len(name), maxScope)
+	}
+	return nil
+}
