@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
@@ -206,8 +207,38 @@ func TestCrashUnderMux(t *testing.T) {
 	}
 }
 
-// TestConfigIsRefused: what onceq.New refuses the rig refuses, also where it knows a store by its
-// value.
+// TestOwnDeadLetter: faults of letters come to a dead-letter queue of the user's own, too.
+func TestOwnDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, err := membroker.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var runs int
+		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return onceq.Permanent(errors.New("no")) }), &onceq.WorkerConfig{DeadLetter: own})
+		rig.At(onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashBefore})
+		rig.Send(one("a"))
+		if got := rig.Deliver(); !got.Crashed || runs != 1 {
+			t.Errorf("%+v after %d runs", got, runs)
+		}
+		rig.Advance(time.Minute)
+		if got := rig.Deliver(); got.Outcome != onceq.OutcomeAlreadyFailed || runs != 1 {
+			t.Errorf("%+v after %d runs", got, runs)
+		}
+		if d, err := own.Depth(t.Context()); err != nil || d.Visible != 1 {
+			t.Errorf("the own dead-letter queue has %+v (%v), want one letter", d, err)
+		}
+
+		rig = onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return onceq.Permanent(errors.New("no")) }), &onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
+		rig.Send(one("a"))
+		if got := rig.Deliver(); got.Action != onceq.Nack || len(got.Letters) != 0 {
+			t.Errorf("KeepInQueue: %+v", got)
+		}
+	})
+}
+
+// TestConfigIsRefused: what NewProcessor refuses the rig refuses, also where it knows a store by
+// its value.
 func TestConfigIsRefused(t *testing.T) {
 	var runs int
 	config := counted(&runs, nil)

@@ -63,8 +63,9 @@ type Result struct {
 }
 
 // New sets up a rig. c needs a Handler. Its Scope is "test" unless set, and its Store a new
-// memstore unless set. w may be nil; its DeadLetter is the rig's unless set. The worker runs one
-// message at a time, and prefetches none, whatever w says. A mistake in c or w ends the test.
+// memstore unless set. w may be nil. Its DeadLetter is the rig's unless set; Result.Letters has
+// only what goes to the rig's. The worker runs one message at a time, and prefetches none, whatever
+// w says. A mistake in c or w ends the test.
 func New(t testing.TB, c onceq.ProcessorConfig, w *onceq.WorkerConfig) *Rig {
 	t.Helper()
 	r := &Rig{t: t, c: c, Store: c.Store}
@@ -105,8 +106,12 @@ func (r *Rig) worker(s dedupe.Store, p *Process, watched *watch) (*onceq.Worker,
 	if err != nil {
 		return nil, err
 	}
-	if w.DeadLetter == nil {
+	switch w.DeadLetter {
+	case nil:
 		w.DeadLetter = p.Sender(r.DeadLetters)
+	case onceq.KeepInQueue: // onceq knows it by its value
+	default:
+		w.DeadLetter = p.Sender(w.DeadLetter)
 	}
 	watched.Receiver = r.Queue
 	return jobs.Worker(p.Receiver(watched), w)
