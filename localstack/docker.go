@@ -18,6 +18,10 @@ import (
 	"github.com/testcontainers/testcontainers-go/log"
 )
 
+// This file owns Docker: the connection, the image and a container. The ways postgres_docker.go,
+// sqs_docker.go and dynamodb_docker.go call it, in the guard's process. One guard starts one back
+// end in one goroutine, so nothing is locked. The site's end removes the container.
+
 const (
 	// answerLimit bounds what a Docker that is there does at once.
 	answerLimit = 15 * time.Second

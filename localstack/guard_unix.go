@@ -23,6 +23,11 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
+// This file owns the guard, the process that keeps a back end alive for exactly as long as its run,
+// and the programs that run under it. A test process calls startGuard under the locks of
+// internal/testserver, one of the process and one of the run. All else runs in the guard, whose
+// main goroutine has the site. Only a process's done channel is shared.
+
 // guardEnv makes a test binary a guard. What starts a back end is a second process of the same
 // binary, in a session of its own, that waits for the end of a pipe: so the back end outlives the
 // test process that asked for it first, and never the run, even when that is killed.

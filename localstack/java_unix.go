@@ -20,6 +20,10 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
+// This file owns what runs on Java: it finds a Java, and has Maven get jars and checks them.
+// dynamodb_host_unix.go calls it, in the guard's process and in one goroutine, so nothing is
+// locked. cache_unix.go keeps the jars for later runs.
+
 const (
 	// javaEnv names the Java to use; then no other is looked for.
 	javaEnv = "ONCEQ_JAVA"

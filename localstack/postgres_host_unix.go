@@ -23,6 +23,11 @@ import (
 	"time"
 )
 
+// This file owns PostgreSQL as a process of this host: it finds the programs, makes a data
+// directory and runs a server on it. The back end's start calls startPostgres, in the guard's
+// process and in one goroutine, so nothing is locked. guard_unix.go runs and ends the server's
+// process.
+
 // postgresBinEnv names the folder of the programs to use; then no other is looked into.
 const postgresBinEnv = "ONCEQ_POSTGRES_BIN"
 

@@ -15,6 +15,10 @@ import (
 	"time"
 )
 
+// This file owns the way of a request from its bytes to its answer, by HTTP or by Client. net/http,
+// or the caller of Client, runs it in a goroutine for each request. A call belongs to that
+// goroutine, so nothing is locked here; the actions take the server's lock.
+
 const (
 	contentType = "application/x-amz-json-1.0"
 	target      = "AmazonSQS."

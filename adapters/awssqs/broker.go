@@ -14,6 +14,11 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
+// This file owns the Broker: what New makes of the user's client, and how Close ends it. Workers,
+// Send and dlq call a Broker's methods from many goroutines. b.mu guards the fields below it and is
+// held during no request. New sets all other fields, and only the counts change after it, which are
+// atomic. The calls to SQS are in files of their own.
+
 // Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of
 // its own.
 type Broker struct {

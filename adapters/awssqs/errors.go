@@ -15,6 +15,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns what errors become: the call and the queue are named, and SQS's codes become the
+// contract's sentinels. Every call of the driver uses it. It locks nothing, because its tables
+// never change.
+
 // ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is
 // answered so when it brought nothing else: repeating is safe. A send's entry is answered so when
 // SQS has stored something else. That stays in the queue, and with the same key it may be what is

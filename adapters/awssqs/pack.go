@@ -14,6 +14,10 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
+// This file owns the way from an Outgoing to SQS's entry: the address, the body, our metadata, the
+// attributes, and what SQS would refuse. Send calls pack for each message. Nothing is locked,
+// because pack keeps no state. message.go reads the same form back.
+
 // pack makes the entry of a message, and tells what SQS counts of it.
 func (b *Broker) pack(o *broker.Outgoing) (e types.SendMessageBatchRequestEntry, size int, err error) {
 	if err := b.address(o, &e); err != nil {

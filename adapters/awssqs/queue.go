@@ -17,6 +17,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns what is asked of a queue beside its messages: its URL, its depth and its
+// attributes. Users call Find. Users, the worker and the other files of the driver call the rest.
+// Nothing is locked, because no answer is kept here: who keeps one (receive.go, redrive.go) takes
+// b.mu.
+
 // Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing
 // queue is broker.ErrNotFound. It needs sqs:GetQueueUrl.
 func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {

@@ -15,6 +15,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns receives: one poll, its end in time, and the messages that it brings. A worker's
+// pollers and dlq call Receive, each in a goroutine of its own. b.mu guards only the queue's
+// visibility timeout, which is asked for once. Receives without an answer are kept in attempt.go,
+// and message.go fills a message.
+
 // What is asked for with each message. The lists are shared by all calls; the SDK only reads them.
 var (
 	systemAttributes = []types.MessageSystemAttributeName{

@@ -10,6 +10,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the redrives that SQS does by itself. Programs of operators call it, and no worker
+// does. b.mu guards only the queue's ARN, which is asked for once.
+
 // maxPerSecond is SQS's fastest fixed rate of a redrive.
 const maxPerSecond = 500
 

@@ -13,6 +13,10 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
+// This file owns Send: which messages share a request, and what each of them is answered.
+// Producers, a worker that puts letters, and dlq's replay call it, from many goroutines. A sending
+// belongs to one call, so nothing is locked. pack.go makes the entries.
+
 // Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the
 // client as it was given to New, retries included.
 //

@@ -15,6 +15,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
+// Handlers call it, each in its own goroutine. It holds one connection of the store's pool and no
+// other lock.
+
 const (
 	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the
 	// same packet is skipped then. The error quotes a text of our own, so that none of the user's
@@ -25,10 +29,6 @@ const (
 
 	notAnInteger = "22P02"
 )
-
-// This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
-// Handlers call it, each in its own goroutine. It holds one connection of the store's pool and no
-// other lock.
 
 // Commit runs f in a transaction on the store's pool, and completes job in the round trip of its
 // COMMIT: f's effects and the completion are committed together or not at all, as with

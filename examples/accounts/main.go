@@ -35,6 +35,9 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
+// This file owns the transfers and the two scenes; bank.go has the accounts. main and the tests
+// call a scene. The worker calls the bank from many goroutines, and the bank has the only lock.
+
 type transfer struct {
 	Account string
 	No      int // within the account

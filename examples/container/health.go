@@ -17,6 +17,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what an orchestrator is told. The HTTP server calls the handlers, the worker calls
+// the watched queue and store, and main calls probe, each in goroutines of its own. Each outage has
+// a lock for what it knows, and draining is atomic.
+
 // health answers an orchestrator.
 //
 //	GET /livez   200 while the process works. It looks at nothing else: to restart a worker whose database is down helps nobody, and

@@ -19,6 +19,11 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
+// This file owns one run of the demo, from the orders to the audit. main and the tests call run,
+// whose goroutine has the demo's fields. The seats and the reaper (seat.go) run beside it only
+// while work waits for them. What they share are the counts, which are atomic, and the seats, which
+// have a lock each.
+
 // demo is one run.
 type demo struct {
 	o           *shop.Settings

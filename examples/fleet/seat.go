@@ -19,6 +19,11 @@ import (
 	"github.com/onceq/onceq/internal/child"
 )
 
+// This file owns the processes: how they are started and ended, what they say, and when one is
+// killed. Each seat's goroutine calls keep, and one more calls reap; both run while work waits. A
+// seat's lock guards its process, which reap looks at. The plan is reap's alone then, and the
+// counts are atomic.
+
 // assignment is what a process of the fleet is told.
 type assignment struct {
 	Name                          string

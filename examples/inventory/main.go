@@ -34,6 +34,10 @@ import (
 	_ "modernc.org/sqlite"
 )
 
+// This file owns the counting, and the scene in which an update comes late. main and the tests call
+// the scene, and the worker calls count. Nothing is locked here: the books, which two attempts use
+// at once, have a lock of their own (books.go).
+
 const (
 	schema = `CREATE TABLE shelves (sku TEXT PRIMARY KEY, pieces INTEGER NOT NULL,
 		version INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0)`

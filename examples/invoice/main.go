@@ -34,6 +34,10 @@ import (
 	_ "modernc.org/sqlite"
 )
 
+// This file owns the handler that writes an invoice, and the run that shows it. main and the tests
+// call run, and the worker calls write. Nothing is locked, because the database's transaction
+// decides. report.go prints the books.
+
 const schema = `CREATE TABLE IF NOT EXISTS invoices (
 	number   INTEGER PRIMARY KEY,
 	order_id TEXT NOT NULL UNIQUE,

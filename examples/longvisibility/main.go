@@ -40,6 +40,11 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
 
+// This file owns the worker, its handler, and the quiet scene with two workers in one process. main
+// and the tests call the scenes, and each worker runs in a goroutine or a process of its own. The
+// file's database is what they share, and its transactions are the lock. processes.go has the scene
+// with kill -9.
+
 const (
 	visibility  = time.Second // the shortest that SQS has, so that the wait is short; in earnest 30 s, the default
 	chapters    = 20

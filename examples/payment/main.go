@@ -38,6 +38,10 @@ import (
 	"github.com/onceq/onceq/examples/internal/screen"
 )
 
+// This file owns the handler that charges, and the scene. main and the tests call run, and the
+// worker calls charge, one at a time. Nothing is locked here: api.go, the server that remembers
+// keys, has a lock of its own.
+
 type order struct {
 	Customer string
 	Cents    int

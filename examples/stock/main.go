@@ -34,6 +34,10 @@ import (
 	"github.com/onceq/onceq/examples/internal/screen"
 )
 
+// This file owns the handler that deducts, and the scene in which an answer is lost. main, which
+// the test calls too, calls run, and the worker calls deduct, one at a time. Nothing is locked
+// here, because the database locks the row. schema.go makes the schema.
+
 const schema = `CREATE TABLE stock (sku text PRIMARY KEY, n integer NOT NULL CHECK (n >= 0))`
 
 type order struct {

@@ -4,6 +4,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what the world looks like at one instant, and which instants count as the same.
+// The steps copy a state and change the copy; the search keeps it by value. So nothing is shared
+// and nothing is locked. worker.go, handler.go and environment.go have the steps.
+
 const (
 	workers  = 2
 	maxItems = 6

@@ -7,6 +7,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns a worker's steps but those of its handler (handler.go): receive, claim, start,
+// settle, letter, ack. successors calls worker, once for each worker and state. A step changes the
+// copy that from gives it, and step or fault notes it, so nothing is locked.
+
 // worker makes the steps of worker i.
 func (m *model) worker(s *state, i int) {
 	switch s.w[i].pc {

@@ -1,9 +1,5 @@
 package main
 
-// This file plays the users of a version that was just released: it compares sums, builds the
-// modules as their tags have them, and builds programs and commands that take them. The
-// rehearsal alone calls it.
-
 import (
 	"context"
 	"encoding/json"
@@ -14,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 )
+
+// This file plays the users of a version that was just released: it compares sums, builds the
+// modules as their tags have them, and builds programs and commands that take them. The rehearsal
+// alone calls it, in one goroutine, so nothing is locked.
 
 // A user is a program, or a test, of one who takes what was released.
 type user struct{ name, file, text string }

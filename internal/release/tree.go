@@ -1,9 +1,5 @@
 package main
 
-// This file owns the working copy: which modules it has, in which order they are released, and
-// which environment leads go to what is released so far. main and take make a tree of it, each
-// for itself; nothing here is called by two goroutines.
-
 import (
 	"context"
 	"encoding/json"
@@ -16,6 +12,10 @@ import (
 	"slices"
 	"strings"
 )
+
+// This file owns the working copy: which modules it has, in which order they are released, and
+// which environment leads go to what is released so far. main and take make a tree of it, each for
+// itself. Nothing is locked, because no two goroutines call it.
 
 // A module is one of the repository's with code of ours.
 type module struct {

@@ -19,6 +19,12 @@ import (
 	"strings"
 )
 
+// This file owns what a run's folder says: each back end's endpoint, and which tests asked for it.
+// Test processes write it through internal/testserver, and the runner reads it at the end. Who
+// stores an endpoint holds the lock file of its name (Lock). Notes need no lock, because each is
+// one short write in append mode. rundir_unix.go makes the folder, and starter.go names the program
+// that starts servers.
+
 const (
 	// Env names the folder of the run. The runner sets it; without a runner it is empty.
 	Env = "ONCEQ_RUN"

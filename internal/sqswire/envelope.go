@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
+// This file owns what stands around a body that another service sent: SNS is opened here, and
+// services.go has EventBridge and S3. awssqs and sqslambda call Read for each message, from many
+// goroutines. An Opener never changes after NewOpener, so nothing is locked.
+
 // Envelope is a set of envelopes. The packages that users import have a type of their own, with the
 // words for them.
 type Envelope uint8

@@ -14,6 +14,11 @@ import (
 	"time"
 )
 
+// This file owns a Function: which of its sandboxes are idle, busy or kept. Tests call Invoke,
+// Kill, Freeze and Thaw from many goroutines, and so does Poll. f.mu guards the lists and Stats; it
+// is not held while a process starts or an invocation runs. room bounds the invocations.
+// sandbox_unix.go has a single process.
+
 // Options say what to run.
 type Options struct {
 	// Command is the function's binary, and its arguments. Required.

@@ -21,6 +21,11 @@ import (
 	"time"
 )
 
+// This file owns one process of the function and the runtime API that it asks. Function calls
+// start, invoke, signal and kill, and net/http calls ServeHTTP in goroutines of its own. s.mu
+// guards the invocation under way, and whether the process was kept at its timeout. Channels say
+// the rest: that it is ready, that it has work, that it ended.
+
 const (
 	apiPath   = "/2018-06-01/runtime/"
 	initLimit = 10 * time.Second // Lambda's, for a function's start

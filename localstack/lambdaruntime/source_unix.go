@@ -18,6 +18,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
+// This file owns an event source mapping: it receives, invokes, and deletes what did not fail. A
+// test calls Poll, which runs as many goroutines as Concurrency says. They share the Source, which
+// none of them changes, and Invoke, which many may call. So nothing is locked here. gather_unix.go
+// gathers a batch and cuts it into events.
+
 // Source is an event source mapping of an SQS queue.
 type Source struct {
 	// Client and QueueURL name the queue, ARN is what its records say. Required.

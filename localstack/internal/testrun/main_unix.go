@@ -27,6 +27,10 @@ import (
 	"github.com/onceq/onceq/internal/rundir"
 )
 
+// This file owns the whole command, on systems where it can run: the runner, and the sweeper, which
+// is a second process of the same program. The runner's one goroutine has all state; signals and
+// the command's end come to it through channels. So nothing is locked.
+
 const (
 	// sweepEnv makes this program a sweeper: the process that makes the run's folder and
 	// removes it when the runner is gone, even when that is killed.
