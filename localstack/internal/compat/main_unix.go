@@ -207,7 +207,7 @@ func fetch(ctx context.Context, version, sum string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(work)
-	// Maven takes settings from the next .mvn above its folder, whosever that is.
+	// Maven takes settings from the next .mvn above its folder, even if it is somebody else's.
 	if err := os.Mkdir(filepath.Join(work, ".mvn"), 0o700); err != nil {
 		return "", err
 	}
@@ -224,7 +224,7 @@ func fetch(ctx context.Context, version, sum string) (string, error) {
 	return kept, os.Rename(filepath.Join(work, name), kept)
 }
 
-// check tells whether the file has the sum.
+// check reports a file that does not have the sum.
 func check(name, sum string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -115,7 +115,7 @@ func setStarter(r rundir.Run) error {
 	return r.SetStarter("go", "-C", dir, "run", "./internal/with")
 }
 
-// reports tells of each back end, and whether a required one was missing.
+// reports returns a line for each back end, and whether a required one was missing.
 func reports(r rundir.Run, require string) (lines []string, short bool, err error) {
 	for _, name := range rundir.Names {
 		line, missing, err := r.Report(name)
