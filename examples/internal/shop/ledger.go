@@ -107,7 +107,7 @@ type Audit struct {
 	GoodDead             int // good orders that are
 }
 
-// Holds tells whether the promise was kept.
+// Holds reports whether the promise was kept.
 func (a *Audit) Holds() bool {
 	return a.Missing+a.Doubled+a.Amounts+a.PoisonPaid+a.PoisonLost+a.GoodDead == 0
 }
