@@ -205,7 +205,7 @@ func (s *state) mayReplay(limit int) bool {
 	return used < limit || used < maxItems && !waiting
 }
 
-// remains tells whether a message or letter with the payload is anywhere.
+// remains reports whether a message or letter with the payload is anywhere.
 func (s *state) remains(payload uint8) bool {
 	for i := range s.items {
 		if s.items[i].place != nowhere && s.items[i].payload == payload {
@@ -269,9 +269,11 @@ func (s *state) age() {
 	lower(&s.late.fence)
 }
 
-// canonical is the representative of all states that differ only in what nothing depends on: the
-// order of items; where the workers are alike, which of them is which; and whether a message names
-// an older failure or none, unless the world can tell (olds).
+// canonical is the representative of all states that differ only in what nothing depends on:
+//
+//   - the order of items,
+//   - which worker is which, if they are alike,
+//   - whether a message names an older failure or none, unless the world can tell (olds).
 func (s state) canonical(alike, olds bool) state {
 	if !olds {
 		s.forgetOld()

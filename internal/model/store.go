@@ -277,8 +277,8 @@ func (m *model) renew(s *state, t token, started bool) error {
 	return nil
 }
 
-// completes tells what CompleteTx finds, and whether the transaction may go on. The record is
-// written when the transaction commits; until then it is locked, so that what was found stays true.
+// completes is what CompleteTx finds, and whether the transaction may go on. The record is written
+// when the transaction commits. Until then it is locked, so that what was found stays true.
 func (m *model) completes(s *state, t token) txPhase {
 	before := s.rec
 	rec := before.real(m.c.Payloads)

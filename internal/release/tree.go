@@ -129,8 +129,8 @@ func (t *tree) goEnv() []string {
 	}
 }
 
-// forget removes the proxy, and what Go's cache has of a version that only we have: a later one
-// of the same name must not meet it.
+// forget removes the proxy. It also removes what Go's cache has of a version that only we have,
+// because a later one of the same name must not meet it.
 func (t *tree) forget() {
 	_ = os.RemoveAll(t.proxy)
 	for _, m := range t.modules {

@@ -43,7 +43,7 @@ func Instance(name, variant string) string {
 	return name + "_" + variant
 }
 
-// Required tells whether a back end must be there, by the value of RequireEnv.
+// Required reports whether a back end must be there, by the value of RequireEnv.
 func Required(value, name string) (bool, error) {
 	required := false
 	for part := range strings.SplitSeq(value, ",") {

@@ -34,7 +34,7 @@ const (
 	known = EventBridgeInSNS | S3InSNS | EventBridge | S3
 )
 
-// has tells whether all of those were asked for.
+// has reports whether all of those were asked for.
 func (e Envelope) has(those Envelope) bool { return e&those == those }
 
 // Opener reads the metadata of messages, and opens their envelopes. nil opens none.

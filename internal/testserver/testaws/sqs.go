@@ -134,7 +134,7 @@ func (s *SQS) ARN(t testing.TB, queueURL string) string {
 // FIFOSuffix ends the name of a FIFO queue.
 const FIFOSuffix = ".fifo"
 
-// QueueName returns a new name that tells whose the queue is.
+// QueueName returns a new name. It tells which test the queue belongs to.
 func QueueName(test, name string) (string, error) {
 	base, fifo := strings.CutSuffix(name, FIFOSuffix)
 	suffix := ""
