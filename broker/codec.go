@@ -10,6 +10,10 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns the form in which metadata travels, and writes it. Drivers call EncodeMeta for
+// each message that they send. dlq calls it to export letters and to compare them. Nothing is
+// locked, because the functions keep no state. codec_decode.go reads the form.
+
 // MaxMeta is the longest metadata that [DecodeMeta] reads, in bytes. No service carries
 // an attribute of this size; what is longer was never written by onceq.
 const MaxMeta = 1 << 20

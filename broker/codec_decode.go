@@ -6,6 +6,11 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns which members the metadata has, for reading: DecodeMeta, and what of a newer
+// version is kept. Drivers call DecodeMeta for each message that brings metadata. Nothing is
+// locked, because a reader belongs to one call. metareader.go reads the JSON, and codec.go writes
+// it.
+
 // DecodeMeta reads what [EncodeMeta] wrote, also in a newer version: its members are kept
 // in Extra. An error wraps [ErrBadMeta] and names the member and its position in bytes.
 // It reads any JSON spacing, and a null member as an absent one; it refuses a member

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file owns the values that cross the contract: messages, metadata and letters, and the
+// options of a receive. Drivers fill a Message and read an Outgoing, and all above them does the
+// reverse. Nothing is locked: a value belongs to whoever holds it. broker.go has the interfaces.
+
 // MetaAttribute is the one message attribute in which a driver carries a [Meta].
 const MetaAttribute = "onceq"
 

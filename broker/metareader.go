@@ -10,6 +10,10 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns the reading of JSON, as strict as metadata needs it: an error names the member and
+// its byte. codec_decode.go calls it, and so does checkExtra before unknown members are written
+// again. A metaReader belongs to one call, so nothing is locked. The members are codec_decode.go's.
+
 // maxMetaDepth bounds the nesting of members that a newer version wrote.
 const maxMetaDepth = 32
 

@@ -18,6 +18,10 @@ import (
 	"github.com/testcontainers/testcontainers-go/log"
 )
 
+// This file owns Docker: the connection, the image and a container. The ways postgres_docker.go,
+// sqs_docker.go and dynamodb_docker.go call it, in the guard's process. One guard starts one back
+// end in one goroutine, so nothing is locked. The site's end removes the container.
+
 const (
 	// answerLimit bounds what a Docker that is there does at once.
 	answerLimit = 15 * time.Second
@@ -59,8 +63,8 @@ func (quiet) Printf(string, ...any) {}
 
 var _ log.Logger = quiet{}
 
-// image returns the image to run: the one that the variable env names, else the newest of the
-// repository that is here, else fallback, pulled.
+// image returns the image to run. It is the one that the variable env names, or else the newest of
+// the repository that is here. If there is none, image pulls fallback.
 func image(ctx context.Context, p *testcontainers.DockerProvider, env, repository, fallback string) (string, error) {
 	name := os.Getenv(env)
 	here, err := tags(ctx, p)
@@ -105,7 +109,7 @@ func tags(ctx context.Context, p *testcontainers.DockerProvider) ([]string, erro
 	return names, nil
 }
 
-// newest returns the image of the repository whose tag has the highest number, empty when there is
+// newest returns the repository's image with the highest number in its tag. It is empty if there is
 // none.
 func newest(names []string, repository string) (best string) {
 	for _, name := range names {
@@ -150,8 +154,8 @@ func (s *site) container(ctx context.Context, p *testcontainers.DockerProvider, 
 	if err != nil {
 		return nil, err
 	}
-	// Inside a container testcontainers takes Docker to be outside, behind the gateway; it may be
-	// beside us.
+	// Inside a container testcontainers takes Docker to be outside, behind the gateway. But Docker
+	// may be beside us.
 	hosts := []string{"127.0.0.1"}
 	if host != "localhost" {
 		hosts = append(hosts, host)

@@ -23,9 +23,14 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
-// guardEnv makes a test binary a guard. What starts a back end is a second process of the same
-// binary, in a session of its own, that waits for the end of a pipe: so the back end outlives the
-// test process that asked for it first, and never the run, even when that is killed.
+// This file owns the guard, the process that keeps a back end alive for exactly as long as its run,
+// and the programs that run under it. A test process calls startGuard under the locks of
+// internal/testserver, one of the process and one of the run. All else runs in the guard, whose
+// main goroutine has the site. Only a process's done channel is shared.
+
+// guardEnv makes a test binary a guard. A second process of the same binary starts the back end, in
+// a session of its own, and waits for the end of a pipe. So the back end outlives the test process
+// that asked for it first. It never outlives the run, even if the run is killed.
 const guardEnv = "ONCEQ_LOCALSTACK_GUARD"
 
 // The guard is the test binary before anything of it has run. It has to be an init: there is no
@@ -125,8 +130,8 @@ func startGuard(o testserver.Order, watch *os.File) (rundir.Endpoint, error) {
 	return e, nil
 }
 
-// scratch makes a folder that goes with the site: in memory if the system has so many bytes of it
-// to spare, else where another user may come.
+// scratch makes a folder that goes with the site. It is in memory if the system has so many bytes
+// of it to spare. Otherwise it is where another user may come.
 func (s *site) scratch(memory uint64) (string, error) {
 	in := memoryDir(memory)
 	if memory == 0 || in == "" {
@@ -142,7 +147,7 @@ func (s *site) scratch(memory uint64) (string, error) {
 	return dir, err
 }
 
-// passable tells whether any user may pass through the folder and those above it.
+// passable reports whether any user may pass through the folder and those above it.
 func passable(dir string) bool {
 	for {
 		info, err := os.Stat(dir)
@@ -163,8 +168,8 @@ type process struct {
 	done chan struct{}
 }
 
-// run starts a program, which the site's end ends with the signal sig. Its output goes to a file,
-// of which err tells the end.
+// run starts a program. The site's end ends it with the signal sig. Its output goes to a file, and
+// process.err tells that file's end.
 func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {
@@ -196,8 +201,8 @@ func (s *site) run(cmd *exec.Cmd, sig os.Signal) (*process, error) {
 	return p, nil
 }
 
-// listen binds a port of the loopback address that a server is to inherit. It never gets free
-// between, so that nobody else may take it and be believed. The caller closes the file when the
+// listen binds a port of the loopback address that a server is to inherit. The port is never free
+// in between, so nobody else can take it and be believed. The caller closes the file when the
 // server has it.
 func listen(ctx context.Context) (f *os.File, addr string, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")

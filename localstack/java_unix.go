@@ -20,6 +20,10 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
+// This file owns what runs on Java: it finds a Java, and has Maven get jars and checks them.
+// dynamodb_host_unix.go calls it, in the guard's process and in one goroutine, so nothing is
+// locked. cache_unix.go keeps the jars for later runs.
+
 const (
 	// javaEnv names the Java to use; then no other is looked for.
 	javaEnv = "ONCEQ_JAVA"
@@ -44,7 +48,8 @@ type java struct {
 
 var javaSays = regexp.MustCompile(`(?m)^\s*java\.(home|specification\.version) = (.*)$`)
 
-// findJava looks for one that is not older: JAVA_HOME's, PATH's, else where packages put it.
+// findJava looks for a Java that is not older: that of JAVA_HOME, then that of PATH, then those
+// that packages have put somewhere.
 func findJava(ctx context.Context, oldest int) (j java, err error) {
 	names := []string{"java"}
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -97,8 +102,8 @@ func findJava(ctx context.Context, oldest int) (j java, err error) {
 type jars struct{ name, pom, sums string }
 
 // folder returns a folder with the jars. What was in the cache is checked again, because it may
-// have come from elsewhere, such as a cache of a CI system's; it is fetched anew where it is not
-// what it was.
+// have come from elsewhere, such as the cache of a CI system. If it is not what it was, it is
+// fetched anew.
 func (w jars) folder(ctx context.Context, s *site, j java, again bool) (dir string, cached bool, err error) {
 	key := sha256.Sum256([]byte(w.pom + "\n" + w.sums))
 	get := func(again bool) (string, bool, error) {
@@ -116,9 +121,9 @@ func (w jars) folder(ctx context.Context, s *site, j java, again bool) (dir stri
 // copyDependencies is the part of Maven that puts a project's jars into a folder.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// fetch has Maven get the jars, from where the user's settings say, and checks them: nothing of
-// them has run before that. Maven's own plugin has: of that, Maven compares the sums that lie
-// beside it in the repository.
+// fetch has Maven get the jars, from where the user's settings say, and checks them. None of them
+// has run before that. Maven's own plugin has. Maven compares that with the sums that lie beside it
+// in the repository.
 func (w jars) fetch(ctx context.Context, j java, dir, tmp string) error {
 	mvn, err := exec.LookPath(cmp.Or(os.Getenv(mavenEnv), "mvn"))
 	if err != nil {

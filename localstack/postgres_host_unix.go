@@ -23,6 +23,11 @@ import (
 	"time"
 )
 
+// This file owns PostgreSQL as a process of this host: it finds the programs, makes a data
+// directory and runs a server on it. The back end's start calls startPostgres, in the guard's
+// process and in one goroutine, so nothing is locked. guard_unix.go runs and ends the server's
+// process.
+
 // postgresBinEnv names the folder of the programs to use; then no other is looked into.
 const postgresBinEnv = "ONCEQ_POSTGRES_BIN"
 
@@ -169,7 +174,7 @@ func (c *cluster) init(ctx context.Context) error {
 	return nil
 }
 
-// cutsLines tells whether this initdb reads 99 bytes of the password's file and no more, as those
+// cutsLines reports whether this initdb reads 99 bytes of the password's file and no more, as those
 // before version 14 do. A verifier is longer, so they are given the password itself.
 func (c *cluster) cutsLines(ctx context.Context) (bool, error) {
 	cmd := c.command(ctx, "initdb", "--version")
@@ -189,8 +194,9 @@ func (c *cluster) cutsLines(ctx context.Context) (bool, error) {
 	return major < 14, nil
 }
 
-// hand writes a file for the server's account into the folder, and gives it both, the folder last:
-// once that is its own, it could put a link where we are about to write.
+// hand writes a file for the server's account into the folder, and gives it both. It gives the
+// folder last, because an account that owns the folder could put a link where we are about to
+// write.
 func (c *cluster) hand(file, text string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

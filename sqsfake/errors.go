@@ -5,6 +5,10 @@ import (
 	"net/http"
 )
 
+// This file owns the errors of the API: their shapes, codes and statuses, and those that a Fault
+// may name. The actions and the transport call it. Nothing is locked, because an error is a copy of
+// one in the tables, and these never change.
+
 // apiError is an error as the API answers it. The shape is the name in the model, which the
 // JSON protocol puts in the body; the code is the name from the older Query protocol, which
 // AWS still sends in a header and SDKs show to their users.

@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// This file owns the faults: which are in force, and which one hits a call. Tests and control.go
+// call SetFaults, and handle calls pick for each request, in the goroutine of that request.
+// faults.mu guards the rules, their counts and their random numbers; the server's lock is not held.
+// What a fault does is up to the transport and the actions.
+
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
 // them; the parts of the second combine. The zero Fault hits every call and does nothing.
 //

@@ -2,6 +2,10 @@ package sqsfake
 
 import "time"
 
+// This file owns what a FIFO queue has besides: the order of its groups, and what it remembers of
+// deduplication ids and receive attempt ids. queue.go, receive.go and send.go call it. All of it
+// belongs to the server's lock.
+
 // dedupWindow is how long a deduplication id is remembered, and a receive attempt id is valid.
 const dedupWindow = int64(5 * time.Minute)
 

@@ -2,6 +2,10 @@ package sqsfake
 
 import "slices"
 
+// This file owns the parameters of requests: their names, and how they are read and checked. handle
+// calls parse, and run calls checkBatch. An input belongs to one call, so nothing is locked.
+// reader.go reads the JSON, and actions.go says which action takes which parameters.
+
 // param is a parameter of the API. Each request has a set of those that it gave, so that an
 // absent one and a zero differ: VisibilityTimeout 0 ends a lease, none of it is an error.
 type param uint8

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file owns move tasks, and the three actions that start, list and cancel them. The actions
+// run in the goroutine of a request, and step in that of a task's timer. All of them take the
+// server's lock, which guards the tasks.
+
 // The states of a move task.
 const (
 	taskRunning   = "RUNNING"

@@ -6,6 +6,10 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns message attributes: how they are read, checked, chosen and written. input.go,
+// send.go and receive.go call it, without the server's lock: attributes never change after they
+// were read.
+
 // attribute is a message attribute.
 type attribute struct {
 	name     string

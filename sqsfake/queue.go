@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// This file owns the state of one queue: each message is in one of its lists, by what may happen to
+// it next. The actions and move tasks call it, always under the server's lock, which lock takes.
+// The alarm's goroutine does the same in ring. fifo.go has the order of groups, receive.go those
+// who wait.
+
 // queue is one queue. Everything in it belongs to the server's lock. A stretch of work
 // under the lock starts with begin and closes with end.
 type queue struct {

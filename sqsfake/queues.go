@@ -9,6 +9,10 @@ import (
 	"time"
 )
 
+// This file owns the server's queues: their names, and the actions that make, find, list, empty,
+// tag and delete them. The actions run in the goroutine of a request. Each takes the server's lock,
+// which guards the map of queues and their tags. queue.go has what is in a queue.
+
 const (
 	// purgePause is how long AWS wants between two purges of a queue, and recreatePause
 	// between deleting a queue and creating one of the same name.

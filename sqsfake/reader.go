@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns the reading of a request's JSON. input.go and msgattributes.go call it. A reader
+// belongs to one request, so nothing is locked. writer.go writes the answers.
+
 // reader reads one JSON document. It knows what a request may hold, so that a wrong type or
 // an unknown parameter is an error with a name, and it costs a tenth of encoding/json: the
 // server shall not be what a benchmark measures. After an error every call does nothing.

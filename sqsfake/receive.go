@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// This file owns receives: which messages one takes, how it waits, and how it is answered. The
+// action runs in the goroutine of its request, and end (queue.go) calls serve after each stretch of
+// work on a queue. The server's lock guards the waiters, and is not held during a wait: answer
+// closes a channel, and abandon ends the wait under the lock.
+
 const (
 	maxReceive = 10
 	maxWait    = 20 * time.Second

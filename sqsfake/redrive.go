@@ -8,6 +8,11 @@ import (
 	"strings"
 )
 
+// This file owns redrive policies: how they are read, and how a message moves to the dead-letter
+// queue. settings.go calls what parses them, take calls redrive, and unlock calls settle. The
+// server's lock guards all that touches queues; the parsing needs none. Moves back are in
+// movetask.go.
+
 // redrivePolicy says where messages go that nobody could handle.
 type redrivePolicy struct {
 	target      string // an ARN

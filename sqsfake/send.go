@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file owns sends: what a message must be, and how it gets into its queue. The actions run in
+// the goroutine of their request. compose needs no lock, because it reads the settings as lookUp
+// found them, and settings never change. accept runs under the server's lock.
+
 const (
 	// maxMessageSize is the most that a queue may allow, and the most of a batch's messages
 	// together: bodies and attributes.

@@ -15,6 +15,11 @@ import (
 	"time"
 )
 
+// This file owns the Server: its options, its start and its end. Tests and cmd/sqsfake call it,
+// from many goroutines. s.mu guards all queues, what is declared below it, and the draws of nonces.
+// faults and log have locks of their own. New and Start set the other fields, which do not change
+// later. transport.go does the requests.
+
 // Options set up a server; the zero value is AWS's behaviour, what AWS leaves to chance included.
 type Options struct {
 	// Account is the account id in queue URLs and ARNs. Default 000000000000.

@@ -8,6 +8,11 @@ import (
 	"time"
 )
 
+// This file owns a queue's attributes: which there are, their limits and defaults, and the actions
+// that read and set them. create calls change without a lock, because settings never change: a
+// change makes new ones. The actions take the server's lock, which guards which settings a queue
+// has.
+
 // settings are a queue's attributes. A value never changes: setting attributes makes a new one.
 type settings struct {
 	values map[string]string // as they are told

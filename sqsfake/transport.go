@@ -15,6 +15,10 @@ import (
 	"time"
 )
 
+// This file owns the way of a request from its bytes to its answer, by HTTP or by Client. net/http,
+// or the caller of Client, runs it in a goroutine for each request. A call belongs to that
+// goroutine, so nothing is locked here; the actions take the server's lock.
+
 const (
 	contentType = "application/x-amz-json-1.0"
 	target      = "AmazonSQS."
@@ -116,8 +120,9 @@ func (c *call) run(a *action, queueName string, err *apiError) *apiError {
 	return a.run(c)
 }
 
-// success is an answer. That of an action without output has no body at all, not even {}: recorded
-// on AWS, by gocloud.dev, of DeleteQueue and SetQueueAttributes; the protocol says it of all.
+// success is an answer. That of an action without output has no body at all, not even {}.
+// gocloud.dev has recorded this on AWS for DeleteQueue and SetQueueAttributes, and the protocol
+// says it of all.
 func success(body []byte) reply {
 	return reply{status: http.StatusOK, header: headers(), body: body}
 }

@@ -54,8 +54,8 @@ func (a *answers) set(i int, err error) {
 	a.errs[i], a.told[i] = err, true
 }
 
-// names tells whether the entry has a receipt at all. SQS refuses the whole request for one that
-// has none.
+// names reports whether the entry has a receipt at all. SQS refuses the whole request because of
+// one entry that has none.
 func (a *answers) names(i int, r broker.Receipt) bool {
 	if r == "" {
 		a.set(i, a.b.wrap(a.call, fmt.Errorf("%w: it is empty", broker.ErrReceiptExpired)))

@@ -17,8 +17,8 @@ type attempt struct {
 	until      time.Time // when its messages are visible again, at the latest
 }
 
-// maxAttemptsKept bounds the receives that wait to be asked again; more pollers than this do not
-// fail at once.
+// maxAttemptsKept bounds the receives that wait to be asked again. It is enough, because more
+// pollers than this do not fail at once.
 const maxAttemptsKept = 64
 
 // attempt is the receive to make for o: the oldest unanswered one whose messages o has room for,

@@ -14,11 +14,16 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
+// This file owns the Broker: what New makes of the user's client, and how Close ends it. Workers,
+// Send and dlq call a Broker's methods from many goroutines. b.mu guards the fields below it and is
+// held during no request. New sets all other fields, and only the counts change after it, which are
+// atomic. The calls to SQS are in files of their own.
+
 // Broker is one SQS queue. Its methods may be called from many goroutines. It has no goroutine of
 // its own.
 type Broker struct {
 	url, name string
-	at        arn // empty in what neither the URL nor the client tells
+	at        arn // a part is empty if neither the URL nor the client tells it
 	fifo      bool
 	limits    broker.Limits
 	o         Options
@@ -52,8 +57,8 @@ var (
 //
 // The client is copied, not kept: its region, credentials, endpoint and middleware hold. Receives
 // and lease calls (acks, nacks, extensions) get a copy each, with connections of their own where
-// the HTTP client is the SDK's own or an http.Client on an http.Transport, and without retries, for
-// the core repeats them itself.
+// the HTTP client is the SDK's own or an http.Client on an http.Transport. The copies do not retry,
+// because the core repeats these calls itself.
 func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	if client == nil {
 		return nil, errors.New("awssqs: New: the client is nil")
@@ -99,9 +104,9 @@ func limits(fifo bool, wait time.Duration) broker.Limits {
 	return l
 }
 
-// Limits are those of SQS for the kind of queue; the last 30 s of a delivery's 12 h are left out,
-// for SQS counts these from within the poll. A queue may be set to take smaller messages; what it
-// refuses is answered ErrTooLarge.
+// Limits are those of SQS for the kind of queue. The last 30 s of a delivery's 12 h are left out,
+// because SQS counts the 12 h from within the poll. A queue may be set to take smaller messages.
+// What it refuses is answered ErrTooLarge.
 func (b *Broker) Limits() broker.Limits {
 	if b == nil {
 		return broker.Limits{}
@@ -125,9 +130,9 @@ func (b *Broker) Name() string {
 	return b.name
 }
 
-// Close ends the driver: polls that wait are cut off, and they and all later calls are answered
-// ErrClosed. The queue stays as it is. It never fails, and is needed only to end polls at once:
-// idle connections close by themselves.
+// Close ends the driver. Polls that wait are cut off. They and all later calls are answered
+// ErrClosed. The queue stays as it is. Close never fails. It is needed only to end polls at once,
+// because idle connections close by themselves.
 func (b *Broker) Close() error {
 	if !b.closed() {
 		b.close()

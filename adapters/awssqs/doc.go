@@ -38,23 +38,23 @@
 //	]}
 //
 // GetQueueUrl is for [Find], GetQueueAttributes for the warnings at a worker's start,
-// [Broker.Depth], [Broker.Check], a redrive, and receives that name no visibility timeout; without
+// [Broker.Depth], [Broker.Check], a redrive, and receives that name no visibility timeout. Without
 // it the warnings are left out and the timeout is taken for 30 s. The batch actions need no
-// permission of their own. Where a queue is encrypted with a customer's KMS key, who receives needs
-// kms:Decrypt on the key, and who sends kms:GenerateDataKey and kms:Decrypt.
+// permission of their own. If a queue is encrypted with a customer's KMS key, a receiver needs
+// kms:Decrypt on the key, and a sender needs kms:GenerateDataKey and kms:Decrypt.
 //
 // # Trust
 //
 // Whoever may send to a queue chooses the type, the key and the body of a job, and how long it may
-// run. What the queue's policy lets in is what a worker believes; nothing else is checked: messages
-// carry no signature of ours, and that of SNS is not verified. Metadata (id, key, type, a letter's
+// run. A worker believes what the queue's policy lets in. Nothing else is checked: messages carry
+// no signature of ours, and that of SNS is not verified. Metadata (id, key, type, a letter's
 // permission to reopen a failure) is read from the message's own attribute alone. A text in a body
 // never sets it, unless Options.TrustTopics says so of a topic. The names of a topic, a bucket, a
-// bus and a source in an envelope are texts in a body too: on a queue to which anybody else may
-// send, do not authorize by them.
+// bus and a source in an envelope are texts in a body too. If anybody else may send to the queue,
+// do not authorize by them.
 //
-// So a queue of which [Options].Unwrap opens the messages gets a policy that lets those services in
-// for the named sources, nobody else but an operator who replays, and nobody without TLS:
+// So if [Options].Unwrap opens a queue's messages, give the queue a policy that lets those services
+// in for the named sources, nobody else but an operator who replays, and nobody without TLS:
 //
 //	{"Version": "2012-10-17", "Statement": [
 //	  {"Sid": "Topic", "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"},
@@ -89,13 +89,13 @@
 //
 //   - A redrive policy with maxReceiveCount of twice MaxAttempts or more: SQS counts every receive,
 //     also one that never started a handler, and each hop of a far not-before. onceq puts its own
-//     dead letters, with the reason; the policy is the net below. Where WorkerConfig.DeadLetter is
-//     KeepInQueue it is the only way out, and what is kept is received once an hour: 40 receives
-//     are well within 4 days, at the end of which SQS drops the message. Under HoldGroup it would
-//     take the head of a group away: set no policy, or 1,000 receives.
+//     dead letters, with the reason. The policy is the net below. If WorkerConfig.DeadLetter is
+//     KeepInQueue, it is the only way out. What is kept is received once an hour, so 40 receives
+//     are well within 4 days, after which SQS drops the message. Under HoldGroup the policy would
+//     take the head of a group away, so set none, or 1,000 receives.
 //   - Retention 4 days, and 14 days for the dead-letter queue. On a standard queue a letter that
 //     SQS itself moves keeps its age, so equal retentions lose letters. The workers'
-//     ProcessorConfig.Retention must be longer than both together, 18 days; its default, 31 days,
+//     ProcessorConfig.Retention must be longer than both together, 18 days. Its default, 31 days,
 //     is longer than the longest that both can be.
 //   - The visibility timeout and the wait of the queue do not matter to workers, which name their
 //     own: WorkerConfig.Visibility, 30 s by default and kept up by the heartbeat, and
@@ -142,10 +142,10 @@
 // A job that takes longer than 12 hours goes on under its claim when SQS delivers its message
 // again.
 //
-// A not-before lies as far ahead as a producer likes, within the queue's retention, at whose end
-// SQS drops the message. Outgoing.Delay brings the first 15 minutes, and nacks the rest, of up to
-// 12 hours each: each is a receive to maxReceiveCount, 28 of them in 14 days. On a FIFO queue such
-// a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
+// A not-before lies as far ahead as a producer likes, within the queue's retention. After that SQS
+// drops the message. Outgoing.Delay brings the first 15 minutes, and nacks of up to 12 hours each
+// bring the rest. Each nack counts as a receive to maxReceiveCount, 28 of them in 14 days. On a
+// FIFO queue such a message holds its group. A retry's delay is a nack too, so FIFO queues have it.
 //
 // # Errors
 //
@@ -183,26 +183,26 @@
 //     decides by its store, and by Message.Deadline, which is early, unless an answer was more than
 //     5 s on its way.
 //   - A body travels as it is. One that SQS does not take (empty, or not XML characters in UTF-8)
-//     goes base64, which its metadata tells; so does an attribute's value, in an attribute of type
-//     Binary.onceq-text or String.onceq-empty.
+//     goes as base64, and its metadata says so. An attribute's value of that kind goes in an
+//     attribute of type Binary.onceq-text or String.onceq-empty.
 //   - Attributes are texts here: a Number or Binary attribute of another producer comes as its
 //     characters or bytes, and leaves, in a dead letter, as a String, or as Binary.onceq-text where
 //     it has to.
-//   - Bodies of other producers come without metadata; ProcessorConfig.Key finds their key.
-//     [Options].Unwrap opens the envelopes of SNS and EventBridge and reads the notifications of
-//     S3, and gives these an id: it survives what those services deliver twice, not what their
-//     producers do twice. See Trust for what may be believed of them.
+//   - Bodies of other producers come without metadata. ProcessorConfig.Key finds their key.
+//     [Options].Unwrap opens the envelopes of SNS and EventBridge, reads the notifications of S3,
+//     and gives each an id. The id is the same if those services deliver twice, but not if their
+//     producers do something twice. See Trust for what may be believed of them.
 //   - A body that does not match its checksum is left to its next delivery, and its neighbours are
 //     not.
 //   - Group on a standard queue names the tenant of a fair queue, and orders nothing.
-//   - Polls last at most [Options].LongPoll, for a stopping worker waits for the one in flight: SQS
-//     goes on with a poll that is cut off. The workers' DrainTimeout and SettleTimeout together
+//   - Polls last at most [Options].LongPoll, because a stopping worker waits for the one in flight:
+//     SQS goes on with a poll that is cut off. The workers' DrainTimeout and SettleTimeout together
 //     must be longer (25 s by default).
-//   - Receives and lease calls are never repeated here, and go out on connections of their own; the
-//     core repeats them. Sends are repeated as the client that was given to New says: a send that
+//   - Receives and lease calls are never repeated here, and go out on connections of their own. The
+//     core repeats them. Sends are repeated as the client that was given to New says. A send that
 //     is repeated puts its message twice, and its job is done once.
-//   - On a FIFO queue a batch of which SQS refuses single entries goes on with the later ones; to
-//     keep the order of a group through that, send its messages one batch at a time, and what
+//   - If SQS refuses single entries of a batch on a FIFO queue, it goes on with the later ones. To
+//     keep the order of a group through that, send its messages one batch at a time, and send what
 //     failed before what follows.
 //
 // [pricing]: https://aws.amazon.com/sqs/pricing/

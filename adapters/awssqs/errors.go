@@ -15,10 +15,16 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// ErrChecksum tells that the body that came is not the one whose checksum SQS gave. A receive is
-// answered so when it brought nothing else: repeating is safe. A send's entry is answered so when
-// SQS has stored something else. That stays in the queue, and with the same key it may be what is
-// done, so send it again under another one.
+// This file owns what errors become: the call and the queue are named, and SQS's codes become the
+// contract's sentinels. Every call of the driver uses it. It locks nothing, because its tables
+// never change.
+
+// ErrChecksum says that a body does not match the checksum that SQS gave.
+//
+//   - A receive is answered so when it brought nothing else. Repeating it is safe.
+//   - A send's entry is answered so when SQS has stored another body than was sent. That message
+//     stays in the queue, and under the same key a worker may do it instead of a second one. So
+//     send the right one under another key.
 var ErrChecksum = errors.New("awssqs: a body does not match its checksum")
 
 // wrap names the call and the queue.
@@ -26,8 +32,8 @@ func (b *Broker) wrap(call string, err error) error {
 	return fmt.Errorf("awssqs: %s %s: %w", call, b.Name(), err)
 }
 
-// failed turns the error of a whole call into the contract's, with the SDK's own still within
-// reach. ctx is the caller's.
+// failed turns the error of a whole call into the contract's. errors.As still reaches the SDK's
+// own. ctx is the one whose end may have ended the call.
 func (b *Broker) failed(ctx context.Context, call string, err error) error {
 	switch {
 	case b.closed():
@@ -40,7 +46,7 @@ func (b *Broker) failed(ctx context.Context, call string, err error) error {
 	return b.wrap(call, classify(kinds[call], err))
 }
 
-// kind is what a call is about: one code means another thing to each.
+// kind is what a call is about. The same code means something else for each kind.
 type kind int
 
 const (
@@ -61,9 +67,9 @@ const (
 	callSend    = "send"
 )
 
-// sentinels are the contract's words for SQS's codes; the package comment has them as a table. A
-// code that is missing is one that may pass, or that somebody has to mend: access, keys, SQS's own
-// faults. Repeating is safe.
+// sentinels are the contract's words for SQS's codes. The package comment has them as a table.
+// After a code that is missing here, repeating is safe. Its cause may pass by itself, or somebody
+// has to mend it: access, keys, SQS's own faults.
 var sentinels = map[string]error{
 	"QueueDoesNotExist": broker.ErrNotFound,
 	"NonExistentQueue":  broker.ErrNotFound,
@@ -130,22 +136,25 @@ func sentinel(k kind, err error) error {
 	return nil
 }
 
-// isTooLong tells whether a request was refused for what it holds in all, with nothing applied.
+// isTooLong reports whether SQS refused a request because its entries are too long together. Then
+// none of them was applied.
 func isTooLong(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api) && codeOf(api) == "BatchRequestTooLong"
 }
 
-// codeOf is the code without what some answers put around it: AWS a prefix in its older protocol,
-// emulators the name of a Java class.
+// codeOf is the code without what some answers put around it. AWS has a prefix in its older
+// protocol, and emulators have the name of a Java class.
 func codeOf(api smithy.APIError) string {
 	code := strings.TrimPrefix(api.ErrorCode(), "AWS.SimpleQueueService.")
 	return strings.TrimSuffix(code, "Exception")
 }
 
-// invalidParameter tells apart what SQS puts under one code: of a receipt more than the 12 hours of
-// a delivery, of a message that it is too large. What it says of a receipt otherwise is that it is
-// no longer good; of a message, that SQS never takes it.
+// invalidParameter tells apart, by their texts, what SQS puts under one code:
+//
+//   - of a receipt: it would be held for more than the 12 hours of a delivery, or else it is no
+//     longer good;
+//   - of a message: it is too large, or else SQS never takes it.
 func invalidParameter(k kind, message string) error {
 	m := strings.ToLower(message)
 	switch k {
@@ -172,13 +181,13 @@ func (b *Broker) entryError(call string, e types.BatchResultErrorEntry) error {
 	return b.wrap(call, classify(kinds[call], api))
 }
 
-// unanswered is an entry that SQS said nothing of: it may or may not have been applied.
+// unanswered is the answer to an entry that SQS does not name. It may or may not have been applied.
 func (b *Broker) unanswered(call string) error {
 	return b.wrap(call, errors.New("the answer does not name the entry"))
 }
 
-// refused tells whether SQS has answered that it did nothing, as opposed to no answer, or a failure
-// of its own after which everything may have been applied.
+// refused reports whether SQS has answered that it did nothing. After no answer, or after a failure
+// of SQS's own, everything may have been applied.
 func refused(err error) bool {
 	var re *smithyhttp.ResponseError
 	return sentinel(aboutQueue, err) != nil || errors.As(err, &re) && re.HTTPStatusCode() >= 400 && re.HTTPStatusCode() < 500

@@ -43,7 +43,7 @@ func valueOf(v types.MessageAttributeValue) string {
 	return sqswire.Value(deref(v.DataType), v.StringValue, v.BinaryValue)
 }
 
-// intact tells whether the body is the one that SQS has sent.
+// intact reports whether the body is the one that SQS has sent.
 func intact(m *types.Message) bool {
 	return m.MD5OfBody == nil || matches(deref(m.Body), *m.MD5OfBody)
 }

@@ -37,18 +37,18 @@ const (
 type Options struct {
 	// Visibility is how long a received message stays hidden when the receive does not say (a
 	// [github.com/onceq/onceq.Worker] always does). Whole seconds, 1 s to 12 h. Default 0: the
-	// queue's own setting, which is asked for once, with sqs:GetQueueAttributes; 30 s where that is
-	// not allowed.
+	// queue's own setting. The driver asks for that once, with sqs:GetQueueAttributes. If it is not
+	// allowed to ask, it takes 30 s.
 	Visibility time.Duration
 	// LongPoll is the longest wait of one receive, and Limits.MaxWait. Whole seconds, 1 s to 20 s.
-	// Default 8 s: a longer one is cheaper while the queue is empty (20 s: 0.05 $ a month and
-	// poller; 8 s: 0.13 $), and a worker that stops has to wait for its end; see ReceiveGrace.
+	// Default 8 s. A longer one is cheaper while the queue is empty (20 s: 0.05 $ a month and
+	// poller; 8 s: 0.13 $). But a worker that stops has to wait for its end; see ReceiveGrace.
 	LongPoll time.Duration
 	// ReceiveGrace is how long the poll in flight may go on after its context has ended, before it
-	// is cut off. SQS goes on with a poll whose caller is gone: a message that comes meanwhile is
+	// is cut off. SQS goes on with a poll whose caller is gone. A message that comes meanwhile is
 	// delivered to nobody, counts as received, and stays hidden for the whole visibility timeout.
-	// Default LongPoll plus 1 s, so that every poll ends by itself and nothing is stranded; at most
-	// 21 s; < 0 = none, where stopping at once is worth that.
+	// Default LongPoll plus 1 s, so that every poll ends by itself and no message is lost to sight.
+	// At most 21 s. < 0 = none, if stopping at once is worth that.
 	ReceiveGrace time.Duration
 	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter
 	// ones itself. Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.

@@ -14,12 +14,16 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// pack makes the entry of a message, and tells what SQS counts of it.
+// This file owns the way from an Outgoing to SQS's entry: the address, the body, our metadata, the
+// attributes, and what SQS would refuse. Send calls pack for each message. Nothing is locked,
+// because pack keeps no state. message.go reads the same form back.
+
+// pack makes the entry of a message. size is how many bytes SQS counts for it.
 func (b *Broker) pack(o *broker.Outgoing) (e types.SendMessageBatchRequestEntry, size int, err error) {
 	if err := b.address(o, &e); err != nil {
 		return e, 0, err
 	}
-	// Before anything is copied: what is too large by its parts alone is not encoded.
+	// The check comes before any copy, so that a body that is too large is not encoded first.
 	if n := plainSize(o); n > maxBytes {
 		return e, 0, tooLarge(n)
 	}
@@ -61,7 +65,7 @@ func tooLarge(n int) error {
 	return fmt.Errorf("%w: %d bytes with attributes and metadata; at most %d", broker.ErrTooLarge, n, maxBytes)
 }
 
-// plainSize is at most the size of o.
+// plainSize is the size of o before encoding and without our metadata. The entry is never smaller.
 func plainSize(o *broker.Outgoing) int {
 	n := len(o.Body)
 	for name, value := range o.Attributes {
@@ -112,9 +116,9 @@ func checkToken(field, s string) error {
 	return nil
 }
 
-// dedupID names the send of a job, the same when it is repeated. A dead letter and its replay are
-// put by their own id; one that comes without is a new message, for with the job's id it would be
-// swallowed.
+// dedupID names the send of a job. It is the same when the send is repeated. A dead letter and its
+// replay come with an id of their own. A letter that comes without one gets a new id, because under
+// the job's id the queue would swallow it.
 func dedupID(o *broker.Outgoing) string {
 	m := o.Meta
 	if m == nil || m.ID == "" || m.Dead != nil {
@@ -136,8 +140,7 @@ func packBody(o *broker.Outgoing) (body, meta string) {
 	if o.Meta != nil {
 		m = *o.Meta
 	}
-	// The mark is the driver's own: what stands there says nothing about the body that it was
-	// given.
+	// The mark is the driver's own. What the sender wrote there says nothing about this body.
 	m.BodyEncoding = ""
 	if plain {
 		return string(o.Body), broker.EncodeMeta(&m)
@@ -159,7 +162,7 @@ func packValue(v string) types.MessageAttributeValue {
 	return types.MessageAttributeValue{DataType: new(sqswire.TypeString), StringValue: &v}
 }
 
-// checkName refuses the names that SQS refuses, here, where the error can say which and why.
+// checkName refuses the names that SQS would refuse, because here the error can say which and why.
 func checkName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:
@@ -184,7 +187,7 @@ func hasPrefix(s, lower string) bool {
 	return len(s) >= len(lower) && strings.EqualFold(s[:len(lower)], lower)
 }
 
-// carriable tells whether SQS takes the text: the characters of XML 1.0, in UTF-8.
+// carriable reports whether SQS takes the text: it takes the characters of XML 1.0, in UTF-8.
 func carriable[T string | []byte](text T) bool {
 	for i := 0; i < len(text); {
 		c := text[i]

@@ -17,6 +17,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns what is asked of a queue beside its messages: its URL, its depth and its
+// attributes. Users call Find. Users, the worker and the other files of the driver call the rest.
+// Nothing is locked, because no answer is kept here: who keeps one (receive.go, redrive.go) takes
+// b.mu.
+
 // Find gives the URL of a queue, by its name or its ARN (which may be another account's). A missing
 // queue is broker.ErrNotFound. It needs sqs:GetQueueUrl.
 func Find(ctx context.Context, client *sqs.Client, name string) (queueURL string, err error) {
@@ -49,9 +54,9 @@ func parseARN(s string) (arn, error) {
 	return arn{region: p[3], account: p[4], name: p[5]}, nil
 }
 
-// Depth counts the messages, approximately: SQS may need a minute after the last send to be exact.
-// A nacked message counts as in flight until its delay has passed, a follower of a held group as
-// visible.
+// Depth counts the messages, approximately. SQS may need a minute after the last send to be exact.
+// A nacked message counts as in flight until its delay has passed. A follower of a held group
+// counts as visible.
 func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	as, err := b.ask(ctx, "depth", types.QueueAttributeNameApproximateNumberOfMessages,
 		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
@@ -80,8 +85,8 @@ func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target str
 	return p.receives, p.target, retentionOf(as), nil
 }
 
-// VisibilityTimeout is the queue's own, for receives that name none, as Lambda's are. It needs
-// sqs:GetQueueAttributes.
+// VisibilityTimeout is the queue's own. It holds for receives that name none, such as Lambda's. It
+// needs sqs:GetQueueAttributes.
 func (b *Broker) VisibilityTimeout(ctx context.Context) (time.Duration, error) {
 	as, err := b.ask(ctx, "visibility timeout", types.QueueAttributeNameVisibilityTimeout)
 	if err != nil {
@@ -94,7 +99,7 @@ func retentionOf(as attributes) time.Duration {
 	return duration(as, types.QueueAttributeNameMessageRetentionPeriod)
 }
 
-// duration is what an attribute says in seconds, 0 where it says nothing that can be.
+// duration is what an attribute says in seconds. It is 0 if the attribute says nothing possible.
 func duration(as attributes, name types.QueueAttributeName) time.Duration {
 	n := integer(as, name)
 	if n < 0 || n > int64(math.MaxInt64/second) {
@@ -162,7 +167,7 @@ func (b *Broker) attributesOf(ctx context.Context, url string, names ...types.Qu
 	return out.Attributes, nil
 }
 
-// isDenied tells that the caller may not ask, which repeating does not change.
+// isDenied reports whether the caller may not ask. Repeating does not change that.
 func isDenied(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {

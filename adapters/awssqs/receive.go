@@ -15,6 +15,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns receives: one poll, its end in time, and the messages that it brings. A worker's
+// pollers and dlq call Receive, each in a goroutine of its own. b.mu guards only the queue's
+// visibility timeout, which is asked for once. Receives without an answer are kept in attempt.go,
+// and message.go fills a message.
+
 // What is asked for with each message. The lists are shared by all calls; the SDK only reads them.
 var (
 	systemAttributes = []types.MessageSystemAttributeName{
@@ -25,15 +30,15 @@ var (
 	allAttributes = []string{"All"}
 )
 
-// Receive brings up to o.Max messages. SQS counts in whole seconds: a Wait is rounded down, a
-// Visibility up, and Deadline tells what holds.
+// Receive brings up to o.Max messages. SQS counts in whole seconds, so a Wait is rounded down and a
+// Visibility is rounded up. Deadline tells what holds.
 //
 // The call ends within Wait plus 10 s, whatever the network does. When ctx ends, the poll in flight
 // may go on for Options.ReceiveGrace, and what it brings is returned.
 //
-// On a FIFO queue a receive that was not answered is asked again with the same
-// ReceiveRequestAttemptId by the next Receive that has room for its messages, so that SQS gives
-// what it had already counted as delivered.
+// On a FIFO queue the next Receive with enough room repeats a receive that was not answered. It
+// uses the same ReceiveRequestAttemptId, so SQS gives again what it had already counted as
+// delivered.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	const call = callReceive
 	if b.closed() {
@@ -134,7 +139,7 @@ func (b *Broker) poll(ctx context.Context, most time.Duration) *poll {
 	return p
 }
 
-// end tells whether the poll was cut off because SQS did not answer.
+// end ends the poll's timers, and reports whether it was cut off because SQS did not answer.
 func (p *poll) end() (silent bool) {
 	silent = errors.Is(context.Cause(p.ctx), errSilent)
 	p.timer.Stop()
@@ -144,9 +149,9 @@ func (p *poll) end() (silent bool) {
 	return silent
 }
 
-// messages makes the contract's messages of SQS's. One whose body is damaged is left to a later
-// delivery and its neighbours are not; on a FIFO queue its followers in its group are left as well,
-// so that none overtakes it.
+// messages makes the contract's messages of SQS's. A message with a damaged body is left to a later
+// delivery. Its neighbours are not. On a FIFO queue the followers in its group are left as well, so
+// that none overtakes it.
 func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time.Time) []*broker.Message {
 	if len(in) == 0 {
 		return nil
@@ -174,8 +179,8 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	}
 	b.counts.received.Add(int64(len(ms)))
 	if len(left) > 0 {
-		// A courtesy: what cannot be given back comes again at its timeout. The sound ones must not
-		// wait for it long.
+		// This is a courtesy: what is not given back comes again at its timeout. So the sound
+		// messages must not wait long for it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 		defer cancel()
 		_ = b.Nack(ctx, left)
@@ -183,8 +188,9 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	return ms
 }
 
-// queueVisibility is the timeout for receives that name none. It is asked of the queue once and
-// then sent with each receive: a queue whose setting changes must not make a Deadline late.
+// queueVisibility is the timeout for receives that name none. The driver asks the queue once and
+// then sends the answer with each receive. So a Deadline is right even if the queue's setting
+// changes.
 func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	b.mu.Lock()
 	v := b.visibility
@@ -209,8 +215,8 @@ func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	return v, nil
 }
 
-// zeroWait writes a wait of 0, which the SDK leaves out: a queue with a wait of its own would use
-// that.
+// zeroWait writes a wait of 0. The SDK leaves it out, and then a queue with a wait of its own would
+// use that one.
 type zeroWait struct{ *sqs.ReceiveMessageInput }
 
 // Serialize writes the request.

@@ -10,14 +10,17 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the redrives that SQS does by itself. Programs of operators call it, and no worker
+// does. b.mu guards only the queue's ARN, which is asked for once.
+
 // maxPerSecond is SQS's fastest fixed rate of a redrive.
 const maxPerSecond = 500
 
 // RedriveOptions set up a redrive. nil means the defaults.
 type RedriveOptions struct {
 	// To is the ARN of the queue that gets the messages. Default: each goes back to the queue that
-	// SQS itself has moved it from; letters that workers have put were sent, not moved, so for them
-	// To is needed (else the task ends with CouldNotDetermineMessageSource).
+	// SQS itself has moved it from. Workers send their letters, so SQS has moved none of them. For
+	// letters To is needed, else the task ends with CouldNotDetermineMessageSource.
 	To string
 	// PerSecond is the rate, 1 to 500. Default 0: SQS chooses.
 	PerSecond int
@@ -41,10 +44,10 @@ type Redrive struct {
 // StartRedrive lets SQS itself move the messages of this queue, which must be the dead-letter queue
 // of another SQS queue, and returns the task's handle at once. One task per queue runs at a time.
 //
-// It moves all, without a filter, each under a new message ID: with onceq's letters that is safe,
-// for a letter carries the permission to reopen exactly its own failure. A letter for which no
-// claim was won is refused again, and comes back as a letter, unless what was in its way has been
-// mended: the worker's ProcessorConfig.Key, its handlers.
+// It moves all messages, without a filter, each under a new message ID. With onceq's letters that
+// is safe, because a letter carries the permission to reopen exactly its own failure. A letter for
+// which no claim was won is refused again and comes back as a letter, unless somebody has mended
+// what was in its way: the worker's ProcessorConfig.Key, or its handlers.
 //
 // It needs sqs:StartMessageMoveTask, sqs:ReceiveMessage, sqs:DeleteMessage and
 // sqs:GetQueueAttributes on this queue and sqs:SendMessage on the target.
@@ -116,8 +119,8 @@ func (b *Broker) Redrives(ctx context.Context) ([]Redrive, error) {
 	return rs, nil
 }
 
-// CancelRedrive ends a running task and tells how many messages it has moved, approximately. What
-// it has moved stays moved. It needs sqs:CancelMessageMoveTask.
+// CancelRedrive ends a running task and returns how many messages it has moved, approximately. They
+// stay moved. It needs sqs:CancelMessageMoveTask.
 func (b *Broker) CancelRedrive(ctx context.Context, handle string) (moved int64, err error) {
 	const call = "cancel redrive"
 	ctx, cancel, err := b.begin(ctx, call)

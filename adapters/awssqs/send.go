@@ -13,14 +13,20 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
+// This file owns Send: which messages share a request, and what each of them is answered.
+// Producers, a worker that puts letters, and dlq's replay call it, from many goroutines. A sending
+// belongs to one call, so nothing is locked. pack.go makes the entries.
+
 // Send puts the messages, in as few requests as the 1 MiB of a request allows. It goes through the
 // client as it was given to New, retries included.
 //
 // On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes
-// another one of its group; they have its error, unless it is one that repeating does not change.
-// There a message without a DedupID gets one from its Meta (id, type and key) and group, so that a
-// send that is repeated puts it once, and without a Meta.ID a new one: the queue's content-based
-// deduplication, which looks at bodies alone, is never used.
+// another one of its group. They have that request's error. If it says that SQS never takes some
+// message, they have its text alone, because it says nothing of them.
+//
+// A message without a DedupID gets one there. It is made of the Meta (id, type and key) and the
+// group, so that a send that is repeated puts the message once. Without a Meta.ID it is a new one.
+// The queue's content-based deduplication looks at bodies alone, and is never used.
 //
 // An entry is answered ErrTooLarge above 1 MiB with its attributes or above ten of these, and
 // ErrUnsupported with an attribute's name, a Group, a DedupID or a Delay that SQS does not take. On
@@ -79,8 +85,8 @@ func (s *sending) flush(ctx context.Context) {
 }
 
 // put sends the entries in one request, or in several where the service takes less than 1 MiB at a
-// time. Each message by itself may be fine then. Were it called too large, it would never be sent,
-// or would be cut down where it is a letter.
+// time. Then each message by itself may still be fine, so it must not be called too large: its
+// sender would give it up, or would cut it down if it is a letter.
 func (s *sending) put(ctx context.Context, entries []types.SendMessageBatchRequestEntry) {
 	letter.InParts(len(entries), func(from, to int) bool { return s.part(ctx, entries[from:to]) })
 }
@@ -122,8 +128,8 @@ func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchR
 	return out, nil
 }
 
-// behind answers what was not sent because of err. That another message is never taken says nothing
-// of these.
+// behind is the answer to entries that were not sent because of err. Where err says that SQS never
+// takes some other message, they do not carry it, because it says nothing of them.
 func behind(err error) error {
 	const text = "not sent, for an earlier part of the batch failed: "
 	if letter.IsUnfit(err) {

@@ -59,17 +59,19 @@ func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 }
 
 // Nack makes the messages visible after their delay, 0 to Limits.MaxNack, rounded up to whole
-// seconds. The delay also has to end within 12 h of the receive: beyond, SQS refuses it, and it is
+// seconds. The delay also has to end within 12 h of the receive. A longer one is refused by SQS and
 // answered ErrUnsupported.
 func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 	return b.hold(ctx, callNack, hs, 0, b.Limits().MaxNack)
 }
 
 // Extend hides the messages for their time from now, 1 s to Limits.MaxHold, rounded up to whole
-// seconds, and in all up to 12 h since the receive: beyond, SQS refuses it, and it is answered
-// ErrUnsupported. On a standard queue one that comes after the deadline is answered with success
-// and does nothing; after a new delivery it may do that, or hide the message for the new delivery's
-// owner as well.
+// seconds. In all a delivery lasts up to 12 h since its receive. What goes beyond is refused by SQS
+// and answered ErrUnsupported.
+//
+// On a standard queue an extension that comes after the deadline is answered with success and does
+// nothing. If the message was delivered again by then, the extension may do nothing, or hide the
+// message for the new delivery's owner as well.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
 	return b.hold(ctx, callExtend, hs, second, b.Limits().MaxHold)
 }

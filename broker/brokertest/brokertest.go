@@ -33,6 +33,11 @@ import (
 	"github.com/onceq/onceq/internal/suite"
 )
 
+// This file owns the suite's entrance: what a driver's author hands over (Harness), and how a case
+// is run. A driver's test calls Run, and internal/suite calls check, once for each case and in real
+// time for many cases at once. Nothing is locked, because each case has an env of its own. The
+// cases are in files named by their topic.
+
 // Harness tells the suite how to make queues and what to expect of them. Open is required.
 type Harness struct {
 	// Open makes a queue that is new, empty and used by one case alone, and releases it

@@ -112,14 +112,15 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 
 // unsay discards a claim that was inserted by a time that may be wrong and has been reported to
 // nobody. What takes its place begins anew, with times and a fence of the right time. That fence
-// may be lower, which is harmless because the discarded claim was never reported as won. To keep a
-// fence that is ten minutes ahead would make it fall later, when DynamoDB has deleted the record.
+// may be lower, which is harmless because the discarded claim was never reported as won. A fence
+// that is ten minutes ahead must not stay: after DynamoDB has deleted the record, the next one
+// would be lower.
 func (st *stored) unsay() { st.rec, st.last = dedupe.Record{}, 0 }
 
-// kept is how long a lease of ttl is kept in the table. An unknown time adds half a margin: a guess
-// that is let stand may be half a margin behind what is then believed to be the service's time, and
-// the belief may be another half behind it. Without more, nothing would be left for the clocks of
-// others.
+// kept is how long a lease of ttl is kept in the table. While the time is unknown, half a margin is
+// added. The store lets a guess stand that is up to half a margin behind its estimate of the
+// service's time, and the estimate may be another half behind. The usual margin would be used up by
+// that, and nothing would be left for the clocks of others.
 func (s *Store) kept(ttl time.Duration, known bool) time.Duration {
 	m := max(margin, s.clock.spread())
 	if !known {
@@ -129,10 +130,10 @@ func (s *Store) kept(ttl time.Duration, known bool) time.Duration {
 }
 
 // nextFence is above every fence that the key ever had: above the last one, and above the
-// milliseconds since 1970. The clock is needed where nothing tells the last fence: DynamoDB has
-// deleted the record after its expiry, or the table was restored from a backup. This assumes that
-// no key is claimed more than once a millisecond on average, and that the service's clock does not
-// go back by a retention.
+// milliseconds since 1970. The clock is needed if nothing tells the last fence, because DynamoDB
+// has deleted the record after its expiry, or the table was restored from a backup. This assumes
+// that no key is claimed more than once a millisecond on average, and that the service's clock does
+// not go back by a retention.
 func nextFence(found *stored, now time.Time) uint64 {
 	n := uint64(max(0, now.UnixMilli()))
 	if found != nil {

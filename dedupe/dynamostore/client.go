@@ -48,8 +48,8 @@ func (s *Store) copyOf(c *dynamodb.Client) *dynamodb.Client {
 	})
 }
 
-// widened is a copy that keeps as many connections open as there are writes at once. What the user
-// has built otherwise is shared.
+// widened is a copy that keeps as many connections open as there are writes at once. A client of
+// another kind, which the user has built, is shared.
 func widened(c dynamodb.HTTPClient) dynamodb.HTTPClient {
 	switch c := c.(type) {
 	case *awshttp.BuildableClient:
@@ -82,8 +82,8 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 		}), (*retry.Attempt)(nil).ID(), middleware.After)
 }
 
-// answeredBy reports whether err is the service's word. The SDK also gives a response if there was
-// none; that one has no status.
+// answeredBy reports whether err is the service's word. The SDK also gives a response if none came,
+// and that one has no status.
 func answeredBy(err error) bool {
 	var re *smithyhttp.ResponseError
 	return errors.As(err, &re) && re.HTTPStatusCode() != 0
@@ -114,8 +114,8 @@ func (s *Store) readDates(stack *middleware.Stack) error {
 		}), middleware.Before)
 }
 
-// dateOf is the service's time in an answer. An answer with an Age comes out of a cache, and one
-// without a request's id from a proxy on the way, whose clock is not the service's.
+// dateOf is the service's time in an answer. An answer with an Age comes out of a cache. One
+// without a request's id comes from a proxy on the way, which has another clock than the service.
 func dateOf(raw any) (t time.Time, ok bool) {
 	res, ok := raw.(*smithyhttp.Response)
 	if !ok || res == nil || res.Response == nil || res.Header.Get("Age") != "" || res.Header.Get("X-Amzn-Requestid") == "" {

@@ -48,8 +48,8 @@ func (c *clock) host() time.Time {
 	return time.Now().Round(0)
 }
 
-// now is the service's time and reports whether it is known. A time that is not known is the
-// host's, or follows what was known before. A known time lies in the middle of what the answers
+// now is the service's time. It reports whether that is known. If it is not, now gives the host's
+// time, or goes on from what was known before. A known time lies in the middle of what the answers
 // leave open. It is never ahead of the service's by more than half a margin, so that nobody's lease
 // ends by a guess.
 func (c *clock) now() (t time.Time, known bool) {
@@ -122,7 +122,7 @@ func (c *clock) misled(r reading) bool {
 	return !known || t.Sub(r.now.Add(time.Since(r.sent))).Abs() > margin/2
 }
 
-// spread is how much the answers leave open. It is above the margin where they all took more than a
+// spread is how much the answers leave open. It is above the margin if they all took more than a
 // second.
 func (c *clock) spread() time.Duration {
 	c.mu.Lock()

@@ -36,8 +36,8 @@ const MaxCommitItems = 99
 // s is the worker's own store, or one that was called before: it then knows the service's time, by
 // which the record expires.
 //
-// result is stored as it is when it is a []byte, else as JSON; nil stores none; more than 390 KiB
-// is [dedupe.ErrResultSize].
+// A result that is a []byte is stored as it is, any other as JSON, and nil stores none. More than
+// 390 KiB is [dedupe.ErrResultSize].
 func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWriteItem, error) {
 	lease, stored, err := s.joining("CompleteItems", job, result)
 	if err != nil {
@@ -116,23 +116,23 @@ func (e *CommitError) Unwrap() error { return e.err }
 // the job's record, in any tables of the account and region. From Commit on the worker never writes
 // done itself.
 //
-// Nil says that items are written and the job is done, also where a repeat finds that an earlier
-// try with the same items was written and its answer lost. The errors:
+// Nil says that items are written and the job is done. So it does if a repeat finds that an earlier
+// try with the same items was written and its answer was lost. The errors:
 //
-//   - [dedupe.ErrLeaseLost]: nothing was written, but where an earlier try was and its record has
-//     been forgotten since; another claim has taken the key, this one is settled already, or it was
-//     completed by other items than these, or in another store.
-//   - [*CommitError]: nothing was written; an item of the user's own is the reason, such as a
-//     condition that does not hold.
-//   - [dedupe.ErrResultSize]: nothing was written; result is longer than 390 KiB, or does not fit
-//     beside what the record holds.
-//   - [dedupe.ErrBusy], when other transactions held one of the items until ctx ended, and any
-//     other, such as ctx's own: it may have been written by an earlier try. Commit the same again,
-//     or return the error: the worker finds out.
+//   - [dedupe.ErrLeaseLost]: another claim has taken the key, this one is settled already, or it
+//     was completed by other items than these, or in another store. Nothing was written, with one
+//     exception: an earlier try was written, and its record has been forgotten since.
+//   - [*CommitError]: an item of the user's own is the reason, such as a condition that does not
+//     hold. Nothing was written.
+//   - [dedupe.ErrResultSize]: result is longer than 390 KiB, or does not fit beside what the record
+//     holds. Nothing was written.
+//   - [dedupe.ErrBusy]: other transactions held one of the items until ctx ended. An earlier try
+//     may have been written. Commit the same again, or return the error, and the worker finds out.
+//   - Any other, such as ctx's own: the same holds as for ErrBusy.
 //
-// What conflicts, and what DynamoDB throttles, is repeated until ctx ends; the handler's context
+// Commit repeats what conflicts, and what DynamoDB throttles, until ctx ends. The handler's context
 // ends when its lease is lost. The ClientRequestToken derives from the claim's token and the whole
-// request, so that a repeat is recognised and nothing else is.
+// request, so that DynamoDB recognises a repeat and nothing else.
 func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items ...types.TransactWriteItem) error {
 	lease, stored, err := s.joining("Commit", job, result)
 	if err != nil {
@@ -195,7 +195,7 @@ type commit struct {
 	lease  dedupe.Lease
 	result []byte
 	items  []types.TransactWriteItem
-	// id tells what is written: the same for the same items and result under the same claim.
+	// id names what is written. It is the same for the same items and result under the same claim.
 	id string
 }
 
@@ -234,8 +234,8 @@ func (c *commit) send(ctx context.Context, tight bool) error {
 }
 
 // isPassing reports whether the transaction was cancelled for reasons that go away by themselves.
-// If one of them has kept DynamoDB from looking at the completion, failed conditions of the user's
-// mean nothing, because an earlier try may have been written.
+// Such a reason may have kept DynamoDB from looking at the completion. Then failed conditions of
+// the user's mean nothing, because an earlier try may have been written.
 func (c *commit) isPassing(err error) bool {
 	var no *types.TransactionCanceledException
 	if !errors.As(err, &no) || len(no.CancellationReasons) == 0 {
@@ -304,8 +304,7 @@ func (c *commit) explain(ctx context.Context, err error) error {
 }
 
 // denied is the error of a transaction that DynamoDB has not looked into. DynamoDB does not say
-// which action is at fault. Of the completion it is known that it fits into its item without the
-// saved steps.
+// which action is at fault. The completion is known to fit into its item without the saved steps.
 func (c *commit) denied(err error) error {
 	switch {
 	case errors.As(err, new(*types.ResourceNotFoundException)):

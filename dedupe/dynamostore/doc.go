@@ -100,7 +100,7 @@
 //	  ]
 //	}
 //
-// A worker needs the first part, and for a Commit also the rights to its own items; the transaction
+// A worker needs the first part, and for a Commit also the rights to its own items. The transaction
 // itself needs no right. GetItem is for [Store.Get], which is called by
 //
 //   - a worker, when a handler still runs at a beat after its Commit,
@@ -131,10 +131,10 @@
 //
 // # Safety, and clocks
 //
-// Every transition is one conditional write, and what it depends on is the token and the fence, or
-// the version that was read, never a clock. Where a condition fails, DynamoDB answers with the
-// item, so nothing is read beside. An answer that was lost is found by sending the same write
-// again: its own token wins at once.
+// Every transition is one conditional write. It depends on the token and the fence, or on the
+// version that was read, and never on a clock. If a condition fails, DynamoDB answers with the
+// item, so no further read is needed. If an answer is lost, the store sends the same write again,
+// and its own token wins at once.
 //
 // A clock decides only when a lease is dead. The store goes by the service's time: the host's time,
 // corrected by the Date of every answer. That is right to about ten milliseconds after a while.
@@ -169,15 +169,16 @@
 // once a millisecond for that long. (A read between the two writes of a claim from a host with a
 // wrong clock may show a fence that no claim is ever won with.)
 //
-// A worker that is frozen (SIGSTOP, a suspended host, a Lambda environment between invocations)
-// holds its claims until their leases end. Then another takes them over, and the frozen one, when
-// it wakes, changes nothing more: its renewals and settlements are [dedupe.ErrLeaseLost], its
-// Commit is cancelled with all its items. What it does elsewhere, in a payment API say, nobody can
-// hold back; give it [onceq.Job.EffectKey], or the fence.
+// A worker may be frozen: by SIGSTOP, by a suspended host, in a Lambda environment between
+// invocations. It holds its claims until their leases end. Then another worker takes them over.
+// When the frozen one wakes, it changes nothing more: its renewals and settlements are
+// [dedupe.ErrLeaseLost], and its Commit is cancelled with all its items. Nobody can hold back what
+// it does elsewhere, in a payment API for instance. Give that API [onceq.Job.EffectKey], or the
+// fence.
 //
-// The table must be in one region: a global table applies a condition in the region of the write,
-// and another region's workers would win the same key. A table that is restored from a backup has
-// forgotten what was done since, and those jobs may run twice.
+// The table must be in one region, because a global table applies a condition in the region of the
+// write. Another region's workers would win the same key. A table that is restored from a backup
+// has forgotten what was done since, and those jobs may run twice.
 //
 // # Requests
 //

@@ -16,7 +16,7 @@ import (
 // it. It keeps nothing and locks nothing.
 
 // The attributes of an item. Key and scope are the table's key, two values that are never joined.
-// The key is the partition key, which spreads a busy scope over all partitions; the scope is the
+// The key is the partition key, which spreads a busy scope over all partitions. The scope is the
 // sort key.
 const (
 	attrKey         = "key"

@@ -36,9 +36,9 @@ func isTableName(s string) bool {
 	return m != nil && len(m[1]) >= 3 && len(m[1]) <= 255
 }
 
-// New returns a store in table, a DynamoDB table's name or ARN. It does no I/O: the table must be
+// New returns a store in table, a DynamoDB table's name or ARN. It does no I/O. The table must be
 // there, or be made with [Store.CreateTable], before the first use. The store works on a copy of
-// client with connections and retries of its own: a call is repeated until its context ends,
+// client with connections and retries of its own. It repeats a call until its context ends,
 // whatever client's Retryer says.
 func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
 	if o == nil {

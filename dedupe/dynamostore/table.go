@@ -16,11 +16,11 @@ import (
 // tablePause is the one between two looks at a table that is being made; it takes some ten seconds.
 const tablePause = 250 * time.Millisecond
 
-// CreateTable makes the store's table where there is none, billed by request, switches on its
-// expiry, and waits until both can be used, or ctx ends. It may be called at every start, by many
-// starters at once. A table that is there stays as it is, but for the expiry; one with another key,
+// CreateTable makes the store's table if there is none, billed by request, and switches on its
+// expiry. It waits until both can be used, or ctx ends. It may be called at every start, by many
+// starters at once. A table that is there stays as it is, but for the expiry. One with another key,
 // or another TTL attribute, is an error. It needs the rights dynamodb:CreateTable, DescribeTable,
-// DescribeTimeToLive and UpdateTimeToLive; see the package comment for the same in Terraform and
+// DescribeTimeToLive and UpdateTimeToLive. The package comment has the same in Terraform and
 // CloudFormation.
 func (s *Store) CreateTable(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {

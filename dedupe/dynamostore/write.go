@@ -159,8 +159,8 @@ func (w *write) expression() *string {
 	return &e
 }
 
-// refusal is a condition that did not hold, and the item as it was at that moment; it is empty
-// where there was none.
+// refusal is a condition that did not hold, and the item as it was at that moment. The item is
+// empty if there was none.
 type refusal struct{ item item }
 
 // update sends w for the record under k. After success no and err are nil, and it holds the item
@@ -200,8 +200,8 @@ func (w *write) put(ctx context.Context, it item) (*refusal, error) {
 	})
 }
 
-// swap puts it, the item under k, in the place of was, which was read before; nil = nothing was
-// there.
+// swap puts it, the item under k, in the place of was, which was read before. A nil was means that
+// nothing was there.
 func (s *Store) swap(ctx context.Context, k dedupe.Key, was *stored, it item) (*refusal, error) {
 	w := s.write("insert")
 	switch {

@@ -14,8 +14,8 @@ import (
 )
 
 // List goes through records in the order of scope, then key, byte by byte. It first collects the
-// keys of the records that match, 32 bytes each, and reads each record when its turn comes: what
-// has ceased to match meanwhile is left out, and what is new is not seen.
+// keys of the records that match, 32 bytes each. Then it reads each record when its turn comes. A
+// record that has ceased to match meanwhile is left out, and a new one is not seen.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		left := q.Limit

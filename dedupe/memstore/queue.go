@@ -54,7 +54,7 @@ func (l *list) remove(e *entry) {
 }
 
 // queue holds entries by expiry. Retention is nearly always the same, so nearly every entry expires
-// after all the others and goes to the end of a list; only the rest need a heap.
+// after all the others and goes to the end of a list. Only the rest need a heap.
 type queue struct {
 	inOrder list
 	heap    heap.Heap[*entry]

@@ -20,8 +20,9 @@ func (s *Store) reserve() bool {
 }
 
 // makeRoom drops a record in a full store and reserves its place: an expired one, else the oldest
-// done one. No shard may be locked. It looks at all shards, so that a small store keeps the order
-// too, and ends when none has anything to drop: each turn in vain is another caller's success.
+// done one. The caller must hold no shard's lock. makeRoom looks at all shards, so that a small
+// store keeps the order too. A turn in vain means that another caller has succeeded. If no shard
+// has anything to drop, makeRoom reports false.
 func (s *Store) makeRoom(now time.Time) bool {
 	for !s.reserve() {
 		next, oldest := 0, 0

@@ -11,8 +11,8 @@ import (
 const (
 	shardBits  = 6
 	shardCount = 1 << shardBits
-	// dropsPerClaim is how many expired records of its shard a claim of a new key takes along. Two
-	// for one lets the expired ones die out.
+	// dropsPerClaim is how many expired records of its shard a claim of a new key drops as well.
+	// Two for each new one let the expired ones die out.
 	dropsPerClaim = 2
 	// maxSlab is the most entries that a shard allocates at once.
 	maxSlab = 64
@@ -29,8 +29,8 @@ type entry struct {
 }
 
 // marks are what makeRoom sees of a shard without its mutex, by the shard's clock: when the next
-// record expires and when the oldest done one was finished; never = there is none. They lie
-// together, so that looking at all of them touches little memory.
+// record expires, and when the oldest done one was finished. never says that there is none. The
+// marks of all shards lie together, so that looking at them touches little memory.
 type marks struct{ nextExpiry, oldestDone atomic.Int64 }
 
 // shard is a part of the store with its own mutex. No two are ever locked at once.
@@ -88,7 +88,7 @@ func (sh *shard) add(h uint64) *entry {
 	return e
 }
 
-// remove takes e out; it may be used for another key at once.
+// remove takes e out. The entry may be used for another key at once.
 func (sh *shard) remove(e *entry) {
 	sh.unlink(e)
 	sh.publish()
@@ -132,7 +132,7 @@ func (sh *shard) publish() {
 	}
 }
 
-// dropExpired removes up to most records that have expired and tells how many.
+// dropExpired removes up to most records that have expired, and returns how many it removed.
 func (sh *shard) dropExpired(now time.Time, most int) int {
 	n := 0
 	for n < most {

@@ -25,9 +25,9 @@ const (
 
 // Options of a [Store]; the zero value, and nil, take every default.
 type Options struct {
-	// MaxRecords bounds the records of the whole store. When they are reached, the claim of a new
-	// key drops an expired record, else the oldest done one; claimed, released, failed and parked
-	// records are never dropped before they expire, and where there is nothing to drop the claim is
+	// MaxRecords bounds the records of the whole store. In a full store, the claim of a new key
+	// drops an expired record, else the oldest done one. Claimed, released, failed and parked
+	// records are never dropped before they expire. If there is nothing to drop, the claim is
 	// answered [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and
 	// state. Default 1,000,000; at least 1.
 	MaxRecords int
@@ -40,10 +40,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// fences is one counter for all stores of the process, so that a store made anew never repeats a
-// fence of the one before it, not even where the clock stands still. The first store sets it to
-// the time in microseconds, which a later process can only exceed: nobody claims a
-// million times a second for as long as a process runs.
+// fences is one counter for all stores of the process, so that a new store never repeats a fence of
+// the one before it, even if the clock stands still. The first store sets it to the time in
+// microseconds. A later process begins with a higher number, because nobody claims a million times
+// a second for as long as a process runs.
 var fences atomic.Uint64
 
 func raiseFences(floor uint64) {
@@ -75,7 +75,7 @@ type Store struct {
 
 var _ dedupe.Store = (*Store)(nil)
 
-// New makes an empty store. Nil options are the defaults. The error names the option that makes no
+// New makes an empty store. Nil options are the defaults. An error names the option that makes no
 // sense.
 func New(o *Options) (*Store, error) {
 	if o == nil {
@@ -130,7 +130,7 @@ func (s *Store) Len() int { return int(s.count.Load()) }
 // Evicted counts the done records that were dropped before their retention ended, to make room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
-// ready tells why a call of n entries cannot begin. The store has no end.
+// ready says why a call of n entries cannot begin. The store cannot be closed.
 func (s *Store) ready(ctx context.Context, n int) error {
 	return records.Ready(ctx, "memstore", false, n, s.limits.MaxBatch)
 }

@@ -10,9 +10,10 @@ import (
 
 var _ dedupe.Sweeper = (*Store)(nil)
 
-// Sweep drops at most limit records that have expired (0 or less: all), and says how many. A store
-// that is full does so by itself, for each new key; a sweep gives the memory back before that. It
-// looks at each shard for as long as its records take, so others wait for microseconds.
+// Sweep drops at most limit records that have expired (0 or less: all), and returns how many. A
+// store that is full drops them by itself, for each new key. A sweep gives the memory back before
+// that. It locks one shard at a time, and drops few records under one lock, so others wait for
+// microseconds.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	total := 0
 	for i := range s.shards {

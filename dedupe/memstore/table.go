@@ -2,8 +2,8 @@ package memstore
 
 import "iter"
 
-// table finds entries by hash. It is a Go map without a second hash and a second place for the
-// key: the entries themselves are the chains.
+// table finds entries by hash. The entries themselves are its chains. A Go map would compute a
+// second hash, and keep each key a second time.
 type table struct {
 	buckets []*entry // a power of two
 	n       int

@@ -168,7 +168,7 @@ func (a *array) time(t time.Time) {
 	a.buf = t.UTC().AppendFormat(a.buf, "2006-01-02T15:04:05.999999Z")
 }
 
-// clean is s as PostgreSQL can hold it: its text is UTF-8 without NUL, and what people are to read
+// clean is s as PostgreSQL can hold it: in UTF-8 and without NUL. A text that is only for people
 // must not fail the statement.
 func clean(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {

@@ -15,6 +15,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
+// Handlers call it, each in its own goroutine. It holds one connection of the store's pool and no
+// other lock.
+
 const (
 	// commitOwn is finishOwn, and an error where that finds no row: the COMMIT that comes in the
 	// same packet is skipped then. The error quotes a text of our own, so that none of the user's
@@ -25,10 +29,6 @@ const (
 
 	notAnInteger = "22P02"
 )
-
-// This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
-// Handlers call it, each in its own goroutine. It holds one connection of the store's pool and no
-// other lock.
 
 // Commit runs f in a transaction on the store's pool, and completes job in the round trip of its
 // COMMIT: f's effects and the completion are committed together or not at all, as with
@@ -44,16 +44,17 @@ const (
 // the handler may return every error of Commit:
 //
 //   - [dedupe.ErrLeaseLost]: rolled back. Another claim has taken the key, this one is settled
-//     already, by a Commit before, say, or the worker claims in another table than this store's.
-//   - [dedupe.ErrBusy]: rolled back because of others: a deadlock, lock_timeout, statement_timeout;
-//     or a conflict under REPEATABLE READ and SERIALIZABLE. There a renewal of this job by its
-//     worker, every third of the lease, is a conflict when it comes within the transaction: for
-//     long ones use CompleteTx, as the first statement. The transaction may be tried again.
-//   - One that says "rolled back", [dedupe.ErrResultSize] too: a deferred constraint that does not
-//     hold, for instance.
+//     already (by an earlier Commit, for instance), or the worker claims in another table than this
+//     store's.
+//   - [dedupe.ErrBusy]: rolled back because of others, by a deadlock, a lock_timeout, a
+//     statement_timeout, or a conflict under REPEATABLE READ and SERIALIZABLE. The transaction may
+//     be tried again. Under these two levels it is a conflict if the worker renews this job within
+//     the transaction, as it does every third of the lease. For long transactions use CompleteTx
+//     there, as the first statement.
+//   - One that says "rolled back", such as [dedupe.ErrResultSize], or that of a deferred constraint
+//     that does not hold.
 //   - One that says "may be committed": the connection or ctx ended before the answer came. The
-//     worker finds out; and so does another Commit, which answers ErrLeaseLost when the first was
-//     committed.
+//     worker finds out. So does another Commit: it answers ErrLeaseLost if the first was committed.
 //   - [dedupe.ErrBadRequest]: job or f is nil, or f has ended tx.
 //
 // It holds a connection of the store's pool while f runs. If that pool is the worker's, and small,
@@ -95,7 +96,7 @@ type userTx struct {
 	conn *pgxpool.Conn
 	// fault is what f has done to the transaction.
 	fault error
-	// committed is only told where conn is nil.
+	// committed is set only if conn is nil.
 	committed bool
 	// leave gives the connection up: its server has become a replica.
 	leave bool
@@ -160,8 +161,8 @@ func (u *userTx) end(ctx context.Context) {
 	u.conn.Release()
 }
 
-// check finds why nothing can be sent. It runs before the sending, because pgx does not tell safely
-// whether an error came before something was sent or after.
+// check finds why nothing can be sent. It runs before the sending, because an error of pgx does not
+// show for certain whether it came before something was sent or after.
 func (u *userTx) check(ctx context.Context) error {
 	conn := u.Tx.Conn()
 	if u.fault == nil && isIdle(conn) {
@@ -202,7 +203,7 @@ func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *
 	return s.explainCommit(ctx, err)
 }
 
-// commitApart does the same with what every transaction can.
+// commitApart does the same by statements that every kind of transaction has.
 func (s *Store) commitApart(ctx context.Context, u *userTx, sql string, args []any) error {
 	tag, err := u.Tx.Exec(ctx, sql, args...)
 	switch {

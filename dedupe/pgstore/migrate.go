@@ -69,9 +69,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.explain(ctx, "Migrate", s.ask(ctx))
 }
 
-// ask sends a statement with an argument in the way in which all calls send theirs, so that what
-// hinders them is known at the start. Migrate's own transaction does not meet an encoding that pgx
-// refuses in the simple protocol, because it has set the encoding before its next statement.
+// ask sends a statement with an argument as all calls send theirs, so that what hinders them is
+// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
+// the simple protocol, because it has set the encoding before its next statement.
 func (s *Store) ask(ctx context.Context) error {
 	p := newPipeline()
 	p.exec(`SELECT $1::pg_catalog.text`, "")
@@ -162,7 +162,7 @@ func checkServer(number int, server, encoding string) error {
 	return nil
 }
 
-// tableColumns tells of each column whether its texts are compared byte by byte: 950 and 951 are
+// tableColumns also reads whether each column's texts are compared byte by byte: 950 and 951 are
 // the collations "C" and "POSIX".
 const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
 	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid

@@ -146,7 +146,7 @@ func addPrefix(add func(string, ...any), prefix string) {
 	}
 }
 
-// follower is the least text above all that begin with s; empty where there is none.
+// follower is the least text above all that begin with s. It is empty if there is none.
 func follower(s string) string {
 	for s != "" {
 		r, size := utf8.DecodeLastRuneInString(s)
@@ -174,8 +174,8 @@ const removeRead = `WITH locked AS MATERIALIZED (
 DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord`
 
-// Forget removes records; the fence survives them. It waits for no row: if a transaction holds one,
-// or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], with Force, too.
+// Forget removes records. The fence survives them. It waits for no row: if a transaction holds one,
+// or somebody changes it meanwhile, the answer is [dedupe.ErrBusy], even with Force.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	if err := s.ready(ctx, len(fs)); err != nil {
 		return nil, err

@@ -132,7 +132,8 @@ func settleArgs(at []int, key func(i int) *dedupe.Key, ss []dedupe.Settlement) [
 	return a.args()
 }
 
-// lockTimeout is the time until ctx ends, less what the answer needs; empty where it does not end.
+// lockTimeout is the time until ctx ends, less what the answer needs. It is empty if ctx has no
+// end.
 func lockTimeout(ctx context.Context) string {
 	end, ok := ctx.Deadline()
 	if !ok {

@@ -23,7 +23,7 @@ import (
 const (
 	// maxBatch keeps one statement short enough for its neighbours on the server.
 	maxBatch = 500
-	// maxResult is far below what PostgreSQL holds; a result is read with each duplicate.
+	// maxResult is far below what PostgreSQL holds, because each duplicate reads the result.
 	maxResult = 1 << 20
 	// maxBytes of results or states go out in one statement.
 	maxBytes = 8 << 20

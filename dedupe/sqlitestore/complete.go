@@ -13,31 +13,34 @@ import (
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
-// Refused are a [*sql.DB] and whatever has one embedded, such as the DB of other packages, because
-// they would commit each statement by themselves. A conn without its BEGIN would do so, too. With
-// the driver github.com/mattn/go-sqlite3 it is refused; with modernc.org/sqlite it cannot be seen.
+// A [*sql.DB] is refused, and so is whatever has one embedded, such as the DB of other packages,
+// because it would commit each statement by itself. A conn without its BEGIN would do so, too. With
+// the driver github.com/mattn/go-sqlite3 it is refused. With modernc.org/sqlite the store cannot
+// see it.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 // CompleteTx writes job done within tx, so that the job's effects in tx and its completion are
 // committed together or not at all: exactly one effect, whatever crashes. tx must be on the store's
-// own file. From then on the worker never writes done itself; what it finds after the handler
+// own file. From then on the worker never writes done itself. What it finds after the handler
 // decides.
 //
 // Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first
 // and writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy],
-// says so. While tx is open nobody else writes to the file, renewals included: keep it shorter than
-// a third of the lease.
+// says so. While tx is open nobody else writes to the file, and no job is renewed. So keep tx
+// shorter than a third of the lease.
 //
-// result is stored as it is when it is a []byte, else as JSON; nil stores none. On any error roll
-// back. [dedupe.ErrLeaseLost]: another claim has taken the key, the job was settled otherwise, or
-// the worker claims in another store than this one.
-// [dedupe.ErrResultSize]: nothing was written.
+// A result that is a []byte is stored as it is, any other as JSON, and nil stores none. After any
+// error roll back. The errors:
+//
+//   - [dedupe.ErrLeaseLost]: another claim has taken the key, the job was settled otherwise, or the
+//     worker claims in another store than this one.
+//   - [dedupe.ErrResultSize]: the result is too long; nothing was written.
 //
 // A transaction whose commit was in doubt may be tried again as a whole. If the first one was
 // committed, the second CompleteTx answers [dedupe.ErrLeaseLost], because its effects would be
-// there twice. The handler may return that error; the worker finds the job done.
+// there twice. The handler may return that error, and the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
 	if values.IsNil(job) {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
@@ -72,8 +75,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	return nil
 }
 
-// checkTx refuses what is no transaction, also nil pointers in the interface, because their methods
-// panic.
+// checkTx refuses what is no transaction. It also refuses nil pointers in the interface, because
+// their methods panic.
 func checkTx(tx Execer) error {
 	switch {
 	case values.IsNil(tx):

@@ -8,21 +8,21 @@
 //
 // # One writer at a time
 //
-// SQLite lets one transaction write to a file at a time. The store therefore keeps one connection
-// of the pool for its own writes, and the calls of all goroutines that wait together go out in one
-// BEGIN IMMEDIATE transaction: a batch forms while the one before it is in flight. Other processes
-// on the same file take turns with it. The pool needs two connections or more, so that reads and
-// the user's transactions have one too; a database in memory (":memory:") is another one on every
+// SQLite lets one transaction write to a file at a time. So the store keeps one connection of the
+// pool for its own writes. The calls of all goroutines that wait together go out in one BEGIN
+// IMMEDIATE transaction: a batch forms while the one before it is in flight. Other processes on the
+// same file take turns with it. The pool needs two connections or more, so that reads and the
+// user's transactions have one too. A database in memory (":memory:") is another one on every
 // connection, and [Store.Migrate] refuses it.
 //
-// Where the file is locked for longer than [Options].BusyTimeout, the entries of the call answer
-// [dedupe.ErrBusy]: nothing was written and nothing is lost, since nobody else can take
-// the key meanwhile either. While a transaction of the user's is open for writing, every renewal,
-// claim and settlement on that file waits for it. Keep such a transaction shorter than a third of
-// the lease, with nothing slow inside it: one that is held longer costs other jobs their leases.
+// If the file is locked for longer than [Options].BusyTimeout, the entries of the call answer
+// [dedupe.ErrBusy]. Then nothing was written, and nothing is lost, because nobody else can take the
+// key meanwhile either. While a transaction of the user's is open for writing, every renewal, claim
+// and settlement on that file waits for it. Keep such a transaction shorter than a third of the
+// lease, with nothing slow inside it. One that is held longer costs other jobs their leases.
 //
-// The write-ahead log (journal_mode=WAL) is recommended, and set by [DSN]: without it readers
-// and writers wait for each other.
+// The write-ahead log (journal_mode=WAL) is recommended, because without it readers and writers
+// wait for each other. [DSN] sets it.
 //
 // # Rows that people can read
 //
@@ -31,10 +31,12 @@
 //
 //	SELECT key, status, attempt, last_error FROM onceq_dedupe WHERE status = 'failed';
 //
-// The first 8 bytes of state are its number. Stop all processes before the file is replaced, by a
-// restore or mv: one that runs goes on with the file that is gone, and another one wins the same
-// keys in the new one. After a restore [Store.Migrate] raises the fence to the clock, above all
-// that was given out since the backup.
+// The first 8 bytes of state are its number.
+//
+// Stop all processes before you replace the file, by a restore or mv. A process that runs would go
+// on with the file that is gone, while another one wins the same keys in the new one. After a
+// restore
+// [Store.Migrate] raises the fence to the clock, above all that was given out since the backup.
 //
 // The store's clock is [time.Now]: one file means one host. It works inside a testing/synctest
 // bubble that opens and closes the *sql.DB itself.

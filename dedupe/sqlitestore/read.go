@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// listPage is how many rows List reads at a time. It keeps no read transaction open between pages:
-// that would keep the write-ahead log from being emptied.
+// listPage is how many rows List reads at a time. List keeps no read transaction open between
+// pages, because SQLite could not empty the write-ahead log meanwhile.
 const listPage = 200
 
 // Get reads records, on a connection of the pool.

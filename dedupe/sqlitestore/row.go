@@ -65,7 +65,7 @@ func nameRow(table string, k dedupe.Key, err error) error {
 	return err
 }
 
-// text is a value that should be text; drivers differ in how they hand it over.
+// text is a value that should be text. Drivers differ in how they hand it over.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -53,9 +53,9 @@ func newStatements(table string) statements {
 	return statements{
 		table: table, fenceTable: fence,
 		schema: []string{fill(createTable), fill(createIndex), fill(createFence)},
-		// A fence that starts at the clock's microseconds, and is raised to them, stays above all
-		// that an earlier file at this place gave out, or a later state of this one, which was
-		// restored: no old dead letter names a new failure.
+		// The fence starts at the clock's microseconds, and is raised to them. So it stays above
+		// all fences that were given out before: by an earlier file at this place, or by this one
+		// before it was restored from a backup. No old dead letter names a new failure.
 		initFence:  fill(`INSERT OR IGNORE INTO {fence} (id, fence) VALUES (1, ?)`),
 		raiseFence: fill(`UPDATE {fence} SET fence = ?1 WHERE id = 1 AND fence < ?1`),
 		readFence:  fill(`SELECT fence FROM {fence} WHERE id = 1`),
@@ -113,8 +113,8 @@ const createFence = `CREATE TABLE IF NOT EXISTS {fence} (
 	fence INTEGER NOT NULL
 ) STRICT`
 
-// sweepRows names the statuses although the others have no expiry: a row that was mended by hand
-// must not lose its claim.
+// sweepRows names the statuses, although the others have no expiry, because a row that was mended
+// by hand must not lose its claim.
 const sweepRows = `DELETE FROM {table} WHERE (scope, key) IN (
 	SELECT scope, key FROM {table}
 	WHERE expires <= ? AND status IN ('done', 'failed', 'released')
@@ -126,10 +126,11 @@ const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class
 	lease_until = NULL, updated = ?, finished = ?, expires = ?
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
 
-// Migrate makes the tables where they are missing, and raises the fence to the clock's
-// microseconds, so that a file that was restored from a backup gives out none a second time. It may
-// run at every start, and by several starters at once. It waits up to 10 s for the file's write
-// lock, then answers [dedupe.ErrBusy]. A database without a file, as ":memory:" is one, is refused.
+// Migrate makes the tables that are missing. It also raises the fence to the clock's microseconds,
+// so that a file that was restored from a backup gives out no fence a second time. It may run at
+// every start, and by several starters at once. It waits up to 10 s for the file's write lock, then
+// answers
+// [dedupe.ErrBusy]. It refuses a database without a file, such as ":memory:".
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.w.do(ctx, migratePatience, 1, func(t *txn) error {
 		if err := t.checkFile(); err != nil {
@@ -149,9 +150,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	})
 }
 
-// checkFile refuses a database without a file. No other connection shares it: the tables would be
-// made where only the writer sees them, and calls on other connections, CompleteTx for instance,
-// would fail with errors that mislead. A shared one in memory is gone with its last connection.
+// checkFile refuses a database without a file, because no other connection shares it. Only the
+// writer would see the tables. Calls on other connections, CompleteTx for instance, would fail with
+// errors that mislead. A shared database in memory is gone with its last connection.
 func (t *txn) checkFile() error {
 	var (
 		number     int

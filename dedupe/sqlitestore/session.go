@@ -11,8 +11,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// session is the writer's connection with its prepared statements. Its calls take no context: a
-// statement that is interrupted would fail the entries of everybody in the transaction.
+// session is the writer's connection with its prepared statements. Its calls take no context,
+// because a statement that is interrupted would fail the entries of everybody in the transaction.
 type session struct {
 	conn     *sql.Conn
 	prepared map[string]*sql.Stmt
@@ -34,9 +34,9 @@ func connect(ctx context.Context, db *sql.DB) (*session, error) {
 	return s, nil
 }
 
-// close closes the connection for good, which rolls back: the pool must not hand it on with the
-// writer's settings, nor with a transaction that is still open. The statements go first:
-// database/sql does not know those of a [sql.Conn], and as long as one is left SQLite keeps the
+// close closes the connection for good, which rolls back. The pool must not hand it on with the
+// writer's settings, nor with a transaction that is still open. The statements go first, because
+// database/sql does not know those of a [sql.Conn]. As long as one is left, SQLite keeps the
 // connection and its locks.
 func (s *session) close() {
 	for _, st := range s.prepared {

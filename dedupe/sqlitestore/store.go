@@ -22,7 +22,7 @@ import (
 const (
 	// maxBatch keeps one transaction of the store short enough for its neighbours on the file.
 	maxBatch = 256
-	// maxResult is far below what SQLite holds; every write copies the row.
+	// maxResult is far below what SQLite holds, because every write copies the row.
 	maxResult = 1 << 20
 
 	defaultBusyTimeout = time.Second
@@ -50,8 +50,8 @@ type Store struct {
 var _ dedupe.Store = (*Store)(nil)
 
 // New returns a store in db, a pool of two connections or more on one file; see [DSN]. It does no
-// I/O: call [Store.Migrate] before the first use, and [Store.Close] after the last, before the
-// pool's own.
+// I/O. Call [Store.Migrate] before the first use. After the last use call [Store.Close], and only
+// then close the pool.
 func New(db *sql.DB, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -74,7 +74,7 @@ func New(db *sql.DB, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// checkPool finds the pool in which the store's own connection would leave none for anybody else.
+// checkPool finds a pool in which the store's own connection would leave none for anybody else.
 func checkPool(db *sql.DB) error {
 	if db.Stats().MaxOpenConnections == 1 {
 		return errors.New("sqlitestore: the pool is limited to one connection; the store keeps one for its writes, " +
@@ -83,8 +83,8 @@ func checkPool(db *sql.DB) error {
 	return nil
 }
 
-// Close ends the store: calls under way are finished, waiting ones answer [dedupe.ErrClosed], and
-// the writing connection is closed. The pool stays open. It may be called more than once.
+// Close ends the store. Calls under way are finished, waiting ones answer [dedupe.ErrClosed], and
+// the writing connection is closed. The pool stays open. Close may be called more than once.
 func (s *Store) Close() error { return s.w.close() }
 
 // Limits says what the store can hold.
@@ -157,7 +157,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	})
 }
 
-// Forget removes records; the fence survives them.
+// Forget removes records. The fence survives them.
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	return write(ctx, s, &calls.Removals, slices.Clone(fs), s.busy, func(t *txn, f *dedupe.Forgotten) (error, error) {
 		r, err := t.read(f.Key)
@@ -172,8 +172,8 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 	})
 }
 
-// patience is how long a call may wait for the lock: past a tenth of the lease the caller has
-// better uses for its time than waiting.
+// patience is how long a call may wait for the lock. After a tenth of the lease the caller has
+// better uses for its time.
 func patience(wait, ttl time.Duration) time.Duration {
 	if ttl <= 0 {
 		return wait
@@ -184,8 +184,8 @@ func patience(wait, ttl time.Duration) time.Duration {
 // calls are how entries are refused, and answered where they fail.
 var calls = records.NewCalls("sqlitestore", maxResult)
 
-// write runs the entries of one call in a transaction of the writer's. The entries are its own:
-// they may be in use after the caller has gone.
+// write runs the entries of one call in a transaction of the writer's. The entries must be its own,
+// because they may be in use after the caller has gone.
 func write[Q, A any](ctx context.Context, s *Store, call *records.Batch[Q, A], qs []Q, wait time.Duration, apply func(*txn, *Q) (A, error)) ([]A, error) {
 	if len(qs) > maxBatch {
 		return nil, fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, len(qs), maxBatch)

@@ -20,7 +20,7 @@ type txn struct {
 	fenceErr error
 }
 
-// read is the record under k; the zero Record when there is none.
+// read is the record under k. It is the zero Record if there is none.
 func (t *txn) read(k dedupe.Key) (dedupe.Record, error) {
 	var r dedupe.Record
 	err := t.session.scan(t.sql.read, []any{k.Scope, k.Key}, columnTargets(&r)...)

@@ -16,8 +16,8 @@ import (
 // during SQL.
 
 const (
-	// A process that is never idle keeps the lock but for an instant between two transactions, in
-	// which nobody else would find it free. So it lets go after each stint, for longer than others
+	// A process that is never idle frees the lock only for an instant between two transactions, and
+	// nobody else would find it free then. So it lets go after each stint, for longer than others
 	// wait between two tries.
 	stint    = 20 * time.Millisecond
 	breather = 300 * time.Microsecond
@@ -27,8 +27,8 @@ const (
 )
 
 // pauseAfter is how long to wait before the next try for a lock that another connection holds. It
-// grows with the time already waited. It is Go's timer, not SQLite's busy handler, which would
-// block a thread and know nothing of virtual time.
+// grows with the time already waited. The writer waits by Go's timer, because SQLite's busy handler
+// would block a thread and knows nothing of virtual time.
 func pauseAfter(waited time.Duration) <-chan time.Time {
 	return time.After(min(max(waited/200, firstPause), lastPause))
 }
@@ -68,8 +68,8 @@ func newWriter(db *sql.DB, st *statements, busy time.Duration) *writer {
 }
 
 // do runs apply in a transaction and returns when that is committed. It waits for the lock up to
-// wait. An error that is ErrBusy means: nothing was written. The end of ctx ends this call only,
-// never the transaction that others share; apply may then still be running.
+// wait. After ErrBusy nothing was written. The end of ctx ends this call only, never the
+// transaction that others share. Then apply may still be running.
 func (w *writer) do(ctx context.Context, wait time.Duration, entries int, apply func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqlitestore: nothing was written: %w", err)
@@ -126,8 +126,8 @@ func (w *writer) withdraw(c *call) bool {
 	return true
 }
 
-// run serves the queue until it is empty. Who waits is taken after the lock was won: the longer the
-// wait, the larger the batch.
+// run serves the queue until it is empty. It takes who waits after the lock was won, so the longer
+// the wait, the larger the batch.
 func (w *writer) run() {
 	begun := time.Now()
 	since := begun
@@ -150,7 +150,7 @@ func (w *writer) run() {
 	}
 }
 
-// waiting reports whether there are calls to serve; if not, the running goroutine's time is over.
+// waiting reports whether there are calls to serve. If not, the running goroutine ends.
 func (w *writer) waiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func (w *writer) waiting() bool {
 	return false
 }
 
-// take removes a batch from the queue: whole calls, one at least if there is any.
+// take removes a batch from the queue. It takes whole calls, and at least one if there is any.
 func (w *writer) take() []*call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +184,7 @@ func answer(batch []*call, err error) {
 }
 
 // begin opens a transaction. A connection that has been idle may have gone bad, so a second try
-// gets a fresh one; nothing was written on the first.
+// gets a fresh one. Nothing was written on the first.
 func (w *writer) begin() error {
 	reused := w.session != nil
 	for {
@@ -230,8 +230,8 @@ func (w *writer) transact(batch []*call) error {
 	return nil
 }
 
-// commit waits where readers are in the way, as they may be without the write-ahead log: a
-// transaction whose commit was refused as busy is still open.
+// commit waits if readers are in the way, as they may be without the write-ahead log. A transaction
+// stays open after SQLite has refused its commit as busy.
 func (w *writer) commit() error {
 	for since := time.Now(); ; {
 		_, err := w.session.exec("COMMIT")

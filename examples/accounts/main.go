@@ -1,14 +1,14 @@
 // Command accounts moves money by an SQS FIFO queue, one message group for each account.
 //
-// The trap: the transfers of an account must be done in their order: the deposit before the
+// The trap: the transfers of an account must be done in their order, the deposit before the
 // withdrawal that it covers. One worker with one hand keeps the order, and all customers wait for
-// the slowest. Many hands mix it up; and a message that fails, and is tried again later, is
-// overtaken by the next.
+// the slowest. Many hands mix it up. A message that fails, and is tried again later, is overtaken
+// by the next.
 //
 // The answer: the group is the account. One transfer of it runs at a time, in order, and accounts
 // run beside each other. A transfer that has to wait (RetryAfter) holds its own account and no
-// other. For one that cannot be done there is a choice: it becomes a dead letter, and its account
-// goes on; or HoldGroup, and its account stands still.
+// other. If a transfer cannot be done, you have a choice: it becomes a dead letter and its account
+// goes on, or with HoldGroup its account stands still.
 //
 //	go run ./examples/accounts
 package main
@@ -35,6 +35,9 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
+// This file owns the transfers and the two scenes; bank.go has the accounts. main and the tests
+// call a scene. The worker calls the bank from many goroutines, and the bank has the only lock.
+
 type transfer struct {
 	Account string
 	No      int // within the account
@@ -56,8 +59,8 @@ func transfers() (ms []broker.Outgoing) {
 			t := transfer{Account: a, No: i + 1, Cents: c}
 			ms = append(ms, broker.Outgoing{
 				Body: must(json.Marshal(t)), Group: t.Account,
-				// SQS drops what it has seen within five minutes; the key holds for longer. Send
-				// takes the key where none is given.
+				// SQS drops what it has seen within five minutes. The key holds for longer. Without
+				// a DedupID, Send takes the key.
 				DedupID: t.key(), Meta: &broker.Meta{Key: t.key()},
 			})
 		}
@@ -135,7 +138,7 @@ func main() {
 	c.Close()
 }
 
-// inOrder tells whether the numbers rise.
+// inOrder reports whether the numbers rise.
 func inOrder(ns []int) bool {
 	for i := 1; i < len(ns); i++ {
 		if ns[i] < ns[i-1] {

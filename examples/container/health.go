@@ -17,13 +17,19 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what an orchestrator is told. The HTTP server calls the handlers, the worker calls
+// the watched queue and store, and main calls probe, each in goroutines of its own. Each outage has
+// a lock for what it knows, and draining is atomic.
+
 // health answers an orchestrator.
 //
-//	GET /livez   200 while the process works. It looks at nothing else: to restart a worker whose database is down helps nobody, and
-//	             the worker holds its messages meanwhile. ECS has this question alone, and kills for it.
-//	GET /readyz  200 once a poll was answered, 503 in a drain and while the queue or the store has failed for a while: it stops the
-//	             rollout of a version that lacks a permission, and is there for an alarm. It tells what fails and since when; why
-//	             stands in the log, because a store's error names its users and hosts, and anybody may ask.
+//   - GET /livez is 200 while the process works. It looks at nothing else, because a restart helps
+//     no worker while its database is down, and the worker holds its messages meanwhile. ECS asks
+//     this alone, and kills if the answer is bad.
+//   - GET /readyz is 200 once a poll was answered. It is 503 in a drain, and while the queue or the
+//     store has failed for a while. So it stops the rollout of a version that lacks a permission,
+//     and it serves an alarm. It tells what fails and since when. The reason stands in the log
+//     alone, because a store's error names its users and hosts, and anybody may ask.
 type health struct {
 	http.ServeMux
 	queue, store outage

@@ -43,6 +43,11 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
 
+// This file owns the worker's life, from its settings to its drain. main calls work, which waits
+// for Run. Two goroutines beside it wait for signals and serve health. They share only the context
+// and health with work, so nothing is locked here. settings.go reads the environment, and demo.go
+// replaces what it does not name.
+
 // bank charges orders through an API, which knows a repeated charge by its key.
 type bank struct{ url string }
 

@@ -20,6 +20,10 @@ import (
 	"github.com/onceq/onceq/examples/internal/shop"
 )
 
+// This file owns the till on DynamoDB: the tables, a charge with its record in one transaction, and
+// the audit. The demo's process makes and audits it, and each worker's process charges, from many
+// goroutines. Nothing is locked here, because the transaction decides. sqlite.go is the other till.
+
 // The tables of the demo on DynamoDB.
 const (
 	recordsTable = "onceq-demo-records"

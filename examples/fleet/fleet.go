@@ -19,6 +19,11 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
+// This file owns one run of the demo, from the orders to the audit. main and the tests call run,
+// whose goroutine has the demo's fields. The seats and the reaper (seat.go) run beside it only
+// while work waits for them. What they share are the counts, which are atomic, and the seats, which
+// have a lock each.
+
 // demo is one run.
 type demo struct {
 	o           *shop.Settings
@@ -115,7 +120,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	return err
 }
 
-// crashes tells of them.
+// crashes writes the report's lines about the kills.
 func (d *demo) crashes(t shop.Table) {
 	remark := fmt.Sprintf("of %d worker processes", d.counts.processes.Load())
 	if left := len(d.plan); left > 0 {
@@ -239,8 +244,8 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 	return m, d.work(ctx, s)
 }
 
-// replay runs a replay as a process, and kills it when it is about to send its letter number last;
-// with a negative one it lives.
+// replay runs a replay as a process. It kills the process when that is about to send its letter
+// number last. With a negative number the process lives.
 func (d *demo) replay(ctx context.Context, last int) (r replayed, killed bool, err error) {
 	reached := make(chan struct{})
 	sent := 0

@@ -19,6 +19,11 @@ import (
 	"github.com/onceq/onceq/internal/child"
 )
 
+// This file owns the processes: how they are started and ended, what they say, and when one is
+// killed. Each seat's goroutine calls keep, and one more calls reap; both run while work waits. A
+// seat's lock guards its process, which reap looks at. The plan is reap's alone then, and the
+// counts are atomic.
+
 // assignment is what a process of the fleet is told.
 type assignment struct {
 	Name                          string
@@ -81,7 +86,8 @@ type seat struct {
 	running  *atomic.Int64 // handlers of that process
 }
 
-// keep keeps a worker in the seat until ctx ends; with the cause shop.ErrEmpty it drains then.
+// keep keeps a worker in the seat until ctx ends. If the cause is shop.ErrEmpty, the worker drains
+// then.
 func (d *demo) keep(ctx context.Context, s *seat) error {
 	role := "worker"
 	if d.o.Naive {
@@ -114,7 +120,7 @@ func (d *demo) keep(ctx context.Context, s *seat) error {
 	return nil
 }
 
-// end ends a process: in good order where the queue is empty, else at once.
+// end ends a process: in good order if the queue is empty, else at once.
 func end(ctx context.Context, p *child.Child) error {
 	if !errors.Is(context.Cause(ctx), shop.ErrEmpty) {
 		p.Kill()
@@ -167,8 +173,8 @@ type kill struct {
 	seat  int
 }
 
-// newPlan spreads n kills over the first nine tenths of the messages. The seed decides about when
-// and whom; which instruction of the worker it hits, the machine does.
+// newPlan spreads n kills over the first nine tenths of the messages. The seed decides roughly
+// when, and whom. The machine decides which instruction of the worker is hit.
 func newPlan(rng *rand.Rand, n, messages, seats int) []kill {
 	plan := make([]kill, n)
 	for i := range plan {

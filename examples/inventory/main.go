@@ -2,14 +2,14 @@
 // store's.
 //
 // The trap: a call that was cancelled is not a call undone. A worker's update hangs in the network,
-// or the worker itself is suspended beyond its lease; another takes over, counts anew and writes;
-// then the first update arrives, and the books hold an old count. No lease can prevent that: it is
-// over when the late write comes.
+// or the worker itself is suspended beyond its lease. Another takes over, counts anew and writes.
+// Then the first update arrives, and the books hold an old count. No lease can prevent that,
+// because it is over when the late write comes.
 //
 // The answer: the books compare. Each row keeps the fence of the claim that wrote it, job.Fence(),
-// which rises with every claim of a key, and an update says WHERE fence <= its own. Between jobs,
-// whose fences do not compare, the count's own number, the version, decides in the same way. A late
-// write changes no row.
+// which rises with every claim of a key, and an update says WHERE fence <= its own. Fences of two
+// jobs do not compare. Between them the count's own number, the version, decides in the same way. A
+// late write changes no row.
 //
 //	go run ./examples/inventory
 package main
@@ -34,6 +34,10 @@ import (
 	_ "modernc.org/sqlite"
 )
 
+// This file owns the counting, and the scene in which an update comes late. main and the tests call
+// the scene, and the worker calls count. Nothing is locked here: the books, which two attempts use
+// at once, have a lock of their own (books.go).
+
 const (
 	schema = `CREATE TABLE shelves (sku TEXT PRIMARY KEY, pieces INTEGER NOT NULL,
 		version INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0)`
@@ -41,8 +45,8 @@ const (
 	// naive believes who comes last.
 	naive = `UPDATE shelves SET pieces = $2, version = $3, fence = $4 WHERE sku = $1`
 
-	// fenced lets the same claim write again, for its answer may be lost, and everything older go
-	// by.
+	// fenced lets the same claim write again, because its answer may be lost. Everything older
+	// changes nothing.
 	fenced = `UPDATE shelves SET pieces = $2, version = $3, fence = $4
 		WHERE sku = $1 AND (version < $3 OR (version = $3 AND fence <= $4))`
 )
@@ -72,7 +76,7 @@ func (c *counter) count(ctx context.Context, j *onceq.Job, n count) error {
 	}
 	if changed == 0 {
 		// A newer count is there, or a newer claim of this one. In both cases nothing is left to
-		// do; where it is the claim, the worker finds that it is overtaken, and settles nothing.
+		// do. If it is the claim, the worker finds that it is overtaken, and settles nothing.
 		fmt.Fprintf(c.out, "  worker:  attempt %d is overtaken\n", j.Attempt)
 	}
 	return nil

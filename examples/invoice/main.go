@@ -1,15 +1,15 @@
 // Command invoice writes invoices, one for each order, numbered without a gap.
 //
-// The trap: an idempotency key protects from the same job twice, not from two jobs that want the
-// same invoice: the webhook says "order 7 is paid", and so does the night's catch-up, under another
-// key. A check before the INSERT ("is there one?") is no protection, for two workers ask at the
-// same time.
+// The trap: an idempotency key protects from the same job twice. It does not protect from two jobs
+// that want the same invoice: the webhook says "order 7 is paid", and so does the night's catch-up,
+// under another key. A check before the INSERT ("is there one?") is no protection, because two
+// workers ask at the same time.
 //
 // The answer: the table's own constraint, UNIQUE (order_id), and the completion in the same
-// transaction. INSERT … ON CONFLICT DO NOTHING tells by its row count who was first; the second
-// finds the invoice, and completes its job with that number. An INSERT that fails instead would, in
-// PostgreSQL, abort the transaction: CompleteTx after it answers "current transaction is aborted"
-// (25P02), whatever the program does with the error. postgres_test.go shows it.
+// transaction. INSERT … ON CONFLICT DO NOTHING tells by its row count who was first. The second
+// worker finds the invoice, and completes its job with that number. In PostgreSQL, an INSERT that
+// fails instead would abort the transaction. Then CompleteTx answers "current transaction is
+// aborted" (25P02), whatever the program does with the error. postgres_test.go shows it.
 //
 //	go run ./examples/invoice
 package main
@@ -33,6 +33,10 @@ import (
 	"github.com/onceq/onceq/examples/internal/screen"
 	_ "modernc.org/sqlite"
 )
+
+// This file owns the handler that writes an invoice, and the run that shows it. main and the tests
+// call run, and the worker calls write. Nothing is locked, because the database's transaction
+// decides. report.go prints the books.
 
 const schema = `CREATE TABLE IF NOT EXISTS invoices (
 	number   INTEGER PRIMARY KEY,

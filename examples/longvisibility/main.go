@@ -1,19 +1,19 @@
-// Command longvisibility exports a book from SQS, which takes ten visibility timeouts; then it
-// kills the worker in the middle.
+// Command longvisibility does a job from SQS that takes ten visibility timeouts, the export of a
+// book. Then it does another, and kills the worker in the middle.
 //
 // The trap: SQS hides a message for its visibility timeout and delivers it again, to a second
-// worker, while the first is still at it. A timeout as long as the longest job cures that, and
+// worker, while the first is still at it. A timeout as long as the longest job cures that. But
 // after a crash nobody takes over for as long.
 //
 // The answer: a short timeout, and the heartbeat, which needs no setting. No other worker sees the
-// message while its own lives; when that dies, the next one has it a second later, and goes on at
-// the bookmark, which is written in one statement with the chapter. The statement refuses a lower
-// fence, so that a worker that was overtaken, and does not know it yet, adds nothing.
+// message while its own lives. When that one dies, the next one has the message a second later. It
+// goes on at the bookmark, which is written in one statement with the chapter. The statement
+// refuses a lower fence. So a worker that was overtaken, and does not know it yet, adds nothing.
 //
 //	go run ./examples/longvisibility
 //
-// The server is the one for tests; the workers that are killed are processes of their own, with one
-// SQLite file.
+// The server is the one for tests. The workers that may be killed are processes of their own, with
+// one SQLite file.
 package main
 
 import (
@@ -39,6 +39,11 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
+
+// This file owns the worker, its handler, and the quiet scene with two workers in one process. main
+// and the tests call the scenes, and each worker runs in a goroutine or a process of its own. The
+// file's database is what they share, and its transactions are the lock. processes.go has the scene
+// with kill -9.
 
 const (
 	visibility  = time.Second // the shortest that SQS has, so that the wait is short; in earnest 30 s, the default
@@ -78,8 +83,8 @@ const schema = `CREATE TABLE IF NOT EXISTS chapters (chapter INTEGER PRIMARY KEY
 
 var errOvertaken = errors.New("a worker with a higher fence has the export now")
 
-// write adds a chapter: once, for it is the primary key, and not when somebody with a higher fence
-// has written.
+// write adds a chapter. It is added once, because it is the primary key, and not at all if somebody
+// with a higher fence has written.
 func (w *worker) write(ctx context.Context, chapter int, fence uint64) error {
 	res, err := w.db.ExecContext(ctx, `INSERT INTO chapters SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM chapters WHERE fence > ?3)`,
 		chapter, w.name, int64(fence))

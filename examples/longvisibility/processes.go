@@ -19,6 +19,10 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
+// This file owns the server, the processes, and the scene in which one is killed. main and the
+// tests call it, in one goroutine. Only lines has a lock, because several processes or workers
+// write to one screen.
+
 // What a worker's process is told.
 const (
 	envWorker = "LONGVISIBILITY_WORKER"

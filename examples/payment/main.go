@@ -1,7 +1,8 @@
 // Command payment charges cards over an API that takes an idempotency key.
 //
-// The trap: an answer that does not come says nothing about the charge. Who asks again under a new
-// key, or under one made for each attempt, charges twice; who does not ask again may never charge.
+// The trap: an answer that does not come says nothing about the charge. If the worker asks again
+// under a new key, or under one made for each attempt, it charges twice. If it does not ask again,
+// it may never charge.
 //
 // The answer: job.EffectKey("charge"), equal over all attempts, crashes and replays of the job. A
 // timeout is a plain error: the next attempt sends the same key and gets the first answer. 429 says
@@ -37,6 +38,10 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/examples/internal/screen"
 )
+
+// This file owns the handler that charges, and the scene. main and the tests call run, and the
+// worker calls charge, one at a time. Nothing is locked here: api.go, the server that remembers
+// keys, has a lock of its own.
 
 type order struct {
 	Customer string

@@ -4,9 +4,9 @@
 // before the record says that the order is done. The next worker deducts it again. A record that is
 // written first loses the order instead: it is skipped, and was never deducted.
 //
-// The answer: the deduction and the record are one transaction, CompleteTx: both are there or
-// neither, whatever crashes. What the handler returns after its COMMIT does not matter; the worker
-// asks the store. UPDATE … WHERE n >= $1 never goes below zero, and where it changes no row the
+// The answer: the deduction and the record are one transaction, CompleteTx. Both are there or
+// neither, whatever crashes. What the handler returns after its COMMIT does not matter, because the
+// worker asks the store. UPDATE … WHERE n >= $1 never goes below zero. If it changes no row, the
 // order is refused for good: Permanent.
 //
 //	DATABASE_URL=postgres://user:password@localhost:5432/postgres go run ./examples/stock
@@ -33,6 +33,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/examples/internal/screen"
 )
+
+// This file owns the handler that deducts, and the scene in which an answer is lost. main, which
+// the test calls too, calls run, and the worker calls deduct, one at a time. Nothing is locked
+// here, because the database locks the row. schema.go makes the schema.
 
 const schema = `CREATE TABLE stock (sku text PRIMARY KEY, n integer NOT NULL CHECK (n >= 0))`
 
@@ -80,8 +84,8 @@ const inStock = 20
 // orders are what is sent; order-1 twice. The answer to order-2's COMMIT is lost.
 var orders = []order{{"order-1", "bolt", 3}, {"order-2", "bolt", 4}, {"order-3", "bolt", 2}, {"order-4", "bolt", 50}, {"order-1", "bolt", 3}}
 
-// scene works the orders off and answers how many pieces are left. Apart, the record is the
-// worker's, after the handler; together, it is in the transaction.
+// scene works the orders off and returns how many pieces are left. If together is set, the record
+// is in the transaction. If not, the worker writes it after the handler.
 func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstore.Store, scope string, together bool) (left int) {
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
 	must(pool.Exec(ctx, `INSERT INTO stock VALUES ('bolt', $1) ON CONFLICT (sku) DO UPDATE SET n = excluded.n`, inStock))

@@ -6,6 +6,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns the search: which states were seen, the way to each of them, and where it stops.
+// The tests call Explore. A model belongs to that one call, which runs in one goroutine, so nothing
+// is locked. worker.go and environment.go give the steps, and property.go says what must hold.
+
 // Config is one world to explore.
 type Config struct {
 	// Tx: the handler completes its job in a transaction of the store's database, with its effect

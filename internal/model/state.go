@@ -4,6 +4,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what the world looks like at one instant, and which instants count as the same.
+// The steps copy a state and change the copy; the search keeps it by value. So nothing is shared
+// and nothing is locked. worker.go, handler.go and environment.go have the steps.
+
 const (
 	workers  = 2
 	maxItems = 6
@@ -201,7 +205,7 @@ func (s *state) mayReplay(limit int) bool {
 	return used < limit || used < maxItems && !waiting
 }
 
-// remains tells whether a message or letter with the payload is anywhere.
+// remains reports whether a message or letter with the payload is anywhere.
 func (s *state) remains(payload uint8) bool {
 	for i := range s.items {
 		if s.items[i].place != nowhere && s.items[i].payload == payload {
@@ -265,9 +269,11 @@ func (s *state) age() {
 	lower(&s.late.fence)
 }
 
-// canonical is the representative of all states that differ only in what nothing depends on: the
-// order of items; where the workers are alike, which of them is which; and whether a message names
-// an older failure or none, unless the world can tell (olds).
+// canonical is the representative of all states that differ only in what nothing depends on:
+//
+//   - the order of items,
+//   - which worker is which, if they are alike,
+//   - whether a message names an older failure or none, unless the world can tell (olds).
 func (s state) canonical(alike, olds bool) state {
 	if !olds {
 		s.forgetOld()

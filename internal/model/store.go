@@ -7,6 +7,11 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
+// This file owns the record: package machine decides what a call does to it, as in a real store,
+// and then the change is checked. The steps of worker.go, handler.go and environment.go call it, on
+// the copy that a step makes, so nothing is locked. To leave a rule out, it changes what the
+// machine is shown.
+
 var (
 	key = dedupe.Key{Scope: "model", Key: "job"}
 	now = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -272,8 +277,8 @@ func (m *model) renew(s *state, t token, started bool) error {
 	return nil
 }
 
-// completes tells what CompleteTx finds, and whether the transaction may go on. The record is
-// written when the transaction commits; until then it is locked, so that what was found stays true.
+// completes is what CompleteTx finds, and whether the transaction may go on. The record is written
+// when the transaction commits. Until then it is locked, so that what was found stays true.
 func (m *model) completes(s *state, t token) txPhase {
 	before := s.rec
 	rec := before.real(m.c.Payloads)

@@ -7,6 +7,10 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns a worker's steps but those of its handler (handler.go): receive, claim, start,
+// settle, letter, ack. successors calls worker, once for each worker and state. A step changes the
+// copy that from gives it, and step or fault notes it, so nothing is locked.
+
 // worker makes the steps of worker i.
 func (m *model) worker(s *state, i int) {
 	switch s.w[i].pc {
@@ -199,8 +203,8 @@ func (m *model) settling(s *state, i int) {
 	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, joined: w.joined})
 }
 
-// settled acts on the status that is stored under the worker's token: it decides, not what was
-// asked for.
+// settled acts on the status that is stored under the worker's token. That status decides, and not
+// the one that the worker has asked for.
 func (m *model) settled(s *state, i int, status dedupe.Status) {
 	w := &s.w[i]
 	switch status {
@@ -274,7 +278,7 @@ func (m *model) lettering(s *state, i int) {
 	m.delay(s, i, packet{kind: letterPacket, fence: it.fence, payload: w.payload, word: w.word})
 }
 
-// ack makes the worker ack next. known tells that done was seen, or that the letter is stored.
+// ack makes the worker ack next. known says that done was seen, or that the letter is stored.
 func (m *model) ack(s *state, i int, known bool) {
 	s.dropToken(i)
 	s.w[i] = worker{pc: acking}

@@ -1,9 +1,5 @@
 package main
 
-// This file plays the users of a version that was just released: it compares sums, builds the
-// modules as their tags have them, and builds programs and commands that take them. The
-// rehearsal alone calls it.
-
 import (
 	"context"
 	"encoding/json"
@@ -14,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 )
+
+// This file plays the users of a version that was just released: it compares sums, builds the
+// modules as their tags have them, and builds programs and commands that take them. The rehearsal
+// alone calls it, in one goroutine, so nothing is locked.
 
 // A user is a program, or a test, of one who takes what was released.
 type user struct{ name, file, text string }
@@ -56,9 +56,9 @@ func TestTaken(t *testing.T) { _, _ = localstack.Postgres, sqsfake.Start }
 `},
 }
 
-// take takes a version as users would, from the repository at root, where its tag is checked
-// out: each module has the sum that the others' go.sum say, needs nothing of the tree, and
-// builds; programs and commands build.
+// take takes a version as users would, from the repository at root, where its tag is checked out.
+// It checks that each module has the sum that the others' go.sum say, needs nothing of the tree,
+// and builds. Then it builds programs and commands.
 func take(ctx context.Context, root, version, dir string) error {
 	t, err := newTree(ctx, root, version)
 	if err != nil {
@@ -119,8 +119,8 @@ func take(ctx context.Context, root, version, dir string) error {
 	return nil
 }
 
-// sameSum fails where the tag's sum is not the one that is in the go.sum files: they were made
-// before there was a tag.
+// sameSum fails if the tag's sum is not the one in the go.sum files. It may differ, because these
+// files were made before there was a tag.
 func (t *tree) sameSum(ctx context.Context, m *module, dir string) (err error) {
 	// a cache of its own: Go's keeps repositories as well, by their real names
 	cache := filepath.Join(dir, "cache")

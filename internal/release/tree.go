@@ -1,9 +1,5 @@
 package main
 
-// This file owns the working copy: which modules it has, in which order they are released, and
-// which environment leads go to what is released so far. main and take make a tree of it, each
-// for itself; nothing here is called by two goroutines.
-
 import (
 	"context"
 	"encoding/json"
@@ -16,6 +12,10 @@ import (
 	"slices"
 	"strings"
 )
+
+// This file owns the working copy: which modules it has, in which order they are released, and
+// which environment leads go to what is released so far. main and take make a tree of it, each for
+// itself. Nothing is locked, because no two goroutines call it.
 
 // A module is one of the repository's with code of ours.
 type module struct {
@@ -129,8 +129,8 @@ func (t *tree) goEnv() []string {
 	}
 }
 
-// forget removes the proxy, and what Go's cache has of a version that only we have: a later one
-// of the same name must not meet it.
+// forget removes the proxy. It also removes what Go's cache has of a version that only we have,
+// because a later one of the same name must not meet it.
 func (t *tree) forget() {
 	_ = os.RemoveAll(t.proxy)
 	for _, m := range t.modules {

@@ -19,6 +19,12 @@ import (
 	"strings"
 )
 
+// This file owns what a run's folder says: each back end's endpoint, and which tests asked for it.
+// Test processes write it through internal/testserver, and the runner reads it at the end. Who
+// stores an endpoint holds the lock file of its name (Lock). Notes need no lock, because each is
+// one short write in append mode. rundir_unix.go makes the folder, and starter.go names the program
+// that starts servers.
+
 const (
 	// Env names the folder of the run. The runner sets it; without a runner it is empty.
 	Env = "ONCEQ_RUN"
@@ -37,7 +43,7 @@ func Instance(name, variant string) string {
 	return name + "_" + variant
 }
 
-// Required tells whether a back end must be there, by the value of RequireEnv.
+// Required reports whether a back end must be there, by the value of RequireEnv.
 func Required(value, name string) (bool, error) {
 	required := false
 	for part := range strings.SplitSeq(value, ",") {

@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
+// This file owns what stands around a body that another service sent: SNS is opened here, and
+// services.go has EventBridge and S3. awssqs and sqslambda call Read for each message, from many
+// goroutines. An Opener never changes after NewOpener, so nothing is locked.
+
 // Envelope is a set of envelopes. The packages that users import have a type of their own, with the
 // words for them.
 type Envelope uint8
@@ -30,7 +34,7 @@ const (
 	known = EventBridgeInSNS | S3InSNS | EventBridge | S3
 )
 
-// has tells whether all of those were asked for.
+// has reports whether all of those were asked for.
 func (e Envelope) has(those Envelope) bool { return e&those == those }
 
 // Opener reads the metadata of messages, and opens their envelopes. nil opens none.

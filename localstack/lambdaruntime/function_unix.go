@@ -14,6 +14,11 @@ import (
 	"time"
 )
 
+// This file owns a Function: which of its sandboxes are idle, busy or kept. Tests call Invoke,
+// Kill, Freeze and Thaw from many goroutines, and so does Poll. f.mu guards the lists and Stats; it
+// is not held while a process starts or an invocation runs. room bounds the invocations.
+// sandbox_unix.go has a single process.
+
 // Options say what to run.
 type Options struct {
 	// Command is the function's binary, and its arguments. Required.
@@ -24,11 +29,12 @@ type Options struct {
 	Name string
 	// Timeout is how long an invocation may take. Default 3 s, as Lambda's.
 	Timeout time.Duration
-	// Sandboxes is how many invocations there may be at once, each in a process of its own. Default 1.
+	// Sandboxes is how many invocations there may be at once, each in a process of its own. Default
+	// 1.
 	Sandboxes int
 	// KeepTimedOut freezes a sandbox at its timeout, in the middle of what it does, instead of
-	// killing it; Thaw lets it go on. Lambda does not do that: it makes the zombie that a test
-	// wants.
+	// killing it. Thaw lets it go on. Lambda does not do that: KeepTimedOut makes the zombie that a
+	// test wants.
 	KeepTimedOut bool
 	// Output gets what the processes print. nil = nobody.
 	Output io.Writer
@@ -162,7 +168,7 @@ func (f *Function) give(s *sandbox, res Result, alive bool) {
 	}
 }
 
-// Kill kills one of the sandboxes that run an invocation (SIGKILL), and tells whether there was
+// Kill kills one of the sandboxes that run an invocation (SIGKILL), and reports whether there was
 // one.
 func (f *Function) Kill() bool { return f.signal(syscall.SIGKILL) }
 
@@ -186,7 +192,7 @@ func (f *Function) signal(sig syscall.Signal) bool {
 	return false
 }
 
-// Thaw lets the sandboxes go on that KeepTimedOut has kept, and answers how many there were. They
+// Thaw lets the sandboxes go on that KeepTimedOut has kept, and returns how many there were. They
 // get no invocation any more.
 func (f *Function) Thaw() int {
 	f.mu.Lock()

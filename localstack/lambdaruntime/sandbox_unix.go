@@ -21,6 +21,11 @@ import (
 	"time"
 )
 
+// This file owns one process of the function and the runtime API that it asks. Function calls
+// start, invoke, signal and kill, and net/http calls ServeHTTP in goroutines of its own. s.mu
+// guards the invocation under way, and whether the process was kept at its timeout. Channels say
+// the rest: that it is ready, that it has work, that it ended.
+
 const (
 	apiPath   = "/2018-06-01/runtime/"
 	initLimit = 10 * time.Second // Lambda's, for a function's start
@@ -128,7 +133,7 @@ func (s *sandbox) next(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answered takes the answer to the invocation under way; Lambda takes none for another one.
+// answered takes the answer to the invocation under way. Lambda takes none for another one.
 func (s *sandbox) answered(w http.ResponseWriter, r *http.Request, id string, failed bool) {
 	payload, err := io.ReadAll(io.LimitReader(r.Body, payloadMost+1))
 	if err != nil {
@@ -166,7 +171,7 @@ func (s *sandbox) answered(w http.ResponseWriter, r *http.Request, id string, fa
 	in.answer <- res
 }
 
-// invoke runs one invocation, and tells whether the sandbox may be used again.
+// invoke runs one invocation, and reports whether the sandbox may be used again.
 func (s *sandbox) invoke(ctx context.Context, id string, payload []byte) (res Result, alive bool) {
 	in := &invocation{id: id, payload: payload, answer: make(chan Result, 1)}
 	fail := func(err error) (Result, bool) {

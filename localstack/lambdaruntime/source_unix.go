@@ -18,17 +18,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
+// This file owns an event source mapping: it receives, invokes, and deletes what did not fail. A
+// test calls Poll, which runs as many goroutines as Concurrency says. They share the Source, which
+// none of them changes, and Invoke, which many may call. So nothing is locked here. gather_unix.go
+// gathers a batch and cuts it into events.
+
 // Source is an event source mapping of an SQS queue.
 type Source struct {
 	// Client and QueueURL name the queue, ARN is what its records say. Required.
 	Client        *sqs.Client
 	QueueURL, ARN string
-	// BatchSize is the most records of an invocation. Default 10; 1 to 10,000, on FIFO queues 1 to 10.
-	// An event of more than 6 MB is cut into several, each with an invocation of its own.
+	// BatchSize is the most records of an invocation: 1 to 10,000, on FIFO queues 1 to 10. Default
+	// 10. An event of more than 6 MB is cut into several, each with an invocation of its own.
 	BatchSize int
-	// Window is how long a batch is gathered, counted from its first message, while their
-	// visibility timeouts run. 0 to 5 min; default 0 up to a BatchSize of 10, and 1 s above, where
-	// Lambda wants one; none on FIFO queues.
+	// Window is how long a batch is gathered, counted from its first message. The visibility
+	// timeouts of its messages run meanwhile. 0 to 5 min; FIFO queues have none. Default: 0 up to a
+	// BatchSize of 10, and 1 s above, because Lambda wants a window there.
 	Window time.Duration
 	// Concurrency is how many batches are received and invoked at once. Default 1.
 	Concurrency int
@@ -129,9 +134,9 @@ func Record(arn string, m *types.Message) events.SQSMessage {
 	return r
 }
 
-// deletes are the records that Lambda deletes: all that the answer does not name. An answer that is
-// not of the form, or that names an id which is none or empty, fails the whole batch, and Lambda
-// says no word of it; rejected does.
+// deletes are the records that Lambda deletes: all that the answer does not name. The whole batch
+// fails if the answer is not of the form, or if it names an id that is empty or not in the batch.
+// Lambda tells nobody, and rejected says it here.
 func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, rejected error) {
 	if res.Err != nil {
 		return nil, nil //nolint:nilerr // the whole batch comes again

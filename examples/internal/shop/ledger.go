@@ -13,6 +13,10 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
+// This file owns the ledger on SQLite: its table, a charge, and the audit's questions. Workers
+// insert charges, each in a transaction of its own, and the demo's process makes and audits the
+// file. SQLite's own locks are the only ones.
+
 // The ledger has no unique constraint: it would refuse the second charge, and hide what the workers
 // do.
 const ledgerSchema = `
@@ -103,7 +107,7 @@ type Audit struct {
 	GoodDead             int // good orders that are
 }
 
-// Holds tells whether the promise was kept.
+// Holds reports whether the promise was kept.
 func (a *Audit) Holds() bool {
 	return a.Missing+a.Doubled+a.Amounts+a.PoisonPaid+a.PoisonLost+a.GoodDead == 0
 }

@@ -17,6 +17,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
+// This file owns what is done about dead letters: the corrections, the replay's options, and the
+// lists of what is there. The demo's process calls it, and so does the process of a replay, each
+// from one goroutine. So nothing is locked.
+
 //go:embed corrections.csv
 var correctionsCSV []byte
 
@@ -28,8 +32,8 @@ type Correction struct{ Cents, Currency string }
 // Corrections are those that are known, by order.
 type Corrections map[string]Correction
 
-// LoadCorrections reads the file at path; with an empty path, the one that belongs to the built-in
-// orders, or none.
+// LoadCorrections reads the file at path. With an empty path it reads the one that belongs to the
+// built-in orders, or none if the orders are others.
 func LoadCorrections(path string, builtin bool) (Corrections, error) {
 	b := correctionsCSV
 	switch {
@@ -127,9 +131,9 @@ type Mending struct {
 }
 
 // ListLetters is what is in the dead-letter queue: the class by which each order died, and how many
-// letters there are. An order that was sent twice may have two letters, of one failure. Where
-// others hold letters, or the answer to a receive was lost, these come back when they are no longer
-// hidden: then it looks again.
+// letters there are. An order that was sent twice may have two letters, of one failure. Letters
+// that others hold, or that came in an answer that was lost, are hidden for a while. ListLetters
+// looks again until they are back, for five times LetterVisibility at most.
 func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map[string]string, n int, err error) {
 	letters, err := OpenLetters(dead)
 	if err != nil {

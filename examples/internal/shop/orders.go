@@ -19,6 +19,10 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the orders: the file that they come from, the messages that they become, and what
+// is wrong with some. The demo and its workers call it, from many goroutines. Nothing is locked,
+// because an order does not change.
+
 //go:embed orders.csv
 var ordersCSV []byte
 

@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// This file owns the report at a run's end. The demo fills a Result and prints it, in one
+// goroutine, so nothing is locked. ledger.go has the figures of the audit, and screen.go shows what
+// happens before.
+
 // Result is what came of a run.
 type Result struct {
 	Settings *Settings

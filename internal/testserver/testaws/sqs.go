@@ -17,6 +17,10 @@ import (
 	"github.com/onceq/onceq/internal/testserver"
 )
 
+// This file owns the way from a test to SQS: the server, a client, and a queue of the test's own.
+// Tests of drivers and localstack call it, many at once. Nothing is locked here:
+// internal/testserver finds the server once for the process. dynamodb.go has the tables.
+
 // SQSBackend is SQS, for programs that start none.
 var SQSBackend = testserver.Backend{Name: "sqs", Version: sqsVersion, StandIn: FakeVersion}
 
@@ -130,7 +134,7 @@ func (s *SQS) ARN(t testing.TB, queueURL string) string {
 // FIFOSuffix ends the name of a FIFO queue.
 const FIFOSuffix = ".fifo"
 
-// QueueName returns a new name that tells whose the queue is.
+// QueueName returns a new name. It tells which test the queue belongs to.
 func QueueName(test, name string) (string, error) {
 	base, fifo := strings.CutSuffix(name, FIFOSuffix)
 	suffix := ""

