@@ -2,7 +2,6 @@ package dlq_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/letter/lettertest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the code makes into testdata, instead of comparing it")
@@ -37,7 +37,7 @@ func TestFormOfLetters(t *testing.T) {
 // because the queue takes less.
 func TestFormOfReplays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pass(time.Until(failed) + time.Hour) // the virtual clock begins before the letters' time
+		pass(time.Until(lettertest.Failed) + time.Hour) // the virtual clock begins before the letters' time
 		var b strings.Builder
 		for _, c := range []struct {
 			name string
@@ -75,43 +75,6 @@ func TestFormOfReplays(t *testing.T) {
 	})
 }
 
-var (
-	key       = letter.Key{Scope: "payments", Key: "order-7"}
-	published = time.UnixMilli(1764000000000)
-	failed    = time.UnixMilli(1764000060000)
-)
-
-func dead() broker.Dead {
-	return broker.Dead{
-		Fence: 41, Class: "permanent", FirstErr: "first", LastErr: "last", Attempts: 3, Source: "payments", At: failed,
-	}
-}
-
-func message() *broker.Message {
-	return &broker.Message{
-		ID: "m-1", Body: []byte("995 cents"), Attributes: map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"},
-		Meta: &broker.Meta{
-			ID: "j-1", Type: "charge", Key: "order-7", CorrelationID: "r-1", Created: published, MaxAttempts: 3,
-			Version: 2, Extra: `"new":true`,
-		},
-		Receipt: "r", Attempt: 3, Group: "acme", Published: published, Deadline: failed,
-	}
-}
-
-// foreign is a message of a producer that does not use onceq.
-func foreign() *broker.Message {
-	m := message()
-	m.Meta = nil
-	return m
-}
-
-func unreadable() *broker.Message {
-	m := foreign()
-	m.MetaErr = errors.New("bad")
-	m.Attributes[broker.MetaAttribute] = `{"v":0}`
-	return m
-}
-
 type formLetter struct {
 	name string
 	out  broker.Outgoing
@@ -119,13 +82,13 @@ type formLetter struct {
 
 // formLetters are the letters of each kind of message, in each fit, with and without a fence.
 func formLetters() (ls []formLetter) {
-	moved := message()
-	old := dead()
+	moved := lettertest.Message()
+	old := lettertest.Dead()
 	old.Attributes = map[string]string{"inside": "1", "tenant": "old"}
 	moved.Meta.Dead = &old
-	hidden := message()
+	hidden := lettertest.Message()
 	hidden.Attributes[dlq.UnreadableAttribute] = "hidden"
-	keyless := foreign()
+	keyless := lettertest.Foreign()
 	keyless.Group = ""
 	long := strings.Repeat("a long text, ö ", 20)
 	for _, m := range []struct {
@@ -134,17 +97,17 @@ func formLetters() (ls []formLetter) {
 		k    letter.Key
 		text string
 	}{
-		{"ours", message(), key, "last"},
-		{"a long text", message(), key, long},
-		{"foreign", foreign(), key, "last"},
+		{"ours", lettertest.Message(), lettertest.Key(), "last"},
+		{"a long text", lettertest.Message(), lettertest.Key(), long},
+		{"foreign", lettertest.Foreign(), lettertest.Key(), "last"},
 		{"no key", keyless, letter.Key{}, "last"},
-		{"unreadable", unreadable(), key, "last"},
-		{"moved back", moved, key, "last"},
-		{"hidden metadata", hidden, key, "last"},
+		{"unreadable", lettertest.Unreadable(), lettertest.Key(), "last"},
+		{"moved back", moved, lettertest.Key(), "last"},
+		{"hidden metadata", hidden, lettertest.Key(), "last"},
 	} {
 		for _, fence := range []uint64{0, 41} {
 			for f := range letter.Fits {
-				d := dead()
+				d := lettertest.Dead()
 				d.Fence, d.LastErr = fence, m.text
 				switch {
 				case m.m.MetaErr != nil:
@@ -197,7 +160,7 @@ func compare(t *testing.T, name, got string) {
 func received(o broker.Outgoing) *broker.Message {
 	m := &broker.Message{
 		ID: "l-1", Body: o.Body, Attributes: maps.Clone(o.Attributes), Group: o.Group, Receipt: "r",
-		Published: failed, Attempt: 1,
+		Published: lettertest.Failed, Attempt: 1,
 	}
 	if o.Meta != nil {
 		m.Meta, m.MetaErr = broker.DecodeMeta(broker.EncodeMeta(o.Meta))

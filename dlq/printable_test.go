@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter/lettertest"
 )
 
 func TestPrintable(t *testing.T) {
@@ -37,8 +38,8 @@ func FuzzPrinted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, typ, class, text, attribute string, body []byte) {
 		m := &broker.Message{
 			ID: key, Body: body, Attributes: map[string]string{attribute: text}, MetaErr: errors.New(text), Group: key,
-			Meta: &broker.Meta{ID: key, Key: key, Type: typ, CorrelationID: text, Created: published, Dead: &broker.Dead{
-				Fence: 1, Class: class, FirstErr: text, LastErr: text + "x", Source: typ, At: failed, Attributes: map[string]string{attribute: key},
+			Meta: &broker.Meta{ID: key, Key: key, Type: typ, CorrelationID: text, Created: lettertest.Published, Dead: &broker.Dead{
+				Fence: 1, Class: class, FirstErr: text, LastErr: text + "x", Source: typ, At: lettertest.Failed, Attributes: map[string]string{attribute: key},
 			}},
 		}
 		e := dlq.Entry{Message: m, Copies: 1, Unsigned: true}
@@ -52,7 +53,7 @@ func FuzzPrinted(f *testing.F) {
 			"Ref.String":   e.Ref().String(),
 			"Entry.Show":   show.String(),
 			"Groups.String": dlq.Groups{{
-				Class: class, Count: 1, Types: map[string]int{typ: 1}, Sources: map[string]int{typ: 1}, Oldest: failed, Newest: failed, Sample: text, Key: key,
+				Class: class, Count: 1, Types: map[string]int{typ: 1}, Sources: map[string]int{typ: 1}, Oldest: lettertest.Failed, Newest: lettertest.Failed, Sample: text, Key: key,
 			}}.String(),
 			"Report.String": dlq.Report{Seen: 1, Skipped: left, Failed: left}.String(),
 			"CanaryError":   (&dlq.CanaryError{Back: []dlq.Ref{e.Ref()}, Sent: 1}).Error(),

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/letter/lettertest"
 )
 
 var (
@@ -28,8 +29,8 @@ func signedLetter(key string, fence uint64, change ...func(*broker.Outgoing)) br
 
 // The form of what is signed is kept, or letters that lie in queues would lose their permission.
 func TestSignatureStays(t *testing.T) {
-	m := message()
-	d := dead()
+	m := lettertest.Message()
+	d := lettertest.Dead()
 	m.Meta.Dead, m.Meta.Timeout = &d, 1500*time.Microsecond
 	out := broker.Outgoing{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta}
 	dlq.Keys{newKey}.Sign(&out)
@@ -52,7 +53,7 @@ func TestSignatureTellsPartsApart(t *testing.T) {
 	for _, as := range []map[string]string{nil, {"": ""}, {"a": "bc"}, {"ab": "c"}, {"a": "b", "c": ""}, {"a": "", "b": "c"}} {
 		o := letterOf("k", 1)
 		o.Attributes = as
-		o.Meta.Created, o.Meta.Dead.At = published, failed
+		o.Meta.Created, o.Meta.Dead.At = lettertest.Published, lettertest.Failed
 		dlq.Keys{newKey}.Sign(&o)
 		if was, ok := seen[o.Meta.Dead.Signature]; ok {
 			t.Errorf("%v and %v have one signature", was, as)

@@ -98,21 +98,16 @@ func Run(t *testing.T, h Harness) {
 	if h.Open == nil {
 		t.Fatal("brokertest: Harness.Open is nil")
 	}
-	h = h.withDefaults()
-	suite.Run(t, suite.Options{Name: "brokertest", Virtual: h.Virtual, Known: h.Known}, h.suite())
+	h.suite().Run(t)
 }
 
 // suite are the cases, on h.
-func (h Harness) suite() []suite.Case {
-	var all []suite.Case
-	for _, c := range cases() {
-		all = append(all, c.on(h))
+func (h Harness) suite() *suite.Suite[*env, QueueOptions] {
+	h = h.withDefaults()
+	return &suite.Suite[*env, QueueOptions]{
+		Name: "brokertest", Virtual: h.Virtual, Known: h.Known, Cases: cases(),
+		Open: func(e *suite.Env, o QueueOptions) *env { return newEnv(e, h, o) },
 	}
-	return all
-}
-
-func (c testCase) on(h Harness) suite.Case {
-	return suite.Case{Name: c.name, Check: func(t testing.TB) string { return c.check(t, h) }}
 }
 
 func (h Harness) withDefaults() Harness {
@@ -124,35 +119,4 @@ func (h Harness) withDefaults() Harness {
 		h.Slack = cmp.Or(h.Slack, 2*time.Second)
 	}
 	return h
-}
-
-// testCase is one rule and how it is checked.
-type testCase struct {
-	name string
-	// rule is a sentence that stands before each failure.
-	rule  string
-	queue QueueOptions
-	needs []need
-	run   func(*env)
-}
-
-// need is a condition without which a case has no meaning.
-type need struct {
-	met func(*env) bool
-	// why says what is the case when it is not met.
-	why string
-}
-
-// check runs c. Its answer is why the case was ruled out, empty when it ran.
-func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
-	t.Helper()
-	e := newEnv(t, h, c)
-	for _, n := range c.needs {
-		if !n.met(e) {
-			t.Logf("not applicable: %s", n.why)
-			return n.why
-		}
-	}
-	c.run(e)
-	return ""
 }

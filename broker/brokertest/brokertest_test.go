@@ -1,7 +1,6 @@
 package brokertest
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -35,56 +34,17 @@ func TestHabits(t *testing.T) {
 	})
 }
 
-// TestFaultsAreFound runs cases on spoiled brokers: each fault must fail the cases that
-// name it, and every case must be failed by some fault.
+// TestFaultsAreFound runs cases on spoiled brokers.
 func TestFaultsAreFound(t *testing.T) {
-	byName := map[string]testCase{}
-	for _, c := range cases() {
-		byName[c.name] = c
-	}
-	proven := map[string]bool{}
+	var all []suite.Fault[*env, QueueOptions]
 	for _, f := range faults() {
-		for name := range strings.FieldsSeq(f.fails) {
-			c, ok := byName[name]
-			if !ok {
-				t.Fatalf("fault %q names the case %q, which is none", f.name, name)
-			}
-			proven[name] = true
-			t.Run(f.name+"/"+name, func(t *testing.T) {
-				h := harness(f.preset, f.spoil)
-				if f.harness != nil {
-					f.harness(&h)
-				}
-				failures, ruledOut := suite.Record(t, h.Virtual, c.on(h))
-				if ruledOut != "" {
-					t.Fatalf("the case was ruled out: %s", ruledOut)
-				}
-				if len(failures) == 0 {
-					t.Fatal("the case passed")
-				}
-				t.Log(failures[0])
-				if !strings.HasPrefix(failures[0], "rule: "+c.rule+"\nseen: ") {
-					t.Error("the failure does not tell the rule")
-				}
-			})
-		}
+		all = append(all, suite.Fault[*env, QueueOptions]{Name: f.name, Fails: f.fails, On: f.suite})
 	}
-	for _, c := range cases() {
-		if !proven[c.name] {
-			t.Errorf("no fault shows that case %q can fail", c.name)
-		}
-	}
+	harness(sqs, nil).suite().Prove(t, all)
 }
 
-func TestCasesAreNamedOnce(t *testing.T) {
-	seen := map[string]bool{}
-	for _, c := range cases() {
-		if seen[c.name] || c.name == "" || c.rule == "" || c.run == nil {
-			t.Errorf("case %q is there twice or not complete", c.name)
-		}
-		seen[c.name] = true
-	}
-}
+// TestCases holds the number of the cases. It may only rise.
+func TestCases(t *testing.T) { harness(sqs, nil).suite().Pin(t, 71, "../../RELIABILITY.md") }
 
 func TestKnownDifference(t *testing.T) {
 	h := harness(membroker.SQSStandard, func(w *wrapped) {

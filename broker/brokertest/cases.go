@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // This file owns the table of the rules: each with its name, its sentence, what it needs and how it
@@ -19,29 +20,34 @@ const staleRule = "answered ErrReceiptExpired, or where Harness.StaleReceiptsVoi
 // maxTestBody is the largest body that the suite sends.
 const maxTestBody = 16 << 20
 
+type (
+	testCase = suite.Case[*env, QueueOptions]
+	need     = suite.Need[*env]
+)
+
 // What some cases need.
 var (
-	extends      = need{func(e *env) bool { return e.l.Extends }, "Limits.Extends is false"}
-	extendsNot   = need{func(e *env) bool { return !e.l.Extends }, "Limits.Extends is true"}
-	delays       = need{func(e *env) bool { return e.l.MaxDelay > 0 }, "Limits.MaxDelay is 0"}
-	nackDelays   = need{func(e *env) bool { return e.l.MaxNack > 0 }, "Limits.MaxNack is 0"}
-	totalHold    = need{func(e *env) bool { return e.l.MaxTotal > 0 }, "Limits.MaxTotal is 0"}
-	ordered      = need{func(e *env) bool { return e.l.OrderedGroups }, "Limits.OrderedGroups is false"}
-	needsGroup   = need{func(e *env) bool { return e.l.RequireGroup }, "Limits.RequireGroup is false"}
-	bodyLimit    = need{func(e *env) bool { return e.l.MaxBody > 0 }, "Limits.MaxBody is 0"}
-	smallLimit   = need{func(e *env) bool { return e.l.MaxBody <= maxTestBody }, fmt.Sprintf("Limits.MaxBody is over %d", maxTestBody)}
-	attrLimit    = need{func(e *env) bool { return e.l.MaxAttributes > 0 }, "Limits.MaxAttributes is 0"}
-	settlesMany  = need{func(e *env) bool { return e.l.SettleBatch >= 5 }, "Limits.SettleBatch is below 5"}
-	sendsMany    = need{func(e *env) bool { return e.l.SendBatch >= 3 }, "Limits.SendBatch is below 3"}
-	dedups       = need{func(e *env) bool { return e.h.DedupWindow > 0 }, "Harness.DedupWindow is 0"}
-	virtual      = need{func(e *env) bool { return e.h.Virtual }, "Harness.Virtual is false: it would take hours"}
-	hasRaw       = need{func(e *env) bool { return e.queue.SendRaw != nil }, "Queue.SendRaw is nil"}
-	hasClose     = need{func(e *env) bool { return e.queue.Close != nil }, "Queue.Close is nil"}
-	hasMissing   = need{func(e *env) bool { return e.h.Missing != nil }, "Harness.Missing is nil"}
-	hasLetters   = need{func(e *env) bool { return e.queue.DeadLetters != nil }, "Queue.DeadLetters is nil"}
-	countsDepth  = need{func(e *env) bool { _, ok := e.b.(broker.Depther); return ok }, "the broker is no Depther"}
-	exactDepth   = need{func(e *env) bool { return e.h.Virtual }, "Harness.Virtual is false: real services count approximately"}
-	receivesMany = need{func(e *env) bool { return e.l.ReceiveBatch >= 2 }, "Limits.ReceiveBatch is 1"}
+	extends      = need{Met: func(e *env) bool { return e.l.Extends }, Why: "Limits.Extends is false"}
+	extendsNot   = need{Met: func(e *env) bool { return !e.l.Extends }, Why: "Limits.Extends is true"}
+	delays       = need{Met: func(e *env) bool { return e.l.MaxDelay > 0 }, Why: "Limits.MaxDelay is 0"}
+	nackDelays   = need{Met: func(e *env) bool { return e.l.MaxNack > 0 }, Why: "Limits.MaxNack is 0"}
+	totalHold    = need{Met: func(e *env) bool { return e.l.MaxTotal > 0 }, Why: "Limits.MaxTotal is 0"}
+	ordered      = need{Met: func(e *env) bool { return e.l.OrderedGroups }, Why: "Limits.OrderedGroups is false"}
+	needsGroup   = need{Met: func(e *env) bool { return e.l.RequireGroup }, Why: "Limits.RequireGroup is false"}
+	bodyLimit    = need{Met: func(e *env) bool { return e.l.MaxBody > 0 }, Why: "Limits.MaxBody is 0"}
+	smallLimit   = need{Met: func(e *env) bool { return e.l.MaxBody <= maxTestBody }, Why: fmt.Sprintf("Limits.MaxBody is over %d", maxTestBody)}
+	attrLimit    = need{Met: func(e *env) bool { return e.l.MaxAttributes > 0 }, Why: "Limits.MaxAttributes is 0"}
+	settlesMany  = need{Met: func(e *env) bool { return e.l.SettleBatch >= 5 }, Why: "Limits.SettleBatch is below 5"}
+	sendsMany    = need{Met: func(e *env) bool { return e.l.SendBatch >= 3 }, Why: "Limits.SendBatch is below 3"}
+	dedups       = need{Met: func(e *env) bool { return e.h.DedupWindow > 0 }, Why: "Harness.DedupWindow is 0"}
+	virtual      = need{Met: func(e *env) bool { return e.h.Virtual }, Why: "Harness.Virtual is false: it would take hours"}
+	hasRaw       = need{Met: func(e *env) bool { return e.queue.SendRaw != nil }, Why: "Queue.SendRaw is nil"}
+	hasClose     = need{Met: func(e *env) bool { return e.queue.Close != nil }, Why: "Queue.Close is nil"}
+	hasMissing   = need{Met: func(e *env) bool { return e.h.Missing != nil }, Why: "Harness.Missing is nil"}
+	hasLetters   = need{Met: func(e *env) bool { return e.queue.DeadLetters != nil }, Why: "Queue.DeadLetters is nil"}
+	countsDepth  = need{Met: func(e *env) bool { _, ok := e.b.(broker.Depther); return ok }, Why: "the broker is no Depther"}
+	exactDepth   = need{Met: func(e *env) bool { return e.h.Virtual }, Why: "Harness.Virtual is false: real services count approximately"}
+	receivesMany = need{Met: func(e *env) bool { return e.l.ReceiveBatch >= 2 }, Why: "Limits.ReceiveBatch is 1"}
 )
 
 var (
@@ -53,366 +59,366 @@ var (
 func cases() []testCase {
 	return []testCase{
 		{
-			name: "limits-are-sane",
-			rule: "Limits do no I/O, never change, allow batches of at least 1, and have no bound below another one's",
-			run:  limitsAreSane,
+			Name: "limits-are-sane",
+			Rule: "Limits do no I/O, never change, allow batches of at least 1, and have no bound below another one's",
+			Run:  limitsAreSane,
 		},
 		// Receipts and time.
 		{
-			name: "acked-is-gone",
-			rule: "an acked message is removed for good",
-			run:  ackedIsGone,
+			Name: "acked-is-gone",
+			Rule: "an acked message is removed for good",
+			Run:  ackedIsGone,
 		},
 		{
-			name: "expiry-redelivers",
-			rule: "a message that is not settled is delivered again when its visibility timeout ends, not before and not much later",
-			run:  expiryRedelivers,
+			Name: "expiry-redelivers",
+			Rule: "a message that is not settled is delivered again when its visibility timeout ends, not before and not much later",
+			Run:  expiryRedelivers,
 		},
 		{
-			name: "deadline-is-early",
-			rule: "Deadline is the time of the answer, less the smaller of the poll's length, 5 s and a quarter of the timeout, " +
+			Name: "deadline-is-early",
+			Rule: "Deadline is the time of the answer, less the smaller of the poll's length, 5 s and a quarter of the timeout, " +
 				"plus the timeout: early, never late",
-			run: deadlineIsEarly,
+			Run: deadlineIsEarly,
 		},
 		{
-			name: "receive-chooses-visibility",
-			rule: "ReceiveOptions.Visibility is the messages' first timeout, or is ignored; Deadline tells what holds",
-			run:  receiveChoosesVisibility,
+			Name: "receive-chooses-visibility",
+			Rule: "ReceiveOptions.Visibility is the messages' first timeout, or is ignored; Deadline tells what holds",
+			Run:  receiveChoosesVisibility,
 		},
 		{
-			name: "extension-keeps-hidden", needs: []need{extends},
-			rule: "an extension before the deadline hides the message for its For, counted from then",
-			run:  extensionKeepsHidden,
+			Name: "extension-keeps-hidden", Needs: []need{extends},
+			Rule: "an extension before the deadline hides the message for its For, counted from then",
+			Run:  extensionKeepsHidden,
 		},
 		{
-			name: "settles-after-extension", needs: []need{extends},
-			rule: "the receipt of a message that was extended acks it and gives it back as before",
-			run:  settlesAfterExtension,
+			Name: "settles-after-extension", Needs: []need{extends},
+			Rule: "the receipt of a message that was extended acks it and gives it back as before",
+			Run:  settlesAfterExtension,
 		},
 		{
-			name: "longest-extension", needs: []need{extends, virtual},
-			rule: "an extension of MaxHold is honoured",
-			run:  longestExtension,
+			Name: "longest-extension", Needs: []need{extends, virtual},
+			Rule: "an extension of MaxHold is honoured",
+			Run:  longestExtension,
 		},
 		{
-			name: "late-extension-never-hides", needs: []need{extends},
-			rule: "an extension that comes after the deadline must never hide the message: it is answered ErrReceiptExpired, or does nothing",
-			run:  lateExtensionNeverHides,
+			Name: "late-extension-never-hides", Needs: []need{extends},
+			Rule: "an extension that comes after the deadline must never hide the message: it is answered ErrReceiptExpired, or does nothing",
+			Run:  lateExtensionNeverHides,
 		},
 		{
-			name: "hold-beyond-limits", needs: []need{extends},
-			rule: "an extension outside MinHold and MaxHold is answered ErrUnsupported and changes nothing",
-			run:  holdBeyondLimits,
+			Name: "hold-beyond-limits", Needs: []need{extends},
+			Rule: "an extension outside MinHold and MaxHold is answered ErrUnsupported and changes nothing",
+			Run:  holdBeyondLimits,
 		},
 		{
-			name: "hold-ends-at-max-total", needs: []need{extends, totalHold, virtual},
-			rule: "no delivery is held longer than Limits.MaxTotal, however often it is extended",
-			run:  holdEndsAtMaxTotal,
+			Name: "hold-ends-at-max-total", Needs: []need{extends, totalHold, virtual},
+			Rule: "no delivery is held longer than Limits.MaxTotal, however often it is extended",
+			Run:  holdEndsAtMaxTotal,
 		},
 		{
-			name: "extension-unsupported", needs: []need{extendsNot},
-			rule: "where Limits.Extends is false, every extension is answered ErrUnsupported and changes nothing",
-			run:  extensionUnsupported,
+			Name: "extension-unsupported", Needs: []need{extendsNot},
+			Rule: "where Limits.Extends is false, every extension is answered ErrUnsupported and changes nothing",
+			Run:  extensionUnsupported,
 		},
 		{
-			name: "stale-ack",
-			rule: "once a message was delivered again, an ack with the old receipt removes it or changes nothing; " + staleRule,
-			run:  staleAck,
+			Name: "stale-ack",
+			Rule: "once a message was delivered again, an ack with the old receipt removes it or changes nothing; " + staleRule,
+			Run:  staleAck,
 		},
 		{
-			name: "stale-nack",
-			rule: "once a message was delivered again, a nack with the old receipt gives it back or changes nothing; " + staleRule,
-			run:  staleNack,
+			Name: "stale-nack",
+			Rule: "once a message was delivered again, a nack with the old receipt gives it back or changes nothing; " + staleRule,
+			Run:  staleNack,
 		},
 		{
-			name: "stale-extension", needs: []need{extends},
-			rule: "once a message was delivered again, an extension with the old receipt hides it for its For or changes nothing; " + staleRule,
-			run:  staleExtension,
+			Name: "stale-extension", Needs: []need{extends},
+			Rule: "once a message was delivered again, an extension with the old receipt hides it for its For or changes nothing; " + staleRule,
+			Run:  staleExtension,
 		},
 		{
-			name: "late-ack-tells-the-truth",
-			rule: "an ack after the deadline, while nobody else has the message, removes it or is answered ErrReceiptExpired",
-			run:  lateAckTellsTheTruth,
+			Name: "late-ack-tells-the-truth",
+			Rule: "an ack after the deadline, while nobody else has the message, removes it or is answered ErrReceiptExpired",
+			Run:  lateAckTellsTheTruth,
 		},
 		{
-			name: "settled-stays-settled",
-			rule: "nothing that is done with the receipt of an acked message brings it back, or touches another message",
-			run:  settledStaysSettled,
+			Name: "settled-stays-settled",
+			Rule: "nothing that is done with the receipt of an acked message brings it back, or touches another message",
+			Run:  settledStaysSettled,
 		},
 		{
-			name: "attempts-rise",
-			rule: "Attempt counts the deliveries from 1 where Limits.Attempts is true, and is 0 where it is false",
-			run:  attemptsRise,
+			Name: "attempts-rise",
+			Rule: "Attempt counts the deliveries from 1 where Limits.Attempts is true, and is 0 where it is false",
+			Run:  attemptsRise,
 		},
 		{
-			name: "nack-zero-is-immediate",
-			rule: "a message nacked with delay 0 is delivered again at once",
-			run:  nackZeroIsImmediate,
+			Name: "nack-zero-is-immediate",
+			Rule: "a message nacked with delay 0 is delivered again at once",
+			Run:  nackZeroIsImmediate,
 		},
 		{
-			name: "nack-delay-honoured", needs: []need{nackDelays},
-			rule: "a nacked message is delivered again after its delay, not before and not much later",
-			run:  nackDelayHonoured,
+			Name: "nack-delay-honoured", Needs: []need{nackDelays},
+			Rule: "a nacked message is delivered again after its delay, not before and not much later",
+			Run:  nackDelayHonoured,
 		},
 		{
-			name: "longest-nack", needs: []need{nackDelays, virtual},
-			rule: "a nack of MaxNack is honoured",
-			run:  longestNack,
+			Name: "longest-nack", Needs: []need{nackDelays, virtual},
+			Rule: "a nack of MaxNack is honoured",
+			Run:  longestNack,
 		},
 		{
-			name: "nack-beyond-limit",
-			rule: "a nack above MaxNack (any delay, where that is 0) is answered ErrUnsupported and changes nothing",
-			run:  nackBeyondLimit,
+			Name: "nack-beyond-limit",
+			Rule: "a nack above MaxNack (any delay, where that is 0) is answered ErrUnsupported and changes nothing",
+			Run:  nackBeyondLimit,
 		},
 		{
-			name: "delay-on-send", needs: []need{delays},
-			rule: "a message sent with a delay is not delivered before it and not much later; its neighbours come at once",
-			run:  delayOnSend,
+			Name: "delay-on-send", Needs: []need{delays},
+			Rule: "a message sent with a delay is not delivered before it and not much later; its neighbours come at once",
+			Run:  delayOnSend,
 		},
 		{
-			name: "longest-delay", needs: []need{delays, virtual},
-			rule: "a send delay of MaxDelay is honoured",
-			run:  longestDelay,
+			Name: "longest-delay", Needs: []need{delays, virtual},
+			Rule: "a send delay of MaxDelay is honoured",
+			Run:  longestDelay,
 		},
 		{
-			name: "delay-beyond-limit",
-			rule: "a send delay above MaxDelay (any, where that is 0) is answered ErrUnsupported and the message is not sent",
-			run:  delayBeyondLimit,
+			Name: "delay-beyond-limit",
+			Rule: "a send delay above MaxDelay (any, where that is 0) is answered ErrUnsupported and the message is not sent",
+			Run:  delayBeyondLimit,
 		},
 		// Batches.
 		{
-			name: "ids-are-stable",
-			rule: "ID is what Send answered at the message's position, and the same in every delivery; Receipt is new in each",
-			run:  idsAreStable,
+			Name: "ids-are-stable",
+			Rule: "ID is what Send answered at the message's position, and the same in every delivery; Receipt is new in each",
+			Run:  idsAreStable,
 		},
 		{
-			name: "batch-ack-by-position", needs: []need{settlesMany},
-			rule: "a bad receipt in a batch is answered at its own position, and its neighbours are acked",
-			run:  batchAckByPosition,
+			Name: "batch-ack-by-position", Needs: []need{settlesMany},
+			Rule: "a bad receipt in a batch is answered at its own position, and its neighbours are acked",
+			Run:  batchAckByPosition,
 		},
 		{
-			name: "batch-nack-by-position", needs: []need{settlesMany},
-			rule: "a bad receipt in a batch is answered at its own position, and its neighbours are given back",
-			run:  batchNackByPosition,
+			Name: "batch-nack-by-position", Needs: []need{settlesMany},
+			Rule: "a bad receipt in a batch is answered at its own position, and its neighbours are given back",
+			Run:  batchNackByPosition,
 		},
 		{
-			name: "batch-extend-by-position", needs: []need{settlesMany, extends},
-			rule: "a bad receipt in a batch is answered at its own position, and its neighbours are extended",
-			run:  batchExtendByPosition,
+			Name: "batch-extend-by-position", Needs: []need{settlesMany, extends},
+			Rule: "a bad receipt in a batch is answered at its own position, and its neighbours are extended",
+			Run:  batchExtendByPosition,
 		},
 		{
-			name: "full-batches",
-			rule: "batches of exactly SendBatch, ReceiveBatch and SettleBatch entries are taken",
-			run:  fullBatches,
+			Name: "full-batches",
+			Rule: "batches of exactly SendBatch, ReceiveBatch and SettleBatch entries are taken",
+			Run:  fullBatches,
 		},
 		{
-			name: "full-extension", needs: []need{extends},
-			rule: "an extension of exactly SettleBatch entries hides every message of them",
-			run:  fullExtension,
+			Name: "full-extension", Needs: []need{extends},
+			Rule: "an extension of exactly SettleBatch entries hides every message of them",
+			Run:  fullExtension,
 		},
 		{
-			name: "receipt-twice-in-a-batch", needs: []need{settlesMany},
-			rule: "a batch with a receipt twice settles it once and its other entries as well; the second may be answered ErrReceiptExpired",
-			run:  receiptTwice,
+			Name: "receipt-twice-in-a-batch", Needs: []need{settlesMany},
+			Rule: "a batch with a receipt twice settles it once and its other entries as well; the second may be answered ErrReceiptExpired",
+			Run:  receiptTwice,
 		},
 		{
-			name: "empty-batch",
-			rule: "an empty batch is applied without a call",
-			run:  emptyBatch,
+			Name: "empty-batch",
+			Rule: "an empty batch is applied without a call",
+			Run:  emptyBatch,
 		},
 		{
-			name: "oversize-batch",
-			rule: "a batch above the limit is answered ErrUnsupported with nothing applied",
-			run:  oversizeBatch,
+			Name: "oversize-batch",
+			Rule: "a batch above the limit is answered ErrUnsupported with nothing applied",
+			Run:  oversizeBatch,
 		},
 		{
-			name: "receive-max",
-			rule: "Receive brings at most Max messages, and leaves the others to be received",
-			run:  receiveMax,
+			Name: "receive-max",
+			Rule: "Receive brings at most Max messages, and leaves the others to be received",
+			Run:  receiveMax,
 		},
 		{
-			name: "receive-takes-no-more",
-			rule: "what a Receive does not hand out stays in the queue, neither held nor counted as delivered",
-			run:  takesNoMore,
+			Name: "receive-takes-no-more",
+			Rule: "what a Receive does not hand out stays in the queue, neither held nor counted as delivered",
+			Run:  takesNoMore,
 		},
 		{
-			name: "receive-wait",
-			rule: "an empty Receive lasts about Wait and no error says that it was empty; a message ends the wait at once",
-			run:  receiveWait,
+			Name: "receive-wait",
+			Rule: "an empty Receive lasts about Wait and no error says that it was empty; a message ends the wait at once",
+			Run:  receiveWait,
 		},
 		// Groups.
 		{
-			name: "groups-in-order", queue: grouped, needs: []need{ordered},
-			rule: "messages of one group are delivered in the order in which they were sent, and Message.Group names it",
-			run:  groupsInOrder,
+			Name: "groups-in-order", Asks: grouped, Needs: []need{ordered},
+			Rule: "messages of one group are delivered in the order in which they were sent, and Message.Group names it",
+			Run:  groupsInOrder,
 		},
 		{
-			name: "failed-head-holds-group", queue: grouped, needs: []need{ordered},
-			rule: "while the head of a group is held, and while it waits for its nack delay, its followers are not delivered; other groups go on",
-			run:  failedHeadHoldsGroup,
+			Name: "failed-head-holds-group", Asks: grouped, Needs: []need{ordered},
+			Rule: "while the head of a group is held, and while it waits for its nack delay, its followers are not delivered; other groups go on",
+			Run:  failedHeadHoldsGroup,
 		},
 		{
-			name: "expired-head-comes-first", queue: grouped, needs: []need{ordered},
-			rule: "when the head of a group expires, it is delivered again before its followers",
-			run:  expiredHeadComesFirst,
+			Name: "expired-head-comes-first", Asks: grouped, Needs: []need{ordered},
+			Rule: "when the head of a group expires, it is delivered again before its followers",
+			Run:  expiredHeadComesFirst,
 		},
 		{
-			name: "hidden-message-blocks-later-ones-only", queue: grouped, needs: []need{ordered, receivesMany},
-			rule: "an invisible message holds the later ones of its group and not the earlier ones",
-			run:  hiddenBlocksLaterOnly,
+			Name: "hidden-message-blocks-later-ones-only", Asks: grouped, Needs: []need{ordered, receivesMany},
+			Rule: "an invisible message holds the later ones of its group and not the earlier ones",
+			Run:  hiddenBlocksLaterOnly,
 		},
 		{
-			name: "missing-group", queue: grouped, needs: []need{needsGroup, sendsMany},
-			rule: "where Limits.RequireGroup is true, a message without a group is refused at its position and its neighbours are sent",
-			run:  missingGroup,
+			Name: "missing-group", Asks: grouped, Needs: []need{needsGroup, sendsMany},
+			Rule: "where Limits.RequireGroup is true, a message without a group is refused at its position and its neighbours are sent",
+			Run:  missingGroup,
 		},
 		{
-			name: "dedup-id", queue: grouped,
-			rule: "within Harness.DedupWindow a second send with the same DedupID succeeds and delivers nothing; without a window DedupID is ignored",
-			run:  dedupID,
+			Name: "dedup-id", Asks: grouped,
+			Rule: "within Harness.DedupWindow a second send with the same DedupID succeeds and delivers nothing; without a window DedupID is ignored",
+			Run:  dedupID,
 		},
 		{
-			name: "dedup-scope", queue: grouped, needs: []need{dedups, ordered},
-			rule: "the same DedupID in two groups is one message, or where Harness.DedupPerGroup is set two",
-			run:  dedupScope,
+			Name: "dedup-scope", Asks: grouped, Needs: []need{dedups, ordered},
+			Rule: "the same DedupID in two groups is one message, or where Harness.DedupPerGroup is set two",
+			Run:  dedupScope,
 		},
 		{
-			name: "equal-messages", queue: grouped,
-			rule: "messages without a DedupID are never taken for duplicates, however equal they are",
-			run:  equalMessages,
+			Name: "equal-messages", Asks: grouped,
+			Rule: "messages without a DedupID are never taken for duplicates, however equal they are",
+			Run:  equalMessages,
 		},
 		// Content.
 		{
-			name: "body-at-limit", needs: []need{bodyLimit, smallLimit},
-			rule: "a message of exactly Limits.MaxBody is carried whole",
-			run:  bodyAtLimit,
+			Name: "body-at-limit", Needs: []need{bodyLimit, smallLimit},
+			Rule: "a message of exactly Limits.MaxBody is carried whole",
+			Run:  bodyAtLimit,
 		},
 		{
-			name: "body-over-limit", needs: []need{bodyLimit, smallLimit, sendsMany},
-			rule: "a message above Limits.MaxBody is answered ErrTooLarge at its position, and its neighbours are sent",
-			run:  bodyOverLimit,
+			Name: "body-over-limit", Needs: []need{bodyLimit, smallLimit, sendsMany},
+			Rule: "a message above Limits.MaxBody is answered ErrTooLarge at its position, and its neighbours are sent",
+			Run:  bodyOverLimit,
 		},
 		{
-			name: "attributes-at-limit", needs: []need{attrLimit},
-			rule: "Limits.MaxAttributes attributes are carried, ours among them",
-			run:  attributesAtLimit,
+			Name: "attributes-at-limit", Needs: []need{attrLimit},
+			Rule: "Limits.MaxAttributes attributes are carried, ours among them",
+			Run:  attributesAtLimit,
 		},
 		{
-			name: "attributes-over-limit", needs: []need{attrLimit, sendsMany},
-			rule: "more than Limits.MaxAttributes attributes are answered ErrTooLarge at the message's position, and its neighbours are sent",
-			run:  attributesOverLimit,
+			Name: "attributes-over-limit", Needs: []need{attrLimit, sendsMany},
+			Rule: "more than Limits.MaxAttributes attributes are answered ErrTooLarge at the message's position, and its neighbours are sent",
+			Run:  attributesOverLimit,
 		},
 		{
-			name: "letter-that-does-not-fit", needs: []need{bodyLimit, smallLimit, sendsMany},
-			rule: "a dead letter that does not fit is answered ErrTooLarge at its position, never cut or dropped without a word; its neighbours are sent",
-			run:  letterThatDoesNotFit,
+			Name: "letter-that-does-not-fit", Needs: []need{bodyLimit, smallLimit, sendsMany},
+			Rule: "a dead letter that does not fit is answered ErrTooLarge at its position, never cut or dropped without a word; its neighbours are sent",
+			Run:  letterThatDoesNotFit,
 		},
 		{
-			name: "batch-keeps-entries-apart", needs: []need{sendsMany},
-			rule: "each message of a batch comes with its own body, attributes and metadata",
-			run:  batchKeepsApart,
+			Name: "batch-keeps-entries-apart", Needs: []need{sendsMany},
+			Rule: "each message of a batch comes with its own body, attributes and metadata",
+			Run:  batchKeepsApart,
 		},
 		{
-			name: "empty-body",
-			rule: "an empty body is carried",
-			run:  emptyBody,
+			Name: "empty-body",
+			Rule: "an empty body is carried",
+			Run:  emptyBody,
 		},
 		{
-			name: "any-bytes-in-bodies",
-			rule: "a body is carried byte for byte, whatever it holds",
-			run:  anyBytesInBodies,
+			Name: "any-bytes-in-bodies",
+			Rule: "a body is carried byte for byte, whatever it holds",
+			Run:  anyBytesInBodies,
 		},
 		{
-			name: "any-text-in-attributes",
-			rule: "an attribute's value is carried unchanged, whatever UTF-8 it is",
-			run:  anyTextInAttributes,
+			Name: "any-text-in-attributes",
+			Rule: "an attribute's value is carried unchanged, whatever UTF-8 it is",
+			Run:  anyTextInAttributes,
 		},
 		{
-			name: "strange-attribute-names",
-			rule: "an attribute with a strange name is carried unchanged, or the send is refused; it is never changed or dropped",
-			run:  strangeAttributeNames,
+			Name: "strange-attribute-names",
+			Rule: "an attribute with a strange name is carried unchanged, or the send is refused; it is never changed or dropped",
+			Run:  strangeAttributeNames,
 		},
 		{
-			name: "redelivery-is-unchanged",
-			rule: "every delivery of a message has the same body, attributes, metadata, group and time of publishing",
-			run:  redeliveryIsUnchanged,
+			Name: "redelivery-is-unchanged",
+			Rule: "every delivery of a message has the same body, attributes, metadata, group and time of publishing",
+			Run:  redeliveryIsUnchanged,
 		},
 		{
-			name: "receiver-owns-message",
-			rule: "what a receiver does to a message's body, attributes and metadata does not show in the next delivery",
-			run:  receiverOwnsMessage,
+			Name: "receiver-owns-message",
+			Rule: "what a receiver does to a message's body, attributes and metadata does not show in the next delivery",
+			Run:  receiverOwnsMessage,
 		},
 		{
-			name: "sender-keeps-message",
-			rule: "Send neither changes nor keeps what it is given: what the sender does to it later does not show",
-			run:  senderKeepsMessage,
+			Name: "sender-keeps-message",
+			Rule: "Send neither changes nor keeps what it is given: what the sender does to it later does not show",
+			Run:  senderKeepsMessage,
 		},
 		// Metadata.
 		{
-			name: "no-metadata",
-			rule: "a message sent without metadata has Meta nil and MetaErr nil",
-			run:  noMetadata,
+			Name: "no-metadata",
+			Rule: "a message sent without metadata has Meta nil and MetaErr nil",
+			Run:  noMetadata,
 		},
 		{
-			name: "foreign-message", needs: []need{hasRaw},
-			rule: "a message of another producer comes with its body and attributes, Meta nil and MetaErr nil",
-			run:  foreignMessage,
+			Name: "foreign-message", Needs: []need{hasRaw},
+			Rule: "a message of another producer comes with its body and attributes, Meta nil and MetaErr nil",
+			Run:  foreignMessage,
 		},
 		{
-			name: "metadata-round-trip",
-			rule: "every member of Meta is carried, times to the millisecond, the dead letter's too",
-			run:  metadataRoundTrip,
+			Name: "metadata-round-trip",
+			Rule: "every member of Meta is carried, times to the millisecond, the dead letter's too",
+			Run:  metadataRoundTrip,
 		},
 		{
-			name: "newer-metadata-kept", needs: []need{hasRaw},
-			rule: "members of a newer version's metadata are kept and written again",
-			run:  newerMetadataKept,
+			Name: "newer-metadata-kept", Needs: []need{hasRaw},
+			Rule: "members of a newer version's metadata are kept and written again",
+			Run:  newerMetadataKept,
 		},
 		{
-			name: "encoded-body", needs: []need{hasRaw},
-			rule: "a body whose metadata says base64 comes decoded, and Meta.BodyEncoding empty",
-			run:  encodedBody,
+			Name: "encoded-body", Needs: []need{hasRaw},
+			Rule: "a body whose metadata says base64 comes decoded, and Meta.BodyEncoding empty",
+			Run:  encodedBody,
 		},
 		{
-			name: "bad-metadata", needs: []need{hasRaw},
-			rule: "metadata that cannot be read, or a body encoding that cannot be undone, gives a MetaErr of ErrBadMeta, Meta nil, body and attributes as they came, and a message that can be settled",
-			run:  badMetadata,
+			Name: "bad-metadata", Needs: []need{hasRaw},
+			Rule: "metadata that cannot be read, or a body encoding that cannot be undone, gives a MetaErr of ErrBadMeta, Meta nil, body and attributes as they came, and a message that can be settled",
+			Run:  badMetadata,
 		},
 		// Calls at the same time, and the ends of a broker.
 		{
-			name: "cancelled-receive-strands-nothing",
-			rule: "a Receive whose context ends returns soon, with all that it brought or the context's error; no message is stranded until its timeout",
-			run:  cancelledReceiveStrandsNothing,
+			Name: "cancelled-receive-strands-nothing",
+			Rule: "a Receive whose context ends returns soon, with all that it brought or the context's error; no message is stranded until its timeout",
+			Run:  cancelledReceiveStrandsNothing,
 		},
 		{
-			name: "ended-context",
-			rule: "Send, Ack, Nack and Extend with a context that has ended are applied and say so, or are answered an error that wraps the context's",
-			run:  endedContext,
+			Name: "ended-context",
+			Rule: "Send, Ack, Nack and Extend with a context that has ended are applied and say so, or are answered an error that wraps the context's",
+			Run:  endedContext,
 		},
 		{
-			name: "concurrent-use",
-			rule: "many senders and receivers at once lose no message, and no message is delivered while another receiver holds it",
-			run:  concurrentUse,
+			Name: "concurrent-use",
+			Rule: "many senders and receivers at once lose no message, and no message is delivered while another receiver holds it",
+			Run:  concurrentUse,
 		},
 		{
-			name: "closed", needs: []need{hasClose},
-			rule: "every call on a closed broker is answered ErrClosed, and a Receive that waits ends at once",
-			run:  closed,
+			Name: "closed", Needs: []need{hasClose},
+			Rule: "every call on a closed broker is answered ErrClosed, and a Receive that waits ends at once",
+			Run:  closed,
 		},
 		{
-			name: "missing-queue", needs: []need{hasMissing},
-			rule: "Receive and Send on a queue that is not there are answered ErrNotFound",
-			run:  missingQueue,
+			Name: "missing-queue", Needs: []need{hasMissing},
+			Rule: "Receive and Send on a queue that is not there are answered ErrNotFound",
+			Run:  missingQueue,
 		},
 		{
-			name: "native-redrive", queue: redrives, needs: []need{hasLetters},
-			rule: "a message received as often as the queue's own redrive allows is moved to its dead-letter queue, whole",
-			run:  nativeRedrive,
+			Name: "native-redrive", Asks: redrives, Needs: []need{hasLetters},
+			Rule: "a message received as often as the queue's own redrive allows is moved to its dead-letter queue, whole",
+			Run:  nativeRedrive,
 		},
 		{
-			name: "depth", needs: []need{countsDepth, exactDepth},
-			rule: "Depth counts visible, held and delayed messages apart",
-			run:  depth,
+			Name: "depth", Needs: []need{countsDepth, exactDepth},
+			Rule: "Depth counts visible, held and delayed messages apart",
+			Run:  depth,
 		},
 	}
 }

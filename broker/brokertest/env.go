@@ -1,26 +1,23 @@
 package brokertest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // This file owns what a case works with: its queue, and the calls and checks that the cases share.
-// A case calls them from one goroutine. Its other goroutines call the broker, wait, pause and
-// errorf alone, so nothing is locked.
+// A case calls them from one goroutine. Its other goroutines call the broker, wait, Pause and
+// Errorf alone, so nothing is locked.
 
-// env is what a case works with: a queue of its own, and the words of the rules.
+// env is what a case works with: the harness under both suites, and a queue of its own.
 type env struct {
-	testing.TB
-	ctx   context.Context
+	*suite.Env
 	h     Harness
-	rule  string
 	queue Queue
 	b     broker.Broker
 	l     broker.Limits
@@ -31,14 +28,13 @@ type env struct {
 	sent   int
 }
 
-func newEnv(t testing.TB, h Harness, c testCase) *env {
-	t.Helper()
-	o := c.queue
+func newEnv(c *suite.Env, h Harness, o QueueOptions) *env {
+	c.Helper()
 	o.Visibility = h.Visibility
-	e := &env{TB: t, ctx: t.Context(), h: h, rule: c.rule, v: h.Visibility, prompt: h.Visibility / 2}
-	e.queue = h.Open(t, o)
+	e := &env{Env: c, h: h, v: h.Visibility, prompt: h.Visibility / 2}
+	e.queue = h.Open(c.TB, o)
 	if e.queue.Broker == nil {
-		t.Fatal("brokertest: Harness.Open gave a Queue without a Broker")
+		e.Harnessf("Harness.Open gave a Queue without a Broker")
 	}
 	e.b = e.queue.Broker
 	e.l = e.b.Limits()
@@ -47,26 +43,6 @@ func newEnv(t testing.TB, h Harness, c testCase) *env {
 		e.hold = min(e.hold, e.l.MaxHold)
 	}
 	return e
-}
-
-// errorf reports that the case's rule is broken, and how it was seen.
-func (e *env) errorf(format string, args ...any) {
-	e.Helper()
-	e.Errorf("rule: %s\nseen: %s", e.rule, fmt.Sprintf(format, args...))
-}
-
-// fatalf is errorf where the case cannot go on.
-func (e *env) fatalf(format string, args ...any) {
-	e.Helper()
-	e.Fatalf("rule: %s\nseen: %s", e.rule, fmt.Sprintf(format, args...))
-}
-
-// ok ends the case when a call that must succeed did not.
-func (e *env) ok(err error, call string) {
-	e.Helper()
-	if err != nil {
-		e.fatalf("%s was answered: %v", call, err)
-	}
 }
 
 // out is a message that the queue takes: it has a group and a deduplication id of its own
@@ -93,10 +69,10 @@ func (e *env) send(os ...broker.Outgoing) (ids []string) {
 	e.Helper()
 	for len(os) > 0 {
 		n := min(len(os), e.l.SendBatch)
-		got, err := e.b.Send(e.ctx, os[:n])
-		e.ok(err, "Send")
+		got, err := e.b.Send(e.Context(), os[:n])
+		e.OK(err, "Send")
 		if len(got) != n {
-			e.fatalf("Send of %d messages answered %d ids", n, len(got))
+			e.Fatalf("Send of %d messages answered %d ids", n, len(got))
 		}
 		ids = append(ids, got...)
 		os = os[n:]
@@ -117,13 +93,13 @@ func (e *env) sendBodies(bodies ...string) (ids []string) {
 func (e *env) sendAfter(d time.Duration, o broker.Outgoing) (answer func()) {
 	sent := make(chan error, 1)
 	go func() {
-		e.pause(d)
-		_, err := e.b.Send(e.ctx, []broker.Outgoing{o})
+		e.Pause(d)
+		_, err := e.b.Send(e.Context(), []broker.Outgoing{o})
 		sent <- err
 	}()
 	return func() {
 		e.Helper()
-		e.ok(<-sent, "Send")
+		e.OK(<-sent, "Send")
 	}
 }
 
@@ -140,10 +116,10 @@ func (e *env) poll(r broker.Receiver, most int, until time.Time) []*broker.Messa
 	e.Helper()
 	for {
 		started := time.Now()
-		ms, err := r.Receive(e.ctx, broker.ReceiveOptions{Max: most, Wait: e.wait(time.Until(until))})
-		e.ok(err, "Receive")
+		ms, err := r.Receive(e.Context(), broker.ReceiveOptions{Max: most, Wait: e.wait(time.Until(until))})
+		e.OK(err, "Receive")
 		if len(ms) > most {
-			e.fatalf("Receive with Max %d brought %d messages", most, len(ms))
+			e.Fatalf("Receive with Max %d brought %d messages", most, len(ms))
 		}
 		for _, m := range ms {
 			e.wellFormed(m)
@@ -153,7 +129,7 @@ func (e *env) poll(r broker.Receiver, most int, until time.Time) []*broker.Messa
 		}
 		if time.Since(started) < time.Millisecond {
 			// A driver that rounds short waits down must not be asked in a tight loop.
-			e.pause(min(time.Until(until), 10*time.Millisecond))
+			e.Pause(min(time.Until(until), 10*time.Millisecond))
 		}
 	}
 }
@@ -163,28 +139,16 @@ func (e *env) wellFormed(m *broker.Message) {
 	e.Helper()
 	switch {
 	case m == nil:
-		e.fatalf("Receive brought a nil message")
+		e.Fatalf("Receive brought a nil message")
 	case m.ID == "" || m.Receipt == "":
-		e.fatalf("a message came with ID %q and receipt %q; both are needed", m.ID, m.Receipt)
+		e.Fatalf("a message came with ID %q and receipt %q; both are needed", m.ID, m.Receipt)
 	case m.Meta != nil && m.Meta.BodyEncoding != "":
-		e.errorf("Meta.BodyEncoding %q was left set; the driver undoes the encoding and clears it", m.Meta.BodyEncoding)
+		e.Errorf("Meta.BodyEncoding %q was left set; the driver undoes the encoding and clears it", m.Meta.BodyEncoding)
 	case m.Meta != nil && m.MetaErr != nil:
-		e.errorf("Meta and MetaErr are both set")
+		e.Errorf("Meta and MetaErr are both set")
 	}
 	if _, ok := m.Attributes[broker.MetaAttribute]; ok && m.MetaErr == nil && m.Meta != nil {
-		e.errorf("our own attribute %q is among the user's", broker.MetaAttribute)
-	}
-}
-
-func (e *env) pause(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-e.ctx.Done():
+		e.Errorf("our own attribute %q is among the user's", broker.MetaAttribute)
 	}
 }
 
@@ -195,7 +159,7 @@ func (e *env) take(n int) []*broker.Message {
 	for until := time.Now().Add(e.prompt); len(all) < n; {
 		ms := e.poll(e.b, min(n-len(all), e.l.ReceiveBatch), until)
 		if len(ms) == 0 {
-			e.fatalf("%d of %d available messages came within %v: %s", len(all), n, e.prompt, bodies(all))
+			e.Fatalf("%d of %d available messages came within %v: %s", len(all), n, e.prompt, bodies(all))
 		}
 		all = append(all, ms...)
 	}
@@ -213,10 +177,10 @@ func (e *env) between(from, by time.Time, what string) *broker.Message {
 	e.Helper()
 	ms := e.poll(e.b, 1, by)
 	if len(ms) == 0 {
-		e.fatalf("%s did not come by %s", what, e.at(by))
+		e.Fatalf("%s did not come by %s", what, e.at(by))
 	}
 	if early := time.Until(from); early > 0 {
-		e.fatalf("%s: %s came %v too early", what, bodies(ms), early)
+		e.Fatalf("%s: %s came %v too early", what, bodies(ms), early)
 	}
 	return ms[0]
 }
@@ -231,7 +195,7 @@ func (e *env) comes(by time.Time, what string) *broker.Message {
 func (e *env) quiet(until time.Time, what string) {
 	e.Helper()
 	if ms := e.poll(e.b, 1, until); len(ms) > 0 {
-		e.fatalf("%s: %s came, %v before it may", what, bodies(ms), time.Until(until))
+		e.Fatalf("%s: %s came, %v before it may", what, bodies(ms), time.Until(until))
 	}
 }
 
@@ -239,7 +203,7 @@ func (e *env) quiet(until time.Time, what string) {
 func (e *env) gone(what string) {
 	e.Helper()
 	if ms := e.poll(e.b, 1, time.Now().Add(max(e.v, e.hold)+e.h.Slack+e.v/4)); len(ms) > 0 {
-		e.fatalf("%s: %s came", what, bodies(ms))
+		e.Fatalf("%s: %s came", what, bodies(ms))
 	}
 }
 
@@ -256,20 +220,20 @@ func (e *env) heldAndBack(m *broker.Message, answered time.Time, what string) *b
 func (e *env) same(got, want *broker.Message) {
 	e.Helper()
 	if got.ID != want.ID {
-		e.fatalf("message %s (%.40q) came where %s (%.40q) was due", got.ID, got.Body, want.ID, want.Body)
+		e.Fatalf("message %s (%.40q) came where %s (%.40q) was due", got.ID, got.Body, want.ID, want.Body)
 	}
 }
 
 // lapse waits until the delivery has run out for certain, without receiving.
 func (e *env) lapse(answered time.Time) {
-	e.pause(time.Until(answered.Add(e.v + e.h.Slack)))
+	e.Pause(time.Until(answered.Add(e.v + e.h.Slack)))
 }
 
 // staleAnswer checks the answer to a receipt that is no longer good.
 func (e *env) staleAnswer(err error, call string) {
 	e.Helper()
 	if err := broker.ErrAt(err, 0); err != nil && !errors.Is(err, broker.ErrReceiptExpired) {
-		e.errorf("%s was answered %v; want success or ErrReceiptExpired", call, err)
+		e.Errorf("%s was answered %v; want success or ErrReceiptExpired", call, err)
 	}
 }
 
@@ -281,19 +245,19 @@ func (e *env) ack(ms ...*broker.Message) {
 		for i, m := range ms[:n] {
 			rs[i] = m.Receipt
 		}
-		e.ok(e.b.Ack(e.ctx, rs), "Ack")
+		e.OK(e.b.Ack(e.Context(), rs), "Ack")
 		ms = ms[n:]
 	}
 }
 
 func (e *env) nack(m *broker.Message, d time.Duration) {
 	e.Helper()
-	e.ok(e.b.Nack(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}}), "Nack")
+	e.OK(e.b.Nack(e.Context(), []broker.Hold{{Receipt: m.Receipt, For: d}}), "Nack")
 }
 
 func (e *env) extend(m *broker.Message, d time.Duration) {
 	e.Helper()
-	e.ok(e.b.Extend(e.ctx, []broker.Hold{{Receipt: m.Receipt, For: d}}), "Extend")
+	e.OK(e.b.Extend(e.Context(), []broker.Hold{{Receipt: m.Receipt, For: d}}), "Extend")
 }
 
 // at is a time of the case's clock, as text.

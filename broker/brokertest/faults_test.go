@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // fault is a driver that is wrong in one way.
@@ -18,6 +19,15 @@ type fault struct {
 	fails   string
 	spoil   func(*wrapped)
 	harness func(*Harness)
+}
+
+// suite are the cases, on the driver that is wrong.
+func (f *fault) suite() *suite.Suite[*env, QueueOptions] {
+	h := harness(f.preset, f.spoil)
+	if f.harness != nil {
+		f.harness(&h)
+	}
+	return h.suite()
 }
 
 const sqs, fifo = membroker.SQSStandard, membroker.SQSFIFO

@@ -25,16 +25,16 @@ func groupsInOrder(e *env) {
 	for came := 0; came < groups*each; {
 		ms := e.poll(e.b, min(5, e.l.ReceiveBatch), until)
 		if len(ms) == 0 {
-			e.fatalf("%d of %d messages came within %v", came, groups*each, e.v*2)
+			e.Fatalf("%d of %d messages came within %v", came, groups*each, e.v*2)
 		}
 		for _, m := range ms {
 			g := int(m.Body[0] - 'a')
 			if want := fmt.Sprintf("%c%d", 'a'+g, next[g]); string(m.Body) != want {
-				e.fatalf("%q came where %q was due", m.Body, want)
+				e.Fatalf("%q came where %q was due", m.Body, want)
 			}
 			next[g]++
 			if want := fmt.Sprintf("group-%c", 'a'+g); m.Group != want {
-				e.errorf("%q came with Group %q, want %q", m.Body, m.Group, want)
+				e.Errorf("%q came with Group %q, want %q", m.Body, m.Group, want)
 			}
 		}
 		e.ack(ms...)
@@ -48,7 +48,7 @@ func due(e *env, body string) *broker.Message {
 	e.Helper()
 	m := e.takeOne()
 	if string(m.Body) != body {
-		e.fatalf("%q came where %q was due", m.Body, body)
+		e.Fatalf("%q came where %q was due", m.Body, body)
 	}
 	return m
 }
@@ -61,7 +61,7 @@ func failedHeadHoldsGroup(e *env) {
 		head = due(e, "a1")
 	} else {
 		if string(head.Body) != "a1" {
-			e.fatalf("%q came first", head.Body)
+			e.Fatalf("%q came first", head.Body)
 		}
 		e.ack(due(e, "b1"))
 	}
@@ -85,7 +85,7 @@ func failedHeadHoldsGroup(e *env) {
 		}
 	}
 	if string(head.Body) != "a1" {
-		e.fatalf("%q came where the nacked head was due", head.Body)
+		e.Fatalf("%q came where the nacked head was due", head.Body)
 	}
 	e.ack(head)
 	e.ack(due(e, "a2"))
@@ -110,7 +110,7 @@ func hiddenBlocksLaterOnly(e *env) {
 		return
 	}
 	if string(ms[0].Body) != "a1" || string(ms[1].Body) != "a2" {
-		e.fatalf("these came first: %s", bodies(ms))
+		e.Fatalf("these came first: %s", bodies(ms))
 	}
 	e.nack(ms[0], 0)
 	head := due(e, "a1")
@@ -124,9 +124,9 @@ func hiddenBlocksLaterOnly(e *env) {
 func missingGroup(e *env) {
 	none := e.out("none")
 	none.Group = ""
-	ids, err := e.b.Send(e.ctx, []broker.Outgoing{e.out("a"), none, e.out("b")})
+	ids, err := e.b.Send(e.Context(), []broker.Outgoing{e.out("a"), none, e.out("b")})
 	if broker.ErrAt(err, 1) == nil {
-		e.errorf("Send without a group was answered %q, %v", ids, err)
+		e.Errorf("Send without a group was answered %q, %v", ids, err)
 	}
 	sentBeside(e, ids, err)
 }
@@ -136,17 +136,17 @@ func sentBeside(e *env, ids []string, err error) {
 	e.Helper()
 	var b *broker.BatchError
 	if err != nil && (!errors.As(err, &b) || len(b.Errs) != 3) {
-		e.fatalf("Send of 3 messages, one of them bad, was answered %v; it must be answered by position", err)
+		e.Fatalf("Send of 3 messages, one of them bad, was answered %v; it must be answered by position", err)
 	}
 	if len(ids) != 3 {
-		e.fatalf("Send of 3 messages answered %d ids", len(ids))
+		e.Fatalf("Send of 3 messages answered %d ids", len(ids))
 	}
 	for i, id := range ids {
 		switch at := broker.ErrAt(err, i); {
 		case i != 1 && at != nil:
-			e.errorf("entry %d, which is good, was answered: %v", i, at)
+			e.Errorf("entry %d, which is good, was answered: %v", i, at)
 		case (at == nil) != (id != ""):
-			e.errorf("entry %d was answered %q, %v; the id of a failed entry is empty, and of no other", i, id, at)
+			e.Errorf("entry %d was answered %q, %v; the id of a failed entry is empty, and of no other", i, id, at)
 		}
 	}
 	want := 2
@@ -156,7 +156,7 @@ func sentBeside(e *env, ids []string, err error) {
 	ms := e.take(want)
 	for _, m := range ms {
 		if m.ID != ids[0] && m.ID != ids[1] && m.ID != ids[2] {
-			e.errorf("message %s came, which is none of %q", m.ID, ids)
+			e.Errorf("message %s came, which is none of %q", m.ID, ids)
 		}
 	}
 	e.ack(ms...)
@@ -186,7 +186,7 @@ func dedupID(e *env) {
 	e.send(second)
 	e.quiet(time.Now().Add(e.prompt), "another send after the ack of the first")
 	if e.h.Virtual {
-		e.pause(time.Until(sent.Add(e.h.DedupWindow + e.h.Slack)))
+		e.Pause(time.Until(sent.Add(e.h.DedupWindow + e.h.Slack)))
 		e.send(second)
 		e.ack(due(e, "second"))
 	}
@@ -218,7 +218,7 @@ func equalMessages(e *env) {
 	for range ids {
 		m := e.takeOne()
 		if seen[m.ID] {
-			e.errorf("message %s came twice", m.ID)
+			e.Errorf("message %s came twice", m.ID)
 		}
 		seen[m.ID] = true
 		e.ack(m)

@@ -30,7 +30,7 @@ func noMetadata(e *env) {
 	e.send(o)
 	m := arrives(e, o)
 	if m.Meta != nil {
-		e.errorf("Meta is %+v", *m.Meta)
+		e.Errorf("Meta is %+v", *m.Meta)
 	}
 	e.ack(m)
 }
@@ -38,8 +38,8 @@ func noMetadata(e *env) {
 // raw sends past the driver and takes what comes.
 func raw(e *env, body string, as map[string]string) *broker.Message {
 	e.Helper()
-	if err := e.queue.SendRaw(e.ctx, []byte(body), as); err != nil {
-		e.Fatalf("brokertest: Queue.SendRaw: %v", err)
+	if err := e.queue.SendRaw(e.Context(), []byte(body), as); err != nil {
+		e.Harnessf("Queue.SendRaw: %v", err)
 	}
 	return e.takeOne()
 }
@@ -48,7 +48,7 @@ func foreignMessage(e *env) {
 	for _, as := range []map[string]string{nil, {"a": "1", "b": "2"}} {
 		m := raw(e, "foreign", as)
 		if m.Meta != nil {
-			e.errorf("Meta is %+v", *m.Meta)
+			e.Errorf("Meta is %+v", *m.Meta)
 		}
 		e.unchanged(m, broker.Outgoing{Body: []byte("foreign"), Attributes: as, Group: m.Group})
 		e.ack(m)
@@ -70,7 +70,7 @@ func metadataRoundTrip(e *env) {
 		e.send(o)
 		m := arrives(e, o)
 		if m.Meta == nil {
-			e.errorf("Meta is nil; %s was sent", broker.EncodeMeta(meta))
+			e.Errorf("Meta is nil; %s was sent", broker.EncodeMeta(meta))
 		}
 		e.ack(m)
 	}
@@ -80,16 +80,16 @@ func newerMetadataKept(e *env) {
 	const newer = `{"v":7,"id":"j-1","lane":"fast","k":"key","dead":{"f":5,"c":"timeout","where":{"line":3}},"steps":[1,2]}`
 	m := raw(e, "body", map[string]string{broker.MetaAttribute: newer})
 	if m.MetaErr != nil || m.Meta == nil {
-		e.fatalf("Meta is %v and MetaErr %v", m.Meta, m.MetaErr)
+		e.Fatalf("Meta is %v and MetaErr %v", m.Meta, m.MetaErr)
 	}
 	want, err := broker.DecodeMeta(newer)
-	e.ok(err, "DecodeMeta")
+	e.OK(err, "DecodeMeta")
 	again := e.out("body")
 	again.Meta = m.Meta
 	e.send(again)
 	for range 2 {
 		if got, want := broker.EncodeMeta(m.Meta), broker.EncodeMeta(want); got != want {
-			e.errorf("the metadata\n%s\ncame as\n%s", want, got)
+			e.Errorf("the metadata\n%s\ncame as\n%s", want, got)
 		}
 		e.ack(m)
 		if again.Body == nil {
@@ -110,10 +110,10 @@ func badMetadata(e *env) {
 	for _, bad := range []string{"not metadata", `{"v":1`, `{"v":1,"id":7}`, `{"id":"x"}`, `[]`, `{"v":1,"be":"rot13"}`, `{"v":1,"be":"base64"}`} {
 		m := raw(e, "a body", map[string]string{broker.MetaAttribute: bad, "a": "1"})
 		if m.Meta != nil || !errors.Is(m.MetaErr, broker.ErrBadMeta) {
-			e.errorf("the metadata %q came as Meta %v and MetaErr %v", bad, m.Meta, m.MetaErr)
+			e.Errorf("the metadata %q came as Meta %v and MetaErr %v", bad, m.Meta, m.MetaErr)
 		}
 		if !bytes.Equal(m.Body, []byte("a body")) || m.Attributes["a"] != "1" || m.Attributes[broker.MetaAttribute] != bad {
-			e.errorf("the metadata %q came with body %q and attributes %s", bad, m.Body, attributes(m.Attributes))
+			e.Errorf("the metadata %q came with body %q and attributes %s", bad, m.Body, attributes(m.Attributes))
 		}
 		e.ack(m)
 	}

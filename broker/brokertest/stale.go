@@ -42,7 +42,7 @@ func (s *stale) back(e *env, m *broker.Message) {
 }
 
 func staleAck(e *env) {
-	s := staleReceipt(e, "Ack", func(r broker.Receipt) error { return e.b.Ack(e.ctx, []broker.Receipt{r}) })
+	s := staleReceipt(e, "Ack", func(r broker.Receipt) error { return e.b.Ack(e.Context(), []broker.Receipt{r}) })
 	if s.void {
 		s.back(e, nil)
 		return
@@ -53,20 +53,20 @@ func staleAck(e *env) {
 		return
 	}
 	if early := time.Until(s.m.Deadline); early > 0 {
-		e.fatalf("after a stale ack the message came %v before the end of its newest delivery", early)
+		e.Fatalf("after a stale ack the message came %v before the end of its newest delivery", early)
 	}
 	s.back(e, ms[0])
 }
 
 func staleNack(e *env) {
-	s := staleReceipt(e, "Nack", func(r broker.Receipt) error { return e.b.Nack(e.ctx, []broker.Hold{{Receipt: r}}) })
+	s := staleReceipt(e, "Nack", func(r broker.Receipt) error { return e.b.Nack(e.Context(), []broker.Hold{{Receipt: r}}) })
 	if s.void {
 		s.back(e, nil)
 		return
 	}
 	m := e.comes(s.answered.Add(e.v+e.h.Slack), "the message, after a stale nack,")
 	if early := time.Until(s.m.Deadline); early > 0 && time.Since(s.settled) > e.prompt {
-		e.errorf("after a stale nack the message came neither at once nor at the end of its newest delivery, but %v before that", early)
+		e.Errorf("after a stale nack the message came neither at once nor at the end of its newest delivery, but %v before that", early)
 	}
 	s.back(e, m)
 }
@@ -78,7 +78,7 @@ func staleExtension(e *env) {
 		longer = min(longer, e.l.MaxHold)
 	}
 	s := staleReceipt(e, "Extend", func(r broker.Receipt) error {
-		return e.b.Extend(e.ctx, []broker.Hold{{Receipt: r, For: longer}})
+		return e.b.Extend(e.Context(), []broker.Hold{{Receipt: r, For: longer}})
 	})
 	if s.void {
 		s.back(e, nil)
@@ -86,7 +86,7 @@ func staleExtension(e *env) {
 	}
 	m := e.between(s.m.Deadline, time.Now().Add(longer+e.h.Slack), "the message, after a stale extension,")
 	if late := time.Since(s.answered.Add(e.v + e.h.Slack)); late > 0 && time.Now().Before(s.settled.Add(longer)) {
-		e.errorf("after a stale extension by %v the message came %v after the end of its newest delivery, and before that of the extension", longer, late)
+		e.Errorf("after a stale extension by %v the message came %v after the end of its newest delivery, and before that of the extension", longer, late)
 	}
 	s.back(e, m)
 }

@@ -20,10 +20,10 @@ func cancelledReceiveStrandsNothing(e *env) {
 	const bound = 10 * time.Second
 	long := e.wait(max(e.v, 2*bound))
 	for _, begun := range []time.Duration{0, e.prompt / 10} {
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			e.pause(begun)
+			e.Pause(begun)
 			cancel()
 		})
 		if begun == 0 {
@@ -32,7 +32,7 @@ func cancelledReceiveStrandsNothing(e *env) {
 		started := time.Now()
 		e.ended(e.b.Receive(ctx, broker.ReceiveOptions{Max: 1, Wait: long}))
 		if took := time.Since(started) - begun; took > bound {
-			e.errorf("a cancelled Receive ended after %v", took)
+			e.Errorf("a cancelled Receive ended after %v", took)
 		}
 		wg.Wait()
 	}
@@ -47,20 +47,20 @@ func cancelledReceiveStrandsNothing(e *env) {
 		for i := range os {
 			os[i] = e.out(fmt.Sprintf("%d-%d", round, i))
 		}
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.Context())
 		var wg sync.WaitGroup
 		var ms []*broker.Message
 		var err error
 		wg.Go(func() { ms, err = e.b.Receive(ctx, broker.ReceiveOptions{Max: e.l.ReceiveBatch, Wait: long}) })
 		var sendErr error
-		send := func() { _, sendErr = e.b.Send(e.ctx, os) }
+		send := func() { _, sendErr = e.b.Send(e.Context(), os) }
 		var cancelled time.Time
 		switch round % 4 {
 		case 0: // the poll is under way; send, then cancel while its answer is coming
-			e.pause(time.Millisecond)
+			e.Pause(time.Millisecond)
 			send()
 		case 1: // both at once
-			e.pause(time.Millisecond)
+			e.Pause(time.Millisecond)
 			wg.Go(send)
 		case 2: // the poll may not have begun
 			send()
@@ -71,15 +71,15 @@ func cancelledReceiveStrandsNothing(e *env) {
 		cancelled = time.Now()
 		cancel()
 		wg.Wait()
-		e.ok(sendErr, "Send")
+		e.OK(sendErr, "Send")
 		if took := time.Since(cancelled); took > bound {
-			e.errorf("a cancelled Receive ended after %v", took)
+			e.Errorf("a cancelled Receive ended after %v", took)
 		}
 		e.ended(ms, err)
 		for until := time.Now().Add(e.prompt); len(ms) < n; {
 			more := e.poll(e.b, e.l.ReceiveBatch, until)
 			if len(more) == 0 {
-				e.fatalf("of %d messages sent around the cancellation %d came within %v; the others are stranded for the timeout of %v",
+				e.Fatalf("of %d messages sent around the cancellation %d came within %v; the others are stranded for the timeout of %v",
 					n, len(ms), e.prompt, e.v)
 			}
 			ms = append(ms, more...)
@@ -90,21 +90,20 @@ func cancelledReceiveStrandsNothing(e *env) {
 
 // endedContext makes every call that changes something with a context that has ended.
 func endedContext(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
+	ctx := e.Ended()
 	// applied reports whether the call says that it was applied.
 	applied := func(call string, err error) bool {
 		e.Helper()
 		err = broker.ErrAt(err, 0)
 		if err != nil && !errors.Is(err, context.Canceled) {
-			e.errorf("%s with an ended context was answered %v, which does not wrap the context's error", call, err)
+			e.Errorf("%s with an ended context was answered %v, which does not wrap the context's error", call, err)
 		}
 		return err == nil
 	}
 	ids, err := e.b.Send(ctx, []broker.Outgoing{e.out("a")})
 	if applied("Send", err) {
 		if m := e.takeOne(); len(ids) != 1 || m.ID != ids[0] {
-			e.errorf("Send answered %q, and %s came", ids, m.ID)
+			e.Errorf("Send answered %q, and %s came", ids, m.ID)
 		} else {
 			e.ack(m)
 		}
@@ -121,7 +120,7 @@ func endedContext(e *env) {
 		m = e.comes(answered.Add(e.v+e.h.Slack), "a message, given back or not,")
 	}
 	if e.l.Extends {
-		e.pause(e.v / 4)
+		e.Pause(e.v / 4)
 		from := time.Now().Add(e.hold)
 		if applied("Extend", e.b.Extend(ctx, []broker.Hold{{Receipt: m.Receipt, For: e.hold}})) {
 			m = e.between(from, time.Now().Add(e.hold+e.h.Slack), "a message extended with an ended context")
@@ -139,11 +138,11 @@ func (e *env) ended(ms []*broker.Message, err error) {
 	e.Helper()
 	switch {
 	case err != nil && len(ms) > 0:
-		e.errorf("a cancelled Receive brought %s and the error %v; callers drop one of them", bodies(ms), err)
+		e.Errorf("a cancelled Receive brought %s and the error %v; callers drop one of them", bodies(ms), err)
 	case err != nil && !errors.Is(err, context.Canceled):
-		e.errorf("a cancelled Receive was answered %v, which does not wrap the context's error", err)
+		e.Errorf("a cancelled Receive was answered %v, which does not wrap the context's error", err)
 	case err == nil && len(ms) == 0:
-		e.errorf("a cancelled Receive brought nothing and no error")
+		e.Errorf("a cancelled Receive brought nothing and no error")
 	}
 }
 
@@ -169,8 +168,8 @@ func concurrentUse(e *env) {
 		wg.Go(func() {
 			batch := min(1+s*3, e.l.SendBatch)
 			for at := s * each; at < (s+1)*each; at += batch {
-				if _, err := e.b.Send(e.ctx, outs[at:min(at+batch, (s+1)*each)]); err != nil {
-					e.errorf("Send was answered: %v", err)
+				if _, err := e.b.Send(e.Context(), outs[at:min(at+batch, (s+1)*each)]); err != nil {
+					e.Errorf("Send was answered: %v", err)
 				}
 			}
 		})
@@ -179,9 +178,9 @@ func concurrentUse(e *env) {
 		wg.Go(func() {
 			most := min(1+r, e.l.ReceiveBatch, e.l.SettleBatch)
 			for time.Now().Before(until) && l.left(len(outs)) {
-				ms, err := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: most, Wait: e.wait(time.Second)})
+				ms, err := e.b.Receive(e.Context(), broker.ReceiveOptions{Max: most, Wait: e.wait(time.Second)})
 				if err != nil {
-					e.errorf("Receive was answered: %v", err)
+					e.Errorf("Receive was answered: %v", err)
 					return
 				}
 				l.settle(e, ms)
@@ -190,7 +189,7 @@ func concurrentUse(e *env) {
 	}
 	wg.Wait()
 	if n := len(l.acked); n < len(outs) {
-		e.fatalf("%d of %d messages came", n, len(outs))
+		e.Fatalf("%d of %d messages came", n, len(outs))
 	}
 	e.gone("after the ack of all")
 }
@@ -209,12 +208,12 @@ func (l *ledger) settle(e *env, ms []*broker.Message) {
 	l.mu.Lock()
 	for _, m := range ms {
 		if m.Meta == nil || m.Meta.ID != string(m.Body) {
-			e.errorf("message %q came with the metadata of another one", m.Body)
+			e.Errorf("message %q came with the metadata of another one", m.Body)
 			continue
 		}
 		id := m.Meta.ID
 		if time.Now().Before(l.held[id]) || l.acked[id] {
-			e.errorf("message %s came while another receiver held it, or after its ack", id)
+			e.Errorf("message %s came while another receiver held it, or after its ack", id)
 		}
 		if len(id) > 0 && (id[len(id)-1] == '0' || id[len(id)-1] == '5') && !l.nacked[id] {
 			l.nacked[id] = true
@@ -226,15 +225,15 @@ func (l *ledger) settle(e *env, ms []*broker.Message) {
 	}
 	l.mu.Unlock()
 	if len(nacks) > 0 {
-		if err := e.b.Nack(e.ctx, nacks); err != nil {
-			e.errorf("Nack was answered: %v", err)
+		if err := e.b.Nack(e.Context(), nacks); err != nil {
+			e.Errorf("Nack was answered: %v", err)
 		}
 	}
 	if len(acks) == 0 {
 		return
 	}
-	if err := e.b.Ack(e.ctx, acks); err != nil {
-		e.errorf("Ack was answered: %v", err)
+	if err := e.b.Ack(e.Context(), acks); err != nil {
+		e.Errorf("Ack was answered: %v", err)
 		return
 	}
 	l.mu.Lock()
@@ -249,59 +248,55 @@ func closed(e *env) {
 	m := e.takeOne()
 	waited := make(chan error, 1)
 	go func() {
-		_, err := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1, Wait: e.wait(e.v)})
+		_, err := e.b.Receive(e.Context(), broker.ReceiveOptions{Max: 1, Wait: e.wait(e.v)})
 		waited <- err
 	}()
-	e.pause(e.prompt / 10)
+	e.Pause(e.prompt / 10)
 	if err := e.queue.Close(); err != nil {
-		e.Fatalf("brokertest: Queue.Close: %v", err)
+		e.Harnessf("Queue.Close: %v", err)
 	}
 	timer := time.NewTimer(e.prompt)
 	defer timer.Stop()
 	select {
 	case err := <-waited:
 		if err != nil && !errors.Is(err, broker.ErrClosed) {
-			e.errorf("a Receive that waited was answered: %v", err)
+			e.Errorf("a Receive that waited was answered: %v", err)
 		}
 	case <-timer.C:
-		e.errorf("a Receive that waited did not end within %v of Close", e.prompt)
+		e.Errorf("a Receive that waited did not end within %v of Close", e.prompt)
 		<-waited //nolint:errcheck // late is wrong, whatever the answer
 	}
-	_, receiveErr := e.b.Receive(e.ctx, broker.ReceiveOptions{Max: 1})
-	_, sendErr := e.b.Send(e.ctx, []broker.Outgoing{e.out("b")})
+	_, receiveErr := e.b.Receive(e.Context(), broker.ReceiveOptions{Max: 1})
+	_, sendErr := e.b.Send(e.Context(), []broker.Outgoing{e.out("b")})
 	answers := map[string]error{
 		"Receive": receiveErr,
 		"Send":    broker.ErrAt(sendErr, 0),
-		"Ack":     broker.ErrAt(e.b.Ack(e.ctx, []broker.Receipt{m.Receipt}), 0),
-		"Nack":    broker.ErrAt(e.b.Nack(e.ctx, holds([]broker.Receipt{m.Receipt}, 0)), 0),
+		"Ack":     broker.ErrAt(e.b.Ack(e.Context(), []broker.Receipt{m.Receipt}), 0),
+		"Nack":    broker.ErrAt(e.b.Nack(e.Context(), holds([]broker.Receipt{m.Receipt}, 0)), 0),
 	}
 	if e.l.Extends {
-		answers["Extend"] = broker.ErrAt(e.b.Extend(e.ctx, holds([]broker.Receipt{m.Receipt}, e.hold)), 0)
+		answers["Extend"] = broker.ErrAt(e.b.Extend(e.Context(), holds([]broker.Receipt{m.Receipt}, e.hold)), 0)
 	}
 	for call, err := range answers {
-		if !errors.Is(err, broker.ErrClosed) {
-			e.errorf("%s was answered: %v", call, err)
-		}
+		e.Want(call, err, broker.ErrClosed)
 	}
 }
 
 func missingQueue(e *env) {
 	b := e.h.Missing(e.TB)
-	if _, err := b.Receive(e.ctx, broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrNotFound) {
-		e.errorf("Receive was answered: %v", err)
-	}
-	if _, err := b.Send(e.ctx, []broker.Outgoing{e.out("a")}); !errors.Is(broker.ErrAt(err, 0), broker.ErrNotFound) {
-		e.errorf("Send was answered: %v", err)
-	}
+	_, err := b.Receive(e.Context(), broker.ReceiveOptions{Max: 1})
+	e.Want("Receive", err, broker.ErrNotFound)
+	_, err = b.Send(e.Context(), []broker.Outgoing{e.out("a")})
+	e.Want("Send", broker.ErrAt(err, 0), broker.ErrNotFound)
 }
 
 func nativeRedrive(e *env) {
 	o := full(e)
 	if p, ok := e.b.(broker.RedrivePolicy); ok {
-		n, _, _, err := p.RedrivePolicy(e.ctx)
-		e.ok(err, "RedrivePolicy")
+		n, _, _, err := p.RedrivePolicy(e.Context())
+		e.OK(err, "RedrivePolicy")
 		if n != redriveAfter {
-			e.errorf("RedrivePolicy tells of %d receives, and %d were asked for", n, redriveAfter)
+			e.Errorf("RedrivePolicy tells of %d receives, and %d were asked for", n, redriveAfter)
 		}
 	}
 	e.send(o)
@@ -312,7 +307,7 @@ func nativeRedrive(e *env) {
 	e.quiet(time.Now().Add(e.prompt), "a message that was received as often as it may be")
 	ms := e.poll(e.queue.DeadLetters, 1, time.Now().Add(e.prompt+e.h.Slack))
 	if len(ms) == 0 {
-		e.fatalf("it did not come to the dead-letter queue within %v", e.prompt+e.h.Slack)
+		e.Fatalf("it did not come to the dead-letter queue within %v", e.prompt+e.h.Slack)
 	}
 	m := ms[0]
 	for name := range m.Attributes {
@@ -322,16 +317,16 @@ func nativeRedrive(e *env) {
 		}
 	}
 	e.unchanged(m, o)
-	e.ok(e.queue.DeadLetters.Ack(e.ctx, []broker.Receipt{m.Receipt}), "Ack")
+	e.OK(e.queue.DeadLetters.Ack(e.Context(), []broker.Receipt{m.Receipt}), "Ack")
 }
 
 func depth(e *env) {
 	check := func(want broker.Depth) {
 		e.Helper()
-		got, err := e.b.(broker.Depther).Depth(e.ctx)
-		e.ok(err, "Depth")
+		got, err := e.b.(broker.Depther).Depth(e.Context())
+		e.OK(err, "Depth")
 		if got != want {
-			e.errorf("Depth is %+v, want %+v", got, want)
+			e.Errorf("Depth is %+v, want %+v", got, want)
 		}
 	}
 	check(broker.Depth{})

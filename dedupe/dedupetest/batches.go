@@ -21,33 +21,33 @@ const maxTestBatch = 1000
 func batchCases() []testCase {
 	return []testCase{
 		{
-			name: "full-batches",
-			rule: "a call of Limits.MaxBatch entries is answered by position, each entry alone; a call of none has no answers",
-			run:  fullBatches,
+			Name: "full-batches",
+			Rule: "a call of Limits.MaxBatch entries is answered by position, each entry alone; a call of none has no answers",
+			Run:  fullBatches,
 		},
 		{
-			name:  "mixed-batch",
-			rule:  "every entry of a batch is one conditional write, alone: it succeeds or fails without its neighbours",
-			needs: []need{batches},
-			run:   mixedBatch,
+			Name:  "mixed-batch",
+			Rule:  "every entry of a batch is one conditional write, alone: it succeeds or fails without its neighbours",
+			Needs: []need{batches},
+			Run:   mixedBatch,
 		},
 		{
-			name:  "a-key-twice-in-a-batch",
-			rule:  "Renew and Settle take a key more than once: the stale entry fails, the live one succeeds, whatever their order",
-			needs: []need{batches},
-			run:   keyTwice,
+			Name:  "a-key-twice-in-a-batch",
+			Rule:  "Renew and Settle take a key more than once: the stale entry fails, the live one succeeds, whatever their order",
+			Needs: []need{batches},
+			Run:   keyTwice,
 		},
 		{
-			name:  "batches-at-once",
-			rule:  "batches of many callers over the same keys, each sorted by key, never wait for each other for ever, and each key has one winner",
-			needs: []need{batches},
-			run:   func(e *env) { batchesAtOnce(e, e.s) },
+			Name:  "batches-at-once",
+			Rule:  "batches of many callers over the same keys, each sorted by key, never wait for each other for ever, and each key has one winner",
+			Needs: []need{batches},
+			Run:   func(e *env) { batchesAtOnce(e, e.s) },
 		},
 		{
-			name:  "batches-at-once-on-two-handles",
-			rule:  "batches of several processes over the same keys, each sorted by key, never wait for each other for ever, and each key has one winner",
-			needs: []need{batches, second},
-			run:   func(e *env) { batchesAtOnce(e, e.s, e.subject.Second(e)) },
+			Name:  "batches-at-once-on-two-handles",
+			Rule:  "batches of several processes over the same keys, each sorted by key, never wait for each other for ever, and each key has one winner",
+			Needs: []need{batches, second},
+			Run:   func(e *env) { batchesAtOnce(e, e.s, e.subject.Second(e.TB)) },
 		},
 	}
 }
@@ -78,40 +78,40 @@ func fullBatches(e *env) {
 	}
 	slices.Reverse(ks)
 	e.getAll(ks)
-	errs, err := e.s.Forget(e.ctx, fs)
-	e.ok(err, "Forget")
+	errs, err := e.s.Forget(e.Context(), fs)
+	e.OK(err, "Forget")
 	if len(errs) != n {
-		e.fatalf("Forget of %d entries gave %d answers", n, len(errs))
+		e.Fatalf("Forget of %d entries gave %d answers", n, len(errs))
 	}
 	for i := range errs {
-		e.wantErr("Forget", errs[i], e.m.forget(fs[i]))
+		e.Want("Forget", errs[i], e.m.forget(fs[i]))
 	}
 	e.getAll(ks)
 
-	e.doing = "the batch is empty"
+	e.Doing = "the batch is empty"
 	e.claimAll(nil)
 	e.renewAll(nil)
 	e.settleAll(nil)
 	e.getAll(nil)
-	errs, err = e.s.Forget(e.ctx, nil)
-	e.ok(err, "Forget")
+	errs, err = e.s.Forget(e.Context(), nil)
+	e.OK(err, "Forget")
 	if len(errs) != 0 {
-		e.errorf("Forget of no entries gave %d answers", len(errs))
+		e.Errorf("Forget of no entries gave %d answers", len(errs))
 	}
 }
 
 // getAll compares the records of ks with the model's, in one call.
 func (e *env) getAll(ks []dedupe.Key) {
 	e.Helper()
-	rs, err := e.s.Get(e.ctx, ks)
-	e.ok(err, "Get")
+	rs, err := e.s.Get(e.Context(), ks)
+	e.OK(err, "Get")
 	if len(rs) != len(ks) {
-		e.fatalf("Get of %d keys gave %d answers", len(ks), len(rs))
+		e.Fatalf("Get of %d keys gave %d answers", len(ks), len(rs))
 	}
 	for i, r := range rs {
 		want := e.m.live(ks[i])
 		if (r == nil) != (want == nil) {
-			e.fatalf("Get of key %d was answered %s, want %s", i, brief(r), brief(want))
+			e.Fatalf("Get of key %d was answered %s, want %s", i, brief(r), brief(want))
 		}
 		if r != nil {
 			e.equal("a record of the batch", r, want)
@@ -155,7 +155,7 @@ func mixedBatch(e *env) {
 
 func keyTwice(e *env) {
 	for _, staleFirst := range []bool{true, false} {
-		e.doing = fmt.Sprintf("the stale entry comes first: %v", staleFirst)
+		e.Doing = fmt.Sprintf("the stale entry comes first: %v", staleFirst)
 		k := key(fmt.Sprintf("k-%v", staleFirst))
 		old := e.request(k)
 		e.claim(old)
@@ -214,11 +214,11 @@ func batchesAtOnce(e *env, handles ...dedupe.Store) {
 	}
 	wg.Wait()
 	if r.failed != nil {
-		e.fatalf("%v", r.failed)
+		e.Fatalf("%v", r.failed)
 	}
 	for n := range keys {
 		if k := key(fmt.Sprintf("k%02d", n)); r.done[k] != 1 {
-			e.errorf("%s was won by %d callers, want 1", k, r.done[k])
+			e.Errorf("%s was won by %d callers, want 1", k, r.done[k])
 		}
 	}
 }
@@ -241,7 +241,7 @@ func (r *race) fail(err error) {
 func (r *race) batch(s dedupe.Store, qs []dedupe.ClaimRequest) error {
 	var cs []dedupe.Claim
 	err := r.e.untilKnown(len(qs), func() (n int, at func(int) error, err error) {
-		cs, err = s.Claim(r.e.ctx, qs)
+		cs, err = s.Claim(r.e.Context(), qs)
 		return len(cs), func(i int) error { return cs[i].Err }, err
 	})
 	if err != nil {
@@ -255,7 +255,7 @@ func (r *race) batch(s dedupe.Store, qs []dedupe.ClaimRequest) error {
 	}
 	var as []dedupe.Settled
 	err = r.e.untilKnown(len(ss), func() (n int, at func(int) error, err error) {
-		as, err = s.Settle(r.e.ctx, ss)
+		as, err = s.Settle(r.e.Context(), ss)
 		return len(as), func(i int) error { return as[i].Err }, err
 	})
 	if err != nil {
@@ -287,8 +287,8 @@ func (e *env) untilKnown(n int, call func() (n int, at func(int) error, err erro
 			return nil
 		case !errors.Is(err, dedupe.ErrBusy):
 			return err
-		case !e.pause():
-			return e.ctx.Err()
+		case !e.Pause(time.Millisecond): // lets a busy store do its work
+			return e.Context().Err()
 		}
 	}
 	return nil

@@ -1,17 +1,26 @@
 package dedupetest
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/onceq/onceq/internal/suite"
+)
 
 // maxTestResult is the largest result that the suite stores.
 const maxTestResult = 16 << 20
 
+type (
+	testCase = suite.Case[*env, struct{}]
+	need     = suite.Need[*env]
+)
+
 // What some cases need.
 var (
-	second      = need{func(e *env) bool { return e.subject.Second != nil }, "Subject.Second is nil"}
-	transacts   = need{func(e *env) bool { return e.subject.Begin != nil }, "Subject.Begin is nil"}
-	hasClose    = need{func(e *env) bool { return e.subject.Close != nil }, "Subject.Close is nil"}
-	batches     = need{func(e *env) bool { return e.l.MaxBatch >= 4 }, "Limits.MaxBatch is below 4"}
-	smallResult = need{func(e *env) bool { return e.l.MaxResult <= maxTestResult }, fmt.Sprintf("Limits.MaxResult is over %d", maxTestResult)}
+	second      = need{Met: func(e *env) bool { return e.subject.Second != nil }, Why: "Subject.Second is nil"}
+	transacts   = need{Met: func(e *env) bool { return e.subject.Begin != nil }, Why: "Subject.Begin is nil"}
+	hasClose    = need{Met: func(e *env) bool { return e.subject.Close != nil }, Why: "Subject.Close is nil"}
+	batches     = need{Met: func(e *env) bool { return e.l.MaxBatch >= 4 }, Why: "Limits.MaxBatch is below 4"}
+	smallResult = need{Met: func(e *env) bool { return e.l.MaxResult <= maxTestResult }, Why: fmt.Sprintf("Limits.MaxResult is over %d", maxTestResult)}
 )
 
 // cases are all rules, in the order in which they are run.
@@ -29,15 +38,15 @@ func cases() []testCase {
 func walkCases() []testCase {
 	return []testCase{
 		{
-			name: "random-walk",
-			rule: "any sequence of calls gives the answers and records that the tables give",
-			run:  func(e *env) { e.walks(e) },
+			Name: "random-walk",
+			Rule: "any sequence of calls gives the answers and records that the tables give",
+			Run:  func(e *env) { e.walks(e) },
 		},
 		{
-			name:  "random-walk-on-two-handles",
-			rule:  "any sequence of calls from two processes gives the answers and records that the tables give",
-			needs: []need{second},
-			run:   func(e *env) { e.walks(e, e.on(e.subject.Second(e))) },
+			Name:  "random-walk-on-two-handles",
+			Rule:  "any sequence of calls from two processes gives the answers and records that the tables give",
+			Needs: []need{second},
+			Run:   func(e *env) { e.walks(e, e.on(e.subject.Second(e.TB))) },
 		},
 	}
 }

@@ -2,7 +2,6 @@ package dedupetest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,13 +11,6 @@ import (
 
 // same reports whether two values are equal, where none is not the same as empty.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
-
-func sameErr(got, want error) bool {
-	if want == nil {
-		return got == nil
-	}
-	return errors.Is(got, want)
-}
 
 func show(b []byte) string {
 	switch {
@@ -102,7 +94,7 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 	addTime("Finished", got.Finished, want.Finished)
 	addTime("Expires", got.Expires, want.Expires)
 	if len(diffs) > 0 {
-		e.errorf("%s of %s differs: %s", what, want.Key, strings.Join(diffs, "; "))
+		e.Errorf("%s of %s differs: %s", what, want.Key, strings.Join(diffs, "; "))
 	}
 }
 
@@ -116,6 +108,6 @@ func orNone(t time.Time) string {
 func (e *env) near(what string, got, want time.Duration) {
 	e.Helper()
 	if (got - want).Abs() > e.tolerance() {
-		e.errorf("%s is %v, want %v", what, got, want)
+		e.Errorf("%s is %v, want %v", what, got, want)
 	}
 }

@@ -90,48 +90,13 @@ func Run(t *testing.T, h Harness) {
 	if h.Open == nil {
 		t.Fatal("dedupetest: Harness.Open is nil")
 	}
-	suite.Run(t, suite.Options{Name: "dedupetest", Virtual: h.Virtual, Known: h.Known}, h.suite())
+	h.suite().Run(t)
 }
 
 // suite are the cases, on h.
-func (h Harness) suite() []suite.Case {
-	var all []suite.Case
-	for _, c := range cases() {
-		all = append(all, c.on(h))
+func (h Harness) suite() *suite.Suite[*env, struct{}] {
+	return &suite.Suite[*env, struct{}]{
+		Name: "dedupetest", Virtual: h.Virtual, Known: h.Known, Cases: cases(),
+		Open: func(e *suite.Env, _ struct{}) *env { return newEnv(e, h) },
 	}
-	return all
-}
-
-func (c testCase) on(h Harness) suite.Case {
-	return suite.Case{Name: c.name, Check: func(t testing.TB) string { return c.check(t, h) }}
-}
-
-// testCase is one rule and how it is checked.
-type testCase struct {
-	name string
-	// rule is a sentence that stands before each failure.
-	rule  string
-	needs []need
-	run   func(*env)
-}
-
-// need is a condition without which a case has no meaning.
-type need struct {
-	met func(*env) bool
-	// why says what is the case when it is not met.
-	why string
-}
-
-// check runs c. Its answer is why the case was ruled out, empty when it ran.
-func (c testCase) check(t testing.TB, h Harness) (ruledOut string) {
-	t.Helper()
-	e := newEnv(t, h, c)
-	for _, n := range c.needs {
-		if !n.met(e) {
-			t.Logf("not applicable: %s", n.why)
-			return n.why
-		}
-	}
-	c.run(e)
-	return ""
 }

@@ -1,14 +1,12 @@
 package dedupetest
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"testing"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/suite"
 )
 
 // This file owns what a case works with: the store, the model beside it, and the words of the
@@ -21,76 +19,44 @@ const (
 	retain = 10 * time.Hour
 )
 
-// env is what a case works with: a store of its own with a model beside it, and the words of the
-// rules. Its calls check every answer against the model.
+// env is what a case works with: the harness under both suites, and a store of its own with a model
+// beside it. Its calls check every answer against the model.
 type env struct {
-	testing.TB
-	ctx     context.Context
+	*suite.Env
 	h       Harness
-	rule    string
 	subject Subject
 	s       dedupe.Store
 	l       dedupe.Limits
 	m       *model
 	// slack is how far a time may be from the model's, besides what the calls took.
 	slack time.Duration
-	// doing says what is being tried, before each failure.
-	doing string
 }
 
 var _ player = (*env)(nil)
 
-func newEnv(t testing.TB, h Harness, c testCase) *env {
-	t.Helper()
-	e := &env{TB: t, ctx: t.Context(), h: h, rule: c.rule, m: newModel(), slack: time.Minute}
+func newEnv(c *suite.Env, h Harness) *env {
+	c.Helper()
+	e := &env{Env: c, h: h, m: newModel(), slack: time.Minute}
 	if h.Virtual {
 		e.slack = time.Millisecond
 	}
-	e.subject = h.Open(t)
+	e.subject = h.Open(c.TB)
 	e.s = e.subject.Store
 	switch {
 	case e.s == nil:
-		t.Fatal("dedupetest: Harness.Open gave a Subject without a Store")
+		e.Harnessf("Harness.Open gave a Subject without a Store")
 	case e.subject.Age == nil && !h.Virtual:
-		t.Fatal("dedupetest: Harness.Open gave a Subject without Age, and Harness.Virtual is false")
+		e.Harnessf("Harness.Open gave a Subject without Age, and Harness.Virtual is false")
 	case (e.subject.Begin == nil) != (e.subject.Rows == nil):
-		t.Fatal("dedupetest: Harness.Open gave a Subject with one of Begin and Rows; they belong together")
+		e.Harnessf("Harness.Open gave a Subject with one of Begin and Rows; they belong together")
 	}
 	e.l = e.s.Limits()
 	return e
 }
 
-// errorf reports that the case's rule is broken, and how it was seen.
-func (e *env) errorf(format string, args ...any) {
-	e.Helper()
-	e.Errorf("%s", e.failure(format, args))
-}
-
-// fatalf is errorf where the case cannot go on.
-func (e *env) fatalf(format string, args ...any) {
-	e.Helper()
-	e.Fatalf("%s", e.failure(format, args))
-}
-
-func (e *env) failure(format string, args []any) string {
-	doing := ""
-	if e.doing != "" {
-		doing = "\nwhen: " + e.doing
-	}
-	return fmt.Sprintf("rule: %s%s\nseen: %s", e.rule, doing, fmt.Sprintf(format, args...))
-}
-
 // tolerance is how far a time may be from the model's, because the model takes the time at which a
 // call began.
 func (e *env) tolerance() time.Duration { return e.slack + e.m.drift }
-
-// ok ends the case when a call that must succeed did not.
-func (e *env) ok(err error, call string) {
-	e.Helper()
-	if err != nil {
-		e.fatalf("%s was answered: %v", call, err)
-	}
-}
 
 // on is e with another handle onto the same data, and the same model.
 func (e *env) on(s dedupe.Store) *env {
@@ -112,10 +78,10 @@ func key(name string) dedupe.Key { return dedupe.Key{Scope: "suite", Key: name} 
 func (e *env) age(k dedupe.Key, d time.Duration) {
 	e.Helper()
 	if e.h.Virtual {
-		<-time.After(d)
+		e.Pause(d)
 		return
 	}
-	e.subject.Age(e, k, d)
+	e.subject.Age(e.TB, k, d)
 	e.m.age(k, d)
 }
 
@@ -123,12 +89,12 @@ func (e *env) age(k dedupe.Key, d time.Duration) {
 func (e *env) claim(q dedupe.ClaimRequest) dedupe.Claim {
 	e.Helper()
 	start := time.Now()
-	cs, err := e.s.Claim(e.ctx, []dedupe.ClaimRequest{q})
+	cs, err := e.s.Claim(e.Context(), []dedupe.ClaimRequest{q})
 	end := time.Now()
 	e.m.drift += end.Sub(start)
-	e.ok(err, "Claim")
+	e.OK(err, "Claim")
 	if len(cs) != 1 {
-		e.fatalf("Claim of 1 entry gave %d answers", len(cs))
+		e.Fatalf("Claim of 1 entry gave %d answers", len(cs))
 	}
 	e.expectClaim(&q, &cs[0], start, end)
 	e.stored(q.Key)
@@ -144,21 +110,21 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	want, _ := machine.ApplyClaim(r, q, start, func() uint64 { taken = true; return got.Lease.Fence })
 	switch {
 	case got.Err != nil:
-		e.fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Err, want.Outcome, brief(before))
+		e.Fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Err, want.Outcome, brief(before))
 	case got.Outcome != want.Outcome:
-		e.fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Outcome, want.Outcome, brief(before))
+		e.Fatalf("Claim of %s was answered %v, want %v; the record was %s", q.Key, got.Outcome, want.Outcome, brief(before))
 	}
 	if got.Outcome == dedupe.Won {
 		e.wonWell(q, got, &want, before, taken, start, end)
 	}
 	if got.Fresh != want.Fresh {
-		e.errorf("Claim of %s: Fresh is %v, want %v; the record was %s", q.Key, got.Fresh, want.Fresh, brief(before))
+		e.Errorf("Claim of %s: Fresh is %v, want %v; the record was %s", q.Key, got.Fresh, want.Fresh, brief(before))
 	}
 	if got.FirstErr != want.FirstErr {
-		e.errorf("Claim of %s: FirstErr is %q, want %q", q.Key, got.FirstErr, want.FirstErr)
+		e.Errorf("Claim of %s: FirstErr is %q, want %q", q.Key, got.FirstErr, want.FirstErr)
 	}
 	if !same(got.State, want.State) || got.StateNo != want.StateNo {
-		e.errorf("Claim of %s: State is %s, number %d; want %s, %d", q.Key, show(got.State), got.StateNo, show(want.State), want.StateNo)
+		e.Errorf("Claim of %s: State is %s, number %d; want %s, %d", q.Key, show(got.State), got.StateNo, show(want.State), want.StateNo)
 	}
 	if got.Outcome == dedupe.InProgress {
 		e.near("Claim: Left", got.Left, want.Left)
@@ -167,7 +133,7 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	}
 	switch {
 	case (got.Record == nil) != (want.Record == nil):
-		e.errorf("Claim answered %v with record %s, want %s", got.Outcome, brief(got.Record), brief(want.Record))
+		e.Errorf("Claim answered %v with record %s, want %s", got.Outcome, brief(got.Record), brief(want.Record))
 	case got.Record != nil:
 		e.equal("the record that Claim answered", got.Record, want.Record)
 	}
@@ -177,14 +143,14 @@ func (e *env) wonWell(q *dedupe.ClaimRequest, got, want *dedupe.Claim, before *d
 	e.Helper()
 	g, w := got.Lease, want.Lease
 	if taken && g.Fence <= e.m.top[q.Key] {
-		e.fatalf("a new claim of %s has fence %d; the key had %d before, and the fence only rises", q.Key, g.Fence, e.m.top[q.Key])
+		e.Fatalf("a new claim of %s has fence %d; the key had %d before, and the fence only rises", q.Key, g.Fence, e.m.top[q.Key])
 	}
 	if !taken && g.Fence != before.Fence {
-		e.fatalf("the same claim of %s again has fence %d, want the same as before, %d", q.Key, g.Fence, before.Fence)
+		e.Fatalf("the same claim of %s again has fence %d, want the same as before, %d", q.Key, g.Fence, before.Fence)
 	}
 	e.m.top[q.Key] = g.Fence
 	if g.Key != w.Key || g.Token != w.Token || g.Attempt != w.Attempt {
-		e.errorf("Claim answered a lease on %s, token %v, attempt %d; want %s, %v, %d", g.Key, g.Token.Hex(), g.Attempt, w.Key, w.Token.Hex(), w.Attempt)
+		e.Errorf("Claim answered a lease on %s, token %v, attempt %d; want %s, %v, %d", g.Key, g.Token.Hex(), g.Attempt, w.Key, w.Token.Hex(), w.Attempt)
 	}
 	e.near("Claim: Created", got.Created.Sub(start), want.Created.Sub(start))
 	e.deadline("Claim", g.Deadline, q.Key, start.Add(q.TTL), end.Add(q.TTL))
@@ -199,9 +165,9 @@ func (e *env) deadline(call string, got time.Time, k dedupe.Key, from, until tim
 	}
 	switch {
 	case got.After(latest):
-		e.errorf("%s: Deadline is %v after the lease may be dead; an owner's view is early, never late", call, got.Sub(latest))
+		e.Errorf("%s: Deadline is %v after the lease may be dead; an owner's view is early, never late", call, got.Sub(latest))
 	case time.Until(got) < time.Until(from)/2-e.tolerance():
-		e.errorf("%s: Deadline is in %v, want about %v", call, time.Until(got), time.Until(from))
+		e.Errorf("%s: Deadline is in %v, want about %v", call, time.Until(got), time.Until(from))
 	}
 }
 
@@ -210,12 +176,12 @@ func (e *env) renew(n dedupe.Renewal) error {
 	e.Helper()
 	number(&n, e.at(n.Key))
 	start := time.Now()
-	as, err := e.s.Renew(e.ctx, []dedupe.Renewal{n})
+	as, err := e.s.Renew(e.Context(), []dedupe.Renewal{n})
 	end := time.Now()
 	e.m.drift += end.Sub(start)
-	e.ok(err, "Renew")
+	e.OK(err, "Renew")
 	if len(as) != 1 {
-		e.fatalf("Renew of 1 entry gave %d answers", len(as))
+		e.Fatalf("Renew of 1 entry gave %d answers", len(as))
 	}
 	e.expectRenew(&n, &as[0], start, end)
 	e.stored(n.Key)
@@ -227,8 +193,8 @@ func (e *env) expectRenew(n *dedupe.Renewal, got *dedupe.Renewed, start, end tim
 	r := e.at(n.Key)
 	before := r.Clone()
 	want := machine.ApplyRenew(r, n, start)
-	if !sameErr(got.Err, want) {
-		e.fatalf("Renew of %s was answered %v, want %v; the record was %s", n.Key, got.Err, want, brief(before))
+	if !suite.SameErr(got.Err, want) {
+		e.Fatalf("Renew of %s was answered %v, want %v; the record was %s", n.Key, got.Err, want, brief(before))
 	}
 	if want == nil {
 		e.deadline("Renew", got.Deadline, n.Key, start.Add(n.TTL), end.Add(n.TTL))
@@ -239,11 +205,11 @@ func (e *env) expectRenew(n *dedupe.Renewal, got *dedupe.Renewed, start, end tim
 func (e *env) settle(s dedupe.Settlement) dedupe.Settled {
 	e.Helper()
 	start := time.Now()
-	as, err := e.s.Settle(e.ctx, []dedupe.Settlement{s})
+	as, err := e.s.Settle(e.Context(), []dedupe.Settlement{s})
 	e.m.drift += time.Since(start)
-	e.ok(err, "Settle")
+	e.OK(err, "Settle")
 	if len(as) != 1 {
-		e.fatalf("Settle of 1 entry gave %d answers", len(as))
+		e.Fatalf("Settle of 1 entry gave %d answers", len(as))
 	}
 	e.expectSettle(&s, &as[0], start)
 	e.stored(s.Key)
@@ -259,8 +225,8 @@ func (e *env) expectSettle(s *dedupe.Settlement, got *dedupe.Settled, start time
 		// The store may have removed it.
 		return
 	}
-	if !sameErr(got.Err, want.Err) || got.Status != want.Status {
-		e.fatalf("Settle of %s to %v was answered %v, %v; want %v, %v; the record was %s",
+	if !suite.SameErr(got.Err, want.Err) || got.Status != want.Status {
+		e.Fatalf("Settle of %s to %v was answered %v, %v; want %v, %v; the record was %s",
 			s.Key, s.To, got.Status, got.Err, want.Status, want.Err, brief(before))
 	}
 }
@@ -268,14 +234,14 @@ func (e *env) expectSettle(s *dedupe.Settlement, got *dedupe.Settled, start time
 // forget forgets, and checks answer and record.
 func (e *env) forget(f dedupe.Forgotten) error {
 	e.Helper()
-	errs, err := e.s.Forget(e.ctx, []dedupe.Forgotten{f})
-	e.ok(err, "Forget")
+	errs, err := e.s.Forget(e.Context(), []dedupe.Forgotten{f})
+	e.OK(err, "Forget")
 	if len(errs) != 1 {
-		e.fatalf("Forget of 1 entry gave %d answers", len(errs))
+		e.Fatalf("Forget of 1 entry gave %d answers", len(errs))
 	}
 	before := e.at(f.Key).Clone()
-	if want := e.m.forget(f); !sameErr(errs[0], want) {
-		e.fatalf("Forget of %s with fence %d was answered %v, want %v; the record was %s", f.Key, f.Fence, errs[0], want, brief(before))
+	if want := e.m.forget(f); !suite.SameErr(errs[0], want) {
+		e.Fatalf("Forget of %s with fence %d was answered %v, want %v; the record was %s", f.Key, f.Fence, errs[0], want, brief(before))
 	}
 	e.stored(f.Key)
 	return errs[0]
@@ -284,10 +250,10 @@ func (e *env) forget(f dedupe.Forgotten) error {
 // get reads one record.
 func (e *env) get(k dedupe.Key) *dedupe.Record {
 	e.Helper()
-	rs, err := e.s.Get(e.ctx, []dedupe.Key{k})
-	e.ok(err, "Get")
+	rs, err := e.s.Get(e.Context(), []dedupe.Key{k})
+	e.OK(err, "Get")
 	if len(rs) != 1 {
-		e.fatalf("Get of 1 key gave %d answers", len(rs))
+		e.Fatalf("Get of 1 key gave %d answers", len(rs))
 	}
 	return rs[0]
 }
@@ -297,7 +263,7 @@ func (e *env) stored(k dedupe.Key) {
 	e.Helper()
 	got, want := e.get(k), e.m.live(k)
 	if (got == nil) != (want == nil) {
-		e.fatalf("the store now holds %s, want %s", brief(got), brief(want))
+		e.Fatalf("the store now holds %s, want %s", brief(got), brief(want))
 	}
 	if got != nil {
 		e.equal("the record that is now stored", got, want)

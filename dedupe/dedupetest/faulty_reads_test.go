@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -201,5 +200,3 @@ func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
 	i := slices.IndexFunc(machine.SettleTable, func(row machine.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
 	return machine.SettleTable[i].Name
 }
-
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

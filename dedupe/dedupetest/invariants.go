@@ -16,55 +16,55 @@ import (
 func invariantCases() []testCase {
 	return []testCase{
 		{
-			name: "i1-one-winner",
-			rule: "at most one live (token, fence) exists for a key: of many claims at once, exactly one wins and the others are answered in-progress",
-			run:  oneWinner,
+			Name: "i1-one-winner",
+			Rule: "at most one live (token, fence) exists for a key: of many claims at once, exactly one wins and the others are answered in-progress",
+			Run:  oneWinner,
 		},
 		{
-			name:  "i1-one-winner-on-two-handles",
-			rule:  "at most one live (token, fence) exists for a key, whatever the number of processes",
-			needs: []need{second},
-			run:   func(e *env) { oneWinnerOf(e, e.s, e.subject.Second(e)) },
+			Name:  "i1-one-winner-on-two-handles",
+			Rule:  "at most one live (token, fence) exists for a key, whatever the number of processes",
+			Needs: []need{second},
+			Run:   func(e *env) { oneWinnerOf(e, e.s, e.subject.Second(e.TB)) },
 		},
 		{
-			name: "i1-one-takeover",
-			rule: "of many claims that find a dead lease at once, exactly one takes it over",
-			run:  oneTakeover,
+			Name: "i1-one-takeover",
+			Rule: "of many claims that find a dead lease at once, exactly one takes it over",
+			Run:  oneTakeover,
 		},
 		{
-			name: "i2-fence-rises",
-			rule: "the fence of a key only rises: over releases, takeovers, failures, expiry and Forget",
-			run:  fenceRises,
+			Name: "i2-fence-rises",
+			Rule: "the fence of a key only rises: over releases, takeovers, failures, expiry and Forget",
+			Run:  fenceRises,
 		},
 		{
-			name: "i3-done-never-changes",
-			rule: "a done record never changes until its retention ends, whoever calls",
-			run:  doneNeverChanges,
+			Name: "i3-done-never-changes",
+			Rule: "a done record never changes until its retention ends, whoever calls",
+			Run:  doneNeverChanges,
 		},
 		{
-			name: "i3-failed-and-parked-change-by-their-fence",
-			rule: "a failed or parked record changes only by the claim that names its fence",
-			run:  failedChangesByFence,
+			Name: "i3-failed-and-parked-change-by-their-fence",
+			Rule: "a failed or parked record changes only by the claim that names its fence",
+			Run:  failedChangesByFence,
 		},
 		{
-			name: "i4-stale-token-changes-nothing",
-			rule: "a stale token gets ErrLeaseLost from Renew and Settle, whatever they ask, and changes nothing",
-			run:  staleToken,
+			Name: "i4-stale-token-changes-nothing",
+			Rule: "a stale token gets ErrLeaseLost from Renew and Settle, whatever they ask, and changes nothing",
+			Run:  staleToken,
 		},
 		{
-			name: "i8-lost-reply",
-			rule: "a claim whose answer was lost can be repeated by its caller and wins again, with the same fence, attempt, state and freshness",
-			run:  lostReply,
+			Name: "i8-lost-reply",
+			Rule: "a claim whose answer was lost can be repeated by its caller and wins again, with the same fence, attempt, state and freshness",
+			Run:  lostReply,
 		},
 		{
-			name: "i9-keys-never-meet",
-			rule: "scope and key are two values: no choice of them meets another pair's record",
-			run:  keysNeverMeet,
+			Name: "i9-keys-never-meet",
+			Rule: "scope and key are two values: no choice of them meets another pair's record",
+			Run:  keysNeverMeet,
 		},
 		{
-			name: "reopen-once",
-			rule: "of many letters of one failure that are replayed at once, exactly one reopens it",
-			run:  reopenOnce,
+			Name: "reopen-once",
+			Rule: "of many letters of one failure that are replayed at once, exactly one reopens it",
+			Run:  reopenOnce,
 		},
 	}
 }
@@ -93,7 +93,7 @@ func (e *env) rush(k dedupe.Key, n int, reopen uint64, handles ...dedupe.Store) 
 // claimKnown claims past the model and repeats the call while the store is busy.
 func (e *env) claimKnown(s dedupe.Store, q dedupe.ClaimRequest) (c dedupe.Claim) {
 	err := e.untilKnown(1, func() (n int, at func(int) error, err error) {
-		cs, err := s.Claim(e.ctx, []dedupe.ClaimRequest{q})
+		cs, err := s.Claim(e.Context(), []dedupe.ClaimRequest{q})
 		if len(cs) == 1 {
 			c = cs[0]
 		}
@@ -105,18 +105,6 @@ func (e *env) claimKnown(s dedupe.Store, q dedupe.ClaimRequest) (c dedupe.Claim)
 	return c
 }
 
-// pause lets a busy store do its work.
-func (e *env) pause() bool {
-	t := time.NewTimer(time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-e.ctx.Done():
-		return false
-	}
-}
-
 // onlyWinner finds the one claim that won; all others must have the outcome lost.
 func (e *env) onlyWinner(qs []dedupe.ClaimRequest, cs []dedupe.Claim, lost dedupe.Outcome) (dedupe.ClaimRequest, dedupe.Claim) {
 	e.Helper()
@@ -124,17 +112,17 @@ func (e *env) onlyWinner(qs []dedupe.ClaimRequest, cs []dedupe.Claim, lost dedup
 	for i := range cs {
 		switch {
 		case cs[i].Err != nil:
-			e.fatalf("caller %d was answered %v", i, cs[i].Err)
+			e.Fatalf("caller %d was answered %v", i, cs[i].Err)
 		case cs[i].Outcome == dedupe.Won && winner >= 0:
-			e.fatalf("callers %d and %d have both won, with fences %d and %d", winner, i, cs[winner].Lease.Fence, cs[i].Lease.Fence)
+			e.Fatalf("callers %d and %d have both won, with fences %d and %d", winner, i, cs[winner].Lease.Fence, cs[i].Lease.Fence)
 		case cs[i].Outcome == dedupe.Won:
 			winner = i
 		case cs[i].Outcome != lost:
-			e.fatalf("caller %d was answered %v, want %v", i, cs[i].Outcome, lost)
+			e.Fatalf("caller %d was answered %v, want %v", i, cs[i].Outcome, lost)
 		}
 	}
 	if winner < 0 {
-		e.fatalf("none of %d callers has won", len(cs))
+		e.Fatalf("none of %d callers has won", len(cs))
 	}
 	return qs[winner], cs[winner]
 }
@@ -145,11 +133,11 @@ func oneWinnerOf(e *env, handles ...dedupe.Store) {
 	k := key("contended")
 	fences := make(map[uint64]bool)
 	for round := range 8 {
-		e.doing = fmt.Sprintf("round %d of %d callers", round+1, crowd)
+		e.Doing = fmt.Sprintf("round %d of %d callers", round+1, crowd)
 		qs, cs := e.rush(k, crowd, 0, handles...)
 		q, c := e.onlyWinner(qs, cs, dedupe.InProgress)
 		if fences[c.Lease.Fence] {
-			e.fatalf("the fence %d was given twice", c.Lease.Fence)
+			e.Fatalf("the fence %d was given twice", c.Lease.Fence)
 		}
 		fences[c.Lease.Fence] = true
 		e.expectClaim(&q, &c, time.Now(), time.Now())
@@ -161,7 +149,7 @@ func oneWinnerOf(e *env, handles ...dedupe.Store) {
 func oneTakeover(e *env) {
 	k := key("dead")
 	for round := range 4 {
-		e.doing = fmt.Sprintf("round %d of %d callers", round+1, crowd)
+		e.Doing = fmt.Sprintf("round %d of %d callers", round+1, crowd)
 		qs, cs := e.rush(k, crowd, 0, e.s)
 		q, c := e.onlyWinner(qs, cs, dedupe.InProgress)
 		e.expectClaim(&q, &c, time.Now(), time.Now())
@@ -178,7 +166,7 @@ func fenceRises(e *env) {
 		q.Reopen = reopen
 		// claim checks with the model that the fence has risen.
 		if c := e.claim(q); c.Outcome != dedupe.Won {
-			e.fatalf("a claim of %s was answered %v, want won", brief(e.at(k)), c.Outcome)
+			e.Fatalf("a claim of %s was answered %v, want won", brief(e.at(k)), c.Outcome)
 		}
 		return q.Token
 	}
@@ -187,7 +175,7 @@ func fenceRises(e *env) {
 		e.settle(dedupe.Settlement{Key: k, Token: t, To: to, Retain: retain})
 	}
 	for round := range 3 {
-		e.doing = fmt.Sprintf("round %d", round+1)
+		e.Doing = fmt.Sprintf("round %d", round+1)
 		end(claim(0), dedupe.Released)
 		claim(0)
 		e.age(k, 2*ttl)
@@ -244,13 +232,13 @@ func doneNeverChanges(e *env) {
 	e.attack(k, first.Token, q.Token)
 	is := e.get(k)
 	if is == nil || is.Fence != was.Fence || is.Status != dedupe.Done || !same(is.Result, []byte("receipt")) {
-		e.errorf("the done record became %s with result %s", brief(is), show(is.Result))
+		e.Errorf("the done record became %s with result %s", brief(is), show(is.Result))
 	}
 }
 
 func failedChangesByFence(e *env) {
 	for _, to := range []dedupe.Status{dedupe.Failed, dedupe.Parked} {
-		e.doing = to.String()
+		e.Doing = to.String()
 		k := key(to.String())
 		first := e.request(k)
 		e.claim(first)
@@ -263,7 +251,7 @@ func failedChangesByFence(e *env) {
 		again := e.request(k)
 		again.Reopen = e.at(k).Fence
 		if c := e.claim(again); c.Outcome != dedupe.Won || c.Lease.Attempt != 1 {
-			e.errorf("the claim that names the fence was answered %v with attempt %d, want won with 1", c.Outcome, c.Lease.Attempt)
+			e.Errorf("the claim that names the fence was answered %v with attempt %d, want won with 1", c.Outcome, c.Lease.Attempt)
 		}
 	}
 }
@@ -278,17 +266,17 @@ func staleToken(e *env) {
 	try := func() {
 		e.Helper()
 		if err := e.renew(dedupe.Renewal{Key: k, Token: old.Token, TTL: 9 * ttl, Started: true, State: []byte("stolen")}); !errors.Is(err, dedupe.ErrLeaseLost) {
-			e.errorf("Renew was answered %v", err)
+			e.Errorf("Renew was answered %v", err)
 		}
 		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
 			a := e.settle(dedupe.Settlement{Key: k, Token: old.Token, To: to, Result: []byte("stolen"), Uncounted: true})
 			if !errors.Is(a.Err, dedupe.ErrLeaseLost) {
-				e.errorf("Settle to %v was answered %v, %v", to, a.Status, a.Err)
+				e.Errorf("Settle to %v was answered %v, %v", to, a.Status, a.Err)
 			}
 		}
 	}
 	for _, to := range []dedupe.Status{dedupe.Released, dedupe.Failed, dedupe.Parked, dedupe.Done} {
-		e.doing = "the other claim is live, later " + to.String()
+		e.Doing = "the other claim is live, later " + to.String()
 		try()
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to})
 		try()
@@ -301,13 +289,13 @@ func staleToken(e *env) {
 func lostReply(e *env) {
 	repeat := func(q dedupe.ClaimRequest, what string) {
 		e.Helper()
-		e.doing = what
+		e.Doing = what
 		c := e.claim(q)
 		for range 2 {
 			again := e.claim(q)
 			if again.Outcome != dedupe.Won || again.Lease.Fence != c.Lease.Fence || again.Lease.Attempt != c.Lease.Attempt ||
 				again.Fresh != c.Fresh || again.FirstErr != c.FirstErr || !same(again.State, c.State) || again.StateNo != c.StateNo {
-				e.errorf("the answer was %v (fence %d, attempt %d, fresh %v), repeated %v (fence %d, attempt %d, fresh %v)",
+				e.Errorf("the answer was %v (fence %d, attempt %d, fresh %v), repeated %v (fence %d, attempt %d, fresh %v)",
 					c.Outcome, c.Lease.Fence, c.Lease.Attempt, c.Fresh, again.Outcome, again.Lease.Fence, again.Lease.Attempt, again.Fresh)
 			}
 		}
@@ -357,15 +345,15 @@ func keysNeverMeet(e *env) {
 		{Scope: "a", Key: "1.0"},
 	}
 	for i, k := range pairs {
-		e.doing = fmt.Sprintf("scope %q, key %q", k.Scope, k.Key)
+		e.Doing = fmt.Sprintf("scope %q, key %q", k.Scope, k.Key)
 		q := e.request(k)
 		if c := e.claim(q); c.Outcome != dedupe.Won || !c.Fresh {
-			e.fatalf("its first claim was answered %v (fresh %v)", c.Outcome, c.Fresh)
+			e.Fatalf("its first claim was answered %v (fresh %v)", c.Outcome, c.Fresh)
 		}
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: fmt.Appendf(nil, "result %d", i)})
 	}
 	for _, k := range pairs {
-		e.doing = fmt.Sprintf("scope %q, key %q", k.Scope, k.Key)
+		e.Doing = fmt.Sprintf("scope %q, key %q", k.Scope, k.Key)
 		// claim compares the result, too.
 		e.claim(e.request(k))
 	}
@@ -373,7 +361,7 @@ func keysNeverMeet(e *env) {
 
 func reopenOnce(e *env) {
 	for _, to := range []dedupe.Status{dedupe.Failed, dedupe.Parked} {
-		e.doing = to.String()
+		e.Doing = to.String()
 		k := key(to.String())
 		q := e.request(k)
 		e.claim(q)
@@ -388,7 +376,7 @@ func reopenOnce(e *env) {
 		q = e.request(k)
 		q.Reopen = letter
 		if c := e.claim(q); c.Outcome != dedupe.AlreadyFailed || c.Record.Fence == letter {
-			e.errorf("the letter of the earlier failure was answered %v with %s, want already-failed with the newer fence", c.Outcome, brief(c.Record))
+			e.Errorf("the letter of the earlier failure was answered %v with %s, want already-failed with the newer fence", c.Outcome, brief(c.Record))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package dedupetest
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,21 +15,21 @@ import (
 func keyCases() []testCase {
 	return []testCase{
 		{
-			name: "keys-are-any-text",
-			rule: "scope and key are any UTF-8 without NUL, from 1 byte to MaxScope and MaxKey bytes, kept as they are",
-			run:  keysAnyText,
+			Name: "keys-are-any-text",
+			Rule: "scope and key are any UTF-8 without NUL, from 1 byte to MaxScope and MaxKey bytes, kept as they are",
+			Run:  keysAnyText,
 		},
 		{
-			name:  "bad-keys-fail-alone",
-			rule:  "an entry whose key cannot be stored is answered ErrBadKey, by position, while its neighbours succeed",
-			needs: []need{batches},
-			run:   badKeys,
+			Name:  "bad-keys-fail-alone",
+			Rule:  "an entry whose key cannot be stored is answered ErrBadKey, by position, while its neighbours succeed",
+			Needs: []need{batches},
+			Run:   badKeys,
 		},
 		{
-			name:  "bad-requests-fail-alone",
-			rule:  "an entry that makes no sense is answered ErrBadRequest, by position, while its neighbours succeed",
-			needs: []need{batches},
-			run:   badRequests,
+			Name:  "bad-requests-fail-alone",
+			Rule:  "an entry that makes no sense is answered ErrBadRequest, by position, while its neighbours succeed",
+			Needs: []need{batches},
+			Run:   badRequests,
 		},
 	}
 }
@@ -42,10 +41,10 @@ func keysAnyText(e *env) {
 	}
 	play := func(k dedupe.Key) {
 		e.Helper()
-		e.doing = fmt.Sprintf("scope %.40q (%d bytes), key %.40q (%d bytes)", k.Scope, len(k.Scope), k.Key, len(k.Key))
+		e.Doing = fmt.Sprintf("scope %.40q (%d bytes), key %.40q (%d bytes)", k.Scope, len(k.Scope), k.Key, len(k.Key))
 		q := e.request(k)
 		if c := e.claim(q); !c.Fresh {
-			e.errorf("its first claim was answered %v, fresh %v", c.Outcome, c.Fresh)
+			e.Errorf("its first claim was answered %v, fresh %v", c.Outcome, c.Fresh)
 		}
 		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: fmt.Appendf(nil, "%.100s", k.Key)})
@@ -58,7 +57,7 @@ func keysAnyText(e *env) {
 	play(most)
 	play(dedupe.Key{Scope: most.Scope, Key: most.Key[1:] + "l"})
 	play(dedupe.Key{Scope: strings.Repeat("é", dedupe.MaxScope/2), Key: strings.Repeat("🚀", dedupe.MaxKey/4)})
-	e.doing = "at the end"
+	e.Doing = "at the end"
 	for k := range e.m.records {
 		e.stored(k)
 	}
@@ -82,7 +81,7 @@ func badOnes() []dedupe.Key {
 
 func badKeys(e *env) {
 	for i, bad := range badOnes() {
-		e.doing = fmt.Sprintf("the key is %.20q / %.20q", bad.Scope, bad.Key)
+		e.Doing = fmt.Sprintf("the key is %.20q / %.20q", bad.Scope, bad.Key)
 		good := dedupe.Key{Scope: "good", Key: fmt.Sprintf("k%d", i)}
 		q, b := e.request(good), e.request(bad)
 		// Both places, so that an answer cannot be right by luck.
@@ -91,7 +90,7 @@ func badKeys(e *env) {
 			qs, at = []dedupe.ClaimRequest{q, b}, 1
 		}
 		cs := e.claimAll(qs)
-		e.wantErr("Claim", cs[at].Err, dedupe.ErrBadKey)
+		e.Want("Claim", cs[at].Err, dedupe.ErrBadKey)
 		e.won(good, &qs[1-at], &cs[1-at])
 
 		ns := make([]dedupe.Renewal, 2)
@@ -103,23 +102,23 @@ func badKeys(e *env) {
 			fs[j] = dedupe.Forgotten{Key: qs[j].Key, Fence: e.at(good).Fence}
 		}
 		rs := e.renewAll(ns)
-		e.wantErr("Renew", rs[at].Err, dedupe.ErrBadKey)
-		e.wantErr("Renew of the neighbour", rs[1-at].Err, nil)
+		e.Want("Renew", rs[at].Err, dedupe.ErrBadKey)
+		e.Want("Renew of the neighbour", rs[1-at].Err, nil)
 		as := e.settleAll(ss)
-		e.wantErr("Settle", as[at].Err, dedupe.ErrBadKey)
-		e.wantErr("Settle of the neighbour", as[1-at].Err, nil)
-		got, err := e.s.Get(e.ctx, []dedupe.Key{qs[0].Key, qs[1].Key})
-		e.ok(err, "Get")
+		e.Want("Settle", as[at].Err, dedupe.ErrBadKey)
+		e.Want("Settle of the neighbour", as[1-at].Err, nil)
+		got, err := e.s.Get(e.Context(), []dedupe.Key{qs[0].Key, qs[1].Key})
+		e.OK(err, "Get")
 		if len(got) != 2 || got[at] != nil || got[1-at] == nil || got[1-at].Key != good {
-			e.errorf("Get answered %v, want nil for the bad key and the record of the good one", got)
+			e.Errorf("Get answered %v, want nil for the bad key and the record of the good one", got)
 		}
-		errs, err := e.s.Forget(e.ctx, fs)
-		e.ok(err, "Forget")
+		errs, err := e.s.Forget(e.Context(), fs)
+		e.OK(err, "Forget")
 		if len(errs) != 2 {
-			e.fatalf("Forget of 2 entries gave %d answers", len(errs))
+			e.Fatalf("Forget of 2 entries gave %d answers", len(errs))
 		}
-		e.wantErr("Forget", errs[at], dedupe.ErrBadKey)
-		e.wantErr("Forget of the neighbour", errs[1-at], nil)
+		e.Want("Forget", errs[at], dedupe.ErrBadKey)
+		e.Want("Forget of the neighbour", errs[1-at], nil)
 	}
 }
 
@@ -131,12 +130,12 @@ func badRequests(e *env) {
 		"ClaimRequest.Policy is absurd": func(q *dedupe.ClaimRequest) { q.Policy = 7 },
 	}
 	for name, spoil := range claims {
-		e.doing = name
+		e.Doing = name
 		good, bad := e.request(key("a good one, "+name)), e.request(key("bad, "+name))
 		spoil(&bad)
 		cs := e.claimAll([]dedupe.ClaimRequest{good, bad})
 		e.won(good.Key, &good, &cs[0])
-		e.wantErr("Claim", cs[1].Err, dedupe.ErrBadRequest)
+		e.Want("Claim", cs[1].Err, dedupe.ErrBadRequest)
 		e.stored(bad.Key)
 	}
 	a, b := e.request(key("a")), e.request(key("b"))
@@ -146,10 +145,10 @@ func badRequests(e *env) {
 		"Renewal.TTL is 0":       {Key: b.Key, Token: b.Token, Started: true},
 		"Renewal.TTL is below 0": {Key: b.Key, Token: b.Token, TTL: -1, Started: true},
 	} {
-		e.doing = name
+		e.Doing = name
 		rs := e.renewAll([]dedupe.Renewal{n, {Key: a.Key, Token: a.Token, TTL: ttl}})
-		e.wantErr("Renew", rs[0].Err, dedupe.ErrBadRequest)
-		e.wantErr("Renew of the neighbour", rs[1].Err, nil)
+		e.Want("Renew", rs[0].Err, dedupe.ErrBadRequest)
+		e.Want("Renew of the neighbour", rs[1].Err, nil)
 		e.stored(b.Key)
 	}
 	for name, t := range map[string]dedupe.Settlement{
@@ -158,10 +157,10 @@ func badRequests(e *env) {
 		"Settlement.To is absurd":      {Key: b.Key, Token: b.Token, To: 99},
 		"Settlement.Retain is below 0": {Key: b.Key, Token: b.Token, To: dedupe.Done, Retain: -1},
 	} {
-		e.doing = name
+		e.Doing = name
 		as := e.settleAll([]dedupe.Settlement{t, {Key: a.Key, Token: a.Token, To: dedupe.Done}})
-		e.wantErr("Settle", as[0].Err, dedupe.ErrBadRequest)
-		e.wantErr("Settle of the neighbour", as[1].Err, nil)
+		e.Want("Settle", as[0].Err, dedupe.ErrBadRequest)
+		e.Want("Settle of the neighbour", as[1].Err, nil)
 		e.stored(b.Key)
 	}
 }
@@ -169,10 +168,10 @@ func badRequests(e *env) {
 // claimAll claims a batch past the model.
 func (e *env) claimAll(qs []dedupe.ClaimRequest) []dedupe.Claim {
 	e.Helper()
-	cs, err := e.s.Claim(e.ctx, qs)
-	e.ok(err, "Claim")
+	cs, err := e.s.Claim(e.Context(), qs)
+	e.OK(err, "Claim")
 	if len(cs) != len(qs) {
-		e.fatalf("Claim of %d entries gave %d answers", len(qs), len(cs))
+		e.Fatalf("Claim of %d entries gave %d answers", len(qs), len(cs))
 	}
 	return cs
 }
@@ -180,10 +179,10 @@ func (e *env) claimAll(qs []dedupe.ClaimRequest) []dedupe.Claim {
 // renewAll renews a batch past the model.
 func (e *env) renewAll(ns []dedupe.Renewal) []dedupe.Renewed {
 	e.Helper()
-	rs, err := e.s.Renew(e.ctx, ns)
-	e.ok(err, "Renew")
+	rs, err := e.s.Renew(e.Context(), ns)
+	e.OK(err, "Renew")
 	if len(rs) != len(ns) {
-		e.fatalf("Renew of %d entries gave %d answers", len(ns), len(rs))
+		e.Fatalf("Renew of %d entries gave %d answers", len(ns), len(rs))
 	}
 	return rs
 }
@@ -191,27 +190,19 @@ func (e *env) renewAll(ns []dedupe.Renewal) []dedupe.Renewed {
 // settleAll settles a batch past the model.
 func (e *env) settleAll(ss []dedupe.Settlement) []dedupe.Settled {
 	e.Helper()
-	as, err := e.s.Settle(e.ctx, ss)
-	e.ok(err, "Settle")
+	as, err := e.s.Settle(e.Context(), ss)
+	e.OK(err, "Settle")
 	if len(as) != len(ss) {
-		e.fatalf("Settle of %d entries gave %d answers", len(ss), len(as))
+		e.Fatalf("Settle of %d entries gave %d answers", len(ss), len(as))
 	}
 	return as
-}
-
-func (e *env) wantErr(call string, got, want error) {
-	e.Helper()
-	if got == nil && want == nil || want != nil && errors.Is(got, want) {
-		return
-	}
-	e.errorf("%s was answered %v, want %v", call, got, want)
 }
 
 // won checks that a claim of k in a batch has won, and tells the model.
 func (e *env) won(k dedupe.Key, q *dedupe.ClaimRequest, c *dedupe.Claim) {
 	e.Helper()
 	if c.Err != nil || c.Outcome != dedupe.Won || c.Lease.Key != k || c.Lease.Token != q.Token {
-		e.fatalf("the claim of %s was answered %v, %v, with a lease on %s; want won", k, c.Outcome, c.Err, c.Lease.Key)
+		e.Fatalf("the claim of %s was answered %v, %v, with a lease on %s; want won", k, c.Outcome, c.Err, c.Lease.Key)
 	}
 	now := time.Now()
 	e.expectClaim(q, c, now, now)

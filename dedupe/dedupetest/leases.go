@@ -14,40 +14,40 @@ import (
 func leaseCases() []testCase {
 	return []testCase{
 		{
-			name: "renew-never-shortens",
-			rule: "a renewal and a repeated claim never shorten a lease",
-			run:  renewNeverShortens,
+			Name: "renew-never-shortens",
+			Rule: "a renewal and a repeated claim never shorten a lease",
+			Run:  renewNeverShortens,
 		},
 		{
-			name: "renew-a-dead-lease",
-			rule: "a dead lease that nobody took is renewed, and lives again",
-			run:  renewDead,
+			Name: "renew-a-dead-lease",
+			Rule: "a dead lease that nobody took is renewed, and lives again",
+			Run:  renewDead,
 		},
 		{
-			name: "started-and-state",
-			rule: "Started and State are kept with the claim; the state goes to the next attempt, Started does not; no State leaves it, an empty one replaces it",
-			run:  startedAndState,
+			Name: "started-and-state",
+			Rule: "Started and State are kept with the claim; the state goes to the next attempt, Started does not; no State leaves it, an empty one replaces it",
+			Run:  startedAndState,
 		},
 		{
-			name: "state-order",
-			rule: "a state takes the place of one with a lower number only; a late one is left out, its renewal succeeds, and the numbers go on over attempts",
-			run:  stateOrder,
+			Name: "state-order",
+			Rule: "a state takes the place of one with a lower number only; a late one is left out, its renewal succeeds, and the numbers go on over attempts",
+			Run:  stateOrder,
 		},
 		{
-			name: "park-by-record-or-claimer",
-			rule: "a dead claim that started is parked when the record or the claimer says Park; one that did not start is taken over",
-			run:  parkByEither,
+			Name: "park-by-record-or-claimer",
+			Rule: "a dead claim that started is parked when the record or the claimer says Park; one that did not start is taken over",
+			Run:  parkByEither,
 		},
 		{
-			name: "left-and-age",
-			rule: "in-progress tells how long the lease still lives and how old the claim is",
-			run:  leftAndAge,
+			Name: "left-and-age",
+			Rule: "in-progress tells how long the lease still lives and how old the claim is",
+			Run:  leftAndAge,
 		},
 		{
-			name:  "clock-of-the-second-handle",
-			rule:  "two processes see a lease live and die at the same time",
-			needs: []need{second},
-			run:   secondClock,
+			Name:  "clock-of-the-second-handle",
+			Rule:  "two processes see a lease live and die at the same time",
+			Needs: []need{second},
+			Run:   secondClock,
 		},
 	}
 }
@@ -61,7 +61,7 @@ func renewNeverShortens(e *env) {
 	e.claim(q)
 	e.age(k, 4*ttl)
 	if c := e.claim(e.request(k)); c.Outcome != dedupe.InProgress {
-		e.errorf("after a renewal of 5 h and one of 1 h the lease was dead 4 h later: %v", c.Outcome)
+		e.Errorf("after a renewal of 5 h and one of 1 h the lease was dead 4 h later: %v", c.Outcome)
 	}
 }
 
@@ -71,11 +71,11 @@ func renewDead(e *env) {
 	e.claim(q)
 	e.age(k, 3*ttl)
 	if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl}); err != nil {
-		e.errorf("Renew was answered %v", err)
+		e.Errorf("Renew was answered %v", err)
 	}
 	e.age(k, ttl/2)
 	if c := e.claim(e.request(k)); c.Outcome != dedupe.InProgress {
-		e.errorf("a claim within the renewed lease was answered %v", c.Outcome)
+		e.Errorf("a claim within the renewed lease was answered %v", c.Outcome)
 	}
 	e.age(k, 3*ttl)
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
@@ -89,20 +89,20 @@ func startedAndState(e *env) {
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, Started: true, State: state})
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
 	if r := e.get(k); !r.Started || !same(r.State, state) {
-		e.errorf("a plain renewal left Started %v and state %s", r.Started, show(r.State))
+		e.Errorf("a plain renewal left Started %v and state %s", r.Started, show(r.State))
 	}
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released})
 	q = e.request(k)
 	if c := e.claim(q); !same(c.State, state) {
-		e.errorf("the next attempt got state %s", show(c.State))
+		e.Errorf("the next attempt got state %s", show(c.State))
 	}
 	if e.get(k).Started {
-		e.errorf("the next attempt counts as started before it began")
+		e.Errorf("the next attempt counts as started before it began")
 	}
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte{}})
 	e.age(k, 2*ttl)
 	if c := e.claim(e.request(k)); len(c.State) != 0 {
-		e.errorf("after an empty state the next attempt got %s", show(c.State))
+		e.Errorf("after an empty state the next attempt got %s", show(c.State))
 	}
 }
 
@@ -112,12 +112,12 @@ func stateOrder(e *env) {
 	e.claim(q)
 	save := func(no int, state string, want string) {
 		e.Helper()
-		e.doing = fmt.Sprintf("state %d, %q", no, state)
+		e.Doing = fmt.Sprintf("state %d, %q", no, state)
 		if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte(state), StateNo: no}); err != nil {
-			e.errorf("the renewal was answered %v", err)
+			e.Errorf("the renewal was answered %v", err)
 		}
 		if r := e.get(k); string(r.State) != want {
-			e.errorf("the state is %s, want %q", show(r.State), want)
+			e.Errorf("the state is %s, want %q", show(r.State), want)
 		}
 	}
 	save(2, "two", "two")
@@ -130,30 +130,30 @@ func stateOrder(e *env) {
 	save(1000, "", "")
 	save(999, "999", "")
 	if err := e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: 5 * ttl, State: []byte("late"), StateNo: 4}); err != nil {
-		e.errorf("a late state with a longer lease was answered %v", err)
+		e.Errorf("a late state with a longer lease was answered %v", err)
 	}
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, State: []byte("1001"), StateNo: 1001})
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Failed, ErrClass: "timeout", ErrText: "slow"})
 	q = e.request(k)
 	q.Reopen = e.at(k).Fence
 	if c := e.claim(q); c.StateNo != 1001 || string(c.State) != "1001" {
-		e.errorf("the next attempt got state %s, number %d", show(c.State), c.StateNo)
+		e.Errorf("the next attempt got state %s, number %d", show(c.State), c.StateNo)
 	}
 	save(1, "a new attempt that does not count on", "1001")
 	save(1002, "1002", "1002")
-	e.doing = "a state without a number"
+	e.Doing = "a state without a number"
 	for _, no := range []int{0, -1} {
-		rs, err := e.s.Renew(e.ctx, []dedupe.Renewal{{Key: k, Token: q.Token, TTL: ttl, State: []byte("x"), StateNo: no}})
+		rs, err := e.s.Renew(e.Context(), []dedupe.Renewal{{Key: k, Token: q.Token, TTL: ttl, State: []byte("x"), StateNo: no}})
 		if err != nil || len(rs) != 1 || !errors.Is(rs[0].Err, dedupe.ErrBadRequest) {
-			e.errorf("number %d was answered %+v, %v; want ErrBadRequest", no, rs, err)
+			e.Errorf("number %d was answered %+v, %v; want ErrBadRequest", no, rs, err)
 		}
 	}
 	e.stored(k)
-	e.doing = "the key begins anew"
+	e.Doing = "the key begins anew"
 	e.forget(dedupe.Forgotten{Key: k, Fence: e.at(k).Fence, Force: true})
 	q = e.request(k)
 	if c := e.claim(q); c.StateNo != 0 || c.State != nil {
-		e.errorf("it got state %s, number %d", show(c.State), c.StateNo)
+		e.Errorf("it got state %s, number %d", show(c.State), c.StateNo)
 	}
 	save(1, "one", "one")
 }
@@ -170,7 +170,7 @@ func parkByEither(e *env) {
 		{"both say Rerun", dedupe.Rerun, dedupe.Rerun, true, dedupe.Won},
 		{"not started", dedupe.Park, dedupe.Park, false, dedupe.Won},
 	} {
-		e.doing = c.name
+		e.Doing = c.name
 		k := key(c.name)
 		q := e.request(k)
 		q.Policy = c.record
@@ -181,12 +181,12 @@ func parkByEither(e *env) {
 		q = e.request(k)
 		q.Policy = c.claimer
 		if got := e.claim(q); got.Outcome != c.want {
-			e.errorf("the claim was answered %v, want %v", got.Outcome, c.want)
+			e.Errorf("the claim was answered %v, want %v", got.Outcome, c.want)
 		}
 		if c.want == dedupe.IsParked {
 			// Nobody else has run it, so the owner that was only silent still has the last word.
 			if a := e.settle(dedupe.Settlement{Key: k, Token: late, To: dedupe.Done, Result: []byte("late")}); a.Status != dedupe.Done {
-				e.errorf("the late word of the parked claim was answered %v, %v", a.Status, a.Err)
+				e.Errorf("the late word of the parked claim was answered %v, %v", a.Status, a.Err)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func leftAndAge(e *env) {
 }
 
 func secondClock(e *env) {
-	other := e.on(e.subject.Second(e))
+	other := e.on(e.subject.Second(e.TB))
 	k := key("k")
 	q := e.request(k)
 	e.claim(q)
@@ -219,12 +219,12 @@ func secondClock(e *env) {
 	other.near("Left", c.Left, ttl)
 	e.age(k, ttl-5*time.Minute)
 	if c := other.claim(other.request(k)); c.Outcome != dedupe.InProgress {
-		e.errorf("5 minutes before the end the second handle was answered %v", c.Outcome)
+		e.Errorf("5 minutes before the end the second handle was answered %v", c.Outcome)
 	}
 	e.age(k, 10*time.Minute)
 	q2 := other.request(k)
 	if c := other.claim(q2); c.Outcome != dedupe.Won {
-		e.errorf("5 minutes after the end the second handle was answered %v", c.Outcome)
+		e.Errorf("5 minutes after the end the second handle was answered %v", c.Outcome)
 	}
 	// What the second handle took, the first one has lost.
 	e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})

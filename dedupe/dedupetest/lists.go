@@ -2,7 +2,6 @@ package dedupetest
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,34 +15,34 @@ import (
 func listCases() []testCase {
 	return []testCase{
 		{
-			name: "list-in-order",
-			rule: "List goes through all records in the order of scope, then key, byte by byte, each once, however many there are",
-			run:  listInOrder,
+			Name: "list-in-order",
+			Rule: "List goes through all records in the order of scope, then key, byte by byte, each once, however many there are",
+			Run:  listInOrder,
 		},
 		{
-			name: "list-filters",
-			rule: "List selects by scope, prefix, status and time of the last change, all at once",
-			run:  listFilters,
+			Name: "list-filters",
+			Rule: "List selects by scope, prefix, status and time of the last change, all at once",
+			Run:  listFilters,
 		},
 		{
-			name: "list-prefix-is-literal",
-			rule: "a prefix is compared byte by byte: wildcards and case mean nothing",
-			run:  listPrefix,
+			Name: "list-prefix-is-literal",
+			Rule: "a prefix is compared byte by byte: wildcards and case mean nothing",
+			Run:  listPrefix,
 		},
 		{
-			name: "list-limit-and-break",
-			rule: "List stops at its limit and when its caller does; neither harms later calls",
-			run:  listLimit,
+			Name: "list-limit-and-break",
+			Rule: "List stops at its limit and when its caller does; neither harms later calls",
+			Run:  listLimit,
 		},
 		{
-			name: "list-and-change",
-			rule: "the caller may use the store while it lists; what is removed meanwhile is seen at most once",
-			run:  listAndChange,
+			Name: "list-and-change",
+			Rule: "the caller may use the store while it lists; what is removed meanwhile is seen at most once",
+			Run:  listAndChange,
 		},
 		{
-			name: "list-cancelled",
-			rule: "when the context has ended, List gives its error once and ends",
-			run:  listCancelled,
+			Name: "list-cancelled",
+			Rule: "when the context has ended, List gives its error once and ends",
+			Run:  listCancelled,
 		},
 	}
 }
@@ -52,14 +51,14 @@ func listCases() []testCase {
 func (e *env) list(q dedupe.Query) []dedupe.Key {
 	e.Helper()
 	var ks []dedupe.Key
-	for r, err := range e.s.List(e.ctx, q) {
-		e.ok(err, "List")
+	for r, err := range e.s.List(e.Context(), q) {
+		e.OK(err, "List")
 		if r == nil {
-			e.fatalf("List gave neither a record nor an error")
+			e.Fatalf("List gave neither a record nor an error")
 		}
 		ks = append(ks, r.Key)
 		if want := e.m.live(r.Key); want == nil {
-			e.errorf("List gave %s of %s, which is not there", brief(r), r.Key)
+			e.Errorf("List gave %s of %s, which is not there", brief(r), r.Key)
 		} else {
 			e.equal("the record that List gave", r, want)
 		}
@@ -93,7 +92,7 @@ func (e *env) compareList(q dedupe.Query) {
 	e.Helper()
 	got, want := e.list(q), e.want(q)
 	if !slices.Equal(got, want) {
-		e.errorf("List of %s gave %s, want %s", describe(q), names(got), names(want))
+		e.Errorf("List of %s gave %s, want %s", describe(q), names(got), names(want))
 	}
 }
 
@@ -220,20 +219,20 @@ func listLimit(e *env) {
 	}
 	// If a store held something after a break, one with few connections would run out of them.
 	for range 30 {
-		for _, err := range e.s.List(e.ctx, dedupe.Query{}) {
-			e.ok(err, "List")
+		for _, err := range e.s.List(e.Context(), dedupe.Query{}) {
+			e.OK(err, "List")
 			break
 		}
 	}
-	seq := e.s.List(e.ctx, dedupe.Query{Scope: "s1"})
+	seq := e.s.List(e.Context(), dedupe.Query{Scope: "s1"})
 	for range 2 {
 		n := 0
 		for _, err := range seq {
-			e.ok(err, "List")
+			e.OK(err, "List")
 			n++
 		}
 		if n != 10 {
-			e.errorf("the same sequence, gone through twice, gave %d records, want 10 each time", n)
+			e.Errorf("the same sequence, gone through twice, gave %d records, want 10 each time", n)
 		}
 	}
 	k := key("after")
@@ -246,8 +245,8 @@ func listAndChange(e *env) {
 	e.mix()
 	want := e.want(dedupe.Query{})
 	seen := make(map[dedupe.Key]int)
-	for r, err := range e.s.List(e.ctx, dedupe.Query{}) {
-		e.ok(err, "List")
+	for r, err := range e.s.List(e.Context(), dedupe.Query{}) {
+		e.OK(err, "List")
 		seen[r.Key]++
 		e.forget(dedupe.Forgotten{Key: r.Key, Fence: r.Fence, Force: true})
 		// This record sorts before the place where the list is, so the list need not come to it.
@@ -255,29 +254,28 @@ func listAndChange(e *env) {
 	}
 	for _, k := range want {
 		if seen[k] != 1 {
-			e.errorf("%s was seen %d times, want once", k, seen[k])
+			e.Errorf("%s was seen %d times, want once", k, seen[k])
 		}
 	}
 	if n := len(e.list(dedupe.Query{Scope: "s1"})); n != 0 {
-		e.errorf("%d records are left", n)
+		e.Errorf("%d records are left", n)
 	}
 }
 
 func listCancelled(e *env) {
 	e.mix()
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
+	ctx := e.Ended()
 	errs := 0
 	for r, err := range e.s.List(ctx, dedupe.Query{}) {
 		switch {
 		case errs > 0:
-			e.fatalf("List went on after its error with %s, %v", brief(r), err)
+			e.Fatalf("List went on after its error with %s, %v", brief(r), err)
 		case err != nil:
 			errs++
 		}
 	}
 	if errs == 0 {
-		e.errorf("List with a context that had ended gave no error")
+		e.Errorf("List with a context that had ended gave no error")
 	}
 	e.compareList(dedupe.Query{})
 }

@@ -14,59 +14,59 @@ import (
 func outcomeCases() []testCase {
 	return []testCase{
 		{
-			name: "settle-again",
-			rule: "repeating a settlement is success and changes nothing, even when the repeat asks for something else",
-			run:  settleAgain,
+			Name: "settle-again",
+			Rule: "repeating a settlement is success and changes nothing, even when the repeat asks for something else",
+			Run:  settleAgain,
 		},
 		{
-			name: "late-packet",
-			rule: "a claim request that arrives after its claim was released is stale: it must not bring the claim back",
-			run:  latePacket,
+			Name: "late-packet",
+			Rule: "a claim request that arrives after its claim was released is stale: it must not bring the claim back",
+			Run:  latePacket,
 		},
 		{
-			name: "joined-never-writes-done",
-			rule: "a joined settlement never turns claimed or parked into done; it tells whether a transaction has",
-			run:  joinedNeverDone,
+			Name: "joined-never-writes-done",
+			Rule: "a joined settlement never turns claimed or parked into done; it tells whether a transaction has",
+			Run:  joinedNeverDone,
 		},
 		{
-			name: "uncounted-gives-the-attempt-back",
-			rule: "an uncounted release gives the attempt back, once for each claim, and never goes below 0",
-			run:  uncountedAttempts,
+			Name: "uncounted-gives-the-attempt-back",
+			Rule: "an uncounted release gives the attempt back, once for each claim, and never goes below 0",
+			Run:  uncountedAttempts,
 		},
 		{
-			name: "first-and-last-error",
-			rule: "the record keeps the first error of a job and the last one, with its class; done and a reopening clear them",
-			run:  firstAndLast,
+			Name: "first-and-last-error",
+			Rule: "the record keeps the first error of a job and the last one, with its class; done and a reopening clear them",
+			Run:  firstAndLast,
 		},
 		{
-			name: "fingerprints",
-			rule: "fingerprints are compared where both are given, before anything but a reopening that is granted; an empty one counts as given",
-			run:  fingerprints,
+			Name: "fingerprints",
+			Rule: "fingerprints are compared where both are given, before anything but a reopening that is granted; an empty one counts as given",
+			Run:  fingerprints,
 		},
 		{
-			name: "retention",
-			rule: "done, failed and released records count as absent once their Retain is over, and not before",
-			run:  retention,
+			Name: "retention",
+			Rule: "done, failed and released records count as absent once their Retain is over, and not before",
+			Run:  retention,
 		},
 		{
-			name: "default-retention",
-			rule: fmt.Sprintf("a record without Retain is kept for DefaultRetention, %v", dedupe.DefaultRetention),
-			run:  defaultRetention,
+			Name: "default-retention",
+			Rule: fmt.Sprintf("a record without Retain is kept for DefaultRetention, %v", dedupe.DefaultRetention),
+			Run:  defaultRetention,
 		},
 		{
-			name: "claimed-and-parked-never-expire",
-			rule: "claimed and parked records have no expiry",
-			run:  neverExpire,
+			Name: "claimed-and-parked-never-expire",
+			Rule: "claimed and parked records have no expiry",
+			Run:  neverExpire,
 		},
 		{
-			name: "for-ever",
-			rule: "the longest time.Duration is taken as TTL and as Retain: the lease, and the record, end in nobody's lifetime",
-			run:  longest,
+			Name: "for-ever",
+			Rule: "the longest time.Duration is taken as TTL and as Retain: the lease, and the record, end in nobody's lifetime",
+			Run:  longest,
 		},
 		{
-			name: "forget",
-			rule: "Forget removes a record whose fence is named, refuses a live claim unless forced, and is content where there is nothing",
-			run:  forgetRules,
+			Name: "forget",
+			Rule: "Forget removes a record whose fence is named, refuses a live claim unless forced, and is content where there is nothing",
+			Run:  forgetRules,
 		},
 	}
 }
@@ -78,8 +78,8 @@ func settleAgain(e *env) {
 			if to == dedupe.Parked && then != dedupe.Parked {
 				continue // that is a late word
 			}
-			e.doing = fmt.Sprintf("%v, then %v", to, then)
-			k := key(e.doing)
+			e.Doing = fmt.Sprintf("%v, then %v", to, then)
+			k := key(e.Doing)
 			q := e.request(k)
 			e.claim(q)
 			first := dedupe.Settlement{Key: k, Token: q.Token, To: to, Result: []byte("first"), ErrClass: "a", ErrText: "first", Uncounted: true, Retain: retain}
@@ -88,7 +88,7 @@ func settleAgain(e *env) {
 			repeat.To, repeat.Result, repeat.ErrText, repeat.Retain = then, []byte("second"), "second", 9*retain
 			for range 2 {
 				if a := e.settle(repeat); a.Err != nil || a.Status != to {
-					e.errorf("the repeat was answered %v, %v; want %v", a.Status, a.Err, to)
+					e.Errorf("the repeat was answered %v, %v; want %v", a.Status, a.Err, to)
 				}
 			}
 		}
@@ -102,12 +102,12 @@ func latePacket(e *env) {
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released})
 	for range 2 {
 		if c := e.claim(q); c.Outcome != dedupe.Stale {
-			e.errorf("the late packet was answered %v, want stale", c.Outcome)
+			e.Errorf("the late packet was answered %v, want stale", c.Outcome)
 		}
 	}
 	q = e.request(k)
 	if c := e.claim(q); c.Outcome != dedupe.Won {
-		e.errorf("a claim with a new token was answered %v, want won", c.Outcome)
+		e.Errorf("a claim with a new token was answered %v, want won", c.Outcome)
 	}
 }
 
@@ -118,7 +118,7 @@ func joinedNeverDone(e *env) {
 	e.claim(q)
 	joined := dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: []byte("x"), Joined: true}
 	if a := e.settle(joined); a.Status != dedupe.Claimed || a.Err != nil {
-		e.errorf("it was answered %v, %v; want claimed", a.Status, a.Err)
+		e.Errorf("it was answered %v, %v; want claimed", a.Status, a.Err)
 	}
 	e.age(k, 2*ttl)
 	e.settle(joined)
@@ -126,11 +126,11 @@ func joinedNeverDone(e *env) {
 	e.age(k, 2*ttl)
 	e.claim(e.request(k)) // parks it
 	if a := e.settle(joined); a.Status != dedupe.Parked || a.Err != nil {
-		e.errorf("on a parked record it was answered %v, %v; want parked", a.Status, a.Err)
+		e.Errorf("on a parked record it was answered %v, %v; want parked", a.Status, a.Err)
 	}
 	joined.To, joined.ErrClass = dedupe.Released, "tx-not-committed"
 	if a := e.settle(joined); a.Status != dedupe.Released {
-		e.errorf("a joined release was answered %v, %v; want released", a.Status, a.Err)
+		e.Errorf("a joined release was answered %v, %v; want released", a.Status, a.Err)
 	}
 }
 
@@ -139,13 +139,13 @@ func uncountedAttempts(e *env) {
 	for round := range 3 {
 		q := e.request(k)
 		if c := e.claim(q); c.Lease.Attempt != 1 {
-			e.errorf("claim %d has attempt %d, want 1", round+1, c.Lease.Attempt)
+			e.Errorf("claim %d has attempt %d, want 1", round+1, c.Lease.Attempt)
 		}
 		release := dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released, Uncounted: true}
 		e.settle(release)
 		e.settle(release)
 		if r := e.get(k); r.Attempt != 0 {
-			e.errorf("after uncounted release %d, repeated, the attempt is %d, want 0", round+1, r.Attempt)
+			e.Errorf("after uncounted release %d, repeated, the attempt is %d, want 0", round+1, r.Attempt)
 		}
 	}
 }
@@ -164,15 +164,15 @@ func firstAndLast(e *env) {
 	fail(dedupe.Released, "", "", 0)
 	fail(dedupe.Failed, "panic", "second", 0)
 	if r := e.get(k); r.FirstErr != "first ' \" \\ % text\n" || r.LastErr != "second" || r.ErrClass != "panic" {
-		e.errorf("first %q, last %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
+		e.Errorf("first %q, last %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
 	}
 	fail(dedupe.Failed, "timeout", "third", e.at(k).Fence)
 	if r := e.get(k); r.FirstErr != "third" {
-		e.errorf("after a reopening the first error is %q", r.FirstErr)
+		e.Errorf("after a reopening the first error is %q", r.FirstErr)
 	}
 	fail(dedupe.Done, "", "", e.at(k).Fence)
 	if r := e.get(k); r.FirstErr != "" || r.LastErr != "" || r.ErrClass != "" {
-		e.errorf("a done record has errors %q, %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
+		e.Errorf("a done record has errors %q, %q, class %q", r.FirstErr, r.LastErr, r.ErrClass)
 	}
 }
 
@@ -183,7 +183,7 @@ func fingerprints(e *env) {
 		q := e.request(k)
 		q.Fingerprint, q.Reopen = print, reopen
 		if c := e.claim(q); c.Outcome != want {
-			e.errorf("a claim with fingerprint %s on %s was answered %v, want %v", show(print), brief(e.at(k)), c.Outcome, want)
+			e.Errorf("a claim with fingerprint %s on %s was answered %v, want %v", show(print), brief(e.at(k)), c.Outcome, want)
 		}
 		return q.Token
 	}
@@ -196,7 +196,7 @@ func fingerprints(e *env) {
 	own := e.request(k)
 	own.Token, own.Fingerprint = t, b
 	if c := e.claim(own); c.Outcome != dedupe.Mismatch {
-		e.errorf("the claim's own token with another fingerprint was answered %v", c.Outcome)
+		e.Errorf("the claim's own token with another fingerprint was answered %v", c.Outcome)
 	}
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released})
 	t = claim(nil, 0, dedupe.Won)
@@ -237,25 +237,25 @@ func fingerprints(e *env) {
 
 func retention(e *env) {
 	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
-		e.doing = to.String()
+		e.Doing = to.String()
 		k := key(to.String())
 		q := e.request(k)
 		e.claim(q)
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, ErrClass: "a", ErrText: "b", Retain: retain})
 		e.age(k, retain-10*time.Minute)
 		if e.get(k) == nil {
-			e.errorf("10 minutes before the end it was gone")
+			e.Errorf("10 minutes before the end it was gone")
 		}
 		e.age(k, 20*time.Minute)
 		e.stored(k)
-		for r, err := range e.s.List(e.ctx, dedupe.Query{Scope: k.Scope, Prefix: k.Key}) {
-			e.ok(err, "List")
-			e.errorf("10 minutes after the end List shows %s", brief(r))
+		for r, err := range e.s.List(e.Context(), dedupe.Query{Scope: k.Scope, Prefix: k.Key}) {
+			e.OK(err, "List")
+			e.Errorf("10 minutes after the end List shows %s", brief(r))
 		}
 		q = e.request(k)
 		q.Fingerprint = []byte("new")
 		if c := e.claim(q); c.Outcome != dedupe.Won || !c.Fresh || c.Lease.Attempt != 1 || c.FirstErr != "" {
-			e.errorf("a claim after the end was answered %v, fresh %v, attempt %d", c.Outcome, c.Fresh, c.Lease.Attempt)
+			e.Errorf("a claim after the end was answered %v, fresh %v, attempt %d", c.Outcome, c.Fresh, c.Lease.Attempt)
 		}
 	}
 }
@@ -302,12 +302,12 @@ func neverExpire(e *env) {
 		e.age(parked, years)
 	}
 	for _, k := range []dedupe.Key{claimed, parked} {
-		e.doing = k.Key
+		e.Doing = k.Key
 		if e.get(k) == nil {
-			e.errorf("20 years later it was gone")
+			e.Errorf("20 years later it was gone")
 		}
 		if c := e.claim(e.request(k)); c.Fresh {
-			e.errorf("20 years later a claim found nothing")
+			e.Errorf("20 years later a claim found nothing")
 		}
 	}
 }
@@ -318,12 +318,12 @@ func forgetRules(e *env) {
 		e.Helper()
 		e.forget(f)
 		if r := e.get(k); (r == nil) != gone {
-			e.errorf("Forget with fence %d (force %v) left %s", f.Fence, f.Force, brief(r))
+			e.Errorf("Forget with fence %d (force %v) left %s", f.Fence, f.Force, brief(r))
 		}
 	}
 	want(dedupe.Forgotten{Key: k, Fence: 1}, true)
 	for _, to := range []dedupe.Status{dedupe.Claimed, dedupe.Released, dedupe.Done, dedupe.Failed, dedupe.Parked} {
-		e.doing = to.String()
+		e.Doing = to.String()
 		q := e.request(k)
 		e.claim(q)
 		f := e.at(k).Fence
@@ -340,12 +340,12 @@ func forgetRules(e *env) {
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
 		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl})
 	}
-	e.doing = "by force"
+	e.Doing = "by force"
 	q := e.request(k)
 	e.claim(q)
 	want(dedupe.Forgotten{Key: k, Fence: e.at(k).Fence, Force: true}, true)
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
 	if c := e.claim(e.request(k)); !c.Fresh {
-		e.errorf("the next claim is not fresh")
+		e.Errorf("the next claim is not fresh")
 	}
 }

@@ -1,8 +1,8 @@
 package dedupetest
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,16 +11,16 @@ import (
 	"github.com/onceq/onceq/internal/suite"
 )
 
-// faults are stores that break one rule, each with a case that must notice.
+// faults are stores that break one rule, each with the cases that must notice.
 func faults() map[string]string {
 	m := map[string]string{
-		"live claim taken over":          "i1-one-winner",
+		"live claim taken over":          "i1-one-winner i1-one-winner-on-two-handles",
 		"fence does not rise":            "i2-fence-rises",
 		"fence forgotten":                "i2-fence-rises",
 		"dead lease wins for all":        "i1-one-takeover",
-		"settled again":                  "i3-done-never-changes",
-		"any fence reopens":              "i3-failed-and-parked-change-by-their-fence",
-		"stale renewal accepted":         "i4-stale-token-changes-nothing",
+		"settled again":                  "i3-done-never-changes settle-again",
+		"any fence reopens":              "i3-failed-and-parked-change-by-their-fence reopen-once",
+		"stale renewal accepted":         "i4-stale-token-changes-nothing random-walk",
 		"stale settlement accepted":      "i4-stale-token-changes-nothing",
 		"own token not recognised":       "i8-lost-reply",
 		"freshness lost on a repeat":     "i8-lost-reply",
@@ -35,7 +35,7 @@ func faults() map[string]string {
 		"left counts from the claim":     "left-and-age",
 		"term counts from the claim":     "left-and-age",
 		"second clock late":              "clock-of-the-second-handle",
-		"late packet wins":               "late-packet",
+		"late packet wins":               "late-packet random-walk-on-two-handles",
 		"joined writes done":             "joined-never-writes-done",
 		"below zero":                     "uncounted-gives-the-attempt-back",
 		"last error only":                "first-and-last-error",
@@ -73,7 +73,7 @@ func faults() map[string]string {
 		"limits change":                  "limits",
 		"cancellation ignored":           "cancelled",
 		"close ignored":                  "closed",
-		"completion lost":                "i5-commit",
+		"completion lost":                "i5-commit joined-settlement-races",
 		"rollback completes":             "i5-rollback",
 		"overtaken completes":            "i5-overtaken",
 		"completed twice":                "i5-settled",
@@ -82,6 +82,7 @@ func faults() map[string]string {
 		"parked cannot complete":         "i5-parked",
 		"rows without completion":        "i5-open-transaction",
 		"not joined":                     "completion-joins-first",
+		"done wins again":                "batches-at-once batches-at-once-on-two-handles",
 		"deadline late":                  "claim-no-record",
 	}
 	for i := range machine.ClaimTable {
@@ -106,18 +107,6 @@ func faults() map[string]string {
 		}
 	}
 	return m
-}
-
-// alsoSeen are cases that share a fault with another one.
-var alsoSeen = map[string]string{
-	"i1-one-winner-on-two-handles":   "live claim taken over",
-	"random-walk":                    "stale renewal accepted",
-	"random-walk-on-two-handles":     "late packet wins",
-	"reopen-once":                    "any fence reopens",
-	"settle-again":                   "settled again",
-	"batches-at-once":                "done wins again",
-	"batches-at-once-on-two-handles": "done wins again",
-	"joined-settlement-races":        "completion lost",
 }
 
 func shopHarness(fault string) Harness {
@@ -145,50 +134,15 @@ func TestRealTime(t *testing.T) {
 	}})
 }
 
-// TestFaultyStores checks that each broken rule makes its case red.
+// TestFaultyStores runs cases on stores that break a rule.
 func TestFaultyStores(t *testing.T) {
 	m := faults()
-	for _, fault := range sortedNames(m) {
-		t.Run(fault, func(t *testing.T) { wantRed(t, fault, m[fault]) })
+	var all []suite.Fault[*env, struct{}]
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, suite.Fault[*env, struct{}]{Name: name, Fails: m[name], On: shopHarness(name).suite})
 	}
-	for _, name := range sortedNames(alsoSeen) {
-		t.Run(name, func(t *testing.T) { wantRed(t, alsoSeen[name], name) })
-	}
+	shopHarness("").suite().Prove(t, all)
 }
 
-func wantRed(t *testing.T, fault, name string) {
-	t.Helper()
-	all := cases()
-	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
-	if i < 0 {
-		t.Fatalf("there is no case %q", name)
-	}
-	failures, ruledOut := suite.Record(t, shopHarness(fault).Virtual, all[i].on(shopHarness(fault)))
-	switch {
-	case ruledOut != "":
-		t.Fatalf("the case was ruled out: %s", ruledOut)
-	case len(failures) == 0:
-		t.Fatalf("a store with the fault %q passes the case %q", fault, name)
-	}
-	for _, f := range failures {
-		if !strings.Contains(f, "rule: ") || !strings.Contains(f, "seen: ") {
-			t.Errorf("a failure does not explain the rule: %s", f)
-		}
-	}
-}
-
-// TestEveryCaseCanFail checks that there is a fault for each case.
-func TestEveryCaseCanFail(t *testing.T) {
-	red := make(map[string]bool)
-	for _, name := range faults() {
-		red[name] = true
-	}
-	for name := range alsoSeen {
-		red[name] = true
-	}
-	for _, c := range cases() {
-		if !red[c.name] {
-			t.Errorf("no faulty store shows that the case %q can fail", c.name)
-		}
-	}
-}
+// TestCases holds the number of the cases. It may only rise.
+func TestCases(t *testing.T) { shopHarness("").suite().Pin(t, 84, "../../RELIABILITY.md") }

@@ -15,25 +15,25 @@ import (
 func resultCases() []testCase {
 	return []testCase{
 		{
-			name: "results-are-kept",
-			rule: "a result is any bytes, kept as they are: none is not empty, and null, false, 0 and \"\" are results",
-			run:  resultsKept,
+			Name: "results-are-kept",
+			Rule: "a result is any bytes, kept as they are: none is not empty, and null, false, 0 and \"\" are results",
+			Run:  resultsKept,
 		},
 		{
-			name:  "result-limit",
-			rule:  "a result and a state of Limits.MaxResult bytes are kept; one byte more is answered ErrResultSize, and nothing is written",
-			needs: []need{smallResult},
-			run:   resultLimit,
+			Name:  "result-limit",
+			Rule:  "a result and a state of Limits.MaxResult bytes are kept; one byte more is answered ErrResultSize, and nothing is written",
+			Needs: []need{smallResult},
+			Run:   resultLimit,
 		},
 		{
-			name: "answers-are-copies",
-			rule: "what a store was given and what it answered is the caller's to change",
-			run:  answersAreCopies,
+			Name: "answers-are-copies",
+			Rule: "what a store was given and what it answered is the caller's to change",
+			Run:  answersAreCopies,
 		},
 		{
-			name: "texts-are-kept",
-			rule: "owner, message id, error class and error text are any UTF-8, of kilobytes, kept as they are",
-			run:  textsKept,
+			Name: "texts-are-kept",
+			Rule: "owner, message id, error class and error text are any UTF-8, of kilobytes, kept as they are",
+			Run:  textsKept,
 		},
 	}
 }
@@ -56,7 +56,7 @@ func resultsKept(e *env) {
 		if len(want) > e.l.MaxResult {
 			continue
 		}
-		e.doing = "the result is " + show(want)
+		e.Doing = "the result is " + show(want)
 		k := key(fmt.Sprintf("k%d", i))
 		q := e.request(k)
 		e.claim(q)
@@ -64,11 +64,11 @@ func resultsKept(e *env) {
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: want})
 		c := e.claim(e.request(k))
 		if c.Record == nil || !same(c.Record.Result, want) {
-			e.errorf("a duplicate was answered %v with %s", c.Outcome, brief(c.Record))
+			e.Errorf("a duplicate was answered %v with %s", c.Outcome, brief(c.Record))
 		}
 	}
 	// A result is kept when the job is done, and only then.
-	e.doing = "the claim is released with a result"
+	e.Doing = "the claim is released with a result"
 	k := key("released")
 	q := e.request(k)
 	e.claim(q)
@@ -82,16 +82,16 @@ func resultLimit(e *env) {
 	q := e.request(k)
 	e.claim(q)
 	was := e.get(k)
-	as, err := e.s.Settle(e.ctx, []dedupe.Settlement{{Key: k, Token: q.Token, To: dedupe.Done, Result: over}})
-	e.ok(err, "Settle with one entry that is too large")
+	as, err := e.s.Settle(e.Context(), []dedupe.Settlement{{Key: k, Token: q.Token, To: dedupe.Done, Result: over}})
+	e.OK(err, "Settle with one entry that is too large")
 	if len(as) != 1 || !errors.Is(as[0].Err, dedupe.ErrResultSize) {
-		e.fatalf("Settle with a result of MaxResult + 1 bytes was answered %+v", as)
+		e.Fatalf("Settle with a result of MaxResult + 1 bytes was answered %+v", as)
 	}
 	e.equal("the record after that", e.get(k), was)
-	rs, err := e.s.Renew(e.ctx, []dedupe.Renewal{{Key: k, Token: q.Token, TTL: 5 * ttl, Started: true, State: over, StateNo: 1}})
-	e.ok(err, "Renew with one entry that is too large")
+	rs, err := e.s.Renew(e.Context(), []dedupe.Renewal{{Key: k, Token: q.Token, TTL: 5 * ttl, Started: true, State: over, StateNo: 1}})
+	e.OK(err, "Renew with one entry that is too large")
 	if len(rs) != 1 || !errors.Is(rs[0].Err, dedupe.ErrResultSize) {
-		e.fatalf("Renew with a state of MaxResult + 1 bytes was answered %+v", rs)
+		e.Fatalf("Renew with a state of MaxResult + 1 bytes was answered %+v", rs)
 	}
 	e.equal("the record after that", e.get(k), was)
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: most})
@@ -111,31 +111,31 @@ func answersAreCopies(e *env) {
 	spoil(print)
 	spoil(state)
 	// The model has copied, too: stored compares with what it keeps.
-	e.doing = "the caller has changed what it gave"
+	e.Doing = "the caller has changed what it gave"
 	e.stored(k)
 	again := q
 	again.Fingerprint = nil
 	c := e.claim(again)
 	spoil(c.State)
-	e.doing = "the caller has changed a won claim's state"
+	e.Doing = "the caller has changed a won claim's state"
 	e.stored(k)
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done, Result: result})
 	spoil(result)
-	e.doing = "the caller has changed the result it gave"
+	e.Doing = "the caller has changed the result it gave"
 	e.stored(k)
-	e.doing = "the caller has changed the records it was answered"
+	e.Doing = "the caller has changed the records it was answered"
 	c = e.claim(e.request(k))
 	for _, r := range []*dedupe.Record{c.Record, e.get(k)} {
 		if r == nil {
-			e.fatalf("a done record was not answered")
+			e.Fatalf("a done record was not answered")
 		}
 		r.Status, r.Fence = dedupe.Released, 0
 		spoil(r.Result)
 		spoil(r.Fingerprint)
 		spoil(r.State)
 	}
-	for r, err := range e.s.List(e.ctx, dedupe.Query{}) {
-		e.ok(err, "List")
+	for r, err := range e.s.List(e.Context(), dedupe.Query{}) {
+		e.OK(err, "List")
 		r.Status = dedupe.Released
 		spoil(r.Result)
 	}
@@ -151,7 +151,7 @@ func spoil(b []byte) {
 func textsKept(e *env) {
 	texts := []string{"plain", "quote ' \" ` \\ and % _ * ? ;--", "line\nbreak\ttab", "Zażółć 日本語 🚀 \u200b", strings.Repeat("long ", 800)}
 	for i, text := range texts {
-		e.doing = fmt.Sprintf("the text is %.40q", text)
+		e.Doing = fmt.Sprintf("the text is %.40q", text)
 		k := key(fmt.Sprintf("k%d", i))
 		q := e.request(k)
 		q.Owner, q.MessageID = text, text
@@ -159,7 +159,7 @@ func textsKept(e *env) {
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Released, ErrClass: text, ErrText: text})
 		q = e.request(k)
 		if c := e.claim(q); c.FirstErr != text {
-			e.errorf("the next claim got the first error %.40q", c.FirstErr)
+			e.Errorf("the next claim got the first error %.40q", c.FirstErr)
 		}
 		e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Failed, ErrClass: text, ErrText: text})
 	}

@@ -15,7 +15,7 @@ func rowCases() []testCase {
 	met := meetings()
 	var all []testCase
 	add := func(table, row, rule string) {
-		all = append(all, testCase{name: caseName(table, row), rule: rule, run: func(e *env) { e.playAll(met()[table+row]) }})
+		all = append(all, testCase{Name: caseName(table, row), Rule: rule, Run: func(e *env) { e.playAll(met()[table+row]) }})
 	}
 	for i := range machine.ClaimTable {
 		r := &machine.ClaimTable[i]
@@ -130,10 +130,10 @@ func (w *watcher) meets(k dedupe.Key, t dedupe.Token) machine.Situation {
 func (e *env) playAll(ss []situation) {
 	e.Helper()
 	if len(ss) == 0 {
-		e.fatalf("no situation of this suite reaches the row; an earlier row hides it, or the suite must learn of it")
+		e.Fatalf("no situation of this suite reaches the row; an earlier row hides it, or the suite must learn of it")
 	}
 	for i := range ss {
-		e.doing = ss[i].String()
+		e.Doing = ss[i].String()
 		ss[i].play(e, key(fmt.Sprintf("k%d", i)))
 		if e.Failed() {
 			return

@@ -1,28 +1,27 @@
 package dedupetest
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
 )
 
-var sweeper = need{func(e *env) bool { _, ok := e.s.(dedupe.Sweeper); return ok }, "the Store is no dedupe.Sweeper"}
+var sweeper = need{Met: func(e *env) bool { _, ok := e.s.(dedupe.Sweeper); return ok }, Why: "the Store is no dedupe.Sweeper"}
 
 func sweepCases() []testCase {
 	return []testCase{
 		{
-			name:  "sweep",
-			rule:  "Sweep removes at most limit expired records, says how many, and removes no other",
-			needs: []need{sweeper},
-			run:   sweep,
+			Name:  "sweep",
+			Rule:  "Sweep removes at most limit expired records, says how many, and removes no other",
+			Needs: []need{sweeper},
+			Run:   sweep,
 		},
 		{
-			name:  "sweep-cancelled",
-			rule:  "when the context has ended, Sweep gives its error and removes nothing",
-			needs: []need{sweeper},
-			run:   sweepCancelled,
+			Name:  "sweep-cancelled",
+			Rule:  "when the context has ended, Sweep gives its error and removes nothing",
+			Needs: []need{sweeper},
+			Run:   sweepCancelled,
 		},
 	}
 }
@@ -61,26 +60,26 @@ func sweep(e *env) {
 	s := e.s.(dedupe.Sweeper)
 	left := len(expired)
 	for _, limit := range []int{2, 1, 0, 5, -1} {
-		e.doing = fmt.Sprintf("limit %d, %d are left", limit, left)
+		e.Doing = fmt.Sprintf("limit %d, %d are left", limit, left)
 		want := left
 		if limit > 0 {
 			want = min(limit, left)
 		}
-		n, err := s.Sweep(e.ctx, limit)
-		e.ok(err, "Sweep")
+		n, err := s.Sweep(e.Context(), limit)
+		e.OK(err, "Sweep")
 		if n != want {
-			e.errorf("Sweep says %d, want %d", n, want)
+			e.Errorf("Sweep says %d, want %d", n, want)
 		}
 		left -= want
 	}
-	e.doing = "all are swept"
+	e.Doing = "all are swept"
 	for _, k := range kept {
 		e.stored(k)
 	}
 	for _, k := range expired {
 		q := e.request(k)
 		if c := e.claim(q); c.Outcome != dedupe.Won || !c.Fresh {
-			e.errorf("a claim of %v was answered %v, fresh %v", k, c.Outcome, c.Fresh)
+			e.Errorf("a claim of %v was answered %v, fresh %v", k, c.Outcome, c.Fresh)
 		}
 	}
 }
@@ -88,14 +87,13 @@ func sweep(e *env) {
 func sweepCancelled(e *env) {
 	expired, _ := e.sweepable(1)
 	s := e.s.(dedupe.Sweeper)
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
+	ctx := e.Ended()
 	if n, err := s.Sweep(ctx, 0); err == nil || n != 0 {
-		e.errorf("Sweep says %d, %v", n, err)
+		e.Errorf("Sweep says %d, %v", n, err)
 	}
-	n, err := s.Sweep(e.ctx, 0)
-	e.ok(err, "Sweep")
+	n, err := s.Sweep(e.Context(), 0)
+	e.OK(err, "Sweep")
 	if n != len(expired) {
-		e.errorf("afterwards Sweep says %d, want %d", n, len(expired))
+		e.Errorf("afterwards Sweep says %d, want %d", n, len(expired))
 	}
 }

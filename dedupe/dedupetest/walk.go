@@ -45,7 +45,7 @@ func (e *env) walks(handles ...*env) {
 		}
 		for range steps {
 			h := handles[w.r.IntN(len(handles))]
-			h.doing = fmt.Sprintf("a random walk (Harness.Seed %d), last of %d calls:\n  %s", seed, len(w.trace), strings.Join(w.trace[max(0, len(w.trace)-12):], "\n  "))
+			h.Doing = fmt.Sprintf("a random walk (Harness.Seed %d), last of %d calls:\n  %s", seed, len(w.trace), strings.Join(w.trace[max(0, len(w.trace)-12):], "\n  "))
 			w.step(h)
 			if e.Failed() {
 				return

@@ -99,14 +99,14 @@ func TestWritesPerJob(t *testing.T) {
 	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Released} {
 		count("commit, then "+to.String(), 2, func(key string) {
 			l := claimOne(t, s, request(key))
-			if err := s.Commit(t.Context(), &job{lease: l}, nil); err != nil {
+			if err := s.Commit(t.Context(), &job{Of: l}, nil); err != nil {
 				t.Error(err)
 			}
 			end(l, to)
 		})
 		count("transaction by hand, then "+to.String(), 3, func(key string) {
 			l := claimOne(t, s, request(key))
-			items, err := s.CompleteItems(&job{lease: l}, nil)
+			items, err := s.CompleteItems(&job{Of: l}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -51,13 +51,13 @@ func TestCommit(t *testing.T) {
 		t.Fatal(st, err)
 	}
 	q.Token = newToken()
-	j := &job{lease: claimOne(t, b.s, q), retain: time.Hour}
+	j := &job{Of: claimOne(t, b.s, q), Keep: time.Hour}
 	if err := b.s.Commit(t.Context(), j, map[string]int{"row": 7}, line(b.ledger, "1"), line(b.ledger, "2")); err != nil {
 		t.Fatal(err)
 	}
 	r := b.want(q.Key, dedupe.Done, 2)
 	switch {
-	case !j.joined.Load():
+	case !j.Joined():
 		t.Error("the job was not joined")
 	case string(r.Result) != `{"row":7}`:
 		t.Errorf("result %q", r.Result)
@@ -65,7 +65,7 @@ func TestCommit(t *testing.T) {
 		t.Errorf("times: %+v", r)
 	case r.ErrClass+r.FirstErr+r.LastErr != "":
 		t.Errorf("a done record with an error: %+v", r)
-	case r.Fence != j.lease.Fence || r.Attempt != 2 || r.Owner != q.Owner:
+	case r.Fence != j.Of.Fence || r.Attempt != 2 || r.Owner != q.Owner:
 		t.Errorf("record %+v", r)
 	}
 	// The same again is the same; with other items, or another result, it is another effect, which
@@ -121,12 +121,12 @@ func TestCommitRefusals(t *testing.T) {
 		if c.ctx == nil {
 			c.ctx = t.Context()
 		}
-		j := &job{lease: c.lease}
+		j := &job{Of: c.lease}
 		err := b.s.Commit(c.ctx, j, c.result, c.items...)
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.text)
 		}
-		if c.lease.Fence != 0 && !j.joined.Load() {
+		if c.lease.Fence != 0 && !j.Joined() {
 			t.Errorf("%s: not joined", name)
 		}
 	}
@@ -139,11 +139,11 @@ func TestCommitRefusals(t *testing.T) {
 		}
 	}
 	b.want(l.Key, dedupe.Claimed, 0)
-	if err := b.s.Commit(t.Context(), &job{lease: l}, nil, many[:MaxCommitItems]...); err != nil {
+	if err := b.s.Commit(t.Context(), &job{Of: l}, nil, many[:MaxCommitItems]...); err != nil {
 		t.Errorf("%d items: %v", MaxCommitItems, err)
 	}
 	b.want(l.Key, dedupe.Done, MaxCommitItems)
-	if err := errors.Join(b.s.Close(), b.s.Commit(t.Context(), &job{lease: l}, nil)); !errors.Is(err, dedupe.ErrClosed) {
+	if err := errors.Join(b.s.Close(), b.s.Commit(t.Context(), &job{Of: l}, nil)); !errors.Is(err, dedupe.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -159,14 +159,14 @@ func TestCommitError(t *testing.T) {
 	}
 	taken := line(b.ledger, "2")
 	taken.Put.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
-	err := b.s.Commit(t.Context(), &job{lease: l}, nil, line(b.ledger, "1"), taken, line(b.ledger, "3"))
+	err := b.s.Commit(t.Context(), &job{Of: l}, nil, line(b.ledger, "1"), taken, line(b.ledger, "3"))
 	var ce *CommitError
 	if !errors.As(err, &ce) || ce.Index != 1 || ce.Code != "ConditionalCheckFailed" || ce.Item["by"] == nil || !errors.As(err, new(*types.TransactionCanceledException)) {
 		t.Errorf("Commit: %v, %+v", err, ce)
 	}
 	b.want(l.Key, dedupe.Claimed, 1)
 	// The handler may choose other items then.
-	if err := b.s.Commit(t.Context(), &job{lease: l}, nil, line(b.ledger, "1"), line(b.ledger, "3")); err != nil {
+	if err := b.s.Commit(t.Context(), &job{Of: l}, nil, line(b.ledger, "1"), line(b.ledger, "3")); err != nil {
 		t.Error(err)
 	}
 	b.want(l.Key, dedupe.Done, 3)
@@ -190,7 +190,7 @@ func TestCommitMistakes(t *testing.T) {
 		"too large":     {large, "one of the items"},
 		"no expression": {types.TransactWriteItem{Update: &types.Update{TableName: &b.ledger, Key: item{"row": text("1")}, UpdateExpression: aws.String("SET")}}, "UpdateExpression"},
 	} {
-		err := b.s.Commit(t.Context(), &job{lease: l}, nil, c.item)
+		err := b.s.Commit(t.Context(), &job{Of: l}, nil, c.item)
 		if err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), "nothing was written") ||
 			strings.Contains(err.Error(), "another library") || strings.Contains(err.Error(), "CreateTable") || errors.Is(err, dedupe.ErrResultSize) {
 			t.Errorf("%s: %v, want %q", name, err, c.text)
@@ -215,7 +215,7 @@ func TestCommitBesideBeats(t *testing.T) {
 		over := make(chan struct{})
 		wg.Go(func() {
 			defer close(over)
-			if err := b.s.Commit(t.Context(), &job{lease: l}, nil, count); err != nil {
+			if err := b.s.Commit(t.Context(), &job{Of: l}, nil, count); err != nil {
 				t.Errorf("job %d: %v", i, err)
 			}
 		})
@@ -311,22 +311,22 @@ func TestWrittenCommits(t *testing.T) {
 			}
 			return applied
 		})
-		j := &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
+		j := &job{Of: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
 		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err == nil {
 			t.Error("a cancelled transaction was written")
 		}
-		if s.written.take(j.lease.Token) {
+		if s.written.take(j.Of.Token) {
 			t.Error("a Commit that failed is remembered")
 		}
 		fails = false
 		for range maxWritten + 10 {
-			j.lease.Token = newToken()
-			s.written.add(j.lease.Token)
+			j.Of.Token = newToken()
+			s.written.add(j.Of.Token)
 		}
-		if n := len(s.written.tokens); n > maxWritten || !s.written.take(j.lease.Token) || s.written.take(j.lease.Token) {
+		if n := len(s.written.tokens); n > maxWritten || !s.written.take(j.Of.Token) || s.written.take(j.Of.Token) {
 			t.Errorf("%d are remembered, and the last one not once", n)
 		}
-		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err != nil || !s.written.take(j.lease.Token) {
+		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err != nil || !s.written.take(j.Of.Token) {
 			t.Errorf("Commit: %v, and it is not remembered", err)
 		}
 		if n := len(st.of("UpdateItem")); n > 0 {

@@ -216,13 +216,13 @@ var guardedCases = []guarded{
 	}},
 	{"a stale token completes nothing", func(tb testing.TB, s, other *Store) error {
 		old, now := overtaken(tb, other, "commit")
-		err := s.Commit(tb.Context(), &job{lease: old}, "stolen")
+		err := s.Commit(tb.Context(), &job{Of: old}, "stolen")
 		return unchanged(tb, other, now, dedupe.Claimed, err)
 	}},
 	{"what is settled is not completed", func(tb testing.TB, s, other *Store) error {
 		l := claimOne(tb, other, request("completed"))
 		settleOne(tb, other, l, dedupe.Failed)
-		err := s.Commit(tb.Context(), &job{lease: l}, "stolen")
+		err := s.Commit(tb.Context(), &job{Of: l}, "stolen")
 		return unchanged(tb, other, l, dedupe.Failed, err)
 	}},
 }

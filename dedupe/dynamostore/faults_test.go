@@ -69,7 +69,7 @@ func TestRepeats(t *testing.T) {
 			return as[0].Err
 		},
 		"Commit": func(ctx context.Context, s *Store) error {
-			return s.Commit(ctx, &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 1}}, nil)
+			return s.Commit(ctx, &job{Of: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 1}}, nil)
 		},
 	}
 	for name, answer := range map[string]stubAnswer{
@@ -292,7 +292,7 @@ func TestCommitReasons(t *testing.T) {
 				}
 				return answers[min(c.n, len(answers))-1]
 			})
-			j := &job{lease: lease}
+			j := &job{Of: lease}
 			began := time.Now()
 			err := s.Commit(within(t, 5*time.Second), j, nil, items...)
 			ce := (*CommitError)(nil)
@@ -305,7 +305,7 @@ func TestCommitReasons(t *testing.T) {
 				t.Errorf("%s: %v; the SDK's error is out of reach", name, err)
 			case ce != nil && errors.Is(err, dedupe.ErrLeaseLost):
 				t.Errorf("%s: %v is no lost lease", name, err)
-			case !j.joined.Load():
+			case !j.Joined():
 				t.Errorf("%s: not joined", name)
 			case c.commits > 0 && len(st.of("TransactWriteItems")) != c.commits:
 				t.Errorf("%s: %d transactions, want %d", name, len(st.of("TransactWriteItems")), c.commits)
@@ -327,7 +327,7 @@ func TestCommitWithoutEnd(t *testing.T) {
 			}
 			return reasons("TransactionConflict", "None")
 		})
-		err := s.Commit(context.Background(), &job{lease: lease}, nil, line("ledger", "1"))
+		err := s.Commit(context.Background(), &job{Of: lease}, nil, line("ledger", "1"))
 		if n := len(st.of("TransactWriteItems")); !errors.Is(err, dedupe.ErrBusy) || n != patientTries {
 			t.Errorf("%d transactions, %v; want ErrBusy after %d", n, err, patientTries)
 		}
@@ -339,7 +339,7 @@ func TestCommitWithoutEnd(t *testing.T) {
 			}
 			return applied
 		})
-		err = s.Commit(ctx, &job{lease: lease}, nil, line("ledger", "1"))
+		err = s.Commit(ctx, &job{Of: lease}, nil, line("ledger", "1"))
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the outcome is unknown") {
 			t.Errorf("the context has ended: %v", err)
 		}
@@ -356,7 +356,7 @@ func TestCommitToken(t *testing.T) {
 			}
 			return applied
 		})
-		j := &job{lease: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
+		j := &job{Of: dedupe.Lease{Key: request("k").Key, Token: newToken(), Fence: 7}}
 		for _, row := range []string{"1", "2"} {
 			if err := s.Commit(t.Context(), j, nil, line("ledger", row)); err != nil {
 				t.Fatal(err)
@@ -369,7 +369,7 @@ func TestCommitToken(t *testing.T) {
 		if len(tokens) != 3 || tokens[0] != tokens[1] || tokens[1] == tokens[2] || len(tokens[0]) != 32 {
 			t.Errorf("the tokens are %q", tokens)
 		}
-		if slices.Contains(tokens, j.lease.Token.Hex()) {
+		if slices.Contains(tokens, j.Of.Token.Hex()) {
 			t.Error("a token is the claim's own: other items under it would be a mismatch for ten minutes")
 		}
 	})

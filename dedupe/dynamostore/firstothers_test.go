@@ -220,7 +220,7 @@ func TestFirstOthers(t *testing.T) {
 			"Commit": {
 				item: func() object { return own(rivalItem("claimed", moments{"lease_until": now.Add(time.Second)})) },
 				do: func(t *testing.T, s *Store) error {
-					return s.Commit(t.Context(), &job{lease: lease, retain: time.Minute}, nil)
+					return s.Commit(t.Context(), &job{Of: lease, Keep: time.Minute}, nil)
 				},
 				calls: "UpdateItem TransactWriteItems",
 				check: func(t *testing.T, st *stub) {

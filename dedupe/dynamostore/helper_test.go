@@ -2,9 +2,6 @@ package dynamostore
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +9,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testaws"
+)
+
+// What the tests of all stores say.
+type job = storetest.Job
+
+var (
+	newToken  = storetest.Token
+	request   = storetest.Request
+	claimAll  = storetest.ClaimAll
+	claimOne  = storetest.Claim
+	get       = storetest.Get
+	settle    = storetest.Settle
+	settleOne = storetest.End
+	renewOne  = storetest.Renew
 )
 
 const region = "us-east-1"
@@ -62,83 +74,6 @@ func second(tb testing.TB, s *Store) *Store {
 	return o
 }
 
-func newToken() (t dedupe.Token) {
-	rand.Read(t[:])
-	return t
-}
-
-func request(key string) dedupe.ClaimRequest {
-	return dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: "orders", Key: key}, Token: newToken(), TTL: time.Minute,
-		Owner: "worker-1", MessageID: "m-" + key,
-	}
-}
-
-// claimAll claims a batch in which every entry is to be answered.
-func claimAll(tb testing.TB, s dedupe.Store, qs ...dedupe.ClaimRequest) []dedupe.Claim {
-	tb.Helper()
-	cs, err := s.Claim(tb.Context(), qs)
-	if err == nil {
-		for _, c := range cs {
-			err = errors.Join(err, c.Err)
-		}
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return cs
-}
-
-// claimOne wins the key or fails the test.
-func claimOne(tb testing.TB, s dedupe.Store, q dedupe.ClaimRequest) dedupe.Lease {
-	tb.Helper()
-	c := claimAll(tb, s, q)[0]
-	if c.Outcome != dedupe.Won {
-		tb.Fatalf("claim of %v: %v, want won", q.Key, c.Outcome)
-	}
-	return c.Lease
-}
-
-// get reads the record, which must be there.
-func get(tb testing.TB, s dedupe.Store, k dedupe.Key) *dedupe.Record {
-	tb.Helper()
-	rs, err := s.Get(tb.Context(), []dedupe.Key{k})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if rs[0] == nil {
-		tb.Fatalf("no record under %v", k)
-	}
-	return rs[0]
-}
-
-// settle settles one claim.
-func settle(tb testing.TB, s dedupe.Store, t dedupe.Settlement) (dedupe.Status, error) {
-	tb.Helper()
-	as, err := s.Settle(tb.Context(), []dedupe.Settlement{t})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return as[0].Status, as[0].Err
-}
-
-func settleOne(tb testing.TB, s dedupe.Store, l dedupe.Lease, to dedupe.Status) {
-	tb.Helper()
-	st, err := settle(tb, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: to, Result: []byte(`"ok"`)})
-	if err != nil || st != to {
-		tb.Fatalf("settle %v to %v: %v, %v", l.Key, to, st, err)
-	}
-}
-
-func renewOne(tb testing.TB, s dedupe.Store, n dedupe.Renewal) error {
-	tb.Helper()
-	rs, err := s.Renew(tb.Context(), []dedupe.Renewal{n})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return rs[0].Err
-}
-
 // rawItem is the item under k; empty where there is none.
 func rawItem(tb testing.TB, s *Store, k dedupe.Key) item {
 	tb.Helper()
@@ -181,14 +116,3 @@ func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
 	}
 	putRaw(tb, s, it)
 }
-
-// job is a running job, as the processor shows it.
-type job struct {
-	lease  dedupe.Lease
-	retain time.Duration
-	joined atomic.Bool
-}
-
-func (j *job) Lease() dedupe.Lease   { return j.lease }
-func (j *job) Retain() time.Duration { return j.retain }
-func (j *job) Join()                 { j.joined.Store(true) }

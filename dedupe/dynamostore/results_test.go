@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // TestResults: what says nothing is a result like any other, and so is one that fills the item.
@@ -22,38 +23,28 @@ func TestResults(t *testing.T) {
 	s := newStore(t, c, newTable(t))
 	ledger := newLedger(t, c)
 	large := bytes.Repeat([]byte("x"), 390<<10)
-	for name, r := range map[string]struct {
-		result any
-		want   []byte
-	}{
-		"none":       {nil, nil},
-		"empty":      {[]byte{}, []byte{}},
-		"bytes":      {[]byte("\x00raw\xff"), []byte("\x00raw\xff")},
-		"json null":  {(*int)(nil), []byte("null")},
-		"json false": {false, []byte("false")},
-		"json zero":  {0, []byte("0")},
-		"json empty": {"", []byte(`""`)},
-		"390 KB":     {large, large},
-	} {
+	results := storetest.Results()
+	results["390 KB"] = storetest.Result{Given: large, Kept: large}
+	for name, r := range results {
 		l := claimOne(t, s, request(name))
-		if err := s.Commit(t.Context(), &job{lease: l, retain: time.Hour}, r.result, line(ledger, name)); err != nil {
+		if err := s.Commit(t.Context(), &job{Of: l, Keep: time.Hour}, r.Given, line(ledger, name)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		got := claimAll(t, s, request(name))[0]
-		if got.Outcome != dedupe.AlreadyDone || (got.Record.Result == nil) != (r.want == nil) || !bytes.Equal(got.Record.Result, r.want) {
-			t.Errorf("%s: a duplicate was answered %v with %.20q, want %.20q", name, got.Outcome, got.Record.Result, r.want)
+		if got.Outcome != dedupe.AlreadyDone || (got.Record.Result == nil) != (r.Kept == nil) || !bytes.Equal(got.Record.Result, r.Kept) {
+			t.Errorf("%s: a duplicate was answered %v with %.20q, want %.20q", name, got.Outcome, got.Record.Result, r.Kept)
 		}
 		if kept := got.Record.Expires.Sub(got.Record.Finished); kept < time.Hour || kept > time.Hour+time.Second {
 			t.Errorf("%s: kept for %v, want an hour, rounded up to a second", name, kept)
 		}
-		if r.want == nil {
+		if r.Kept == nil {
 			continue
 		}
 		l = claimOne(t, s, request(name+", settled"))
-		if st, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: r.want}); st != dedupe.Done {
+		if st, err := settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Result: r.Kept}); st != dedupe.Done {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
-		if got := get(t, s, l.Key); !bytes.Equal(got.Result, r.want) {
+		if got := get(t, s, l.Key); !bytes.Equal(got.Result, r.Kept) {
 			t.Errorf("%s: stored %.20q", name, got.Result)
 		}
 	}
@@ -69,8 +60,8 @@ func TestTooLarge(t *testing.T) {
 	for _, size := range []int{maxResult + 1, 410 << 10, 2 << 20} {
 		large := make([]byte, size)
 		l := claimOne(t, s, request(fmt.Sprint(size)))
-		j := &job{lease: l}
-		if _, err := s.CompleteItems(j, large); !errors.Is(err, dedupe.ErrResultSize) || !j.joined.Load() {
+		j := &job{Of: l}
+		if _, err := s.CompleteItems(j, large); !errors.Is(err, dedupe.ErrResultSize) || !j.Joined() {
 			t.Errorf("CompleteItems of %d bytes: %v, want ErrResultSize", size, err)
 		}
 		if err := s.Commit(t.Context(), j, large, line(ledger, "effect")); !errors.Is(err, dedupe.ErrResultSize) {
@@ -114,7 +105,7 @@ func TestNoRoom(t *testing.T) {
 		t.Errorf("Settle: %v, %v; the record has %d and %d bytes", st, err, len(r.Result), len(r.State))
 	}
 	l = full("committed")
-	err = s.Commit(t.Context(), &job{lease: l}, result)
+	err = s.Commit(t.Context(), &job{Of: l}, result)
 	if r := get(t, s, l.Key); err != nil || !bytes.Equal(r.Result, result) || r.State != nil {
 		t.Errorf("Commit: %v; the record has %d and %d bytes", err, len(r.Result), len(r.State))
 	}

@@ -194,7 +194,7 @@ func TestForeignItem(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("Forget", errs[0])
-		want("Commit", s.Commit(t.Context(), &job{lease: dedupe.Lease{Key: k, Token: token, Fence: 1}}, nil))
+		want("Commit", s.Commit(t.Context(), &job{Of: dedupe.Lease{Key: k, Token: token, Fence: 1}}, nil))
 		if is := rawItem(t, s, k); len(is) != len(it) {
 			t.Errorf("%s: the item became %v", name, is)
 		}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,9 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
@@ -61,12 +57,6 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 	return err
 }
 
-// counter is told of how each delivery ended.
-type counter func(outcome string)
-
-func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
-
 // TestWorkers: two workers, each order sent twice, transactions that are given up, and ones whose
 // answers are lost: each order takes one piece.
 func TestWorkers(t *testing.T) {
@@ -81,7 +71,7 @@ func TestWorkers(t *testing.T) {
 	if err := store.CreateTable(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const orders, pieces = 60, 100
+	const pieces = 100
 	table := server.TableName(t, "stock")
 	_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName: &table, BillingMode: types.BillingModePayPerRequest,
@@ -91,7 +81,7 @@ func TestWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 6 {
+	for n := range storetest.Items {
 		_, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: map[string]types.AttributeValue{
 			"row": &types.AttributeValueMemberS{Value: fmt.Sprintf("item-%d", n)}, "pieces": &types.AttributeValueMemberN{Value: strconv.Itoa(pieces)},
 		}})
@@ -99,73 +89,18 @@ func TestWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	queue, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The second wave comes when the first is done: a duplicate that meets its job at work comes
-	// back after a lease.
-	wave := func() {
-		var out []broker.Outgoing
-		for i := range orders {
-			out = append(out, broker.Outgoing{Body: fmt.Appendf(nil, "item-%d", i%6), Meta: &broker.Meta{Key: fmt.Sprintf("order-%d", i)}})
-		}
-		for part := range slices.Chunk(out, queue.Limits().SendBatch) {
-			if err := onceq.Send(ctx, queue, part); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	wave()
 	h := &stock{client: client, store: store, table: table}
-	var over atomic.Int64
-	run, end := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for range 2 {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-			Handler: h, Store: store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
-			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Millisecond }, MaxAttempts: 1000},
-			Observer: counter(func(outcome string) {
-				if outcome != "done" && outcome != "already-done" {
-					return
-				}
-				switch over.Add(1) {
-				case orders:
-					wave()
-				case 2 * orders:
-					end()
-				}
-			}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wg.Go(func() {
-			if err := w.Run(run); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	end()
+	storetest.Workers(ctx, t, store, h)
 	out, err := client.Scan(t.Context(), &dynamodb.ScanInput{TableName: &table, ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, it := range out.Items {
-		if n := it["pieces"].(*types.AttributeValueMemberN).Value; n != strconv.Itoa(pieces-orders/6) {
-			t.Errorf("an item has %s pieces left, want %d", n, pieces-orders/6)
+		if n := it["pieces"].(*types.AttributeValueMemberN).Value; n != strconv.Itoa(pieces-storetest.Orders/storetest.Items) {
+			t.Errorf("an item has %s pieces left, want %d", n, pieces-storetest.Orders/storetest.Items)
 		}
 	}
-	if over.Load() < 2*orders || h.runs.Load() < orders {
-		t.Errorf("%d messages have ended after %d runs", over.Load(), h.runs.Load())
+	if n := h.runs.Load(); n < storetest.Orders {
+		t.Errorf("the handler ran %d times", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // TestTakeover: 200 claimers of a dead lease, of four workers. One wins, with a higher fence; the
@@ -94,7 +95,7 @@ func TestZombieSucceeds(t *testing.T) {
 			t.Errorf("A's success, joined %v, was answered %v, want ErrLeaseLost", joined, err)
 		}
 	}
-	if err := a.Commit(t.Context(), &job{lease: old}, "A's"); !errors.Is(err, dedupe.ErrLeaseLost) {
+	if err := a.Commit(t.Context(), &job{Of: old}, "A's"); !errors.Is(err, dedupe.ErrLeaseLost) {
 		t.Errorf("A's Commit was answered %v, want ErrLeaseLost", err)
 	}
 	if r := get(t, a, l.Key); string(r.Result) != "B's" || r.Fence != l.Fence {
@@ -172,7 +173,7 @@ func TestLostReplies(t *testing.T) {
 		check("a claim of what was "+to.String(), got.Outcome == dedupe.Won && got.Lease.Fence > fence && got.Lease.Attempt == 1, got)
 	}
 	lose("TransactWriteItems")
-	err = s.Commit(t.Context(), &job{lease: claimAll(t, s, q)[0].Lease}, "once", line(ledger, "row"))
+	err = s.Commit(t.Context(), &job{Of: claimAll(t, s, q)[0].Lease}, "once", line(ledger, "row"))
 	check("a Commit", err == nil, err)
 	if rows := ledgerRows(t, c, ledger); len(rows) != 1 {
 		t.Errorf("the ledger has the rows %q", rows)
@@ -188,48 +189,23 @@ func TestChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := openStore(t)
 	other := second(t, s)
-	renew := func(started bool) func(l dedupe.Lease) {
-		return func(l dedupe.Lease) {
-			if err := renewOne(t, other, dedupe.Renewal{Key: l.Key, Token: l.Token, TTL: time.Hour, Started: started}); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	for name, c := range map[string]struct {
-		rival func(l dedupe.Lease)
-		want  dedupe.Outcome
-	}{
-		"the owner renews":      {renew(false), dedupe.InProgress},
-		"the owner is done":     {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Done) }, dedupe.AlreadyDone},
-		"the owner has failed":  {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Failed) }, dedupe.AlreadyFailed},
-		"the owner releases":    {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Released) }, dedupe.Won},
-		"another takes it over": {func(l dedupe.Lease) { claimOne(t, other, request(l.Key.Key)) }, dedupe.InProgress},
-		"the owner started, and died": {func(l dedupe.Lease) {
-			renew(true)(l)
-			age(t, other, l.Key, 2*time.Hour)
-		}, dedupe.IsParked},
-		"it is forgotten": {func(l dedupe.Lease) {
-			errs, err := other.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
-			if err != nil || errs[0] != nil {
-				t.Error(errs, err)
-			}
-		}, dedupe.Won},
-		"it is deleted": {func(l dedupe.Lease) { deleteRaw(t, other, l.Key) }, dedupe.Won},
-	} {
+	rivals := storetest.Rivals(t, other, func(k dedupe.Key) { age(t, other, k, 2*time.Hour) })
+	rivals["it is deleted"] = storetest.Rival{Act: func(l dedupe.Lease) { deleteRaw(t, other, l.Key) }, Want: dedupe.Won}
+	for name, c := range rivals {
 		q := request(name)
 		q.Policy = dedupe.Park
 		l := claimOne(t, s, q)
 		age(t, s, q.Key, time.Hour)
 		q.Token = newToken()
-		got := claimAll(t, before(t, s, 2, func() { c.rival(l) }), q)[0]
+		got := claimAll(t, before(t, s, 2, func() { c.Act(l) }), q)[0]
 		r := get(t, s, q.Key)
-		if got.Outcome != c.want || (r.Token == q.Token) != (c.want == dedupe.Won) {
-			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.want, r)
+		if got.Outcome != c.Want || (r.Token == q.Token) != (c.Want == dedupe.Won) {
+			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.Want, r)
 		}
 		// Of a record that is gone the clock keeps the fence, which may be off by what a Date
 		// leaves open.
 		low := r.Fence <= l.Fence && name != "it is deleted"
-		if c.want == dedupe.Won && (got.Lease.Fence != r.Fence || low || !got.Created.Equal(r.Created)) {
+		if c.Want == dedupe.Won && (got.Lease.Fence != r.Fence || low || !got.Created.Equal(r.Created)) {
 			t.Errorf("%s: the lease is %+v, the record %+v, the fence was %d", name, got.Lease, r, l.Fence)
 		}
 	}

@@ -159,7 +159,7 @@ func BenchmarkCompleteTx(b *testing.B) {
 					if !with {
 						return nil
 					}
-					return s.CompleteTx(b.Context(), tx, &job{lease: l}, nil)
+					return s.CompleteTx(b.Context(), tx, &job{Of: l}, nil)
 				})
 			})
 		})

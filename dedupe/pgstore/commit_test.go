@@ -67,16 +67,16 @@ func (b *business) pay(j dedupe.Owned, result any, more func(tx pgx.Tx) error) e
 
 func (b *business) claim(key string) *job {
 	b.Helper()
-	return &job{lease: claimOne(b, b.s, request(key))}
+	return &job{Of: claimOne(b, b.s, request(key))}
 }
 
 func TestCommit(t *testing.T) {
 	onEachPool(t, func(b *business) {
 		j := b.claim("1")
-		j.retain = time.Hour
+		j.Keep = time.Hour
 		exec(b, b.pool, "UPDATE onceq_dedupe SET error_class = 'a', first_error = 'b', last_error = 'c', updated = updated - interval '1 hour'")
 		err := b.pay(j, map[string]int{"row": 7}, func(pgx.Tx) error {
-			if !j.joined.Load() {
+			if !j.Joined() {
 				b.Error("the job is not joined while f runs")
 			}
 			return nil
@@ -85,7 +85,7 @@ func TestCommit(t *testing.T) {
 			b.Fatal(err)
 		}
 		now := scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
-		got := b.want(j.lease.Key, dedupe.Done, 1)
+		got := b.want(j.Of.Key, dedupe.Done, 1)
 		switch {
 		case string(got.Result) != `{"row":7}`:
 			b.Errorf("result %q", got.Result)
@@ -97,7 +97,7 @@ func TestCommit(t *testing.T) {
 		if err := b.pay(j, "second", nil); !errors.Is(err, dedupe.ErrLeaseLost) {
 			b.Errorf("tried again after a commit in doubt: %v, want ErrLeaseLost", err)
 		}
-		if r := b.want(j.lease.Key, dedupe.Done, 1); string(r.Result) != `{"row":7}` {
+		if r := b.want(j.Of.Key, dedupe.Done, 1); string(r.Result) != `{"row":7}` {
 			b.Errorf("result %q", r.Result)
 		}
 	})
@@ -172,7 +172,7 @@ func TestCommitModes(t *testing.T) {
 				t.Errorf("%v: %v, want %v", mode, err, want)
 			}
 		}
-		if r := get(t, s, j.lease.Key); r.Status != dedupe.Done || string(r.Result) != "\x00'\\" {
+		if r := get(t, s, j.Of.Key); r.Status != dedupe.Done || string(r.Result) != "\x00'\\" {
 			t.Errorf("%v: %+v", mode, r)
 		}
 	}
@@ -182,7 +182,7 @@ func TestCommitModes(t *testing.T) {
 // is joined.
 func TestCommitRefusals(t *testing.T) {
 	onEachPool(t, func(b *business) {
-		l := b.claim("1").lease
+		l := b.claim("1").Of
 		over, cancel := context.WithCancel(b.Context())
 		cancel()
 		closed := newStore(b, b.s.db, "")
@@ -219,7 +219,7 @@ func TestCommitRefusals(t *testing.T) {
 				c.s = b.s
 			}
 			runs = 0
-			j := &job{lease: c.lease}
+			j := &job{Of: c.lease}
 			before := b.pool.Stat().AcquireCount()
 			err := c.s.Commit(c.ctx, j, c.f)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), "pgstore") {
@@ -228,7 +228,7 @@ func TestCommitRefusals(t *testing.T) {
 			if asked := b.pool.Stat().AcquireCount() - before; runs != c.runs || asked != int64(c.runs) {
 				b.Errorf("%s: f has run %d times, with %d connections, want %d", name, runs, asked, c.runs)
 			}
-			if c.lease.Fence != 0 && !j.joined.Load() {
+			if c.lease.Fence != 0 && !j.Joined() {
 				b.Errorf("%s: not joined", name)
 			}
 		}
@@ -256,7 +256,7 @@ func TestCommitLost(t *testing.T) {
 					b.Errorf("%s: %v, want ErrLeaseLost with %q", cause, err, part)
 				}
 			}
-			if r := b.want(j.lease.Key, want, 0); string(r.Result) == `"late"` {
+			if r := b.want(j.Of.Key, want, 0); string(r.Result) == `"late"` {
 				b.Errorf("%s: record %+v", cause, r)
 			}
 			if n := b.pool.Stat().NewConnsCount() - conns; n != 0 {
@@ -264,15 +264,15 @@ func TestCommitLost(t *testing.T) {
 			}
 		}
 		late := b.claim("taken")
-		age(b, b.pool, b.s, late.lease.Key, time.Hour)
+		age(b, b.pool, b.s, late.Of.Key, time.Hour)
 		now := b.claim("taken")
 		lost("claimed anew", b.s, late, dedupe.Claimed)
-		if r := get(b, b.s, now.lease.Key); r.Token != now.lease.Token {
+		if r := get(b, b.s, now.Of.Key); r.Token != now.Of.Token {
 			b.Errorf("record %+v", r)
 		}
 		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
 			j := b.claim(to.String())
-			settleOne(b, b.s, j.lease, to)
+			settleOne(b, b.s, j.Of, to)
 			lost("settled as "+to.String(), b.s, j, to)
 		}
 		lost("elsewhere", newStore(b, b.s.db, newTable()), b.claim("elsewhere"), dedupe.Claimed)
@@ -284,14 +284,14 @@ func TestCommitLost(t *testing.T) {
 
 		// A dead lease that nobody took, and a parked claim's late word, are still its own.
 		own := b.claim("dead")
-		age(b, b.pool, b.s, own.lease.Key, time.Hour)
+		age(b, b.pool, b.s, own.Of.Key, time.Hour)
 		parked := b.claim("parked")
-		settleOne(b, b.s, parked.lease, dedupe.Parked)
+		settleOne(b, b.s, parked.Of, dedupe.Parked)
 		for n, j := range []*job{own, parked} {
 			if err := b.pay(j, nil, nil); err != nil {
 				b.Error(err)
 			}
-			b.want(j.lease.Key, dedupe.Done, n+1)
+			b.want(j.Of.Key, dedupe.Done, n+1)
 		}
 	})
 }
@@ -349,12 +349,12 @@ func TestCommitFunction(t *testing.T) {
 				if c.want == refused && c.text != "" && err != refused {
 					b.Errorf("%#v is not f's error as it is", err)
 				}
-				b.want(j.lease.Key, dedupe.Claimed, c.lines)
+				b.want(j.Of.Key, dedupe.Claimed, c.lines)
 				b.nothingIsOpen()
 				if err := b.pay(j, nil, nil); err != nil {
 					b.Errorf("tried again: %v", err)
 				}
-				b.want(j.lease.Key, dedupe.Done, c.lines+1)
+				b.want(j.Of.Key, dedupe.Done, c.lines+1)
 			})
 		})
 	}

@@ -49,7 +49,7 @@ func TestCommitPanics(t *testing.T) {
 			if _, err := left.Exec(b.Context(), "SELECT 1"); !errors.Is(err, pgx.ErrTxClosed) {
 				b.Errorf("%s: the transaction that is left: %v, want ErrTxClosed", name, err)
 			}
-			b.want(j.lease.Key, dedupe.Claimed, 0)
+			b.want(j.Of.Key, dedupe.Claimed, 0)
 			b.nothingIsOpen()
 		}
 	})
@@ -162,7 +162,7 @@ func TestCommitGate(t *testing.T) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if got, want := string(b.want(j.lease.Key, dedupe.Done, 5).Result), `["copy","prepared","batch","savepoint true","savepoint left open"]`; got != want {
+		if got, want := string(b.want(j.Of.Key, dedupe.Done, 5).Result), `["copy","prepared","batch","savepoint true","savepoint left open"]`; got != want {
 			b.Errorf("result %s, want %s", got, want)
 		}
 	})
@@ -183,10 +183,10 @@ func TestCommitCancelled(t *testing.T) {
 			b.Errorf("cancelled in f: %v", err)
 		}
 		b.nothingIsOpen()
-		b.want(j.lease.Key, dedupe.Claimed, 0)
+		b.want(j.Of.Key, dedupe.Claimed, 0)
 
 		ctx, cancel = context.WithCancel(b.Context())
-		blocker := completing(b.T, b.s, b.pool, j.lease)
+		blocker := completing(b.T, b.s, b.pool, j.Of)
 		result := make(chan error, 1)
 		go func() {
 			result <- b.s.Commit(ctx, j, func(tx pgx.Tx) (any, error) {
@@ -204,7 +204,7 @@ func TestCommitCancelled(t *testing.T) {
 		until(b.T, "the end of the wait on the server", func() bool { return waiting(b.T, b.pool) == 0 }) // else it may be committed
 		blocker.Rollback(b.Context())
 		b.nothingIsOpen()
-		b.want(j.lease.Key, dedupe.Claimed, 0)
+		b.want(j.Of.Key, dedupe.Claimed, 0)
 	})
 }
 
@@ -292,7 +292,7 @@ func TestCommitLostReply(t *testing.T) {
 					t.Errorf("the second Commit: %v", err)
 				}
 				want := map[bool]string{true: `"first"`, false: `"second"`}[arrives]
-				if r := b.want(j.lease.Key, dedupe.Done, 2); string(r.Result) != want {
+				if r := b.want(j.Of.Key, dedupe.Done, 2); string(r.Result) != want {
 					t.Errorf("result %s, want %s", r.Result, want)
 				}
 			})
@@ -314,7 +314,7 @@ func TestCommitKilled(t *testing.T) {
 		if err == nil || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) {
 			b.Errorf("killed before COMMIT: %v", err)
 		}
-		blocker := completing(b.T, b.s, b.pool, j.lease)
+		blocker := completing(b.T, b.s, b.pool, j.Of)
 		result := make(chan error, 1)
 		go func() { result <- b.pay(j, nil, nil) }()
 		until(b.T, "the wait of the completion", func() bool { return waiting(b.T, b.pool) == 1 })
@@ -326,7 +326,7 @@ func TestCommitKilled(t *testing.T) {
 		}
 		blocker.Rollback(b.Context())
 		b.nothingIsOpen()
-		b.want(j.lease.Key, dedupe.Claimed, 0)
+		b.want(j.Of.Key, dedupe.Claimed, 0)
 	})
 }
 
@@ -343,7 +343,7 @@ func TestCommitAnswered(t *testing.T) {
 		if err := b.pay(j, nil, nil); err != nil {
 			t.Errorf("committed, and answered: %v", err)
 		}
-		b.want(j.lease.Key, dedupe.Done, i+1)
+		b.want(j.Of.Key, dedupe.Done, i+1)
 	}
 	if n := pool.Stat().NewConnsCount(); n != 3 {
 		t.Errorf("%d connections, want 3: none was cut off", n)
@@ -407,7 +407,7 @@ func TestCommitConstraints(t *testing.T) {
 			if sqlState(err) != code || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "Commit: rolled back") {
 				b.Errorf("%s: %v; want SQLSTATE %s, rolled back", name, err, code)
 			}
-			b.want(j.lease.Key, dedupe.Claimed, 0)
+			b.want(j.Of.Key, dedupe.Claimed, 0)
 			if n := b.pool.Stat().NewConnsCount() - conns; n != 0 {
 				b.Errorf("%s: cost %d connections", name, n)
 			}
@@ -431,7 +431,7 @@ func TestCommitBusy(t *testing.T) {
 				b.Errorf("%s: %v, want ErrBusy", name, err)
 			}
 		}
-		blocker := completing(b.T, b.s, b.pool, j.lease)
+		blocker := completing(b.T, b.s, b.pool, j.Of)
 		conns := b.pool.Stat().NewConnsCount()
 		busy("lock_timeout", b.pay(j, nil, set("lock_timeout = '50ms'")))
 		busy("statement_timeout", b.pay(j, nil, set("statement_timeout = '50ms'")))
@@ -477,7 +477,7 @@ func TestCommitIsolation(t *testing.T) {
 		}), "")
 		j := b.claim("1")
 		renew := func(pgx.Tx) error {
-			rs, err := b.s.Renew(t.Context(), []dedupe.Renewal{{Key: j.lease.Key, Token: j.lease.Token, TTL: time.Hour}})
+			rs, err := b.s.Renew(t.Context(), []dedupe.Renewal{{Key: j.Of.Key, Token: j.Of.Token, TTL: time.Hour}})
 			return errors.Join(err, rs[0].Err)
 		}
 		err := b.pay(j, nil, renew)
@@ -490,11 +490,11 @@ func TestCommitIsolation(t *testing.T) {
 		if sqlState(err) != serializationFailure || !errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "renewed") {
 			t.Errorf("%s, with a renewal: %v", level, err)
 		}
-		b.want(j.lease.Key, dedupe.Claimed, 0)
+		b.want(j.Of.Key, dedupe.Claimed, 0)
 		if err := b.pay(j, nil, nil); err != nil {
 			t.Errorf("%s, without: %v", level, err)
 		}
-		b.want(j.lease.Key, dedupe.Done, 1)
+		b.want(j.Of.Key, dedupe.Done, 1)
 	}
 }
 
@@ -506,7 +506,7 @@ func TestCommitRaces(t *testing.T) {
 			old := b.claim(fmt.Sprint(round))
 			js := []*job{old, old, old}
 			if round%2 == 0 { // it is taken over meanwhile, by one that commits, too
-				age(b, b.pool, b.s, old.lease.Key, time.Hour)
+				age(b, b.pool, b.s, old.Of.Key, time.Hour)
 				js = append(js, nil)
 			}
 			var won atomic.Int64
@@ -518,7 +518,7 @@ func TestCommitRaces(t *testing.T) {
 						if err != nil || cs[0].Outcome != dedupe.Won {
 							return
 						}
-						j = &job{lease: cs[0].Lease}
+						j = &job{Of: cs[0].Lease}
 					}
 					switch err := b.pay(j, nil, nil); {
 					case err == nil:
@@ -532,7 +532,7 @@ func TestCommitRaces(t *testing.T) {
 			if won.Load() != 1 {
 				b.Errorf("round %d: %d have committed", round, won.Load())
 			}
-			b.want(old.lease.Key, dedupe.Done, round+1)
+			b.want(old.Of.Key, dedupe.Done, round+1)
 		}
 	})
 }

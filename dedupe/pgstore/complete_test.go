@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // business is a user's database: records and a ledger.
@@ -65,7 +66,7 @@ func (b *business) want(k dedupe.Key, st dedupe.Status, lines int) *dedupe.Recor
 func TestCompleteTxCommit(t *testing.T) {
 	b := newBusiness(t)
 	q := request("1")
-	j := &job{lease: claimOne(b, b.s, q), retain: time.Hour}
+	j := &job{Of: claimOne(b, b.s, q), Keep: time.Hour}
 	exec(b, b.pool, "UPDATE onceq_dedupe SET error_class = 'a', first_error = 'b', last_error = 'c', updated = updated - interval '1 hour'")
 	tx, err := b.charge(j, map[string]int{"row": 7})
 	if err := errors.Join(err, tx.Commit(b.Context())); err != nil {
@@ -74,7 +75,7 @@ func TestCompleteTxCommit(t *testing.T) {
 	now := scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
 	got := b.want(q.Key, dedupe.Done, 1)
 	switch {
-	case !j.joined.Load():
+	case !j.Joined():
 		b.Error("the job was not joined")
 	case string(got.Result) != `{"row":7}`:
 		b.Errorf("result %q", got.Result)
@@ -82,7 +83,7 @@ func TestCompleteTxCommit(t *testing.T) {
 		b.Errorf("times: %+v at %v", got, now)
 	case got.ErrClass+got.FirstErr+got.LastErr != "":
 		b.Errorf("a done record with an error: %+v", got)
-	case got.Fence != j.lease.Fence || got.Attempt != 1 || got.Owner != q.Owner:
+	case got.Fence != j.Of.Fence || got.Attempt != 1 || got.Owner != q.Owner:
 		b.Errorf("record %+v", got)
 	}
 }
@@ -91,36 +92,27 @@ func TestResults(t *testing.T) {
 	b := newBusiness(t)
 	db := stdlib.OpenDBFromPool(b.pool)
 	t.Cleanup(func() { db.Close() })
-	for name, c := range map[string]struct {
-		result any
-		want   []byte
-	}{
-		"none":       {nil, nil},
-		"empty":      {[]byte{}, []byte{}},
-		"bytes":      {[]byte("\x00raw\xff"), []byte("\x00raw\xff")},
-		"json null":  {(*int)(nil), []byte("null")},
-		"json zero":  {0, []byte("0")},
-		"json empty": {"", []byte(`""`)},
-		"largest":    {make([]byte, maxResult), make([]byte, maxResult)},
-	} {
+	results := storetest.Results()
+	results["largest"] = storetest.Result{Given: make([]byte, maxResult), Kept: make([]byte, maxResult)}
+	for name, c := range results {
 		for way, complete := range map[string]func(j *job) error{
 			"CompleteTx": func(j *job) error {
-				tx, err := b.charge(j, c.result)
+				tx, err := b.charge(j, c.Given)
 				return errors.Join(err, tx.Commit(t.Context()))
 			},
 			"CompleteSQL": func(j *job) error {
 				tx, err := db.BeginTx(t.Context(), nil)
-				return errors.Join(err, b.s.CompleteSQL(t.Context(), tx, j, c.result), tx.Commit())
+				return errors.Join(err, b.s.CompleteSQL(t.Context(), tx, j, c.Given), tx.Commit())
 			},
-			"Commit": func(j *job) error { return b.pay(j, c.result, nil) },
+			"Commit": func(j *job) error { return b.pay(j, c.Given, nil) },
 		} {
 			j := b.claim(name + way)
 			if err := complete(j); err != nil {
 				b.Fatal(err)
 			}
-			r := get(b, b.s, j.lease.Key)
-			if (r.Result == nil) != (c.want == nil) || !bytes.Equal(r.Result, c.want) {
-				b.Errorf("%s, %s: stored %.20q (nil: %v), want %.20q", way, name, r.Result, r.Result == nil, c.want)
+			r := get(b, b.s, j.Of.Key)
+			if (r.Result == nil) != (c.Kept == nil) || !bytes.Equal(r.Result, c.Kept) {
+				b.Errorf("%s, %s: stored %.20q (nil: %v), want %.20q", way, name, r.Result, r.Result == nil, c.Kept)
 			}
 			if kept := r.Expires.Sub(r.Finished); kept != dedupe.DefaultRetention {
 				b.Errorf("%s, %s: kept for %v, want %v", way, name, kept, dedupe.DefaultRetention)
@@ -184,7 +176,7 @@ func TestCompleteTxRefusals(t *testing.T) {
 		"too large":                  {tx: open, lease: l, result: make([]byte, maxResult+1), want: dedupe.ErrResultSize},
 		"not JSON":                   {tx: open, lease: l, result: func() {}, text: "JSON"},
 	} {
-		j := &job{lease: c.lease}
+		j := &job{Of: c.lease}
 		call := "CompleteTx"
 		var err error
 		if c.sql != nil {
@@ -196,7 +188,7 @@ func TestCompleteTxRefusals(t *testing.T) {
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), call) {
 			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.text)
 		}
-		if c.lease.Fence != 0 && !j.joined.Load() {
+		if c.lease.Fence != 0 && !j.Joined() {
 			t.Errorf("%s: not joined", name)
 		}
 	}
@@ -211,7 +203,7 @@ func TestCompleteTxRefusals(t *testing.T) {
 	if _, err := sqlConn.ExecContext(t.Context(), "BEGIN"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.s.CompleteSQL(t.Context(), sqlConn, &job{lease: l}, nil); err != nil {
+	if err := b.s.CompleteSQL(t.Context(), sqlConn, &job{Of: l}, nil); err != nil {
 		t.Errorf("a *sql.Conn after BEGIN: %v", err)
 	}
 	if _, err := sqlConn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
@@ -220,7 +212,7 @@ func TestCompleteTxRefusals(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "BEGIN"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.s.CompleteTx(t.Context(), conn.Conn(), &job{lease: l}, nil); err != nil {
+	if err := b.s.CompleteTx(t.Context(), conn.Conn(), &job{Of: l}, nil); err != nil {
 		t.Errorf("a *pgx.Conn after BEGIN: %v", err)
 	}
 	if _, err := conn.Exec(t.Context(), "COMMIT"); err != nil {
@@ -240,8 +232,8 @@ type (
 // TestCompleteTxLost names the three causes.
 func TestCompleteTxLost(t *testing.T) {
 	b := newBusiness(t)
-	late := &job{lease: claimOne(b, b.s, request("1"))}
-	age(t, b.pool, b.s, late.lease.Key, time.Hour)
+	late := &job{Of: claimOne(b, b.s, request("1"))}
+	age(t, b.pool, b.s, late.Of.Key, time.Hour)
 	now := claimOne(b, b.s, request("1"))
 	tx, err := b.charge(late, "late")
 	for _, cause := range []string{"claimed anew", "settled already", "not the worker's store", "roll back"} {
@@ -259,7 +251,7 @@ func TestCompleteTxLost(t *testing.T) {
 // its effects twice.
 func TestCompleteTxRepeated(t *testing.T) {
 	b := newBusiness(t)
-	j := &job{lease: claimOne(b, b.s, request("1"))}
+	j := &job{Of: claimOne(b, b.s, request("1"))}
 	tx, err := b.charge(j, "first")
 	if err := errors.Join(err, tx.Commit(t.Context())); err != nil {
 		b.Fatal(err)
@@ -269,7 +261,7 @@ func TestCompleteTxRepeated(t *testing.T) {
 		b.Errorf("second CompleteTx: %v, want ErrLeaseLost", err)
 	}
 	tx.Rollback(t.Context())
-	if r := b.want(j.lease.Key, dedupe.Done, 1); string(r.Result) != `"first"` {
+	if r := b.want(j.Of.Key, dedupe.Done, 1); string(r.Result) != `"first"` {
 		b.Errorf("result %q", r.Result)
 	}
 }
@@ -280,7 +272,7 @@ func TestCompleteTxSavepoint(t *testing.T) {
 	l := claimOne(b, b.s, request("1"))
 	tx := b.begin(pgx.ReadCommitted)
 	inner, err := tx.Begin(t.Context())
-	if err := errors.Join(err, b.s.CompleteTx(t.Context(), inner, &job{lease: l}, nil), inner.Rollback(t.Context())); err != nil {
+	if err := errors.Join(err, b.s.CompleteTx(t.Context(), inner, &job{Of: l}, nil), inner.Rollback(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -306,18 +298,18 @@ func TestCompleteTxIsolation(t *testing.T) {
 		if err := renew(l); err != nil {
 			t.Fatal(err)
 		}
-		err := b.s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
+		err := b.s.CompleteTx(t.Context(), tx, &job{Of: l}, nil)
 		pe := (*pgconn.PgError)(nil)
 		if !errors.As(err, &pe) || pe.Code != "40001" || !strings.Contains(err.Error(), "first statement") || errors.Is(err, dedupe.ErrLeaseLost) {
 			t.Errorf("%s, after a renewal: %v; want 40001 and the rule", level, err)
 		}
-		if err := b.s.CompleteTx(t.Context(), tx, &job{lease: l}, nil); err == nil || !strings.Contains(err.Error(), "a statement before it has failed") {
+		if err := b.s.CompleteTx(t.Context(), tx, &job{Of: l}, nil); err == nil || !strings.Contains(err.Error(), "a statement before it has failed") {
 			t.Errorf("%s, in the failed transaction: %v", level, err)
 		}
 		tx.Rollback(t.Context())
 
 		tx = b.begin(level)
-		if err := b.s.CompleteTx(t.Context(), tx, &job{lease: l}, nil); err != nil {
+		if err := b.s.CompleteTx(t.Context(), tx, &job{Of: l}, nil); err != nil {
 			t.Errorf("%s, as the first statement: %v", level, err)
 		}
 		if err := renew(l); !errors.Is(err, dedupe.ErrBusy) {
@@ -340,7 +332,7 @@ func TestCompleteTxBusy(t *testing.T) {
 		if _, err := other.Exec(t.Context(), "SET LOCAL "+setting+" = '50ms'"); err != nil {
 			t.Fatal(err)
 		}
-		err := b.s.CompleteTx(t.Context(), other, &job{lease: l}, nil)
+		err := b.s.CompleteTx(t.Context(), other, &job{Of: l}, nil)
 		if pe := (*pgconn.PgError)(nil); !errors.Is(err, dedupe.ErrBusy) || !errors.As(err, &pe) || !strings.Contains(err.Error(), "roll back") {
 			t.Errorf("%s: %v, want ErrBusy", setting, err)
 		}
@@ -352,9 +344,9 @@ func TestCompleteTxBusy(t *testing.T) {
 	m := claimOne(b, b.s, request("2"))
 	one, two := completing(t, b.s, b.pool, l), completing(t, b.s, b.pool, m)
 	first := make(chan error, 1)
-	go func() { first <- b.s.CompleteTx(t.Context(), one, &job{lease: m}, nil) }()
+	go func() { first <- b.s.CompleteTx(t.Context(), one, &job{Of: m}, nil) }()
 	until(t, "the wait of the first", func() bool { return waiting(t, b.pool) == 1 })
-	err := b.s.CompleteTx(t.Context(), two, &job{lease: l}, nil)
+	err := b.s.CompleteTx(t.Context(), two, &job{Of: l}, nil)
 	if err != nil {
 		two.Rollback(t.Context())
 	}
@@ -379,7 +371,7 @@ func TestCompleteTxElsewhere(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {
 			t.Fatal(err)
 		}
-		err := s.CompleteTx(t.Context(), tx, &job{lease: l}, nil)
+		err := s.CompleteTx(t.Context(), tx, &job{Of: l}, nil)
 		if (err != nil) != hint || hint && !strings.Contains(err.Error(), "search_path") {
 			t.Errorf("CompleteTx: %v; want a hint: %v", err, hint)
 		}

@@ -163,7 +163,7 @@ func TestPoolOfItsOwn(t *testing.T) {
 	if err := renew(shared); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dedupe.ErrLeaseLost) {
 		t.Errorf("the renewal in a pool that is used up: %v, want that its time was over", err)
 	}
-	if err := own.CompleteTx(t.Context(), tx, &job{lease: b}, nil); err != nil {
+	if err := own.CompleteTx(t.Context(), tx, &job{Of: b}, nil); err != nil {
 		t.Error(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil || get(t, own, b.Key).Status != dedupe.Done {
@@ -217,7 +217,7 @@ func TestCommitSecondStore(t *testing.T) {
 	}
 	until(t, "both", func() bool { return in.Load() == 2 })
 	for _, j := range jobs {
-		rs, err := b.s.Renew(t.Context(), []dedupe.Renewal{{Key: j.lease.Key, Token: j.lease.Token, TTL: time.Hour}})
+		rs, err := b.s.Renew(t.Context(), []dedupe.Renewal{{Key: j.Of.Key, Token: j.Of.Token, TTL: time.Hour}})
 		if err != nil || rs[0].Err != nil {
 			t.Error(rs, err)
 		}
@@ -225,6 +225,6 @@ func TestCommitSecondStore(t *testing.T) {
 	close(run)
 	wg.Wait()
 	for _, j := range jobs {
-		b.want(j.lease.Key, dedupe.Done, 2)
+		b.want(j.Of.Key, dedupe.Done, 2)
 	}
 }

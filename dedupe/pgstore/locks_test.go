@@ -28,7 +28,7 @@ func completing(t *testing.T, s *Store, pool *pgxpool.Pool, leases ...dedupe.Lea
 	}
 	t.Cleanup(func() { tx.Rollback(context.Background()) })
 	for _, l := range leases {
-		if err := s.CompleteTx(t.Context(), tx, &job{lease: l}, "done in a transaction"); err != nil {
+		if err := s.CompleteTx(t.Context(), tx, &job{Of: l}, "done in a transaction"); err != nil {
 			t.Fatal(err)
 		}
 	}

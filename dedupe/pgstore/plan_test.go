@@ -21,7 +21,7 @@ func TestCompletionIsPlannedAnew(t *testing.T) {
 		},
 		"Commit": func(t *testing.T, s *Store, theirs *pgxpool.Pool, ls []dedupe.Lease) error {
 			for _, l := range ls {
-				if err := s.Commit(t.Context(), &job{lease: l}, func(pgx.Tx) (any, error) { return nil, nil }); err != nil {
+				if err := s.Commit(t.Context(), &job{Of: l}, func(pgx.Tx) (any, error) { return nil, nil }); err != nil {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // TestChangedMeanwhile: between the reading of a record and the writing of what the table makes of
@@ -18,34 +19,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	counting := &counted{DB: pool}
 	s := newStore(t, counting, newTable())
 	other := newStore(t, pool, s.sql().name)
-	renew := func(started bool) func(l dedupe.Lease) {
-		return func(l dedupe.Lease) {
-			rs, err := other.Renew(t.Context(), []dedupe.Renewal{{Key: l.Key, Token: l.Token, TTL: time.Hour, Started: started}})
-			if err != nil || rs[0].Err != nil {
-				t.Error(rs, err)
-			}
-		}
-	}
-	for name, c := range map[string]struct {
-		rival func(l dedupe.Lease)
-		want  dedupe.Outcome
-	}{
-		"the owner renews":      {renew(false), dedupe.InProgress},
-		"the owner is done":     {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Done) }, dedupe.AlreadyDone},
-		"the owner has failed":  {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Failed) }, dedupe.AlreadyFailed},
-		"the owner releases":    {func(l dedupe.Lease) { settleOne(t, other, l, dedupe.Released) }, dedupe.Won},
-		"another takes it over": {func(l dedupe.Lease) { claimOne(t, other, request(l.Key.Key)) }, dedupe.InProgress},
-		"the owner started, and died": {func(l dedupe.Lease) {
-			renew(true)(l)
-			age(t, pool, s, l.Key, 2*time.Hour)
-		}, dedupe.IsParked},
-		"it is forgotten": {func(l dedupe.Lease) {
-			errs, err := other.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence}})
-			if err != nil || errs[0] != nil {
-				t.Error(errs, err)
-			}
-		}, dedupe.Won},
-	} {
+	rivals := storetest.Rivals(t, other, func(k dedupe.Key) { age(t, pool, s, k, 2*time.Hour) })
+	for name, c := range rivals {
 		q := request(name)
 		q.Policy = dedupe.Park
 		l := claimOne(t, s, q)
@@ -53,17 +28,17 @@ func TestChangedMeanwhile(t *testing.T) {
 		counting.trips.Store(0)
 		counting.before = func() {
 			if counting.trips.Load() == 2 {
-				c.rival(l)
+				c.Act(l)
 			}
 		}
 		q.Token = newToken()
 		got := claimAll(t, s, q)[0]
 		counting.before = nil
 		r := get(t, s, q.Key)
-		if got.Outcome != c.want || (r.Token == q.Token) != (c.want == dedupe.Won) {
-			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.want, r)
+		if got.Outcome != c.Want || (r.Token == q.Token) != (c.Want == dedupe.Won) {
+			t.Errorf("%s: answered %v, want %v; the record is %+v", name, got.Outcome, c.Want, r)
 		}
-		if c.want == dedupe.Won && (got.Lease.Fence != r.Fence || r.Fence <= l.Fence || !got.Created.Equal(r.Created)) {
+		if c.Want == dedupe.Won && (got.Lease.Fence != r.Fence || r.Fence <= l.Fence || !got.Created.Equal(r.Created)) {
 			t.Errorf("%s: the lease is %+v, the record %+v, the fence was %d", name, got.Lease, r, l.Fence)
 		}
 	}

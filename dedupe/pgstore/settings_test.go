@@ -171,7 +171,7 @@ func wholeLife(ctx context.Context, pool *pgxpool.Pool, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := inTx(ctx, pool, func(tx pgx.Tx) error { return s.CompleteTx(ctx, tx, &job{lease: c.Lease}, []byte("r\\\x00")) }); err != nil {
+	if err := inTx(ctx, pool, func(tx pgx.Tx) error { return s.CompleteTx(ctx, tx, &job{Of: c.Lease}, []byte("r\\\x00")) }); err != nil {
 		return err
 	}
 	q.Token = newToken()
@@ -195,7 +195,7 @@ func wholeLife(ctx context.Context, pool *pgxpool.Pool, name string) error {
 		return err
 	}
 	commit := func() error {
-		return s.Commit(ctx, &job{lease: c.Lease}, func(pgx.Tx) (any, error) { return nil, nil })
+		return s.Commit(ctx, &job{Of: c.Lease}, func(pgx.Tx) (any, error) { return nil, nil })
 	}
 	if err := commit(); err != nil {
 		return err
@@ -281,15 +281,15 @@ func TestLongest(t *testing.T) {
 		}
 	}
 	j := b.claim("tx")
-	j.retain = longest
+	j.Keep = longest
 	if err := b.pay(j, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	far("Commit", get(t, b.s, j.lease.Key).Expires)
+	far("Commit", get(t, b.s, j.Of.Key).Expires)
 	j = b.claim("joined")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*365*24*time.Hour)
 	defer cancel()
-	as, err := b.s.Settle(ctx, []dedupe.Settlement{{Key: j.lease.Key, Token: j.lease.Token, To: dedupe.Released, Joined: true}})
+	as, err := b.s.Settle(ctx, []dedupe.Settlement{{Key: j.Of.Key, Token: j.Of.Token, To: dedupe.Released, Joined: true}})
 	if err != nil || as[0].Status != dedupe.Released {
 		t.Errorf("a joined settlement that may wait ten years: %+v, %v", as, err)
 	}

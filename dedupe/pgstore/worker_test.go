@@ -3,10 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -74,12 +69,6 @@ func commit(ctx context.Context, h *stock, job *onceq.Job, work func(tx pgx.Tx) 
 	})
 }
 
-// counter is told of how each delivery ended.
-type counter func(outcome string)
-
-func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(string(r.Outcome)) }
-
 // TestWorkers: two workers, each order sent twice, transactions that are rolled back, commits whose
 // answers are lost, and a server whose processes are killed all the while: each order takes one
 // piece.
@@ -114,42 +103,17 @@ func workers(t *testing.T, complete completion) {
 	if err := store.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const orders, pieces = 60, 100
+	const pieces = 100
 	if _, err := pool.Exec(ctx, "CREATE TABLE stock (item text PRIMARY KEY, pieces integer NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, "INSERT INTO stock SELECT 'item-' || n, $1 FROM generate_series(0, 5) n", pieces); err != nil {
+	if _, err := pool.Exec(ctx, "INSERT INTO stock SELECT 'item-' || n, $1 FROM generate_series(0, $2 - 1) n", pieces, storetest.Items); err != nil {
 		t.Fatal(err)
 	}
-	queue, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The second wave comes when the first is done: a duplicate that meets its job at work comes
-	// back after a lease.
-	wave := func() {
-		var out []broker.Outgoing
-		for i := range orders {
-			out = append(out, broker.Outgoing{Body: fmt.Appendf(nil, "item-%d", i%6), Meta: &broker.Meta{Key: fmt.Sprintf("order-%d", i)}})
-		}
-		for part := range slices.Chunk(out, queue.Limits().SendBatch) {
-			if err := onceq.Send(ctx, queue, part); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	wave()
 	theirs, own := open("handlers")
 	h := &stock{pool: theirs, store: own, complete: complete}
-	var over atomic.Int64
-	run, end := context.WithCancel(ctx)
-	var wg sync.WaitGroup
 	killed := 0
-	wg.Go(func() {
+	storetest.Workers(ctx, t, store, h, func(run context.Context) {
 		for run.Err() == nil {
 			// Each process at whatever it is doing: between two statements, or within the COMMIT.
 			tag, err := pool.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
@@ -162,37 +126,6 @@ func workers(t *testing.T, complete completion) {
 			<-time.After(5 * time.Millisecond)
 		}
 	})
-	for range 2 {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-			Handler: h, Store: store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
-			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Millisecond }, MaxAttempts: 1000},
-			Observer: counter(func(outcome string) {
-				if outcome != "done" && outcome != "already-done" {
-					return
-				}
-				switch over.Add(1) {
-				case orders:
-					wave()
-				case 2 * orders:
-					end()
-				}
-			}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wg.Go(func() {
-			if err := w.Run(run); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	end()
 	rows, err := pool.Query(t.Context(), "SELECT pieces FROM stock")
 	if err != nil {
 		t.Fatal(err)
@@ -202,8 +135,8 @@ func workers(t *testing.T, complete completion) {
 		t.Fatal(err)
 	}
 	for _, n := range left {
-		if n != pieces-orders/6 {
-			t.Errorf("the items have %v pieces left, want %d each", left, pieces-orders/6)
+		if n != pieces-storetest.Orders/storetest.Items {
+			t.Errorf("the items have %v pieces left, want %d each", left, pieces-storetest.Orders/storetest.Items)
 			break
 		}
 	}
@@ -211,7 +144,7 @@ func workers(t *testing.T, complete completion) {
 	if killed == 0 {
 		t.Error("no process was killed")
 	}
-	if over.Load() < 2*orders || h.runs.Load() < orders {
-		t.Errorf("%d messages have ended after %d runs", over.Load(), h.runs.Load())
+	if n := h.runs.Load(); n < storetest.Orders {
+		t.Errorf("the handler ran %d times", n)
 	}
 }

@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // BenchmarkJob is one job: a claim and a settlement, each a call of its own, from many callers.
@@ -101,10 +101,7 @@ func BenchmarkBatch(b *testing.B) {
 			qs[i] = request(fmt.Sprintf("%09d", n+i))
 			es[i] = dedupe.Settlement{Key: qs[i].Key, Token: qs[i].Token, To: dedupe.Done}
 		}
-		cs, err := s.Claim(b.Context(), qs)
-		if err := errors.Join(err, firstErr(cs)); err != nil {
-			b.Fatal(err)
-		}
+		storetest.ClaimAll(b, s, qs...)
 		as, err := s.Settle(b.Context(), es)
 		if err != nil || as[0].Err != nil {
 			b.Fatal(as, err)

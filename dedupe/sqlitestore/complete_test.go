@@ -14,17 +14,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// job is a running job, as the processor shows it.
-type job struct {
-	lease  dedupe.Lease
-	retain time.Duration
-	joined bool
-}
-
-func (j *job) Lease() dedupe.Lease   { return j.lease }
-func (j *job) Retain() time.Duration { return j.retain }
-func (j *job) Join()                 { j.joined = true }
-
 // business is a user's file: records and a ledger.
 type business struct {
 	*testing.T
@@ -86,14 +75,14 @@ func (b *business) joinedSettle(l dedupe.Lease) dedupe.Status {
 func TestCompleteTxCommit(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		q := request("1")
-		j := &job{lease: claim(b, b.s, q), retain: time.Hour}
+		j := &job{Of: claim(b, b.s, q), Keep: time.Hour}
 		b.exec("UPDATE onceq_dedupe SET error_class = 'a', first_error = 'b', last_error = 'c'")
 		<-time.After(time.Second)
 		tx, err := b.charge(j, map[string]int{"row": 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !j.joined {
+		if !j.Joined() {
 			b.Error("the job was not joined")
 		}
 		if err := tx.Commit(); err != nil {
@@ -108,10 +97,10 @@ func TestCompleteTxCommit(t *testing.T) {
 			b.Errorf("times: %+v at %v", got, now)
 		case got.ErrClass+got.FirstErr+got.LastErr != "":
 			b.Errorf("a done record with an error: %+v", got)
-		case got.Fence != j.lease.Fence || got.Attempt != 1 || got.Owner != q.Owner:
+		case got.Fence != j.Of.Fence || got.Attempt != 1 || got.Owner != q.Owner:
 			b.Errorf("record %+v", got)
 		}
-		if st := b.joinedSettle(j.lease); st != dedupe.Done {
+		if st := b.joinedSettle(j.Of); st != dedupe.Done {
 			b.Errorf("the worker's settlement says %v, want done", st)
 		}
 	})
@@ -130,12 +119,12 @@ func TestCompleteTxResults(t *testing.T) {
 			"json zero":  {0, []byte("0")},
 			"json empty": {"", []byte(`""`)},
 		} {
-			j := &job{lease: claim(b, b.s, request(name))}
+			j := &job{Of: claim(b, b.s, request(name))}
 			tx, err := b.charge(j, c.result)
 			if err := errors.Join(err, tx.Commit()); err != nil {
 				b.Fatal(err)
 			}
-			r := get(b, b.s, j.lease.Key)
+			r := get(b, b.s, j.Of.Key)
 			if (r.Result == nil) != (c.want == nil) || !bytes.Equal(r.Result, c.want) {
 				b.Errorf("%s: stored %q (nil: %v), want %q", name, r.Result, r.Result == nil, c.want)
 			}
@@ -148,13 +137,13 @@ func TestCompleteTxResults(t *testing.T) {
 
 func TestCompleteTxRollback(t *testing.T) {
 	inBusiness(t, func(b *business) {
-		j := &job{lease: claim(b, b.s, request("1"))}
+		j := &job{Of: claim(b, b.s, request("1"))}
 		tx, err := b.charge(j, nil)
 		if err := errors.Join(err, tx.Rollback()); err != nil {
 			b.Fatal(err)
 		}
-		b.want(j.lease.Key, dedupe.Claimed, 0)
-		if st := b.joinedSettle(j.lease); st != dedupe.Claimed {
+		b.want(j.Of.Key, dedupe.Claimed, 0)
+		if st := b.joinedSettle(j.Of); st != dedupe.Claimed {
 			b.Errorf("the worker's settlement says %v, want claimed", st)
 		}
 	})
@@ -162,7 +151,7 @@ func TestCompleteTxRollback(t *testing.T) {
 
 func TestCompleteTxCrash(t *testing.T) {
 	inBusiness(t, func(b *business) {
-		j := &job{lease: claim(b, b.s, request("1"))}
+		j := &job{Of: claim(b, b.s, request("1"))}
 		conn, err := b.db.Conn(b.Context())
 		if err != nil {
 			b.Fatal(err)
@@ -176,13 +165,13 @@ func TestCompleteTxCrash(t *testing.T) {
 			b.Fatal(err)
 		}
 		conn.Raw(func(any) error { return driver.ErrBadConn })
-		b.want(j.lease.Key, dedupe.Claimed, 0)
+		b.want(j.Of.Key, dedupe.Claimed, 0)
 	})
 }
 
 func TestCompleteTxStale(t *testing.T) {
 	inBusiness(t, func(b *business) {
-		late := &job{lease: claim(b, b.s, request("1"))}
+		late := &job{Of: claim(b, b.s, request("1"))}
 		<-time.After(31 * time.Second)
 		now := claim(b, b.s, request("1"))
 		tx, err := b.charge(late, "late")
@@ -201,7 +190,7 @@ func TestCompleteTxStale(t *testing.T) {
 func TestCompleteTxOtherStore(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		other, _ := newStore(b, tempFile(b), nil)
-		tx, err := b.charge(&job{lease: claim(b, other, request("1"))}, nil)
+		tx, err := b.charge(&job{Of: claim(b, other, request("1"))}, nil)
 		if !errors.Is(err, dedupe.ErrLeaseLost) || !strings.Contains(err.Error(), "not the worker's store") {
 			b.Errorf("CompleteTx: %v, want ErrLeaseLost with a word on the store", err)
 		}
@@ -216,7 +205,7 @@ func TestCompleteTxOtherStore(t *testing.T) {
 // its effects twice.
 func TestCompleteTxRepeated(t *testing.T) {
 	inBusiness(t, func(b *business) {
-		j := &job{lease: claim(b, b.s, request("1"))}
+		j := &job{Of: claim(b, b.s, request("1"))}
 		tx, err := b.charge(j, "first")
 		if err := errors.Join(err, tx.Commit()); err != nil {
 			b.Fatal(err)
@@ -228,7 +217,7 @@ func TestCompleteTxRepeated(t *testing.T) {
 		if err := tx.Rollback(); err != nil {
 			b.Fatal(err)
 		}
-		if r := b.want(j.lease.Key, dedupe.Done, 1); string(r.Result) != `"first"` {
+		if r := b.want(j.Of.Key, dedupe.Done, 1); string(r.Result) != `"first"` {
 			b.Errorf("result %q", r.Result)
 		}
 	})
@@ -239,7 +228,7 @@ func TestCompleteTxParked(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		q := request("1")
 		q.Policy = dedupe.Park
-		j := &job{lease: claim(b, b.s, q)}
+		j := &job{Of: claim(b, b.s, q)}
 		if _, err := b.s.Renew(b.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: q.TTL, Started: true}}); err != nil {
 			b.Fatal(err)
 		}
@@ -261,16 +250,16 @@ func TestCompleteTxParked(t *testing.T) {
 func TestCompleteTxSettledOtherwise(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		for _, to := range []dedupe.Status{dedupe.Released, dedupe.Failed} {
-			j := &job{lease: claim(b, b.s, request(to.String()))}
-			settle(b, b.s, j.lease, to)
+			j := &job{Of: claim(b, b.s, request(to.String()))}
+			settle(b, b.s, j.Of, to)
 			tx, err := b.charge(j, nil)
 			if !errors.Is(err, dedupe.ErrLeaseLost) {
 				b.Errorf("%v: CompleteTx: %v, want ErrLeaseLost", to, err)
 			}
 			tx.Rollback()
-			b.want(j.lease.Key, to, 0)
+			b.want(j.Of.Key, to, 0)
 		}
-		j := &job{lease: claim(b, b.s, request("forgotten"))}
+		j := &job{Of: claim(b, b.s, request("forgotten"))}
 		b.exec("DELETE FROM onceq_dedupe")
 		tx, err := b.charge(j, nil)
 		if !errors.Is(err, dedupe.ErrLeaseLost) {
@@ -290,7 +279,7 @@ func TestCompleteTxNeighbours(t *testing.T) {
 			q.Key = k
 			leases[i] = claim(b, b.s, q)
 		}
-		tx, err := b.charge(&job{lease: leases[0]}, nil)
+		tx, err := b.charge(&job{Of: leases[0]}, nil)
 		if err := errors.Join(err, tx.Commit()); err != nil {
 			b.Fatal(err)
 		}
@@ -299,7 +288,7 @@ func TestCompleteTxNeighbours(t *testing.T) {
 		b.want(keys[2], dedupe.Claimed, 1)
 		// nor does it pass another one's done for its own
 		settle(b, b.s, leases[1], dedupe.Released)
-		tx, err = b.charge(&job{lease: leases[1]}, nil)
+		tx, err = b.charge(&job{Of: leases[1]}, nil)
 		tx.Rollback()
 		if !errors.Is(err, dedupe.ErrLeaseLost) {
 			b.Errorf("a released neighbour of a done record: %v, want ErrLeaseLost", err)
@@ -307,7 +296,7 @@ func TestCompleteTxNeighbours(t *testing.T) {
 		for _, k := range []dedupe.Key{{Scope: q.Key.Scope, Key: "absent"}, {Scope: "absent", Key: "1"}} {
 			lease := leases[0]
 			lease.Key = k
-			tx, err = b.charge(&job{lease: lease}, nil)
+			tx, err = b.charge(&job{Of: lease}, nil)
 			tx.Rollback()
 			if !errors.Is(err, dedupe.ErrLeaseLost) {
 				b.Errorf("%v: %v, want ErrLeaseLost", k, err)
@@ -319,7 +308,7 @@ func TestCompleteTxNeighbours(t *testing.T) {
 // TestCompleteTxDeferred: a transaction that read before somebody else wrote cannot write any more.
 func TestCompleteTxDeferred(t *testing.T) {
 	inBusiness(t, func(b *business) {
-		j := &job{lease: claim(b, b.s, request("1"))}
+		j := &job{Of: claim(b, b.s, request("1"))}
 		deferred, err := sql.Open("sqlite", strings.Replace(DSN(b.path), "immediate", "deferred", 1))
 		if err != nil {
 			b.Fatal(err)
@@ -370,32 +359,32 @@ func TestCompleteTxRefuses(t *testing.T) {
 			says   string
 			joins  bool
 		}{
-			{"no transaction", nil, &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
-			{"nil *sql.Tx", (*sql.Tx)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
-			{"nil *sql.Conn", (*sql.Conn)(nil), &job{lease: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
-			{"a pool", b.db, &job{lease: l}, nil, dedupe.ErrBadRequest, "*sql.DB", true},
-			{"another package's pool", houseDB{b.db}, &job{lease: l}, nil, dedupe.ErrBadRequest, "sqlitestore.houseDB", true},
-			{"a pointer to one", &houseDB{b.db}, &job{lease: l}, nil, dedupe.ErrBadRequest, "*sqlitestore.houseDB", true},
-			{"a conn that tells", rawConn(true), &job{lease: l}, nil, dedupe.ErrBadRequest, "BEGIN IMMEDIATE", true},
-			{"its transaction", rawConn(false), &job{lease: l}, nil, dedupe.ErrLeaseLost, "roll back", true},
-			{"no store", nothing{}, &job{lease: dedupe.Lease{Key: l.Key}}, nil, dedupe.ErrBadRequest, "not claimed", false},
-			{"bytes too large", nothing{}, &job{lease: l}, make([]byte, maxResult+1), dedupe.ErrResultSize, "1048577", true},
-			{"json too large", nothing{}, &job{lease: l}, strings.Repeat("a", maxResult), dedupe.ErrResultSize, "1048578", true},
-			{"not json", nothing{}, &job{lease: l}, make(chan int), nil, "JSON", true},
+			{"no transaction", nil, &job{Of: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
+			{"nil *sql.Tx", (*sql.Tx)(nil), &job{Of: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
+			{"nil *sql.Conn", (*sql.Conn)(nil), &job{Of: l}, nil, dedupe.ErrBadRequest, "tx is nil", true},
+			{"a pool", b.db, &job{Of: l}, nil, dedupe.ErrBadRequest, "*sql.DB", true},
+			{"another package's pool", houseDB{b.db}, &job{Of: l}, nil, dedupe.ErrBadRequest, "sqlitestore.houseDB", true},
+			{"a pointer to one", &houseDB{b.db}, &job{Of: l}, nil, dedupe.ErrBadRequest, "*sqlitestore.houseDB", true},
+			{"a conn that tells", rawConn(true), &job{Of: l}, nil, dedupe.ErrBadRequest, "BEGIN IMMEDIATE", true},
+			{"its transaction", rawConn(false), &job{Of: l}, nil, dedupe.ErrLeaseLost, "roll back", true},
+			{"no store", nothing{}, &job{Of: dedupe.Lease{Key: l.Key}}, nil, dedupe.ErrBadRequest, "not claimed", false},
+			{"bytes too large", nothing{}, &job{Of: l}, make([]byte, maxResult+1), dedupe.ErrResultSize, "1048577", true},
+			{"json too large", nothing{}, &job{Of: l}, strings.Repeat("a", maxResult), dedupe.ErrResultSize, "1048578", true},
+			{"not json", nothing{}, &job{Of: l}, make(chan int), nil, "JSON", true},
 		} {
 			err := b.s.CompleteTx(ctx, c.tx, c.job, c.result)
 			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
 				b.Errorf("%s: %v, want %v with %q", c.name, err, c.is, c.says)
 			}
-			if c.job.joined != c.joins {
-				b.Errorf("%s: joined is %v, want %v", c.name, c.job.joined, c.joins)
+			if c.job.Joined() != c.joins {
+				b.Errorf("%s: joined is %v, want %v", c.name, c.job.Joined(), c.joins)
 			}
 		}
 		if err := b.s.CompleteTx(ctx, nothing{}, nil, nil); !errors.Is(err, dedupe.ErrBadRequest) {
 			b.Errorf("nil job: %v", err)
 		}
 		b.want(l.Key, dedupe.Claimed, 0)
-		tx, err := b.charge(&job{lease: l}, make([]byte, maxResult))
+		tx, err := b.charge(&job{Of: l}, make([]byte, maxResult))
 		if err := errors.Join(err, tx.Commit()); err != nil {
 			b.Errorf("a result of just the limit: %v", err)
 		}

@@ -2,16 +2,25 @@ package sqlitestore
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"errors"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/storetest"
 	_ "modernc.org/sqlite"
+)
+
+// What the tests of all stores say.
+type job = storetest.Job
+
+var (
+	newToken = storetest.Token
+	claim    = storetest.Claim
+	get      = storetest.Get
+	settle   = storetest.End
 )
 
 // openFile opens a pool on the file at path.
@@ -45,59 +54,11 @@ func tempFile(tb testing.TB) string {
 	return filepath.Join(tb.TempDir(), "test.db")
 }
 
-func newToken() (t dedupe.Token) {
-	rand.Read(t[:])
-	return t
-}
-
+// request asks for a key for half a minute.
 func request(key string) dedupe.ClaimRequest {
-	return dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: "orders", Key: key}, Token: newToken(), TTL: 30 * time.Second,
-		Owner: "worker-1", MessageID: "m-" + key,
-	}
-}
-
-// claim wins the key or fails the test.
-func claim(tb testing.TB, s *Store, q dedupe.ClaimRequest) dedupe.Lease {
-	tb.Helper()
-	cs, err := s.Claim(tb.Context(), []dedupe.ClaimRequest{q})
-	if err := errors.Join(err, firstErr(cs)); err != nil {
-		tb.Fatal(err)
-	}
-	if cs[0].Outcome != dedupe.Won {
-		tb.Fatalf("claim of %v: %v, want won", q.Key, cs[0].Outcome)
-	}
-	return cs[0].Lease
-}
-
-func firstErr(cs []dedupe.Claim) error {
-	for _, c := range cs {
-		if c.Err != nil {
-			return c.Err
-		}
-	}
-	return nil
-}
-
-// get reads the record, which must be there.
-func get(tb testing.TB, s *Store, k dedupe.Key) *dedupe.Record {
-	tb.Helper()
-	rs, err := s.Get(tb.Context(), []dedupe.Key{k})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if rs[0] == nil {
-		tb.Fatalf("no record under %v", k)
-	}
-	return rs[0]
-}
-
-func settle(tb testing.TB, s *Store, l dedupe.Lease, to dedupe.Status) {
-	tb.Helper()
-	as, err := s.Settle(tb.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: to, Result: []byte(`"ok"`)}})
-	if err != nil || as[0].Err != nil || as[0].Status != to {
-		tb.Fatalf("settle %v to %v: %+v, %v", l.Key, to, as, err)
-	}
+	q := storetest.Request(key)
+	q.TTL = 30 * time.Second
+	return q
 }
 
 // pass lets time go by in a bubble.

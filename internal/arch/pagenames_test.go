@@ -105,10 +105,10 @@ func testCases(p *pkg) []string {
 				if !ok {
 					continue
 				}
-				if value, ok := kv.Value.(*ast.BasicLit); ok && key.Name == "name" {
+				if value, ok := kv.Value.(*ast.BasicLit); ok && key.Name == "Name" {
 					name = strings.Trim(value.Value, `"`)
 				}
-				rule = rule || key.Name == "rule"
+				rule = rule || key.Name == "Rule"
 			}
 			if rule && name != "" {
 				names = append(names, name)

@@ -42,7 +42,6 @@ var twoMeanings = map[string][]string{
 	".":                           {"On", "check", "end", "join", "leave", "message"},
 	"adapters/awssqs":             {"failed", "read"},
 	"adapters/membroker":          {"add", "complete", "expire", "push", "remove"},
-	"dedupe/dedupetest":           {"on"},
 	"dedupe/dynamostore":          {"add", "explain", "now", "own", "text"},
 	"dedupe/machine":              {"Matches"},
 	"dedupe/memstore":             {"add", "dropExpired", "push", "remove"},
@@ -63,5 +62,5 @@ var stdMethods = []string{
 	"Read", "Write", "Close", "Seek", "ServeHTTP", "RoundTrip", "Flush",
 	"Len", "Less", "Swap", "Push", "Pop", "Lock", "Unlock",
 	"MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText", "Scan", "Value",
-	"Deadline", "Done", "Err", "Import", "Set",
+	"Deadline", "Done", "Err", "Import", "Set", "Errorf",
 }

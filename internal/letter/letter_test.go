@@ -1,59 +1,21 @@
 package letter_test
 
 import (
-	"errors"
 	"maps"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/letter/lettertest"
 )
-
-var (
-	key       = letter.Key{Scope: "payments", Key: "order-7"}
-	published = time.UnixMilli(1764000000000)
-	failed    = time.UnixMilli(1764000060000)
-)
-
-func dead() broker.Dead {
-	return broker.Dead{
-		Fence: 41, Class: "permanent", FirstErr: "first", LastErr: "last", Attempts: 3, Source: "payments", At: failed,
-	}
-}
-
-func message() *broker.Message {
-	return &broker.Message{
-		ID: "m-1", Body: []byte("995 cents"), Attributes: map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"},
-		Meta: &broker.Meta{
-			ID: "j-1", Type: "charge", Key: "order-7", CorrelationID: "r-1", Created: published, MaxAttempts: 3,
-			Version: 2, Extra: `"new":true`,
-		},
-		Receipt: "r", Attempt: 3, Group: "acme", Published: published, Deadline: failed,
-	}
-}
-
-// foreign is a message of a producer that does not use onceq.
-func foreign() *broker.Message {
-	m := message()
-	m.Meta = nil
-	return m
-}
-
-func unreadable() *broker.Message {
-	m := foreign()
-	m.MetaErr = errors.New("bad")
-	m.Attributes[broker.MetaAttribute] = `{"v":0}`
-	return m
-}
 
 func TestLetter(t *testing.T) {
 	whole := func(change func(m *broker.Meta)) *broker.Meta {
-		m, d := message().Meta, dead()
+		m, d := lettertest.Message().Meta, lettertest.Dead()
 		m.Dead = &d
 		if change != nil {
 			change(m)
@@ -61,13 +23,13 @@ func TestLetter(t *testing.T) {
 		return m
 	}
 	made := func(change func(d *broker.Dead)) *broker.Meta {
-		d := dead()
+		d := lettertest.Dead()
 		if change != nil {
 			change(&d)
 		}
-		return &broker.Meta{ID: "m-1", Key: "order-7", Created: published, Dead: &d}
+		return &broker.Meta{ID: "m-1", Key: "order-7", Created: lettertest.Published, Dead: &d}
 	}
-	users := message().Attributes
+	users := lettertest.Message().Attributes
 	moved := maps.Clone(users)
 	moved[letter.UnreadableAttribute] = `{"v":0}`
 
@@ -78,22 +40,22 @@ func TestLetter(t *testing.T) {
 		meta       *broker.Meta
 		attributes map[string]string
 	}{
-		{"whole", message(), letter.Whole, whole(nil), users},
-		{"trimmed, with short texts", message(), letter.Trimmed, whole(nil), users},
-		{"folded", message(), letter.Folded, whole(func(m *broker.Meta) { m.Dead.Attributes = users }), nil},
-		{"bare", message(), letter.Bare, nil, users},
-		{"beyond bare", message(), letter.Fits, nil, users},
-		{"foreign", foreign(), letter.Whole, made(nil), users},
-		{"foreign, folded", foreign(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = users }), nil},
-		{"foreign, bare", foreign(), letter.Bare, nil, users},
-		{"unreadable", unreadable(), letter.Whole, made(nil), moved},
-		{"unreadable, folded", unreadable(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = moved }), nil},
-		{"unreadable, bare", unreadable(), letter.Bare, nil, unreadable().Attributes},
+		{"whole", lettertest.Message(), letter.Whole, whole(nil), users},
+		{"trimmed, with short texts", lettertest.Message(), letter.Trimmed, whole(nil), users},
+		{"folded", lettertest.Message(), letter.Folded, whole(func(m *broker.Meta) { m.Dead.Attributes = users }), nil},
+		{"bare", lettertest.Message(), letter.Bare, nil, users},
+		{"beyond bare", lettertest.Message(), letter.Fits, nil, users},
+		{"foreign", lettertest.Foreign(), letter.Whole, made(nil), users},
+		{"foreign, folded", lettertest.Foreign(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = users }), nil},
+		{"foreign, bare", lettertest.Foreign(), letter.Bare, nil, users},
+		{"unreadable", lettertest.Unreadable(), letter.Whole, made(nil), moved},
+		{"unreadable, folded", lettertest.Unreadable(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = moved }), nil},
+		{"unreadable, bare", lettertest.Unreadable(), letter.Bare, nil, lettertest.Unreadable().Attributes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := *c.m
 			before.Meta, before.Attributes = c.m.Meta.Clone(), maps.Clone(c.m.Attributes)
-			out := letter.Make(c.m, key, dead(), c.fit)
+			out := letter.Make(c.m, lettertest.Key(), lettertest.Dead(), c.fit)
 			if !reflect.DeepEqual(out.Meta, c.meta) {
 				t.Errorf("metadata\n%s, want\n%s", broker.EncodeMeta(out.Meta), broker.EncodeMeta(c.meta))
 			}
@@ -113,10 +75,10 @@ func TestLetter(t *testing.T) {
 // A message of which the metadata was readable and some other part was not has no attribute to
 // move.
 func TestUnreadableWithoutTheAttribute(t *testing.T) {
-	m := unreadable()
+	m := lettertest.Unreadable()
 	delete(m.Attributes, broker.MetaAttribute)
-	out := letter.Make(m, key, dead(), letter.Whole)
-	if !maps.Equal(out.Attributes, message().Attributes) || out.Meta.Key != "order-7" {
+	out := letter.Make(m, lettertest.Key(), lettertest.Dead(), letter.Whole)
+	if !maps.Equal(out.Attributes, lettertest.Message().Attributes) || out.Meta.Key != "order-7" {
 		t.Errorf("attributes %v, metadata %+v", out.Attributes, out.Meta)
 	}
 }
@@ -124,20 +86,20 @@ func TestUnreadableWithoutTheAttribute(t *testing.T) {
 // A folded letter that somebody moved back as it was, and that failed again, keeps the attributes
 // inside it.
 func TestLetterOfALetter(t *testing.T) {
-	old := dead()
+	old := lettertest.Dead()
 	old.Fence, old.LastErr = 7, "old"
 	old.Attributes = map[string]string{"tenant": "other", "inside": "1"}
 	for _, c := range []struct {
 		fit           letter.Fit
 		outer, inside map[string]string
 	}{
-		{letter.Whole, message().Attributes, old.Attributes},
-		{letter.Trimmed, message().Attributes, old.Attributes},
+		{letter.Whole, lettertest.Message().Attributes, old.Attributes},
+		{letter.Trimmed, lettertest.Message().Attributes, old.Attributes},
 		{letter.Folded, nil, map[string]string{"tenant": "acme", "traceparent": "00-1-2-01", "inside": "1"}},
 	} {
-		m := message()
+		m := lettertest.Message()
 		m.Meta.Dead = &old
-		out := letter.Make(m, key, dead(), c.fit)
+		out := letter.Make(m, lettertest.Key(), lettertest.Dead(), c.fit)
 		if d := out.Meta.Dead; d.Fence != 41 || d.LastErr != "last" || !maps.Equal(d.Attributes, c.inside) {
 			t.Errorf("fit %d: %+v, want the attributes %v", c.fit, d, c.inside)
 		}
@@ -171,12 +133,12 @@ func TestFitFor(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%d attributes where %d fit: fit %d, want %d", c.attributes, c.most, got, c.want)
 		}
-		n := len(letter.Make(m, key, dead(), got).Attributes) + 1
+		n := len(letter.Make(m, lettertest.Key(), lettertest.Dead(), got).Attributes) + 1
 		if c.most > 0 && n > c.most {
 			t.Errorf("%d attributes where %d fit: the letter has %d", c.attributes, c.most, n)
 		}
 	}
-	m := unreadable()
+	m := lettertest.Unreadable()
 	if got := letter.FitFor(m, broker.Limits{MaxAttributes: len(m.Attributes) + 1}); got != letter.Whole {
 		t.Errorf("unreadable metadata counted twice: fit %d", got)
 	}
@@ -192,13 +154,13 @@ func TestTrim(t *testing.T) {
 		{long[2:] + "é!", long[2:] + "é… (121 bytes)"},
 		{strings.Repeat("€", 1000), strings.Repeat("€", 40) + "… (3000 bytes)"},
 	} {
-		d := dead()
+		d := lettertest.Dead()
 		d.FirstErr, d.LastErr = c.in, c.in
-		got := letter.Make(message(), key, d, letter.Trimmed).Meta.Dead
+		got := letter.Make(lettertest.Message(), lettertest.Key(), d, letter.Trimmed).Meta.Dead
 		if got.FirstErr != c.want || got.LastErr != c.want || !utf8.ValidString(got.LastErr) {
 			t.Errorf("%.20q… became %q and %q, want %q", c.in, got.FirstErr, got.LastErr, c.want)
 		}
-		if whole := letter.Make(message(), key, d, letter.Whole).Meta.Dead; whole.LastErr != c.in {
+		if whole := letter.Make(lettertest.Message(), lettertest.Key(), d, letter.Whole).Meta.Dead; whole.LastErr != c.in {
 			t.Errorf("%.20q… was cut in a whole letter", c.in)
 		}
 	}
@@ -214,18 +176,18 @@ func TestDedupID(t *testing.T) {
 		id    string
 		want  string
 	}{
-		{"plain", key, 41, "m-1", "24ab6897eea698b60b599d9f8d8f84b5"},
-		{"another claim", key, 42, "m-1", "46005bd5496cc5d96964a666f3a7bf65"},
+		{"plain", lettertest.Key(), 41, "m-1", "24ab6897eea698b60b599d9f8d8f84b5"},
+		{"another claim", lettertest.Key(), 42, "m-1", "46005bd5496cc5d96964a666f3a7bf65"},
 		{"another key", letter.Key{Scope: "payments", Key: "order-8"}, 41, "m-1", "8a3ee0b484a59e584b9b6c1610fc4643"},
 		{"another scope", letter.Key{Scope: "mails", Key: "order-7"}, 41, "m-1", "831920584be7c3d104a5739660ba1d9e"},
 		{"the border between scope and key", letter.Key{Scope: "paymentsorder", Key: "-7"}, 41, "m-1", "9a6be1768d6d02bdd2255bbf20be2b70"},
-		{"no claim", key, 0, "m-1", "429bacf0f45b5ef382023a61708603f1"},
-		{"no claim, another message", key, 0, "m-2", "3eb77a434798cccfa875c12d21cd0630"},
+		{"no claim", lettertest.Key(), 0, "m-1", "429bacf0f45b5ef382023a61708603f1"},
+		{"no claim, another message", lettertest.Key(), 0, "m-2", "3eb77a434798cccfa875c12d21cd0630"},
 		{"no key", letter.Key{}, 0, "m-1", "cca8180f92434997cfcea885354d8a9a"},
 	} {
-		m := message()
+		m := lettertest.Message()
 		m.ID = c.id
-		d := dead()
+		d := lettertest.Dead()
 		d.Fence = c.fence
 		for _, fit := range []letter.Fit{letter.Whole, letter.Trimmed, letter.Folded} {
 			if got := letter.Make(m, c.key, d, fit).DedupID; got != c.want {
@@ -237,10 +199,12 @@ func TestDedupID(t *testing.T) {
 		}
 		ids[c.want] = c.name
 	}
-	again := message()
+	again := lettertest.Message()
 	again.ID, again.Receipt, again.Attempt = "m-2", "r-2", 9
-	id := func(m *broker.Message, f letter.Fit) string { return letter.Make(m, key, dead(), f).DedupID }
-	if id(message(), letter.Whole) != id(again, letter.Whole) {
+	id := func(m *broker.Message, f letter.Fit) string {
+		return letter.Make(m, lettertest.Key(), lettertest.Dead(), f).DedupID
+	}
+	if id(lettertest.Message(), letter.Whole) != id(again, letter.Whole) {
 		t.Error("two letters of one failure have different ids")
 	}
 }
@@ -248,13 +212,15 @@ func TestDedupID(t *testing.T) {
 // A bare letter that is moved back at once finds its failure, without a fence to reopen it, and
 // becomes a letter again. Under the id that it had, a FIFO queue would swallow it.
 func TestDedupIDOfBareLetters(t *testing.T) {
-	moved := message()
+	moved := lettertest.Message()
 	moved.ID = "m-2"
-	id := func(m *broker.Message) string { return letter.Make(m, key, dead(), letter.Bare).DedupID }
-	if got, want := id(message()), "2f9a919a5e4c02508f7eb4d4c04857a1"; got != want {
+	id := func(m *broker.Message) string {
+		return letter.Make(m, lettertest.Key(), lettertest.Dead(), letter.Bare).DedupID
+	}
+	if got, want := id(lettertest.Message()), "2f9a919a5e4c02508f7eb4d4c04857a1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if id(moved) == id(message()) {
+	if id(moved) == id(lettertest.Message()) {
 		t.Error("a bare letter and its own letter have one id")
 	}
 }
@@ -262,9 +228,9 @@ func TestDedupIDOfBareLetters(t *testing.T) {
 // A letter does not carry a user's attribute with the name of ours.
 func TestLetterDropsHiddenMetadata(t *testing.T) {
 	for f := range letter.Fits {
-		for _, m := range []*broker.Message{message(), foreign(), unreadable()} {
+		for _, m := range []*broker.Message{lettertest.Message(), lettertest.Foreign(), lettertest.Unreadable()} {
 			m.Attributes[letter.UnreadableAttribute] = "hidden"
-			out := letter.Make(m, key, dead(), f)
+			out := letter.Make(m, lettertest.Key(), lettertest.Dead(), f)
 			inside := map[string]string{}
 			if out.Meta != nil {
 				inside = out.Meta.Dead.Attributes

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/letter/lettertest"
 )
 
 func TestInParts(t *testing.T) {
@@ -66,10 +67,10 @@ func TestShrink(t *testing.T) {
 		fit  letter.Fit
 		want bool
 	}{
-		{"trimmed", letter.Make(message(), key, dead(), letter.Whole), letter.Trimmed, true},
-		{"folded", letter.Make(message(), key, dead(), letter.Whole), letter.Folded, true},
-		{"bare", letter.Make(message(), key, dead(), letter.Whole), letter.Bare, false},
-		{"without metadata", letter.Make(message(), key, dead(), letter.Bare), letter.Trimmed, false},
+		{"trimmed", letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), letter.Whole), letter.Trimmed, true},
+		{"folded", letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), letter.Whole), letter.Folded, true},
+		{"bare", letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), letter.Whole), letter.Bare, false},
+		{"without metadata", letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), letter.Bare), letter.Trimmed, false},
 		{"of a job that has not failed", broker.Outgoing{Meta: &broker.Meta{ID: "j"}}, letter.Trimmed, false},
 	} {
 		had := c.out.Meta
@@ -77,7 +78,7 @@ func TestShrink(t *testing.T) {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 		if c.want {
-			made := letter.Make(message(), key, dead(), c.fit)
+			made := letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), c.fit)
 			if got, want := broker.EncodeMeta(c.out.Meta), broker.EncodeMeta(made.Meta); got != want || len(c.out.Attributes) != len(made.Attributes) {
 				t.Errorf("%s: %s, want %s", c.name, got, want)
 			}
@@ -86,7 +87,7 @@ func TestShrink(t *testing.T) {
 }
 
 func TestAttributes(t *testing.T) {
-	folded := letter.Make(message(), key, dead(), letter.Folded)
+	folded := letter.Make(lettertest.Message(), lettertest.Key(), lettertest.Dead(), letter.Folded)
 	got := letter.Attributes(map[string]string{"tenant": "new", "more": "1"}, folded.Meta)
 	if want := map[string]string{"tenant": "new", "more": "1", "traceparent": "00-1-2-01"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -1,6 +1,10 @@
-// Package suite runs the cases of a public conformance suite: each in a subtest, in virtual time
-// where it may, with the cases that do not apply and the known differences reported, and a summary
-// at the end.
+// Package suite is the harness under both public conformance suites, brokertest and dedupetest. A
+// suite is a list of cases and a function that opens what a case works with. This package runs each
+// case in a subtest, in virtual time where it may, and says which rule a failure breaks. It reports
+// the cases that do not apply and the known differences, with a summary at the end.
+//
+// A suite's own tests use Pin, which holds the number of its cases, and Prove, which shows that
+// each of them can fail.
 package suite
 
 import (
@@ -12,15 +16,8 @@ import (
 	"testing/synctest"
 )
 
-// Case is one rule and how it is checked.
-type Case struct {
-	Name string
-	// Check checks the rule. Its answer is why it does not apply, empty when it was checked.
-	Check func(testing.TB) (ruledOut string)
-}
-
-// Options say how a suite runs.
-type Options struct {
+// Suite is a list of cases, on a harness. E is what a case works with, A what it asks for.
+type Suite[E, A any] struct {
 	// Name is the suite's package, for messages.
 	Name string
 	// Virtual runs each case in a bubble of its own; otherwise the cases run in parallel.
@@ -28,60 +25,99 @@ type Options struct {
 	// Known are the cases that are expected to fail, with the reason. One that passes, or does not
 	// apply, fails the test: the list is to be kept true.
 	Known map[string]string
+	// Cases are all rules, in the order in which they are run.
+	Cases []Case[E, A]
+	// Open makes what a case works with, with e in it.
+	Open func(e *Env, asks A) E
 }
 
-// Run runs the cases.
-func Run(t *testing.T, o Options, cases []Case) {
+func (s *Suite[E, A]) String() string { return fmt.Sprintf("%s: %d cases", s.Name, len(s.Cases)) }
+
+// find is the case of that name; nil where there is none.
+func (s *Suite[E, A]) find(name string) *Case[E, A] {
+	for i := range s.Cases {
+		if s.Cases[i].Name == name {
+			return &s.Cases[i]
+		}
+	}
+	return nil
+}
+
+// Run runs the cases, each in a subtest.
+func (s *Suite[E, A]) Run(t *testing.T) {
 	t.Helper()
-	for name := range o.Known {
-		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name }) {
-			t.Errorf("%s: Harness.Known names %q, which is no case", o.Name, name)
+	for name := range s.Known {
+		if s.find(name) == nil {
+			t.Errorf("%s: Harness.Known names %q, which is no case", s.Name, name)
 		}
 	}
 	var sum summary
 	// Cases in real time run in parallel, so they end after this function.
-	t.Cleanup(func() { t.Logf("%s: %s", o.Name, sum.String()) })
-	for _, c := range cases {
+	t.Cleanup(func() { t.Logf("%v, %v", s, &sum) })
+	for i := range s.Cases {
+		c := &s.Cases[i]
 		t.Run(c.Name, func(t *testing.T) {
-			if !o.Virtual {
+			if !s.Virtual {
 				t.Parallel()
 			}
 			var ruledOut string
 			defer func() { sum.add(c.Name, ruledOut) }()
-			reason, known := o.Known[c.Name]
+			reason, known := s.Known[c.Name]
 			if !known {
-				inTime(t, o.Virtual, func(t *testing.T) { ruledOut = c.Check(t) })
+				s.inTime(t, func(t *testing.T) { ruledOut = s.check(t, c) })
 				return
 			}
 			var failures []string
-			failures, ruledOut = Record(t, o.Virtual, c)
-			switch {
-			case ruledOut != "":
-				t.Errorf("%s: Harness.Known names a case that is not applicable; remove it there: %s", o.Name, ruledOut)
-			case len(failures) == 0:
-				t.Errorf("%s: the known difference is gone; remove it from Harness.Known: %s", o.Name, reason)
-			default:
-				t.Logf("known difference: %s\n%s", reason, strings.Join(failures, "\n"))
+			failures, ruledOut = s.record(t, c)
+			if problem := vain(reason, failures, ruledOut); problem != "" {
+				t.Errorf("%s: %s", s.Name, problem)
+				return
 			}
+			t.Logf("known difference: %s\n%s", reason, strings.Join(failures, "\n"))
 		})
 	}
 }
 
-// Record runs a case without letting it fail t, and returns what failed.
-func Record(t *testing.T, virtual bool, c Case) (failures []string, ruledOut string) {
-	inTime(t, virtual, func(t *testing.T) {
+// check runs c. Its answer is why the case was ruled out, empty when it ran.
+func (s *Suite[E, A]) check(t testing.TB, c *Case[E, A]) (ruledOut string) {
+	t.Helper()
+	e := s.Open(&Env{TB: t, suite: s.Name, rule: c.Rule}, c.Asks)
+	for _, n := range c.Needs {
+		if !n.Met(e) {
+			t.Logf("not applicable: %s", n.Why)
+			return n.Why
+		}
+	}
+	c.Run(e)
+	return ""
+}
+
+// vain says why a case must not stand in Harness.Known, empty when it may.
+func vain(reason string, failures []string, ruledOut string) string {
+	switch {
+	case ruledOut != "":
+		return "Harness.Known names a case that is not applicable; remove it there: " + ruledOut
+	case len(failures) == 0:
+		return "the known difference is gone; remove it from Harness.Known: " + reason
+	}
+	return ""
+}
+
+// record runs a case without letting it fail t, and returns what failed.
+func (s *Suite[E, A]) record(t *testing.T, c *Case[E, A]) (failures []string, ruledOut string) {
+	s.inTime(t, func(t *testing.T) {
 		r := &recorder{TB: t}
 		var wg sync.WaitGroup
 		// FailNow ends its goroutine, so the case needs one of its own.
-		wg.Go(func() { ruledOut = c.Check(r) })
+		wg.Go(func() { ruledOut = s.check(r, c) })
 		wg.Wait()
 		failures = r.all()
 	})
 	return failures, ruledOut
 }
 
-func inTime(t *testing.T, virtual bool, f func(*testing.T)) {
-	if virtual {
+func (s *Suite[E, A]) inTime(t *testing.T, f func(*testing.T)) {
+	if s.Virtual {
 		synctest.Test(t, f)
 		return
 	}
@@ -109,8 +145,8 @@ func (s *summary) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ruledOut) == 0 {
-		return fmt.Sprintf("%d cases run, none ruled out", s.run)
+		return fmt.Sprintf("%d run, none ruled out", s.run)
 	}
 	slices.Sort(s.ruledOut)
-	return fmt.Sprintf("%d cases run, %d ruled out (%s)", s.run, len(s.ruledOut), strings.Join(s.ruledOut, "; "))
+	return fmt.Sprintf("%d run, %d ruled out (%s)", s.run, len(s.ruledOut), strings.Join(s.ruledOut, "; "))
 }
