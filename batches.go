@@ -75,11 +75,16 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := checkLetters("BatchConfig", c.DeadLetter, c.Name); err != nil {
 		return nil, err
 	}
+	b := new(Batches)
+	if err := p.checkName("BatchConfig", c.Name, b); err != nil {
+		return nil, err
+	}
 	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: p.c.Lease})
 	if err != nil {
 		return nil, err
 	}
-	return &Batches{in}, nil
+	b.in = in
+	return b, nil
 }
 
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and

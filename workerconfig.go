@@ -15,8 +15,9 @@ type WorkerConfig struct {
 	// redrive. Several workers may share one.
 	DeadLetter broker.Sender
 	// Name tells the queue apart from the Processor's others, in logs and in dead letters: the
-	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". At most 255 bytes.
-	// Default: none, which is right where a Processor has one queue.
+	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". It does not keep
+	// their keys apart: all that a Processor serves shares its Scope. Workers on one queue have the
+	// same Name. At most 255 bytes. Default: none, which only one queue of a Processor may have.
 	Name string
 	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is
 	// released, given back for an hour at a time (or the broker's longest delay) and stays in the

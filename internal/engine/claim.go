@@ -197,7 +197,8 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 	}
 	r.Said, r.tries = c.Outcome, 0
 	if c.Record != nil {
-		r.knows().record = c.Record
+		k := r.knows()
+		k.record, k.parked = c.Record, c.Outcome == dedupe.IsParked && c.Fresh
 	}
 	switch c.Outcome {
 	case dedupe.Won:

@@ -97,6 +97,7 @@ type known struct {
 	stales      int
 	firstErr    string
 	record      *dedupe.Record
+	parked      bool // by this claim: whoever had it before is dead, or silent
 }
 
 // later is what the handler makes of few runs, and what steps need that are repeated. It belongs to
