@@ -102,7 +102,6 @@ func (in *intake) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	if k.Key == "" {
 		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and ProcessorConfig.Key is not set", m.ID)
 	}
-	meet(&in.foreign.met)
 	return k, nil
 }
 

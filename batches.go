@@ -79,7 +79,7 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := p.checkName("BatchConfig", c.Name, b); err != nil {
 		return nil, err
 	}
-	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: p.c.Lease})
+	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: min(p.c.Lease, DefaultVisibility)})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +159,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
+		in.foreign.meet(d.Message)
 		runs[i] = newRun(fl, d.Message, &copies[i], now)
 		runs[i].Index = int32(i)
 		if d.Until.IsZero() {

@@ -73,10 +73,18 @@ func (f *foreign) tells() (since time.Duration, tell bool) {
 	return now.Sub(f.first), true
 }
 
-// meet is told of a message with a key of ours, or with a type.
-func meet(met *atomic.Bool) {
-	if !met.Load() { // a store for every message would be shared by all processors
-		met.Store(true)
+// meet is told of each message as it comes in. What waits behind a foreign one of its group counts,
+// too.
+func (f *foreign) meet(m *broker.Message) {
+	if m == nil || m.Meta == nil {
+		return
+	}
+	// A store for every message would be shared by all processors.
+	if (m.Meta.Key != "" || m.Meta.ID != "") && !f.met.Load() {
+		f.met.Store(true)
+	}
+	if m.Meta.Type != "" && !f.typed.Load() {
+		f.typed.Store(true)
 	}
 }
 
@@ -86,10 +94,7 @@ func (in *intake) untyped(m *broker.Message) *engine.Refusal {
 	switch {
 	case in.hidesMux.Load():
 		return &engine.Refusal{Class: ClassConfig, Err: errHiddenMux}
-	case in.types == nil:
-	case engine.TypeOf(m) != "":
-		meet(&in.foreign.typed)
-	case !in.foreign.typed.Load():
+	case in.types != nil && engine.TypeOf(m) == "" && !in.foreign.typed.Load():
 		return &engine.Refusal{Class: ClassNoHandler, Err: errNoType}
 	}
 	return nil

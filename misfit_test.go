@@ -210,3 +210,17 @@ func TestParkedByATakeover(t *testing.T) {
 		kill()
 	}, parks)
 }
+
+// What waits behind a foreign message in its group shows, too, that producers know onceq.
+func TestForeignHeadOfAGroupOfOurs(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		if _, err := r.q.Send(r.Context(), []broker.Outgoing{{Body: []byte("foreign"), Group: "g", DedupID: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.send("g/ours")
+		r.start()
+		pass(time.Hour)
+		r.wantStatus("ours", dedupe.Done)
+		r.letter(onceq.ClassNoKey)
+	}, preset(membroker.SQSFIFO))
+}

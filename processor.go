@@ -17,11 +17,11 @@ import (
 //     function's caller does;
 //   - [Do] runs a function of the caller's, without a queue.
 type Processor struct {
-	c       ProcessorConfig
-	types   map[string]*jobType // under a Mux
-	store   *engine.StoreHealth
-	calls   *intake // of Do
-	flights flights // of Do
+	c        ProcessorConfig
+	types    map[string]*jobType // under a Mux
+	storeOut engine.Outage       // for all intakes: one outage is told of once
+	calls    *intake             // of Do
+	flights  flights             // of Do
 
 	hidesMux atomic.Bool // a job has shown that the Handler wraps a Mux
 
@@ -36,13 +36,13 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	p := &Processor{c: c, store: engine.NewStoreHealth()}
+	p := &Processor{c: c}
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 		tellSharedScopes(c.Logger, p.types)
 	}
 	var err error
-	p.calls, err = p.newIntake(deliveries{letters: KeepInQueue, visibility: c.Lease})
+	p.calls, err = p.newIntake(deliveries{letters: KeepInQueue, visibility: min(c.Lease, DefaultVisibility)})
 	if err != nil {
 		return nil, err
 	}

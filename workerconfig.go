@@ -2,7 +2,10 @@ package onceq
 
 import (
 	"cmp"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/values"
@@ -49,8 +52,9 @@ type WorkerConfig struct {
 	// receive in a row that brings five messages or more. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
-	// within the broker's limits. The workers of one queue should agree on it: who finds a job in
-	// progress takes its owner for dead when that has not renewed its claim for half as long.
+	// within the broker's limits. The workers of one queue, and the queues of one Processor, should
+	// agree on it: who finds a job in progress takes its owner for dead when that has not renewed
+	// its claim for half as long, and then looks again when the lease is over.
 	Visibility time.Duration
 	// SweepEvery is how often records whose retention has ended are removed, where the store is a
 	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
@@ -127,6 +131,8 @@ func checkLetters(of string, to broker.Sender, name string) error {
 		return badConfig(of+".DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
 	case len(name) > maxScope:
 		return badConfig(of+".Name", "has %d bytes, the limit is %d", len(name), maxScope)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return badConfig(of+".Name", "%q is not UTF-8, or holds a control character: a letter must carry it unchanged", name)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
-		en.lastLetter.Store(int64(en.store.now()))
+		en.lastLetter.Store(int64(time.Since(en.epoch)))
 		en.lettersAgain(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
