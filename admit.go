@@ -3,7 +3,6 @@ package onceq
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
-	"github.com/onceq/onceq/internal/verdict"
 )
 
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
@@ -23,6 +21,9 @@ func (in *intake) admit(r *run) *engine.Refusal {
 	}
 	unfold(m)
 	give(r)
+	if no := in.untyped(m); no != nil {
+		return no
+	}
 	opts, scope := in.optionsFor(m)
 	r.Opts = opts
 	key, err := in.keyOf(r.Job.Message)
@@ -101,7 +102,6 @@ func (in *intake) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	if k.Key == "" {
 		return k, fmt.Errorf("onceq: message %s has neither Meta.Key nor Meta.ID, and ProcessorConfig.Key is not set", m.ID)
 	}
-	in.foreign.meet()
 	return k, nil
 }
 
@@ -120,35 +120,4 @@ func early(m *broker.Message) time.Duration {
 		return 0
 	}
 	return max(0, time.Until(m.Meta.NotBefore))
-}
-
-// holdForeign is what becomes of a message that was refused: where it was for the lack of a key, it
-// is given back.
-func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
-	f := &in.foreign
-	if no.Class != ClassNoKey || in.c.Key != nil || f.met.Load() {
-		return no
-	}
-	left := f.left(r, in.begun)
-	if left <= 0 {
-		return no
-	}
-	wait := foreignLeast
-	if in.e.HoldsBack(r) {
-		wait = engine.KeptFor // it stays in the queue in the end, too
-	}
-	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
-		more := receives - r.Message.Attempt
-		if more <= 0 {
-			return no // the queue would move it away, and nobody would know why
-		}
-		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
-	}
-	if since, tell := f.tells(); tell {
-		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError,
-			"onceq: messages have no key, because their producer does not use onceq; they are held back. Set ProcessorConfig.Key, which finds the key of such a message",
-			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
-	}
-	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
-	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
 }

@@ -75,11 +75,16 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := checkLetters("BatchConfig", c.DeadLetter, c.Name); err != nil {
 		return nil, err
 	}
-	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: p.c.Lease})
+	b := new(Batches)
+	if err := p.checkName("BatchConfig", c.Name, b); err != nil {
+		return nil, err
+	}
+	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: min(p.c.Lease, DefaultVisibility)})
 	if err != nil {
 		return nil, err
 	}
-	return &Batches{in}, nil
+	b.in = in
+	return b, nil
 }
 
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and
@@ -154,6 +159,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
 	until := time.Time{}
 	for i, d := range ds {
+		in.foreign.meet(d.Message)
 		runs[i] = newRun(fl, d.Message, &copies[i], now)
 		runs[i].Index = int32(i)
 		if d.Until.IsZero() {

@@ -101,7 +101,9 @@ type ProcessorConfig struct {
 	Owner string
 	// Observer is told of each job's start and end. nil = none.
 	Observer Observer
-	// Logger gets one record per job and what a person should look at. nil = no logs.
+	// Logger gets one record per job and what a person should look at. nil = slog.Default, as it is
+	// when the Processor is made, for warnings and errors alone. slog.New(slog.DiscardHandler)
+	// silences these, too.
 	Logger *slog.Logger
 }
 
@@ -118,7 +120,7 @@ func (c ProcessorConfig) withDefaults() ProcessorConfig {
 		c.Owner = processName()
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.New(warnings{slog.Default().Handler()})
 	}
 	return c
 }

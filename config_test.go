@@ -86,6 +86,8 @@ func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 		}, "10m"},
 		{"WorkerConfig.AckLinger", func(c *setup) { c.AckLinger = 11 * time.Second }, "10s"},
 		{"WorkerConfig.Name", func(c *setup) { c.Name = strings.Repeat("n", 256) }, "255"},
+		{"WorkerConfig.Name", func(c *setup) { c.Name = "orders-\xfc" }, "UTF-8"},
+		{"WorkerConfig.Name", func(c *setup) { c.Name = "a\nb" }, "control"},
 	} {
 		cfg := config(t)
 		c.set(&cfg)

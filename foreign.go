@@ -1,21 +1,32 @@
 package onceq
 
 import (
+	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
-// foreign holds back messages of producers that know nothing of onceq, where ProcessorConfig.Key is
-// missing that would find their keys: it is the worker's configuration that is wrong, and not the
-// messages. Else the first start on a queue that exists already would empty it into the dead-letter
-// queue.
+// This file owns messages that the Processor cannot take because of its own configuration. They are
+// held back: given back unclaimed, with an ERROR that says what to set. Otherwise the first start
+// on a queue that exists already would empty it into the dead-letter queue. There are three causes:
 //
-// begin asks it for each message that has no key. The Worker tells it what the queue keeps.
+//   - The producer knows nothing of onceq, and ProcessorConfig.Key is missing.
+//   - The producer gives no type, and the Handler is a Mux, which goes by the type.
+//   - The Handler hides a Mux, so that the scopes and options of its types are unknown.
+//
+// admit asks for each message, in the goroutine that has its run. foreign.mu guards the times at
+// which the log was told; the other fields are atomic.
+
+// foreign is what one intake knows of its producers. The Worker tells it what the queue keeps.
 type foreign struct {
 	met      atomic.Bool  // a message with a key of ours has come, so one without is the exception
+	typed    atomic.Bool  // the same of a type
 	keeps    atomic.Int64 // the queue's retention, as a Duration; 0 = unknown
 	receives atomic.Int64 // after so many the queue moves a message away; 0 = never, or unknown
 
@@ -62,9 +73,75 @@ func (f *foreign) tells() (since time.Duration, tell bool) {
 	return now.Sub(f.first), true
 }
 
-// meet is told of a message with a key of ours.
-func (f *foreign) meet() {
-	if !f.met.Load() { // a store for every message would be shared by all processors
+// meet is told of each message as it comes in. What waits behind a foreign one of its group counts,
+// too.
+func (f *foreign) meet(m *broker.Message) {
+	if m == nil || m.Meta == nil {
+		return
+	}
+	// A store for every message would be shared by all processors.
+	if (m.Meta.Key != "" || m.Meta.ID != "") && !f.met.Load() {
 		f.met.Store(true)
 	}
+	if m.Meta.Type != "" && !f.typed.Load() {
+		f.typed.Store(true)
+	}
+}
+
+// untyped refuses what the Handler cannot tell apart: a message without a type under a Mux, where
+// none with a type has come, and every message under a Handler that hides a Mux.
+func (in *intake) untyped(m *broker.Message) *engine.Refusal {
+	switch {
+	case in.hidesMux.Load():
+		return &engine.Refusal{Class: ClassConfig, Err: errHiddenMux}
+	case in.types != nil && engine.TypeOf(m) == "" && !in.foreign.typed.Load():
+		return &engine.Refusal{Class: ClassNoHandler, Err: errNoType}
+	}
+	return nil
+}
+
+var errNoType = errors.New("onceq: the message has no type, and the Handler is a Mux, which goes by Meta.Type")
+
+// whatToSet says what is wrong with the configuration where a message was refused for that, and
+// what to do; "" = it is the message's own fault.
+func (in *intake) whatToSet(class string) string {
+	switch {
+	case class == ClassNoKey && in.c.Key == nil && !in.foreign.met.Load():
+		return "onceq: messages have no key, because their producer does not use onceq; they are held back. Set ProcessorConfig.Key, which finds the key of such a message"
+	case class == ClassNoHandler:
+		return "onceq: messages have no type, because their producer does not use onceq, and the Handler is a Mux; they are held back. Give their queue a Processor with one Handler for all of them"
+	case class == ClassConfig:
+		return "onceq: the Handler wraps a Mux, whose scopes and options are then unknown; messages are held back. Wrap the Mux with Chain, or give the middleware to Mux.Use"
+	}
+	return ""
+}
+
+// holdForeign is what becomes of a message that was refused: where the configuration is at fault,
+// it is given back.
+func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
+	f, toSet := &in.foreign, in.whatToSet(no.Class)
+	if toSet == "" {
+		return no
+	}
+	left := f.left(r, in.begun)
+	if left <= 0 {
+		return no
+	}
+	wait := foreignLeast
+	if in.e.HoldsBack(r) {
+		wait = engine.KeptFor // it stays in the queue in the end, too
+	}
+	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
+		more := receives - r.Message.Attempt
+		if more <= 0 {
+			return no // the queue would move it away, and nobody would know why
+		}
+		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
+	}
+	if since, tell := f.tells(); tell {
+		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, toSet,
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
+	}
+	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
+	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}
 }

@@ -44,7 +44,9 @@ type JobOptions struct {
 	// longer; < 0 = any.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a
-	// Mux that, a ':' and the type.
+	// Mux that, a ':' and the type. Types that have one Scope share their keys: a job of one is
+	// acked as done when another's with its key is. That is right where a type gets a new name, and
+	// a WARN tells of it.
 	Scope string
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -90,7 +92,7 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RUnlock()
 	own, knows := j.r.Flow().Host.(muxed).serves(m, j.Type())
 	if !own {
-		return verdict.Classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
+		return errHiddenMux
 	}
 	if r == nil || !knows { // or its type came after the worker
 		return verdict.Classed(ClassNoHandler, "onceq: no handler for type %q", verdict.Clip(j.Type(), verdict.MaxClass))
@@ -109,6 +111,8 @@ func (m *Mux) Types() []string {
 	slices.Sort(types)
 	return types
 }
+
+var errHiddenMux = verdict.Classed(ClassConfig, "onceq: the worker's Handler wraps a Mux, whose scopes and options are then unknown; wrap it with Chain, or give the middleware to Mux.Use")
 
 // jobType is what a Processor knows of a type.
 type jobType struct {
@@ -158,4 +162,19 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 // knew the type when it was made.
 type muxed interface {
 	serves(m *Mux, typ string) (own, knows bool)
+}
+
+// tellSharedScopes tells of types of a Mux whose keys are the same: where that is a mistake, one
+// type's job is acked because another's was done.
+func tellSharedScopes(log *slog.Logger, types map[string]*jobType) {
+	first := make(map[string]string, len(types))
+	for _, typ := range slices.Sorted(maps.Keys(types)) {
+		scope := types[typ].scope
+		if other, shared := first[scope]; shared {
+			log.LogAttrs(context.Background(), slog.LevelWarn, "onceq: two types of the Mux share a scope: a job of one counts as done when a job of the other with its key is",
+				slog.String("type", typ), slog.String("other", other), slog.String("scope", scope))
+			continue
+		}
+		first[scope] = typ
+	}
 }

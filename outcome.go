@@ -14,7 +14,8 @@ const (
 	OutcomeRetried Outcome = "retried"
 	// OutcomeFailed: the job has failed for good. Its dead letter is stored, and the message acked.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeParked: the job was interrupted under dedupe.Park, and an operator must decide. Its
+	// OutcomeParked: the job was interrupted under dedupe.Park, in this run or in that of a worker
+	// that died and whose key this delivery has found; an operator must decide. Its
 	// dead letter is stored, and the message acked.
 	OutcomeParked Outcome = "parked"
 	// OutcomeHandedBack: the handler has not started, or was cut off by a drain. The message comes

@@ -213,6 +213,7 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		if m == nil {
 			continue
 		}
+		w.p.foreign.meet(m)
 		r := newRun(f, m, &copies[i], now)
 		r.SetDelivery(cmp.Or(m.Deadline, now.Add(w.c.Visibility)))
 		rs = append(rs, r)

@@ -1,6 +1,8 @@
 package onceq
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/internal/engine"
@@ -15,11 +17,16 @@ import (
 //     function's caller does;
 //   - [Do] runs a function of the caller's, without a queue.
 type Processor struct {
-	c       ProcessorConfig
-	types   map[string]*jobType // under a Mux
-	store   *engine.StoreHealth
-	calls   *intake // of Do
-	flights flights // of Do
+	c        ProcessorConfig
+	types    map[string]*jobType // under a Mux
+	storeOut engine.Outage       // for all intakes: one outage is told of once
+	calls    *intake             // of Do
+	flights  flights             // of Do
+
+	hidesMux atomic.Bool // a job has shown that the Handler wraps a Mux
+
+	mu      sync.Mutex
+	unnamed any // the queue or the Batches that has no Name; nil = each has one
 }
 
 // NewProcessor validates the configuration; it does no I/O. A mistake is a *[ConfigError], which
@@ -29,16 +36,32 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	p := &Processor{c: c, store: engine.NewStoreHealth()}
+	p := &Processor{c: c}
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
+		tellSharedScopes(c.Logger, p.types)
 	}
 	var err error
-	p.calls, err = p.newIntake(deliveries{letters: KeepInQueue, visibility: c.Lease})
+	p.calls, err = p.newIntake(deliveries{letters: KeepInQueue, visibility: min(c.Lease, DefaultVisibility)})
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// checkName lets one queue at most do without a Name, whatever its Workers. Otherwise neither the
+// log nor a dead letter would tell which of two queues it is about.
+func (p *Processor) checkName(of, name string, source any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case name != "" || p.unnamed != nil && values.Same(p.unnamed, source):
+	case p.unnamed != nil:
+		return badConfig(of+".Name", "is empty, and another queue of the Processor has none either; logs and dead letters tell queues apart by it")
+	default:
+		p.unnamed = source
+	}
+	return nil
 }
 
 // checkHandler refuses to take deliveries where nobody would handle them.
@@ -55,5 +78,9 @@ func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 
 // serves tells a Mux whether it is the Processor's Handler, and whether it had the type then.
 func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
-	return muxIn(p.c.Handler) == m, p.types[typ] != nil
+	if muxIn(p.c.Handler) != m {
+		p.hidesMux.Store(true)
+		return false, false
+	}
+	return true, p.types[typ] != nil
 }

@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -244,4 +245,127 @@ func TestLinesNameTheQueue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// halfAway is a store that answers only calls whose keys begin with a b, until a time.
+type halfAway struct {
+	dedupe.Store
+	op    onceqtest.Op
+	until time.Time
+}
+
+func (h halfAway) fails(op onceqtest.Op, k dedupe.Key) bool {
+	return op == h.op && k.Key[0] != 'b' && time.Now().Before(h.until)
+}
+
+func (h halfAway) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	for i := range rs {
+		if h.fails(onceqtest.Claim, rs[i].Key) {
+			return nil, errBoom
+		}
+	}
+	return h.Store.Claim(ctx, rs)
+}
+
+func (h halfAway) Settle(ctx context.Context, ts []dedupe.Settlement) ([]dedupe.Settled, error) {
+	for i := range ts {
+		if h.fails(onceqtest.Settle, ts[i].Key) {
+			return nil, errBoom
+		}
+	}
+	return h.Store.Settle(ctx, ts)
+}
+
+// A store may answer one queue's keys and not the other's. What is away for one queue is patiently
+// asked for, whatever the other is answered: nothing is given up, and no effect repeated.
+func TestAnswersToOneQueueAreNoProofForAnother(t *testing.T) {
+	for _, op := range []onceqtest.Op{onceqtest.Claim, onceqtest.Settle} {
+		t.Run(string(op), func(t *testing.T) {
+			ran := make(map[string]int)
+			var mu sync.Mutex
+			h := func(_ context.Context, j *onceq.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
+				ran[j.Key().Key]++
+				return nil
+			}
+			bubble(t, h, func(r *rig) {
+				_, b := r.two(membroker.Options{}, nil)
+				r.send(numbered("a", 3)...)
+				for i := range 200 {
+					time.AfterFunc(time.Duration(i)*20*time.Second, func() { b.send(r.T, message(numbered("b", 200)[i])) })
+				}
+				r.runBoth(b, 90*time.Minute)
+				for _, k := range numbered("a", 3) {
+					r.wantOutcomes(k, "done")
+					r.wantStatus(k, dedupe.Done)
+					if ran[k] != 1 {
+						t.Errorf("%q has run %d times", k, ran[k])
+					}
+				}
+				r.wantQueue(0)
+				r.noLetters()
+			}, func(r *rig) { r.cfg.Store = halfAway{r.store, op, time.Now().Add(40 * time.Minute)} })
+		})
+	}
+}
+
+// A store that comes and goes has a line each five minutes, whoever asks it.
+func TestFlappingStoreDoesNotFloodTheLog(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		p, b := r.two(membroker.Options{}, nil)
+		n := 0
+		r.store.set(func(s *store) {
+			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+				if n++; n%10 < 7 {
+					f = faulty.Fail(errBoom)
+				}
+				return f
+			}
+		})
+		ctx, stop := context.WithTimeout(r.Context(), 11*time.Minute)
+		defer stop()
+		go func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				_, _ = onceq.Do(ctx, p, key(fmt.Sprint("do", i)), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
+				r.send(fmt.Sprint("a", i))
+				b.send(r.T, message(fmt.Sprint("b", i)))
+				pause := time.NewTimer(200 * time.Millisecond)
+				<-pause.C
+			}
+		}()
+		r.runBoth(b, 12*time.Minute)
+		// One each five minutes, and one more after each calm, of which the last minute has some.
+		if n := r.log.count("the store does not answer; claims"); n < 1 || n > 7 {
+			t.Errorf("%d lines tell of the outage in 11 minutes", n)
+		}
+		if n := r.log.count("the store answers again"); n < 1 || n > 7 {
+			t.Errorf("%d lines tell of its end", n)
+		}
+	})
+}
+
+// A call of Do under a long lease shows that it lives as often as a Worker looks for it: its
+// duplicate in a queue is received seldom, however long the call takes.
+func TestWorkerTakesALongDoForAlive(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		p, b := r.two(membroker.Options{Preset: membroker.SQSStandard}, nil)
+		done := make(chan error, 1)
+		go func() {
+			_, err := onceq.Do(r.Context(), p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
+				takes(6 * time.Hour)
+				return 1, nil
+			})
+			done <- err
+		}()
+		pass(time.Second)
+		b.send(r.T, message("a"))
+		r.runBoth(b, 7*time.Hour)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if n := b.q.received("a"); n > 14 {
+			t.Errorf("the duplicate was received %d times in 6 hours", n)
+		}
+	}, with(func(c *setup) { c.Lease = 10 * time.Minute }))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,18 +172,24 @@ func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	})
 }
 
-// A store that answers, and refuses one settlement again and again: the job is delivered again, no
+// A store that answers other ends, and refuses one again and again: its job is delivered again, no
 // earlier than its lease ends, and does not keep its place.
 func TestSettlementThatIsRefused(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) {
-			s.onSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
-				as[0] = dedupe.Settled{Err: errBoom}
+			s.onSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				for i := range ts {
+					if ts[i].Key.Key == "a" {
+						as[i] = dedupe.Settled{Err: errBoom}
+					}
+				}
 				return as
 			}
 		})
 		r.send("a")
 		r.start()
+		pass(2 * time.Second)
+		r.send("b")
 		pass(10 * time.Second)
 		r.wantOutcomes("a", "unsettled")
 		if r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
@@ -414,4 +421,45 @@ func TestMetaWinsOverTypeWinsOverDefaults(t *testing.T) {
 			t.Errorf("%d runs, want one a second", n)
 		}
 	}, most(2), steady)
+}
+
+// A store may answer an outage entry by entry, as one that is locked does. No end is given up for
+// that: it would repeat the effect.
+func TestOutageByEntries(t *testing.T) {
+	for name, err := range map[string]error{"error": errBoom, "busy": dedupe.ErrBusy, "full": dedupe.ErrFull} {
+		t.Run(name, func(t *testing.T) {
+			ran := make(map[string]int)
+			var mu sync.Mutex
+			h := func(_ context.Context, j *onceq.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
+				ran[j.Key().Key]++
+				return nil
+			}
+			bubble(t, h, func(r *rig) {
+				r.store.set(func(s *store) {
+					s.onSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+						for i := range as {
+							as[i] = dedupe.Settled{Err: err}
+						}
+						return as
+					}
+				})
+				keys := numbered("k", 5)
+				r.send(keys...)
+				r.start()
+				pass(2 * time.Minute)
+				r.store.set(func(s *store) { s.onSettle = nil })
+				pass(5 * time.Minute)
+				for _, k := range keys {
+					r.wantStatus(k, dedupe.Done)
+					r.wantOutcomes(k, "done")
+					if ran[k] != 1 {
+						t.Errorf("%q has run %d times", k, ran[k])
+					}
+				}
+				r.wantQueue(0)
+			})
+		})
+	}
 }

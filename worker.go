@@ -52,6 +52,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	if err := c.check(queue, l, &p.c); err != nil {
 		return nil, err
 	}
+	if err := p.checkName("WorkerConfig", c.Name, queue); err != nil {
+		return nil, err
+	}
 	in, err := p.newIntake(deliveries{
 		letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup,
 		visibility: c.Visibility, limits: l, slots: c.Concurrency,

@@ -2,7 +2,10 @@ package onceq
 
 import (
 	"cmp"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/values"
@@ -15,8 +18,9 @@ type WorkerConfig struct {
 	// redrive. Several workers may share one.
 	DeadLetter broker.Sender
 	// Name tells the queue apart from the Processor's others, in logs and in dead letters: the
-	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". At most 255 bytes.
-	// Default: none, which is right where a Processor has one queue.
+	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". It does not keep
+	// their keys apart: all that a Processor serves shares its Scope. Workers on one queue have the
+	// same Name. At most 255 bytes. Default: none, which only one queue of a Processor may have.
 	Name string
 	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is
 	// released, given back for an hour at a time (or the broker's longest delay) and stays in the
@@ -48,8 +52,9 @@ type WorkerConfig struct {
 	// receive in a row that brings five messages or more. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
-	// within the broker's limits. The workers of one queue should agree on it: who finds a job in
-	// progress takes its owner for dead when that has not renewed its claim for half as long.
+	// within the broker's limits. The workers of one queue, and the queues of one Processor, should
+	// agree on it: who finds a job in progress takes its owner for dead when that has not renewed
+	// its claim for half as long, and then looks again when the lease is over.
 	Visibility time.Duration
 	// SweepEvery is how often records whose retention has ended are removed, where the store is a
 	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
@@ -126,6 +131,8 @@ func checkLetters(of string, to broker.Sender, name string) error {
 		return badConfig(of+".DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
 	case len(name) > maxScope:
 		return badConfig(of+".Name", "has %d bytes, the limit is %d", len(name), maxScope)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return badConfig(of+".Name", "%q is not UTF-8, or holds a control character: a letter must carry it unchanged", name)
 	}
 	return nil
 }

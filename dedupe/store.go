@@ -131,7 +131,7 @@ func (o Outcome) String() string {
 type Claim struct {
 	Outcome  Outcome       // zero when Err is set
 	Lease    Lease         // Won
-	Fresh    bool          // Won: there was no record, or an expired one
+	Fresh    bool          // Won: there was no record, or an expired one; IsParked: this claim has parked it
 	Created  time.Time     // Won: when the record was made; an older message may have had another
 	FirstErr string        // Won: the text of the first failure of an earlier attempt
 	State    []byte        // Won: what earlier attempts saved

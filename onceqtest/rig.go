@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +103,9 @@ func (r *Rig) queue(name string) *membroker.Broker {
 func (r *Rig) worker(s dedupe.Store, p *Process, watched *watch) (*onceq.Worker, error) {
 	c, w := r.c, r.w
 	c.Store, c.Observer = s, &observer{c.Observer, watched, p}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler) // a test makes what it warns of on purpose
+	}
 	jobs, err := onceq.NewProcessor(c)
 	if err != nil {
 		return nil, err

@@ -89,8 +89,8 @@ func TestCrashPoints(t *testing.T) {
 		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashAfter}, runs: 1, outcome: "already-done"},
 		{at: onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.CrashBefore}, runs: 1, outcome: "already-done"},
 		{at: onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashBefore}, park: dedupe.Park, runs: 1, outcome: "done"},
-		{at: onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}, park: dedupe.Park, runs: 0, outcome: "already-parked"},
-		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, park: dedupe.Park, runs: 1, outcome: "already-parked"},
+		{at: onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}, park: dedupe.Park, runs: 0, outcome: "parked"},
+		{at: onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.CrashBefore}, park: dedupe.Park, runs: 1, outcome: "parked"},
 		{at: onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashBefore}, handler: permanent, runs: 1, outcome: "already-failed"},
 		{at: onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashAfter}, handler: permanent, runs: 1, outcome: "already-failed"},
 	} {

@@ -27,7 +27,7 @@ func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence f
 		c.Outcome = row.Outcome
 		change(r, row.Change, q, now, fence)
 		// The repeat of a fresh claim is fresh, too: the first answer may be lost.
-		c.Fresh = row.Change == TakeFresh ||
+		c.Fresh = row.Change == TakeFresh || row.Change == ParkIt ||
 			row.Change == Prolong && r.Attempt == 1 && r.Created.Equal(r.ClaimedAt)
 		fill(&c, r, now)
 		return c, row.Change != Keep

@@ -196,6 +196,7 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 		want.Term = after.LeaseUntil.Sub(after.Updated)
 	case dedupe.AlreadyDone, dedupe.AlreadyFailed, dedupe.IsParked, dedupe.Mismatch:
 		want.Record = after
+		want.Fresh = got.Outcome == dedupe.IsParked && after.Finished.Equal(now)
 	case dedupe.Stale:
 	}
 	if !reflect.DeepEqual(*got, want) {

@@ -58,7 +58,7 @@ func apart[J any](rs []*Run[J], err error, call func(i int) error) (errs []error
 func (r *Run[J]) outlived(last *atomic.Int64, sent time.Time) bool {
 	m := r.makes()
 	if m.failing == 0 {
-		m.failing = max(1, sent.Sub(r.f.en.store.epoch))
+		m.failing = max(1, sent.Sub(r.f.en.epoch))
 	}
 	return time.Duration(last.Load()) > m.failing
 }

@@ -104,7 +104,7 @@ func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.
 		}
 	}
 	if sound {
-		en.store.lastClaim.Store(int64(now.Sub(en.store.epoch)))
+		en.lastClaim.Store(int64(now.Sub(en.epoch)))
 	}
 	launch(begin)
 }
@@ -197,7 +197,8 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 	}
 	r.Said, r.tries = c.Outcome, 0
 	if c.Record != nil {
-		r.knows().record = c.Record
+		k := r.knows()
+		k.record, k.parked = c.Record, c.Outcome == dedupe.IsParked && c.Fresh
 	}
 	switch c.Outcome {
 	case dedupe.Won:
@@ -364,8 +365,8 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.isOpen() {
 		en.probe(r.Key.Scope)
 	}
-	other := time.Duration(en.store.lastClaim.Load())
-	if alone && waited >= en.o.SettleTimeout && other > en.store.now()-waited && other < sent.Sub(en.store.epoch) && !r.isOver() {
+	other := time.Duration(en.lastClaim.Load())
+	if alone && waited >= en.o.SettleTimeout && other > time.Since(en.epoch)-waited && other < sent.Sub(en.epoch) && !r.isOver() {
 		if r.refusedLong() {
 			en.storeBack(r)
 			en.turnAway(r, &Refusal{Class: verdict.ClaimRefused, Err: err})

@@ -49,8 +49,10 @@ func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.T
 		return nil
 	}
 	switch {
-	case r.outlived(&en.store.lastClaim, sent), !r.later.alone.IsZero():
-	case r.tries < wholeFailures, errors.Is(err, context.DeadlineExceeded), !en.writes(r.Key.Scope):
+	case errors.Is(err, context.DeadlineExceeded): // a store that hangs says nothing of the entry
+		return nil
+	case r.outlived(&en.lastClaim, sent), !r.later.alone.IsZero():
+	case r.tries < wholeFailures, !en.writes(r.Key.Scope):
 		return nil
 	}
 	return &sent
@@ -70,17 +72,18 @@ func (en *Engine[J]) writes(scope string) bool {
 // probe claims a key that nobody has, and gives it back. On a queue where no other claim comes, its
 // answer stands for another claim's: it shows whether the store refuses one claim or all. probe
 // asks only when the store has answered no claim for refusedFor, and asks no more often than that.
-// Nothing remains of the probe, unless the process dies amid it. Then its claim is left behind, for
-// an operator to forget.
+// Nothing remains of a probe that goes well. What a failed one has left, the next one takes up,
+// because an engine always asks for the same key. So a process leaves one record at most, for an
+// operator to forget.
 func (en *Engine[J]) probe(scope string) {
-	last, now := en.store.probed.Load(), en.store.now()
-	if now-time.Duration(max(last, en.store.lastClaim.Load())) < refusedFor || !en.store.probed.CompareAndSwap(last, int64(now)) {
+	last, now := en.probed.Load(), time.Since(en.epoch)
+	if now-time.Duration(max(last, en.lastClaim.Load())) < refusedFor || !en.probed.CompareAndSwap(last, int64(now)) {
 		return
 	}
 	var token dedupe.Token
 	rand.Read(token[:])
 	q := dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: scope, Key: "onceq-probe-" + hex.EncodeToString(token[:])}, Token: token, TTL: en.o.Lease,
+		Key: dedupe.Key{Scope: scope, Key: en.probeKey}, Token: token, TTL: min(en.o.Lease, refusedFor/2),
 		Policy: dedupe.Rerun, Owner: en.o.Owner,
 	}
 	ctx := CallContext(context.Background(), en.o.CallTimeout)
@@ -89,7 +92,7 @@ func (en *Engine[J]) probe(scope string) {
 	if !en.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
 		return
 	}
-	en.store.lastClaim.Store(int64(en.store.now()))
+	en.lastClaim.Store(int64(time.Since(en.epoch)))
 	_, _ = Guard(func() ([]error, error) {
 		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})

@@ -25,7 +25,7 @@ const MaxStoreBatch = 100
 // sets the defaults.
 type Options struct {
 	Store         dedupe.Store
-	StoreHealth   *StoreHealth // of the Store, for all engines on it
+	StoreOutage   *Outage // of the Store, which is told of once for all engines on it
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
 	Source        string // of letters
@@ -52,10 +52,16 @@ type Options struct {
 type Engine[J any] struct {
 	o      Options
 	margin time.Duration // the time before a lease's deadline in which nothing starts under it
-	store  *StoreHealth
+	epoch  time.Time
 
+	// What an engine takes for signs of life it has seen itself: a store may answer one scope and
+	// not another.
 	lettersOut Outage       // of the dead-letter queue
-	lastLetter atomic.Int64 // when, since the store's epoch, it last took a letter
+	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	lastEnd    atomic.Int64 // the same of ends
+	lastLetter atomic.Int64 // the same of letters
+	probed     atomic.Int64 // when, since the epoch, probe last asked
+	probeKey   string
 
 	leases  *visibility.Manager[*Run[J]]
 	claims  *batch.Queue[*Run[J]]

@@ -31,6 +31,9 @@ const KeptFor = time.Hour
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won.
 // The message is acked only then.
 func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempts int, at time.Time) {
+	if text == "" && class == verdict.Interrupted {
+		text = "onceq: the worker died, or went silent, after the handler had begun"
+	}
 	r.Verdict.Class, r.Verdict.Text = class, text
 	if r.f.Terms.Letters == ToCaller {
 		en.finish(r, Ack, 0, en.deadAs(r))
@@ -41,9 +44,6 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 			slog.String("job", r.Name()), slog.String("class", class), slog.String("error", text))
 		en.finish(r, Nack, KeptFor, Kept)
 		return
-	}
-	if text == "" && class == verdict.Interrupted {
-		text = "onceq: the worker died, or went silent, after the handler had begun"
 	}
 	first := ""
 	if k := r.known; k != nil {
@@ -118,7 +118,7 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
-		en.lastLetter.Store(int64(en.store.now()))
+		en.lastLetter.Store(int64(time.Since(en.epoch)))
 		en.lettersAgain(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
@@ -149,8 +149,12 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 // deadAs is the outcome of a delivery that ended in a letter.
 func (en *Engine[J]) deadAs(r *Run[J]) Outcome {
 	switch {
+	case r.Said != dedupe.Won && r.Verdict.Class == verdict.Duplicate && r.later != nil && r.later.dead.Fence == 0:
+		return Outcome(verdict.Duplicate) // the failure is another message's
 	case r.Said == dedupe.AlreadyFailed:
 		return AlreadyFailed
+	case r.Said == dedupe.IsParked && r.known.parked:
+		return Parked
 	case r.Said == dedupe.IsParked:
 		return AlreadyParked
 	case r.Said != dedupe.Won, r.Verdict.Refused:

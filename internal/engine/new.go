@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"crypto/rand"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/internal/batch"
@@ -20,7 +22,7 @@ const (
 // New makes an Engine. It does no I/O.
 func New[J any](o Options) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
-	en := &Engine[J]{o: o, store: o.StoreHealth, margin: min(o.CallTimeout, timeout/6)}
+	en := &Engine[J]{o: o, epoch: time.Now(), probeKey: "onceq-probe-" + strings.ToLower(rand.Text()), margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
 	en.beginOne = en.beginClaim
 	store := o.Store.Limits().MaxBatch

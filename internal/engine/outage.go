@@ -10,13 +10,21 @@ import (
 // none of them may be missed.
 const TellAgain = 5 * time.Minute
 
+// calm is how long something must be there, so that its next failure is another outage. What comes
+// and goes faster has one outage, and one line each TellAgain.
+const calm = 10 * time.Second
+
 // Outage decides when a log is told of something that is away: when it has failed a few times,
 // again while that lasts, and once when it is over.
 type Outage struct {
-	mu          sync.Mutex
-	since, told time.Time // zero = it is there, or nobody was told
-	last        time.Time // failure
-	failing     Part      // what has not succeeded since
+	mu    sync.Mutex
+	since time.Time // of the present failures; zero = it is there
+	told  time.Time // of the last line about these failures, or about those before, if there was no calm
+	known bool      // a line has told of these
+	last  time.Time // failure
+	ended time.Time // when the failures before were over
+
+	failing Part // what has not succeeded since
 }
 
 // Part is what may fail of one thing by itself. An outage is over when no part fails.
@@ -35,14 +43,17 @@ func (o *Outage) Fails(of Part, worth bool) (lasts time.Duration, tell bool) {
 	defer o.mu.Unlock()
 	now := time.Now()
 	if o.since.IsZero() || now.Sub(o.last) > TellAgain { // what failed last was given up, and nobody has asked since
-		o.since, o.told, o.failing = now, time.Time{}, 0
+		if now.Sub(o.ended) >= calm {
+			o.told = time.Time{}
+		}
+		o.since, o.known, o.failing = now, false, 0
 	}
 	o.last = now
 	o.failing |= of
 	if !worth || !o.told.IsZero() && now.Sub(o.told) < TellAgain {
 		return 0, false
 	}
-	o.told = now
+	o.told, o.known = now, true
 	return now.Sub(o.since), true
 }
 
@@ -54,10 +65,13 @@ func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
 	if o.failing &^= of; o.failing != 0 {
 		return 0, false
 	}
-	if !o.told.IsZero() {
+	if o.known {
 		lasted, tell = time.Since(o.since), true
 	}
-	o.since, o.told = time.Time{}, time.Time{}
+	if !o.since.IsZero() {
+		o.ended = time.Now()
+	}
+	o.since, o.known = time.Time{}, false
 	return lasted, tell
 }
 

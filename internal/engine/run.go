@@ -97,6 +97,7 @@ type known struct {
 	stales      int
 	firstErr    string
 	record      *dedupe.Record
+	parked      bool // by this claim: whoever had it before is dead, or silent
 }
 
 // later is what the handler makes of few runs, and what steps need that are repeated. It belongs to
@@ -108,7 +109,7 @@ type later struct {
 	fit     letter.Fit    // how far the letter has been shrunk
 	giveUp  time.Time     // when the present step is no longer repeated
 	alone   time.Time     // since when the store errs on this run alone
-	failing time.Duration // since the store's epoch: when a call first failed that had no entry but this run
+	failing time.Duration // since the engine's epoch: when a call first failed that had no entry but this run
 }
 
 // JobOptions are what holds for one job, after its Meta, its type's options and the defaults.

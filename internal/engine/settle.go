@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -51,12 +52,12 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 	switch {
 	case err == nil:
 		for i, r := range rs {
-			en.settled(r, answers[i])
+			en.settled(r, answers[i], sent)
 		}
 	case dividable(rs, err, tried):
 		en.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&en.store.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && rs[0].outlived(&en.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
 		for _, r := range rs {
 			en.unsettled(r, err, !alone)
 		}
@@ -66,9 +67,10 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 // settleApart settles each entry of a batch alone.
 func (en *Engine[J]) settleApart(rs []*Run[J], err error) {
 	errs, some := apart(rs, err, func(i int) error {
+		sent := time.Now()
 		answers, err := en.askEnds(rs[i : i+1])
 		if err == nil {
-			en.settled(rs[i], answers[0])
+			en.settled(rs[i], answers[0], sent)
 		}
 		return err
 	})
@@ -103,10 +105,15 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	if err == nil && len(answers) != len(rs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
-	if err == nil {
-		en.store.lastEnd.Store(int64(en.store.now()))
+	if err == nil && slices.ContainsFunc(answers, isSound) {
+		en.lastEnd.Store(int64(time.Since(en.epoch)))
 	}
 	return answers, err
+}
+
+// isSound reports whether the store has decided over an entry, so that it is at work.
+func isSound(a dedupe.Settled) bool {
+	return a.Err == nil || errors.Is(a.Err, dedupe.ErrLeaseLost) || errors.Is(a.Err, dedupe.ErrResultSize)
 }
 
 // settleCall bounds one call. The first try has at most half of SettleTimeout, so that one lost
@@ -122,8 +129,8 @@ func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 }
 
 // settled acts on what is now stored under the run's token. What is stored decides: a transaction's
-// done wins over whatever the handler returned.
-func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
+// done wins over whatever the handler returned. sent is when the call began.
+func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // the claim was not won
 		en.finish(r, Nack, r.Verdict.Delay, r.Outcome)
@@ -143,7 +150,7 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
 		en.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
-		en.unsettled(r, a.Err, false)
+		en.unsettled(r, a.Err, !en.erredAlone(r, a.Err, sent))
 		return
 	}
 	if r.tries > 0 {
@@ -176,6 +183,16 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled) {
 	}
 }
 
+// erredAlone reports whether an entry's own error says something of the entry. A store may answer
+// an outage entry by entry, as one that is locked does. So another end must have been answered
+// since this one first failed. A joined end waits for its own transaction's lock.
+func (en *Engine[J]) erredAlone(r *Run[J], err error, sent time.Time) bool {
+	if errors.Is(err, dedupe.ErrFull) || errors.Is(err, dedupe.ErrBusy) {
+		return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)
+	}
+	return r.outlived(&en.lastEnd, sent)
+}
+
 func releasedAs[J any](r *Run[J]) Outcome {
 	switch {
 	case r.inDoubt():
@@ -193,8 +210,8 @@ func releasedAs[J any](r *Run[J]) Outcome {
 //   - The store does not answer (away). It is asked as long as nobody waits for the end, and at a
 //     drain until the hard end. To give up would run again every job that ended while the store was
 //     away.
-//   - The store errs on this entry alone. It is asked for SettleTimeout only, because such jobs
-//     must not fill the slots.
+//   - The store errs on this entry, and has answered another one since (erredAlone). It is asked
+//     for SettleTimeout only, because such jobs must not fill the slots.
 func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	if r.isOver() {
 		return

@@ -23,7 +23,7 @@ func (en *Engine[J]) lettersAgain(ctx context.Context) {
 // storeFails is told of a call that the store did not answer. One outage is one line, whichever
 // calls meet it.
 func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
-	if lasts, tell := en.store.out.Fails(of, worth); tell {
+	if lasts, tell := en.o.StoreOutage.Fails(of, worth); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
 			ForSo(lasts), slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
 	}
@@ -32,7 +32,7 @@ func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 // storeAgain is told that the store has answered a claim, or the end of a job, after it did not
 // answer before.
 func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
-	if lasted, tell := en.store.out.Succeeds(of); tell {
+	if lasted, tell := en.o.StoreOutage.Succeeds(of); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))
 	}
 }
