@@ -28,7 +28,7 @@ import (
 	"onceq.example/dedupe/memstore"
 )
 
-var _, _, _ = onceq.New, membroker.New, memstore.New
+var _, _, _ = onceq.NewProcessor, membroker.New, memstore.New
 
 func main() {}
 `},
