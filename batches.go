@@ -134,25 +134,56 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	if o == nil {
 		o = &BatchOptions{}
 	}
-	slots := len(ds)
+	// The deliveries become runs of a flow of their own. From Flow.Offer on the engine has them: it
+	// claims, and calls batchHost.Start to run a handler and batchHost.Ended, which calls f.
+	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
+	fl := b.newBatchFlow(ctx, h, len(ds), o)
+	runs, until := runsOf(fl, ds)
+	b.in.setEnd(fl, until)
+
+	stop := context.AfterFunc(ctx, fl.CutOff)
+	defer stop()
+	if ctx.Err() != nil { // and no claim is to be faster
+		fl.CutOff()
+	}
+	left := make(chan []*run, 1)
+	defer b.in.bound(fl, until, o.MinTime, left)()
+
+	fl.Offer(0, runs)
+	fl.Wait()
+	if !fl.Abandoned() {
+		h.starts.Wait()
+		return
+	}
+	for _, r := range <-left {
+		f(int(r.Index), Disposition{Action: Leave, Record: b.in.observeAbandoned(r)})
+	}
+	fl.WaitAll()
+}
+
+// newBatchFlow is the way of a batch of n deliveries through the slots.
+func (b *Batches) newBatchFlow(ctx context.Context, h *batchHost, n int, o *BatchOptions) *flow {
+	slots := n
 	if o.Concurrency > 0 {
 		slots = min(slots, o.Concurrency)
 	}
-	in := b.in
-	h := &batchHost{deliveryHost: deliveryHost{in}, tell: f}
-	fl := in.e.NewFlow(h, engine.Terms{
+	return b.in.e.NewFlow(h, engine.Terms{
 		Base:     context.WithoutCancel(ctx),
 		Ordered:  !o.Unordered,
-		Letters:  in.lettersTo(),
+		Letters:  b.in.lettersTo(),
 		Deadline: o.Deadline,
 		OneLease: o.OneLease,
 		Outage:   o.Outage,
 	}, engine.SlotOptions[Job]{
 		Slots:    slots,
-		Capacity: len(ds),
+		Capacity: n,
 	})
-	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
-	until := time.Time{}
+}
+
+// runsOf makes the runs of a batch. until is the earliest end of a delivery; zero = none has one.
+func runsOf(fl *flow, ds []Delivery) (runs []*run, until time.Time) {
+	runs = make([]*run, len(ds))
+	copies, now := make([]given, len(ds)), time.Now()
 	for i, d := range ds {
 		runs[i] = newRun(fl, d.Message, &copies[i], now)
 		runs[i].Index = int32(i)
@@ -164,27 +195,19 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 			until = d.Until
 		}
 	}
-	fl.Terms.Abandons = !until.IsZero()
-	if end := fl.Terms.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
-		fl.Terms.Deadline = in.lastWord(until)
-	}
-	stop := context.AfterFunc(ctx, fl.CutOff)
-	defer stop()
-	if ctx.Err() != nil { // and no claim is to be faster
-		fl.CutOff()
-	}
-	left := make(chan []*run, 1)
-	defer in.bound(fl, until, o.MinTime, left)()
-	fl.Offer(0, runs)
-	fl.Wait()
-	if !fl.Abandoned() {
-		h.starts.Wait()
+	return runs, until
+}
+
+// setEnd completes the flow's terms by the earliest end of a delivery: a batch with one is given up
+// in the end, and its Deadline leaves time to record outcomes.
+func (in *intake) setEnd(fl *flow, until time.Time) {
+	if until.IsZero() {
 		return
 	}
-	for _, r := range <-left {
-		f(int(r.Index), Disposition{Action: Leave, Record: in.observeAbandoned(r)})
+	fl.Terms.Abandons = true
+	if end := fl.Terms.Deadline; !end.IsZero() && !end.Before(until) {
+		fl.Terms.Deadline = in.lastWord(until)
 	}
-	fl.WaitAll()
 }
 
 // bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given

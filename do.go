@@ -161,12 +161,17 @@ func (c *call) do(ctx context.Context) answer {
 		if a.again.IsZero() || !c.waits(time.Now()) {
 			return a
 		}
-		pause := time.NewTimer(time.Until(earlier(a.again, c.until)))
-		select {
-		case <-pause.C:
-		case <-ctx.Done(): // and the loop says so
-			pause.Stop()
-		}
+		c.pause(ctx, a.again) // cut short where ctx ends, and the loop says so
+	}
+}
+
+// pause waits until it is time to ask again, or ctx ends.
+func (c *call) pause(ctx context.Context, again time.Time) {
+	t := time.NewTimer(time.Until(earlier(again, c.until)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

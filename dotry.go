@@ -37,37 +37,49 @@ type try struct {
 }
 
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store
-// does not answer, it returns at once; a claim that is still on its way is then given back when it
+// does not answer, it returns at once. A claim that is still on its way then is given back when it
 // comes.
+//
+// The flow takes the run to its claim (engine: Flow.Offer, claimBatch), and callHost.Start tells
+// that it is won. Engine.Work runs f by callHost.Handle, judges its end, and sends that to be
+// settled. callHost.Ended tells that all is recorded.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
-	r := t.r
 	stop := context.AfterFunc(ctx, func() {
-		if r.Context().EndForeign(context.Cause(ctx)) {
-			r.WatchHandler()
+		if t.r.Context().EndForeign(context.Cause(ctx)) {
+			t.r.WatchHandler()
 		}
 	})
 	defer stop()
-	bound := time.NewTimer(c.p.e.ClaimTime())
+	t.f.Offer(0, []*run{t.r})
+	if a, ended := t.awaitClaim(ctx); ended {
+		return a
+	}
+	c.p.e.Work(t.r)
+	<-t.over
+	return t.mine
+}
+
+// awaitClaim waits until the claim is won. Where the call ends before that, it answers what the
+// caller gets.
+func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
+	bound := time.NewTimer(t.c.p.e.ClaimTime())
 	defer bound.Stop()
-	t.f.Offer(0, []*run{r})
 	select {
-	case <-t.over:
-		return t.mine
+	case <-t.over: // the claim was not won
+		return t.mine, true
 	case <-t.ready:
 	case <-ctx.Done():
-		r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
+		t.r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
 		if !t.leave(false) {
-			return answer{err: c.notRun(context.Cause(ctx), t.lastErr())}
+			return answer{err: t.c.notRun(context.Cause(ctx), t.lastErr())}, true
 		}
 	case <-bound.C:
 		if !t.leave(true) {
-			return answer{err: c.notRun(nil, t.lastErr())}
+			return answer{err: t.c.notRun(nil, t.lastErr())}, true
 		}
 	}
-	c.p.e.Work(r)
-	<-t.over
-	return t.mine
+	return answer{}, false
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {

@@ -68,7 +68,8 @@ func (p *pollers) join(ctx context.Context) {
 	}
 	p.active++
 	p.all.Go(func() {
-		if err := p.poll(ctx); err != nil {
+		one := poller{pollers: p, least: max(1, min(p.w.l.ReceiveBatch, p.w.c.Concurrency/2)), since: time.Now()}
+		if err := one.poll(ctx); err != nil {
 			p.fatal(err)
 		}
 	})
@@ -127,66 +128,118 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	}
 }
 
-// poll receives as long as ctx lasts, and messages come for it: when enough slots are free, for as
-// many messages as may be held. It ends with an error where receiving can never succeed.
-func (p *pollers) poll(ctx context.Context) error {
-	w, f := p.w, p.f
-	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
-	failed, hasty, parts, since := 0, 0, 0, time.Now() // the last pause, or the last poller that joined
+// poller is one of the pollers, with what it has seen of its last receives.
+type poller struct {
+	*pollers
+	least  int       // it waits until there is room for as many
+	failed int       // receives that failed in a row
+	hasty  int       // receives in a row that brought nothing to keep, and took no time
+	parts  int       // receives in a row that brought many, and less than they might
+	since  time.Time // the last pause, or the last poller that joined
+}
+
+// received is what one receive brought.
+type received struct {
+	asked time.Time
+	most  int // messages that it might bring
+	came  int // that it brought
+	kept  int // of these, that the flow has room for
+}
+
+// many reports whether so much came that one more poller is needed.
+func (b *received) many() bool { return b.came >= min(b.most, manyCame) }
+
+// few reports whether so little came that the other pollers may suffice.
+func (b *received) few() bool { return b.came <= 1 && !b.many() }
+
+// poll receives as long as ctx lasts, and messages come for it. It ends with an error where
+// receiving can never succeed.
+//
+// Here a message's life begins: poll waits for room (Flow.Reserve), receives, makes a run of each
+// message, and hands the runs to the flow, which holds them (Flow.Offer). The engine goes on from
+// there: it claims when there is a slot, and gives the run to a hand of the Worker.
+func (p *poller) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		n := f.Reserve(few, w.l.ReceiveBatch)
+		n := p.f.Reserve(p.least, p.w.l.ReceiveBatch)
 		if n == 0 {
-			return nil
+			return nil // the flow is stopped
 		}
-		asked := time.Now()
-		done := p.watch(ctx, n)
-		ms, err := w.receive(ctx, n)
-		reserved := done()
-		rs := w.taken(f, ms)
-		kept := f.Offer(reserved, rs)
+		b, err := p.take(ctx, n)
 		switch {
 		case err == nil:
-			p.once.Store(true)
 			p.receivesAgain(ctx)
-			failed = 0
-			many := len(rs) >= min(n, manyCame)
-			if many && time.Since(since) >= w.c.PollPause { // what piles up in a pause is no reason
-				p.more(ctx)
-				since = time.Now()
-			}
-			if len(rs) <= 1 && !many && p.leaves() {
+			if p.adds(ctx, &b); b.few() && p.leaves() {
 				return nil
 			}
-			pause := w.c.PollPause
-			if kept == 0 && (len(rs) > 0 || time.Since(asked) < noWait) {
-				hasty++
-				pause = max(pause, min(time.Second, retry.Pause(hasty)))
-			} else {
-				hasty = 0
-			}
-			switch {
-			case !many:
-				parts = 0
-			case len(rs) < n:
-				parts++
-			}
-			if pause > 0 && (kept == 0 || len(rs) < n && parts <= trusted) {
-				retry.Rest(ctx, pause)
-				since = time.Now()
-			}
-			continue
+			p.rest(ctx, &b)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // a poll that the drain cut short is no failure
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
+		default:
+			p.fails(ctx, err)
 		}
-		failed++
-		if lasts, tell := p.out.Fails(engine.Whole, failed >= 3); tell {
-			w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
-		}
-		retry.Rest(ctx, retry.Pause(failed))
 	}
 	return nil
+}
+
+// take receives at most n messages, for which there is room, and offers them to the flow.
+func (p *poller) take(ctx context.Context, n int) (received, error) {
+	b := received{asked: time.Now(), most: n}
+	done := p.watch(ctx, n)
+	ms, err := p.w.receive(ctx, n)
+	reserved := done()
+	rs := p.w.taken(p.f, ms)
+	b.came, b.kept = len(rs), p.f.Offer(reserved, rs)
+	return b, err
+}
+
+// adds adds a poller after a receive that brought many. What piles up in a pause is no reason.
+func (p *poller) adds(ctx context.Context, b *received) {
+	if b.many() && time.Since(p.since) >= p.w.c.PollPause {
+		p.more(ctx)
+		p.since = time.Now()
+	}
+}
+
+// rest pauses after a receive where the next one would come too soon: it brought nothing that
+// could be kept and took no time, or it was part-full and there is a PollPause.
+func (p *poller) rest(ctx context.Context, b *received) {
+	pause := p.w.c.PollPause
+	if b.kept == 0 && (b.came > 0 || time.Since(b.asked) < noWait) {
+		p.hasty++
+		pause = max(pause, min(time.Second, retry.Pause(p.hasty)))
+	} else {
+		p.hasty = 0
+	}
+	switch {
+	case !b.many():
+		p.parts = 0
+	case b.came < b.most:
+		p.parts++
+	}
+	if pause > 0 && (b.kept == 0 || b.came < b.most && p.parts <= trusted) {
+		retry.Rest(ctx, pause)
+		p.since = time.Now()
+	}
+}
+
+// fails logs a receive that failed, when it is time to, and pauses before the next.
+func (p *poller) fails(ctx context.Context, err error) {
+	p.failed++
+	if lasts, tell := p.out.Fails(engine.Whole, p.failed >= 3); tell {
+		p.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+	}
+	retry.Rest(ctx, retry.Pause(p.failed))
+}
+
+// receivesAgain notes a receive that had an answer, and logs it where receives had failed.
+func (p *poller) receivesAgain(ctx context.Context) {
+	p.once.Store(true)
+	p.failed = 0
+	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
+		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
+	}
 }
 
 // noWait is what an empty receive takes at least if it has waited for a message at all. Some
@@ -218,11 +271,4 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		rs = append(rs, r)
 	}
 	return rs
-}
-
-// receivesAgain is told of a receive that had an answer.
-func (p *pollers) receivesAgain(ctx context.Context) {
-	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
-		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
-	}
 }

@@ -78,8 +78,47 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 // timeout is received about five times. A limit of 3 may move it to the dead-letter queue, although
 // its job is done; 10 more than MaxAttempts is enough.
 func (w *Worker) Run(ctx context.Context) error {
+	// A message's own way begins in poller.poll. From Flow.Offer on the engine has it, until it
+	// comes back to a hand, to run the handler, and to workerHost.Ended, to be acked.
 	ready := make(chan *run, w.c.Concurrency)
-	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
+	f := w.newFlow(ctx, ready)
+	if err := w.enter(f); err != nil {
+		return err
+	}
+	defer w.leave()
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+
+	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, w.isPaused())
+	var hands sync.WaitGroup
+	for range w.c.Concurrency {
+		hands.Go(func() { w.hand(&hands, ready) })
+	}
+	receiving, stop := context.WithCancelCause(ctx)
+	ps := &pollers{w: w, f: f, fatal: stop}
+	ps.start(receiving)
+	swept := w.sweeps(receiving)
+
+	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
+	fatal := context.Cause(receiving)
+	stop(nil)
+
+	err := w.drain(f, &ps.all)
+	swept()
+	close(ready) // the hands end when they have nothing left
+	if err == nil {
+		hands.Wait() // else a handler that runs on would hold up Run
+	}
+	if ctx.Err() == nil {
+		return errors.Join(fatal, err)
+	}
+	return err
+}
+
+// newFlow is the way of one Run's messages through the slots.
+func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
+	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
 		Deliveries: w.queue,
 		Ordered:    w.l.OrderedGroups,
@@ -92,39 +131,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		Follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
 		Nack:     func(r *run) { w.nacks.Add(r) },
 	})
-	if err := w.enter(f); err != nil {
-		return err
-	}
-	defer w.leave()
-	if err := w.look(ctx); err != nil {
-		return err
-	}
-
-	w.mu.Lock()
-	paused := w.paused
-	w.mu.Unlock()
-	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, paused)
-	var hands sync.WaitGroup
-	for range w.c.Concurrency {
-		hands.Go(func() { w.hand(&hands, ready) })
-	}
-	receiving, stop := context.WithCancelCause(ctx)
-	ps := &pollers{w: w, f: f, fatal: stop}
-	ps.start(receiving)
-	swept := w.sweeps(receiving)
-	<-receiving.Done()
-	fatal := context.Cause(receiving)
-	stop(nil)
-	err := w.drain(f, &ps.all)
-	swept()
-	close(ready)
-	if err == nil {
-		hands.Wait()
-	}
-	if ctx.Err() == nil {
-		return errors.Join(fatal, err)
-	}
-	return err
 }
 
 func (w *Worker) enter(f *flow) error {
@@ -151,6 +157,12 @@ func (w *Worker) keep(on bool) {
 	w.p.e.Keep(on)
 	w.acks.Keep(on)
 	w.nacks.Keep(on)
+}
+
+func (w *Worker) isPaused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused
 }
 
 // Pause stops receiving and hands back what was never started; running handlers go on. It may be
