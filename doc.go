@@ -49,7 +49,9 @@
 //			_, err := b.Charge(ctx, j.EffectKey("charge"), o.Cents)
 //			return err // nil = done for good; an error = tried again later
 //		})
-//		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: store, Scope: "shop"})
+//		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+//			Handler: &mux, Store: store, Scope: "shop",
+//		})
 //		if err != nil {
 //			return err
 //		}

@@ -30,7 +30,9 @@ func work(ctx context.Context, queue, dead broker.Broker, store dedupe.Store, b 
 		_, err := b.Charge(ctx, j.EffectKey("charge"), o.Cents)
 		return err // nil = done for good; an error = tried again later
 	})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: store, Scope: "shop"})
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: &mux, Store: store, Scope: "shop",
+	})
 	if err != nil {
 		return err
 	}
