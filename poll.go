@@ -17,9 +17,13 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// pollers are the goroutines of one Run that receive. Where requests are billed there are only as
-// many as messages come for: of many polls that wait on a quiet queue each message ends one, and
-// one poll brings what came while it was on its way.
+// This file owns receiving: the pollers of one Run, how many there are, and when each receives or
+// rests. Worker.Run makes them; the goroutines are theirs. pollers.mu guards active and late, and
+// what watch shares with its timer. Flow.Unreserve is called under it, no queue and no log.
+
+// pollers are the goroutines of one Run that receive. Where requests are billed, there are only as
+// many as the messages need. Many polls that wait on a quiet queue cost more, because each message
+// ends one of them, while a single poll brings all that came while it was on its way.
 type pollers struct {
 	w     *Worker
 	f     *flow
@@ -29,20 +33,21 @@ type pollers struct {
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
-	active int // that may be relied on
-	late   int // whose receive is overdue
+	active int // pollers that receive, or are about to
+	late   int // pollers whose receive is overdue
 }
 
-// manyCame is how many messages of one receive are a reason for one more poller; fewer than two are
-// one to leave.
+// manyCame is how many messages of one receive are a reason for one more poller. Fewer than two are
+// a reason for one to leave.
 const manyCame = 5
 
-// stepIn is how much longer than the longest wait a receive may take before another poller steps in
-// for it.
+// stepIn is how much longer than the queue's longest wait a receive may take. After that another
+// poller steps in for it.
 const stepIn = 2 * time.Second
 
-// trusted is how often in a row a receive that brought many, but less than it might, is taken for
-// all there was. Some queues give less than they have, again and again.
+// trusted is for receives that bring many messages, but fewer than they might: so many of them in a
+// row are taken for all there was. After that there is no pause, because some queues give less than
+// they have, again and again.
 const trusted = 3
 
 func (p *pollers) start(ctx context.Context) {
@@ -57,11 +62,12 @@ func (p *pollers) start(ctx context.Context) {
 	}
 }
 
-// adapts: where requests cost nothing, all pollers wait, and a message waits for none of them.
+// adapts reports whether the number of pollers follows the messages. Where requests cost nothing,
+// all of them wait on the queue, so that no message waits for a poller.
 func (p *pollers) adapts() bool { return p.w.l.PerRequestCost && p.w.c.Pollers > 1 }
 
-// join adds a poller, unless there are enough; called with the lock held, and by one of them after
-// the first.
+// join adds a poller, unless there are enough. It is called with the lock held: by start, and then
+// only while a poller runs, so that p.all cannot fall to zero meanwhile.
 func (p *pollers) join(ctx context.Context) {
 	if p.active+p.late >= p.w.c.Pollers {
 		return
@@ -84,7 +90,7 @@ func (p *pollers) more(ctx context.Context) {
 	}
 }
 
-// leaves tells a poller whether the others suffice.
+// leaves reports whether the poller that asks is to end, because the others suffice.
 func (p *pollers) leaves() bool {
 	if !p.adapts() {
 		return false
@@ -98,9 +104,9 @@ func (p *pollers) leaves() bool {
 	return true
 }
 
-// watch lets another poller step in when a receive for n messages is overdue, and have its room:
-// one dead connection must not hold up the queue. The answer is to be called after the receive, and
-// tells for how many of n there is still room reserved.
+// watch lets another poller step in when a receive for n messages is overdue, because one dead
+// connection must not hold up the queue. The other one gets the room that was reserved. The caller
+// calls done after the receive; done answers for how many of the n there is still room.
 func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	if p.w.c.Pollers == 1 {
 		return func() int { return n }
@@ -242,9 +248,9 @@ func (p *poller) receivesAgain(ctx context.Context) {
 	}
 }
 
-// noWait is what an empty receive takes at least if it has waited for a message at all. Some
-// brokers do not, and must not be asked without a pause; nor must one that brings only followers
-// for which there is no room.
+// noWait is the shortest time of an empty receive that has waited for a message. Some brokers do not
+// wait, and must not be asked without a pause. Nor must one that brings only messages of groups for
+// which there is no room.
 const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
@@ -256,7 +262,8 @@ func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err 
 	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
 }
 
-// taken makes the runs of what was received; offer holds them, until their ack or nack is through.
+// taken makes the runs of what was received. Offer then holds them, until their ack or nack is
+// through.
 func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
