@@ -15,8 +15,8 @@ import (
 )
 
 // This file owns what is read out of a message before its claim: its key, its scope, its options,
-// its fingerprint, and why there may be none. deliveryHost.Admit calls it, in the goroutine that has
-// put the run into a slot. It holds no lock; what foreign keeps has its own.
+// its fingerprint, and why there may be none. deliveryHost.Admit calls it, in the goroutine that
+// has put the run into a slot. It holds no lock; what foreign keeps has its own.
 
 // admit finds out what a message asks for. A refused message becomes a dead letter with fence 0,
 // because no claim was won that its replay could reopen.
@@ -49,9 +49,9 @@ func (in *intake) admit(r *run) *engine.Refusal {
 	return nil
 }
 
-// unfold puts a replayed letter's attributes back into their places, where a queue on its way had no
-// room for them. So the handler sees the message as it was. Where an attribute of the same name came
-// with the message, that one wins.
+// unfold puts a replayed letter's attributes back into their places, where a queue on its way had
+// no room for them. So the handler sees the message as it was. Where an attribute of the same name
+// came with the message, that one wins.
 func unfold(m *broker.Message) {
 	if !letter.IsFolded(m.Meta) {
 		return
@@ -89,8 +89,8 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 // bounded makes any MaxAttempts fit. Beyond two thousand million there is no difference.
 func bounded(attempts int) int32 { return int32(max(-1, min(attempts, math.MaxInt32))) }
 
-// keyOf is the key of a message. It is never the broker's message id, because a producer's retry and
-// a redrive change that.
+// keyOf is the key of a message. It is never the broker's message id, because a producer's retry
+// and a redrive change that.
 func (in *intake) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	if in.c.Key != nil {
 		defer func() {

@@ -109,15 +109,15 @@ type BatchOptions struct {
 	// MinTime is how much time a handler must have until Deadline. What has not begun when less is
 	// left is handed back. Default 0.
 	MinTime time.Duration
-	// Outage is how long a store that does not answer is asked for a claim. After that, all that has
-	// not begun is handed back, and comes again after half to one Lease. The time counts from the
-	// first call that failed. The last call is waited for, so that a store that hangs takes up to
-	// two CallTimeouts more. 0 = as long as the batch lasts.
+	// Outage is how long a store that does not answer is asked for a claim. After that, all that
+	// has not begun is handed back, and comes again after half to one Lease. The time counts from
+	// the first call that failed. The last call is waited for, so that a store that hangs takes up
+	// to two CallTimeouts more. 0 = as long as the batch lasts.
 	Outage time.Duration
 	// OneLease makes each claim last as long as its delivery can be held: until Until plus
 	// SettleTimeout, at most 12 h. The claim is never renewed, so that a job costs its store two
-	// writes however long it takes. The price: a crash holds the key for as long. Default: claims of
-	// Lease, which are renewed while the handler runs.
+	// writes however long it takes. The price: a crash holds the key for as long. Default: claims
+	// of Lease, which are renewed while the handler runs.
 	OneLease bool
 }
 
@@ -215,7 +215,8 @@ func (in *intake) setEnd(fl *flow, until time.Time) {
 }
 
 // bound sets three times: when the batch starts nothing more, when it cuts its handlers off, and
-// when it is given up. The runs that it has to give up go to left. undo stops what is still to come.
+// when it is given up. The runs that it has to give up go to left. undo stops what is still to
+// come.
 func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left chan<- []*run) (undo func()) {
 	var timers []*time.Timer
 	at := func(t time.Time, do func()) {

@@ -77,12 +77,12 @@ type ProcessorConfig struct {
 	// once, so that a first start on a queue that exists already moves nothing away:
 	//
 	//   - Until its Worker has met a message with a key of ours, the message is given back for
-	//     5 min to 1 h at a time, with the outcome "kept". An ERROR is logged, and again each 5 min.
+	//     5 min to 1 h at a time, with the outcome "kept". An ERROR is logged, then each 5 min.
 	//   - It becomes a letter when half of the queue's retention is over (a day, where the broker
 	//     does not tell it), or at the last receive before the queue's own redrive.
 	Key func(*broker.Message) (dedupe.Key, error)
-	// Fingerprint, when set, makes a digest of the payload. A message becomes a dead letter of class
-	// "mismatch" when its key is known with another fingerprint. Opt in with care, because a
+	// Fingerprint, when set, makes a digest of the payload. A message becomes a dead letter of
+	// class "mismatch" when its key is known with another fingerprint. Opt in with care, because a
 	// cosmetic difference would dead-letter an honest duplicate. Set it where producers that need
 	// not trust each other share a scope. nil = not compared.
 	Fingerprint func(*broker.Message) []byte
@@ -100,8 +100,8 @@ type ProcessorConfig struct {
 	// caller waits, and when the store answers and refuses it. Default 5 s.
 	//
 	// A store that does not answer is asked without a bound, and nothing new starts meanwhile. The
-	// exceptions: while a Worker drains, it is asked until the hard end; in a batch whose deliveries
-	// have no Until, for SettleTimeout once ctx has ended.
+	// exceptions: while a Worker drains, it is asked until the hard end; in a batch whose
+	// deliveries have no Until, for SettleTimeout once ctx has ended.
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration

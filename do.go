@@ -154,9 +154,9 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	return c, nil
 }
 
-// do goes on until it has an answer: from a run of its own, from another call's run in this process,
-// or from the store's record. The first call of a key in this process leads, and the others follow
-// it.
+// do goes on until it has an answer: from a run of its own, from another call's run in this
+// process, or from the store's record. The first call of a key in this process leads, and the
+// others follow it.
 func (c *call) do(ctx context.Context) answer {
 	for {
 		if ctx.Err() != nil {
@@ -234,9 +234,9 @@ func (c *call) message() *broker.Message {
 	return &g.message
 }
 
-// inProgress is the answer where another run holds the key. The pause before the next question grows
-// with the age of that run, so that a long run costs few questions. It is never longer than the
-// lease that is left, because the key may be free then.
+// inProgress is the answer where another run holds the key. The pause before the next question
+// grows with the age of that run, so that a long run costs few questions. It is never longer than
+// the lease that is left, because the key may be free then.
 func (c *call) inProgress(left, age time.Duration) answer {
 	pause := min(max(100*time.Millisecond, age/2), 2*time.Second)
 	if left > 0 { // else the lease is over, and the transaction of its owner locks the record

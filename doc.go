@@ -72,8 +72,8 @@
 //     good as the API's own promise.
 //   - Elsewhere without a key: one effect for each claim. When a worker dies between the effect and
 //     its record, the job was interrupted. Its owner has chosen what happens then
-//     (JobOptions.Interrupted): dedupe.Rerun runs it again (at least once, the default), dedupe.Park
-//     leaves it to an operator (at most once).
+//     (JobOptions.Interrupted): dedupe.Rerun runs it again (at least once, the default),
+//     dedupe.Park leaves it to an operator (at most once).
 //
 // Nothing is lost: a message is acked only after its key was seen done, or after its dead letter
 // was stored.

@@ -52,9 +52,9 @@ func (e *FailedError) Error() string {
 // ErrorClass is the failure's.
 func (e *FailedError) ErrorClass() string { return e.Class }
 
-// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and nobody knows
-// whether its effect has happened. Repeating gives the same answer until somebody decides. With
-// DoOptions.Reopen and this Fence f runs again.
+// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and nobody
+// knows whether its effect has happened. Repeating gives the same answer until somebody decides.
+// With DoOptions.Reopen and this Fence f runs again.
 type ParkedError struct {
 	Key   dedupe.Key
 	Fence uint64    // names this interruption, for DoOptions.Reopen

@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// This file owns what differs between those who bring runs: a Worker, a batch, a call of Do. Each is
-// a host of the engine. What differs stands here once, as methods, and in the terms of its flow.
+// This file owns what differs between those who bring runs: a Worker, a batch, a call of Do. Each
+// is a host of the engine. What differs stands here once, as methods, and in the terms of its flow.
 // Nobody else asks who brought a run. The engine calls the methods, from the goroutine that has the
 // run. It holds no lock then, except for Start, which it calls under the flow's lock.
 
@@ -80,8 +80,8 @@ func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
 	return again.Flow().HandOver(again, (*run).TakeReceipt)
 }
 
-// delays holds a run's message for the delay of its nack, where the broker cannot. Without it, a job
-// that fails, or a duplicate of one that runs, would come again at once. It is false where the
+// delays holds a run's message for the delay of its nack, where the broker cannot. Without it, a
+// job that fails, or a duplicate of one that runs, would come again at once. It is false where the
 // message is to be nacked now.
 func (h *workerHost) delays(r *run) bool {
 	if h.limits.MaxNack > 0 || r.Verdict.Delay <= 0 {

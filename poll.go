@@ -248,9 +248,9 @@ func (p *poller) receivesAgain(ctx context.Context) {
 	}
 }
 
-// noWait is the shortest time of an empty receive that has waited for a message. Some brokers do not
-// wait, and must not be asked without a pause. Nor must one that brings only messages of groups for
-// which there is no room.
+// noWait is the shortest time of an empty receive that has waited for a message. Some brokers do
+// not wait, and must not be asked without a pause. Nor must one that brings only messages of groups
+// for which there is no room.
 const noWait = 10 * time.Millisecond
 
 func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {

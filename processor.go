@@ -53,8 +53,8 @@ func (p *Processor) retention() time.Duration { return p.c.Retention }
 
 func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 
-// serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the type
-// when the Processor was made.
+// serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the
+// type when the Processor was made.
 func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
 	return muxIn(p.c.Handler) == m, p.types[typ] != nil
 }

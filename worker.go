@@ -19,8 +19,8 @@ import (
 // let go before a flow, a log or an Observer is called, with one exception: enter calls the new
 // flow's SetPaused under it, so that a Pause in between is not lost.
 
-// Worker runs the jobs of a queue. It receives messages, keeps them hidden while they are worked on,
-// and acks them. It claims, runs and settles their jobs as its [Processor] says.
+// Worker runs the jobs of a queue. It receives messages, keeps them hidden while they are worked
+// on, and acks them. It claims, runs and settles their jobs as its [Processor] says.
 type Worker struct {
 	c     WorkerConfig
 	p     *intake
@@ -35,8 +35,8 @@ type Worker struct {
 	paused bool
 }
 
-// ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are as many
-// as receives, because what comes in must go out as fast.
+// ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are as
+// many as receives, because what comes in must go out as fast.
 func (c *WorkerConfig) ackFlight() int { return max(4, c.Pollers) }
 
 // unflushed is how many full batches may wait for their Ack or Nack. It is enough to keep the calls
@@ -75,11 +75,11 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 //   - It receives nothing more, and hands back at once what was never started.
 //   - It lets the handlers run on for DrainTimeout. Then it ends their contexts with the cause
 //     [ErrDraining].
-//   - It returns nil when every job has been settled. When DrainTimeout + SettleTimeout are over, it
-//     returns a *[DrainError] with the jobs that were not.
+//   - It returns nil when every job has been settled. When DrainTimeout + SettleTimeout are over,
+//     it returns a *[DrainError] with the jobs that were not.
 //
-// Run ends by itself, with the queue's error, when the queue is closed, or is not there at the first
-// receive. It refuses a Retention that is shorter than the time for which the queue and the
+// Run ends by itself, with the queue's error, when the queue is closed, or is not there at the
+// first receive. It refuses a Retention that is shorter than the time for which the queue and the
 // dead-letter queue together keep a message, where they tell it. A Worker runs once at a time: a
 // second Run gets [ErrRunning].
 //

@@ -20,16 +20,16 @@ type WorkerConfig struct {
 	Name string
 	// HoldGroup keeps a message that would be a dead letter at the head of its group, so that no
 	// later message of the group overtakes it. The job is released, and the message stays in the
-	// queue: it is given back for an hour at a time, or for the broker's longest delay. A redrive of
-	// the queue's own would take it away, so set none, or the highest number of receives. Default:
-	// the message becomes a dead letter, and the group goes on.
+	// queue: it is given back for an hour at a time, or for the broker's longest delay. A redrive
+	// of the queue's own would take it away, so set none, or the highest number of receives.
+	// Default: the message becomes a dead letter, and the group goes on.
 	HoldGroup bool
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
-	// and at most Concurrency; < 0 = none; at most 100,000. Where groups are ordered, a message that
-	// waits for another of its group does not count. Of these, up to Concurrency + Prefetch receive
-	// batches are held.
+	// and at most Concurrency; < 0 = none; at most 100,000. Where groups are ordered, a message
+	// that waits for another of its group does not count. Of these, up to Concurrency + Prefetch
+	// receive batches are held.
 	Prefetch int
 	// Pollers is how many receives go on at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64.
@@ -46,8 +46,8 @@ type WorkerConfig struct {
 	// Visibility.
 	AckLinger time.Duration
 	// PollPause is a pause after a receive that came back part-full. It trades latency for requests
-	// at low load. Queues may give less than they have, so there is no pause from the fourth receive
-	// in a row on that brings five messages or more, but is part-full. Default 0.
+	// at low load. Queues may give less than they have, so there is no pause from the fourth
+	// receive in a row on that brings five messages or more, but is part-full. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
 	// at least 100 ms, and within the broker's limits. The workers of one queue should agree on it:
