@@ -35,8 +35,8 @@ type Worker struct {
 	paused bool
 }
 
-// ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are as
-// many as receives, because what comes in must go out as fast.
+// ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are at
+// least as many as receives, because what comes in must go out as fast.
 func (c *WorkerConfig) ackFlight() int { return max(4, c.Pollers) }
 
 // unflushed is how many full batches may wait for their Ack or Nack. It is enough to keep the calls
