@@ -150,6 +150,21 @@ func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
 	}
 }
 
+// A batch whose deliveries end has a hard end. After its stop it tries to write ends of long ago
+// until then, not only for SettleTimeout.
+func TestStoppedBatchWithAnEndInAnOutageOfSettlements(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
+		heal := time.AfterFunc(time.Minute+3*onceq.DefaultSettleTimeout, r.store.heals)
+		defer heal.Stop()
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+		defer cancel()
+		if got := r.process(ctx, lasting(3*time.Minute, "a")...); got[0].Action != onceq.Ack {
+			t.Errorf("%+v", got[0])
+		}
+	})
+}
+
 // A store that is away for longer than the whole drain: the jobs are named, and delivered again.
 func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
