@@ -12,8 +12,12 @@ import (
 	"github.com/onceq/onceq/internal/letter"
 )
 
-// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0: no
-// claim was won, so there is nothing that its replay could reopen.
+// This file owns what is read out of a message before its claim: its key, its scope, its options,
+// its fingerprint, and why there may be none. deliveryHost.Admit calls it, in the goroutine that
+// has put the run into a slot. It holds no lock; what foreign keeps has its own.
+
+// admit finds out what a message asks for. A refused message becomes a dead letter with fence 0,
+// because no claim was won that its replay could reopen.
 func (in *intake) admit(r *run) *engine.Refusal {
 	m := r.Message
 	if m.MetaErr != nil {
@@ -46,8 +50,9 @@ func (in *intake) admit(r *run) *engine.Refusal {
 	return nil
 }
 
-// unfold gives a replayed letter's attributes their places back, where the queue between had no
-// room for them: the handler sees the message as it was. Those that came beside win.
+// unfold puts a replayed letter's attributes back into their places, where a queue on its way had
+// no room for them. So the handler sees the message as it was. Where an attribute of the same name
+// came with the message, that one wins.
 func unfold(m *broker.Message) {
 	if !letter.IsFolded(m.Meta) {
 		return
@@ -74,18 +79,19 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {
-		// A type that nobody knows here keeps its keys to itself, and the worker that knows it
-		// finds their attempts.
+		// A type that nobody knows here has its keys in a scope of its own. The worker that knows
+		// the type finds their attempts there.
 		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
 	}
 	lower(&o, m.Meta, most, timeout)
 	return o, scope
 }
 
-// bounded makes any MaxAttempts fit; beyond two thousand million there is no difference.
+// bounded makes any MaxAttempts fit. Beyond two thousand million there is no difference.
 func bounded(attempts int) int32 { return int32(max(-1, min(attempts, math.MaxInt32))) }
 
-// keyOf never keys on the broker's message id: a producer's retry and a redrive change it.
+// keyOf is the key of a message. It is never the broker's message id, because a producer's retry
+// and a redrive change that.
 func (in *intake) keyOf(m *broker.Message) (k dedupe.Key, err error) {
 	if in.c.Key != nil {
 		defer func() {

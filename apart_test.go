@@ -87,8 +87,8 @@ func TestDividedOutageIsOne(t *testing.T) {
 	})
 }
 
-// A claim that is refused for a day becomes a letter, which reopens nothing: else the queue would
-// drop the message in the end.
+// A claim that is refused for a day becomes a letter, which reopens nothing. Without it the queue
+// would drop the message in the end.
 func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.erring(errBoom, func(key string) bool { return key == "bad" })
@@ -112,8 +112,8 @@ func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
-// Where no other claim comes, one of our own stands for it: the letter comes in time, and nothing
-// remains of what was claimed.
+// Where no other claim comes, the worker makes a claim of its own, to see whether the store answers
+// that. So the letter comes in time, and nothing remains of what was claimed.
 func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
 	for name, refuse := range map[string]func(r *rig){
 		"entry": func(r *rig) { r.erring(errBoom, func(key string) bool { return key == "bad" }) },
@@ -170,8 +170,8 @@ func TestOutageOnAQuietQueueIsNoLetter(t *testing.T) {
 	}
 }
 
-// Letters that the dead-letter queue refuses, one by one, for a reason that may pass: they must not
-// keep the slots.
+// The dead-letter queue refuses letters, one by one, for a reason that may pass. Such letters must
+// not keep the slots.
 func TestRefusedLettersStopNobody(t *testing.T) {
 	bubble(t, failsOn("p"), func(r *rig) {
 		bad := numbered("p", 4)

@@ -9,12 +9,16 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
+// This file owns batches: deliveries that somebody else has received. The user calls Process, whose
+// goroutine waits; handlers run in goroutines of their own. There is no lock here: a batch has a
+// flow of its own, and batchHost.tell is called by whoever ends a run.
+
 // Delivery is a message that somebody holds for a [Batches].
 type Delivery struct {
 	Message *broker.Message
-	// Until is when the delivery can no longer be held; zero = the caller extends it as long as
-	// Process runs. The handler's context ends SettleTimeout before, so that the end can be
-	// written.
+	// Until is when the delivery can no longer be held. Zero = the caller extends it as long as
+	// Process runs. The handler's context ends SettleTimeout earlier, so that the end can be
+	// written, or at half of the time to Until where that is later.
 	Until time.Time
 }
 
@@ -25,7 +29,7 @@ type Action uint8
 const (
 	Ack   Action = iota + 1 // done, failed or parked was seen and, if failed or parked, its dead letter is stored
 	Nack                    // not finished: deliver again after Delay
-	Leave                   // the lease was lost, or the outcome is unknown: touch nothing
+	Leave                   // the lease was lost, or the outcome is unknown: do nothing with the message
 )
 
 // String is the action in lower case.
@@ -49,7 +53,7 @@ type Disposition struct {
 	Record  TimingRecord
 }
 
-// BatchConfig says where the dead letters of deliveries go that somebody else has received. Only
+// BatchConfig says where dead letters go, for deliveries that somebody else has received. Only
 // DeadLetter is required. Its fields mean what those of [WorkerConfig] mean.
 type BatchConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
@@ -62,9 +66,9 @@ type BatchConfig struct {
 }
 
 // Batches is the entry for deliveries that somebody else has received, such as those of a
-// serverless function: it claims, runs and settles, and puts dead letters. It never receives, acks
-// or nacks; it answers each delivery with a Disposition. Its methods may be called from many
-// goroutines.
+// serverless function. It claims, runs and settles their jobs, and puts dead letters. It never
+// receives, acks or nacks: it answers each delivery with a [Disposition], and the caller acts on
+// that. Its methods may be called from many goroutines.
 type Batches struct{ in *intake }
 
 // Batches validates the configuration; it does no I/O.
@@ -90,11 +94,11 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 // BatchOptions bound how a batch of deliveries is run, for a caller whose own time is known and
 // paid for, such as a serverless function. nil and the zero value run all deliveries at once.
 type BatchOptions struct {
-	// Concurrency is how many handlers run at once; a delivery is claimed when there is a slot for
-	// it. 0 = all; fewer than 0 as well.
+	// Concurrency is how many handlers run at once. A delivery is claimed when there is a slot for
+	// it. 0 or less = all.
 	Concurrency int
-	// Unordered says that groups order nothing: those of a standard SQS queue name the tenants of a
-	// fair queue.
+	// Unordered says that groups order nothing. On a standard SQS queue, for example, they name the
+	// tenants of a fair queue.
 	Unordered bool
 	// Deadline is when the handlers' contexts end. They report it as their own deadline.
 	//
@@ -107,30 +111,30 @@ type BatchOptions struct {
 	// zero, handlers end at that time too, but their contexts report no deadline, and all are
 	// handed back uncounted.
 	Deadline time.Time
-	// MinTime is how much time a handler must have until Deadline: what has not begun by then is
-	// handed back. Default 0.
+	// MinTime is how much time a handler must have until Deadline. What has not begun when less is
+	// left is handed back. Default 0.
 	MinTime time.Duration
-	// Outage is how long a store that does not answer is asked for a claim, before all that has not
-	// begun is handed back, to come again after half to one Lease. It counts from the first call
-	// that failed, and the last call is waited for, so that a store that hangs takes up to two
-	// CallTimeouts more. 0 = as long as the batch lasts.
+	// Outage is how long a store that does not answer is asked for a claim. After that, all that
+	// has not begun is handed back, and comes again after half to one Lease. The time counts from
+	// the first call that failed. The last call is waited for, so that a store that hangs takes up
+	// to two CallTimeouts more. 0 = as long as the batch lasts.
 	Outage time.Duration
-	// OneLease takes each claim for as long as its delivery can be held: to Until plus
-	// SettleTimeout, at most 12 h. It is never renewed, so that a job costs its store two writes
-	// however long it takes; a crash holds the key for that long. Default: claims of Lease, renewed
-	// while the handler runs.
+	// OneLease makes each claim last as long as its delivery can be held: until Until plus
+	// SettleTimeout, at most 12 h. The claim is never renewed, so that a job costs its store two
+	// writes however long it takes. The price: a crash holds the key for as long. Default: claims
+	// of Lease, which are renewed while the handler runs.
 	OneLease bool
 }
 
-// Process claims the deliveries, runs them and calls f for each as it ends, from several
-// goroutines, but never two for one delivery. nil options run all at once. It returns when all have
-// ended or, near the earliest Until, been handed back; a handler that runs on even so is left, with
-// the outcome OutcomeAbandoned. When ctx ends, what has not begun is handed back, and the handlers'
-// contexts end.
+// Process claims the deliveries, runs them, and calls f for each as it ends: once, and from several
+// goroutines at a time. nil options run all deliveries at once. Deliveries of one group run one
+// after the other, in their order.
 //
-// Deliveries of one group run one after the other, in their order.
+// Process returns when all have ended or, near the earliest Until, were handed back. It leaves a
+// handler that runs on even then, with the outcome [OutcomeAbandoned]. When ctx ends, it hands back
+// what has not begun, and ends the handlers' contexts.
 //
-// Process leaves nothing behind that does work: when it has returned, the store and the dead-letter
+// Process leaves nothing behind that does work. When it has returned, the store and the dead-letter
 // queue are not called any more, except by calls that have outlasted their own time.
 func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f func(i int, d Disposition)) {
 	if len(ds) == 0 {
@@ -139,25 +143,56 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	if o == nil {
 		o = &BatchOptions{}
 	}
-	slots := len(ds)
+	// The deliveries become runs of a flow of their own. From Flow.Offer on the engine has them: it
+	// claims, and calls batchHost.Start to run a handler and batchHost.Ended, which calls f.
+	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
+	fl := b.newBatchFlow(ctx, h, len(ds), o)
+	runs, until := b.in.runsOf(fl, ds)
+	b.in.setEnd(fl, until)
+
+	stop := context.AfterFunc(ctx, fl.CutOff)
+	defer stop()
+	if ctx.Err() != nil { // AfterFunc needs a goroutine, and a claim could be faster
+		fl.CutOff()
+	}
+	left := make(chan []*run, 1)
+	defer b.in.bound(fl, until, o.MinTime, left)()
+
+	fl.Offer(0, runs)
+	fl.Wait()
+	if !fl.Abandoned() {
+		h.starts.Wait()
+		return
+	}
+	for _, r := range <-left {
+		f(int(r.Index), Disposition{Action: Leave, Record: b.in.observeAbandoned(r)})
+	}
+	fl.WaitAll()
+}
+
+// newBatchFlow is the way of a batch of n deliveries through the slots.
+func (b *Batches) newBatchFlow(ctx context.Context, h *batchHost, n int, o *BatchOptions) *flow {
+	slots := n
 	if o.Concurrency > 0 {
 		slots = min(slots, o.Concurrency)
 	}
-	in := b.in
-	h := &batchHost{deliveryHost: deliveryHost{in}, tell: f}
-	fl := in.e.NewFlow(h, engine.Terms{
+	return b.in.e.NewFlow(h, engine.Terms{
 		Base:     context.WithoutCancel(ctx),
 		Ordered:  !o.Unordered,
-		Letters:  in.lettersTo(),
+		Letters:  b.in.lettersTo(),
 		Deadline: o.Deadline,
 		OneLease: o.OneLease,
 		Outage:   o.Outage,
 	}, engine.SlotOptions[Job]{
 		Slots:    slots,
-		Capacity: len(ds),
+		Capacity: n,
 	})
-	runs, copies, now := make([]*run, len(ds)), make([]given, len(ds)), time.Now()
-	until := time.Time{}
+}
+
+// runsOf makes the runs of a batch. until is the earliest end of a delivery; zero = none has one.
+func (in *intake) runsOf(fl *flow, ds []Delivery) (runs []*run, until time.Time) {
+	runs = make([]*run, len(ds))
+	copies, now := make([]given, len(ds)), time.Now()
 	for i, d := range ds {
 		in.foreign.meet(d.Message)
 		runs[i] = newRun(fl, d.Message, &copies[i], now)
@@ -170,31 +205,24 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 			until = d.Until
 		}
 	}
-	fl.Terms.Abandons = !until.IsZero()
-	if end := fl.Terms.Deadline; !end.IsZero() && !until.IsZero() && !end.Before(until) {
-		fl.Terms.Deadline = in.lastWord(until)
-	}
-	stop := context.AfterFunc(ctx, fl.CutOff)
-	defer stop()
-	if ctx.Err() != nil { // and no claim is to be faster
-		fl.CutOff()
-	}
-	left := make(chan []*run, 1)
-	defer in.bound(fl, until, o.MinTime, left)()
-	fl.Offer(0, runs)
-	fl.Wait()
-	if !fl.Abandoned() {
-		h.starts.Wait()
-		return
-	}
-	for _, r := range <-left {
-		f(int(r.Index), Disposition{Action: Leave, Record: in.observeAbandoned(r)})
-	}
-	fl.WaitAll()
+	return runs, until
 }
 
-// bound sets the times at which a batch starts nothing more, cuts its handlers off, and is given
-// up, and answers what undoes that. What it had to give up goes to left.
+// setEnd completes the flow's terms by the earliest end of a delivery: a batch with one is given up
+// in the end, and its Deadline leaves time to record outcomes.
+func (in *intake) setEnd(fl *flow, until time.Time) {
+	if until.IsZero() {
+		return
+	}
+	fl.Terms.Abandons = true
+	if end := fl.Terms.Deadline; !end.IsZero() && !end.Before(until) {
+		fl.Terms.Deadline = in.lastWord(until)
+	}
+}
+
+// bound sets three times: when the batch starts nothing more, when it cuts its handlers off, and
+// when it is given up. The runs that it has to give up go to left. undo stops what is still to
+// come.
 func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left chan<- []*run) (undo func()) {
 	var timers []*time.Timer
 	at := func(t time.Time, do func()) {
@@ -224,8 +252,8 @@ func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left cha
 	}
 }
 
-// lastWord is when handlers must end whose deliveries end at until, so that their end can be
-// written.
+// lastWord is when handlers must end whose deliveries end at until: early enough to write their
+// ends.
 func (in *intake) lastWord(until time.Time) time.Time {
 	return until.Add(-min(in.c.SettleTimeout, max(0, time.Until(until)/2)))
 }

@@ -287,8 +287,8 @@ func TestQueueThatCannotExtend(t *testing.T) {
 	}
 }
 
-// While the broker does not answer, what waits is lost to others at worst; it must not be started
-// in vain.
+// While the broker does not answer, other workers may get the messages that wait here. Such a
+// message must not be started in vain.
 func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 	bubble(t, func(ctx context.Context, j *onceq.Job) error {
 		if err := ctx.Err(); err != nil {
@@ -317,8 +317,8 @@ func TestWaitingMessageWhoseDeliveryIsNotConfirmed(t *testing.T) {
 	}, with(func(c *setup) { c.Concurrency = 1 }))
 }
 
-// A beat that is in flight is awaited before a nack: coming after it, it would hide the message for
-// longer.
+// A nack waits for a beat that is in flight, because a beat after the nack would hide the message
+// for longer.
 func TestBeatInFlightBeforeANack(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error {
 		takes(10500 * time.Millisecond)

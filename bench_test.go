@@ -38,9 +38,9 @@ func BenchmarkSkeleton(b *testing.B) {
 	runSkeleton(b, benchStore(b), b.N)
 }
 
-// BenchmarkSendToAck compares the two on one store that is at its bound, as that of a process is
-// that has been up for long. They take turns, and what counts is the median over the pairs of
-// rounds: a machine that is slow for a while is slow for both of a pair. Of its metrics,
+// BenchmarkSendToAck compares the two on one store. The store is at its bound, like that of a
+// process that has been up for long. The two take turns, and the median over the pairs of rounds
+// counts, because a machine that is slow for a while is slow for both of a pair. Its metrics:
 //
 //	ns/op, B/op, allocs/op  the worker's, for one job
 //	cpu-ns/job              the processor time of all threads; 0 where the system does not tell it

@@ -13,7 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// A message may lower the operator's limits, and raise them up to the ceilings alone.
+// A message may lower the operator's limits. It may raise them, but not above the ceilings.
 func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 	for _, c := range []struct {
 		name                   string
@@ -103,7 +103,8 @@ func TestMetaRaisesTheTimeoutToTheCeiling(t *testing.T) {
 	}
 }
 
-// A not-before that lies too far ahead is a dead letter: it would hold its group for ever.
+// A message whose not-before lies too far ahead becomes a dead letter, because it would hold its
+// group for ever.
 func TestTooEarly(t *testing.T) {
 	year9999 := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	var d down

@@ -215,7 +215,8 @@ func TestSameKeyTwiceInAReceive(t *testing.T) {
 	})
 }
 
-// refused are messages for which no claim is won: a letter with fence 0, which never reopens.
+// refused are messages for which no claim is won. Each becomes a letter with fence 0, which never
+// reopens anything.
 func TestRefused(t *testing.T) {
 	raw := func(r *rig, attributes map[string]string) {
 		if err := r.q.SendRaw(r.Context(), []byte("a"), attributes); err != nil {

@@ -20,8 +20,8 @@ func lasts(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// What a handler does after its transaction has committed is not cut off: the claim is settled, and
-// lost to nobody.
+// A handler is not cut off after its transaction has committed. Its claim is settled then, and
+// cannot be lost.
 func TestWorkAfterTheCommit(t *testing.T) {
 	for _, group := range []string{"", "g/"} {
 		var r *rig
@@ -65,8 +65,8 @@ func TestDoGoesOnAfterItsCommit(t *testing.T) {
 	})
 }
 
-// A transaction that has not committed keeps nobody's claim: where that is lost, the handler is cut
-// off.
+// A transaction that has not committed does not keep the claim. Where the claim is lost, the
+// handler is cut off.
 func TestJoinedAndLost(t *testing.T) {
 	lose := func(t *testing.T, d *doer) { d.store.steal(t, "a") }
 	for name, c := range map[string]struct {
@@ -112,7 +112,8 @@ func TestJoinedAndLost(t *testing.T) {
 	}
 }
 
-// Whether the transaction has committed cannot be read: it is asked again until the lease's end.
+// The store does not answer whether the transaction has committed. The worker asks again until the
+// lease's end.
 func TestWorkAfterTheCommitUnread(t *testing.T) {
 	for i, fails := range []int{1, 1000, 1} {
 		bubbleDo(t, func(d *doer) {

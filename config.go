@@ -14,13 +14,16 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns ProcessorConfig: the defaults, the bounds, and what is refused. NewProcessor calls
+// withDefaults and check, once. Nothing changes a configuration after that, so there is no lock.
+
 // The defaults, all of them. Each may be set in [ProcessorConfig], [WorkerConfig] or [JobOptions].
 const (
 	DefaultMaxAttempts   = 10
 	DefaultBackoffMin    = time.Second      // after the first failure, then doubled
 	DefaultBackoffMax    = 15 * time.Minute // before jitter
 	DefaultVisibility    = 30 * time.Second
-	DefaultLease         = 30 * time.Second // beats go out at a third of the shorter of these two
+	DefaultLease         = 30 * time.Second // beats go out at a third of the shorter of Visibility and Lease
 	DefaultDrainTimeout  = 20 * time.Second
 	DefaultSettleTimeout = 5 * time.Second
 	DefaultCallTimeout   = 5 * time.Second
@@ -28,8 +31,8 @@ const (
 	DefaultRetention     = dedupe.DefaultRetention
 	DefaultAckLinger     = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
 	DefaultSweepEvery    = 10 * time.Minute
-	DefaultMostAttempts  = 100            // what a job's Meta may raise MaxAttempts to
-	DefaultMostTimeout   = 24 * time.Hour // and a Timeout
+	DefaultMostAttempts  = 100            // how far a job's Meta may raise MaxAttempts
+	DefaultMostTimeout   = 24 * time.Hour // how far it may raise Timeout
 )
 
 // Bounds of what a configuration may ask for.
@@ -42,9 +45,8 @@ const (
 	maxPollers     = 64
 )
 
-// ProcessorConfig says what is done with jobs, and how. It says nothing of where they come from:
-// see
-// [WorkerConfig] and [BatchConfig].
+// ProcessorConfig says what is done with jobs, and how. Store and Scope are required, and Handler
+// where there are deliveries. Where jobs come from is said in [WorkerConfig] and [BatchConfig].
 type ProcessorConfig struct {
 	// Handler is a *Mux, what Chain makes of one, or one handler for all messages. Required by
 	// Worker and Batches; Do needs none.
@@ -54,45 +56,52 @@ type ProcessorConfig struct {
 	// Scope separates the keys of this kind of work from all others in the store. Required; at most
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
-	// LetterKeys sign the dead letters whose replay may run a failed or parked job again, and with
-	// them only a letter that one of them has signed does: without, whoever may send messages and
-	// knows the number of a failure, its fence, may. The first key signs, all verify. Each is 32
-	// random bytes or more; give dlq.Options the same. Letters from before there were keys need
-	// dlq.ReplayOptions.Vouch. Default: none, and each letter reopens its failure.
-	LetterKeys dlq.Keys
-	// Key finds a message's idempotency key. All who may send to a scope share its keys, so that
-	// each can take another's: where that matters, make the key of who sent the message, as far as
-	// the queue vouches for it, and the sender's own. An empty Scope in its answer means the
-	// default; one that begins with a ':' is onceq's own, and makes the message a dead letter of
-	// class "bad-key". An error makes it one of class "no-key".
+	// LetterKeys sign the dead letters whose replay may run a failed or parked job again. With
+	// keys, only a letter that one of them has signed reopens its failure. Default: none, and any
+	// message does that names the number of a failure, its fence: whoever may send messages and
+	// knows that number can run the job again.
 	//
-	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither and needs this
-	// function. Without it such a message becomes a dead letter of class "no-key" too, but not at
-	// once: until its Worker has met a message with a key of ours, it is given back for 5 min
-	// to 1 h at a time, with the outcome "kept", and an ERROR is logged, again each 5 min. So a
-	// first start on a queue that exists already moves nothing away. It becomes a letter when half
-	// of the queue's retention is over (a day, where the broker does not tell it), or at the last
-	// receive before the queue's own redrive.
+	// The first key signs, all verify. Each is 32 random bytes or more. Give dlq.Options the same
+	// keys. Letters from before there were keys need dlq.ReplayOptions.Vouch.
+	LetterKeys dlq.Keys
+	// Key finds a message's idempotency key. An empty Scope in its answer means the default. A
+	// Scope that begins with a ':' is onceq's own, and makes the message a dead letter of class
+	// "bad-key". An error makes the message a dead letter of class "no-key".
+	//
+	// All who may send to a scope share its keys, so that one of them can take another's key. Where
+	// that matters, make the key of two things: who sent the message, as far as the queue vouches
+	// for it, and the sender's own key.
+	//
+	// Default: Meta.Key, else Meta.ID. A message of a foreign producer has neither, and needs this
+	// function. Without it, such a message becomes a dead letter of class "no-key" too, but not at
+	// once, so that a first start on a queue that exists already moves nothing away:
+	//
+	//   - Until its Worker has met a message with a key of ours, the message is given back for
+	//     5 min to 1 h at a time, with the outcome "kept". An ERROR is logged, then each 5 min.
+	//   - It becomes a letter when half of the queue's retention is over (a day, where the broker
+	//     does not tell it), or at the last receive before the queue's own redrive.
 	Key func(*broker.Message) (dedupe.Key, error)
-	// Fingerprint, when set, makes a digest of the payload. A message whose key is known with
-	// another fingerprint becomes a dead letter of class "mismatch". Opt in with care: a cosmetic
-	// difference would dead-letter an honest duplicate. Set it where producers that need not trust
-	// each other share a scope.
+	// Fingerprint, when set, makes a digest of the payload. A message becomes a dead letter of
+	// class "mismatch" when its key is known with another fingerprint. Opt in with care, because a
+	// cosmetic difference would dead-letter an honest duplicate. Set it where producers that need
+	// not trust each other share a scope. nil = not compared.
 	Fingerprint func(*broker.Message) []byte
 	// Defaults hold for jobs that say nothing else.
 	Defaults JobOptions
-	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m,
-	// and at least the longest time that a message may spend in the queue and the dead-letter queue
-	// together: Run refuses less, where the brokers tell these (broker.RedrivePolicy). The longest
+	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m.
+	// It must be as long as a message may spend in the queue and the dead-letter queue together:
+	// Run refuses less, where the brokers tell these times (broker.RedrivePolicy). The longest
 	// Duration means for ever.
 	Retention time.Duration
-	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Below
-	// twice CallTimeout Run warns: one slow call of the store may use such a claim up.
+	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Run warns
+	// below twice CallTimeout, because one slow call of the store may use such a claim up.
 	Lease time.Duration
-	// SettleTimeout bounds how long the writing of a job's end is repeated when Do's caller waits,
-	// or when the store answers and refuses it. A store that does not answer is asked without a
-	// bound, and while a Worker drains until the hard end; nothing new starts meanwhile. In a batch
-	// whose deliveries have no Until it is asked for SettleTimeout once ctx has ended. Default 5 s.
+	// SettleTimeout bounds how long the writing of a job's end is repeated, in two cases: when Do's
+	// caller waits, and when the store answers and refuses it. Default 5 s.
+	//
+	// A store that does not answer is asked without a bound, and nothing new starts meanwhile. The
+	// exceptions: while a Worker drains, it is asked until the hard end; in a batch whose
+	// deliveries have no Until, for SettleTimeout once ctx has ended.
 	SettleTimeout time.Duration
 	// CallTimeout bounds one call of the store or the broker. Default 5 s.
 	CallTimeout time.Duration

@@ -11,8 +11,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// The handler's context is made when it is first waited on; whatever is derived from it, and
-// whenever, must learn its end and its cause.
+// The handler's context is made when somebody first waits on it. Every context that is derived from
+// it, early or late, must learn its end and its cause.
 func TestContextsDerivedFromTheHandlers(t *testing.T) {
 	type name struct{}
 	derive := map[string]func(context.Context) (context.Context, context.CancelFunc){

@@ -219,8 +219,8 @@ func TestLostWhereNothingDelays(t *testing.T) {
 	}, noDelays, fixed(time.Hour), most(-1), single)
 }
 
-// One whose delivery was lost before has no place to wait in: it is delivered again whatever
-// happens here.
+// A message whose delivery was lost before gets no place to wait in, because it is delivered again
+// whatever happens here.
 func TestLostBeforeItsDelay(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error {
 		takes(time.Minute)

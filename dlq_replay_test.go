@@ -226,7 +226,7 @@ func TestReplayDies(t *testing.T) {
 		}
 		return ms
 	}
-	// Which call is the n-th depends on the order of the letters, which is the broker's: few of the
+	// The order of the letters is the broker's, and decides which call is the n-th. Few of the
 	// calls are extends.
 	for round := 0; round < 10 && len(missed()) > 0 && !t.Failed(); round++ {
 		replaysDie(t, met)

@@ -13,28 +13,32 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
+// This file owns a call of Do, from its options to its answer: whether it makes a claim of its own
+// (dotry.go), takes what another call of this process finds out (doflights.go), or waits and asks
+// again. All of it runs in the caller's goroutine, and holds no lock.
+
 // DoOptions say how one call of [Do] goes. The zero value and nil are usable.
 type DoOptions struct {
-	// Fingerprint is a digest of the request. A call whose key is known with another one gets a
-	// *[MismatchError]. nil = not compared.
+	// Fingerprint is a digest of the request. A call gets a *[MismatchError] when its key is known
+	// with another fingerprint. nil = not compared.
 	Fingerprint []byte
 	// Wait is how long the call waits for another run of its key to end, to take its result. 0 =
-	// not at all: it gets an *[InProgressError] at once. Runs through the same Processor are waited
-	// for without asking the store; those of other processes by asking it seldom, every 2 s or so
-	// for a long one.
+	// not at all: it gets an *[InProgressError] at once. A call waits for a run through the same
+	// Processor without asking the store. For a run of another process it asks the store seldom:
+	// every 2 s or so, where the run is long.
 	Wait time.Duration
-	// Timeout bounds the run of f; 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its
-	// end f's context is cancelled with the cause ErrTimeout.
+	// Timeout bounds the run of f. 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its
+	// end f's context is cancelled with the cause [ErrTimeout].
 	Timeout time.Duration
 	// Interrupted says what becomes of the key when the process dies, or the run is cut off, after
-	// f has begun: dedupe.Rerun (the default), the next call runs f again; or dedupe.Park, later
-	// calls get a *[ParkedError]. Park wins: where the Processor's Defaults say Park, this cannot
-	// undo it.
+	// f has begun. After dedupe.Rerun (the default) the next call runs f again. After dedupe.Park
+	// later calls get a *[ParkedError]. Park wins: where the Processor's Defaults say Park, this
+	// cannot undo it.
 	Interrupted dedupe.Policy
-	// Reopen tries a failed or parked key again: it is the Fence of the *[FailedError] or
-	// *[ParkedError] that a call got, and wins exactly that failure, once. On any other state of
+	// Reopen tries a failed or parked key again. Give the Fence of the *[FailedError] or
+	// *[ParkedError] that a call got: it reopens exactly that failure, once. On any other state of
 	// the key it changes nothing. It is an operator's word that the cause is mended, or that a
-	// parked effect has not happened; never set it blindly. 0 = none.
+	// parked effect has not happened. Never set it blindly. 0 = none.
 	Reopen uint64
 }
 
@@ -52,36 +56,42 @@ func (o *DoOptions) check() error {
 	return nil
 }
 
-// Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. What f
-// returns is recorded with the key, as JSON, and later calls get it without a run; concurrent calls
-// of one key, in any process, get one run. An empty k.Scope means that of the Processor, which
-// needs no Handler for Do.
+// Do runs f once for the key, outside any queue: in an HTTP handler, a webhook, a cron job. It
+// records what f returns with the key, as JSON, and later calls get that without a run. Concurrent
+// calls of one key, in any process, get one run. An empty k.Scope means the Processor's
+// Defaults.Scope, else its Scope. The Processor needs no Handler for Do.
 //
-// f runs in the caller's goroutine. Its context has the values of ctx, ends with ctx and with its
-// cause, and ends with the cause [ErrLeaseLost] when the key is lost to another. The claim is
-// renewed while f runs. How f ended is recorded even when ctx has ended; that is tried for
-// SettleTimeout, which a call of the store that hangs may overrun by its CallTimeout. A claim of
-// which nobody knows whether it was won is given back for as long after Do has returned: in a
-// bubble of testing/synctest wait for that before the test ends. The ends are:
+// f runs in the caller's goroutine. Its context has the values of ctx, and ends with ctx, with the
+// same cause. It ends with the cause [ErrLeaseLost] when the key is lost to another. The claim is
+// renewed while f runs. How f ends decides what becomes of the key:
 //
 //   - nil: done. The result may be 0, "" or nil. Later calls get it until Retention is over.
-//   - an error: the key is released, and the next call runs f again, as often as it takes; there is
-//     no limit on attempts. The caller gets f's own error.
+//   - an error: the key is released, and the next call runs f again. There is no limit on attempts.
+//     The caller gets f's own error.
 //   - [Permanent]: failed. Later calls get a *[FailedError]; no letter is put. See
-//     DoOptions.Reopen. So fails, class "result", a result that does not encode, or is larger than
-//     the store takes: its effect has happened and is not repeated. This one caller gets the
+//     DoOptions.Reopen.
+//   - a result that does not encode, or that is larger than the store takes: failed too, class
+//     "result", because its effect has happened and must not be repeated. This one caller gets the
 //     result, with the error.
-//   - a panic, or runtime.Goexit: as an error, class "panic"; then it goes on to the caller.
-//   - under Park, cut off by ctx, Timeout or a panic, or [Unknown]: parked. The caller and later
-//     calls get a *[ParkedError].
+//   - a panic, or runtime.Goexit: as an error, class "panic". Then it goes on to the caller.
+//   - under Park, cut off by ctx, by Timeout or by a panic, or [Unknown]: parked. The caller and
+//     later calls get a *[ParkedError].
 //
-// A transaction that f completes through a store's CompleteTx is what decides: give CompleteTx the
-// result that f returns.
+// Where f completes the job through a store's CompleteTx, that transaction decides. Give CompleteTx
+// the result that f returns.
 //
-// The errors of Do's own say what is known. f has not run in this call after an *[InProgressError],
-// *[MismatchError], *[NotRunError], and, where another call found out, a *[FailedError] or
-// *[ParkedError]. After an *[UnsettledError] it has, and that is not recorded. Without a store it
-// answers [ErrNoStore].
+// Do records how f ended even when ctx has ended. It tries that for SettleTimeout; a call of the
+// store that hangs may take its CallTimeout more. Where nobody knows whether a claim was won, Do
+// returns, and a goroutine tries for as long to give the claim back. In a bubble of
+// testing/synctest wait for that before the test ends.
+//
+// Do's own errors say what is known:
+//
+//   - f has not run in this call after an *[InProgressError], a *[MismatchError] or a
+//     *[NotRunError]. Nor has it after a *[FailedError] or *[ParkedError] that tells of another
+//     call's run.
+//   - f has run after an *[UnsettledError], and that is not recorded.
+//   - Without a store Do answers [ErrNoStore].
 func Do[R any](ctx context.Context, p *Processor, k dedupe.Key, o *DoOptions, f func(ctx context.Context, j *Job) (R, error)) (R, error) {
 	var v R
 	if f == nil {
@@ -119,7 +129,7 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	c := &call{key: k}
 	if o != nil {
 		c.o = *o
-		c.o.Fingerprint = bytes.Clone(o.Fingerprint) // a claim may be on its way when the caller has left
+		c.o.Fingerprint = bytes.Clone(o.Fingerprint) // a claim may be on its way after Do has returned
 	}
 	if p == nil {
 		return nil, badConfig("Do", "the Processor is nil")
@@ -144,8 +154,9 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	return c, nil
 }
 
-// do goes on until it has an answer: the one of a run of its own, or of another call's in this
-// process, or of the store's record.
+// do goes on until it has an answer: from a run of its own, from another call's run in this
+// process, or from the store's record. The first call of a key in this process leads, and the
+// others follow it.
 func (c *call) do(ctx context.Context) answer {
 	for {
 		if ctx.Err() != nil {
@@ -161,22 +172,27 @@ func (c *call) do(ctx context.Context) answer {
 		if a.again.IsZero() || !c.waits(time.Now()) {
 			return a
 		}
-		pause := time.NewTimer(time.Until(earlier(a.again, c.until)))
-		select {
-		case <-pause.C:
-		case <-ctx.Done(): // and the loop says so
-			pause.Stop()
-		}
+		c.pause(ctx, a.again) // cut short where ctx ends, and the loop says so
 	}
 }
 
-// waits tells whether the call waits for another run yet.
+// pause waits until it is time to ask again, or ctx ends.
+func (c *call) pause(ctx context.Context, again time.Time) {
+	t := time.NewTimer(time.Until(earlier(again, c.until)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// waits reports whether the call still waits for another run.
 func (c *call) waits(now time.Time) bool { return now.Before(c.until) }
 
-// follow waits for what another call of this process finds out. It is false when that was not for
-// this one.
+// follow waits for what another call of this process finds out. It is false where that is no answer
+// for this call, which then asks the registry again.
 func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
-	bound := time.NewTimer(c.p.e.ClaimTime()) // as the first call has
+	bound := time.NewTimer(c.p.e.ClaimTime()) // as long as the call that leads waits for its claim
 	defer bound.Stop()
 	select {
 	case <-fl.runs:
@@ -189,8 +205,8 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	}
 	left := time.Until(c.until)
 	if left > 0 {
-		// A run whose lease is lost may go on for long: so the registry is looked at again now and
-		// then.
+		// A run whose lease is lost may go on for long, so this call looks at the registry again
+		// after a Lease.
 		pause := time.NewTimer(min(left, c.p.c.Lease))
 		defer pause.Stop()
 		select {
@@ -211,19 +227,19 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 	return true
 }
 
-// message stands for the delivery that a Do does not have.
+// message stands in for a delivery, because a call of Do has none.
 func (c *call) message() *broker.Message {
 	g := &given{meta: broker.Meta{ID: c.key.Key, Key: c.key.Key}}
 	g.message.Meta = &g.meta
 	return &g.message
 }
 
-// inProgress is the answer of a key that another run holds. Who asks again when as much time has
-// gone by once more asks seldom enough however long the run takes; and when the lease has run out
-// the key may be free.
+// inProgress is the answer where another run holds the key. The pause before the next question
+// grows with the age of that run, so that a long run costs few questions. It is never longer than
+// the lease that is left, because the key may be free then.
 func (c *call) inProgress(left, age time.Duration) answer {
 	pause := min(max(100*time.Millisecond, age/2), 2*time.Second)
-	if left > 0 { // else its owner's transaction locks it
+	if left > 0 { // else the lease is over, and the transaction of its owner locks the record
 		pause = min(pause, durations.Sum(left, 10*time.Millisecond))
 	}
 	return answer{
@@ -239,7 +255,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// notRun is the error of a call that ended before f began: for the cause, and with what the store
+// notRun is the error of a call that ended before f began. It names the cause, and what the store
 // said last.
 func (c *call) notRun(cause, store error) error {
 	switch {

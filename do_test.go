@@ -108,7 +108,7 @@ func TestDoOnce(t *testing.T) {
 	})
 }
 
-// What is nothing to one language is a result to JSON.
+// Zero values, "" and nil are results: JSON can hold each of them.
 func TestDoResults(t *testing.T) {
 	type pair struct {
 		A string
@@ -308,8 +308,8 @@ func TestDoMismatch(t *testing.T) {
 	})
 }
 
-// A fingerprint that the first call has not given is compared by the store, which has that of a
-// record before.
+// The first call gives no fingerprint, and a later one does. The store compares that one with what
+// an earlier record holds.
 func TestDoMismatchWhereTheFirstGaveNone(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		d.do("a", &onceq.DoOptions{Fingerprint: []byte("x")}, gives(0, errBoom))
@@ -377,8 +377,8 @@ func orElse(s, def string) string {
 	return s
 }
 
-// Of what a Processor has for deliveries a Do takes nothing: no letter, no attempts, no
-// key of its own.
+// A call of Do uses nothing that a Processor has for deliveries: no letter, no attempts, no key of
+// its own.
 func TestDoBesideDeliveries(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		c := d.cfg.ProcessorConfig

@@ -22,8 +22,8 @@ func (e *InProgressError) Error() string {
 	return fmt.Sprintf("onceq: %v is in progress since %v; ask again in %v", e.Key, e.Age, e.RetryAfter)
 }
 
-// MismatchError answers a [Do] whose key is known with another fingerprint: the caller has used the
-// key for another request before. Nothing has run or changed, and repeating gives the same answer.
+// MismatchError answers a [Do] whose key is known with another fingerprint, because it was used for
+// another request before. Nothing has run or changed, and repeating gives the same answer.
 type MismatchError struct{ Key dedupe.Key }
 
 // Error names the key.
@@ -35,11 +35,11 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) ErrorClass() string { return ClassMismatch }
 
 // FailedError answers a [Do] whose key has failed for good. Repeating gives the same answer until
-// the record's retention ends; DoOptions.Reopen with its Fence tries again.
+// the record's retention ends. DoOptions.Reopen with this Fence tries again.
 type FailedError struct {
 	Key   dedupe.Key
 	Fence uint64    // names this failure, for DoOptions.Reopen
-	Class string    // of the error, as [ClassOf] tells
+	Class string    // of the error, as [ClassOf] answers
 	Text  string    // of the error
 	At    time.Time // of the failure
 }
@@ -52,9 +52,9 @@ func (e *FailedError) Error() string {
 // ErrorClass is the failure's.
 func (e *FailedError) ErrorClass() string { return e.Class }
 
-// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and whether its
-// effect has happened is not known. Repeating gives the same answer until somebody decides: with
-// DoOptions.Reopen and its Fence f runs again.
+// ParkedError answers a [Do] whose key is parked: a run under Park was interrupted, and nobody
+// knows whether its effect has happened. Repeating gives the same answer until somebody decides.
+// With DoOptions.Reopen and this Fence f runs again.
 type ParkedError struct {
 	Key   dedupe.Key
 	Fence uint64    // names this interruption, for DoOptions.Reopen
@@ -79,11 +79,11 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 // ErrorClass is that of the record.
 func (e *ParkedError) ErrorClass() string { return e.Class }
 
-// NotRunError answers a [Do] that ended before f began: its context has ended, or the store has not
-// answered for 2 CallTimeouts; under Park that may be once more, and SettleTimeout then, where the
-// start is not confirmed. f has not run and will not run, and repeating is safe. It helps nothing
-// where Err is [dedupe.ErrBadKey] or [dedupe.ErrBadRequest]: the store will never take this key, or
-// this fingerprint.
+// NotRunError answers a [Do] that ended before f began. Its context has ended, or the store has not
+// answered for two CallTimeouts. Under Park it may take two CallTimeouts and a SettleTimeout more,
+// where the store does not confirm the start. f has not run and will not run, and repeating is
+// safe. Repeating is of no use where Err is [dedupe.ErrBadKey] or [dedupe.ErrBadRequest], because
+// the store will never take this key, or this fingerprint.
 type NotRunError struct {
 	Key dedupe.Key
 	Err error // the context's cause, the store's error, or both
@@ -97,11 +97,11 @@ func (e *NotRunError) Error() string {
 // Unwrap is why.
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// UnsettledError answers a [Do] in which f has run, and how it ended is not known to be recorded:
-// the store did not answer for SettleTimeout, or another has taken the key (Err is [ErrLeaseLost]
-// then). f's effect may have happened, and Do returns f's result beside this error. Other calls are
-// told that the key is in progress until its lease ends; then they find it done if that was
-// recorded, and else f runs again, or the key is parked under Park.
+// UnsettledError answers a [Do] in which f has run, but nobody knows whether its end is recorded.
+// The store did not answer for SettleTimeout, or another has taken the key (Err is [ErrLeaseLost]
+// then). f's effect may have happened, and Do returns f's result beside this error. Until the lease
+// ends, other calls are told that the key is in progress. Then they find it done, if that was
+// recorded. Else f runs again or, under Park, the key is parked.
 type UnsettledError struct {
 	Key    dedupe.Key
 	Err    error // why it is not recorded
@@ -117,7 +117,7 @@ func (e *UnsettledError) Error() string {
 	return fmt.Sprintf("onceq: %v %s, which is not recorded; it may run again: %v", e.Key, ran, e.Err)
 }
 
-// Unwrap is both errors.
+// Unwrap is Err and, where f has failed, RunErr.
 func (e *UnsettledError) Unwrap() []error {
 	if e.RunErr == nil {
 		return []error{e.Err}

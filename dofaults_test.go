@@ -39,7 +39,7 @@ func TestDoWithoutAStore(t *testing.T) {
 	}
 }
 
-// All calls of one key end with the first one's word on the outage, not one after the other.
+// All calls of one key end together when the first one finds the outage, not one after the other.
 func TestDoWithoutAStoreTogether(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		d.store.fails(errBoom, onceqtest.Claim)
@@ -322,7 +322,7 @@ func TestDoCrash(t *testing.T) {
 	}
 }
 
-// What f completes in a transaction is decided by that.
+// Where f completes the job in a transaction, the transaction decides.
 func TestDoJoined(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -372,8 +372,8 @@ func TestDoJoined(t *testing.T) {
 	}
 }
 
-// The transaction has committed, f has said otherwise, and then the store cannot be read: the error
-// says so.
+// The transaction has committed, f has returned an error, and then the store cannot be read. Do's
+// error says so.
 func TestDoJoinedUnreadable(t *testing.T) {
 	bubbleDo(t, func(d *doer) {
 		p := d.process(unreadable{d.store})

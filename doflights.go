@@ -15,11 +15,12 @@ type answer struct {
 	stored bool   // result is what the store keeps
 	result []byte // of JSON; nil = none is kept
 	again  time.Time
-	own    bool // it is for the call alone that found it
+	own    bool // it is for nobody but the call that found it
 }
 
 // flights are the claims and runs of Do that are under way in this Processor, one for each key.
-// They only save questions: whether a key is free is the store's to say.
+// They only save questions to the store, which alone decides whether a key is free. mu guards the
+// map; the channels of a flight hand its other fields over.
 type flights struct {
 	mu sync.Mutex
 	of map[dedupe.Key]*flight
@@ -35,9 +36,9 @@ type flight struct {
 	answer      answer
 }
 
-// join gives the call the flight of its key, or makes it the first. Where it cannot share it gets
-// none, and asks the store by itself: with another fingerprint, or one that the first had not, and
-// when the run has lost its claim.
+// join gives the call the flight of its key, or makes it the first, which leads. A call that cannot
+// share gets none, and asks the store by itself. It cannot share where it has a fingerprint that is
+// not the first call's, or where the run has lost its claim.
 func (fs *flights) join(k dedupe.Key, fingerprint []byte) (fl *flight, leads bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -69,7 +70,7 @@ func (fl *flight) won(r *run) {
 	close(fl.runs)
 }
 
-// isLost tells whether the run goes on without its claim.
+// isLost reports whether the run goes on without its claim.
 func (fl *flight) isLost() bool {
 	select {
 	case <-fl.runs:
@@ -79,7 +80,7 @@ func (fl *flight) isLost() bool {
 	}
 }
 
-// suits tells whether what another call of the key was answered is the answer to this one.
+// suits reports whether the answer to another call of the key is the answer to this one, too.
 func (a *answer) suits(fingerprint []byte, reopens uint64) bool {
 	var failed *FailedError
 	var parked *ParkedError

@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// What the store refuses for good is in the error, so that nobody repeats it for ever; and there is
-// nothing to give back.
+// What the store refuses for good is named in the error, so that nobody repeats it for ever. There
+// is nothing to give back.
 func TestDoRefusedByTheStore(t *testing.T) {
 	for _, why := range []error{dedupe.ErrBadKey, dedupe.ErrBadRequest} {
 		bubbleDo(t, func(d *doer) {

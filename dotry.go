@@ -13,10 +13,15 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// try is one claim of a call's, and its run where that is won. It takes the way that deliveries
-// take, in a flow of its own with one slot; where that asks, it says what is different: nothing is
-// looked up in a message, no letter is put, f is run in place of the Handler, and by the caller's
-// goroutine.
+// This file owns one claim of a call of Do, its run, and the answers made of how it went. call.do
+// calls try, in the goroutine of Do's caller. The engine calls give and end, through callHost; give
+// runs under the flow's lock. t.mu guards what the caller and a claim that is late decide together:
+// left, outage, storeErr and asking. close(t.over) hands all other fields to the caller.
+
+// try is one claim of a call, and its run where the claim is won. It goes the way of deliveries, in
+// a flow of its own with one slot. What differs stands in callHost and in the flow's terms: nothing
+// is looked up in a message, no letter is put, and the caller's goroutine runs f in place of the
+// Handler.
 type try struct {
 	c      *call
 	fl     *flight // nil = none of the registry's
@@ -26,48 +31,60 @@ type try struct {
 	over   chan struct{} // all is recorded, and the fields below are for the caller to read
 	mine   answer        // what the caller gets
 	err    error         // that f returned
-	inWait time.Duration // left, of the run that holds the key
-	age    time.Duration
+	inWait time.Duration // what is left of the lease of the run that holds the key
+	age    time.Duration // of that run
 
 	mu       sync.Mutex
 	storeErr error // the last one
-	asking   bool  // that one was the answer to a claim: whether it is won is not known
+	asking   bool  // storeErr was the answer to a claim, so nobody knows whether that is won
 	left     bool  // the caller waits no longer for the claim
-	outage   bool  // because the store did not answer
+	outage   bool  // it has left because the store did not answer
 }
 
 // try claims the key, and runs f where the claim is won. When ctx ends before that, or the store
-// does not answer, it returns at once; a claim that is still on its way is then given back when it
+// does not answer, it returns at once. A claim that is still on its way then is given back when it
 // comes.
+//
+// The flow takes the run to its claim (engine: Flow.Offer, claimBatch), and callHost.Start tells
+// that it is won. Engine.Work runs f by callHost.Handle, judges its end, and sends that to be
+// settled. callHost.Ended tells that all is recorded.
 func (c *call) try(ctx context.Context, fl *flight) answer {
 	t := c.newTry(ctx, fl)
-	r := t.r
 	stop := context.AfterFunc(ctx, func() {
-		if r.Context().EndForeign(context.Cause(ctx)) {
-			r.WatchHandler()
+		if t.r.Context().EndForeign(context.Cause(ctx)) {
+			t.r.WatchHandler()
 		}
 	})
 	defer stop()
-	bound := time.NewTimer(c.p.e.ClaimTime())
+	t.f.Offer(0, []*run{t.r})
+	if a, ended := t.awaitClaim(ctx); ended {
+		return a
+	}
+	c.p.e.Work(t.r)
+	<-t.over
+	return t.mine
+}
+
+// awaitClaim waits until the claim is won. Where the call ends before that, it answers what the
+// caller gets.
+func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
+	bound := time.NewTimer(t.c.p.e.ClaimTime())
 	defer bound.Stop()
-	t.f.Offer(0, []*run{r})
 	select {
-	case <-t.over:
-		return t.mine
+	case <-t.over: // the claim was not won
+		return t.mine, true
 	case <-t.ready:
 	case <-ctx.Done():
-		r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
+		t.r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
 		if !t.leave(false) {
-			return answer{err: c.notRun(context.Cause(ctx), t.lastErr())}
+			return answer{err: t.c.notRun(context.Cause(ctx), t.lastErr())}, true
 		}
 	case <-bound.C:
 		if !t.leave(true) {
-			return answer{err: c.notRun(nil, t.lastErr())}
+			return answer{err: t.c.notRun(nil, t.lastErr())}, true
 		}
 	}
-	c.p.e.Work(r)
-	<-t.over
-	return t.mine
+	return answer{}, false
 }
 
 func (c *call) newTry(ctx context.Context, fl *flight) *try {
@@ -96,15 +113,15 @@ func (t *try) give(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.left {
-		// It must not start. That the flow is stopped would tell so, but it may be stopped a moment
-		// later.
+		// The run must not start. A stopped flow would see to that, but leave may stop it only a
+		// moment later.
 		go t.c.p.e.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return
 	}
 	t.ready <- r
 }
 
-// leave lets nothing start any more, unless the claim was won just now.
+// leave makes sure that nothing starts any more, unless the claim was won just now.
 func (t *try) leave(outage bool) (won bool) {
 	t.mu.Lock()
 	select {
@@ -126,7 +143,8 @@ func (t *try) lastErr() error {
 	return t.storeErr
 }
 
-// end is told that the run has its disposition.
+// end makes the answers when the run has its disposition, and lets the caller have its own. A claim
+// of which nobody knows whether it was won is given back in the background.
 func (t *try) end() {
 	p, r := t.c.p, t.r
 	p.e.ReleaseLease(r)
@@ -145,13 +163,13 @@ func (t *try) end() {
 	close(t.over)
 }
 
-// answers are what the caller gets, and what calls get that have waited for it.
+// answers are what the caller gets, and what the calls get that have waited for it.
 func (t *try) answers() (mine, others answer) {
 	a := t.found()
 	if t.r.Said != dedupe.Won || !t.r.Ran {
 		return a, a
 	}
-	// f has run, so the caller knows more than the record tells others.
+	// f has run, so this caller can be told more than the record tells others.
 	r, c := t.r, t.c
 	switch Outcome(r.Outcome) {
 	case OutcomeDone:
@@ -197,7 +215,8 @@ func (t *try) found() answer {
 	case dedupe.Won:
 		switch Outcome(r.Outcome) {
 		case OutcomeDone:
-			// What a transaction has stored is not known here.
+			// Where a transaction has stored the result, it is not known here: others must ask the
+			// store.
 			return answer{stored: true, result: r.Result(), own: r.Joined.Load()}
 		case OutcomeFailed:
 			return answer{err: &FailedError{Key: c.key, Fence: r.Fence, Class: v.Class, Text: v.Text, At: time.Now()}}
@@ -215,7 +234,7 @@ func (t *try) found() answer {
 	return answer{err: c.notRun(cause, why), own: !t.outage || r.Said != 0}
 }
 
-// read answers a call whose transaction has committed although f returned an error: what is stored
+// read answers a call whose transaction has committed although f returned an error. What is stored
 // wins.
 func (c *call) read(base context.Context, ran error) answer {
 	ctx := engine.CallContext(base, c.p.c.CallTimeout)

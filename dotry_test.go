@@ -11,8 +11,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A claim may be won in the moment in which its caller gives up, before the flow is stopped: f must
-// not run any more, for the caller is told that it has not and will not.
+// A claim may be won in the moment in which its caller gives up, before the flow is stopped. f must
+// not run any more, because the caller is told that it has not run and will not run.
 func TestDoClaimWonAsTheCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st, err := memstore.New(nil)

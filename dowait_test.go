@@ -135,8 +135,8 @@ func TestDoWaitIsOneRecord(t *testing.T) {
 	})
 }
 
-// The run that is waited for ends without a result: those who waited run it themselves, one after
-// the other, until one succeeds.
+// The run that others wait for ends without a result. Those who waited run the job themselves, one
+// after the other, until one succeeds.
 func TestDoWaitersTakeOver(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "cut off", "panic"} {
 		t.Run(where, func(t *testing.T) {
@@ -216,7 +216,8 @@ func TestDoWaitersAreToldOfAFailure(t *testing.T) {
 	})
 }
 
-// Who comes to reopen a failure while another call finds it does not take that one's answer.
+// A call that comes to reopen a failure, while another call finds that failure, does not take the
+// other one's answer.
 func TestDoReopenIsNotShared(t *testing.T) {
 	for name, o := range map[string]onceq.DoOptions{"failed": {}, "parked": {Interrupted: dedupe.Park}} {
 		bubbleDo(t, func(d *doer) {

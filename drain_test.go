@@ -337,7 +337,8 @@ func TestClaimInDoubtIsGivenBack(t *testing.T) {
 	}
 }
 
-// What was not won after all is handed back, not left until it lapses.
+// A message whose claim was not won after all is handed back at once. It is not left until its
+// delivery lapses.
 func TestClaimInDoubtThatWasNotWon(t *testing.T) {
 	for name, other := range map[string]bool{"no record": false, "another's": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Claims that are asked for one by one, each of which takes long, end with the drain: what was not
+// The store is asked for claims one by one, and each takes long. A drain ends that: what was not
 // asked for is handed back, and no attempt is lost.
 func TestDividedClaimsEndWithTheDrain(t *testing.T) {
 	keys := numbered("k", 40)
@@ -71,7 +71,7 @@ func TestClaimWonAfterTheHardEnd(t *testing.T) {
 	}, most(1), with(func(c *setup) { c.DrainTimeout, c.SettleTimeout = time.Second, time.Second }))
 }
 
-// A claim that was answered Stale, and whose repeat had no answer, is given back as any claim in
+// A claim was answered Stale, and its repeat had no answer. It is given back like any claim in
 // doubt.
 func TestStaleClaimInDoubt(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {

@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// An episode is trouble that lasts: single calls that go wrong, which the soak draws, seldom make
-// one. Nobody crashes in an episode, and a deploy may come in the middle of it.
+// An episode is trouble that lasts. The soak draws single calls that go wrong, which seldom make an
+// episode. Nobody crashes in an episode, and a deploy may come in the middle of it.
 type episode uint8
 
 const (
@@ -95,9 +95,9 @@ func (w *weather) standStill(m *machine) {
 	}
 }
 
-// TestEpisodes lets two workers live through each episode, with a deploy at no time, early in it,
-// and shortly before its end. Nobody crashes: so each handler runs once, but for what the episode
-// itself says.
+// TestEpisodes lets two workers live through each episode: without a deploy, with one early in it,
+// and with one shortly before its end. Nobody crashes, so each handler runs once, unless the
+// episode itself says otherwise.
 func TestEpisodes(t *testing.T) {
 	for e := storeAway; e <= lastEpisode; e++ {
 		for name, deploy := range map[string]time.Duration{"quiet": 0, "deploy-early": 10 * time.Second, "deploy-late": episodeLasts - 3*time.Second} {
@@ -128,8 +128,9 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	happened := &played{
 		running: make(map[string]int), starts: make(map[string]int), effects: make(map[string]int), order: make(map[string][]string),
 	}
-	// Where the store answers, no handler is cut off: so it may look at its context, and has one
-	// start. Where the store does not, a handler that is in the middle of a payment does not look.
+	// Where the store answers, no handler is cut off, so a handler may look at its context, and
+	// starts once. Where the store does not answer, the handlers do not look, like one in the
+	// middle of a payment.
 	storeAnswers := e == extendHangs || e == queueAway
 	st := newStore(t)
 	q := newBroker(t, membroker.Options{Preset: p})
@@ -231,8 +232,8 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("%s is not done: %+v, %v", k, rs[0], err)
 		}
-		// Who stands still past its lease, and does not look at its context, has its effect beside
-		// the one who took over.
+		// A handler that stands still past its lease, and does not look at its context, has its
+		// effect beside that of the worker that took over.
 		if n := happened.effects[k]; n != 1 && !(e == hostStands && n == 2) {
 			t.Errorf("%s had %d effects, and nobody crashed", k, n)
 		}

@@ -11,20 +11,20 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// Classes of failures that onceq itself records. A handler's own error may bring another class by
-// a method ErrorClass() string; see [ClassOf].
+// The classes of failures that onceq itself records. A handler's own error may bring another class,
+// by a method ErrorClass() string; see [ClassOf]. The texts never change.
 const (
 	ClassError          = "error"            // a plain error
 	ClassPermanent      = "permanent"        // Permanent
 	ClassPanic          = "panic"            // a panic, or runtime.Goexit
 	ClassTimeout        = "timeout"          // the job's Timeout ended the run
 	ClassLease          = "lease"            // the lease could not be confirmed in time, and the run ended in an error
-	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; not started
-	ClassInterrupted    = "interrupted"      // cut off under Park: whether the effect happened is unknown
+	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; the handler did not start
+	ClassInterrupted    = "interrupted"      // cut off under Park: nobody knows whether the effect happened
 	ClassExpired        = dlq.ClassExpired   // Meta.Expires had passed
 	ClassTooEarly       = dlq.ClassTooEarly  // Meta.NotBefore lies beyond MostNotBefore
 	ClassDuplicate      = dlq.ClassDuplicate // another message with the key has failed, or is parked
-	ClassUnproven       = dlq.ClassUnproven  // older than Retention, and without a record: it may have been done
+	ClassUnproven       = dlq.ClassUnproven  // older than Retention, and without a record: the job may have been done
 	ClassMismatch       = "mismatch"         // the key is taken by another payload
 	ClassNoKey          = "no-key"           // the message has no idempotency key
 	ClassBadKey         = "bad-key"          // the key cannot be stored
@@ -39,7 +39,7 @@ const (
 
 var (
 	// ErrLeaseLost is the cause of a handler's context when its claim was lost: somebody else
-	// owns the key now, or may. What the handler still writes must not count.
+	// owns the key now, or may own it. What the handler still writes must not count.
 	ErrLeaseLost = verdict.ErrLeaseLost
 	// ErrTimeout is the cause of a handler's context when the job's Timeout is over, or the time
 	// of its batch.
@@ -47,7 +47,7 @@ var (
 	// ErrDraining is the cause of a handler's context when the worker stops and DrainTimeout is
 	// over.
 	ErrDraining = verdict.ErrDraining
-	// ErrNoStore answers what needs a store while there is none.
+	// ErrNoStore answers calls that need a store, such as Do, where there is none.
 	ErrNoStore = errors.New("onceq: no dedupe store")
 	// ErrRunning answers a second Run of a Worker.
 	ErrRunning = errors.New("onceq: worker is already running")
@@ -62,8 +62,8 @@ func Permanent(err error) error {
 	return &verdict.PermanentError{Err: err}
 }
 
-// RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. It
-// counts as an attempt. A negative d means 0; the broker's longest delay is the limit.
+// RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. The run
+// counts as an attempt. A negative d means 0. The broker's longest delay is the limit.
 // RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
@@ -72,9 +72,9 @@ func RetryAfter(d time.Duration, err error) error {
 	return &verdict.RetryError{Err: err, After: max(0, d)}
 }
 
-// Unknown marks err: the effect may have happened, and the handler cannot tell, such as when a
-// connection was reset after the request was sent. Under dedupe.Park it parks the job, as a panic
-// does; a plain error would be the handler's word that nothing happened, and be retried. Under
+// Unknown marks err: the effect may have happened, and the handler cannot tell. A connection that
+// was reset after the request was sent is such a case. Under dedupe.Park it parks the job, as a
+// panic does. A plain error is the handler's word that nothing happened, and is retried. Under
 // dedupe.Rerun it changes nothing. Unknown(nil) is nil.
 func Unknown(err error) error {
 	if err == nil {
@@ -83,9 +83,9 @@ func Unknown(err error) error {
 	return &verdict.UnknownError{Err: err}
 }
 
-// ClassOf is the class under which err is recorded: what the first error in its chain with a
-// method ErrorClass() string answers, else "permanent" or "error". It is "" for nil. A class is cut
-// at 64 bytes.
+// ClassOf is the class under which err is recorded. It is the answer of the first error in err's
+// chain that has a method ErrorClass() string. Where there is none it is "permanent" or "error". It
+// is "" for nil. A class is cut at 64 bytes.
 func ClassOf(err error) string { return verdict.ClassOf(err) }
 
 // DrainError says that Run ended before all jobs had. Their messages will be delivered again
@@ -104,7 +104,7 @@ func (e *DrainError) Error() string {
 	return fmt.Sprintf("onceq: drain ended with %d jobs unfinished: %s", len(e.Jobs), strings.Join(names, ", "))
 }
 
-// ConfigError says which field of a configuration cannot be.
+// ConfigError says which field of a configuration is wrong, and why.
 type ConfigError struct {
 	Field  string // such as "WorkerConfig.Concurrency"
 	Reason string // with the value and the limit

@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// Batches serve an entry point of one's own, where somebody else receives and acks: here, a
-// function that is called with one message by HTTP, and answers with a status. Each delivery ends
+// Batches serve an entry point of your own, where somebody else receives and acks. Here it is a
+// function that is called by HTTP with one message, and answers with a status. Each delivery ends
 // in a Disposition.
 func ExampleBatches_Process() {
 	dead, store := inMemoryBatches()

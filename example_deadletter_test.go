@@ -14,7 +14,7 @@ import (
 )
 
 // A dead letter is the message as it was, with the reason in its metadata. Sent back unchanged, it
-// runs exactly that failure once more: a second copy of it finds the job done.
+// runs exactly that failure once more. A second copy of it finds the job done.
 func Example_deadLetter() {
 	ctx := context.Background()
 	queue, dead, store := inMemoryDeadletter()
@@ -51,8 +51,8 @@ func Example_deadLetter() {
 	// already-done
 }
 
-// A job that has failed does not run again by a duplicate of its message, but by its dead letter
-// alone. The duplicate makes sure that there is one.
+// A job that has failed runs again only by its dead letter, not by a duplicate of its message. The
+// duplicate makes sure that there is a letter.
 func Example_failedDuplicate() {
 	queue, dead, store := inMemoryDeadletter()
 	c := onceq.ProcessorConfig{
@@ -75,8 +75,8 @@ func Example_failedDuplicate() {
 	// 2 letters of one failure: true
 }
 
-// KeepInQueue leaves what cannot be done to the queue's own redrive: it is given back for an hour
-// at a time, and never acked.
+// KeepInQueue leaves what cannot be done to the queue's own redrive. The worker gives it back for
+// an hour at a time, and never acks it.
 func ExampleKeepInQueue() {
 	queue, _, store := inMemoryDeadletter()
 	sendDeadletter(queue, "invoice-7", "article 12")

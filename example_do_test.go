@@ -23,8 +23,8 @@ func ExampleDo() {
 
 	webhook := func(ctx context.Context, event string, cents int) (string, error) {
 		return onceq.Do(ctx, p, dedupe.Key{Key: event}, nil, func(ctx context.Context, j *onceq.Job) (string, error) {
-			// Where the process dies after the charge and before its record, the next call charges
-			// with the same key.
+			// The process may die after the charge and before its record. Then the next call
+			// charges with the same key, and the API answers as before.
 			return api.charge(j.EffectKey("charge"), cents), nil
 		})
 	}
@@ -51,9 +51,9 @@ func (a *chargeAPI) charge(key string, cents int) string {
 	return id
 }
 
-// A cron job runs in several processes, so that none of them must live, and once for each slot of
-// its schedule: the key is its name with the slot's time. What a process that was down has missed,
-// it can catch up on by going through the last slots.
+// A cron job runs in several processes, so that any of them may be down, and once for each slot of
+// its schedule. Its key is its name with the slot's time. A process that was down catches up by
+// going through the last slots.
 func ExampleDo_cron() {
 	_, _, store := inMemoryDo()
 	const every = 24 * time.Hour
@@ -84,8 +84,8 @@ func ExampleDo_cron() {
 	// report of 2026-03-02
 }
 
-// A key that has failed for good stays so, whoever calls. When the cause is mended, Reopen lifts
-// that failure: its fence is in the error, and in the record.
+// A key that has failed for good stays failed, whoever calls. When the cause is mended, Reopen
+// lifts that failure. It takes the failure's fence, which is in the error and in the record.
 func ExampleDoOptions() {
 	_, _, store := inMemoryDo()
 	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))
@@ -118,7 +118,8 @@ func ExampleDoOptions() {
 	// 42 <nil>
 }
 
-// A call that finds its key in progress says when to ask again; with Wait it stays for the result.
+// A call that finds its key in progress answers when to ask again. With Wait it waits for the
+// result.
 func ExampleInProgressError() {
 	_, _, store := inMemoryDo()
 	p := mustDo(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "exports"}))

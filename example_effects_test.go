@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// payments stands for a payment API that takes an idempotency key, as most do: a key that it has
-// seen gives the first answer again.
+// payments stands for a payment API that takes an idempotency key, as most do. For a key that it
+// has seen, it gives the first answer again.
 type payments struct{ seen map[string]string }
 
 func (p *payments) charge(key string, cents int) string {
@@ -29,8 +29,8 @@ func (p *payments) charge(key string, cents int) string {
 	return id
 }
 
-// EffectKey is equal over all attempts of a job, so that the API charges once, though the worker
-// does not know after a crash or an error whether it had.
+// EffectKey is equal over all attempts of a job. So the API charges once, although the worker does
+// not know, after a crash or an error, whether it had charged.
 func ExampleJob_EffectKey() {
 	api := &payments{seen: make(map[string]string)}
 	queue, dead, store := inMemoryEffects()
@@ -55,8 +55,8 @@ func ExampleJob_EffectKey() {
 	// done
 }
 
-// The key of an effect can be found without the job, such as by a support tool that looks a charge
-// up. It depends on the step, so that a job can have several effects, and its value never changes.
+// The key of an effect can be made without the job, for example in a support tool that looks up a
+// charge. It depends on the step, so that a job can have several effects. Its value never changes.
 func ExampleEffectKey() {
 	k := dedupe.Key{Scope: "payments", Key: "order-7"}
 	fmt.Println(onceq.EffectKey(k, "charge"))
@@ -66,14 +66,14 @@ func ExampleEffectKey() {
 	// dd06b802a42137e15a1b17a3504fc664
 }
 
-// A fence rises with every claim of a key. Where the effect's own database can compare, a worker
-// that was overtaken, and does not know it, changes nothing.
+// A fence rises with every claim of a key. Where the effect's own database can compare fences, a
+// worker that was overtaken changes nothing, although it does not know that it was.
 func ExampleJob_Fence() {
 	var row struct {
 		fence uint64
 		state string
 	}
-	// As UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2 would.
+	// This does what UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2 does.
 	update := func(state string, fence uint64) {
 		if fence >= row.fence {
 			row.state, row.fence = state, fence
@@ -99,7 +99,7 @@ func ExampleJob_Fence() {
 	// shipped
 }
 
-// A timeout ends the handler's context; its cause tells which end it was.
+// A timeout ends the handler's context. context.Cause answers which end it was.
 func ExampleErrTimeout() {
 	queue, dead, store := inMemoryEffects()
 	sendEffects(queue, "report-7", "")

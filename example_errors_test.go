@@ -80,7 +80,7 @@ func ExampleRetryAfter() {
 }
 
 // declined is an error of the program's own. Its class goes into records, logs and dead letters, so
-// that these can be counted and searched by it.
+// that these can be counted and searched by class.
 type declined struct{ reason string }
 
 func (e declined) Error() string      { return "card declined: " + e.reason }

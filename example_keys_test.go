@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A producer that does not know onceq sends no key. ProcessorConfig.Key finds it: in the body, or
-// in an attribute. Never use the message's id: the producer's retry has another.
+// A producer that does not use onceq sends no key. ProcessorConfig.Key finds one, in the body or in
+// an attribute. Never use the message's id, because the producer's retry has another.
 func ExampleProcessorConfig_key() {
 	ctx := context.Background()
 	queue, dead, store := inMemoryKeys()
@@ -56,8 +56,8 @@ func ExampleProcessorConfig_key() {
 	// no-key
 }
 
-// A fingerprint finds two jobs that share a key by mistake. The second is not taken for a
-// duplicate, whose loss nobody would see, but is a dead letter.
+// A fingerprint finds two jobs that share a key by mistake. The second one becomes a dead letter.
+// Without a fingerprint it would count as a duplicate, and nobody would see that it is lost.
 func ExampleProcessorConfig_fingerprint() {
 	queue, dead, store := inMemoryKeys()
 	c := onceq.ProcessorConfig{

@@ -22,8 +22,8 @@ var Refunds = onceq.Kind[Refund]{
 	Key:  func(r Refund) string { return r.Order }, // one refund for an order, whoever asks for it
 }
 
-// A Kind is one declaration for producers and workers. Two clicks on a button send two messages,
-// which are one job.
+// A Kind is one declaration for producers and workers. Here two clicks on a button send two
+// messages, and they are one job.
 func ExampleKind() {
 	queue, err := membroker.New(nil)
 	if err != nil {

@@ -40,9 +40,9 @@ func Example_longJob() {
 	// heartbeat: true
 }
 
-// inBubble runs f in virtual time. A test does that by synctest.Test alone; an example has no
-// *testing.T. The flags -v, -count and -cpu are for the tests themselves: here they would show in
-// the example's output.
+// inBubble runs f in virtual time. A test needs only synctest.Test for that; an example has no
+// *testing.T. The flags -v, -count and -cpu are set aside meanwhile, because they would show in the
+// example's output.
 func inBubble(f func()) {
 	verbose := flag.Lookup("test.v").Value
 	defer func(was string) { _ = verbose.Set(was) }(verbose.String())

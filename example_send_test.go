@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Send fills in what is missing, in the caller's own slice: sent once more after an error, these
-// are the same jobs.
+// Send fills in what is missing, in the caller's own slice. So a caller that sends the slice once
+// more after an error sends the same jobs.
 func ExampleSend() {
 	ctx := context.Background()
 	queue, dead, store := inMemorySend()
@@ -44,8 +44,8 @@ func ExampleSend() {
 	// runs: 2
 }
 
-// The key says which messages are one job. Take it from what the job is about, and duplicates that
-// the producer does not know of are found as well: here, two clicks on a button.
+// The key says which messages are one job. Take it from what the job is about. Then it also finds
+// duplicates that the producer does not know of, such as two clicks on a button.
 func ExampleSend_key() {
 	queue, dead, store := inMemorySend()
 	c := onceq.ProcessorConfig{
@@ -85,8 +85,8 @@ func ExampleSendOne() {
 	// true the limit is 15m0s
 }
 
-// NotBefore reaches further than a broker's delays: a message that comes early is given back, as
-// often as need be. It is not claimed, and that is not an attempt.
+// NotBefore reaches further than a broker's delays. A message that comes early is given back, as
+// often as needed. It is not claimed, and no attempt is counted.
 func ExampleSend_notBefore() {
 	queue, dead, store := inMemorySend()
 	tomorrow := time.Now().Add(24 * time.Hour)
@@ -101,7 +101,7 @@ func ExampleSend_notBefore() {
 	// early 0
 }
 
-// A job that is late is not worth starting. It is not dropped, but a dead letter.
+// A job with Expires does not start when it is late. It is not dropped: it becomes a dead letter.
 func ExampleSend_expires() {
 	queue, dead, store := inMemorySend()
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{

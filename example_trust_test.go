@@ -16,9 +16,9 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// With LetterKeys a failed job runs again by a letter that one of the keys has signed, and by no
-// message that somebody else has written: not by another body with the job's key, nor by one that
-// names its failure.
+// With LetterKeys a failed job runs again only by a letter that one of the keys has signed. No
+// message that somebody else has written runs it: not another body with the job's key, and not one
+// that names its failure.
 func ExampleProcessorConfig_letterKeys() {
 	queue, dead, store := inMemoryTrust()
 	keys := dlq.Keys{bytes.Repeat([]byte{7}, 32)} // of the program's secrets: 32 random bytes or more
@@ -53,8 +53,8 @@ func ExampleProcessorConfig_letterKeys() {
 	// pays 9 EUR to Ann
 }
 
-// A job's Meta lowers what the worker allows, and raises it up to the ceilings: whoever may send
-// messages writes it.
+// A job's Meta lowers what the worker allows. It raises that only up to the ceilings, because
+// whoever may send messages writes the Meta.
 func ExampleJobOptions_ceilings() {
 	queue, dead, store := inMemoryTrust()
 	c := onceq.ProcessorConfig{

@@ -36,8 +36,8 @@ func ExampleWorker() {
 	// mail-7 already-done
 }
 
-// When its context ends, Run receives nothing more and lets the running handlers end. What they
-// have done is settled and acked before it returns.
+// When its context ends, Run receives nothing more, and lets the running handlers end. It settles
+// and acks what they have done before it returns.
 func ExampleWorker_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -61,8 +61,8 @@ func ExampleWorker_Run() {
 	// left in the queue: 0
 }
 
-// A handler that runs on after DrainTimeout is told by its context. What it has not done is handed
-// back, and that does not count as an attempt.
+// A handler that runs on after DrainTimeout is told by its context. The worker hands back what the
+// handler has not done, and counts no attempt.
 func ExampleWorkerConfig_drainTimeout() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -90,7 +90,7 @@ func ExampleWorkerConfig_drainTimeout() {
 	// for the next worker: 1
 }
 
-// A handler that does not listen to its context is abandoned at the hard end: Run names its job,
+// A handler that does not listen to its context is abandoned at the hard end. Run names its job,
 // which will be delivered again when its leases have run out.
 func ExampleDrainError() {
 	ctx, stop := context.WithCancel(context.Background())
@@ -119,7 +119,7 @@ func ExampleDrainError() {
 	// unfinished: [export-1]
 }
 
-// A pause lets running handlers go on, and nothing new start. What had been received goes back to
+// During a pause running handlers go on, and nothing new starts. What was received goes back to
 // the queue.
 func ExampleWorker_Pause() {
 	ctx, stop := context.WithCancel(context.Background())

@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// ack removes finished messages from the queue. It proves nothing and need not succeed: a message
-// that comes again finds its key done.
+// ack removes finished messages from the queue. Here alone are messages acked. An ack proves
+// nothing, and need not succeed, because a message that comes again finds its key done.
 func (w *Worker) ack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		receipts := make([]broker.Receipt, len(rs))
@@ -35,9 +35,9 @@ func (w *Worker) nack(rs []*run) {
 	}, w.nacks.Add)
 }
 
-// flush sends a batch when no beat of its messages is in flight any more: a beat that came after a
-// nack would undo it. What fails in passing is held on and sent again; what fails for good is left
-// to its timeout.
+// flush sends a batch when no beat of its messages is in flight any more, because a beat that came
+// after a nack would undo it. What fails for now is held, and sent again. What fails for good is
+// left to its timeout.
 func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
 	ctx := engine.CallContext(context.Background(), w.p.c.CallTimeout)
 	if err := w.p.e.Quiesce(ctx, rs); err != nil {
@@ -47,7 +47,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	_, err := engine.Guard(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
 	ctx.Close()
 	if err == nil {
-		for len(rs) > 0 { // those of an earlier, abandoned Run may be among them
+		for len(rs) > 0 { // by flow, because runs of an earlier, abandoned Run may be among them
 			n := 1
 			for n < len(rs) && rs[n].Flow() == rs[0].Flow() {
 				n++
@@ -67,7 +67,7 @@ func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, agai
 	}
 }
 
-// retries tells whether a failed ack or nack is worth another try, and holds the message for it.
+// retries reports whether a failed ack or nack is worth another try, and holds the message for it.
 func (w *Worker) retries(r *run, err error) bool {
 	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
 		return false

@@ -34,18 +34,19 @@ type foreign struct {
 	first, told time.Time
 }
 
-// How long a message without a key is held back: at most for half of what the queue keeps messages,
-// or foreignMost where that is not known. It is given back for foreignLeast at a time. Where the
-// queue counts its receives they are spread over the time there is, but whoever has mended the
-// configuration need not wait longer than foreignLongest.
+// How long a message without a key is held back. In all, it is at most half of the time for which
+// the queue keeps messages, or foreignMost where that time is not known. Each time it is given back
+// for foreignLeast. Where the queue counts its receives, they are spread over the time there is,
+// but by no more than foreignLongest each, so that whoever has mended the configuration need not
+// wait longer.
 const (
 	foreignMost    = 24 * time.Hour
 	foreignLeast   = 5 * time.Minute
 	foreignLongest = engine.KeptFor
 )
 
-// left is how long the message may be held back yet. Where its age is not known, that of the
-// Processor counts.
+// left is for how much longer the message may be held back. Where its age is not known, it counts
+// from epoch, when its Worker or Batches was made.
 func (f *foreign) left(r *run, epoch time.Time) time.Duration {
 	most := foreignMost
 	if keeps := time.Duration(f.keeps.Load()); keeps > 0 {
@@ -58,7 +59,8 @@ func (f *foreign) left(r *run, epoch time.Time) time.Duration {
 	return most - time.Since(since)
 }
 
-// tells is true at the first such message, and then each engine.TellAgain while they come.
+// tells reports whether it is time to log: at the first such message, and then each
+// engine.TellAgain while they come. since is how long ago the first one came.
 func (f *foreign) tells() (since time.Duration, tell bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

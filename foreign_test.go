@@ -11,7 +11,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// sendForeign puts messages as a producer does that knows nothing of onceq.
+// sendForeign puts messages as a producer does that does not use onceq.
 func (r *rig) sendForeign(bodies ...string) {
 	r.Helper()
 	for _, b := range bodies {
@@ -40,8 +40,8 @@ func byBody(c *setup) {
 	c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 }
 
-// The first start on a queue that exists already moves nothing away; who sets ProcessorConfig.Key
-// then has every job done.
+// The first start on a queue that exists already moves nothing away. When ProcessorConfig.Key is
+// set then, every job is done.
 func TestForeignMessagesWaitForAKey(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.sendForeign("a", "b", "c")
@@ -191,8 +191,8 @@ func TestReplayToAMendedWorker(t *testing.T) {
 	}
 }
 
-// An unproven job may be done already: it is replayed only at the operator's word. An expired one
-// as well.
+// An unproven job may be done already, so it is replayed only at the operator's word. An expired
+// job as well.
 func TestReplayAtTheOperatorsWord(t *testing.T) {
 	for class, m := range map[string]broker.Meta{
 		onceq.ClassExpired:  {Key: "a", Expires: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)},

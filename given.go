@@ -7,14 +7,14 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// given is the room for a copy of a message. Those of one receive are allocated together.
+// given is the room for a user's copy of a message. One allocation makes those of a whole receive.
 type given struct {
 	message broker.Message
 	meta    broker.Meta
 }
 
-// give lets the user have a copy of the message, so that the letter is made from what was received
-// whatever becomes of it.
+// give makes the user's copy of the message. So a letter is made from what was received, whatever
+// the user does with the copy.
 func give(r *run) {
 	m, meta := r.Job.Message, r.Job.Message.Meta
 	*m = *r.Message
@@ -29,7 +29,7 @@ func give(r *run) {
 	m.Meta = meta
 }
 
-// newRun makes the run of a delivery; g is where the user's copy of the message goes.
+// newRun makes the run of a delivery. The user's copy of the message goes into g.
 func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
 	r := f.NewRun(m, now)
 	g.message.Meta = &g.meta

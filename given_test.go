@@ -120,8 +120,8 @@ func TestReplayIsWhatCame(t *testing.T) {
 	})
 }
 
-// What one of them makes of the message is for the next: a middleware decrypts, and the handler
-// reads.
+// What a middleware makes of the message, the handler sees: the middleware decrypts, and the
+// handler reads.
 func TestChangesOfTheMessageReachTheHandler(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) != "plain text" || j.ID() != "j-1" || j.Type() != "mail" {
@@ -187,7 +187,7 @@ func TestDoIsToldOfByItsKey(t *testing.T) {
 	})
 }
 
-// A claim asks for what came, whatever Key has made of it.
+// A claim depends on the message as it came, whatever Key has made of its copy.
 func TestClaimGoesByWhatCame(t *testing.T) {
 	spoils := with(func(c *setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { spoil(m); return key("a"), nil }

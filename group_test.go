@@ -221,7 +221,7 @@ func TestHoldGroupWithoutAGroup(t *testing.T) {
 	}, with(func(c *setup) { c.HoldGroup = true }))
 }
 
-// On a queue that does not order groups they are a label, no more.
+// On a queue that does not order groups, a group is only a label.
 func TestGroupsOfAStandardQueueRunAtOnce(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(10 * time.Second); return nil }
 	bubble(t, h, func(r *rig) {

@@ -8,12 +8,16 @@ import (
 
 // Handler does a job's work. It may be called from many goroutines.
 //
-// nil means done: the key is recorded, and the job never runs again. An error means that the job is
-// tried again later; [Permanent] and [RetryAfter] say otherwise. A panic counts as an error.
+// What Handle returns decides:
 //
-// ctx ends when the job's Timeout is over, when the worker drains longer than DrainTimeout, or when
-// the lease is lost; context.Cause tells which. A handler that was cut off may still return nil if
-// its work is complete.
+//   - nil: the job is done. That is recorded with its key, and the job does not run again while the
+//     record is kept.
+//   - an error: the job is tried again later, after a backoff, unless its attempts are used up.
+//     [Permanent] and [RetryAfter] say otherwise. A panic counts as an error.
+//
+// ctx ends when the job's Timeout is over ([ErrTimeout]), when the worker drains longer than
+// DrainTimeout ([ErrDraining]), or when the lease is lost ([ErrLeaseLost]); context.Cause answers
+// which. A handler that was cut off may still return nil, if its work is complete.
 type Handler interface {
 	Handle(ctx context.Context, j *Job) error
 }
@@ -27,9 +31,11 @@ func (f HandlerFunc) Handle(ctx context.Context, j *Job) error { return f(ctx, j
 // Middleware wraps a Handler: for logging, metrics, a transaction, a limit.
 type Middleware func(Handler) Handler
 
-// Chain wraps h in mw; the first is the outermost. It is nil, which Processor.Worker refuses, when
-// one of them is. Where h is a [Mux], a worker knows the scopes and options of its types all the
-// same, and mw is called for unknown types too; [Mux.Use] wraps the handlers that there are.
+// Chain wraps h in mw; the first is the outermost. Where one of mw is nil the answer is nil, which
+// [Processor.Worker] and [Processor.Batches] refuse.
+//
+// h may be a [Mux]: a worker knows the scopes and options of its types all the same. mw is then
+// called for unknown types too, while [Mux.Use] wraps only the handlers that there are.
 func Chain(h Handler, mw ...Middleware) Handler {
 	m := muxIn(h)
 	for i := len(mw) - 1; i >= 0; i-- {

@@ -93,8 +93,8 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 	}
 }
 
-// A store that hangs cuts off those alone whose claims it did not confirm in time, and makes no
-// delivery lapse.
+// Where the store hangs, only handlers whose claims it did not confirm in time are cut off. No
+// delivery lapses.
 func TestHangingStoreLosesNoDelivery(t *testing.T) {
 	for _, n := range sizes() {
 		for _, c := range []struct {
@@ -144,8 +144,8 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 	}
 }
 
-// A claim that is longer than the visibility timeout outlasts a store that is away for as long, for
-// the store's own word counts.
+// A claim that is longer than the visibility timeout outlasts a store that is away for as long as
+// that timeout, because the deadline that the store has given counts.
 func TestLongClaimOutlastsAnOutage(t *testing.T) {
 	bubble(t, until(5*time.Minute), func(r *rig) {
 		r.send("a")
@@ -237,8 +237,8 @@ func TestHangingExtendWithoutAStore(t *testing.T) {
 	}, preset(membroker.SQSStandard), noStore)
 }
 
-// A nack waits for an extension that is in flight, a hang for as long as its call may take; another
-// call is not sent behind it.
+// A nack waits for an extension that is in flight. Where that hangs, it waits for as long as the
+// call may take. No other call is sent behind it.
 func TestNackWaitsForAnExtension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := func(context.Context, *onceq.Job) error {
@@ -316,8 +316,8 @@ func (q watchedExtends) Nack(ctx context.Context, hs []broker.Hold) error {
 	return q.queue.Nack(ctx, hs)
 }
 
-// The nack of a job waits, too, for the extension of a redelivery that was handed over to it amid
-// that, beside one of its own for the first delivery.
+// A redelivery was handed over to a job while an extension of it was in flight. The nack of the job
+// waits for that extension, and for its own extension of the first delivery.
 func TestNackWaitsForAnExtensionHandedOver(t *testing.T) {
 	const backoff = 20 * time.Second
 	for _, c := range []struct{ first, second, handler time.Duration }{ // when they end, after the handover

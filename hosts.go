@@ -10,14 +10,16 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// Who brings runs is a host: a Worker, a batch or a call of Do. What differs between them stands
-// here, once each, as methods, and as the terms of their flows; nobody else asks who it is. The
-// methods are called by the goroutine that has the run; Start is called under the flow's lock.
+// This file owns what differs between those who bring runs: a Worker, a batch, a call of Do. Each
+// is a host of the engine. What differs stands here once, as methods, and in the terms of its flow.
+// Nobody else asks who brought a run. The engine calls the methods, from the goroutine that has the
+// run. It holds no lock then, except for Start, which it calls under the flow's lock.
 
 // deliveryHost is what a Worker and a batch have in common.
 type deliveryHost struct{ *intake }
 
-// Admit holds a message back that has no key because its producer does not know onceq.
+// Admit finds out what a message asks for. It holds back a message that has no key because its
+// producer does not use onceq.
 func (h deliveryHost) Admit(r *run) *engine.Refusal {
 	no := h.refusalOf(r)
 	if no == nil {
@@ -46,7 +48,8 @@ func (h deliveryHost) Handle(r *run) error {
 	return h.c.Handler.Handle(h.observeStart(r), &r.Job)
 }
 
-// workerHost brings what a Worker has received. It is held, extended, acked and nacked here.
+// workerHost brings what a Worker has received. The Worker has its messages extended, and acks and
+// nacks them.
 type workerHost struct {
 	deliveryHost
 	limits      broker.Limits
@@ -56,7 +59,8 @@ type workerHost struct {
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
 
-// Ended acts on a disposition: what is to be acked or nacked stays held until that is known.
+// Ended acts on a disposition. A message that is to be acked or nacked stays held until the answer
+// of that call is known.
 func (h *workerHost) Ended(r *run) {
 	switch r.Action {
 	case engine.Ack:
@@ -76,9 +80,9 @@ func (h *workerHost) Takeover(again *run, _ *dedupe.Claim) bool {
 	return again.Flow().HandOver(again, (*run).TakeReceipt)
 }
 
-// delays holds a run's message for the delay of its nack, where the broker does not: else a job
-// that fails, or a duplicate of one that runs, would come again at once. It is false when it is to
-// be nacked now.
+// delays holds a run's message for the delay of its nack, where the broker cannot. Without it, a
+// job that fails, or a duplicate of one that runs, would come again at once. It is false where the
+// message is to be nacked now.
 func (h *workerHost) delays(r *run) bool {
 	if h.limits.MaxNack > 0 || r.Verdict.Delay <= 0 {
 		return false
@@ -114,7 +118,7 @@ func (h callHost) mostResult() int          { return h.c.p.mostResult() }
 
 func (h callHost) serves(m *Mux, typ string) (own, knows bool) { return h.c.p.serves(m, typ) }
 
-// Admit has nothing to look up: a call knows its key.
+// Admit looks nothing up, because a call knows its key.
 func (h callHost) Admit(*run) *engine.Refusal { return nil }
 
 func (h callHost) Takeover(_ *run, c *dedupe.Claim) bool {
@@ -136,7 +140,7 @@ func (h callHost) Handle(r *run) error {
 	return h.err
 }
 
-// Broke passes a panic on to the caller, while its stack is still there.
+// Broke passes a panic on to the caller of Do, while the stack of the panic is still there.
 func (h callHost) Broke(_ *run, v any) {
 	<-h.try.over
 	if v != nil {
@@ -145,7 +149,7 @@ func (h callHost) Broke(_ *run, v any) {
 	}
 }
 
-// Observe leaves out a call that asks again: there is one record for a call.
+// Observe leaves out a claim after which the call asks again, because a call has one record.
 func (h callHost) Observe(r *run) {
 	if r.Said != dedupe.InProgress || !h.c.waits(time.Now()) {
 		h.c.p.observeEnd(r)

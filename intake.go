@@ -9,8 +9,8 @@ import (
 )
 
 // intake is one way by which jobs come to a Processor: a Worker, a Batches, or all calls of Do.
-// Each has an engine of its own, because queues differ in what they can do and in where their
-// letters go. Nothing here changes after newIntake but foreign, which has its own lock.
+// Each has an engine of its own, because queues differ in what they can do, and in where their
+// letters go. Nothing here changes after newIntake except foreign, which has its own lock.
 type intake struct {
 	*Processor
 	e       *engine.Engine[Job]

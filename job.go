@@ -12,13 +12,13 @@ import (
 // Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument,
 // and must not use it after it has returned.
 type Job struct {
-	// Message is the delivery. It is the handler's own copy, its Meta and Attributes too: what a
-	// handler, a middleware, ProcessorConfig.Key or ProcessorConfig.Fingerprint changes in it the
-	// next of them sees, and a dead letter does not. Only the bytes of Body are shared with the
-	// letter: give Body other bytes, and leave those that came as they are. The message of a Do has
-	// nothing but the key, in its Meta.
+	// Message is the delivery. It is a copy for the user's code, with its Meta and Attributes. What
+	// ProcessorConfig.Key, ProcessorConfig.Fingerprint, a middleware or a handler changes in it,
+	// the next of them sees, but a dead letter does not show it. Only the bytes of Body are shared
+	// with the letter: give Body other bytes, and leave those that came as they are. The message of
+	// a call of Do has nothing but the key, in its Meta.
 	Message *broker.Message
-	// Attempt is how often this job has been claimed for a run, this one included, as the store
+	// Attempt is how often this job has been claimed for a run, this run included, as the store
 	// counts.
 	Attempt int
 
@@ -27,7 +27,7 @@ type Job struct {
 
 var _ dedupe.Owned = (*Job)(nil)
 
-// The engine knows what it needs of a run; the Job is what its host keeps with it.
+// A run is the engine's; the Job in it is what its host keeps there.
 type (
 	run  = engine.Run[Job]
 	flow = engine.Flow[Job]
@@ -41,7 +41,7 @@ func (j *Job) ID() string {
 // Type is Meta.Type; empty for a foreign producer.
 func (j *Job) Type() string { return engine.TypeOf(j.received()) }
 
-// received is the message as it came; in a test that made the Job itself, Message.
+// received is the message as it came. In a test that made the Job itself it is Message.
 func (j *Job) received() *broker.Message {
 	if j.r == nil {
 		return j.Message
@@ -52,13 +52,13 @@ func (j *Job) received() *broker.Message {
 // Key is the idempotency key under which the job is claimed.
 func (j *Job) Key() dedupe.Key { return j.r.Key }
 
-// Fence is the number of this claim: higher than that of every claim of the key before. Store it
-// with an effect, and refuse lower ones, where the effect's own database can do that. 0 = there is
-// no store.
+// Fence is the number of this claim. It is higher than that of every claim of the key before. Where
+// the effect's own database can do that, store the fence with the effect, and refuse lower ones. 0
+// = there is no store.
 func (j *Job) Fence() uint64 { return j.r.Fence }
 
 // Lease is the claim, for stores that complete a job in the user's transaction. Its Deadline is
-// zero: the worker renews it, and ends the handler's context when it is lost.
+// zero, because the worker renews the claim, and ends the handler's context when it is lost.
 func (j *Job) Lease() dedupe.Lease {
 	return dedupe.Lease{Key: j.r.Key, Token: j.r.Token, Fence: j.r.Fence, Attempt: j.Attempt}
 }
@@ -66,18 +66,18 @@ func (j *Job) Lease() dedupe.Lease {
 // Retain is how long the job's record is to be kept.
 func (j *Job) Retain() time.Duration { return j.owner().retention() }
 
-// Join tells the worker that a transaction may complete the job; a store's CompleteTx calls it.
+// Join tells the worker that a transaction may complete the job. A store's CompleteTx calls it.
 // From then on the worker never writes done itself.
 func (j *Job) Join() { j.r.Joined.Store(true) }
 
-// EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's: 32
-// hexadecimal digits, equal over attempts and replays of the job, and different for other jobs and
-// steps. step may be empty where there is one effect.
+// EffectKey is an idempotency key for an effect of this job elsewhere, such as a payment API's. It
+// has 32 hexadecimal digits. It is equal over attempts and replays of the job, and different for
+// other jobs and steps. step may be empty where there is one effect.
 //
 // Many APIs keep the answer of a key, a decline included, and give it again for a day or longer.
-// The replay of a job whose card was declined gets the old decline then. Put into step what may
+// When the job of a declined card is replayed, it gets the old decline then. Put into step what may
 // have changed since, such as the card or the amended amount: EffectKey("charge " + card). Never
-// put j.Fence() or j.Attempt there: each run would have an effect of its own.
+// put j.Fence() or j.Attempt there, because each run would then have an effect of its own.
 func (j *Job) EffectKey(step string) string { return EffectKey(j.r.Key, step) }
 
 // EffectKey is what [Job.EffectKey] answers for the key k. Its value for given arguments never
@@ -86,8 +86,8 @@ func EffectKey(k dedupe.Key, step string) string {
 	return engine.EffectKey(k, step)
 }
 
-// SetResult gives what is kept with the key when the job is done, for those who ask later. b
-// belongs to the job then. A result larger than the store's limit is refused at once with
+// SetResult sets what is kept with the key when the job is done, for those who ask later. b belongs
+// to the job from then on. A result larger than the store's limit is refused at once, with
 // [dedupe.ErrResultSize]. Without a store it is dropped.
 func (j *Job) SetResult(b []byte) error {
 	if most := j.owner().mostResult(); most > 0 && len(b) > most {
@@ -97,7 +97,7 @@ func (j *Job) SetResult(b []byte) error {
 	return nil
 }
 
-// owner is what a Job asks of who runs it: every host of runs answers.
+// owner is what a Job asks of whoever runs it. Every host of runs answers.
 type owner interface {
 	retention() time.Duration
 	mostResult() int // in bytes; 0 = any

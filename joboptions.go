@@ -8,49 +8,51 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// minJobTimeout is the shortest that is no mistake in the unit.
+// minJobTimeout is the shortest Timeout. A shorter one is a mistake in the unit.
 const minJobTimeout = time.Millisecond
 
 // JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta
-// may lower them, and raise them as far as MostAttempts and MostTimeout let it: whoever may send a
-// message writes its Meta.
+// may lower them. It may raise them only as far as MostAttempts and MostTimeout allow, because
+// whoever may send a message writes its Meta.
 type JobOptions struct {
-	// MaxAttempts is how often the handler may start: 0 = the default, 10; 1 = never retried; < 0 =
-	// unlimited, which must be said where there is neither a Store nor a broker that counts
-	// deliveries.
+	// MaxAttempts is how often the handler may start. 0 = the default, 10; 1 = never retried; < 0 =
+	// unlimited. Without a Store, and with a broker that does not count deliveries, it must be set
+	// to unlimited, because nobody counts.
 	MaxAttempts int
-	// Timeout bounds one run of the handler; 0 = none, else at least 1 ms. At its end the handler's
-	// context is cancelled with the cause ErrTimeout. A handler that ignores its context runs on,
+	// Timeout bounds one run of the handler. 0 = none, else at least 1 ms. At its end the handler's
+	// context is cancelled with the cause [ErrTimeout]. A handler that ignores its context runs on,
 	// with its leases kept.
 	Timeout time.Duration
-	// Interrupted says what becomes of a job whose worker died, or was cut off, after the handler
-	// had begun: dedupe.Rerun (the default) or dedupe.Park. Under Park a panic, and any error after
-	// the handler's context has ended, park the job too, for whether its effect happened is not
-	// known. Park wins: where the Defaults say Park, a type cannot undo it. It needs a Store.
+	// Interrupted says what becomes of a job when its worker died, or was cut off, after the
+	// handler had begun: dedupe.Rerun (the default) or dedupe.Park. Under Park a panic parks the
+	// job too, and so does any error after the handler's context has ended, because nobody knows
+	// whether its effect happened. Park wins: where the Defaults say Park, a type cannot undo it.
+	// It needs a Store.
 	Interrupted dedupe.Policy
-	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s
-	// doubled with each attempt up to 15 min, of which a random part is taken (full jitter).
+	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s,
+	// doubled with each attempt up to 15 min. Of that a random part is taken (full jitter).
 	Backoff func(attempt int, err error) time.Duration
-	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for; what is above counts
-	// as this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
+	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for. A higher one counts as
+	// this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
 	// Not below MaxAttempts.
 	MostAttempts int
-	// MostTimeout is the longest Timeout that a job's Meta may ask for; what is above counts as
+	// MostTimeout is the longest Timeout that a job's Meta may ask for. A longer one counts as
 	// this. 0 = 24 h, or Timeout where that is longer, and any where Timeout is none; < 0 = any.
 	// Not below Timeout.
 	MostTimeout time.Duration
-	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received; one
-	// beyond becomes a dead letter of class "too-early". 0 = 31 days, or Retention where that is
-	// longer; < 0 = any.
+	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
+	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
+	// where that is longer; < 0 = any.
 	MostNotBefore time.Duration
-	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope, and under a
-	// Mux that, a ':' and the type. Types that have one Scope share their keys: a job of one is
-	// acked as done when another's with its key is. That is right where a type gets a new name, and
-	// a WARN tells of it.
+	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
+	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
+	// is acked as done when another's with its key is. That is right where a type gets a new name,
+	// and a WARN tells of it.
 	Scope string
 }
 
-// check looks at o, which stands beside the defaults d, or is them.
+// check refuses what cannot be in o. d are the Defaults beside which o stands; they may be o
+// itself.
 func (o *JobOptions) check(field string, d *JobOptions) error {
 	attempts, most := cmp.Or(o.MaxAttempts, d.MaxAttempts), cmp.Or(o.MostAttempts, d.MostAttempts)
 	timeout, longest := cmp.Or(o.Timeout, d.Timeout), cmp.Or(o.MostTimeout, d.MostTimeout)

@@ -174,8 +174,8 @@ func TestBusyRenewalsWhileJoined(t *testing.T) {
 	}
 }
 
-// A locked record is the lease of a job with a transaction of its own only while the claim is its
-// own: where that transaction has ended, a successor's holds the lock.
+// A locked record keeps the lease of a job with a transaction only while the claim is its own.
+// Where that transaction has ended, it is a successor's transaction that holds the lock.
 func TestBusyRenewalsOfASuccessor(t *testing.T) {
 	for name, c := range map[string]struct {
 		onGet  func() error

@@ -6,10 +6,11 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// KeepInQueue stands for a DeadLetter: what would be a dead letter is released, given
-// back for an hour, or the broker's longest delay if that is shorter, and logged, so that the
-// queue's own redrive takes it in the end: before the end of its retention, if that is longer than
-// an hour for each receive. It is never acked.
+// KeepInQueue takes the place of a DeadLetter, and leaves dead letters to the queue's own redrive.
+// A job that would become one is released and logged, and its message given back: for an hour, or
+// for the broker's longest delay where that is shorter. It is never acked, so the redrive takes it
+// in the end. The queue must keep messages for longer than an hour for each receive, or the message
+// is gone before.
 var KeepInQueue broker.Sender = keepInQueue{}
 
 type keepInQueue struct{}

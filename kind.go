@@ -9,7 +9,7 @@ import (
 )
 
 // Kind declares a kind of job in one place: its type, its payload T, which travels as JSON, its key
-// and its options. Producers send with it and workers handle with it, so that the two cannot
+// and its options. Producers send with it, and workers handle with it, so that the two cannot
 // disagree:
 //
 //	var Mail = onceq.Kind[mail]{Type: "mail", Key: func(m mail) string { return m.ID }}
@@ -21,22 +21,22 @@ import (
 //
 // A Kind is a value without state: it may be copied, and used by many goroutines.
 type Kind[T any] struct {
-	// Type is the name of the kind: it travels as Meta.Type, and picks the handler. Required; at
+	// Type is the name of the kind. It travels as Meta.Type, and picks the handler. Required; at
 	// most some 190 bytes, because the scope of its keys is the worker's Scope, a ':' and Type, and
-	// a scope has at most 255.
+	// a scope has at most 255 bytes.
 	Type string
 	// Key makes the idempotency key of a payload: what the job is about, such as an order's number.
 	// Payloads with one key are one job, whoever sends them and how often. At most 512 bytes of
-	// UTF-8, and not empty. nil = each message is a job of its own; Send refuses that, see there.
+	// UTF-8, and not empty. nil = each message is a job of its own; [Kind.Send] refuses that.
 	Key func(v T) string
 	// Options say how jobs of this kind are run. The zero value = the worker's Defaults.
 	Options JobOptions
 }
 
 // Message makes the message of one job, with all that [Send] would fill in. Send it with [Send], or
-// store it in an outbox: sent once more, it is the same job. What the Kind does not say may be set
-// in it: Group, Delay, Attributes, Meta.NotBefore, Meta.Expires. It fails where Type is empty,
-// where Key answers none or one that no store takes, and where v does not encode.
+// store it in an outbox. Sent once more, it is the same job. What the Kind does not say may be set
+// in it: Group, Delay, Attributes, Meta.NotBefore, Meta.Expires. Message fails where Type is empty,
+// where Key answers no key or one that no store takes, and where v does not encode.
 func (k Kind[T]) Message(v T) (broker.Outgoing, error) {
 	m, err := k.message(v)
 	if err != nil {
@@ -66,10 +66,13 @@ func (k Kind[T]) message(v T) (m broker.Outgoing, err error) {
 	return Message(k.Type, key, body), nil
 }
 
-// Send sends a job for each payload, as [Send] does: its error answers by position, as a
-// [*broker.BatchError], unless it is a mistake in the Kind or in a payload, in which case nothing
-// was sent. It needs Key: so the same payloads sent again after an error are the same jobs. Without
-// Key they would be new ones; make them with Message then, and send the same messages again.
+// Send sends a job for each payload, as the function [Send] does. Its error answers by position, as
+// a [*broker.BatchError]. After any other error nothing was sent: that one tells of a mistake in
+// the Kind or in a payload.
+//
+// Send needs Key, so that the same payloads, sent again after an error, are the same jobs. Without
+// Key they would be new jobs. Make messages with [Kind.Message] then, and send the same messages
+// again.
 func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
 	if k.Key == nil {
 		return badConfig("Kind.Key", "is nil: a second Send after an error would send other jobs; set it, or use Kind.Message and Send")
@@ -84,9 +87,9 @@ func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
 	return Send(ctx, s, ms)
 }
 
-// On gives the Mux f as the handler of this kind, with Options. f is called as that of [JSON]: a
-// body that does not decode into a T fails the job for good, class "decode". Mistakes are answered
-// by NewProcessor, as those of [Mux.On].
+// On makes f the Mux's handler of this kind, with Options. f is called as the function of a [JSON]
+// handler is: a body that does not decode into a T fails the job for good, class "decode".
+// NewProcessor answers mistakes, as it does those of [Mux.On].
 //
 // For a handler whose result is to be kept, use Mux.On(k.Type, JSONResult(f), &k.Options).
 func (k Kind[T]) On(m *Mux, f func(ctx context.Context, j *Job, v T) error) {

@@ -27,7 +27,7 @@ func slowGroups(t *testing.T, d *diary) onceq.HandlerFunc {
 	}
 }
 
-// A message behind another of its group needs no slot yet, and keeps nobody else from one.
+// A message behind another of its group needs no slot yet, and does not keep others from theirs.
 func TestSlowGroupsLeaveRoomForOthers(t *testing.T) {
 	for _, groups := range []int{2, 10} {
 		for _, p := range ordered {
@@ -117,7 +117,7 @@ func TestFollowersAreBounded(t *testing.T) {
 	}, preset(membroker.SQSStandard))
 }
 
-// Whatever ends a follower's wait, it takes its place in the count along: afterwards there is as
+// Whatever ends a follower's wait, the count of followers falls with it. Afterwards there is as
 // much room as before.
 func TestFollowersLeaveNoTrace(t *testing.T) {
 	var d diary

@@ -69,7 +69,8 @@ func TestLateClaimStartsNothing(t *testing.T) {
 	}
 }
 
-// One whose answer is as slow as it may be starts, with enough of its lease left for a beat.
+// A claim whose answer is just in time starts its handler, with enough of its lease left for a
+// beat.
 func TestSlowClaimStarts(t *testing.T) {
 	bubble(t, until(10*time.Second), func(r *rig) {
 		r.lateClaims(1, 2*time.Second)
@@ -228,7 +229,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 	}
 }
 
-// A Lease that one slow call of the store may use up is warned of, once.
+// The worker warns, once, of a Lease that one slow call of the store may use up.
 func TestShortLeaseIsWarnedOf(t *testing.T) {
 	for lease, want := range map[time.Duration]int{9999 * time.Millisecond: 1, 10 * time.Second: 0} {
 		bubble(t, returns(nil), func(r *rig) {

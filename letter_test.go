@@ -214,8 +214,8 @@ func TestLetterIsCutDownToWhatFits(t *testing.T) {
 	}
 }
 
-// A letter whose attributes found no room beside ours is sent back as it is: the handler sees them
-// in their places, and so does the next letter.
+// The attributes of a letter found no room beside ours, and it is sent back as it is. The handler
+// and the next letter have the attributes in their places.
 func TestFoldedAttributesComeBack(t *testing.T) {
 	attributes := map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"}
 	var seen []map[string]string

@@ -14,17 +14,23 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns Mux: the handlers by type, their options and scopes. Users call the exported
+// methods; NewProcessor calls check and snapshot, once, and every job of a Mux calls Handle. mu
+// guards all fields. It is let go before a handler runs.
+
 // Mux picks a handler by [broker.Meta].Type. The zero Mux is ready to use.
 //
 // Each type has its own scope of keys, so that two types with one key never meet. A message of a
-// type without a handler is not failed at once but tried again, class "no-handler": during a
-// rolling deploy another worker may know the type.
+// type without a handler does not fail at once. It is tried again, class "no-handler", because
+// another worker may know the type during a rolling deploy.
 //
-// Give a worker the Mux itself, or what [Chain] makes of it. One that is wrapped in any other way
-// loses the scopes and options of its types, and refuses every job, class "config"; NewProcessor
-// refuses one within another Mux. Moving a queue from a single handler to a Mux changes the scope
-// of its keys, so that a duplicate from before would run again: give the type that takes the
-// handler's place JobOptions{Scope: "the old scope"}.
+// Give a Processor the Mux itself, or what [Chain] makes of it. A Mux that is wrapped in any other
+// way loses the scopes and options of its types, and refuses every job, class "config".
+// NewProcessor refuses a Mux within another Mux.
+//
+// A queue that moves from a single handler to a Mux gets other scopes for its keys, so that a
+// duplicate from before would run again. Give the type that takes the handler's place
+// JobOptions{Scope: "the old scope"}.
 type Mux struct {
 	mu    sync.RWMutex
 	types map[string]*route
@@ -37,8 +43,8 @@ type route struct {
 	options       JobOptions
 }
 
-// On sets the handler of a type. A nil o means the worker's defaults. Set all types before the
-// Processor is made: an empty or repeated type and a nil handler are answered there.
+// On sets the handler of a type. A nil o means the Processor's Defaults. Set all types before the
+// Processor is made: NewProcessor refuses an empty or repeated type, and a nil handler.
 func (m *Mux) On(typ string, h Handler, o *JobOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +100,7 @@ func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	if !own {
 		return errHiddenMux
 	}
-	if r == nil || !knows { // or its type came after the worker
+	if r == nil || !knows { // the type is unknown, or came after the Processor was made
 		return verdict.Classed(ClassNoHandler, "onceq: no handler for type %q", verdict.Clip(j.Type(), verdict.MaxClass))
 	}
 	return r.wrapped.Handle(ctx, j)
@@ -158,8 +164,8 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 	return nil
 }
 
-// muxed is what a Mux asks of who runs a job: whether the Mux is that one's Handler, and whether it
-// knew the type when it was made.
+// muxed is what a Mux asks of whoever runs a job: whether the Mux is the Handler there, and whether
+// it knew the type when the Processor was made.
 type muxed interface {
 	serves(m *Mux, typ string) (own, knows bool)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// NoStore runs jobs without dedupe: at least once. Every claim wins with fence 0, attempts are the
-// broker's count, and EffectKey works; what needs a record fails: Do, Result, CompleteTx.
+// NoStore runs jobs without dedupe: at least once. Every claim wins, with fence 0. The broker
+// counts the attempts. EffectKey works. What needs a record fails: Do, Result, CompleteTx.
 var NoStore dedupe.Store = noStore{}
 
 type noStore struct{}

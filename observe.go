@@ -13,27 +13,28 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// TimingRecord tells how one delivery went. There is one for every disposition, and it is what is
-// logged: that the heartbeat was off and a job outlived its timeout is read from one line.
+// TimingRecord tells how one delivery, or one call of [Do], went. There is one for every
+// disposition, and it is what the Logger gets. So one line shows, for example, that a job without a
+// heartbeat took longer than its message was hidden.
 type TimingRecord struct {
 	JobID string
 	Type  string
 	Key   dedupe.Key
-	// Outcome is how the delivery went. The Outcome of a message that could not be claimed, or was
-	// too old to start, is the class of its dead letter.
+	// Outcome is how the delivery went. For a message that could not be claimed, or was too old to
+	// start, it is the class of the dead letter.
 	Outcome Outcome
 	// ErrClass and Err tell of the failure, if there was one.
 	ErrClass, Err string
-	// QueueWait is from the publishing, or the not-before, to the start of the handler; 0 where the
-	// broker does not tell, or no handler started.
+	// QueueWait is the time from the publishing, or the not-before, to the start of the handler. 0
+	// where the broker does not tell, or no handler started.
 	QueueWait time.Duration
 	// Process is the handler's time.
 	Process time.Duration
 	// Visibility is how long the delivery, or the claim, is held without a heartbeat.
 	Visibility time.Duration
-	// Heartbeat tells whether the delivery is extended while the handler runs.
+	// Heartbeat reports whether the delivery is extended while the handler runs.
 	Heartbeat bool
-	// Beats is how often it was.
+	// Beats is how often it was extended.
 	Beats int
 	// Attempt counts the runs of the job, and Receives the broker's deliveries (0 = it does not
 	// count).
@@ -44,18 +45,18 @@ type TimingRecord struct {
 	Result []byte
 }
 
-// Observer is told of each job's start and end, from many goroutines: of a start by the one that
-// runs the handler, of an end by the one that has settled a whole batch, or claimed it. So it must
-// be quick: one that blocks holds up the other jobs of the batch; the same holds for a Logger. What
-// it panics with is logged and does no harm to the job.
+// Observer is told of each job's start and end. Many goroutines call it: of a start, the one that
+// runs the handler; of an end, the one that has settled or claimed a whole batch. So it must be
+// quick, because an Observer that blocks holds up the other jobs of the batch. The same is true of
+// a Logger. A panic of the Observer's is logged, and does no harm to the job.
 type Observer interface {
-	// JobStarted is called before the handler. The handler gets the context that it returns, which
-	// must be made from ctx; nil stands for ctx.
+	// JobStarted is called before the handler. The handler gets the context that JobStarted
+	// returns, which must be made from ctx; nil means ctx itself.
 	JobStarted(ctx context.Context, j *Job) context.Context
 	// JobEnded is called once for every delivery, and once for every call of Do. Its ctx is the one
 	// that JobStarted returned, so that a span that was put there can be ended. Where no handler
-	// has started it is the delivery's own. It has mostly ended when JobEnded is called: take
-	// [context.WithoutCancel] of it for calls that need a context which lives.
+	// has started, ctx is the delivery's own. It has mostly ended when JobEnded is called: use
+	// [context.WithoutCancel] for calls that need a context which has not.
 	//
 	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its
 	// record has no key where its claim was not answered. A [DrainError], or Process, tells of it
@@ -72,8 +73,8 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	if t.Attempt > 0 {
 		as = append(as, slog.Int("attempt", t.Attempt))
 		if t.ErrClass == "" || t.Outcome == OutcomeRetried || t.Outcome == OutcomeLeaseLost {
-			// That of a job that has failed, or is parked, is the permission to run it again, and
-			// logs are read by many.
+			// The fence of a job that has failed, or is parked, is the permission to run it again,
+			// and many people read logs.
 			as = append(as, slog.Uint64("fence", t.Fence))
 		}
 		as = append(as, slog.Duration("queue_wait", t.QueueWait), slog.Duration("process", t.Process))
@@ -94,7 +95,7 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	return as
 }
 
-// processName is the default Owner.
+// processName is the default Owner: "host/pid".
 var processName = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -134,7 +134,8 @@ func TestJobEndedOfAbandonedJobs(t *testing.T) {
 	}, observedBy(s))
 }
 
-// The same in a batch; one of the two has no slot, so that nothing was claimed for it.
+// A batch tells of abandoned jobs as well. One of the two has no slot, so nothing was claimed for
+// it.
 func TestJobEndedOfAbandonedDeliveries(t *testing.T) {
 	s := newSpans()
 	bubble(t, func(context.Context, *onceq.Job) error {

@@ -210,8 +210,8 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 				if err := r.stop(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
-				// What may have been won is given back by its token first. A claim that is on its
-				// way is waited for.
+				// A claim that may have been won is given back by its token first. A claim that is
+				// on its way is awaited.
 				longest := onceq.DefaultSettleTimeout
 				if name == "hang" {
 					longest += onceq.DefaultCallTimeout
@@ -461,7 +461,7 @@ func TestRefusedClaimStopsNobody(t *testing.T) {
 	})
 }
 
-// A store that errs on each entry is away as any other, and one that is full says nothing of the
+// A store that errs on each entry counts as away. A store that is full says nothing about the
 // entry.
 func TestRefusedClaimsOfAllAreAnOutage(t *testing.T) {
 	for name, c := range map[string]struct {

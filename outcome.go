@@ -21,11 +21,11 @@ const (
 	// OutcomeHandedBack: the handler has not started, or was cut off by a drain. The message comes
 	// again at once, and the attempt does not count.
 	OutcomeHandedBack Outcome = "handed-back"
-	// OutcomeLeaseLost: the store has said that the key is another's. Nothing is recorded, acked or
-	// given back.
+	// OutcomeLeaseLost: the store has said that the key is another worker's. Nothing is recorded,
+	// acked or given back.
 	OutcomeLeaseLost Outcome = "lease-lost"
-	// OutcomeUnsettled: how the job ended, or its dead letter, could not be recorded in time. The
-	// message will be delivered again when its lease has run out.
+	// OutcomeUnsettled: the job's end, or its dead letter, could not be stored in time. The message
+	// will be delivered again when its lease has run out.
 	OutcomeUnsettled Outcome = "unsettled"
 	// OutcomeExpired: Meta.Expires had passed. The handler did not start; a dead letter is stored.
 	OutcomeExpired Outcome = ClassExpired
@@ -44,9 +44,10 @@ const (
 	// OutcomeAlreadyParked: the job is parked. Its dead letter is stored once more, and the message
 	// acked.
 	OutcomeAlreadyParked Outcome = "already-parked"
-	// OutcomeInProgress: another delivery of the job is worked on. The message comes again later.
+	// OutcomeInProgress: another delivery of the job, or a call of Do, holds the key. The message
+	// comes again later.
 	OutcomeInProgress Outcome = "in-progress"
-	// OutcomeHandedOver: the message was delivered again to the worker that runs it, and that run
+	// OutcomeHandedOver: the message was delivered again to the worker that runs its job. That run
 	// has taken over the new receipt.
 	OutcomeHandedOver Outcome = "handed-over"
 	// OutcomeDuplicate: another message with the key has failed, or is parked. A dead letter that
@@ -89,9 +90,11 @@ const (
 
 // The outcomes of a delivery with or without a claim.
 const (
-	// OutcomeKept: what would be a dead letter stays in its queue, because of KeepInQueue or
-	// HoldGroup, or because the dead-letter queue does not take it. The message comes again.
+	// OutcomeKept: what would be a dead letter stays in its queue. The reason is KeepInQueue,
+	// HoldGroup, a dead-letter queue that does not take it, or a missing ProcessorConfig.Key. The
+	// message comes again.
 	OutcomeKept Outcome = "kept"
-	// OutcomeAbandoned: the time of a batch was over before the job had ended.
+	// OutcomeAbandoned: the time of a drain, or of a batch, was over before the job had ended. The
+	// message is left alone.
 	OutcomeAbandoned Outcome = "abandoned"
 )

@@ -94,8 +94,8 @@ func TestDoCallerGoneUnnoticed(t *testing.T) {
 	}
 }
 
-// A delivery under Park waits for the confirmation of its start as long as its lease lives: it is
-// Do's caller alone that is not kept for so long.
+// A delivery under Park waits for the confirmation of its start as long as its lease lives. Only
+// Do's caller need not wait for so long.
 func TestDeliveryWaitsForItsStart(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Renew)

@@ -30,8 +30,8 @@ func (r *rig) poisonedEnds() {
 	})
 }
 
-// An end on which the store breaks as a whole must not stop the others', nor keep its place for
-// ever.
+// The store breaks as a whole on one job's end. That must not stop the ends of the others, nor keep
+// its place for ever.
 func TestPoisonedEndStopsNobody(t *testing.T) {
 	for name, together := range map[string]bool{"together": true, "alone": false} {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 	}
 }
 
-// A refusal that follows an outage counts from its own beginning: the outage was longer than
-// SettleTimeout.
+// A refusal that follows an outage counts from its own beginning, although the outage was longer
+// than SettleTimeout.
 func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)
@@ -96,7 +96,8 @@ func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 	}, with(func(c *setup) { c.SettleTimeout = 30 * time.Second }))
 }
 
-// A store that finds the lack of a result too large is asked with pauses, and not for ever.
+// A store answers that a result is too large, although there is none. It is asked with pauses, and
+// not for ever.
 func TestNoResultTooLarge(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) {
@@ -174,7 +175,7 @@ func (b *breaking) Send(ctx context.Context, out []broker.Outgoing) ([]string, e
 	return b.Sender.Send(ctx, out)
 }
 
-// One outage of the store is one line, whatever meets it, and another one each five minutes.
+// An outage of the store is logged once, whatever meets it, and again each five minutes.
 func TestStoreOutageIsOneLine(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error {
 		takes(time.Minute)
@@ -201,7 +202,7 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 	}, with(func(c *setup) { c.Concurrency, c.Prefetch, c.Lease, c.Visibility = 20, 10, time.Hour, time.Hour }), preset(membroker.Memory))
 }
 
-// A claim on whose renewal the store breaks as a whole must not make the others lapse.
+// The store breaks as a whole on the renewal of one claim. That must not make the others lapse.
 func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
 	bubble(t, func(ctx context.Context, j *onceq.Job) error {
 		retry.Rest(ctx, 10*time.Minute)
@@ -229,7 +230,7 @@ func TestPoisonedRenewalCutsNobodyElseOff(t *testing.T) {
 	}, with(func(c *setup) { c.Concurrency = 40 }))
 }
 
-// Once it is found, it is renewed alone: the others' beats do not fail for it again.
+// Once the bad claim is found, it is renewed alone, so that the others' beats do not fail again.
 func TestPoisonedRenewalGoesAlone(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error {
 		takes(20 * time.Minute)
@@ -261,7 +262,7 @@ func TestPoisonedRenewalGoesAlone(t *testing.T) {
 	})
 }
 
-// Where the bad one is never alone in its call, it is found by dividing.
+// Where the bad claim is never alone in its call, it is found by dividing the call.
 func TestPoisonAmongAStream(t *testing.T) {
 	for name, h := range map[string]onceq.HandlerFunc{"ends": returns(nil), "letters": failing} {
 		t.Run(name, func(t *testing.T) {

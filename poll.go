@@ -17,9 +17,13 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// pollers are the goroutines of one Run that receive. Where requests are billed there are only as
-// many as messages come for: of many polls that wait on a quiet queue each message ends one, and
-// one poll brings what came while it was on its way.
+// This file owns receiving: the pollers of one Run, how many there are, and when each receives or
+// rests. Worker.Run makes them; the goroutines are theirs. pollers.mu guards active and late, and
+// what watch shares with its timer. Flow.Unreserve is called under it, no queue and no log.
+
+// pollers are the goroutines of one Run that receive. Where requests are billed, there are only as
+// many as the messages need. Many polls that wait on a quiet queue cost more, because each message
+// ends one of them, while a single poll brings all that came while it was on its way.
 type pollers struct {
 	w     *Worker
 	f     *flow
@@ -29,20 +33,21 @@ type pollers struct {
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
-	active int // that may be relied on
-	late   int // whose receive is overdue
+	active int // pollers that receive, or are about to
+	late   int // pollers whose receive is overdue
 }
 
-// manyCame is how many messages of one receive are a reason for one more poller; fewer than two are
-// one to leave.
+// manyCame is how many messages of one receive are a reason for one more poller. Fewer than two are
+// a reason for one to leave.
 const manyCame = 5
 
-// stepIn is how much longer than the longest wait a receive may take before another poller steps in
-// for it.
+// stepIn is how much longer than the queue's longest wait a receive may take. After that another
+// poller steps in for it.
 const stepIn = 2 * time.Second
 
-// trusted is how often in a row a receive that brought many, but less than it might, is taken for
-// all there was. Some queues give less than they have, again and again.
+// trusted is for receives that bring many messages, but fewer than they might: so many of them in a
+// row are taken for all there was. After that there is no pause, because some queues give less than
+// they have, again and again.
 const trusted = 3
 
 func (p *pollers) start(ctx context.Context) {
@@ -57,18 +62,20 @@ func (p *pollers) start(ctx context.Context) {
 	}
 }
 
-// adapts: where requests cost nothing, all pollers wait, and a message waits for none of them.
+// adapts reports whether the number of pollers follows the messages. Where requests cost nothing,
+// all of them wait on the queue, so that no message waits for a poller.
 func (p *pollers) adapts() bool { return p.w.l.PerRequestCost && p.w.c.Pollers > 1 }
 
-// join adds a poller, unless there are enough; called with the lock held, and by one of them after
-// the first.
+// join adds a poller, unless there are enough. It is called with the lock held: by start, and then
+// only while a poller runs, so that p.all cannot fall to zero meanwhile.
 func (p *pollers) join(ctx context.Context) {
 	if p.active+p.late >= p.w.c.Pollers {
 		return
 	}
 	p.active++
 	p.all.Go(func() {
-		if err := p.poll(ctx); err != nil {
+		one := poller{pollers: p, least: max(1, min(p.w.l.ReceiveBatch, p.w.c.Concurrency/2)), since: time.Now()}
+		if err := one.poll(ctx); err != nil {
 			p.fatal(err)
 		}
 	})
@@ -83,7 +90,7 @@ func (p *pollers) more(ctx context.Context) {
 	}
 }
 
-// leaves tells a poller whether the others suffice.
+// leaves reports whether the poller that asks is to end, because the others suffice.
 func (p *pollers) leaves() bool {
 	if !p.adapts() {
 		return false
@@ -97,9 +104,9 @@ func (p *pollers) leaves() bool {
 	return true
 }
 
-// watch lets another poller step in when a receive for n messages is overdue, and have its room:
-// one dead connection must not hold up the queue. The answer is to be called after the receive, and
-// tells for how many of n there is still room reserved.
+// watch lets another poller step in when a receive for n messages is overdue, because one dead
+// connection must not hold up the queue. The other one gets the room that was reserved. The caller
+// calls done after the receive; done answers for how many of the n there is still room.
 func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	if p.w.c.Pollers == 1 {
 		return func() int { return n }
@@ -127,70 +134,122 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	}
 }
 
-// poll receives as long as ctx lasts, and messages come for it: when enough slots are free, for as
-// many messages as may be held. It ends with an error where receiving can never succeed.
-func (p *pollers) poll(ctx context.Context) error {
-	w, f := p.w, p.f
-	few := max(1, min(w.l.ReceiveBatch, w.c.Concurrency/2))
-	failed, hasty, parts, since := 0, 0, 0, time.Now() // the last pause, or the last poller that joined
+// poller is one of the pollers, with what it has seen of its last receives.
+type poller struct {
+	*pollers
+	least  int       // it waits until there is room for as many
+	failed int       // receives that failed in a row
+	hasty  int       // receives in a row that brought nothing to keep, and took no time
+	parts  int       // receives in a row that brought many, and less than they might
+	since  time.Time // the last pause, or the last poller that joined
+}
+
+// received is what one receive brought.
+type received struct {
+	asked time.Time
+	most  int // messages that it might bring
+	came  int // that it brought
+	kept  int // of these, that the flow has room for
+}
+
+// many reports whether so much came that one more poller is needed.
+func (b *received) many() bool { return b.came >= min(b.most, manyCame) }
+
+// few reports whether so little came that the other pollers may suffice.
+func (b *received) few() bool { return b.came <= 1 && !b.many() }
+
+// poll receives as long as ctx lasts, and messages come for it. It ends with an error where
+// receiving can never succeed.
+//
+// Here a message's life begins: poll waits for room (Flow.Reserve), receives, makes a run of each
+// message, and hands the runs to the flow, which holds them (Flow.Offer). The engine goes on from
+// there: it claims when there is a slot, and gives the run to a hand of the Worker.
+func (p *poller) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		n := f.Reserve(few, w.l.ReceiveBatch)
+		n := p.f.Reserve(p.least, p.w.l.ReceiveBatch)
 		if n == 0 {
-			return nil
+			return nil // the flow is stopped
 		}
-		asked := time.Now()
-		done := p.watch(ctx, n)
-		ms, err := w.receive(ctx, n)
-		reserved := done()
-		rs := w.taken(f, ms)
-		kept := f.Offer(reserved, rs)
+		b, err := p.take(ctx, n)
 		switch {
 		case err == nil:
-			p.once.Store(true)
 			p.receivesAgain(ctx)
-			failed = 0
-			many := len(rs) >= min(n, manyCame)
-			if many && time.Since(since) >= w.c.PollPause { // what piles up in a pause is no reason
-				p.more(ctx)
-				since = time.Now()
-			}
-			if len(rs) <= 1 && !many && p.leaves() {
+			if p.adds(ctx, &b); b.few() && p.leaves() {
 				return nil
 			}
-			pause := w.c.PollPause
-			if kept == 0 && (len(rs) > 0 || time.Since(asked) < noWait) {
-				hasty++
-				pause = max(pause, min(time.Second, retry.Pause(hasty)))
-			} else {
-				hasty = 0
-			}
-			switch {
-			case !many:
-				parts = 0
-			case len(rs) < n:
-				parts++
-			}
-			if pause > 0 && (kept == 0 || len(rs) < n && parts <= trusted) {
-				retry.Rest(ctx, pause)
-				since = time.Now()
-			}
-			continue
+			p.rest(ctx, &b)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // a poll that the drain cut short is no failure
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
+		default:
+			p.fails(ctx, err)
 		}
-		failed++
-		if lasts, tell := p.out.Fails(engine.Whole, failed >= 3); tell {
-			w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
-		}
-		retry.Rest(ctx, retry.Pause(failed))
 	}
 	return nil
 }
 
-// noWait is what an empty receive takes at least if it has waited for a message at all. Some
-// brokers do not, and must not be asked without a pause; nor must one that brings only followers
+// take receives at most n messages, for which there is room, and offers them to the flow.
+func (p *poller) take(ctx context.Context, n int) (received, error) {
+	b := received{asked: time.Now(), most: n}
+	done := p.watch(ctx, n)
+	ms, err := p.w.receive(ctx, n)
+	reserved := done()
+	rs := p.w.taken(p.f, ms)
+	b.came, b.kept = len(rs), p.f.Offer(reserved, rs)
+	return b, err
+}
+
+// adds adds a poller after a receive that brought many. What piles up in a pause is no reason.
+func (p *poller) adds(ctx context.Context, b *received) {
+	if b.many() && time.Since(p.since) >= p.w.c.PollPause {
+		p.more(ctx)
+		p.since = time.Now()
+	}
+}
+
+// rest pauses after a receive where the next one would come too soon: it brought nothing that
+// could be kept and took no time, or it was part-full and there is a PollPause.
+func (p *poller) rest(ctx context.Context, b *received) {
+	pause := p.w.c.PollPause
+	if b.kept == 0 && (b.came > 0 || time.Since(b.asked) < noWait) {
+		p.hasty++
+		pause = max(pause, min(time.Second, retry.Pause(p.hasty)))
+	} else {
+		p.hasty = 0
+	}
+	switch {
+	case !b.many():
+		p.parts = 0
+	case b.came < b.most:
+		p.parts++
+	}
+	if pause > 0 && (b.kept == 0 || b.came < b.most && p.parts <= trusted) {
+		retry.Rest(ctx, pause)
+		p.since = time.Now()
+	}
+}
+
+// fails logs a receive that failed, when it is time to, and pauses before the next.
+func (p *poller) fails(ctx context.Context, err error) {
+	p.failed++
+	if lasts, tell := p.out.Fails(engine.Whole, p.failed >= 3); tell {
+		p.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+	}
+	retry.Rest(ctx, retry.Pause(p.failed))
+}
+
+// receivesAgain notes a receive that had an answer, and logs it where receives had failed.
+func (p *poller) receivesAgain(ctx context.Context) {
+	p.once.Store(true)
+	p.failed = 0
+	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
+		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
+	}
+}
+
+// noWait is the shortest time of an empty receive that has waited for a message. Some brokers do
+// not wait, and must not be asked without a pause. Nor must one that brings only messages of groups
 // for which there is no room.
 const noWait = 10 * time.Millisecond
 
@@ -203,7 +262,8 @@ func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err 
 	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
 }
 
-// taken makes the runs of what was received; offer holds them, until their ack or nack is through.
+// taken makes the runs of what was received. Offer then holds them, until their ack or nack is
+// through.
 func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 	if len(ms) == 0 {
 		return nil
@@ -219,11 +279,4 @@ func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
 		rs = append(rs, r)
 	}
 	return rs
-}
-
-// receivesAgain is told of a receive that had an answer.
-func (p *pollers) receivesAgain(ctx context.Context) {
-	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
-		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
-	}
 }

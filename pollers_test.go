@@ -84,8 +84,8 @@ func TestPollersFollowTheLoad(t *testing.T) {
 		}
 		p.all.Store(0)
 		r.send(burst...)
-		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s; it takes four times as long as one
-		// receive until they are all there.
+		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s. Until all sixteen are there, it
+		// takes as long as four receives.
 		pass(1700 * time.Millisecond)
 		if n, most := p.all.Load(), p.peak.Load(); n > 1640 || most != 16 {
 			t.Errorf("%d receives for 16,000 messages, %d at once", n, most)
@@ -116,7 +116,8 @@ func TestPollersComeForPartFullReceives(t *testing.T) {
 	})
 }
 
-// With few slots no receive brings five messages; one that brings all it may is as good a reason.
+// With few slots no receive brings five messages. A receive that brings all that it may is as good
+// a reason for one more poller.
 func TestPollersWithFewSlots(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.send(numbered("k", 400)...)
@@ -128,7 +129,7 @@ func TestPollersWithFewSlots(t *testing.T) {
 	}, with(func(c *setup) { c.Concurrency = 2 }))
 }
 
-// What piles up in a pause is for one poller; more of them join where that one cannot keep up.
+// What piles up in a pause is for one poller. More pollers join only where that one cannot keep up.
 func TestPollersWithAPause(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
@@ -148,8 +149,8 @@ func TestPollersWithAPause(t *testing.T) {
 	}, with(func(c *setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
-// A queue that gives less than it has must not keep a worker with a pause behind: what comes
-// part-full may be all there was, but not again and again.
+// A worker with a PollPause must not fall behind on a queue that gives less than it has. A receive
+// that is part-full may have brought all there was, but not again and again.
 func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		for i := range 100 { // seven or eight in a pause: nothing is left behind by a part-full receive
@@ -215,7 +216,7 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 	})
 }
 
-// A receive that waits for as long as it may, and then is on its way, is not overdue.
+// A receive is not overdue while it waits for as long as it may, and its answer is on its way.
 func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
 		pass(time.Hour)
@@ -225,8 +226,8 @@ func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
 	})
 }
 
-// A receive that is never answered has room reserved for what it may bring. One that steps in for
-// it needs that room.
+// A receive that is never answered has room reserved for what it may bring. The poller that steps
+// in for it needs that room.
 func TestPollerThatStepsInFindsRoom(t *testing.T) {
 	for _, c := range []struct {
 		billed                         bool
@@ -251,8 +252,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			r.wantOutcomes("a", "done")
 			r.send(numbered("b", 40)...) // many come, and yet there are no more receives than Pollers while one of them hangs
 			pass(30 * time.Minute)
-			// What was reserved is neither kept nor given back twice: as much as fits is held, and
-			// no more.
+			// The room that was reserved is neither kept nor given back twice, so as much as fits
+			// is held, and no more.
 			ks := numbered("k", 50)
 			r.send(ks...)
 			pass(time.Second)
@@ -282,7 +283,7 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 	}
 }
 
-// TestAcksKeepUpWithReceives: where a call takes its time, as many acks are under way as receives.
+// TestAcksKeepUpWithReceives: where calls take long, as many acks are under way as receives.
 func TestAcksKeepUpWithReceives(t *testing.T) {
 	for _, c := range []struct{ pollers, concurrency int }{{16, 160}, {64, 10}} {
 		bubble(t, returns(nil), func(r *rig) {

@@ -208,8 +208,8 @@ func TestProcessEndsBeforeUntil(t *testing.T) {
 	}
 }
 
-// The lease of a delivery that ends at a known time ends soon after it, so that the next one need
-// not wait.
+// Where a delivery ends at a known time, its claim's lease ends soon after that, so that the next
+// delivery need not wait.
 func TestProcessLeaseEndsSoonAfterUntil(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }
 	bubble(t, h, func(r *rig) {
@@ -223,8 +223,8 @@ func TestProcessLeaseEndsSoonAfterUntil(t *testing.T) {
 	}, with(func(c *setup) { c.Lease = 10 * time.Minute }))
 }
 
-// The earliest Until counts for all, and where it is soon, half of the time to it is kept for the
-// ends.
+// The earliest Until counts for all deliveries. Where it is soon, half of the time to it is kept
+// for recording the ends.
 func TestProcessUntilOfSeveral(t *testing.T) {
 	bubble(t, whenCut(errBoom), func(r *rig) {
 		begin := time.Now()

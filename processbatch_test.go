@@ -183,7 +183,7 @@ func TestBatchDeadline(t *testing.T) {
 	}
 }
 
-// Half of the time is what a handler must have had to have timed out.
+// A handler has timed out only if it had at least half of the time.
 func TestBatchDeadlineHalf(t *testing.T) {
 	for first, want := range map[time.Duration]string{10 * time.Second: "retried", 10*time.Second + 1: "handed-back"} {
 		h := func(ctx context.Context, j *onceq.Job) error {
@@ -201,8 +201,8 @@ func TestBatchDeadlineHalf(t *testing.T) {
 	}
 }
 
-// A Deadline at which no delivery can be held any more would leave no time to write the ends, and
-// none to cut the handlers off.
+// A Deadline that is no earlier than the end of a delivery would leave no time to cut the handlers
+// off, and none to write the ends.
 func TestBatchDeadlineAfterUntil(t *testing.T) {
 	for _, d := range []time.Duration{30*time.Second - 1, 30 * time.Second, time.Minute} {
 		var ended atomic.Int32
@@ -306,8 +306,8 @@ func TestBatchMinTime(t *testing.T) {
 	})
 }
 
-// What runs already when the time becomes too short for others has its end recorded however long
-// the store is away until then.
+// A handler runs already when the time becomes too short for others. Its end is recorded, however
+// long the store is away until then.
 func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)
@@ -524,7 +524,8 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// What waits for the batch before its own when the time is over does not go out after the return.
+// When the time is over, some calls still wait for the calls before them. They do not
+// go out after the return.
 func TestBatchLeavesNothingWaitingBehind(t *testing.T) {
 	for _, fails := range []error{nil, onceq.Permanent(errBoom)} {
 		h := func(_ context.Context, j *onceq.Job) error { // a begins a call that hangs, and b has to wait for it

@@ -10,11 +10,11 @@ import (
 )
 
 // Processor knows what is done with jobs, and keeps what it knows of their store. It does nothing
-// by itself. Jobs come to it in three ways, of which one Processor can serve any number at once:
+// by itself. Jobs come to it in three ways, and one Processor can serve any number of them at once:
 //
 //   - [Processor.Worker] receives the messages of a queue, in a process that stays;
-//   - [Processor.Batches] takes messages that somebody else has received, as a serverless
-//     function's caller does;
+//   - [Processor.Batches] takes messages that somebody else has received, as the caller of a
+//     serverless function does;
 //   - [Do] runs a function of the caller's, without a queue.
 type Processor struct {
 	c        ProcessorConfig
@@ -76,7 +76,8 @@ func (p *Processor) retention() time.Duration { return p.c.Retention }
 
 func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 
-// serves tells a Mux whether it is the Processor's Handler, and whether it had the type then.
+// serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the
+// type when the Processor was made.
 func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
 	if muxIn(p.c.Handler) != m {
 		p.hidesMux.Store(true)

@@ -132,8 +132,8 @@ func TestOneProcessorServesAll(t *testing.T) {
 	}, preset(membroker.SQSFIFO), with(func(c *setup) { c.HoldGroup = true }))
 }
 
-// A letter of one queue may be sent to another of the same scope, whose keys it shares: with keys
-// for letters, too.
+// A letter of one queue may be sent to another queue of the same scope, because the two share their
+// keys. That is so with LetterKeys, too.
 func TestLettersOfAllNamesReopen(t *testing.T) {
 	for _, of := range []string{"web", "bulk", ""} {
 		var d down
@@ -195,7 +195,7 @@ func TestOutageOfTheStoreIsOneForAllQueues(t *testing.T) {
 	})
 }
 
-// That messages with keys of ours come by one queue says nothing of another queue's producers.
+// Messages with keys of ours on one queue say nothing about the producers of another queue.
 func TestEachQueueLearnsOfItsOwnProducers(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		_, b := r.two(membroker.Options{}, nil)

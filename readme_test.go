@@ -34,6 +34,27 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestPackageComment: the outline in the package comment is compiled and run, to the letter.
+func TestPackageComment(t *testing.T) {
+	_, want, _ := strings.Cut(read(t, "examples/snippets/outline.go"), "to the letter.\n\n")
+	var got strings.Builder
+	for line := range strings.Lines(read(t, "doc.go")) {
+		code, isCode := strings.CutPrefix(line, "//\t")
+		switch {
+		case isCode:
+			got.WriteString(code)
+		case line == "//\n" && got.Len() > 0:
+			got.WriteString("\n")
+		}
+		if strings.HasPrefix(line, "// #") && got.Len() > 0 {
+			break
+		}
+	}
+	if got := strings.TrimRight(got.String(), "\n") + "\n"; want == "" || got != want {
+		t.Errorf("doc.go shows\n%s\nand examples/snippets/outline.go is\n%s", got, want)
+	}
+}
+
 func read(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)

@@ -13,7 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// TestRefusedSetups: what would lose or repeat jobs in silence is answered when the worker is made.
+// TestRefusedSetups: a setup that would lose or repeat jobs in silence is refused when the worker
+// is made.
 func TestRefusedSetups(t *testing.T) {
 	q, err := membroker.New(nil)
 	if err != nil {

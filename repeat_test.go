@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// TestSameKeyInOneReceive: of messages with one key that come together, the store answers each.
-// Those of a job that was done long ago must not wait for a lease that nobody holds.
+// TestSameKeyInOneReceive: where messages with one key come together, the store answers each of
+// them. Where their job was done long ago, they must not wait for a lease that nobody holds.
 func TestSameKeyInOneReceive(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		r.send("k")

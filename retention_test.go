@@ -89,8 +89,8 @@ func TestNoStoreWhereNobodyCounts(t *testing.T) {
 	}
 }
 
-// What is away once is told of once, and no claim that was refused is trouble for ever: receiving
-// goes on.
+// An outage is told of once. A claim that was refused does not count as trouble for ever, so
+// receiving goes on.
 func TestTroubleEndsWithARefusedClaim(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
 	bubble(t, h, func(r *rig) {

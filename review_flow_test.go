@@ -79,7 +79,7 @@ func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
 	})
 }
 
-// Nobody looks after a lease that is held again after its run has ended.
+// A lease is not held again after its run has ended, because nobody would look after it.
 func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
 	ended := make(map[string]int)
 	inside(t, 2, func(c *worked) {
@@ -95,8 +95,8 @@ func TestLostDeliveryOfAnEndedRunStaysReleased(t *testing.T) {
 	}
 }
 
-// A delivery that is held before the flow has it could be found lost, and be over, before it has
-// begun: the list of the runs would break, and Run not return.
+// The flow must have a run before its delivery is held. Else the delivery could be found lost, and
+// the run be over before it has begun. The list of the runs would break, and Run would not return.
 func TestNothingIsHeldThatTheFlowDoesNotHave(t *testing.T) {
 	inside(t, 0, func(c *worked) {
 		c.Handler = HandlerFunc(func(context.Context, *Job) error { <-time.After(time.Second); return nil })

@@ -40,7 +40,7 @@ func TestHandOverAfterAWait(t *testing.T) {
 }
 
 // While one redelivery looks for the job that runs, the key of another is still being found. The
-// race detector tells.
+// race detector finds out whether the two share fields.
 func TestHandOverBesideAnAdmission(t *testing.T) {
 	admitted := 0
 	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }

@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// While as many ends wait for their record as there are slots, nothing is received: it could not
-// start.
+// While as many ends wait for their record as there are slots, nothing is received, because it
+// could not start.
 func TestUnsettledJobsStopReceiving(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)
@@ -59,7 +59,7 @@ func TestClaimThatFailsAmidADrain(t *testing.T) {
 	})
 }
 
-// A job whose end is on its way keeps its receipt, for its ack may be, too.
+// A job whose end is on its way keeps its receipt, because its ack may be on its way, too.
 func TestNoHandOverToAnEnd(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.fails(errBoom, onceqtest.Settle)

@@ -18,19 +18,27 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns sending: what Send fills in, how it cuts messages into batches, and what it offers
+// again. Users call it, producers mostly, in their own goroutine. It holds no lock: sending is one
+// call of Send.
+
 // sendTries is how often Send offers an entry that the broker throttles.
 const sendTries = 5
 
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are
-// missing it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself: a caller that sends
-// ms again after an error sends the same jobs, which run once. A Meta that it has to fill in is
-// replaced by a copy, so that messages may be made from one.
+// missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself. So a caller that
+// sends ms again after an error sends the same jobs, which run once. A Meta that Send has to fill
+// in is replaced by a copy, so that many messages may be made from one Meta.
 //
-// The error answers by position, as a [*broker.BatchError], unless it is a mistake in ms, in which
-// case nothing was sent. Throttled entries are offered again a few times; nothing else is repeated.
-// Where the broker orders groups, no later batch has anything of a group of which a message was not
-// sent, and a throttled message that others of its batch and group have overtaken is not offered
-// again: its error says so.
+// The error answers by position, as a [*broker.BatchError]. After any other error nothing was sent:
+// that one tells of a mistake in ms. Send offers throttled entries again a few times. It repeats
+// nothing else.
+//
+// Where the broker orders groups, Send keeps the order within a group:
+//
+//   - When a message of a group was not sent, no later batch has anything of that group.
+//   - A throttled message is not offered again when others of its batch and group have overtaken
+//     it. Its error says so.
 func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
@@ -64,7 +72,7 @@ func SendOne(ctx context.Context, s broker.Sender, m *broker.Outgoing) error {
 type sending struct {
 	s       broker.Sender
 	ordered bool
-	broken  map[string]bool // groups of which a message was not sent: nothing more of them is
+	broken  map[string]bool // groups of which a message was not sent, so nothing more of them is
 }
 
 var (
@@ -72,13 +80,13 @@ var (
 	errOvertake = errors.New("onceq: later messages of its group were accepted; sending it again puts it behind them")
 )
 
-// batch sends one batch, in several calls where it is too much for one.
+// batch sends one batch, in several calls where it is too large for one.
 func (o *sending) batch(ctx context.Context, ms []broker.Outgoing, errs []error) {
 	letter.InParts(len(ms), func(from, to int) bool { return o.part(ctx, ms[from:to], errs[from:to]) })
 }
 
-// part sends a part of a batch, and repeats what was throttled of it as long as that keeps the
-// order of groups. It reports whether the part was too much for one call.
+// part sends a part of a batch. It offers again what was throttled, as long as that keeps the order
+// of groups. It reports whether the part was too large for one call.
 func (o *sending) part(ctx context.Context, ms []broker.Outgoing, errs []error) (tooMuch bool) {
 	if o.skips(ctx, ms, errs) {
 		return false
@@ -141,8 +149,8 @@ func (o *sending) skips(ctx context.Context, ms []broker.Outgoing, errs []error)
 	return true
 }
 
-// overtaken tells whether a later message of entry i's group is in the queue, where groups are
-// ordered.
+// overtaken reports whether a later message of entry i's group is in the queue already, where
+// groups are ordered.
 func (o *sending) overtaken(i int, ms []broker.Outgoing, errs []error) bool {
 	if !o.ordered || ms[i].Group == "" {
 		return false
@@ -155,7 +163,8 @@ func (o *sending) overtaken(i int, ms []broker.Outgoing, errs []error) bool {
 	return false
 }
 
-// note remembers the groups that are broken, and tells of what was overtaken.
+// note remembers the groups that are broken, and adds to the errors of messages that were
+// overtaken.
 func (o *sending) note(ms []broker.Outgoing, errs []error) {
 	if !o.ordered {
 		return
@@ -179,9 +188,9 @@ func sendOnce(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error 
 	return err
 }
 
-// Message is a message with that type and key; each may be empty. The type picks the handler under
-// a [Mux], and the key says which messages are one job: without one, each message that is sent is a
-// job of its own. A [Kind] makes messages of Go values.
+// Message makes a message with that type and key; each may be empty. The type picks the handler
+// under a [Mux]. The key says which messages are one job: without a key, each message that is sent
+// is a job of its own. A [Kind] makes messages of Go values.
 func Message(typ, key string, body []byte) broker.Outgoing {
 	return broker.Outgoing{Body: body, Meta: &broker.Meta{Type: typ, Key: key}}
 }
@@ -192,7 +201,7 @@ func Message(typ, key string, body []byte) broker.Outgoing {
 //
 // An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
 // send what was stored, as often as it takes. All those sends are of the same jobs. Messages that
-// were stored without Meta.ID and Meta.Key would be new jobs with each send.
+// were stored without Meta.ID and Meta.Key would be new jobs with each Send.
 func Fill(ms []broker.Outgoing) error {
 	var ids []byte
 	now := time.Now()
@@ -201,7 +210,7 @@ func Fill(ms []broker.Outgoing) error {
 		if m.Meta == nil {
 			m.Meta = new(broker.Meta)
 		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() {
-			// Another message may share it, and with one id the two would be one job.
+			// Another message may share the Meta, and two messages with one id would be one job.
 			m.Meta = m.Meta.Clone()
 		}
 		meta := m.Meta

@@ -70,8 +70,8 @@ func TestSendFillsInWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Two messages made from one Meta are two jobs: sharing an id would make the second a duplicate of
-// the first.
+// Two messages made from one Meta are two jobs. With one id the second would be a duplicate of the
+// first.
 func TestSendWithASharedMeta(t *testing.T) {
 	shared := &broker.Meta{Type: "mail"}
 	ms := outgoing(3)

@@ -96,8 +96,8 @@ func TestSettleOutlastsAFailover(t *testing.T) {
 	}
 }
 
-// A drain amid an outage: what ended long before is written until the hard end, for it has its
-// effect only once then.
+// A drain amid an outage: the worker tries to write ends of long ago until the hard end, because
+// only then those jobs have their effect once.
 func TestDrainInAnOutageOfSettlements(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "hangs": faulty.Hang()} {
 		for _, back := range []time.Duration{3 * time.Second, hardEnd - 6*time.Second} {
@@ -129,8 +129,8 @@ func TestDrainInAnOutageOfSettlements(t *testing.T) {
 	}
 }
 
-// A batch without an end has no hard end either: what ended long before its stop is written for
-// SettleTimeout from there.
+// A batch without an end has no hard end either. It tries to write ends of long ago for
+// SettleTimeout, from its stop on.
 func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
 	for away, want := range map[time.Duration]onceq.Action{63 * time.Second: onceq.Ack, time.Hour: onceq.Leave} {
 		bubble(t, returns(nil), func(r *rig) {
@@ -149,6 +149,21 @@ func TestStoppedBatchInAnOutageOfSettlements(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch whose deliveries end has a hard end. After its stop it tries to write ends of long ago
+// until then, not only for SettleTimeout.
+func TestStoppedBatchWithAnEndInAnOutageOfSettlements(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
+		heal := time.AfterFunc(time.Minute+3*onceq.DefaultSettleTimeout, r.store.heals)
+		defer heal.Stop()
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+		defer cancel()
+		if got := r.process(ctx, lasting(3*time.Minute, "a")...); got[0].Action != onceq.Ack {
+			t.Errorf("%+v", got[0])
+		}
+	})
 }
 
 // A store that is away for longer than the whole drain: the jobs are named, and delivered again.
@@ -172,8 +187,8 @@ func TestDrainThatEndsBeforeAnOutage(t *testing.T) {
 	})
 }
 
-// A store that answers other ends, and refuses one again and again: its job is delivered again, no
-// earlier than its lease ends, and does not keep its place.
+// A store answers other ends, and refuses one again and again. Its job is delivered again when its
+// lease has ended, not earlier, and does not keep its place.
 func TestSettlementThatIsRefused(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) {
@@ -220,8 +235,8 @@ func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 	})
 }
 
-// The settlement is applied, and nobody is told so for a minute: a beat that finds the claim ended
-// meanwhile is no loss.
+// The settlement is applied, but its answer takes a minute. A beat that finds the claim ended
+// meanwhile has not lost it.
 func TestSettledWithoutAnAnswer(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 20, faulty.Lose(errBoom)) })
@@ -237,7 +252,7 @@ func TestSettledWithoutAnAnswer(t *testing.T) {
 	}, with(func(c *setup) { c.SettleTimeout = 2 * time.Minute }))
 }
 
-// While ends cannot be recorded, nothing new begins: its end could not be recorded either.
+// While ends cannot be recorded, nothing new begins, because its end could not be recorded either.
 func TestUnsettledJobsAreBounded(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 1<<62, faulty.Fail(errBoom)) })
@@ -340,8 +355,8 @@ func TestResultTooLarge(t *testing.T) {
 		}
 		r.wantStatus("a", dedupe.Done)
 	}, small)
-	// A store whose limit is not the one that it told: the effect has happened, and losing its
-	// result is better than repeating it.
+	// The store's limit is not the one that it has told. The effect has happened, and it is better
+	// to lose its result than to repeat it.
 	bubble(t, h, func(r *rig) {
 		r.store.set(func(s *store) {
 			s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {

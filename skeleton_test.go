@@ -21,9 +21,9 @@ type skeletonJob struct {
 	held  visibility.Held[*skeletonJob]
 }
 
-// runSkeleton is the loop that a careful programmer would write for one program: the same calls in
-// the same batches (hold, claim, handle, settle, ack), through channels to 64 goroutines, and
-// nothing else: no retries, no outcomes but won and done, no drain, no groups, no timing, no
+// runSkeleton is the loop that a careful programmer would write for one program. It makes the same
+// calls in the same batches (hold, claim, handle, settle, ack), through channels to 64 goroutines.
+// It has nothing else: no retries, no outcomes but won and done, no drain, no groups, no timing, no
 // limits.
 func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
 	tb.Helper()

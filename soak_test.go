@@ -19,9 +19,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// TestSoak lets workers run, fail, drain and crash, with a queue, a store and a dead-letter queue
-// that fail in every way, and looks at the end whether a job was lost or done twice. What goes
-// wrong is drawn from the seed.
+// TestSoak lets workers run, fail, drain and crash. Their queue, store and dead-letter queue fail
+// in every way. At the end it checks that no job was lost or done twice. What goes wrong is drawn
+// from the seed.
 func TestSoak(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, rand.Uint64()}
 	if testing.Short() {
@@ -133,8 +133,8 @@ func (s *soak) brokerFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	return faulty.Err(errBoom, s.n(2) == 0).Only(s.n(max(1, c.Entries)))
 }
 
-// work is how every handler begins: it takes some time, and may end in every way before anything
-// has happened.
+// work is how every handler begins. It takes some time, and may end in any way before anything has
+// happened.
 func (s *soak) work(ctx context.Context, j *onceq.Job) error {
 	s.mu.Lock()
 	s.starts[j.Key().Key]++
@@ -196,7 +196,8 @@ func (s *soak) commit(j *onceq.Job) {
 	}
 }
 
-// atMostOnce has its effect elsewhere, without a key: its owner chose to park it when nobody knows.
+// atMostOnce has its effect elsewhere, without a key. Its owner chose to park the job when nobody
+// knows whether the effect happened.
 func (s *soak) atMostOnce(ctx context.Context, j *onceq.Job) error {
 	if err := s.work(ctx, j); err != nil {
 		return err

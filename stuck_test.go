@@ -41,7 +41,7 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
 }
 
-// One that listens is not.
+// A handler that listens to its context is not reported.
 func TestHandlerThatListensIsNotReported(t *testing.T) {
 	bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig) {
 		r.send("a")
@@ -52,7 +52,7 @@ func TestHandlerThatListensIsNotReported(t *testing.T) {
 	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
 }
 
-// A call of Do is told of in the same way.
+// A call of Do is reported in the same way.
 func TestDoThatIgnoresItsContext(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope, Logger: r.cfg.Logger})

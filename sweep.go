@@ -14,11 +14,13 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// A Worker removes expired records by itself, where its store is a dedupe.Sweeper: one goroutine of
-// Run, which owns everything here. The workers of one store, whatever their queues and scopes, take
-// turns by a claim: the turn is done when its record says so, and the record's retention is the
-// time until the next one. Nothing that must be right depends on the claim, because any number of
-// sweeps may go on at once.
+// This file owns the removal of expired records, where the store is a dedupe.Sweeper. Worker.Run
+// starts one goroutine by sweeps, which owns everything here, so there is no lock.
+//
+// The workers of one store take turns by a claim, whatever their queues and scopes. A turn is over
+// when the record of that claim is done, and the record's retention is the time until the next
+// turn. Nothing that must be right depends on the claim, because any number of sweeps may go on at
+// once.
 
 // sweepKey is what a turn claims.
 var sweepKey = dedupe.Key{Scope: reserved + "onceq", Key: "sweep"}
@@ -32,7 +34,7 @@ const (
 	sweepMore  = time.Second      // the pause after a turn that has left some
 )
 
-// sweeper is that of one Run.
+// sweeper removes the expired records for one Run.
 type sweeper struct {
 	p     *Processor
 	s     dedupe.Sweeper
@@ -40,7 +42,7 @@ type sweeper struct {
 	out   engine.Outage
 }
 
-// sweeps begins to sweep until ctx ends. The answer waits for the end, SettleTimeout at the
+// sweeps begins to sweep, until ctx ends. wait waits for the end of that, for SettleTimeout at the
 // longest.
 func (w *Worker) sweeps(ctx context.Context) (wait func()) {
 	s, ok := w.p.c.Store.(dedupe.Sweeper)
@@ -63,13 +65,14 @@ func (w *Worker) sweeps(ctx context.Context) (wait func()) {
 }
 
 func (s *sweeper) run(ctx context.Context) {
-	pause := s.every/2 + mrand.N(s.every/2+1) // a deploy starts all workers at once
+	pause := s.every/2 + mrand.N(s.every/2+1) // drawn, because a deploy starts all workers at once
 	for retry.Rest(ctx, pause) {
 		pause = s.turn(ctx)
 	}
 }
 
-// turn sweeps, if nobody else does or just has, and answers how long to wait for the next one.
+// turn sweeps, unless another worker does or just has. It answers how long to wait for the next
+// turn.
 func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 	var token dedupe.Token
 	rand.Read(token[:])
@@ -85,7 +88,8 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 	case c.Record != nil && !c.Record.Expires.IsZero():
 		next = time.Until(c.Record.Expires)
 	}
-	// The others wait for the same end; and a store may answer anything.
+	// Bounded, because a store may answer anything; and drawn, because the other workers wait for
+	// the same time.
 	next = min(max(next, 0), s.every) + time.Second
 	return next + mrand.N(next/8+time.Second)
 }
@@ -105,7 +109,7 @@ func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
 	return cs[0], cs[0].Err
 }
 
-// work is a turn that was won. It answers how long the next one is to be waited for.
+// work is a turn that was won. It answers how long to wait for the next one.
 func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	swept, more, err := s.sweep(ctx, token)
 	end := dedupe.Settlement{Key: sweepKey, Token: token, To: dedupe.Done, Retain: s.every}
@@ -134,9 +138,9 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	return end.Retain
 }
 
-// sweep makes the calls of a turn. more tells that it has left some. Between two calls it rests for
-// as long as the first took, so that it never takes more than half of what the store can do for
-// one.
+// sweep makes the calls of a turn. more reports whether it has left some records. After each call
+// it rests for as long as the call took, a second at most. So quick calls take no more than half of
+// what the store can do for one caller.
 func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, more bool, err error) {
 	for n := range sweepCalls {
 		if n > 0 && !s.renews(token) {

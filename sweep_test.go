@@ -86,7 +86,7 @@ func TestWorkerSweeps(t *testing.T) {
 	}, sweeping(t, &s), with(func(c *setup) { c.Retention = 40 * time.Minute }))
 }
 
-// Of a fleet one sweeps at a time, and all together as often as one would.
+// In a fleet one worker sweeps at a time, and all together sweep as often as one alone would.
 func TestOneOfAFleetSweeps(t *testing.T) {
 	var s swept
 	bubble(t, returns(nil), func(r *rig) {

@@ -199,8 +199,8 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 	}
 }
 
-// While the owner lives, a duplicate is received seldom: as often as its age doubles, also where
-// the two workers have other leases.
+// While the owner lives, a duplicate is received seldom: each time when the age of the claim has
+// doubled. That is so where the two workers have different leases, too.
 func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 	const length = 10 * time.Hour
 	for _, c := range []struct{ owner, claimer time.Duration }{
@@ -232,8 +232,8 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 	}
 }
 
-// A lease that is over and cannot be taken is locked by the transaction in which its owner
-// completes the job, and may be so for long: it is asked for as seldom as one that lives.
+// A lease that is over, and yet cannot be taken, is locked by the transaction in which its owner
+// completes the job. That may last long, so it is asked for as seldom as a lease that lives.
 func TestLockedClaimIsAskedForSeldom(t *testing.T) {
 	bubble(t, never(t), func(r *rig) {
 		r.store.set(func(s *store) {

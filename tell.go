@@ -25,7 +25,8 @@ func tellResumed(log *slog.Logger, f *flow, changes bool) {
 	}
 }
 
-// tellDrain tells that a drain begins; what it answers tells how it has ended.
+// tellDrain logs that a drain begins. The caller calls ended when it is over, which logs how it
+// went.
 func (c *WorkerConfig) tellDrain(log *slog.Logger, f *flow, err *error) (ended func()) {
 	log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
 		slog.Int("running", f.Running()), slog.Duration("drain_timeout", c.DrainTimeout))

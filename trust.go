@@ -11,11 +11,11 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// What a message may bring about beyond its own job is decided here: who may send it may write all
-// of its metadata.
+// This file owns what a message may bring about beyond its own job. There are bounds, because
+// whoever may send a message may write all of its metadata.
 
-// lower lets a job's Meta lower what its worker has set, and raise it no further than the
-// operator's ceilings.
+// lower lets a job's Meta lower what its worker has set. It lets the Meta raise that no further
+// than the operator's ceilings.
 func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration) {
 	if asked := bounded(m.MaxAttempts); asked != 0 {
 		ceiling := bounded(most)
@@ -38,8 +38,8 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 	}
 }
 
-// tooEarly refuses a message whose not-before lies further ahead than any of its type may: it would
-// be given back again and again, and hold its group meanwhile.
+// tooEarly refuses a message when its not-before lies further ahead than its type allows. Such a
+// message would be given back again and again, and hold its group meanwhile.
 func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	most := in.c.Defaults.MostNotBefore
 	if t := in.types[r.Type()]; t != nil {
@@ -55,8 +55,8 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 		r.Message.Meta.NotBefore.UTC().Format(time.RFC3339), most)}
 }
 
-// reopens is the fence of the failure that the message may reopen; 0 = none. With keys, only a
-// signed letter of this scope may.
+// reopens is the fence of the failure that the message may reopen; 0 = none. Where there are
+// LetterKeys, only a signed letter of this scope may reopen one.
 func (in *intake) reopens(r *run) uint64 {
 	m := r.Message
 	if m.Meta == nil || m.Meta.Dead == nil {
@@ -71,8 +71,8 @@ func (in *intake) reopens(r *run) uint64 {
 	return 0
 }
 
-// scopeOf is the scope in the Source of a letter: a replay may go to another queue of the scope, or
-// find its own under another Name.
+// scopeOf is the scope in the Source of a letter. The rest of the Source does not count, because a
+// replay may go to another queue of the scope, or find its own queue under another Name.
 func scopeOf(source string) string {
 	scope, _, _ := strings.Cut(source, ":")
 	return scope

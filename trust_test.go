@@ -74,9 +74,9 @@ func forged(k string, n int) []broker.Outgoing {
 	return ms
 }
 
-// Who knows a key, and no fence, must not bring a letter about that reopens the failure of that key
-// for another body: not with a fingerprint, which tells the body, nor without one, where the
-// message itself must be the one that failed.
+// A sender that knows a key, and not its fence, must not bring about a letter that reopens the
+// failure of that key for another body. With a fingerprint, that shows the other body. Without one,
+// the message itself must be the one that failed.
 func TestForgedLettersReopenNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -119,7 +119,7 @@ func TestForgedLettersReopenNothing(t *testing.T) {
 	}
 }
 
-// A duplicate is no loss: once the job that has its key is done, its letter is acked by a replay.
+// The letter of a duplicate loses nothing. A replay acks it, once the job that has its key is done.
 func TestReplayOfDuplicates(t *testing.T) {
 	var d down
 	bubble(t, d.handle, func(r *rig) {
@@ -141,8 +141,8 @@ func TestReplayOfDuplicates(t *testing.T) {
 	})
 }
 
-// The message that failed gets the letter of its failure however it comes again, and where its
-// worker died before the letter.
+// The message that failed gets the letter of its failure, however it comes again, and also where
+// its worker died before it put the letter.
 func TestOwnMessageComesAgain(t *testing.T) {
 	asItWas := func(m *broker.Message) broker.Outgoing {
 		return broker.Outgoing{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta}
@@ -174,7 +174,7 @@ func TestOwnMessageComesAgain(t *testing.T) {
 				r.wantStatus("a", dedupe.Failed)
 				r.dlq.SetFault(nil)
 				pass(time.Minute)
-				// As the queue's own redrive and a console would: another message of the same
+				// The queue's own redrive, or a console, makes another message of the same
 				// content.
 				ms, err := r.q.Broker.Receive(r.Context(), broker.ReceiveOptions{Max: 1})
 				if err != nil || len(ms) != 1 {
@@ -233,7 +233,7 @@ func TestOwnIsToldByTheContent(t *testing.T) {
 	}
 }
 
-// A letter whose key is done meanwhile is not acked in silence where it has another body.
+// A letter with another body is not acked in silence, although its key is done meanwhile.
 func TestReplayOfADoneKeyWithAnotherBody(t *testing.T) {
 	var d down
 	bubble(t, d.handle, func(r *rig) {
@@ -315,8 +315,8 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 	}
 }
 
-// A signature is for one scope: a key that several queues share does not make one's letters the
-// other's.
+// A signature is for one scope. Two scopes may share a LetterKey, and still take only their own
+// letters.
 func TestSignaturesAreOfAScope(t *testing.T) {
 	bubble(t, failing, func(r *rig) {
 		r.send("a")
@@ -369,8 +369,8 @@ func TestSignatureOfALetterThatIsCut(t *testing.T) {
 	}, preset(membroker.SQSStandard), signs)
 }
 
-// Who reads the logs does not learn what reopens a job, and who learns it otherwise cannot without
-// a key.
+// The logs do not show what reopens a job. And whoever learns it elsewhere cannot use it without a
+// key.
 func TestFenceIsNoSecretWithKeys(t *testing.T) {
 	crashes := true
 	var ran []string
@@ -423,7 +423,8 @@ func TestFenceIsNoSecretWithKeys(t *testing.T) {
 	})
 }
 
-// What is expired, or too old to be believed, does not take the key from the job that is due.
+// A message that is expired, or too old to be believed, does not take the key from the job that is
+// due.
 func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 	for name, old := range map[string]func(m *broker.Meta){
 		"expired":  func(m *broker.Meta) { m.Expires = time.Now().Add(-time.Second) },
@@ -459,8 +460,8 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 	}
 }
 
-// The letter of an expired job is replayed by an ordinary claim. One that may have been done before
-// stays.
+// The letter of an expired job is replayed by an ordinary claim. The letter of a job that may have
+// been done before stays.
 func TestReplayOfWhatWasTooOld(t *testing.T) {
 	var d down
 	d.mended = true
@@ -481,7 +482,8 @@ func TestReplayOfWhatWasTooOld(t *testing.T) {
 	})
 }
 
-// A group goes on after a message that is too old, and where letters stay in the queue it stays.
+// A group goes on after a message that is too old. Where letters stay in the queue, so does that
+// message.
 func TestTooOldInAGroupAndKept(t *testing.T) {
 	var d down
 	d.mended = true
@@ -517,8 +519,8 @@ func TestReservedAttributeIsNotSent(t *testing.T) {
 	})
 }
 
-// An attribute in which a sender has hidden other metadata stays behind: the letter, and its
-// replay, are of the message itself.
+// A sender has hidden other metadata in an attribute. That attribute stays behind: the letter and
+// its replay have the message's own metadata.
 func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 	var ran []string
 	crash := true
@@ -546,8 +548,8 @@ func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 	})
 }
 
-// The text of an error that a message's body has caused holds no number of it, and a drain's error
-// nothing that steers a terminal.
+// Where a message's body has caused an error, the text holds no number of the body. The text of a
+// drain's error holds nothing that steers a terminal.
 func TestErrorsQuoteNoBody(t *testing.T) {
 	type card struct{ Number string }
 	h := onceq.JSON(func(context.Context, *onceq.Job, card) error { return nil })

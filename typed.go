@@ -14,9 +14,9 @@ import (
 )
 
 // JSON is a Handler for bodies that are JSON. A body that does not decode into a T fails the job
-// for good, class "decode": repeating would not change it. The error's text, which is logged and
-// goes into the letter, names the place and quotes no number of the body; a T with an UnmarshalJSON
-// of its own may quote what it likes.
+// for good, class "decode", because repeating would not change it. The error's text is logged, and
+// goes into the letter. It names the place, and quotes no number of the body. A T with an
+// UnmarshalJSON of its own may quote what it likes. A nil f makes a nil Handler.
 func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
 	if f == nil {
 		return nil
@@ -30,9 +30,9 @@ func JSON[T any](f func(ctx context.Context, j *Job, v T) error) Handler {
 	})
 }
 
-// JSONResult is as JSON, and keeps what f returns with the key, as JSON: see [Result]. A result
-// that cannot be encoded, or is larger than the store takes, fails the job for good, class
-// "result": its effect has happened, and running it again would repeat that.
+// JSONResult does what [JSON] does, and keeps what f returns with the key, as JSON: see [Result]. A
+// result that cannot be encoded, or is larger than the store takes, fails the job for good, class
+// "result". Its effect has happened, and running the job again would repeat that.
 func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) Handler {
 	if f == nil {
 		return nil
@@ -50,7 +50,7 @@ func JSONResult[T, R any](f func(ctx context.Context, j *Job, v T) (R, error)) H
 	})
 }
 
-// keep stores v with the key. Its failure is for good: the effect has happened.
+// keep stores v with the key. Its errors are permanent, because the effect has happened.
 func keep(j *Job, v any) error {
 	b, err := engine.Guard(func() ([]byte, error) { return json.Marshal(v) })
 	if err != nil {
@@ -79,8 +79,8 @@ func decode[T any](j *Job) (v T, err error) {
 	return v, nil
 }
 
-// unquoted leaves the body's own numbers out of the text of an error, which is logged and put into
-// the letter: one may be a card's.
+// unquoted leaves the body's own numbers out of the text of an error, because that is logged and
+// put into the letter. One of them may be a card's.
 func unquoted(err error) error {
 	var t *json.UnmarshalTypeError
 	if !errors.As(err, &t) {
@@ -98,8 +98,8 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.err }
 
-// Result reads what is recorded for a key: its status, and, when it is done, the result as
-// JSONResult or CompleteTx stored it. The status is 0 when there is no record. A done job without a
+// Result reads what is recorded for a key: its status and, when it is done, the result that
+// JSONResult or CompleteTx stored. The status is 0 when there is no record. A done job without a
 // result gives the zero R.
 func Result[R any](ctx context.Context, s dedupe.Store, k dedupe.Key) (v R, st dedupe.Status, err error) {
 	if err := k.Validate(); err != nil {

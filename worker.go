@@ -14,8 +14,13 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// Worker runs the jobs of a queue: it receives messages, keeps them hidden while they are worked
-// on, lets a Processor claim, run and settle them, and acks.
+// This file owns Worker: how it is made, runs, pauses and drains. The user calls the exported
+// methods; Run starts the hands and the pollers (poll.go). w.mu guards flow and paused alone. It is
+// let go before a flow, a log or an Observer is called, with one exception: enter calls the new
+// flow's SetPaused under it, so that a Pause in between is not lost.
+
+// Worker runs the jobs of a queue. It receives messages, keeps them hidden while they are worked
+// on, and acks them. It claims, runs and settles their jobs as its [Processor] says.
 type Worker struct {
 	c     WorkerConfig
 	p     *intake
@@ -30,12 +35,12 @@ type Worker struct {
 	paused bool
 }
 
-// ackFlight is how many acks, and how many nacks, are in flight at once: with fewer of them than
-// receives, what comes in would not go out as fast.
+// ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are at
+// least as many as receives, because what comes in must go out as fast.
 func (c *WorkerConfig) ackFlight() int { return max(4, c.Pollers) }
 
-// unflushed is how many full batches may wait for their ack or Nack: enough to keep the calls busy,
-// and an end to what a queue that is slow to take them piles up.
+// unflushed is how many full batches may wait for their Ack or Nack. It is enough to keep the calls
+// busy, and it bounds what piles up where a queue is slow to take them.
 func (c *WorkerConfig) unflushed() int { return max(32, 2*c.ackFlight()) }
 
 // Worker makes a worker that runs the jobs of the queue. It validates the configuration and does no
@@ -68,21 +73,65 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	return w, nil
 }
 
-// Run works until ctx ends, and then drains: it receives nothing more, hands back at once what was
-// never started, lets the handlers run on until DrainTimeout, then ends their contexts with the
-// cause ErrDraining. It returns nil when every job has been settled, and a *DrainError with those
-// that had not when DrainTimeout + SettleTimeout were over. A queue that is closed, or that is not
-// there at the first receive, ends it with that error; a Retention that is shorter than the queue
-// and the dead-letter queue keep a message is refused, where these tell it. A Worker runs once at a
-// time.
+// Run works until ctx ends, and then drains:
 //
-// A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive, also one of a
-// duplicate while the first runs: the duplicate of a job that takes ten times the visibility
-// timeout is received about five times. A limit of 3 may move it to the dead-letter queue, although
-// its job is done; 10 more than MaxAttempts is enough.
+//   - It receives nothing more, and hands back at once what was never started.
+//   - It lets the handlers run on for DrainTimeout. Then it ends their contexts with the cause
+//     [ErrDraining].
+//   - It returns nil when every job has been settled. When DrainTimeout + SettleTimeout are over,
+//     it returns a *[DrainError] with the jobs that were not.
+//
+// Run ends by itself, with the queue's error, when the queue is closed, or is not there at the
+// first receive. It refuses a Retention that is shorter than the time for which the queue and the
+// dead-letter queue together keep a message, where they tell it. A Worker runs once at a time: a
+// second Run gets [ErrRunning].
+//
+// A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
+// those of a duplicate while the first message runs: where a job takes ten times the visibility
+// timeout, its duplicate is received about five times. A limit of 3 may then move the duplicate to
+// the dead-letter queue, although its job is done. A limit of MaxAttempts and 10 more is enough.
 func (w *Worker) Run(ctx context.Context) error {
+	// A message's own way begins in poller.poll. From Flow.Offer on the engine has it, until it
+	// comes back to a hand, to run the handler, and to workerHost.Ended, to be acked.
 	ready := make(chan *run, w.c.Concurrency)
-	f := w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
+	f := w.newFlow(ctx, ready)
+	if err := w.enter(f); err != nil {
+		return err
+	}
+	defer w.leave()
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+
+	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, w.isPaused())
+	var hands sync.WaitGroup
+	for range w.c.Concurrency {
+		hands.Go(func() { w.hand(&hands, ready) })
+	}
+	receiving, stop := context.WithCancelCause(ctx)
+	ps := &pollers{w: w, f: f, fatal: stop}
+	ps.start(receiving)
+	swept := w.sweeps(receiving)
+
+	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
+	fatal := context.Cause(receiving)
+	stop(nil)
+
+	err := w.drain(f, &ps.all)
+	swept()
+	close(ready) // the hands end when they have nothing left
+	if err == nil {
+		hands.Wait() // else a handler that runs on would hold up Run
+	}
+	if ctx.Err() == nil {
+		return errors.Join(fatal, err)
+	}
+	return err
+}
+
+// newFlow is the way of one Run's messages through the slots.
+func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
+	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
 		Deliveries: w.queue,
 		Ordered:    w.l.OrderedGroups,
@@ -95,39 +144,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		Follow:   (w.c.Concurrency + w.c.Prefetch) * w.l.ReceiveBatch,
 		Nack:     func(r *run) { w.nacks.Add(r) },
 	})
-	if err := w.enter(f); err != nil {
-		return err
-	}
-	defer w.leave()
-	if err := w.look(ctx); err != nil {
-		return err
-	}
-
-	w.mu.Lock()
-	paused := w.paused
-	w.mu.Unlock()
-	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, paused)
-	var hands sync.WaitGroup
-	for range w.c.Concurrency {
-		hands.Go(func() { w.hand(&hands, ready) })
-	}
-	receiving, stop := context.WithCancelCause(ctx)
-	ps := &pollers{w: w, f: f, fatal: stop}
-	ps.start(receiving)
-	swept := w.sweeps(receiving)
-	<-receiving.Done()
-	fatal := context.Cause(receiving)
-	stop(nil)
-	err := w.drain(f, &ps.all)
-	swept()
-	close(ready)
-	if err == nil {
-		hands.Wait()
-	}
-	if ctx.Err() == nil {
-		return errors.Join(fatal, err)
-	}
-	return err
 }
 
 func (w *Worker) enter(f *flow) error {
@@ -156,7 +172,13 @@ func (w *Worker) keep(on bool) {
 	w.nacks.Keep(on)
 }
 
-// Pause stops receiving and hands back what was never started; running handlers go on. It may be
+func (w *Worker) isPaused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused
+}
+
+// Pause stops receiving, and hands back what was never started. Running handlers go on. It may be
 // called before Run, and returns at once.
 func (w *Worker) Pause() {
 	w.mu.Lock()
@@ -164,7 +186,7 @@ func (w *Worker) Pause() {
 	w.paused = true
 	f := w.flow
 	w.mu.Unlock()
-	if f != nil { // without the lock: an Observer is told, and may call the Worker
+	if f != nil { // the lock is let go, because an Observer is told, and may call the Worker
 		tellPaused(w.p.log, f, changes)
 		f.Pause()
 	}
@@ -207,7 +229,7 @@ func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
 		if !f.Abandoned() {
 			return nil
 		}
-	case rs := <-left: // also where a receive does not end: what it brings is handed back
+	case rs := <-left: // also where a receive does not end: what it still brings is handed back
 		return w.abandoned(rs)
 	}
 	return w.abandoned(<-left)
@@ -238,8 +260,8 @@ func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
 	alive = true
 }
 
-// look says once, at the start, what the configuration does not promise; what it breaks is an
-// error.
+// look warns once, at the start, of what the configuration cannot promise. Where it would break a
+// promise, look answers an error.
 func (w *Worker) look(ctx context.Context) error {
 	log := w.p.log
 	if w.l.Durable && !w.p.c.Store.Limits().Durable {
@@ -277,8 +299,8 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 	return receives, kept, nil
 }
 
-// checkRetention refuses a Retention that is over while a message, or its letter, may still come:
-// what was done would be done again. What cannot be read counts nothing.
+// checkRetention refuses a Retention that ends while a message, or its letter, may still come,
+// because what was done would be done again. A time that cannot be read counts as 0.
 func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error {
 	_, letters, _ := w.policy(ctx, w.c.DeadLetter)
 	least := durations.Sum(max(0, queue), max(0, letters))
@@ -288,8 +310,8 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 	return badConfig("ProcessorConfig.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.p.c.Retention, least, queue, letters)
 }
 
-// warnRedrive looks at the queue's own dead-lettering, where it can be read: it must not take a job
-// away before MaxAttempts, and there must be one where letters are left to it.
+// warnRedrive looks at the queue's own redrive, where it can be read. A redrive must not take a job
+// away before MaxAttempts. Where letters are left to it, there must be one.
 func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.p.c.Defaults.MaxAttempts; {

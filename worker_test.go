@@ -155,7 +155,7 @@ func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
 	}
 }
 
-// A receive costs money, or at least time: none is made for a few free places.
+// A receive costs money, or at least time, so none is made for a few free places.
 func TestReceivesAskForMany(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		takes(time.Second + time.Duration(len(j.Message.Body))*100*time.Millisecond)
@@ -176,7 +176,7 @@ func TestReceivesAskForMany(t *testing.T) {
 	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Prefetch = -1 }))
 }
 
-// The settled jobs' acks go at once in a drain, whatever they would have waited for.
+// In a drain the acks of settled jobs go out at once, whatever they would have waited for.
 func TestNoLingerInADrain(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
 	bubble(t, h, func(r *rig) {

@@ -17,22 +17,24 @@ type WorkerConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
 	// redrive. Several workers may share one.
 	DeadLetter broker.Sender
-	// Name tells the queue apart from the Processor's others, in logs and in dead letters: the
-	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". It does not keep
-	// their keys apart: all that a Processor serves shares its Scope. Workers on one queue have the
-	// same Name. At most 255 bytes. Default: none, which only one queue of a Processor may have.
+	// Name tells the queue apart from the Processor's others, in logs and in dead letters. The
+	// Source of a letter is the Processor's Scope or, with a Name, "Scope:Name". Name does not keep
+	// keys apart: all that a Processor serves shares its Scope. Workers on one queue have the same
+	// Name. At most 255 bytes of UTF-8, without control characters. Default: none, which only one
+	// queue of a Processor may have.
 	Name string
-	// HoldGroup keeps a message that would be a dead letter at the head of its group: it is
-	// released, given back for an hour at a time (or the broker's longest delay) and stays in the
-	// queue, so that no later message of the group overtakes it. A redrive of the queue's own would
-	// take it away: set none, or the highest number of receives. Default: it becomes a dead letter
-	// and the group goes on.
+	// HoldGroup keeps a message that would be a dead letter at the head of its group, so that no
+	// later message of the group overtakes it. The job is released, and the message stays in the
+	// queue: it is given back for an hour at a time, or for the broker's longest delay. A redrive
+	// of the queue's own would take it away, so set none, or the highest number of receives.
+	// Default: the message becomes a dead letter, and the group goes on.
 	HoldGroup bool
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
-	// and at most Concurrency; < 0 = none. Where groups are ordered, messages that wait for another
-	// of their group do not count: of them up to Concurrency + Prefetch receive batches are held.
+	// and at most Concurrency; < 0 = none; at most 100,000. Where groups are ordered, a message
+	// that waits for another of its group does not count. Of these, up to Concurrency + Prefetch
+	// receive batches are held.
 	Prefetch int
 	// Pollers is how many receives go on at once. Default: one for each two receive batches of
 	// Concurrency, 1 to 16. At most 64.
@@ -45,26 +47,28 @@ type WorkerConfig struct {
 	// by another one. As many acks are in flight at once as there are Pollers, and at least four.
 	Pollers int
 	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where
-	// requests are billed and groups are not ordered, else none; < 0 = none.
+	// requests are billed and groups are not ordered, else none; < 0 = none; at most a third of
+	// Visibility.
 	AckLinger time.Duration
-	// PollPause is a pause after a receive that came back part-full: it trades latency for requests
-	// at low load. Queues may give less than they have, so there is none after the fourth such
-	// receive in a row that brings five messages or more. Default 0.
+	// PollPause is a pause after a receive that came back part-full. It trades latency for requests
+	// at low load. Queues may give less than they have, so there is no pause from the fourth
+	// receive in a row on that brings five messages or more, but is part-full. Default 0.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
-	// within the broker's limits. The workers of one queue, and the queues of one Processor, should
-	// agree on it: who finds a job in progress takes its owner for dead when that has not renewed
-	// its claim for half as long, and then looks again when the lease is over.
+	// at least 100 ms, and within the broker's limits. The workers of one queue, and the queues of
+	// one Processor, should agree on it: a worker that finds a job in progress takes its owner for
+	// dead when the owner has not renewed the claim for half as long, and looks again when the
+	// lease is over.
 	Visibility time.Duration
 	// SweepEvery is how often records whose retention has ended are removed, where the store is a
 	// dedupe.Sweeper. The workers of one store take turns, whatever their queues, so it counts for
-	// all of them together. A turn removes 20,000 records at most, in calls of 1,000; where more
-	// are left, the next comes a second later. Default 10 min; at least 1 s; < 0 = never, then call
-	// the store's Sweep from elsewhere: a table that nobody sweeps only grows.
+	// all of them together. A turn removes 20,000 records at most, in calls of 1,000. Where more
+	// are left, the next turn comes a second later. Default 10 min; at least 1 s. < 0 = never: call
+	// the store's Sweep from elsewhere then, because a table that nobody sweeps only grows.
 	SweepEvery time.Duration
-	// DrainTimeout is how long handlers run on after the context of Run has ended, before theirs is
-	// cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for ever. The hard
-	// end is DrainTimeout + SettleTimeout.
+	// DrainTimeout is how long handlers run on after the context of Run has ended, before their own
+	// contexts are cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for
+	// ever. The hard end is DrainTimeout + SettleTimeout.
 	DrainTimeout time.Duration
 }
 
@@ -87,8 +91,8 @@ func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
 	return c
 }
 
-// check looks at a complete configuration, for a queue with these limits and jobs that are run as p
-// says.
+// check refuses what cannot be, in a configuration that complete has filled in. The queue has the
+// limits l, and jobs are run as p says.
 func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *ProcessorConfig) error {
 	if err := checkLetters("WorkerConfig", c.DeadLetter, c.Name); err != nil {
 		return err
@@ -124,7 +128,7 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 	return nil
 }
 
-// checkLetters looks at what the configurations of all deliveries have in common.
+// checkLetters refuses what cannot be, in the fields that WorkerConfig and BatchConfig share.
 func checkLetters(of string, to broker.Sender, name string) error {
 	switch {
 	case values.IsNil(to):

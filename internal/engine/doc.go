@@ -15,7 +15,7 @@
 //
 // # The life of a message
 //
-//  1. A poller takes room and receives (onceq: poll.go, pollers.poll; slots.go, Flow.Reserve).
+//  1. A poller takes room and receives (onceq: poll.go, poller.poll; slots.go, Flow.Reserve).
 //  2. Each message becomes a run, one allocation (run.go, Flow.NewRun). From Offer on its delivery
 //     is held (slots.go, Flow.Offer; visibility: Manager.Hold).
 //  3. It waits for a slot. Of a group only the head does (slots.go, Flow.ahead, Flow.pump).

@@ -10,7 +10,8 @@ const (
 	Leave
 )
 
-// Outcome names how a run went. Package onceq exports these names, with what each means.
+// Outcome names how a run went. Package onceq exports these names, with what each means. TestTexts
+// in internal/arch compares the two lists.
 type Outcome string
 
 // The outcomes that the engine itself gives. A letter's may be its class instead.

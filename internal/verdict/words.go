@@ -8,6 +8,7 @@ import (
 )
 
 // The classes that the table and the engine give. Package onceq exports them under its own names.
+// TestTexts in internal/arch compares the two lists, and that of package dlq.
 const (
 	Attempts     = "attempts"
 	BadKey       = "bad-key"
