@@ -84,6 +84,12 @@ const (
 	OutcomeStoreUnreachable Outcome = "store-unreachable"
 	// OutcomeLostBeforeClaim: the message was delivered again before it was claimed.
 	OutcomeLostBeforeClaim Outcome = "lost-before-claim"
+	// OutcomeNoHandler: the message has no type, and the Handler is a Mux. A dead letter is stored,
+	// but not at once: see [OutcomeKept].
+	OutcomeNoHandler Outcome = ClassNoHandler
+	// OutcomeConfig: the Handler hides a Mux. A dead letter is stored, but not at once: see
+	// [OutcomeKept].
+	OutcomeConfig Outcome = ClassConfig
 	// OutcomeNoMessage: the Delivery has no Message.
 	OutcomeNoMessage Outcome = "no-message"
 )

@@ -17,12 +17,6 @@ import (
 // under which lock. Up to this length a reader sees that faster in the code.
 const openedFrom = 151
 
-// unopened are the files of the root package that still lack their opening. This list is to shrink:
-// whoever writes an opening removes its file here, and nobody adds one.
-var unopened = []string{
-	"admit.go", "batches.go", "config.go", "do.go", "dotry.go", "mux.go", "poll.go", "send.go", "worker.go",
-}
-
 // checkOpenings reports long files without an opening, in nested modules too. Whether an opening
 // says the three things is for its reviewer.
 func checkOpenings(t *tree) []string {
@@ -98,18 +92,8 @@ func TestOpenings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	without := map[string]bool{}
 	for _, bad := range checkOpenings(tr) {
-		name, _, _ := strings.Cut(bad, ":")
-		without[name] = true
-		if !slices.Contains(unopened, name) {
-			t.Error(bad)
-		}
-	}
-	for _, name := range unopened {
-		if !without[name] {
-			t.Logf("%s needs no exception any more: remove it from the list", name)
-		}
+		t.Error(bad)
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns claims and what follows on them. Tests of stores call it from any goroutine, with
+// tokens of their own. It holds no lock and keeps nothing.
+
 // Token is a token that nobody else has.
 func Token() (t dedupe.Token) {
 	rand.Read(t[:])
