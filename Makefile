@@ -20,8 +20,10 @@ FUZZFLAGS ?= -fuzzminimizetime 1s
 ROUNDS ?= 200
 
 # SQLite, translated from C, is left out: each of its steps through a page would be watched, which takes
-# four times as long and tells nothing about us. So is the model, which has one goroutine: ten times as long.
-RACE := -race -gcflags=modernc.org/...=-race=false -gcflags=github.com/onceq/onceq/internal/model=-race=false
+# four times as long and tells nothing about us. So is what has one goroutine: the model, which would
+# take ten times as long, and what reads our source, with the parser and the type checker under it.
+UNWATCHED := modernc.org/... github.com/onceq/onceq/internal/model github.com/onceq/onceq/internal/arch go/...
+RACE := -race $(UNWATCHED:%=-gcflags=%=-race=false)
 # Each of fifty test programs would wait a second at its end for a late race.
 export GORACE ?= atexit_sleep_ms=50
 

@@ -75,9 +75,10 @@ func newStatements(schema, table string) *statements {
 	st.settle = fill(settleOwn)
 	st.remove = fill(removeRead)
 	st.sweep = fill(sweepRows)
+	finish, commit := fill(finishOwn), fill(commitOwn)
 	for n := range st.finish {
-		st.finish[n] = fmt.Sprintf("%s /* plan %d */", fill(finishOwn), n)
-		st.commit[n] = fmt.Sprintf("%s /* plan %d */", fill(commitOwn), n)
+		st.finish[n] = fmt.Sprintf("%s /* plan %d */", finish, n)
+		st.commit[n] = fmt.Sprintf("%s /* plan %d */", commit, n)
 	}
 	return st
 }

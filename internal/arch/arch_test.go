@@ -2,7 +2,6 @@ package arch
 
 import (
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -26,10 +25,7 @@ var checks = map[string]func(*tree) []string{
 }
 
 func TestWalls(t *testing.T) {
-	tr, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := ours(t)
 	for _, pattern := range idle(tr) {
 		t.Logf("no package yet for the pattern %q", pattern)
 	}

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/types"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -27,6 +26,13 @@ func checkCycles(t *tree) []string {
 
 // circles is the largest circle of files of each package.
 func (t *tree) circles() map[string][]string {
+	if t.circled == nil {
+		t.circled = t.findCircles()
+	}
+	return t.circled
+}
+
+func (t *tree) findCircles() map[string][]string {
 	out := map[string][]string{}
 	imports := &importer{t: t, done: map[string]*types.Package{}}
 	for _, p := range t.own() {
@@ -36,10 +42,7 @@ func (t *tree) circles() map[string][]string {
 }
 
 func TestRatchetsAreTight(t *testing.T) {
-	tr, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := ours(t)
 	circles := tr.circles()
 	for dir, most := range largestCycle {
 		if n := len(circles[dir]); n < most {

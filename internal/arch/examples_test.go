@@ -54,10 +54,7 @@ func parse(fset *token.FileSet, name string, src any) (*ast.File, error) {
 // stands in its own file.
 func TestExamplesAreWhole(t *testing.T) {
 	dir := os.DirFS("../..")
-	tr, err := load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := ours(t)
 	n := 0
 	for _, p := range tr.pkgs {
 		for _, f := range p.files {

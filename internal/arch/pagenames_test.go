@@ -50,12 +50,8 @@ func checkPageNames(t *tree, list []page) []string {
 
 // TestPageNames: the functions that the pages name exist.
 func TestPageNames(t *testing.T) {
-	root := os.DirFS("../..")
-	tr, err := load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pages(root)
+	tr := ours(t)
+	list, err := pages(os.DirFS("../.."))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +118,7 @@ func testCases(p *pkg) []string {
 // TestContractsNameTheirCases: docs/contracts.md and docs/protocol.md name every case of the two
 // suites, and those that fit "i5-…" together.
 func TestContractsNameTheirCases(t *testing.T) {
-	tr, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := ours(t)
 	var text strings.Builder
 	for _, name := range []string{"contracts", "protocol"} {
 		b, err := os.ReadFile("../../docs/" + name + ".md")

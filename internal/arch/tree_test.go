@@ -9,10 +9,13 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"testing"
 )
 
 // tree is every Go file below a folder with a go.mod.
@@ -21,6 +24,20 @@ type tree struct {
 	fset   *token.FileSet
 	pkgs   map[string]*pkg   // by folder; "." is the root
 	mods   map[string]string // what the go.mod files say, by folder
+	// circled is what circles has found.
+	circled map[string][]string
+}
+
+var readOurs = sync.OnceValues(func() (*tree, error) { return load(os.DirFS("../..")) })
+
+// ours is the tree that this package stands in. It is read once, and no test changes it.
+func ours(t *testing.T) *tree {
+	t.Helper()
+	tr, err := readOurs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
 }
 
 // pkg is the Go files of one folder: the package, its tests, and its external tests.
