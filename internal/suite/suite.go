@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 )
 
-// This file owns a run of a suite: which cases apply, in which order they run, and what is reported.
-// The suites call it from their Run, in the test's goroutine. Cases that run in parallel share the
-// report alone, which has its own lock.
+// This file owns a run of a suite: which cases apply, in which order they run, and what is
+// reported. The suites call it from their Run, in the test's goroutine. Cases that run in parallel
+// share the report alone, which has its own lock.
 
 // Suite is a list of cases, on a harness. E is what a case works with, A what it asks for.
 type Suite[E, A any] struct {
