@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // latency is what the server waits before it applies a call; SQS itself takes about three times as
@@ -169,26 +170,13 @@ func BenchmarkSQS(b *testing.B) {
 	addr := startSQS(b)
 	for _, c := range []struct{ pollers, jobs int }{{16, 8000}, {64, 48_000}} {
 		b.Run(fmt.Sprintf("pollers=%d", c.pollers), func(b *testing.B) {
-			filled := func(start func(tb testing.TB, w *work) (stop func())) func(context.Context, testing.TB, int) (run, after func()) {
-				return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
-					tb.Helper()
-					q := openQueue(tb, addr)
-					q.fill(ctx, tb, n)
-					w := q.work(n)
-					var stop func()
-					return func() {
-						stop = start(tb, w)
-						<-w.gone
-					}, func() { stop() }
-				}
-			}
 			vs := []variant{
-				{"raw", filled(raw(c.pollers))},
-				{"onceq", filled(worker(onceq.WorkerConfig{
+				{"raw", filled(addr, raw(c.pollers))},
+				{"onceq", filled(addr, worker(onceq.WorkerConfig{
 					Pollers: c.pollers, Concurrency: 4 * c.pollers, Prefetch: 6 * c.pollers,
 				}))},
-				{"gocloud", filled(gocloud(c.pollers))},
-				{"watermill", filled(watermills(c.pollers))},
+				{"gocloud", filled(addr, gocloud(c.pollers))},
+				{"watermill", filled(addr, watermills(c.pollers))},
 			}
 			b.ResetTimer()
 			cs := compare(b, rounds, c.jobs, vs, func() int64 { return requestsOf(b, addr) })
@@ -202,6 +190,44 @@ func BenchmarkSQS(b *testing.B) {
 					b.ReportMetric(cs[i].cpu/cs[0].cpu, v.name+"-cpu-x-raw")
 				}
 			}
+		})
+	}
+}
+
+// filled is a variant that empties a queue of n messages on the server.
+func filled(addr string, start func(tb testing.TB, w *work) (stop func())) func(context.Context, testing.TB, int) (run, after func()) {
+	return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+		tb.Helper()
+		q := openQueue(tb, addr)
+		q.fill(ctx, tb, n)
+		w := q.work(n)
+		var stop func()
+		return func() {
+			stop = start(tb, w)
+			<-w.gone
+		}, func() { stop() }
+	}
+}
+
+// BenchmarkSQSWithPostgres empties a queue on SQS with the keys in PostgreSQL, on a server that
+// waits for the disk. It is what the performance ledger (docs/performance.md) goes by.
+func BenchmarkSQSWithPostgres(b *testing.B) {
+	addr, db := startSQS(b), testpg.NewDurable(b)
+	st := openStore(b, openPool(b, db.URL), "bench_sqs")
+	for _, concurrency := range []int{64, 256} {
+		b.Run(fmt.Sprintf("concurrency=%d", concurrency), func(b *testing.B) {
+			cfg := onceq.WorkerConfig{Pollers: concurrency / 4, Concurrency: concurrency}
+			vs := []variant{
+				{"raw", filled(addr, raw(cfg.Pollers))},
+				{"onceq", filled(addr, workerOn(st, cfg))},
+			}
+			b.ResetTimer()
+			cs := compare(b, rounds, 100*concurrency, vs, func() int64 { return requestsOf(b, addr) })
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(1e9/cs[1].wall, "jobs/s")
+			b.ReportMetric(cs[1].cpu/1e3, "cpu-µs/job")
+			b.ReportMetric(cs[1].allocs, "allocs/job")
+			b.ReportMetric(cs[1].cpu/cs[0].cpu, "cpu-x-raw")
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
 )
 
 // raw is what a careful programmer writes for one program: receive ten, handle them, delete them
@@ -59,8 +60,12 @@ func rawLoop(ctx context.Context, c *sqs.Client, w *work) error {
 	}
 }
 
-// worker is ours.
+// worker is ours, without a store.
 func worker(cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
+	return workerOn(onceq.NoStore, cfg)
+}
+
+func workerOn(st dedupe.Store, cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
 	return func(tb testing.TB, w *work) func() {
 		tb.Helper()
 		ctx, cancel := context.WithCancel(tb.Context())
@@ -69,7 +74,7 @@ func worker(cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
 				w.handle(j.Message.Body)
 				return nil
 			}),
-			Store: onceq.NoStore, Scope: "bench",
+			Store: st, Scope: "bench",
 		})
 		if err != nil {
 			tb.Fatal(err)
