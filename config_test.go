@@ -85,6 +85,8 @@ func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 			c.Broker, c.Visibility = newBroker(t, membroker.Options{Preset: membroker.PubSub}), 11*time.Minute
 		}, "10m"},
 		{"WorkerConfig.AckLinger", func(c *setup) { c.AckLinger = 11 * time.Second }, "10s"},
+		{"WorkerConfig.AckLinger", func(c *setup) { c.AckLinger = 200 }, "200ns is below 1ms; is its unit missing"},
+		{"WorkerConfig.DrainTimeout", func(c *setup) { c.DrainTimeout = 20 }, "20ns is below 1ms; is its unit missing"},
 		{"WorkerConfig.Name", func(c *setup) { c.Name = strings.Repeat("n", 256) }, "255"},
 		{"WorkerConfig.Name", func(c *setup) { c.Name = "orders-\xfc" }, "UTF-8"},
 		{"WorkerConfig.Name", func(c *setup) { c.Name = "a\nb" }, "control"},

@@ -31,8 +31,8 @@ func (f HandlerFunc) Handle(ctx context.Context, j *Job) error { return f(ctx, j
 // Middleware wraps a Handler: for logging, metrics, a transaction, a limit.
 type Middleware func(Handler) Handler
 
-// Chain wraps h in mw; the first is the outermost. Where one of mw is nil the answer is nil, which
-// [Processor.Worker] and [Processor.Batches] refuse.
+// Chain wraps h in mw; the first is the outermost. Where one of mw is nil, NewProcessor answers a
+// *[ConfigError].
 //
 // h may be a [Mux]: a worker knows the scopes and options of its types all the same. mw is then
 // called for unknown types too, while [Mux.Use] wraps only the handlers that there are.
@@ -40,7 +40,7 @@ func Chain(h Handler, mw ...Middleware) Handler {
 	m := muxIn(h)
 	for i := len(mw) - 1; i >= 0; i-- {
 		if mw[i] == nil {
-			return nil
+			return (*misChained)(nil)
 		}
 		h = mw[i](h)
 	}
@@ -56,6 +56,14 @@ type chained struct {
 	mux *Mux
 }
 
+// misChained is what Chain makes with a nil middleware. It is a nil pointer, so that whoever
+// refuses a nil Handler refuses it too.
+type misChained struct{}
+
+var errMisChained = badConfig("Chain", "a middleware is nil")
+
+func (*misChained) Handle(context.Context, *Job) error { return errMisChained }
+
 // muxIn is the Mux that h is, or that Chain has wrapped; nil = none.
 func muxIn(h Handler) *Mux {
 	switch h := h.(type) {
@@ -63,6 +71,8 @@ func muxIn(h Handler) *Mux {
 		return h
 	case *chained:
 		return h.mux
+	case *misChained: // NewProcessor answers a Mux's mistake
+		return &Mux{err: errMisChained}
 	}
 	return nil
 }

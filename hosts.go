@@ -95,7 +95,7 @@ func (h *workerHost) delays(r *run) bool {
 	return d > 0 && r.Flow().KeepBack(r, d)
 }
 
-// batchHost brings deliveries that somebody else holds: a call of Process or ProcessBatch.
+// batchHost brings deliveries that somebody else holds: a call of Process.
 type batchHost struct {
 	deliveryHost
 	starts sync.WaitGroup

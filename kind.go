@@ -44,7 +44,7 @@ func (k Kind[T]) Message(v T) (broker.Outgoing, error) {
 	}
 	one := [1]broker.Outgoing{m}
 	if err := Fill(one[:]); err != nil {
-		return broker.Outgoing{}, fmt.Errorf("onceq: Kind %q: %w", k.Type, err)
+		return broker.Outgoing{}, fmt.Errorf("%w (of Kind %q)", err, k.Type)
 	}
 	return one[0], nil
 }
@@ -56,7 +56,7 @@ func (k Kind[T]) message(v T) (m broker.Outgoing, err error) {
 	key := ""
 	if k.Key != nil {
 		if key = k.Key(v); key == "" {
-			return m, badConfig("Kind.Key", "answers no key for a payload of kind %q; leave it nil where each message is a job of its own", k.Type)
+			return m, badConfig("Kind.Key", "answers no key for a payload of kind %q; where each message is a job of its own, leave it nil, and send with Kind.Message and Send", k.Type)
 		}
 	}
 	body, err := json.Marshal(v)
@@ -81,7 +81,7 @@ func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
 	for i, v := range vs {
 		var err error
 		if ms[i], err = k.message(v); err != nil {
-			return fmt.Errorf("onceq: payload %d: %w", i, err)
+			return fmt.Errorf("%w (payload %d)", err, i)
 		}
 	}
 	return Send(ctx, s, ms)

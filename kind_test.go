@@ -91,7 +91,7 @@ func TestKindRefuses(t *testing.T) {
 		want string
 	}{
 		"no type":                   {onceq.Kind[parcel]{Key: key}, parcel{}, "Kind.Type: is empty"},
-		"no key for a payload":      {parcels, parcel{}, "Kind.Key: answers no key"},
+		"no key for a payload":      {parcels, parcel{}, "Kind.Key: answers no key for a payload of kind \"parcel\"; where each message is a job of its own, leave it nil, and send with Kind.Message and Send"},
 		"a key that no store takes": {onceq.Kind[parcel]{Type: "p", Key: func(parcel) string { return "\xff" }}, parcel{}, "Meta.Key"},
 		"a payload without JSON":    {parcels, parcel{"A", 1, func() {}}, "does not encode"},
 	} {
@@ -100,8 +100,8 @@ func TestKindRefuses(t *testing.T) {
 				_, one := c.k.Message(c.v)
 				many := c.k.Send(r.Context(), r.q.Broker, c.v)
 				for _, err := range []error{one, many} {
-					if err == nil || !strings.Contains(err.Error(), c.want) {
-						t.Errorf("the error is %v, want %q", err, c.want)
+					if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "onceq: ") != 1 {
+						t.Errorf("the error is %v, want %q, and one prefix", err, c.want)
 					}
 				}
 				r.wantQueue(0)

@@ -47,7 +47,14 @@ func TestRefusedSetups(t *testing.T) {
 		{"a middleware that makes nil", "Mux.Use", func(c *setup) {
 			c.Handler = mux(func(m *onceq.Mux) { m.Use(func(onceq.Handler) onceq.Handler { return nil }) })
 		}},
-		{"a nil middleware in a chain", "ProcessorConfig.Handler", func(c *setup) { c.Handler = onceq.Chain(returns(nil), nil) }},
+		{"a nil middleware in a chain", "Chain", func(c *setup) { c.Handler = onceq.Chain(returns(nil), nil) }},
+		{"a nil middleware around a Mux", "Chain", func(c *setup) { c.Handler = onceq.Chain(mux(func(*onceq.Mux) {}), nil) }},
+		{"a chain around a nil middleware", "Chain", func(c *setup) {
+			c.Handler = onceq.Chain(onceq.Chain(returns(nil), nil), func(h onceq.Handler) onceq.Handler { return h })
+		}},
+		{"a nil middleware in a chain, by type", "Mux.On", func(c *setup) {
+			c.Handler = mux(func(m *onceq.Mux) { m.On("b", onceq.Chain(returns(nil), nil), nil) })
+		}},
 		{"a timeout without a unit", "ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = 5 }},
 		{"holding groups that the broker does not order", "WorkerConfig.HoldGroup", func(c *setup) {
 			c.HoldGroup = true

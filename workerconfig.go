@@ -47,8 +47,8 @@ type WorkerConfig struct {
 	// by another one. As many acks are in flight at once as there are Pollers, and at least four.
 	Pollers int
 	// AckLinger is how long an ack may wait for others to share its request. 0 = 200 ms where
-	// requests are billed and groups are not ordered, else none; < 0 = none; at most a third of
-	// Visibility.
+	// requests are billed and groups are not ordered, else none; at least 1 ms, and at most a third
+	// of Visibility; < 0 = none.
 	AckLinger time.Duration
 	// PollPause is a pause after a receive that came back part-full. It trades latency for requests
 	// at low load. Queues may give less than they have, so there is no pause from the fourth
@@ -67,8 +67,8 @@ type WorkerConfig struct {
 	// the store's Sweep from elsewhere then, because a table that nobody sweeps only grows.
 	SweepEvery time.Duration
 	// DrainTimeout is how long handlers run on after the context of Run has ended, before their own
-	// contexts are cancelled. Default 20 s; < 0 = no time at all; the longest Duration means for
-	// ever. The hard end is DrainTimeout + SettleTimeout.
+	// contexts are cancelled. Default 20 s; at least 1 ms; < 0 = no time at all; the longest
+	// Duration means for ever. The hard end is DrainTimeout + SettleTimeout.
 	DrainTimeout time.Duration
 }
 
@@ -122,6 +122,10 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.Visibility", "%v is below the broker's shortest extension, %v", c.Visibility, l.MinHold)
 	case l.MaxHold > 0 && c.Visibility > l.MaxHold:
 		return badConfig("WorkerConfig.Visibility", "%v is above the broker's longest extension, %v", c.Visibility, l.MaxHold)
+	case c.AckLinger > 0 && c.AckLinger < minTimeout:
+		return badConfig("WorkerConfig.AckLinger", "%v is below %v; is its unit missing?", c.AckLinger, minTimeout)
+	case c.DrainTimeout > 0 && c.DrainTimeout < minTimeout:
+		return badConfig("WorkerConfig.DrainTimeout", "%v is below %v; is its unit missing?", c.DrainTimeout, minTimeout)
 	case c.AckLinger > c.Visibility/3:
 		return badConfig("WorkerConfig.AckLinger", "%v is above a third of Visibility, %v", c.AckLinger, c.Visibility/3)
 	}

@@ -114,7 +114,7 @@ func ExampleQueue_Replay() {
 		fmt.Println(must(orders.Depth(context.Background())).Visible, "orders in the queue")
 	}
 	// Output:
-	// 4 seen, 1 replayed, 3 not chosen
+	// 4 seen, 1 would be replayed, 3 not chosen
 	// 0 orders in the queue
 	// 4 seen, 1 replayed, 3 not chosen
 	// 1 orders in the queue

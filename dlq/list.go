@@ -231,13 +231,28 @@ func (g *Group) add(e Entry) {
 	}
 }
 
-// String is a table for people.
+// String is a table for people. Where the letters come from more than one source, the sources of
+// each class stand below it: they are what [Filter].Source takes.
 func (gs Groups) String() string {
 	rows := [][]string{{"class", "letters", "copies", "oldest", "newest", "types", "last error"}}
 	for _, g := range gs {
 		rows = append(rows, []string{
-			Printable(g.Class), strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), Printable(counted(g.Types)), line(g.Sample),
+			Printable(g.Class), strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
 		})
 	}
-	return table(rows)
+	t := table(rows)
+	sources := make(map[string]bool)
+	for _, g := range gs {
+		for s := range g.Sources {
+			sources[s] = true
+		}
+	}
+	delete(sources, "") // no filter can choose it
+	if len(sources) < 2 {
+		return t
+	}
+	for _, g := range gs {
+		t += filled("sources of "+Printable(g.Class)+":", counts(g.Sources))
+	}
+	return t
 }

@@ -373,6 +373,25 @@ func TestGroup(t *testing.T) {
 	})
 }
 
+// The sources are shown where a reader has to choose between them, in lines that a terminal holds.
+func TestGroupsShowTheirSources(t *testing.T) {
+	long := "orders:" + strings.Repeat("n", 30)
+	gs := dlq.Groups{
+		{Class: "timeout", Count: 8, Sources: map[string]int{"s:slow": 2, "s:fast": 1, long + "1": 2, long + "2": 2, "": 1}},
+		{Class: "permanent", Count: 1, Sources: map[string]int{strings.Repeat("x", 90): 1}},
+	}
+	want := "sources of timeout: " + long + "1 2,\n  " + long + "2 2, s:slow 2, - 1, s:fast 1\n" +
+		"sources of permanent:\n  " + strings.Repeat("x", 90) + " 1\n"
+	if got := gs.String(); !strings.HasSuffix(got, "\n"+want) {
+		t.Errorf("%s\nwant it to end in\n%s", got, want)
+	}
+	for _, one := range []dlq.Groups{nil, {{Class: "timeout", Sources: map[string]int{"s": 2, "": 1}}, {Class: "panic", Sources: map[string]int{"s": 1}}}} {
+		if got := one.String(); strings.Contains(got, "sources") {
+			t.Errorf("there is nothing to choose between:\n%s", got)
+		}
+	}
+}
+
 func TestFilter(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		start := time.Now()
@@ -439,6 +458,10 @@ func TestNew(t *testing.T) {
 		{sqs, dlq.Options{Wait: -1}, "Options.Wait"},
 		{sqs, dlq.Options{MaxHeld: -1}, "Options.MaxHeld"},
 		{sqs, dlq.Options{CallTimeout: -1}, "Options.CallTimeout"},
+		{sqs, dlq.Options{Visibility: 30}, "Options.Visibility: 30ns is below 1ms; is its unit missing?"},
+		{sqs, dlq.Options{Wait: 3}, "Options.Wait: 3ns is below 1ms; is its unit missing?"},
+		{sqs, dlq.Options{CallTimeout: 5}, "Options.CallTimeout: 5ns is below 1ms; is its unit missing?"},
+		{sqs, dlq.Options{Patience: 60}, "Options.Patience: 60ns is below 1ms; is its unit missing?"},
 	} {
 		if _, err := dlq.New(c.b, &c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

@@ -24,9 +24,10 @@ type pass struct {
 	full   func() bool                     // reports that nothing more is to be taken
 }
 
-func newPass(ctx context.Context, q *Queue, f *Filter, each func(Step)) pass {
+func newPass(ctx context.Context, q *Queue, f *Filter, each func(Step), dry bool) pass {
 	return pass{
-		q: q, w: q.walk(ctx), f: f, each: each, start: time.Now(), most: q.l.ReceiveBatch,
+		report: Report{DryRun: dry},
+		q:      q, w: q.walk(ctx), f: f, each: each, start: time.Now(), most: q.l.ReceiveBatch,
 		unacked: make(map[string]bool),
 	}
 }

@@ -59,7 +59,7 @@ func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	if err := o.check(); err != nil {
 		return Report{}, err
 	}
-	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each), o: &o}
+	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: &o}
 	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
 	defer p.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	err := p.through(ctx)

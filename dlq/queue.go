@@ -45,17 +45,17 @@ type Options struct {
 	// brought within the broker's limits; at least 1 s, and within those limits. A driver that
 	// cannot choose a receive's visibility uses the queue's own.
 	Visibility time.Duration
-	// Wait is how long no letter may come until the queue counts as empty. Default 3 s; more than
-	// 0. With a real service it must be long enough for a long poll, 1 s at least.
+	// Wait is how long no letter may come until the queue counts as empty. Default 3 s; at least
+	// 1 ms. With a real service it must be long enough for a long poll, 1 s at least.
 	Wait time.Duration
 	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not
 	// take. Default 10,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
 	MaxHeld int
-	// CallTimeout bounds one call of the broker. Default 5 s.
+	// CallTimeout bounds one call of the broker. Default 5 s; at least 1 ms.
 	CallTimeout time.Duration
 	// Patience is how long a call of the broker that fails is repeated. After that its error is
-	// returned. The end of the context ends the repeats earlier. Default 1 min; < 0 = nothing is
-	// repeated.
+	// returned. The end of the context ends the repeats earlier. Default 1 min; at least 1 ms;
+	// < 0 = nothing is repeated.
 	Patience time.Duration
 	// LetterKeys are those of the workers' configuration. A letter that names a failure, and that
 	// none of them has signed, is shown as unsigned, and its replay cannot reopen the failure. What
@@ -90,6 +90,8 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 	}
 	if v := q.o.Visibility; v != 0 {
 		switch {
+		case isBare(v):
+			return nil, bare("Options.Visibility", v)
 		case v < time.Second:
 			return nil, bad("Options.Visibility", "%v is below 1s", v)
 		case l.MinHold > 0 && v < l.MinHold:
@@ -105,6 +107,12 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		return nil, bad("Options.MaxHeld", "%d is negative", q.o.MaxHeld)
 	case q.o.CallTimeout < 0:
 		return nil, bad("Options.CallTimeout", "%v is negative", q.o.CallTimeout)
+	case isBare(q.o.Wait):
+		return nil, bare("Options.Wait", q.o.Wait)
+	case isBare(q.o.CallTimeout):
+		return nil, bare("Options.CallTimeout", q.o.CallTimeout)
+	case isBare(q.o.Patience):
+		return nil, bare("Options.Patience", q.o.Patience)
 	}
 	if err := q.o.LetterKeys.Check(); err != nil {
 		return nil, bad("Options.LetterKeys", "%v", err)
@@ -126,6 +134,16 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 // bad is a mistake of the caller's.
 func bad(field, format string, args ...any) error {
 	return fmt.Errorf("dlq: %s: %s", field, fmt.Sprintf(format, args...))
+}
+
+// minTime is the shortest time that can be meant. What is below was written without its unit, such
+// as 3 for 3 s.
+const minTime = time.Millisecond
+
+func isBare(d time.Duration) bool { return d > 0 && d < minTime }
+
+func bare(field string, d time.Duration) error {
+	return bad(field, "%v is below %v; is its unit missing?", d, minTime)
 }
 
 // ctx is the context of one call that settles or sends. The end of the caller's context does not

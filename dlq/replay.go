@@ -32,9 +32,9 @@ type ReplayOptions struct {
 	// ErrIncomplete, because a canary could come back unseen. Canary must be below Max, where that
 	// is set.
 	Canary int
-	// CanaryWait is how long the canaries are watched. Default 1 min. It is refused without Canary.
-	// A job with an error that is retried comes back only after its last attempt, so the window
-	// must be longer than that takes.
+	// CanaryWait is how long the canaries are watched. Default 1 min; at least 1 ms. It is refused
+	// without Canary. A job with an error that is retried comes back only after its last attempt,
+	// so the window must be longer than that takes.
 	CanaryWait time.Duration
 	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
 	// replay would do. Canary and PerSecond are ignored.
@@ -90,6 +90,8 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.CanaryWait", "%v is negative", o.CanaryWait)
 	case o.CanaryWait > 0 && o.Canary == 0:
 		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0", o.CanaryWait)
+	case isBare(o.CanaryWait):
+		return bare("ReplayOptions.CanaryWait", o.CanaryWait)
 	case o.Canary > 0 && o.Max > 0 && o.Canary >= o.Max:
 		return bad("ReplayOptions.Canary", "%d leaves nothing to go on with: ReplayOptions.Max is %d", o.Canary, o.Max)
 	}
@@ -155,7 +157,7 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 		o.Canary, o.PerSecond = 0, 0
 	}
 	r := &replay{
-		pass: newPass(ctx, q, &o.Filter, o.Each), o: &o, limits: o.To.Limits(),
+		pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: &o, limits: o.To.Limits(),
 		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
 	r.pass.choose, r.pass.flush, r.pass.full = r.choose, r.flush, r.full

@@ -446,6 +446,7 @@ func TestReplayOptions(t *testing.T) {
 			{dlq.ReplayOptions{Canary: -1}, "ReplayOptions.Canary: -1"},
 			{dlq.ReplayOptions{Canary: 1, CanaryWait: -1}, "ReplayOptions.CanaryWait: -1ns"},
 			{dlq.ReplayOptions{CanaryWait: 1}, "ReplayOptions.CanaryWait: is 1ns, but"},
+			{dlq.ReplayOptions{CanaryWait: 3, Canary: 1}, "ReplayOptions.CanaryWait: 3ns is below 1ms; is its unit missing?"},
 			{dlq.ReplayOptions{Canary: 5, Filter: dlq.Filter{Max: 5}}, "ReplayOptions.Canary: 5 leaves nothing"},
 			{dlq.ReplayOptions{Filter: dlq.Filter{Max: -5}}, "ReplayOptions.Max: -5"},
 		} {
@@ -471,4 +472,23 @@ func TestReportForPeople(t *testing.T) {
 	if got := r.String(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
+}
+
+// A dry run has done nothing, and its report must not say that it has.
+func TestDryRunReportForPeople(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2), letterOf("none", 0))
+		const would = "4 seen, 2 would be replayed, 1 copies would be dropped, 1 would be skipped\n1 would be skipped: "
+		rep := r.mustReplay(dlq.ReplayOptions{DryRun: true})
+		if got := rep.String(); !rep.DryRun || !strings.HasPrefix(got, would) {
+			t.Errorf("the report is %q, want %q", got, would)
+		}
+		const purged = "4 seen, 4 would be purged"
+		if rep, err := r.purge(dlq.PurgeOptions{All: true, NoExport: true, DryRun: true}); err != nil || !rep.DryRun || rep.String() != purged {
+			t.Errorf("the report is %q (%v), want %q", rep, err, purged)
+		}
+		if rep := r.mustReplay(dlq.ReplayOptions{}); rep.DryRun || strings.Contains(rep.String(), "would be replayed") {
+			t.Errorf("the report of what was done is %q", rep)
+		}
+	})
 }

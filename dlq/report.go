@@ -62,6 +62,8 @@ type Left struct {
 // Report counts what became of the letters. A call that ends early leaves the others as they were,
 // so it may be run again.
 type Report struct {
+	// DryRun says that nothing was sent, exported or removed: the numbers are what would be.
+	DryRun bool
 	// Seen is how many letters were looked at, copies among them.
 	Seen int
 	// Replayed is how many were sent, and Purged how many were exported; under DryRun, how many
@@ -96,12 +98,16 @@ func (r Report) String() string {
 			fmt.Fprintf(&b, ", %d %s", n, what)
 		}
 	}
+	would := ""
+	if r.DryRun {
+		would = "would be "
+	}
 	fmt.Fprintf(&b, "%d seen", r.Seen)
-	part(r.Replayed, "replayed")
-	part(r.Purged, "purged")
+	part(r.Replayed, would+"replayed")
+	part(r.Purged, would+"purged")
 	part(r.Unsigned, "of these not signed, which reopen nothing")
-	part(r.Copies, "copies dropped")
-	part(len(r.Skipped), "skipped")
+	part(r.Copies, "copies "+would+"dropped")
+	part(len(r.Skipped), would+"skipped")
 	part(len(r.Failed), "failed")
 	part(r.Unchosen, "not chosen")
 	part(r.Newer, "newer")
@@ -118,7 +124,7 @@ func (r Report) String() string {
 			fmt.Fprintf(&b, "\n%d %s: %s", n[reason], what, Printable(reason))
 		}
 	}
-	list("skipped", r.Skipped)
+	list(would+"skipped", r.Skipped)
 	list("failed", r.Failed)
 	return b.String()
 }

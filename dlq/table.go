@@ -9,16 +9,44 @@ import (
 	"unicode/utf8"
 )
 
-// counted lists what was counted, the most first.
-func counted(n map[string]int) string {
+// counts lists what was counted, the most first.
+func counts(n map[string]int) (parts []string) {
 	names := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(n[b]-n[a], strings.Compare(a, b)) })
-	var b strings.Builder
 	for _, name := range names {
-		if b.Len() > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%s %d", cmp.Or(name, "-"), n[name])
+		parts = append(parts, fmt.Sprintf("%s %d", Printable(cmp.Or(name, "-")), n[name]))
 	}
+	return parts
+}
+
+// counted is counts in one line.
+func counted(n map[string]int) string { return strings.Join(counts(n), ", ") }
+
+// columns is how wide a terminal is at least.
+const columns = 80
+
+// filled writes the head and the parts, with commas between them. No part is torn, and a line is
+// longer than a terminal only where one part alone is.
+func filled(head string, parts []string) string {
+	const indent = "  "
+	var b strings.Builder
+	b.WriteString(head)
+	at := utf8.RuneCountInString(head)
+	for i, p := range parts {
+		if i < len(parts)-1 {
+			p += ","
+		}
+		n := utf8.RuneCountInString(p)
+		if at+1+n > columns {
+			b.WriteString("\n" + indent)
+			at = len(indent)
+		} else {
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(p)
+		at += n
+	}
+	b.WriteByte('\n')
 	return b.String()
 }
 

@@ -181,6 +181,57 @@ func TestFaultNotReached(t *testing.T) {
 	}
 }
 
+// pointless are faults that could change nothing, with what is said against them.
+var pointless = []struct {
+	fault onceqtest.Fault
+	want  string
+}{
+	{onceqtest.Fault{}, `"none of call" has no Kind`},
+	{onceqtest.Fault{Op: onceqtest.Settle, N: 2}, `"none of settle 2" has no Kind`},
+	{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.SlowReply + 1}, "a Kind that there is not"},
+	{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.Slow}, `"slow of settle" needs a Delay above 0; it has 0s`},
+	{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.SlowReply}, "needs a Delay"},
+	{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.Late}, "needs a Delay"},
+	{onceqtest.Fault{Op: onceqtest.Settle, Kind: onceqtest.Stall, Delay: -1}, "needs a Delay above 0; it has -1ns"},
+}
+
+// TestPointlessFault: a fault that could change nothing ends the test where it is set. Else the
+// test would be green, whatever it tests.
+func TestPointlessFault(t *testing.T) {
+	for _, c := range pointless {
+		var runs int
+		said := verdict(t, func(tb testing.TB) {
+			rig := onceqtest.New(tb, counted(&runs, nil), nil)
+			rig.At(onceqtest.Fault{Op: onceqtest.Ack, Kind: onceqtest.Fail}, c.fault)
+			tb.Errorf("the test goes on")
+		})
+		if !strings.Contains(said, c.want) || strings.Contains(said, "goes on") {
+			t.Errorf("Rig.At: the test said %q, want %q", said, c.want)
+		}
+		func() {
+			defer func() {
+				if err, _ := recover().(error); err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("Process.At panicked with %v, want %q", err, c.want)
+				}
+			}()
+			new(onceqtest.Process).At(c.fault)
+		}()
+	}
+}
+
+// TestKillBeforeTheFirstDelivery: there is nothing that could die, so the test would test nothing.
+func TestKillBeforeTheFirstDelivery(t *testing.T) {
+	var runs int
+	said := verdict(t, func(tb testing.TB) {
+		rig := onceqtest.New(tb, counted(&runs, nil), nil)
+		rig.Kill()
+		tb.Errorf("the test goes on")
+	})
+	if !strings.Contains(said, "Kill: no worker has been started yet") || strings.Contains(said, "goes on") {
+		t.Errorf("the test said %q", said)
+	}
+}
+
 // TestCrashUnderMux: the scope is the type's, and the rig finds the record all the same.
 func TestCrashUnderMux(t *testing.T) {
 	want := dedupe.Key{Scope: "test:pay", Key: "order-1"}

@@ -71,7 +71,7 @@ type Fault struct {
 	// counted from the [Process.At] that sets it. N and Times are ignored then. 0 = N and Times
 	// decide.
 	For time.Duration
-	// Kind is what goes wrong.
+	// Kind is what goes wrong. Required.
 	Kind Kind
 	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The
 	// others are applied, and answered as they are. A position that the batch does not have names
@@ -80,9 +80,26 @@ type Fault struct {
 	Entries []int
 	// Err is the answer of Fail and LoseReply. Default [ErrFault].
 	Err error
-	// Delay is how long Slow, SlowReply, Late and Stall take, and how long after its call a Cancel
-	// comes.
+	// Delay is how long Slow, SlowReply, Late and Stall take, which need it, and how long after its
+	// call a Cancel comes.
 	Delay time.Duration
+}
+
+// check says what makes the fault one that changes nothing. A test with such a fault would pass
+// whatever the tested code does.
+func (f Fault) check() error {
+	switch f.Kind {
+	case 0:
+		return fmt.Errorf("onceqtest: the Fault %q has no Kind, so nothing would go wrong", f)
+	case Slow, SlowReply, Late, Stall:
+		if f.Delay <= 0 {
+			return fmt.Errorf("onceqtest: the Fault %q needs a Delay above 0; it has %v", f, f.Delay)
+		}
+	case CrashBefore, CrashAfter, Fail, LoseReply, Cancel:
+	default:
+		return fmt.Errorf("onceqtest: the Fault %q has a Kind that there is not", f)
+	}
+	return nil
 }
 
 // String is the fault in words, such as "lose-reply of claim 2".

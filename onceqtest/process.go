@@ -80,8 +80,14 @@ type hook struct{ f func() }
 
 // At lets calls go wrong, each as its Fault says. Where several faults are for one call, the one
 // that was set first befalls it.
+//
+// At panics where a fault could change nothing: it has no Kind, or its Kind needs a Delay. Such a
+// test would pass whatever the tested code does, and a Process has no test that it could fail.
 func (p *Process) At(fs ...Fault) {
 	for _, f := range fs {
+		if err := f.check(); err != nil {
+			panic(err)
+		}
 		p.plan(f)
 	}
 }

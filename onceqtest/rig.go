@@ -130,8 +130,17 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 }
 
 // At lets calls of the next delivery's worker go wrong, as the Faults say. The calls are counted
-// from the beginning of that delivery. A fault that befalls no call of it fails the test.
-func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
+// from the beginning of that delivery. A fault that befalls no call of it fails the test. One that
+// could change nothing ends the test at once: it has no Kind, or its Kind needs a Delay.
+func (r *Rig) At(fs ...Fault) {
+	r.t.Helper()
+	for _, f := range fs {
+		if err := f.check(); err != nil {
+			r.t.Fatalf("%v", err)
+		}
+	}
+	r.faults = append(r.faults, fs...)
+}
 
 // Kill lets the worker die now. A handler calls it, in the middle of its work. The handler's
 // context ends, and with it a transaction of database/sql that was begun with it.
@@ -140,10 +149,15 @@ func (r *Rig) At(fs ...Fault) { r.faults = append(r.faults, fs...) }
 // other database of the user's is no part of the rig, so a transaction that the handler still
 // commits there goes through. Return at once and roll back. Or let the database's connections end
 // with the process: [Rig.Process] leads to [Process.OnDeath].
+//
+// Before the first delivery there is no worker that could die, and Kill ends the test.
 func (r *Rig) Kill() {
-	if p := r.Process(); p != nil {
-		p.Kill()
+	r.t.Helper()
+	p := r.Process()
+	if p == nil {
+		r.t.Fatalf("onceqtest: Kill: no worker has been started yet; call Kill in the handler, while Deliver runs it")
 	}
+	p.Kill()
 }
 
 // Process is the process of the present delivery's worker, or of the last one's; nil before the

@@ -52,10 +52,10 @@ type Options struct {
 	// less gives the answer once, and a 500 to later requests. 0 = DefaultMax.
 	MaxAnswer int
 	// Wait is how long a request waits while another one with its key is worked on, before it gets
-	// a 409. 0 = not at all. The server's WriteTimeout must be longer.
+	// a 409. 0 = not at all; else at least 1 ms. The server's WriteTimeout must be longer.
 	Wait time.Duration
-	// Timeout bounds one run of the handler, whose context ends then; 0 = the Processor's
-	// Defaults.Timeout.
+	// Timeout bounds one run of the handler, whose context ends then; at least 1 ms. 0 = the
+	// Processor's Defaults.Timeout.
 	Timeout time.Duration
 	// Interrupted says what becomes of a request whose process died while its handler ran. With
 	// dedupe.Rerun (the default), the next request runs. With dedupe.Park, later requests get a 500
@@ -94,16 +94,29 @@ func (o *Options) check() error {
 		return fmt.Errorf("httponceq: Options.MaxBody is %d, want 1 or more", o.MaxBody)
 	case o.MaxAnswer < 1:
 		return fmt.Errorf("httponceq: Options.MaxAnswer is %d, want 1 or more", o.MaxAnswer)
+	case isBare(o.Wait):
+		return fmt.Errorf("httponceq: Options.Wait: %v is below %v; is its unit missing?", o.Wait, minTime)
+	case isBare(o.Timeout):
+		return fmt.Errorf("httponceq: Options.Timeout: %v is below %v; is its unit missing?", o.Timeout, minTime)
 	case strings.ContainsAny(o.Challenge, "\r\n"):
 		return errors.New("httponceq: Options.Challenge has more than one line")
 	}
 	return nil
 }
 
+// minTime is the shortest time that can be meant. What is below was written without its unit, such
+// as 5 for 5 s.
+const minTime = time.Millisecond
+
+func isBare(d time.Duration) bool { return d > 0 && d < minTime }
+
 // New makes the middleware. It may be given to any number of handlers. These share their keys: a
 // key that was used for another path gets a 422. The Processor needs a store; one that is for
 // [onceq.Do] only will do. New reports mistakes in o, and does no I/O.
 func New(p *onceq.Processor, o Options) (func(http.Handler) http.Handler, error) {
+	if p == nil {
+		return nil, errors.New("httponceq: New: the Processor is nil")
+	}
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err

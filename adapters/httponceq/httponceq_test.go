@@ -413,10 +413,12 @@ func TestNewRefuses(t *testing.T) {
 		"Options.MaxAnswer": {with(store), httponceq.Options{Client: basic, MaxAnswer: -1}},
 		"Options.Challenge": {with(store), httponceq.Options{Client: basic, Challenge: "a\nb"}},
 		"Wait":              {with(store), httponceq.Options{Client: basic, Wait: -1}},
-		"Timeout":           {with(store), httponceq.Options{Client: basic, Timeout: -1}},
-		"Interrupted":       {with(store), httponceq.Options{Client: basic, Interrupted: 9}},
-		"Processor is nil":  {nil, httponceq.Options{Client: basic}},
-		"no dedupe store":   {with(onceq.NoStore), httponceq.Options{Client: basic}},
+		"httponceq: Options.Wait: 5ns is below 1ms; is its unit missing":    {with(store), httponceq.Options{Client: basic, Wait: 5}},
+		"httponceq: Options.Timeout: 5ns is below 1ms; is its unit missing": {with(store), httponceq.Options{Client: basic, Timeout: 5}},
+		"Timeout":                              {with(store), httponceq.Options{Client: basic, Timeout: -1}},
+		"Interrupted":                          {with(store), httponceq.Options{Client: basic, Interrupted: 9}},
+		"httponceq: New: the Processor is nil": {nil, httponceq.Options{Client: basic}},
+		"no dedupe store":                      {with(onceq.NoStore), httponceq.Options{Client: basic}},
 	} {
 		if _, err := httponceq.New(c.p, c.o); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("the error is %v, want %q", err, text)

@@ -31,6 +31,7 @@ const (
 
 	maxConcurrency = 1000 // Lambda gives a sandbox 1,024 threads and as many open files
 	maxReserve     = 10 * time.Minute
+	minTime        = time.Millisecond // Lambda's own clock counts no less
 )
 
 // Options set up a Handler. The zero value, and nil, mean the defaults.
@@ -41,14 +42,14 @@ type Options struct {
 	Concurrency int
 	// Reserve is what is kept of an invocation's time for its end. The handlers' contexts end that
 	// long before the function's deadline. What the handlers did is recorded, given back and
-	// reported in the time that is left. Default 5 s; at most 10 min, and never more than a quarter
+	// reported in the time that is left. Default 5 s; 1 ms to 10 min, and never more than a quarter
 	// of what the invocation has.
 	Reserve time.Duration
 	// MinTime is how much time a handler must have until its context ends. What has not begun by
 	// then is reported as failed, unclaimed and uncounted. Default 1 s, or a tenth of the time from
-	// the invocation's beginning to the end of the handlers' contexts, if that is less. An
-	// invocation that has no more than MinTime from the beginning fails as a whole, with an error
-	// that says so.
+	// the invocation's beginning to the end of the handlers' contexts, if that is less; at least
+	// 1 ms. An invocation that has no more than MinTime from the beginning fails as a whole, with
+	// an error that says so.
 	MinTime time.Duration
 	// Queue is the queue that the function is called for, such as an awssqs.Broker; nil = none.
 	// With a Queue:
@@ -116,6 +117,10 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 		return o, fmt.Errorf("sqslambda: Options.Concurrency: %d is not within 1 and %d", o.Concurrency, maxConcurrency)
 	case o.Reserve < 0 || o.Reserve > maxReserve:
 		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is not within 0 and %v", o.Reserve, maxReserve)
+	case o.Reserve > 0 && o.Reserve < minTime:
+		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is below %v; is its unit missing?", o.Reserve, minTime)
+	case o.MinTime > 0 && o.MinTime < minTime:
+		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is below %v; is its unit missing?", o.MinTime, minTime)
 	case o.MinTime < 0 || o.MinTime >= NoDeadline:
 		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is not within 0 and the longest invocation, %v", o.MinTime, NoDeadline)
 	}

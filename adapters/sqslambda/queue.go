@@ -20,9 +20,9 @@ import (
 )
 
 // This file owns what the queue is told of an invocation's messages: to hold them, to give them
-// back, and, under FailWhole, to delete them. handler.handle calls hold and settle; ProcessBatch
-// calls ended, from several goroutines. invocation.mu guards the items. What ended has written of
-// an item is read without it, because nobody changes that again.
+// back, and, under FailWhole, to delete them. handler.handle calls hold and settle;
+// Batches.Process calls ended, from several goroutines. invocation.mu guards the items. What ended
+// has written of an item is read without it, because nobody changes that again.
 
 const (
 	// holdAfter spares the request for the many invocations that take less.

@@ -51,7 +51,8 @@ func deductItem(store *dynamostore.Store, table string) onceq.Handler {
 
 func serve(store *dynamostore.Store, dead broker.Sender) error {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: deductItem(store, "stock"), Store: store, Scope: "orders",
+		Handler: deductItem(store, "stock"), // docs/backend-dynamodb.md shows it
+		Store:   store, Scope: "orders",
 	})
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func replay(ctx context.Context, dead, orders broker.Broker) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(groups) // by class: how many, since when, of which types, the last error
+	fmt.Print(groups) // by class: how many, since when, of which types and sources, the last error
 	report, err := letters.Replay(ctx, dlq.ReplayOptions{
 		Filter: dlq.Filter{Class: onceq.ClassTimeout}, To: orders, PerSecond: 50, Canary: 5,
 	})

@@ -30,6 +30,8 @@ func TestIntake(t *testing.T) {
 	}{
 		{"the core", []string{"", "/adapters/membroker", "/dedupe/memstore", "/dlq", "/onceqtest"}, 0, 0, 25},
 		{"awssqs", []string{"", "/adapters/awssqs"}, 5, 16, 25},
+		{"sqlitestore", []string{"", "/adapters/membroker", "/dedupe/sqlitestore"}, 0, 20, 25},
+		{"sqlitestore and its driver", []string{"", "/adapters/membroker", "/dedupe/sqlitestore", sqliteDriver}, 10, 50, 39},
 		{"awssqs and pgstore", []string{"", "/adapters/awssqs", "/dedupe/pgstore"}, 11, 42, 34},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -43,7 +45,10 @@ func TestIntake(t *testing.T) {
 			var text strings.Builder
 			text.WriteString("package main\n\nimport (\n")
 			for _, path := range c.imports {
-				text.WriteString("\t_ \"" + library + path + "\"\n")
+				if path != sqliteDriver {
+					path = library + path
+				}
+				text.WriteString("\t_ \"" + path + "\"\n")
 			}
 			write("main.go", text.String()+")\n\nfunc main() {}\n")
 			run := func(args ...string) string {

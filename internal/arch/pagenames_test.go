@@ -3,7 +3,9 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"io/fs"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,22 +16,51 @@ import (
 // pageNamePattern is a function as the pages name it: `file.go: function`.
 var pageNamePattern = regexp.MustCompile("`([a-z_/]+\\.go): (\\w+)`")
 
+// A file as the pages name it, alone: `file.go`, or `file.go`, `other.go` in `folder`.
+var (
+	pageFilePattern  = regexp.MustCompile("`([\\w./-]+\\.(?:go|md|txt|sh))`")
+	pagePlacePattern = regexp.MustCompile("^(?:(?:,| and|, and)\\s+`[^`\n]+`)*\\s+in\\s+`([\\w/-]+)`")
+)
+
+// checkPageFiles reports files that a page names and that are not there. A page names a file by its
+// path, or says in which folder it is. A path begins at the root, or in the page's own folder.
+func checkPageFiles(root fs.FS, list []page) []string {
+	var bad []string
+	for _, p := range list {
+		for _, at := range pageFilePattern.FindAllStringSubmatchIndex(p.text, -1) {
+			name, places := p.text[at[2]:at[3]], []string{".", path.Dir(p.name)}
+			if m := pagePlacePattern.FindStringSubmatch(p.text[at[1]:]); m != nil {
+				places = m[1:]
+			}
+			if !slices.ContainsFunc(places, func(dir string) bool {
+				_, err := fs.Stat(root, path.Join(dir, name))
+				return err == nil
+			}) {
+				line := 1 + strings.Count(p.text[:at[0]], "\n")
+				bad = append(bad, fmt.Sprintf("%s:%d: there is no file %s in %s", p.name, line, name, places[0]))
+			}
+		}
+	}
+	return bad
+}
+
 // checkPageNames reports functions that a page names and no such file declares. A page names a file
-// by the end of its path, so that a package may move.
+// by the end of its path, so that a package may move, and a function by its name, letter by letter,
+// so that a search finds it.
 func checkPageNames(t *tree, list []page) []string {
 	funcs := map[string][]string{}
 	for _, p := range t.pkgs {
 		for _, f := range p.files {
 			for _, d := range f.ast.Decls {
 				if fn, ok := d.(*ast.FuncDecl); ok {
-					funcs[f.name] = append(funcs[f.name], strings.ToLower(fn.Name.Name))
+					funcs[f.name] = append(funcs[f.name], fn.Name.Name)
 				}
 			}
 		}
 	}
 	declared := func(file, name string) bool {
 		for f, names := range funcs {
-			if (f == file || strings.HasSuffix(f, "/"+file)) && slices.Contains(names, strings.ToLower(name)) {
+			if (f == file || strings.HasSuffix(f, "/"+file)) && slices.Contains(names, name) {
 				return true
 			}
 		}
@@ -48,14 +79,14 @@ func checkPageNames(t *tree, list []page) []string {
 	return bad
 }
 
-// TestPageNames: the functions that the pages name exist.
+// TestPageNames: the functions and files that the pages name exist.
 func TestPageNames(t *testing.T) {
-	tr := ours(t)
-	list, err := pages(os.DirFS("../.."))
+	tr, root := ours(t), os.DirFS("../..")
+	list, err := pages(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range checkPageNames(tr, list) {
+	for _, bad := range append(checkPageNames(tr, list), checkPageFiles(root, list)...) {
 		t.Error(bad)
 	}
 }
@@ -64,7 +95,7 @@ func TestPageNamesAreFound(t *testing.T) {
 	root := fstest.MapFS{
 		"go.mod":  {Data: []byte("module m.test/m")},
 		"x/a.go":  {Data: []byte("package x\nfunc (t) Moved() {}")},
-		"page.md": {Data: []byte("`a.go: moved` `x/a.go: Moved`\n`a.go: gone` `b.go: moved`")},
+		"page.md": {Data: []byte("`a.go: Moved` `x/a.go: Moved`\n`a.go: gone` `b.go: Moved` `a.go: moved`")},
 	}
 	tr, err := load(root)
 	if err != nil {
@@ -75,9 +106,29 @@ func TestPageNamesAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"page.md:2: no a.go declares a function gone", "page.md:2: no b.go declares a function moved",
+		"page.md:2: no a.go declares a function gone", "page.md:2: no b.go declares a function Moved",
+		"page.md:2: no a.go declares a function moved",
 	}
 	if got := checkPageNames(tr, list); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPageFilesAreFound(t *testing.T) {
+	root := fstest.MapFS{
+		"a.go": {}, "x/b.go": {}, "docs/c.md": {}, "docs/in/d.txt": {},
+		"docs/page.md": {Data: []byte("`a.go`, `x/b.go` and `c.md`, `in/d.txt`; `b.go`, `Word`\nin `x`\n" +
+			"`b.go`\n`a.go` in `x`\n`gone.go`, and `A.go`, not `gone.exe`")},
+	}
+	list, err := pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"docs/page.md:3: there is no file b.go in .", "docs/page.md:4: there is no file a.go in x",
+		"docs/page.md:5: there is no file gone.go in .", "docs/page.md:5: there is no file A.go in .",
+	}
+	if got := checkPageFiles(root, list); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -2,7 +2,7 @@
 // Job, no Config and no Worker. A [Host] answers what differs between those who bring runs. J is
 // what the host keeps with a run, in the same allocation.
 //
-//	      Worker, ProcessBatch, Do (package onceq: hosts.go)
+//	      Worker, Batches, Do (package onceq: hosts.go)
 //	         │ Offer                                  ▲ Start, Handle      ▲ Observe, Ended
 //	         ▼                                        │                    │
 //	┌─ Flow ───────────────┐   ┌─ Engine ─────────────┴────────────────────┴──────┐
@@ -41,14 +41,30 @@
 //
 // # Who may write what
 //
-// A run's phase only rises, by one compare-and-swap (run.go, advance). Who wins it has the run.
+// A run's phase only rises, by one compare-and-swap (run.go, advance). If two goroutines try to
+// raise it, the first one has the run. DESIGN.md has the same table.
 //
-//	phase              who has the run               writes
-//	waiting            the flow, under its lock      its place: lane, queue, slot
-//	claiming           the carrier of the claim      Key, Token, Opts, known
-//	claimed, running   the handler's goroutine       began, Ran, later.result
-//	settling, settled  the carriers of ends, letters Verdict, later, tries
-//	over               the host                      nothing; it acks, and calls Gone
+//	phase              who has the run, one after the other       writes
+//	waiting            its maker until the offer; then nobody     Index, known; Do: Key, Opts, too
+//	claiming           who gave it a slot, through Admit          Key, Opts, known, Verdict
+//	                   the carrier of claims                      Token, Fence, Attempt, Said,
+//	                                                              known, later, tries
+//	                   if turned away: the carrier of letters     Verdict, later, tries
+//	                   if handed back: who does that              Outcome
+//	claimed, running   the handler's goroutine                    whole, Ran, began, later
+//	settling, settled  who has raised it to settling              Verdict, ended, later, tries
+//	                   the carrier of settlements, then letters   Verdict, later, tries
+//	over               who has raised it, before Host.Ended       Action, Outcome, Verdict.Delay,
+//	                                                              tries
+//	                   a Worker's carrier of acks or nacks        tries, later
+//
+// Some fields do not go by the phase:
+//
+//   - missed belongs to the beat; at most one is in flight for a run.
+//   - left is written by who abandons the run.
+//   - held, the lease, is its maker's until the offer, and then under mu. A claim that is not
+//     renewed is on no heap; its deadline is written by who has the run.
+//   - The place of a run (lane, queue, slot) is under the flow's lock.
 //
 // Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the
 // run's own lock (receipt, deliveryEnds, keeping, claimHeld), or was written before the claim was
