@@ -116,10 +116,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	ps.start(receiving)
 	swept := w.sweeps(receiving)
 	<-receiving.Done()
+	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
+	late := time.Now().Add(w.p.c.SettleTimeout)
 	fatal := context.Cause(receiving)
 	stop(nil)
 	err := w.drain(f, &ps.all)
-	swept()
+	swept(late)
 	close(ready)
 	if err == nil {
 		hands.Wait()
