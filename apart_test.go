@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -142,6 +143,42 @@ func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
 			}, preset(membroker.SQSStandard))
 		})
 	}
+}
+
+// Who has mended the row replays the letter as it is, under its own key.
+func TestClaimRefusedLetterIsReplayed(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.erring(errBoom, func(key string) bool { return key == "bad" })
+		r.send("bad")
+		r.run(25 * time.Hour)
+		dead, err := dlq.New(r.dlq, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := func() {
+			t.Helper()
+			rep, err := dead.Replay(r.Context(), dlq.ReplayOptions{
+				To: r.q.Broker, Filter: dlq.Filter{Class: onceq.ClassClaimRefused},
+			})
+			if err != nil || rep.Replayed != 1 {
+				t.Fatalf("the report is %+v, %v", rep, err)
+			}
+		}
+		replay() // too soon
+		r.run(25 * time.Hour)
+		if n := r.seen.started("bad"); n != 0 {
+			t.Errorf("it ran %d times, unclaimed", n)
+		}
+		r.store.set(func(s *store) { s.onClaim = nil })
+		replay()
+		r.run(time.Minute)
+		r.wantStatus("bad", dedupe.Done)
+		if n := r.seen.started("bad"); n != 1 {
+			t.Errorf("it ran %d times", n)
+		}
+		r.noLetters()
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard))
 }
 
 // A store that answers no claim makes no letter, however quiet the queue is and however long that

@@ -45,18 +45,37 @@ const (
 	foreignLongest = engine.KeptFor
 )
 
-// left is for how much longer the message may be held back. Where its age is not known, it counts
-// from epoch, when its Worker or Batches was made.
-func (f *foreign) left(r *run, epoch time.Time) time.Duration {
+// left is for how much longer the message may be held back.
+//
+// Where its age is not known, it is at least as old as the intake. That is not enough, because each
+// deploy makes a new intake. So its receives count, too: each but the last stands for the time for
+// which such a message is given back. Receives before onceq came count as well. Therefore they make
+// no letter until the intake is foreignLongest old, and somebody can have read the ERROR.
+func (f *foreign) left(m *broker.Message, begun time.Time, least time.Duration) time.Duration {
 	most := foreignMost
 	if keeps := time.Duration(f.keeps.Load()); keeps > 0 {
 		most = keeps / 2
 	}
-	since := r.Message.Published
-	if since.IsZero() {
-		since = epoch
+	if !m.Published.IsZero() {
+		return most - time.Since(m.Published)
 	}
-	return most - time.Since(since)
+	up := time.Since(begun)
+	each, _ := f.wait(1, most, least)
+	held := time.Duration(min(m.Attempt-1, 1<<20)) * each // within a Duration's range
+	return most - max(up, min(held, up+most-foreignLongest))
+}
+
+// wait is for how long a message is given back after its receive of that number: left is spread over
+// the receives that the queue will allow yet. ok = false: it allows no more.
+func (f *foreign) wait(receive int, left, least time.Duration) (d time.Duration, ok bool) {
+	receives := int(f.receives.Load())
+	if receives <= 0 || receive <= 0 { // no limit, or nobody counts
+		return least, true
+	}
+	if receive >= receives {
+		return 0, false
+	}
+	return min(max(least, left/time.Duration(receives-receive)), foreignLongest), true
 }
 
 // tells reports whether it is time to log: at the first such message, and then each
@@ -125,20 +144,14 @@ func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	if toSet == "" {
 		return no
 	}
-	left := f.left(r, in.begun)
-	if left <= 0 {
-		return no
-	}
-	wait := foreignLeast
+	least := foreignLeast
 	if in.e.HoldsBack(r) {
-		wait = engine.KeptFor // it stays in the queue in the end, too
+		least = engine.KeptFor // it stays in the queue in the end, too
 	}
-	if receives := int(f.receives.Load()); receives > 0 && r.Message.Attempt > 0 {
-		more := receives - r.Message.Attempt
-		if more <= 0 {
-			return no // the queue would move it away, and nobody would know why
-		}
-		wait = min(max(wait, left/time.Duration(more)), foreignLongest)
+	left := f.left(r.Message, in.begun, least)
+	wait, ok := f.wait(r.Message.Attempt, left, least)
+	if left <= 0 || !ok { // the queue would drop it, or move it away, and nobody would know why
+		return no
 	}
 	if since, tell := f.tells(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, toSet,

@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -97,6 +98,69 @@ func TestForeignMessagesBecomeLetters(t *testing.T) {
 				}
 			}, c.set)
 		})
+	}
+}
+
+// Where the queue does not tell how old a message is, its receives count, because each deploy is
+// another process.
+func TestForeignMessageOfUnknownAge(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy option
+		deploy time.Duration
+		before int // deploys without a letter
+		most   int // then the letter comes before so many
+	}{
+		"a deploy each 47 h":      {policy(0, 96*time.Hour), 47 * time.Hour, 1, 2},
+		"a deploy each 5 h":       {policy(0, 96*time.Hour), 5 * time.Hour, 9, 10},
+		"the receives are spread": {policy(80, 96*time.Hour), 5 * time.Hour, 9, 11},
+		"retention unknown":       {with(func(*setup) {}), 5 * time.Hour, 4, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, never(t), func(r *rig) {
+				r.sendForeign("a")
+				for n := range c.most {
+					if n == c.before {
+						r.noLetters()
+					}
+					r.w = r.worker(nil)
+					r.run(c.deploy)
+				}
+				r.letter(onceq.ClassNoKey)
+				r.wantQueue(0)
+			}, ageless, c.policy)
+		})
+	}
+}
+
+// A queue whose messages have been received often is not emptied by a first start.
+func TestForeignMessagesThatWereReceivedOften(t *testing.T) {
+	bubble(t, never(t), func(r *rig) {
+		r.q.onReceive = func(ms []*broker.Message) []*broker.Message {
+			for _, m := range ms {
+				m.Published, m.Attempt = time.Time{}, m.Attempt+math.MaxInt/2
+			}
+			return ms
+		}
+		r.sendForeign("a", "b")
+		r.start()
+		pass(59 * time.Minute)
+		r.noLetters()
+		r.wantQueue(2)
+		pass(2 * time.Minute)
+		r.wantQueue(0)
+		if n := len(r.letters()); n != 2 {
+			t.Errorf("%d letters", n)
+		}
+	})
+}
+
+// ageless is a queue that does not tell when a message was published.
+func ageless(r *rig) {
+	r.q.onReceive = func(ms []*broker.Message) []*broker.Message {
+		for _, m := range ms {
+			m.Published = time.Time{}
+		}
+		return ms
 	}
 }
 

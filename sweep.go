@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -42,24 +43,23 @@ type sweeper struct {
 	out   engine.Outage
 }
 
-// sweeps begins to sweep, until ctx ends. wait waits for the end of that, for SettleTimeout at the
-// longest.
-func (w *Worker) sweeps(ctx context.Context) (wait func()) {
+// sweeps begins to sweep, until ctx ends. wait waits for the end of that, but not beyond a time.
+func (w *Worker) sweeps(ctx context.Context) (wait func(until time.Time)) {
 	s, ok := w.p.c.Store.(dedupe.Sweeper)
 	if !ok || w.c.SweepEvery < 0 {
-		return func() {}
+		return func(time.Time) {}
 	}
 	sw, ended := &sweeper{p: w.p.Processor, s: s, every: w.c.SweepEvery}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		sw.run(ctx)
 	}()
-	return func() {
-		late := time.NewTimer(w.p.c.SettleTimeout)
-		defer late.Stop()
+	return func(until time.Time) {
+		late, stop := context.WithDeadline(context.Background(), until)
+		defer stop()
 		select {
 		case <-ended:
-		case <-late.C:
+		case <-late.Done():
 		}
 	}
 }
@@ -76,9 +76,14 @@ func (s *sweeper) run(ctx context.Context) {
 func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 	var token dedupe.Token
 	rand.Read(token[:])
-	c, err := s.claim(token)
+	c, err := s.claim(ctx, token)
 	next = s.every
+	if err != nil || ctx.Err() != nil {
+		// The store may have taken the claim, and a call that ignores its context may win it late.
+		s.end(dedupe.Settlement{Token: token, To: dedupe.Released, Uncounted: true})
+	}
 	switch {
+	case ctx.Err() != nil:
 	case err != nil:
 		s.failed(ctx, err)
 	case c.Outcome == dedupe.Won:
@@ -94,11 +99,11 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 	return next + mrand.N(next/8+time.Second)
 }
 
-func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
-	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.Close()
+func (s *sweeper) claim(ctx context.Context, token dedupe.Token) (dedupe.Claim, error) {
+	one, cancel := context.WithTimeout(ctx, s.p.c.CallTimeout)
+	defer cancel()
 	cs, err := engine.Guard(func() ([]dedupe.Claim, error) {
-		return s.p.c.Store.Claim(ctx, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
+		return s.p.c.Store.Claim(one, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
 	})
 	switch {
 	case err != nil:
@@ -112,7 +117,7 @@ func (s *sweeper) claim(token dedupe.Token) (dedupe.Claim, error) {
 // work is a turn that was won. It answers how long to wait for the next one.
 func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	swept, more, err := s.sweep(ctx, token)
-	end := dedupe.Settlement{Key: sweepKey, Token: token, To: dedupe.Done, Retain: s.every}
+	end := dedupe.Settlement{Token: token, To: dedupe.Done, Retain: s.every}
 	switch {
 	case ctx.Err() != nil: // another worker goes on
 		end.To, end.Uncounted = dedupe.Released, true
@@ -122,10 +127,7 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	case more:
 		end.Retain = sweepMore
 	}
-	call := engine.CallContext(context.Background(), s.p.c.CallTimeout)
-	defer call.Close()
-	// Where this fails the lease runs out, and somebody sweeps again.
-	_, _ = engine.Guard(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(call, []dedupe.Settlement{end}) })
+	s.end(end)
 	if err != nil || ctx.Err() != nil {
 		return s.every
 	}
@@ -138,12 +140,21 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 	return end.Retain
 }
 
+// end writes how a turn has ended. Where that fails the lease runs out, and somebody sweeps again.
+// Its call goes on when Run's context has ended, because another worker waits for the end.
+func (s *sweeper) end(to dedupe.Settlement) {
+	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	defer ctx.Close()
+	to.Key, to.Retain = sweepKey, cmp.Or(to.Retain, s.every)
+	_, _ = engine.Guard(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(ctx, []dedupe.Settlement{to}) })
+}
+
 // sweep makes the calls of a turn. more reports whether it has left some records. After each call
 // it rests for as long as the call took, a second at most. So quick calls take no more than half of
 // what the store can do for one caller.
 func (s *sweeper) sweep(ctx context.Context, token dedupe.Token) (swept int, more bool, err error) {
 	for n := range sweepCalls {
-		if n > 0 && !s.renews(token) {
+		if n > 0 && !s.renews(ctx, token) {
 			return swept, true, nil
 		}
 		began := time.Now()
@@ -165,11 +176,11 @@ func (s *sweeper) call(ctx context.Context) (int, error) {
 	return engine.Guard(func() (int, error) { return s.s.Sweep(one, sweepBatch) })
 }
 
-func (s *sweeper) renews(token dedupe.Token) bool {
-	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
-	defer ctx.Close()
+func (s *sweeper) renews(ctx context.Context, token dedupe.Token) bool {
+	one, cancel := context.WithTimeout(ctx, s.p.c.CallTimeout)
+	defer cancel()
 	rs, err := engine.Guard(func() ([]dedupe.Renewed, error) {
-		return s.p.c.Store.Renew(ctx, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
+		return s.p.c.Store.Renew(one, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
 	})
 	return err == nil && len(rs) == 1 && rs[0].Err == nil
 }

@@ -22,6 +22,19 @@ type swept struct {
 	now    int // under way
 	most   int
 	fault  func(ctx context.Context) (int, error)
+	turn   func(ctx context.Context) // after the claim of a turn
+}
+
+func (s *swept) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	cs, err := s.Store.Claim(ctx, rs)
+	s.mu.Lock()
+	turn := s.turn
+	s.mu.Unlock()
+	if turn != nil && rs[0].Key.Scope == ":onceq" {
+		turn(ctx)
+		return cs, ctx.Err()
+	}
+	return cs, err
 }
 
 func (s *swept) Sweep(ctx context.Context, limit int) (int, error) {
@@ -160,11 +173,78 @@ func TestDrainEndsASweep(t *testing.T) {
 		if err := r.stop(); err != nil || time.Since(began) > time.Second {
 			t.Errorf("Run ended after %v: %v", time.Since(began), err)
 		}
-		rs, err := s.Get(r.Context(), []dedupe.Key{{Scope: ":onceq", Key: "sweep"}})
-		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released || rs[0].LastErr != "" {
-			t.Errorf("the turn's record is %+v, %v", rs[0], err)
-		}
+		s.wantReleased(t)
 	}, sweeping(t, &s))
+}
+
+// wantReleased checks that another worker can go on with the turn.
+func (s *swept) wantReleased(t *testing.T) {
+	t.Helper()
+	rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: ":onceq", Key: "sweep"}})
+	if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released || rs[0].LastErr != "" || rs[0].Attempt != 0 {
+		t.Errorf("the turn's record is %+v, %v", rs[0], err)
+	}
+}
+
+// Run ends at its hard end, also where a job and a sweep ignore their contexts.
+func TestSweepDoesNotOutlastTheHardEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs []string
+		most time.Duration
+	}{
+		"with a job":    {[]string{"a"}, 25 * time.Second},
+		"without a job": {nil, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s swept
+			free := make(chan struct{})
+			h := func(context.Context, *onceq.Job) error { <-free; return nil }
+			bubble(t, h, func(r *rig) {
+				free = make(chan struct{}) // of the bubble
+				s.fails(func(context.Context) (int, error) { <-free; return 0, nil })
+				if c.jobs != nil {
+					r.send(c.jobs...)
+				}
+				r.start()
+				pass(time.Hour)
+				if n := s.calls(); n != 1 {
+					t.Fatalf("%d sweeps", n)
+				}
+				began := time.Now()
+				_ = r.stop()
+				if took := time.Since(began); took > c.most {
+					t.Errorf("Run ended after %v, the hard end is %v", took, c.most)
+				}
+				close(free)
+			}, sweeping(t, &s))
+		})
+	}
+}
+
+// A drain does not wait for the claim of a turn. What the store has taken of it is given back.
+func TestDrainEndsTheClaimOfATurn(t *testing.T) {
+	for name, hangs := range map[string]func(ctx context.Context){
+		"it heeds its context":    func(ctx context.Context) { <-ctx.Done() },
+		"it is answered too late": func(ctx context.Context) { <-ctx.Done(); takes(time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s swept
+			bubble(t, returns(nil), func(r *rig) {
+				asked := make(chan struct{})
+				s.turn = func(ctx context.Context) { close(asked); hangs(ctx) }
+				r.start()
+				<-asked
+				began := time.Now()
+				if err := r.stop(); err != nil || time.Since(began) > time.Second {
+					t.Errorf("Run ended after %v: %v", time.Since(began), err)
+				}
+				s.wantReleased(t)
+				if n := s.calls(); n != 0 {
+					t.Errorf("%d sweeps", n)
+				}
+			}, sweeping(t, &s))
+		})
+	}
 }
 
 func TestSweepNever(t *testing.T) {

@@ -114,11 +114,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	swept := w.sweeps(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
+	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
+	late := time.Now().Add(w.p.c.SettleTimeout)
 	fatal := context.Cause(receiving)
 	stop(nil)
 
 	err := w.drain(f, &ps.all)
-	swept()
+	swept(late)
 	close(ready) // the hands end when they have nothing left
 	if err == nil {
 		hands.Wait() // else a handler that runs on would hold up Run

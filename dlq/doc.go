@@ -31,5 +31,9 @@ const (
 	classNoHandler = "no-handler"
 	classConfig    = "config"
 
+	// The store refused the claim, because of the key's row. Once the row is mended, a worker can
+	// claim it.
+	classClaimRefused = "claim-refused"
+
 	classMismatch = "mismatch" // another message has its key
 )

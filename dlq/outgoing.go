@@ -81,13 +81,13 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 
 // sends says why a letter without a fence is not sent as it is; nil = it is sent. These are sent:
 //
-//   - one that a worker refused because of its own configuration, because of the time, or because
-//     another message had failed;
+//   - one that a worker refused because of its own configuration, because of the time, because
+//     another message had failed, or because the store refused its claim;
 //   - one that has expired or is unproven, where the options say so;
 //   - any other one if its handler had been started, which happens without a store.
 func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
-	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig:
+	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classClaimRefused:
 		return nil
 	case ClassExpired:
 		if sameExpiry && !o.Expired {
