@@ -55,13 +55,18 @@ type Disposition struct {
 
 // BatchConfig says where dead letters go, for deliveries that somebody else has received. Only
 // DeadLetter is required. Its fields mean what those of [WorkerConfig] mean.
+//
+// A Batches calls no queue, so it does not know how many receives the queue's own redrive allows.
+// Messages that it holds back because their producer does not use onceq are moved away by that
+// redrive, without a letter of ours. So set ProcessorConfig.Key before the first start.
 type BatchConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
 	// redrive.
 	DeadLetter broker.Sender
 	// Name tells the queue apart from the Processor's others. Default: none.
 	Name string
-	// HoldGroup keeps a message that would be a dead letter at the head of its group.
+	// HoldGroup keeps a message that would be a dead letter at the head of its group. Queues that
+	// share keys should all set it, or none.
 	HoldGroup bool
 }
 

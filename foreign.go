@@ -65,8 +65,8 @@ func (f *foreign) left(m *broker.Message, begun time.Time, least time.Duration) 
 	return most - max(up, min(held, up+most-foreignLongest))
 }
 
-// wait is for how long a message is given back after its receive of that number: left is spread over
-// the receives that the queue will allow yet. ok = false: it allows no more.
+// wait is for how long a message is given back after its receive of that number: left is spread
+// over the receives that the queue will allow yet. ok = false: it allows no more.
 func (f *foreign) wait(receive int, left, least time.Duration) (d time.Duration, ok bool) {
 	receives := int(f.receives.Load())
 	if receives <= 0 || receive <= 0 { // no limit, or nobody counts

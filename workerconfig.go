@@ -28,6 +28,10 @@ type WorkerConfig struct {
 	// queue: it is given back for an hour at a time, or for the broker's longest delay. A redrive
 	// of the queue's own would take it away, so set none, or the highest number of receives.
 	// Default: the message becomes a dead letter, and the group goes on.
+	//
+	// Queues that share keys should all set it, or none. Where a job comes through a queue without
+	// it, too, that queue may record it as failed and put its letter. The group here then stands
+	// still until that letter is replayed, also after the cause was mended.
 	HoldGroup bool
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int

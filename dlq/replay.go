@@ -130,8 +130,8 @@ const minRate = 1.0 / 3600
 //
 //   - "no-key", "bad-key", "no-handler", "config": it is sent. The worker's configuration was
 //     wrong. A worker that was mended takes it; another puts its letter again.
-//   - "claim-refused": it is sent, because nothing ran. Mend the key's row in the store first. While
-//     the store goes on refusing its claim, the message is a letter again after a day.
+//   - "claim-refused": it is sent, because nothing ran. Mend the key's row in the store first.
+//     While the store goes on refusing its claim, the message is a letter again after a day.
 //   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once
 //     the job of its key is done.
 //   - "expired": it needs ReplayOptions.Expired, or another Expires, key or type from Edit.

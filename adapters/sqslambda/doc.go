@@ -47,6 +47,13 @@
 // Sources: [Lambda with SQS] and [its configuration]. The examples/lambda folder has a template
 // with all of it.
 //
+// # Producers that do not use onceq
+//
+// Set onceq.ProcessorConfig.Key before the function's first start, where such a producer sends to
+// the queue. Otherwise messages without a key are held back as failures, and an ERROR says so. A
+// function does not know the queue's maxReceiveCount. So the queue's own redrive moves these
+// messages to its dead-letter queue after so many receives, before they are letters that say why.
+//
 // # Time
 //
 // L is what is left of an invocation's time when it begins. With the default Reserve of 5 s (never

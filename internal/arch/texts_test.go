@@ -27,7 +27,7 @@ var classes = []class{
 	{"ClassAttempts", "Attempts", ""},
 	{"ClassBadKey", "BadKey", "classBadKey"},
 	{"ClassBadMeta", "", "ClassBadMeta"},
-	{"ClassClaimRefused", "ClaimRefused", ""},
+	{"ClassClaimRefused", "ClaimRefused", "classClaimRefused"},
 	{"ClassConfig", "", "classConfig"},
 	{"ClassDecode", "", ""},
 	{"ClassDuplicate", "Duplicate", "ClassDuplicate"},
