@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -122,7 +123,8 @@ type call struct {
 	o     DoOptions
 	opts  engine.JobOptions
 	f     func(context.Context, *Job) error
-	until time.Time // how long another run is waited for
+	until time.Time        // how long another run is waited for
+	busy  *InProgressError // what the wait knows of that run; nil = nothing, or it has ended
 }
 
 func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
@@ -169,6 +171,9 @@ func (c *call) do(ctx context.Context) answer {
 		} else if told := c.follow(ctx, fl, &a); !told {
 			continue
 		}
+		if !a.again.IsZero() {
+			errors.As(a.err, &c.busy)
+		}
 		if a.again.IsZero() || !c.waits(time.Now()) {
 			return a
 		}
@@ -213,12 +218,12 @@ func (c *call) follow(ctx context.Context, fl *flight, a *answer) bool {
 		case <-fl.done:
 		case <-pause.C:
 			return false
-		case <-ctx.Done():
-			return false
+		case <-ctx.Done(): // and do says so, with what is known of the run
 		}
 	}
 	select {
 	case <-fl.done:
+		c.busy = nil
 		*a = fl.answer
 		return a.suits(c.o.Fingerprint, c.o.Reopen)
 	default:
@@ -258,6 +263,10 @@ func earlier(a, b time.Time) time.Time {
 // notRun is the error of a call that ended before f began. It names the cause, and what the store
 // said last.
 func (c *call) notRun(cause, store error) error {
+	return notRun(c.key, c.busy, cause, store)
+}
+
+func notRun(k dedupe.Key, busy *InProgressError, cause, store error) error {
 	switch {
 	case cause == nil && store == nil:
 		cause = errNoAnswer
@@ -266,5 +275,8 @@ func (c *call) notRun(cause, store error) error {
 	case store != nil:
 		cause = fmt.Errorf("%w (the store: %w)", cause, store)
 	}
-	return &NotRunError{Key: c.key, Err: cause}
+	if busy != nil {
+		cause = fmt.Errorf("%w; another run is under way: %w", cause, busy)
+	}
+	return &NotRunError{Key: k, Err: cause}
 }

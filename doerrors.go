@@ -86,12 +86,15 @@ func (e *ParkedError) ErrorClass() string { return e.Class }
 // the store will never take this key, or this fingerprint.
 type NotRunError struct {
 	Key dedupe.Key
-	Err error // the context's cause, the store's error, or both
+	// Err is the context's cause, the store's error, or both. Where the call ended while it waited
+	// for another run, Err also wraps the *[InProgressError] that the wait knew last, because that
+	// run may go on.
+	Err error
 }
 
-// Error says that nothing ran, and why.
+// Error says that this call ran nothing, and why, and whether another run is under way.
 func (e *NotRunError) Error() string {
-	return fmt.Sprintf("onceq: nothing has run for %v, repeating is safe: %v", e.Key, e.Err)
+	return fmt.Sprintf("onceq: this call has run nothing for %v, repeating is safe: %v", e.Key, e.Err)
 }
 
 // Unwrap is why.

@@ -231,7 +231,11 @@ func (t *try) found() answer {
 	if cause == nil && why == nil {
 		why = fmt.Errorf("%w (%s) %s", errNoAnswer, r.Outcome, v.Text)
 	}
-	return answer{err: c.notRun(cause, why), own: !t.outage || r.Said != 0}
+	busy := c.busy
+	if r.Said == dedupe.Won {
+		busy = nil // the key was free
+	}
+	return answer{err: notRun(c.key, busy, cause, why), own: !t.outage || r.Said != 0}
 }
 
 // read answers a call whose transaction has committed although f returned an error. What is stored

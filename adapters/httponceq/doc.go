@@ -13,25 +13,32 @@
 //	the handler's answer                  it ran now
 //	the same, Idempotency-Replayed: true  it ran before
 //	204, Idempotency-Replayed: true       an operator resolved the job as done: there is no answer
-//	400                                   no key, one above 255 bytes, or one that is not UTF-8
+//	400                                   no key, several, one above 255 bytes, or not UTF-8
 //	401                                   Options.Client knows nobody
-//	409, Retry-After                      the key's request is still worked on after Options.Wait
+//	409, Retry-After                      the key's request is still worked on after Options.Wait,
+//	                                      or when the context of the one that waits ends
 //	413                                   the body has more than Options.MaxBody bytes
 //	422                                   the key was used for another request
-//	503, Retry-After                      the store does not answer; nothing was done
+//	503, Retry-After                      the store does not answer; this request did nothing
 //	500                                   it failed or is parked: a person must look at it
 //
-// A handler may run again for the same request in two cases:
+// A handler may run again for the same request in three cases:
 //
 //   - Its process died before the answer was recorded.
 //   - Its answer is one that is not kept, see [Options].Keep.
+//   - It panicked.
 //
 // So an effect of it elsewhere needs a key of its own. [Job] gives the request's job, and
 // [onceq.Job.EffectKey] gives a key that is equal over all runs. APIs that keep a decline under its
 // key give that decline again to each of the runs. There an answer that declines is final for its
 // Idempotency-Key.
 //
+// Requests are told apart by method, path, query and body, as the client sent them. So let no
+// handler outside of the middleware read the body. One may parse a form, and the digest takes its
+// values and files then. A body that was read in another way gets a 500, where the request's
+// Content-Length shows it.
+//
 // GET, HEAD, OPTIONS and TRACE change nothing, so the middleware lets them pass. An answer is held
 // in memory until it is recorded, so nothing can be streamed: [http.ResponseController] answers
-// [http.ErrNotSupported].
+// [http.ErrNotSupported]. Trailers and cookies go with the first answer alone.
 package httponceq

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,7 +35,8 @@ type Options struct {
 	// answer is 401. Keys are each client's own, so that nobody gets another client's answer.
 	// Required; [OneClient] says aloud that all requests come from one client. A name, quoted, and
 	// a key may have [dedupe.MaxKey] (1,024) bytes together; beyond that the answer is 400. The
-	// server's goroutines call it.
+	// hosts of a server share their keys, because a client may ask again at another address. Where
+	// they do different work, make r.Host a part of the name. The server's goroutines call it.
 	Client func(r *http.Request) (name string, ok bool)
 	// Challenge is the WWW-Authenticate header of a 401, such as `Basic realm="payments"`. Default:
 	// none.
@@ -63,16 +63,22 @@ type Options struct {
 	Interrupted dedupe.Policy
 	// Keep reports whether an answer with that status is final, and kept. After one that is not,
 	// the next request with the key runs again. Default: all but 5xx, 408 (timeout), 425 (too
-	// early) and 429 (too many requests), which decide nothing.
+	// early), 429 (too many requests) and 499 (the client has gone), which decide nothing. An
+	// answer of 400 or above that the handler began after its context had ended is never kept:
+	// nobody has got it, and it may tell of that end alone. Under dedupe.Park such a request is
+	// parked.
 	Keep func(status int) bool
 }
 
 // OneClient is an Options.Client for servers whose requests all come from one client.
 func OneClient(*http.Request) (string, bool) { return "", true }
 
+// clientGone is the status that proxies and gateways have for a client that broke off.
+const clientGone = 499
+
 func decides(status int) bool {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, clientGone:
 		return false
 	}
 	return status < 500
@@ -162,8 +168,8 @@ func Job(ctx context.Context) *onceq.Job {
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	name := strings.Trim(r.Header.Get("Idempotency-Key"), `"`) // the draft quotes it, most clients do not
-	if isSafe(r.Method) || name == "" && g.o.Optional {
+	name, one := keyOf(r)
+	if isSafe(r.Method) || one && name == "" && g.o.Optional {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -173,6 +179,10 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 			w.Header().Set("WWW-Authenticate", g.o.Challenge)
 		}
 		Problem(w, http.StatusUnauthorized, "say who you are")
+		return
+	}
+	if !one {
+		Problem(w, http.StatusBadRequest, "send one Idempotency-Key, not several")
 		return
 	}
 	if name == "" || len(name) > maxKey {
@@ -190,17 +200,24 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	o := g.do()
-	o.Fingerprint = digest(r, body)
+	if o.Fingerprint, err = digest(r, body); err != nil {
+		Problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
 	var first *answer                // set where this request ran
 	key := strconv.Quote(who) + name // quoted, so that no client's name and key are another's
 	a, err := onceq.Do(r.Context(), g.p, dedupe.Key{Key: key}, o, func(ctx context.Context, j *onceq.Job) (answer, error) {
 		in := r.WithContext(context.WithValue(ctx, jobKey{}, j))
 		in.Body = io.NopCloser(bytes.NewReader(body))
-		out := &recorder{server: w, header: make(http.Header), most: g.o.MaxAnswer}
+		out := &recorder{server: w, ctx: ctx, header: make(http.Header), most: g.o.MaxAnswer}
 		next.ServeHTTP(out, in)
 		first = out.answer()
-		if !out.overflow && !g.o.Keep(first.Status) {
+		switch {
+		case out.overflow:
+		case !g.o.Keep(first.Status):
 			return *first, fmt.Errorf("httponceq: the answer %d decides nothing, and is not kept", first.Status)
+		case out.ended != nil && first.Status >= 400:
+			return *first, fmt.Errorf("httponceq: the answer %d came after the request had ended, and is not kept: %w", first.Status, out.ended)
 		}
 		return first.kept(), nil
 	})
@@ -230,10 +247,20 @@ func refuse(w http.ResponseWriter, a *answer, err error) {
 		Problem(w, http.StatusBadRequest, "the Idempotency-Key is not UTF-8 text, or too long")
 	case errors.As(err, &notRun):
 		retryAfter(w, time.Second)
-		Problem(w, http.StatusServiceUnavailable, "nothing was done; send the request again")
+		Problem(w, http.StatusServiceUnavailable, "this request did nothing; send it again with the same Idempotency-Key")
 	default: // parked or failed: a person must look at it
 		Problem(w, http.StatusInternalServerError, "the request cannot be completed")
 	}
+}
+
+// keyOf is the request's key. The draft quotes it, most clients do not. It reports whether the
+// request has one key at most.
+func keyOf(r *http.Request) (name string, one bool) {
+	name = r.Header.Get("Idempotency-Key")
+	if n := len(name); n > 1 && name[0] == '"' && name[n-1] == '"' {
+		name = name[1 : n-1]
+	}
+	return name, len(r.Header.Values("Idempotency-Key")) < 2
 }
 
 func isSafe(method string) bool {
@@ -242,14 +269,6 @@ func isSafe(method string) bool {
 		return true
 	}
 	return false
-}
-
-// digest tells one request from another under the same key.
-func digest(r *http.Request, body []byte) []byte {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
-	h.Write(body)
-	return h.Sum(nil)
 }
 
 func retryAfter(w http.ResponseWriter, d time.Duration) {

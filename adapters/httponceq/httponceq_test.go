@@ -384,7 +384,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		}
 		runs := 0
 		a := post(once(counting(&runs)), "k", "")
-		want(t, a, 503, false, "nothing was done")
+		want(t, a, 503, false, "this request did nothing")
 		if runs != 0 || a.Header().Get("Retry-After") != "1" {
 			t.Errorf("%d runs, %v", runs, a.Header())
 		}

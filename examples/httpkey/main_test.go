@@ -258,14 +258,14 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// The records cannot be reached: the client is told that nothing was done.
+// The records cannot be reached: the client is told that its request did nothing.
 func TestNoStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		h, stop := w.start(nil)
 		stop()
 		a := post(h, "k-1", order)
-		w.wants(a, http.StatusServiceUnavailable, false, "nothing was done")
+		w.wants(a, http.StatusServiceUnavailable, false, "this request did nothing")
 		require.Equal(t, "1", a.Header().Get("Retry-After"))
 		<-time.After(time.Minute)
 	})
