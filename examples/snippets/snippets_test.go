@@ -43,6 +43,7 @@ func TestDeduct(t *testing.T) {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: deduct(pool, store), Store: store, Scope: "orders", Observer: ended,
 	})
+	require.NoError(t, err)
 	worker, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: newQueue(t), Concurrency: 1})
 	require.NoError(t, err)
 	require.NoError(t, worker.Run(ctx))
@@ -73,6 +74,7 @@ func TestDeductItem(t *testing.T) {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: deductItem(store, stock), Store: store, Scope: "orders", Observer: &count{left: 2, stop: stop},
 	})
+	require.NoError(t, err)
 	worker, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: newQueue(t), Concurrency: 1})
 	require.NoError(t, err)
 	require.NoError(t, worker.Run(ctx))

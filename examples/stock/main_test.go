@@ -249,6 +249,7 @@ func TestSoldOut(t *testing.T) {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(s.s.deduct), Store: s.Store, Scope: "orders", Observer: n,
 	})
+	require.NoError(t, err)
 	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 16})
 	require.NoError(t, err)
 	require.NoError(t, w.Run(ctx))
