@@ -110,10 +110,11 @@ func (f *foreign) meet(m *broker.Message) {
 }
 
 // untyped refuses what the Handler cannot tell apart: a message without a type under a Mux, where
-// none with a type has come, and every message under a Handler that hides a Mux.
+// none with a type has come, and every message under a Handler that hides a Mux. Where the Handler
+// has done other jobs, those that it gives to the Mux fail one by one.
 func (in *intake) untyped(m *broker.Message) *engine.Refusal {
 	switch {
-	case in.hidesMux.Load():
+	case in.hidesMux.Load() && !in.handled.Load():
 		return &engine.Refusal{Class: ClassConfig, Err: errHiddenMux}
 	case in.types != nil && engine.TypeOf(m) == "" && !in.foreign.typed.Load():
 		return &engine.Refusal{Class: ClassNoHandler, Err: errNoType}

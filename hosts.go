@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -45,7 +46,11 @@ func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run)                    { h.observeEnd(r) }
 func (h deliveryHost) Handle(r *run) error {
 	r.Job.Attempt = int(r.Attempt)
-	return h.c.Handler.Handle(h.observeStart(r), &r.Job)
+	err := h.c.Handler.Handle(h.observeStart(r), &r.Job)
+	if !h.handled.Load() && !errors.Is(err, errHiddenMux) {
+		h.handled.Store(true)
+	}
+	return err
 }
 
 // workerHost brings what a Worker has received. The Worker has its messages extended, and acks and

@@ -224,3 +224,25 @@ func TestForeignHeadOfAGroupOfOurs(t *testing.T) {
 		r.letter(onceq.ClassNoKey)
 	}, preset(membroker.SQSFIFO))
 }
+
+// A Handler that gives only some jobs to a hidden Mux goes on with the others.
+func TestHiddenMuxOfSomeJobs(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("mail", never(t), nil)
+	h := func(ctx context.Context, j *onceq.Job) error {
+		if j.Type() == "mail" {
+			return mux.Handle(ctx, j)
+		}
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		r.put(typed("other", "a"), typed("mail", "b"))
+		r.start()
+		pass(time.Minute)
+		r.put(typed("other", "c"))
+		pass(time.Hour)
+		r.wantStatus("a", dedupe.Done)
+		r.wantStatus("c", dedupe.Done)
+		r.letter(onceq.ClassConfig)
+	}, steady)
+}

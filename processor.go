@@ -24,6 +24,7 @@ type Processor struct {
 	flights  flights             // of Do
 
 	hidesMux atomic.Bool // a job has shown that the Handler wraps a Mux
+	handled  atomic.Bool // another job was handled all the same, so not all jobs go to that Mux
 
 	mu      sync.Mutex
 	unnamed any // the queue or the Batches that has no Name; nil = each has one
