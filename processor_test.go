@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,10 +315,10 @@ func TestAnswersToOneQueueAreNoProofForAnother(t *testing.T) {
 func TestFlappingStoreDoesNotFloodTheLog(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		p, b := r.two(membroker.Options{}, nil)
-		n := 0
+		var n atomic.Int64
 		r.store.set(func(s *store) {
 			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
-				if n++; n%10 < 7 {
+				if n.Add(1)%10 < 7 {
 					f = faulty.Fail(errBoom)
 				}
 				return f

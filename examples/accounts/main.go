@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (c *city) work(ctx context.Context, b *bank, ends int, holdGroup bool) {
 	defer stop()
 	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(b.move), Store: c.store, Scope: "transfers",
-		Observer: newScreen(b, ends, stop),
+		Logger: slog.New(slog.DiscardHandler), Observer: newScreen(b, ends, stop),
 	}))
 	w := must(p.Worker(c.queue, onceq.WorkerConfig{DeadLetter: c.dead, HoldGroup: holdGroup}))
 	check(w.Run(ctx))

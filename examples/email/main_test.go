@@ -166,7 +166,7 @@ func TestReplayedTwice(t *testing.T) {
 		rig.At(onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}) // the handler has not begun; the record says that it may have
 		rig.Deliver()
 		rig.Advance(time.Minute)
-		require.Equal(t, onceq.OutcomeAlreadyParked, rig.Deliver().Outcome)
+		require.Equal(t, onceq.OutcomeParked, rig.Deliver().Outcome)
 		letters, err := rig.DeadLetters.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
 		require.NoError(t, err)
 		require.Len(t, letters, 1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -37,6 +38,7 @@ func work(ctx context.Context, a assignment) error {
 		},
 		Lease:    a.Visibility,
 		Owner:    a.Name,
+		Logger:   slog.New(slog.DiscardHandler), // a worker tells the demo by its Observer
 		Observer: teller{},
 	})
 	if err != nil {

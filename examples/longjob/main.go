@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"time"
 
@@ -60,7 +61,7 @@ func (p *press) print(ctx context.Context, j *onceq.Job) error {
 // jobs and worker are the whole of what a long job needs.
 func (p *press) jobs(store dedupe.Store) onceq.ProcessorConfig {
 	return onceq.ProcessorConfig{
-		Handler: onceq.HandlerFunc(p.print), Store: store, Scope: "reports", Lease: visibility, Observer: p,
+		Handler: onceq.HandlerFunc(p.print), Store: store, Scope: "reports", Lease: visibility, Logger: slog.New(slog.DiscardHandler), Observer: p,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -121,7 +122,7 @@ func (w *worker) run(ctx context.Context, client *sqs.Client, queueURL, deadURL 
 	queue := must(awssqs.New(client, queueURL, &awssqs.Options{LongPoll: time.Second}))
 	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(w.export), Store: store, Scope: "exports",
-		Lease: visibility, Owner: w.name, Observer: w,
+		Lease: visibility, Owner: w.name, Logger: slog.New(slog.DiscardHandler), Observer: w,
 	}))
 	worker := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: must(awssqs.New(client, deadURL, nil)), Concurrency: 1, Visibility: visibility}))
 	return worker.Run(ctx)

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -129,7 +130,7 @@ func scene(ctx context.Context, out io.Writer, c *charger) {
 	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSONResult(c.charge), Store: store, Scope: "payments",
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return callTimeout }},
-		Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
+		Logger:   slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: line},
 	}))
 	w := must(p.Worker(queue, onceq.WorkerConfig{
 		DeadLetter:  dead,

@@ -19,7 +19,7 @@ const calm = 10 * time.Second
 type Outage struct {
 	mu    sync.Mutex
 	since time.Time // of the present failures; zero = it is there
-	told  time.Time // of the last line about these failures, or about those before, if there was no calm
+	told  time.Time // of the last line about these failures, or about those before, if there was no calm between
 	known bool      // a line has told of these
 	last  time.Time // failure
 	ended time.Time // when the failures before were over
@@ -65,11 +65,13 @@ func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
 	if o.failing &^= of; o.failing != 0 {
 		return 0, false
 	}
+	now := time.Now()
 	if o.known {
-		lasted, tell = time.Since(o.since), true
+		lasted, tell = now.Sub(o.since), true
+		o.told = now // a call that fails a moment later began before the end
 	}
 	if !o.since.IsZero() {
-		o.ended = time.Now()
+		o.ended = now
 	}
 	o.since, o.known = time.Time{}, false
 	return lasted, tell

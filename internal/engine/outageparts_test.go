@@ -38,3 +38,27 @@ func TestOutageParts(t *testing.T) {
 		wants("which has ended", d, tell, 0, true)
 	})
 }
+
+// A call that fails a moment after the end began before it. It is no outage of its own.
+func TestStragglerIsNoNewOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o Outage
+		if _, tell := o.Fails(Whole, true); !tell {
+			t.Error("an outage is not told of")
+		}
+		<-time.After(TellAgain)
+		if _, tell := o.Succeeds(Whole); !tell {
+			t.Error("its end is not told of")
+		}
+		if _, tell := o.Fails(Whole, true); tell {
+			t.Error("a straggler is told of")
+		}
+		if _, tell := o.Succeeds(Whole); tell {
+			t.Error("and so is its end")
+		}
+		<-time.After(calm)
+		if _, tell := o.Fails(Whole, true); !tell {
+			t.Error("another outage is not told of")
+		}
+	})
+}
