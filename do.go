@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // This file owns a call of Do, from its options to its answer: whether it makes a claim of its own
@@ -177,17 +178,7 @@ func (c *call) do(ctx context.Context) answer {
 		if a.again.IsZero() || !c.waits(time.Now()) {
 			return a
 		}
-		c.pause(ctx, a.again) // cut short where ctx ends, and the loop says so
-	}
-}
-
-// pause waits until it is time to ask again, or ctx ends.
-func (c *call) pause(ctx context.Context, again time.Time) {
-	t := time.NewTimer(time.Until(earlier(again, c.until)))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		retry.Rest(ctx, time.Until(earlier(a.again, c.until))) // cut short where ctx ends, and the loop says so
 	}
 }
 

@@ -47,8 +47,12 @@ func (h deliveryHost) Observe(r *run)                    { h.observeEnd(r) }
 func (h deliveryHost) Handle(r *run) error {
 	r.Job.Attempt = int(r.Attempt)
 	err := h.c.Handler.Handle(h.observeStart(r), &r.Job)
-	if !h.handled.Load() && !errors.Is(err, errHiddenMux) {
-		h.handled.Store(true)
+	if !h.handled.Load() {
+		if errors.Is(err, errHiddenMux) {
+			h.hidesMux.Store(true)
+		} else {
+			h.handled.Store(true)
+		}
 	}
 	return err
 }

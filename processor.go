@@ -80,9 +80,5 @@ func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 // serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the
 // type when the Processor was made.
 func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
-	if muxIn(p.c.Handler) != m {
-		p.hidesMux.Store(true)
-		return false, false
-	}
-	return true, p.types[typ] != nil
+	return muxIn(p.c.Handler) == m, p.types[typ] != nil
 }

@@ -36,7 +36,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 	}
 	r.Verdict.Class, r.Verdict.Text = class, text
 	if r.f.Terms.Letters == ToCaller {
-		en.finish(r, Ack, 0, en.deadAs(r))
+		en.finish(r, Ack, 0, en.deadAs(r, fence))
 		return
 	}
 	if en.HoldsBack(r) {
@@ -120,7 +120,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	case err == nil:
 		en.lastLetter.Store(int64(time.Since(en.epoch)))
 		en.lettersAgain(r.f.Terms.Base)
-		en.finish(r, Ack, 0, en.deadAs(r))
+		en.finish(r, Ack, 0, en.deadAs(r, r.later.dead.Fence))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
 		r.later.fit++
 		en.letters.Add(r)
@@ -146,19 +146,17 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	}
 }
 
-// deadAs is the outcome of a delivery that ended in a letter.
-func (en *Engine[J]) deadAs(r *Run[J]) Outcome {
+// deadAs is the outcome of a delivery that ended in a letter with that fence.
+func (en *Engine[J]) deadAs(r *Run[J], fence uint64) Outcome {
 	switch {
-	case r.Said != dedupe.Won && r.Verdict.Class == verdict.Duplicate && r.later != nil && r.later.dead.Fence == 0:
-		return Outcome(verdict.Duplicate) // the failure is another message's
+	case r.Said != dedupe.Won && fence == 0, r.Verdict.Refused: // the message itself was refused
+		return Outcome(r.Verdict.Class)
 	case r.Said == dedupe.AlreadyFailed:
 		return AlreadyFailed
 	case r.Said == dedupe.IsParked && r.known.parked:
 		return Parked
 	case r.Said == dedupe.IsParked:
 		return AlreadyParked
-	case r.Said != dedupe.Won, r.Verdict.Refused:
-		return Outcome(r.Verdict.Class)
 	case r.Verdict.To == dedupe.Parked:
 		return Parked
 	}
