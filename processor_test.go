@@ -282,15 +282,7 @@ func (h halfAway) Settle(ctx context.Context, ts []dedupe.Settlement) ([]dedupe.
 func TestAnswersToOneQueueAreNoProofForAnother(t *testing.T) {
 	for _, op := range []onceqtest.Op{onceqtest.Claim, onceqtest.Settle} {
 		t.Run(string(op), func(t *testing.T) {
-			ran := make(map[string]int)
-			var mu sync.Mutex
-			h := func(_ context.Context, j *onceq.Job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				ran[j.Key().Key]++
-				return nil
-			}
-			bubble(t, h, func(r *rig) {
+			bubble(t, returns(nil), func(r *rig) {
 				_, b := r.two(membroker.Options{}, nil)
 				r.send(numbered("a", 3)...)
 				for i := range 200 {
@@ -300,8 +292,8 @@ func TestAnswersToOneQueueAreNoProofForAnother(t *testing.T) {
 				for _, k := range numbered("a", 3) {
 					r.wantOutcomes(k, "done")
 					r.wantStatus(k, dedupe.Done)
-					if ran[k] != 1 {
-						t.Errorf("%q has run %d times", k, ran[k])
+					if n := r.seen.started(k); n != 1 {
+						t.Errorf("%q has run %d times", k, n)
 					}
 				}
 				r.wantQueue(0)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -443,15 +442,7 @@ func TestMetaWinsOverTypeWinsOverDefaults(t *testing.T) {
 func TestOutageByEntries(t *testing.T) {
 	for name, err := range map[string]error{"error": errBoom, "busy": dedupe.ErrBusy, "full": dedupe.ErrFull} {
 		t.Run(name, func(t *testing.T) {
-			ran := make(map[string]int)
-			var mu sync.Mutex
-			h := func(_ context.Context, j *onceq.Job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				ran[j.Key().Key]++
-				return nil
-			}
-			bubble(t, h, func(r *rig) {
+			bubble(t, returns(nil), func(r *rig) {
 				r.store.set(func(s *store) {
 					s.onSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 						for i := range as {
@@ -469,8 +460,8 @@ func TestOutageByEntries(t *testing.T) {
 				for _, k := range keys {
 					r.wantStatus(k, dedupe.Done)
 					r.wantOutcomes(k, "done")
-					if ran[k] != 1 {
-						t.Errorf("%q has run %d times", k, ran[k])
+					if n := r.seen.started(k); n != 1 {
+						t.Errorf("%q has run %d times", k, n)
 					}
 				}
 				r.wantQueue(0)
