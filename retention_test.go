@@ -59,8 +59,8 @@ func TestRetentionBelowTheQueues(t *testing.T) {
 	}
 }
 
-// What could not be read is told, because the check of Retention is weaker then. A queue that has no
-// such settings is not worth a line.
+// What could not be read is told, because the check of Retention is weaker then. A queue that has
+// no such settings is not worth a line.
 func TestRetentionThatCannotBeReadWarns(t *testing.T) {
 	refuses := fmt.Errorf("no: %w", broker.ErrUnsupported)
 	for name, c := range map[string]struct {
