@@ -12,8 +12,8 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// ack removes finished messages from the queue. Here alone are messages acked. An ack proves
-// nothing, and need not succeed, because a message that comes again finds its key done.
+// ack removes finished messages from the queue. Here alone are messages of a Worker acked. An ack
+// proves nothing, and need not succeed, because a message that comes again finds its key done.
 func (w *Worker) ack(rs []*run) {
 	w.flush(rs, func(ctx context.Context, rs []*run) error {
 		receipts := make([]broker.Receipt, len(rs))

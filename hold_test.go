@@ -394,3 +394,29 @@ func TestNackWaitsForAnExtensionHandedOver(t *testing.T) {
 		})
 	}
 }
+
+// A claim that the store does not answer is asked for beyond the time for which the queue lets a
+// message be held. The message lapses then, and is not nacked; the job runs once.
+func TestOutageBeyondTheHoldLimit(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.q.limits = func(l broker.Limits) broker.Limits { l.MaxTotal = 2 * time.Minute; return l }
+		r.w = r.worker(nil)
+		r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) } })
+		r.send("a")
+		r.start()
+		pass(8 * time.Minute)
+		if n, d := r.q.received("a"), r.q.delays("a"); n != 1 || len(d) != 0 || r.seen.started("a") != 0 {
+			t.Errorf("%d receives, nacked with %v, %d starts in an outage", n, d, r.seen.started("a"))
+		}
+		r.store.set(func(s *store) { s.fault = nil })
+		pass(2 * time.Minute)
+		if n := r.seen.started("a"); n != 1 {
+			t.Errorf("%d starts after the outage", n)
+		}
+		if n := r.q.received("a"); n < 2 {
+			t.Errorf("%d receives: the delivery did not lapse", n)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.wantQueue(0)
+	}, preset(membroker.SQSStandard))
+}

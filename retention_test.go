@@ -2,6 +2,7 @@ package onceq_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,39 @@ func TestRetentionBelowTheQueues(t *testing.T) {
 				}
 				if err != nil && (!strings.Contains(err.Error(), "ProcessorConfig.Retention") || !strings.Contains(err.Error(), "below")) {
 					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// What could not be read is told, because the check of Retention is weaker then. A queue that has
+// no such settings is not worth a line.
+func TestRetentionThatCannotBeReadWarns(t *testing.T) {
+	refuses := fmt.Errorf("no: %w", broker.ErrUnsupported)
+	for name, c := range map[string]struct {
+		queue, letters error
+		want           []string
+	}{
+		"read":            {nil, nil, nil},
+		"has no settings": {refuses, refuses, nil},
+		"the queue's":     {errBoom, nil, []string{"settings of the queue "}},
+		"the letters'":    {nil, errBoom, []string{"settings of the dead-letter queue "}},
+		"neither is read": {errBoom, errBoom, []string{"settings of the queue ", "settings of the dead-letter queue "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, returns(nil), func(r *rig) {
+				r.w = r.worker(func(f *setup) {
+					f.Broker, f.DeadLetter = keeping{Broker: r.q.Broker, err: c.queue}, keeping{Broker: r.dlq, err: c.letters}
+				})
+				r.run(time.Hour)
+				if n := r.log.count("could not be read"); n != len(c.want) {
+					t.Errorf("%d warnings, want %d", n, len(c.want))
+				}
+				for _, text := range c.want {
+					if r.log.count(text, "level=WARN", "error=boom") != 1 {
+						t.Errorf("no warning has %q", text)
+					}
 				}
 			})
 		})

@@ -83,8 +83,8 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 //
 // Run ends by itself, with the queue's error, when the queue is closed, or is not there at the
 // first receive. It refuses a Retention that is shorter than the time for which the queue and the
-// dead-letter queue together keep a message, where they tell it. A Worker runs once at a time: a
-// second Run gets [ErrRunning].
+// dead-letter queue together keep a message, where they tell it; a WARN says where they could not
+// be asked. A Worker runs once at a time: a second Run gets [ErrRunning].
 //
 // A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
 // those of a duplicate while the first message runs: where a job takes ten times the visibility
@@ -279,8 +279,19 @@ func (w *Worker) look(ctx context.Context) error {
 	receives, kept, err := w.policy(ctx, w.queue)
 	w.p.foreign.keeps.Store(int64(kept))
 	w.p.foreign.receives.Store(int64(receives))
+	w.warnUnread(ctx, "queue", err)
 	w.warnRedrive(ctx, receives, err)
 	return w.checkRetention(ctx, kept)
+}
+
+// warnUnread tells that a queue's settings could not be read, where the queue has some. What look
+// checks by them then goes unchecked, and nobody would know.
+func (w *Worker) warnUnread(ctx context.Context, of string, err error) {
+	if err == nil || errors.Is(err, broker.ErrUnsupported) {
+		return
+	}
+	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the settings of the "+of+" could not be read, such as how long it keeps a message: a Retention that is too short is not refused",
+		slog.Any("error", err))
 }
 
 // policy reads how a queue dead-letters and how long it keeps messages.
@@ -304,7 +315,8 @@ func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Dur
 // checkRetention refuses a Retention that ends while a message, or its letter, may still come,
 // because what was done would be done again. A time that cannot be read counts as 0.
 func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error {
-	_, letters, _ := w.policy(ctx, w.c.DeadLetter)
+	_, letters, err := w.policy(ctx, w.c.DeadLetter)
+	w.warnUnread(ctx, "dead-letter queue", err)
 	least := durations.Sum(max(0, queue), max(0, letters))
 	if w.p.c.Store == NoStore || w.p.c.Retention >= least {
 		return nil

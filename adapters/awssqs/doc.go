@@ -37,11 +37,11 @@
 //	   "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"]}
 //	]}
 //
-// GetQueueUrl is for [Find], GetQueueAttributes for the warnings at a worker's start,
+// GetQueueUrl is for [Find], GetQueueAttributes for what a worker looks at when it starts,
 // [Broker.Depth], [Broker.Check], a redrive, and receives that name no visibility timeout. Without
-// it the warnings are left out and the timeout is taken for 30 s. The batch actions need no
-// permission of their own. If a queue is encrypted with a customer's KMS key, a receiver needs
-// kms:Decrypt on the key, and a sender needs kms:GenerateDataKey and kms:Decrypt.
+// it the worker warns that it could not look, and the timeout is taken for 30 s. The batch actions
+// need no permission of their own. If a queue is encrypted with a customer's KMS key, a receiver
+// needs kms:Decrypt on the key, and a sender needs kms:GenerateDataKey and kms:Decrypt.
 //
 // # Trust
 //
@@ -104,7 +104,14 @@
 //     FifoThroughputLimit perMessageGroupId lift a FIFO queue's limit of 300 requests a second and
 //     action, 3,000 messages in full batches. ContentBasedDeduplication is never used.
 //
-// [Broker.Check] tells what of this does not hold, except for the throughput.
+// [Broker.Check] tells what of this does not hold, as far as its options say what to compare with:
+//
+//	_, problems, err := orders.Check(ctx, awssqs.CheckOptions{
+//		MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention, // the workers' own
+//	})
+//
+// A missing redrive policy is a problem under KeepInQueue alone. Of dead-letter queues it sees the
+// policy's. It does not look at the throughput.
 //
 // # What it costs
 //

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
@@ -24,7 +25,7 @@ type Order struct {
 var Orders = onceq.Kind[Order]{Type: "order", Key: func(o Order) string { return o.ID }}
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	queue, dead := must(membroker.New(nil)), must(membroker.New(nil))
 	store := must(sqlitestore.New(must(sql.Open("sqlite", sqlitestore.DSN("first.db"))), nil))
@@ -41,7 +42,7 @@ func main() {
 		Handler: &mux, Store: store, Scope: "shop", Logger: slog.Default(),
 	}))
 	worker := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
-	check(worker.Run(ctx)) // until ctrl-C
+	check(worker.Run(ctx)) // until ctrl-C or SIGTERM, and then the drain
 }
 
 func must[T any](v T, err error) T {

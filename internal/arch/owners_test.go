@@ -41,36 +41,70 @@ func runFields(t *testing.T) (all, first []string) {
 	return all, append(slices.Clone(all[from:to]), "Attempt")
 }
 
-// ownersWrite is what a text says that is written in each phase, as far as they are fields of a
-// run. mark is what stands before a phase in its row.
-func ownersWrite(t *testing.T, text, mark string, fields []string) map[string][]string {
-	t.Helper()
-	word := regexp.MustCompile(`\w+`)
-	writes := map[string][]string{}
-	for i, phase := range ownersPhases {
-		_, rows, ok := strings.Cut(text, mark+phase+" ")
-		if !ok {
-			t.Fatalf("no row of the phase %q", phase)
-		}
-		ends := []string{"\n\n", "\n//\n"} // of a page, and of a comment
-		if i+1 < len(ownersPhases) {
-			ends = []string{mark + ownersPhases[i+1] + " "}
-		}
-		for _, end := range ends {
-			rows, _, _ = strings.Cut(rows, end)
-		}
-		for _, w := range word.FindAllString(rows, -1) {
-			if slices.Contains(fields, w) && !slices.Contains(writes[phase], w) {
-				writes[phase] = append(writes[phase], w)
-			}
-		}
-		slices.Sort(writes[phase])
-	}
-	return writes
+// An ownersRow is one owner of a run: its phase, and the fields that it writes.
+type ownersRow struct {
+	phase  string
+	writes []string
 }
 
-// TestOwners: DESIGN.md and the engine's package comment say the same of who may write a run's
-// fields, and leave none out.
+// ownersRows are the rows of a table, in their order. cells cuts a line into the phase, the owner
+// and what the owner writes; ok = false: the line is not of the table. A row without a phase has
+// that of the row above, and a line without an owner goes on with the row above.
+func ownersRows(text string, fields []string, cells func(line string) (c [3]string, ok bool)) (rows []ownersRow) {
+	word := regexp.MustCompile(`\w+`)
+	for line := range strings.Lines(text) {
+		c, ok := cells(line)
+		if !ok || c[0] == "phase" {
+			continue
+		}
+		if c[0] != "" && !slices.Contains(ownersPhases, c[0]) {
+			break // the next table
+		}
+		if c[1] != "" {
+			if c[0] == "" && len(rows) > 0 {
+				c[0] = rows[len(rows)-1].phase
+			}
+			rows = append(rows, ownersRow{phase: c[0]})
+		}
+		last := &rows[len(rows)-1]
+		for _, w := range word.FindAllString(c[2], -1) {
+			if slices.Contains(fields, w) && !slices.Contains(last.writes, w) {
+				last.writes = append(last.writes, w)
+			}
+		}
+		slices.Sort(last.writes)
+	}
+	return rows
+}
+
+// pageCells cuts a line of DESIGN.md's table.
+func pageCells(line string) (c [3]string, ok bool) {
+	cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+	if len(cells) != 3 || strings.Contains(line, "---") {
+		return c, false
+	}
+	for i := range c {
+		c[i] = strings.TrimSpace(cells[i])
+	}
+	return c, true
+}
+
+// commentCells cuts a line of the package comment's table, whose columns have a fixed width.
+func commentCells(line string) (c [3]string, ok bool) {
+	const owner, writes = 19, 62
+	line, ok = strings.CutPrefix(strings.TrimRight(line, "\n"), "//\t")
+	if !ok {
+		return c, false
+	}
+	line += strings.Repeat(" ", writes)
+	for i, cell := range []string{line[:owner], line[owner:writes], line[writes:]} {
+		c[i] = strings.TrimSpace(cell)
+	}
+	return c, true
+}
+
+// TestOwners: DESIGN.md and the engine's package comment say the same, owner by owner, of who may
+// write a run's fields, and leave none out.
 func TestOwners(t *testing.T) {
 	all, first := runFields(t)
 	section := func(name, from, to string) string {
@@ -87,11 +121,20 @@ func TestOwners(t *testing.T) {
 	}
 	page := section("../../DESIGN.md", "\n## Who owns what\n", "\n## ")
 	comment := section("../engine/doc.go", "\n// # Who may write what\n", "\npackage engine")
-	inPage := ownersWrite(t, page, "\n| ", all)
-	inComment := ownersWrite(t, comment, "\n//\t", all)
-	for _, phase := range ownersPhases {
-		if !slices.Equal(inPage[phase], inComment[phase]) {
-			t.Errorf("%s: DESIGN.md has %q, internal/engine/doc.go %q", phase, inPage[phase], inComment[phase])
+	inPage, inComment := ownersRows(page, all, pageCells), ownersRows(comment, all, commentCells)
+	var phases []string
+	for _, row := range inPage {
+		phases = append(phases, row.phase)
+	}
+	if phases = slices.Compact(phases); !slices.Equal(phases, ownersPhases) {
+		t.Errorf("DESIGN.md has the phases %q, want %q", phases, ownersPhases)
+	}
+	if len(inPage) != len(inComment) {
+		t.Fatalf("DESIGN.md has %d rows, internal/engine/doc.go %d", len(inPage), len(inComment))
+	}
+	for i, row := range inPage {
+		if other := inComment[i]; row.phase != other.phase || !slices.Equal(row.writes, other.writes) {
+			t.Errorf("row %d: DESIGN.md has %s %q, internal/engine/doc.go %s %q", i+1, row.phase, row.writes, other.phase, other.writes)
 		}
 	}
 	for name, text := range map[string]string{"DESIGN.md": page, "internal/engine/doc.go": comment} {

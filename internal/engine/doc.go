@@ -41,29 +41,35 @@
 //
 // # Who may write what
 //
-// A run's phase only rises, by one compare-and-swap (run.go, advance). If two goroutines try to
-// raise it, the first one has the run. DESIGN.md has the same table.
+// A run's phase only rises, by one compare-and-swap (run.go, advance, giveUp). Whoever raises it
+// goes on with the run. Whoever had it before may still write the fields of the row that names it,
+// until it finds that it is late. So nobody reads those of a run that was abandoned (timing.go,
+// timingUpTo). DESIGN.md has the same table.
 //
 //	phase              who has the run, one after the other       writes
 //	waiting            its maker until the offer; then nobody     Index, known; Do: Key, Opts, too
-//	claiming           who gave it a slot, through Admit          Key, Opts, known, Verdict
+//	claiming           who gave it a slot, through Admit          Key, Opts, known, Verdict, later,
+//	                                                              tries
 //	                   the carrier of claims                      Token, Fence, Attempt, Said,
-//	                                                              known, later, tries
-//	                   if turned away: the carrier of letters     Verdict, later, tries
+//	                                                              known, Verdict, later, tries
+//	                   if turned away: the carrier of letters     later, tries
 //	                   if handed back: who does that              Outcome
 //	claimed, running   the handler's goroutine                    whole, Ran, began, later
 //	settling, settled  who has raised it to settling              Verdict, ended, later, tries
-//	                   the carrier of settlements, then letters   Verdict, later, tries
+//	                   the carrier of settlements                 Verdict, later, tries
+//	                   the carrier of letters                     later, tries
 //	over               who has raised it, before Host.Ended       Action, Outcome, Verdict.Delay,
 //	                                                              tries
 //	                   a Worker's carrier of acks or nacks        tries, later
 //
 // Some fields do not go by the phase:
 //
+//   - phase and Joined are atomic, and ctx has a lock of its own. The user sets Joined.
 //   - missed belongs to the beat; at most one is in flight for a run.
 //   - left is written by who abandons the run.
-//   - held, the lease, is its maker's until the offer, and then under mu. A claim that is not
-//     renewed is on no heap; its deadline is written by who has the run.
+//   - held, the lease, is its maker's until the offer, and then under mu. Where the claim is not
+//     renewed (lease.go, hasOneLease), no beat knows held, and who has the run writes it.
+//   - Message is the driver's. Host.Admit alone may change it (onceq: admit.go, unfold).
 //   - The place of a run (lane, queue, slot) is under the flow's lock.
 //
 // Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the

@@ -39,7 +39,7 @@ const (
 // mu.
 type Run[J any] struct {
 	Job     J
-	Message *broker.Message // as it was received; the user may change the job's own copy
+	Message *broker.Message // as it was received, or as Host.Admit has restored it; the user may change the job's own copy
 	f       *Flow[J]
 	ctx     LazyContext
 
