@@ -50,8 +50,8 @@ func (o *DoOptions) check() error {
 		return badConfig("DoOptions.Wait", "%v is negative", o.Wait)
 	case o.Timeout < 0:
 		return badConfig("DoOptions.Timeout", "%v is negative", o.Timeout)
-	case o.Timeout > 0 && o.Timeout < minJobTimeout:
-		return badConfig("DoOptions.Timeout", "%v is below %v; is its unit missing?", o.Timeout, minJobTimeout)
+	case durations.IsBare(o.Timeout):
+		return badConfig("DoOptions.Timeout", "%s", durations.AskUnit(o.Timeout))
 	case o.Interrupted > dedupe.Park:
 		return badConfig("DoOptions.Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	}

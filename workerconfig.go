@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -117,7 +118,7 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("WorkerConfig.HoldGroup", "the broker does not order groups")
 	case c.SweepEvery > 0 && c.SweepEvery < time.Second:
-		return badConfig("WorkerConfig.SweepEvery", "%v is below %v; is its unit missing?", c.SweepEvery, time.Second)
+		return badConfig("WorkerConfig.SweepEvery", "%s", durations.Below(c.SweepEvery, time.Second))
 	case c.PollPause < 0:
 		return badConfig("WorkerConfig.PollPause", "%v is negative", c.PollPause)
 	case c.Visibility < minLease:
@@ -126,10 +127,10 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.Visibility", "%v is below the broker's shortest extension, %v", c.Visibility, l.MinHold)
 	case l.MaxHold > 0 && c.Visibility > l.MaxHold:
 		return badConfig("WorkerConfig.Visibility", "%v is above the broker's longest extension, %v", c.Visibility, l.MaxHold)
-	case c.AckLinger > 0 && c.AckLinger < minTimeout:
-		return badConfig("WorkerConfig.AckLinger", "%v is below %v; is its unit missing?", c.AckLinger, minTimeout)
-	case c.DrainTimeout > 0 && c.DrainTimeout < minTimeout:
-		return badConfig("WorkerConfig.DrainTimeout", "%v is below %v; is its unit missing?", c.DrainTimeout, minTimeout)
+	case durations.IsBare(c.AckLinger):
+		return badConfig("WorkerConfig.AckLinger", "%s", durations.AskUnit(c.AckLinger))
+	case durations.IsBare(c.DrainTimeout):
+		return badConfig("WorkerConfig.DrainTimeout", "%s", durations.AskUnit(c.DrainTimeout))
 	case c.AckLinger > c.Visibility/3:
 		return badConfig("WorkerConfig.AckLinger", "%v is above a third of Visibility, %v", c.AckLinger, c.Visibility/3)
 	}

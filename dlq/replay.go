@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
@@ -90,7 +91,7 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.CanaryWait", "%v is negative", o.CanaryWait)
 	case o.CanaryWait > 0 && o.Canary == 0:
 		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0", o.CanaryWait)
-	case isBare(o.CanaryWait):
+	case durations.IsBare(o.CanaryWait):
 		return bare("ReplayOptions.CanaryWait", o.CanaryWait)
 	case o.Canary > 0 && o.Max > 0 && o.Canary >= o.Max:
 		return bad("ReplayOptions.Canary", "%d leaves nothing to go on with: ReplayOptions.Max is %d", o.Canary, o.Max)
