@@ -40,7 +40,7 @@ type JobOptions struct {
 	MostTimeout time.Duration
 	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
 	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any.
+	// where that is longer; < 0 = any; else at least 1 ms.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
@@ -65,6 +65,8 @@ func (o *JobOptions) check(field string, d *JobOptions) error {
 		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
 	case durations.IsBare(o.Timeout):
 		return badConfig(field+".Timeout", "%s", durations.AskUnit(o.Timeout))
+	case durations.IsBare(o.MostNotBefore):
+		return badConfig(field+".MostNotBefore", "%s", durations.AskUnit(o.MostNotBefore))
 	case o.Interrupted > dedupe.Park:
 		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	case strings.Contains(o.Scope, ":"):

@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
+// This file owns WorkerConfig: its defaults, its bounds, and what it refuses of a queue's limits.
+// Processor.Worker calls complete and check, once, and nothing changes a configuration after that,
+// so there is no lock. BatchConfig shares checkLetters.
+
 // WorkerConfig says how the jobs of one queue are received, and where its dead letters go. Only
 // DeadLetter is required.
 type WorkerConfig struct {
@@ -57,7 +61,8 @@ type WorkerConfig struct {
 	AckLinger time.Duration
 	// PollPause is a pause after a receive that came back part-full. It trades latency for requests
 	// at low load. Queues may give less than they have, so there is no pause from the fourth
-	// receive in a row on that brings five messages or more, but is part-full. Default 0.
+	// receive in a row on that brings five messages or more, but is part-full. Default 0, else at
+	// least 1 ms.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
 	// at least 100 ms, and within the broker's limits. The workers of one queue, and the queues of
@@ -121,6 +126,8 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.SweepEvery", "%s", durations.Below(c.SweepEvery, time.Second))
 	case c.PollPause < 0:
 		return badConfig("WorkerConfig.PollPause", "%v is negative", c.PollPause)
+	case durations.IsBare(c.PollPause):
+		return badConfig("WorkerConfig.PollPause", "%s", durations.AskUnit(c.PollPause))
 	case c.Visibility < minLease:
 		return badConfig("WorkerConfig.Visibility", "%v is below %v", c.Visibility, minLease)
 	case l.MinHold > 0 && c.Visibility < l.MinHold:
