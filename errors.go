@@ -63,7 +63,8 @@ func Permanent(err error) error {
 }
 
 // RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. The run
-// counts as an attempt. A negative d means 0. The broker's longest delay is the limit.
+// counts as an attempt. A negative d means 0. The broker's longest delay is the limit. A d below
+// 1 ms is taken as it is, and one WARN of the Processor asks whether its unit is missing.
 // RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

@@ -155,7 +155,7 @@ func (o *Options) plan(begin, end time.Time) (times, error) {
 	t := times{begin: begin, end: end, cut: end.Add(-reserve), until: end.Add(-reserve / 5), last: end.Add(-reserve / 10), least: o.MinTime}
 	usable := t.cut.Sub(begin)
 	if t.least == 0 {
-		t.least = min(DefaultMinTime, usable/10)
+		t.least = max(durations.Least, min(DefaultMinTime, usable/10))
 	}
 	if usable <= 0 || t.least >= usable {
 		return t, fmt.Errorf("sqslambda: the invocation has %v, and nothing can begin: %v are kept for its end, and Options.MinTime is %v; raise the function's timeout", whole, reserve, t.least)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
 )
@@ -113,8 +114,11 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 	h.Cause = r.ctx.Close()
 	h.Joined = r.Joined.Load()
 	v := verdict.Of(*h)
-	if v.Backoff {
+	switch {
+	case v.Backoff: // which may be as short, because a part of it is drawn at random
 		v.Delay = en.backoff(r, h.Err)
+	case durations.IsBare(v.Delay):
+		en.askUnit(r, v.Delay)
 	}
 	r.f.returned(r)
 	if v.To == 0 {
