@@ -446,3 +446,38 @@ func TestReplayUnderAnotherKey(t *testing.T) {
 		r.noLetters()
 	}, with(func(c *setup) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
 }
+
+// A Fingerprint that panics makes a letter for which no claim was won. Once the function is mended,
+// a replay runs the job. Before that, its letter comes again.
+func TestReplayAfterAFingerprintThatPanicked(t *testing.T) {
+	broken := true
+	ran := 0
+	bubble(t, func(context.Context, *onceq.Job) error { ran++; return nil }, func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		for _, mended := range []bool{false, true} {
+			broken = !mended
+			q, err := dlq.New(r.dlq, nil)
+			if err != nil {
+				r.Fatal(err)
+			}
+			if rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q}); err != nil || rep.Replayed != 1 {
+				r.Fatalf("%v, %v", rep, err)
+			}
+			r.w = r.worker(nil)
+			r.run(time.Minute)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.noLetters()
+		if ran != 1 {
+			r.Errorf("%d runs, want 1", ran)
+		}
+	}, with(func(c *setup) {
+		c.Fingerprint = func(m *broker.Message) []byte {
+			if broken {
+				panic("Fingerprint")
+			}
+			return m.Body
+		}
+	}))
+}

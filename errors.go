@@ -14,7 +14,7 @@ import (
 // The classes of failures that onceq itself records. A handler's own error may bring another class,
 // by a method ErrorClass() string; see [ClassOf]. The texts never change.
 const (
-	ClassError          = "error"            // a plain error
+	ClassError          = "error"            // a plain error; with fence 0: Fingerprint panicked
 	ClassPermanent      = "permanent"        // Permanent
 	ClassPanic          = "panic"            // a panic, or runtime.Goexit
 	ClassTimeout        = "timeout"          // the job's Timeout ended the run

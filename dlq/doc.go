@@ -30,6 +30,7 @@ const (
 	classBadKey    = "bad-key"
 	classNoHandler = "no-handler"
 	classConfig    = "config"
+	classError     = "error" // where no claim was won: ProcessorConfig.Fingerprint panicked
 
 	// The store refused the claim, because of the key's row. Once the row is mended, a worker can
 	// claim it.

@@ -129,8 +129,9 @@ const minRate = 1.0 / 3600
 //
 // A letter has fence 0 if no claim was won for it. Its class then decides:
 //
-//   - "no-key", "bad-key", "no-handler", "config": it is sent. The worker's configuration was
-//     wrong. A worker that was mended takes it; another puts its letter again.
+//   - "no-key", "bad-key", "no-handler", "config", "error": it is sent. The worker's configuration
+//     was wrong, or its Fingerprint panicked. A worker that was mended takes it; another puts its
+//     letter again.
 //   - "claim-refused": it is sent, because nothing ran. Mend the key's row in the store first.
 //     While the store goes on refusing its claim, the message is a letter again after a day.
 //   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once
