@@ -265,7 +265,8 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
 	r := &replayer{mishap: m, at: at, stop: stop}
 	_, err := w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{
 		To: hands{w.q, r}, PerSecond: 0.5,
-		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }}, // it is held, and handed back
+		// The one that is left out is held, and handed back.
+		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }},
 	})
 	struck := r.n >= at
 	what := fmt.Sprintf("call %d of %d", at, r.n)
@@ -273,7 +274,8 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
 		what += ", " + r.calls[at-1]
 	}
 	switch {
-	case r.dead && !errors.Is(err, errDied) && r.calls[at-1] != "nack" && r.calls[at-1] != "extend": // these may be its last
+	// A nack or an extension may be its last call.
+	case r.dead && !errors.Is(err, errDied) && r.calls[at-1] != "nack" && r.calls[at-1] != "extend":
 		t.Errorf("%s: %v", what, err)
 	case !r.dead && err != nil:
 		t.Errorf("%s: %v", what, err)

@@ -251,7 +251,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			r.send("a")
 			pass(r.q.Limits().MaxWait + 2*time.Second)
 			r.wantOutcomes("a", "done")
-			r.send(numbered("b", 40)...) // many come, and yet there are no more receives than Pollers while one of them hangs
+			// Many come, and yet there are no more receives than Pollers while one of them hangs.
+			r.send(numbered("b", 40)...)
 			pass(30 * time.Minute)
 			// The room that was reserved is neither kept nor given back twice, so as much as fits
 			// is held, and no more.

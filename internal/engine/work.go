@@ -29,8 +29,10 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		return
 	}
 	end := r.f.Terms.Deadline
-	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running, because the batch's end may look
-	r.Ran, r.began = true, time.Since(r.f.epoch)                       // before it is running, because who abandons it may look
+	// Both are written before the run is running: the batch's end may look at whole, and who
+	// abandons the run at the others.
+	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch)
+	r.Ran, r.began = true, time.Since(r.f.epoch)
 	if !r.advance(running) {
 		return
 	}
