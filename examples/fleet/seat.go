@@ -158,10 +158,9 @@ func (n *counts) hear(running *atomic.Int64, word, rest string) {
 		if b, err := strconv.Atoi(beats); err == nil {
 			n.beats.Add(int64(b))
 		}
-		switch onceq.Outcome(outcome) {
-		case onceq.OutcomeAlreadyDone:
+		if o := onceq.Outcome(outcome); o == onceq.OutcomeAlreadyDone {
 			n.alreadyDone.Add(1)
-		case onceq.OutcomeInProgress:
+		} else if o == onceq.OutcomeInProgress {
 			n.inProgress.Add(1)
 		}
 	}
