@@ -20,6 +20,7 @@ const (
 
 	// Nothing failed in these four, so their letters have no fence. The claim of their replay is an
 	// ordinary one.
+
 	ClassExpired   = "expired"
 	ClassUnproven  = "unproven"
 	ClassTooEarly  = "too-early"

@@ -121,7 +121,7 @@ func (k *keeper) extend(ctx context.Context, hs []*held) error {
 		return broker.Batch(errs)
 	}
 	ends, _ := ctx.Deadline()
-	one, cancel := context.WithDeadline(k.base, ends)
+	one, cancel := context.WithDeadline(k.base, ends) //nolint:contextcheck // of the caller it takes the end of the time alone
 	defer cancel()
 	err := k.q.b.Extend(one, req)
 	for n, i := range at {

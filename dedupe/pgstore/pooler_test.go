@@ -81,7 +81,7 @@ func pooler(t *testing.T, program string, db *testpg.Database, prepares bool) st
 	}
 	password, _ := u.User.Password()
 	// t.TempDir will not do: the account that PgBouncer runs as must be able to go there.
-	dir, err := os.MkdirTemp("", "onceq-pgbouncer-")
+	dir, err := os.MkdirTemp("", "onceq-pgbouncer-") //nolint:usetesting // for that reason
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,9 +158,10 @@ func (n *counts) hear(running *atomic.Int64, word, rest string) {
 		if b, err := strconv.Atoi(beats); err == nil {
 			n.beats.Add(int64(b))
 		}
-		if o := onceq.Outcome(outcome); o == onceq.OutcomeAlreadyDone {
+		switch onceq.Outcome(outcome) {
+		case onceq.OutcomeAlreadyDone:
 			n.alreadyDone.Add(1)
-		} else if o == onceq.OutcomeInProgress {
+		case onceq.OutcomeInProgress:
 			n.inProgress.Add(1)
 		}
 	}

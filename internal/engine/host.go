@@ -55,6 +55,7 @@ func (t *Terms) Holds() bool { return t.Deliveries != nil }
 // LetterTo is what becomes of a job that cannot be done.
 type LetterTo uint8
 
+// What may become of it.
 const (
 	ToQueue  LetterTo = iota // its letter is put
 	ToNobody                 // it stays in its queue

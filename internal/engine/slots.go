@@ -532,6 +532,7 @@ func (f *Flow[J]) crowded() bool {
 	return 2*f.unsettled > f.o.Slots
 }
 
+// Abandoned reports whether the flow was given up.
 func (f *Flow[J]) Abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
