@@ -29,9 +29,9 @@ func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	s.seen.JobStarted(ctx, j)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	span := context.WithValue(ctx, spanName{}, j.Key().Key)
-	s.opened[j.ID()] = span
-	return span
+	ctx = context.WithValue(ctx, spanName{}, j.Key().Key)
+	s.opened[j.ID()] = ctx //nolint:fatcontext // each job has its own
+	return ctx
 }
 
 func (s *spans) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
