@@ -2,10 +2,13 @@ package onceq
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 )
 
@@ -117,12 +120,13 @@ type BatchOptions struct {
 	// handed back uncounted.
 	Deadline time.Time
 	// MinTime is how much time a handler must have until Deadline. What has not begun when less is
-	// left is handed back. Default 0.
+	// left is handed back. Default 0. Less than 1 ms is taken as it is, and one WARN of the
+	// Processor asks whether its unit is missing.
 	MinTime time.Duration
 	// Outage is how long a store that does not answer is asked for a claim. After that, all that
 	// has not begun is handed back, and comes again after half to one Lease. The time counts from
 	// the first call that failed. The last call is waited for, so that a store that hangs takes up
-	// to two CallTimeouts more. 0 = as long as the batch lasts.
+	// to two CallTimeouts more. 0 = as long as the batch lasts. Less than 1 ms is as in MinTime.
 	Outage time.Duration
 	// OneLease makes each claim last as long as its delivery can be held: until Until plus
 	// SettleTimeout, at most 12 h. The claim is never renewed, so that a job costs its store two
@@ -148,6 +152,8 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	if o == nil {
 		o = &BatchOptions{}
 	}
+	b.in.askUnit(ctx, &b.in.asked.minTime, "MinTime", o.MinTime)
+	b.in.askUnit(ctx, &b.in.asked.outage, "Outage", o.Outage)
 	// The deliveries become runs of a flow of their own. From Flow.Offer on the engine has them: it
 	// claims, and calls batchHost.Start to run a handler and batchHost.Ended, which calls f.
 	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
@@ -173,6 +179,13 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 		f(int(r.Index), Disposition{Action: Leave, Record: b.in.observeAbandoned(r)})
 	}
 	fl.WaitAll()
+}
+
+// askUnit asks about a time of BatchOptions without its unit. Process has no error to answer.
+func (in *intake) askUnit(ctx context.Context, asked *atomic.Bool, field string, d time.Duration) {
+	if durations.IsBare(d) && !asked.Swap(true) {
+		in.log.LogAttrs(ctx, slog.LevelWarn, "onceq: BatchOptions."+field+": "+durations.AskUnit(d))
+	}
 }
 
 // newBatchFlow is the way of a batch of n deliveries through the slots.

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -39,7 +40,6 @@ const (
 const (
 	minLease       = engine.MinLease
 	maxLease       = engine.MaxLease
-	minTimeout     = time.Millisecond
 	maxConcurrency = 100_000
 	maxScope       = dedupe.MaxScope
 	maxPollers     = 64
@@ -146,10 +146,10 @@ func (c *ProcessorConfig) check() error {
 		return badConfig("ProcessorConfig.Retention", "%v is below 1m0s", c.Retention)
 	case c.Lease < minLease || c.Lease > maxLease:
 		return badConfig("ProcessorConfig.Lease", "%v is not within %v and %v", c.Lease, minLease, maxLease)
-	case c.SettleTimeout < minTimeout:
-		return badConfig("ProcessorConfig.SettleTimeout", "%v is below %v; is its unit missing?", c.SettleTimeout, minTimeout)
-	case c.CallTimeout < minTimeout:
-		return badConfig("ProcessorConfig.CallTimeout", "%v is below %v; is its unit missing?", c.CallTimeout, minTimeout)
+	case c.SettleTimeout < durations.Least:
+		return badConfig("ProcessorConfig.SettleTimeout", "%s", durations.AskUnit(c.SettleTimeout))
+	case c.CallTimeout < durations.Least:
+		return badConfig("ProcessorConfig.CallTimeout", "%s", durations.AskUnit(c.CallTimeout))
 	case len(c.Owner) > maxScope:
 		return badConfig("ProcessorConfig.Owner", "has %d bytes, the limit is %d", len(c.Owner), maxScope)
 	}

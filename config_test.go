@@ -65,6 +65,9 @@ func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 		{"ProcessorConfig.CallTimeout", func(c *setup) { c.CallTimeout = 5 }, "is its unit missing"},
 		{"ProcessorConfig.Owner", func(c *setup) { c.Owner = strings.Repeat("o", 256) }, "255"},
 		{"ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = -1 }, "negative"},
+		{"ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = 30 }, "30ns is below 1ms; is its unit missing"},
+		{"ProcessorConfig.Defaults.MostTimeout", func(c *setup) { c.Defaults.MostTimeout = 60 }, "60ns is below 1ms; is its unit missing"},
+		{"ProcessorConfig.Defaults.MostNotBefore", func(c *setup) { c.Defaults.MostNotBefore = 24 }, "24ns is below 1ms; is its unit missing"},
 		{"ProcessorConfig.Defaults.Interrupted", func(c *setup) { c.Defaults.Interrupted = 7 }, "Park"},
 		{"ProcessorConfig.Defaults.Scope", func(c *setup) { c.Defaults.Scope = "a:b" }, "':'"},
 		{"ProcessorConfig.Defaults.Scope", func(c *setup) { c.Defaults.Scope = strings.Repeat("s", 256) }, "255"},
@@ -77,6 +80,7 @@ func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 		{"WorkerConfig.Pollers", func(c *setup) { c.Pollers = -1 }, "64"},
 		{"WorkerConfig.Pollers", func(c *setup) { c.Pollers = 65 }, "64"},
 		{"WorkerConfig.PollPause", func(c *setup) { c.PollPause = -1 }, "negative"},
+		{"WorkerConfig.PollPause", func(c *setup) { c.PollPause = 500 }, "500ns is below 1ms; is its unit missing"},
 		{"WorkerConfig.Visibility", func(c *setup) { c.Visibility = time.Millisecond }, "100ms"},
 		{"WorkerConfig.Visibility", func(c *setup) {
 			c.Broker, c.Visibility = newBroker(t, membroker.Options{Preset: membroker.PubSub}), 9*time.Second

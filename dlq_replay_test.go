@@ -265,7 +265,8 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
 	r := &replayer{mishap: m, at: at, stop: stop}
 	_, err := w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{
 		To: hands{w.q, r}, PerSecond: 0.5,
-		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }}, // it is held, and handed back
+		// The one that is left out is held, and handed back.
+		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }},
 	})
 	struck := r.n >= at
 	what := fmt.Sprintf("call %d of %d", at, r.n)
@@ -273,7 +274,8 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
 		what += ", " + r.calls[at-1]
 	}
 	switch {
-	case r.dead && !errors.Is(err, errDied) && r.calls[at-1] != "nack" && r.calls[at-1] != "extend": // these may be its last
+	// A nack or an extension may be its last call.
+	case r.dead && !errors.Is(err, errDied) && r.calls[at-1] != "nack" && r.calls[at-1] != "extend":
 		t.Errorf("%s: %v", what, err)
 	case !r.dead && err != nil:
 		t.Errorf("%s: %v", what, err)
@@ -445,4 +447,39 @@ func TestReplayUnderAnotherKey(t *testing.T) {
 		r.wantStatus("a-2", dedupe.Done)
 		r.noLetters()
 	}, with(func(c *setup) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
+}
+
+// A Fingerprint that panics makes a letter for which no claim was won. Once the function is mended,
+// a replay runs the job. Before that, its letter comes again.
+func TestReplayAfterAFingerprintThatPanicked(t *testing.T) {
+	broken := true
+	ran := 0
+	bubble(t, func(context.Context, *onceq.Job) error { ran++; return nil }, func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		for _, mended := range []bool{false, true} {
+			broken = !mended
+			q, err := dlq.New(r.dlq, nil)
+			if err != nil {
+				r.Fatal(err)
+			}
+			if rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q}); err != nil || rep.Replayed != 1 {
+				r.Fatalf("%v, %v", rep, err)
+			}
+			r.w = r.worker(nil)
+			r.run(time.Minute)
+		}
+		r.wantStatus("a", dedupe.Done)
+		r.noLetters()
+		if ran != 1 {
+			r.Errorf("%d runs, want 1", ran)
+		}
+	}, with(func(c *setup) {
+		c.Fingerprint = func(m *broker.Message) []byte {
+			if broken {
+				panic("Fingerprint")
+			}
+			return m.Body
+		}
+	}))
 }

@@ -25,9 +25,9 @@ type DoOptions struct {
 	// with another fingerprint. nil = not compared.
 	Fingerprint []byte
 	// Wait is how long the call waits for another run of its key to end, to take its result. 0 =
-	// not at all: it gets an *[InProgressError] at once. A call waits for a run through the same
-	// Processor without asking the store. For a run of another process it asks the store seldom:
-	// every 2 s or so, where the run is long.
+	// not at all: it gets an *[InProgressError] at once. Else it is at least 1 ms. A call waits for
+	// a run through the same Processor without asking the store. For a run of another process it
+	// asks the store seldom: every 2 s or so, where the run is long.
 	Wait time.Duration
 	// Timeout bounds the run of f. 0 = the Processor's Defaults.Timeout, else at least 1 ms. At its
 	// end f's context is cancelled with the cause [ErrTimeout].
@@ -48,10 +48,12 @@ func (o *DoOptions) check() error {
 	switch {
 	case o.Wait < 0:
 		return badConfig("DoOptions.Wait", "%v is negative", o.Wait)
+	case durations.IsBare(o.Wait):
+		return badConfig("DoOptions.Wait", "%s", durations.AskUnit(o.Wait))
 	case o.Timeout < 0:
 		return badConfig("DoOptions.Timeout", "%v is negative", o.Timeout)
-	case o.Timeout > 0 && o.Timeout < minJobTimeout:
-		return badConfig("DoOptions.Timeout", "%v is below %v; is its unit missing?", o.Timeout, minJobTimeout)
+	case durations.IsBare(o.Timeout):
+		return badConfig("DoOptions.Timeout", "%s", durations.AskUnit(o.Timeout))
 	case o.Interrupted > dedupe.Park:
 		return badConfig("DoOptions.Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	}

@@ -338,7 +338,8 @@ func TestDoRefuses(t *testing.T) {
 			{d.p, key(strings.Repeat("k", 1025)), nil, f, "1024"},
 			{d.p, key("a"), &onceq.DoOptions{Wait: -1}, f, "DoOptions.Wait"},
 			{d.p, key("a"), &onceq.DoOptions{Timeout: -1}, f, "DoOptions.Timeout"},
-			{d.p, key("a"), &onceq.DoOptions{Timeout: 5}, f, "DoOptions.Timeout"},
+			{d.p, key("a"), &onceq.DoOptions{Timeout: 5}, f, "DoOptions.Timeout: 5ns is below 1ms; is its unit missing?"},
+			{d.p, key("a"), &onceq.DoOptions{Wait: 30}, f, "DoOptions.Wait: 30ns is below 1ms; is its unit missing?"},
 			{d.p, key("a"), &onceq.DoOptions{Interrupted: 7}, f, "DoOptions.Interrupted"},
 			{d.process(onceq.NoStore), key("a"), nil, f, onceq.ErrNoStore.Error()},
 		} {

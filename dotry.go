@@ -75,7 +75,6 @@ func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
 		return t.mine, true
 	case <-t.ready:
 	case <-ctx.Done():
-		t.r.Context().EndForeign(context.Cause(ctx)) // now, so that nothing starts
 		if !t.leave(false) {
 			return answer{err: t.c.notRun(context.Cause(ctx), t.lastErr())}, true
 		}
@@ -83,6 +82,9 @@ func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
 		if !t.leave(true) {
 			return answer{err: t.c.notRun(nil, t.lastErr())}, true
 		}
+	}
+	if ctx.Err() != nil { // while the claim was won: f must not start, and AfterFunc needs a goroutine
+		t.r.Context().EndForeign(context.Cause(ctx))
 	}
 	return answer{}, false
 }

@@ -14,7 +14,7 @@ import (
 // The classes of failures that onceq itself records. A handler's own error may bring another class,
 // by a method ErrorClass() string; see [ClassOf]. The texts never change.
 const (
-	ClassError          = "error"            // a plain error
+	ClassError          = "error"            // a plain error; with fence 0: Fingerprint panicked
 	ClassPermanent      = "permanent"        // Permanent
 	ClassPanic          = "panic"            // a panic, or runtime.Goexit
 	ClassTimeout        = "timeout"          // the job's Timeout ended the run
@@ -63,7 +63,8 @@ func Permanent(err error) error {
 }
 
 // RetryAfter marks err: the job is tried again after d, instead of after the usual backoff. The run
-// counts as an attempt. A negative d means 0. The broker's longest delay is the limit.
+// counts as an attempt. A negative d means 0. The broker's longest delay is the limit. A d below
+// 1 ms is taken as it is, and one WARN of the Processor asks whether its unit is missing.
 // RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

@@ -37,7 +37,8 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		log = log.With(slog.String("queue", d.name))
 	}
 	e, err := engine.New[Job](engine.Options{
-		Store: c.Store, StoreOutage: &p.storeOut, DeadLetter: d.letters, LetterKeys: c.LetterKeys,
+		Store: c.Store, StoreOutage: &p.storeOut, AskedUnit: &p.asked.retryAfter,
+		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
 		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		Logger: log, Backoff: defaultBackoff,

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
-
-// minJobTimeout is the shortest Timeout. A shorter one is a mistake in the unit.
-const minJobTimeout = time.Millisecond
 
 // JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta
 // may lower them. It may raise them only as far as MostAttempts and MostTimeout allow, because
@@ -42,7 +40,7 @@ type JobOptions struct {
 	MostTimeout time.Duration
 	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
 	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any.
+	// where that is longer; < 0 = any; else at least 1 ms.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
@@ -59,14 +57,16 @@ func (o *JobOptions) check(field string, d *JobOptions) error {
 	switch {
 	case most > 0 && (attempts < 0 || attempts > most):
 		return badConfig(field+".MostAttempts", "%d is below MaxAttempts, %d; < 0 is unlimited", most, attempts)
-	case longest > 0 && longest < minJobTimeout:
-		return badConfig(field+".MostTimeout", "%v is below %v; is its unit missing?", longest, minJobTimeout)
+	case durations.IsBare(longest):
+		return badConfig(field+".MostTimeout", "%s", durations.AskUnit(longest))
 	case longest > 0 && timeout > longest:
 		return badConfig(field+".MostTimeout", "%v is below Timeout, %v", longest, timeout)
 	case o.Timeout < 0:
 		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
-	case o.Timeout > 0 && o.Timeout < minJobTimeout:
-		return badConfig(field+".Timeout", "%v is below %v; is its unit missing?", o.Timeout, minJobTimeout)
+	case durations.IsBare(o.Timeout):
+		return badConfig(field+".Timeout", "%s", durations.AskUnit(o.Timeout))
+	case durations.IsBare(o.MostNotBefore):
+		return badConfig(field+".MostNotBefore", "%s", durations.AskUnit(o.MostNotBefore))
 	case o.Interrupted > dedupe.Park:
 		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	case strings.Contains(o.Scope, ":"):

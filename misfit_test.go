@@ -191,7 +191,8 @@ func TestParkedByATakeover(t *testing.T) {
 		r.put(own)
 		pass(time.Minute)
 		r.letter(onceq.ClassInterrupted)
-		r.put(broker.Outgoing{Body: []byte("other"), Meta: &broker.Meta{Key: "a"}}) // whose producer has chosen the same key
+		// Its producer has chosen the same key.
+		r.put(broker.Outgoing{Body: []byte("other"), Meta: &broker.Meta{Key: "a"}})
 		pass(time.Minute)
 		r.letter(onceq.ClassDuplicate)
 		var got []string

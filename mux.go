@@ -177,7 +177,7 @@ func tellSharedScopes(log *slog.Logger, types map[string]*jobType) {
 	for _, typ := range slices.Sorted(maps.Keys(types)) {
 		scope := types[typ].scope
 		if other, shared := first[scope]; shared {
-			log.LogAttrs(context.Background(), slog.LevelWarn, "onceq: two types of the Mux share a scope: a job of one counts as done when a job of the other with its key is",
+			log.Warn("onceq: two types of the Mux share a scope: a job of one counts as done when a job of the other with its key is",
 				slog.String("type", typ), slog.String("other", other), slog.String("scope", scope))
 			continue
 		}

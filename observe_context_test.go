@@ -30,7 +30,7 @@ func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx = context.WithValue(ctx, spanName{}, j.Key().Key)
-	s.opened[j.ID()] = ctx
+	s.opened[j.ID()] = ctx //nolint:fatcontext // each job has its own
 	return ctx
 }
 

@@ -75,7 +75,7 @@ const (
 	// OutcomeBadMeta: onceq's metadata could not be read. A dead letter is stored.
 	OutcomeBadMeta Outcome = ClassBadMeta
 	// OutcomeBadFingerprint: ProcessorConfig.Fingerprint has panicked. A dead letter of class
-	// "error" is stored.
+	// "error" is stored. Replay it once the function is mended.
 	OutcomeBadFingerprint Outcome = ClassError
 	// OutcomeClaimRefused: the store refuses this claim and answers others. The message comes again
 	// after five minutes; after a day it becomes a dead letter.

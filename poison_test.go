@@ -185,7 +185,8 @@ func TestStoreOutageIsOneLine(t *testing.T) {
 		for n := range 2 {
 			r.send(numbered(fmt.Sprintf("k%d-", n), 20)...)
 			pass(30 * time.Second)
-			r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle) // twenty ends, and then claims, are to meet it
+			// Twenty ends, and then claims, are to meet it.
+			r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
 			pass(50 * time.Second)
 			r.send(numbered(fmt.Sprintf("l%d-", n), 20)...)
 			pass(23 * time.Minute)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -250,7 +251,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			r.send("a")
 			pass(r.q.Limits().MaxWait + 2*time.Second)
 			r.wantOutcomes("a", "done")
-			r.send(numbered("b", 40)...) // many come, and yet there are no more receives than Pollers while one of them hangs
+			// Many come, and yet there are no more receives than Pollers while one of them hangs.
+			r.send(numbered("b", 40)...)
 			pass(30 * time.Minute)
 			// The room that was reserved is neither kept nor given back twice, so as much as fits
 			// is held, and no more.
@@ -298,4 +300,75 @@ func TestAcksKeepUpWithReceives(t *testing.T) {
 			r.wantQueue(0)
 		}, preset(membroker.SQSStandard), with(func(cfg *setup) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
 	}
+}
+
+// scripted is a queue whose receives go as a script says, a byte each: e is empty at once, w is
+// empty after it has waited for a moment, m brings a message at once. After the script it waits.
+type scripted struct {
+	*queue
+	script string
+
+	mu    sync.Mutex
+	asked []time.Time
+}
+
+func (s *scripted) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	s.mu.Lock()
+	i := len(s.asked)
+	s.asked = append(s.asked, time.Now())
+	s.mu.Unlock()
+	switch {
+	case i >= len(s.script):
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case s.script[i] == 'w':
+		takes(10 * time.Millisecond)
+	case s.script[i] == 'm':
+		o.Wait, o.Max = 0, 1
+		return s.queue.Receive(ctx, o)
+	}
+	return nil, nil
+}
+
+// A queue that does not wait is asked more and more seldom, down to once a second. The pause begins
+// anew after a receive that waited, or that brought something.
+func TestPausesOfAQueueThatDoesNotWait(t *testing.T) {
+	const ms = time.Millisecond
+	steps := []struct{ least, most time.Duration }{
+		{25 * ms, 50 * ms},
+		{50 * ms, 100 * ms},
+		{100 * ms, 200 * ms},
+		{200 * ms, 400 * ms},
+		{400 * ms, 800 * ms},
+		{800 * ms, time.Second},
+		{time.Second, time.Second},
+	}
+	s := &scripted{script: "eeeeeeeee" + "w" + "eee" + "m" + "eee" + "wm" + "e"}
+	bubble(t, returns(nil), func(r *rig) {
+		r.send("a", "b")
+		r.start()
+		pass(time.Minute)
+		if len(s.asked) != len(s.script)+1 {
+			t.Fatalf("%d receives, want %d", len(s.asked), len(s.script)+1)
+		}
+		row := 0 // of empty receives
+		for i, what := range s.script {
+			least, most := time.Duration(0), time.Duration(0)
+			switch what {
+			case 'e':
+				step := steps[min(row, len(steps)-1)]
+				row, least, most = row+1, step.least, step.most
+			case 'w':
+				row, least, most = 0, 10*ms, 10*ms
+			case 'm':
+				row = 0
+			}
+			if d := s.asked[i+1].Sub(s.asked[i]); d < least || d > most {
+				t.Errorf("%v between receive %d (%q of %s) and the next, want %v to %v", d, i, what, s.script, least, most)
+			}
+		}
+	}, func(r *rig) {
+		s.queue = r.q
+		r.cfg.Broker, r.cfg.Pollers = s, 1
+	})
 }

@@ -23,12 +23,17 @@ type Processor struct {
 	calls    *intake             // of Do
 	flights  flights             // of Do
 
+	asked    asked
 	hidesMux atomic.Bool // a job has shown that the Handler wraps a Mux
 	handled  atomic.Bool // another job was handled all the same, so not all jobs go to that Mux
 
 	mu      sync.Mutex
 	unnamed any // the queue or the Batches that has no Name; nil = each has one
 }
+
+// asked is what a WARN has asked about: a time without its unit, which has come where no error can
+// be answered. Each is asked about once.
+type asked struct{ retryAfter, minTime, outage atomic.Bool }
 
 // NewProcessor validates the configuration; it does no I/O. A mistake is a *[ConfigError], which
 // names the field and its limit.

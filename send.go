@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
@@ -245,6 +246,8 @@ func checkOutgoing(m *broker.Outgoing) error {
 		return fmt.Errorf("the field Delay is %v, want 0 or more", m.Delay)
 	case meta.Timeout < 0:
 		return fmt.Errorf("the field Meta.Timeout is %v, want 0 or more", meta.Timeout)
+	case durations.IsBare(meta.Timeout):
+		return fmt.Errorf("the field Meta.Timeout: %s", durations.AskUnit(meta.Timeout))
 	case !meta.Expires.IsZero() && !meta.NotBefore.IsZero() && !meta.NotBefore.Before(meta.Expires):
 		return fmt.Errorf("the field Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
 	}

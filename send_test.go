@@ -253,11 +253,12 @@ func TestSendOfMuchTogether(t *testing.T) {
 func TestSendRefusesMistakes(t *testing.T) {
 	now := time.Now()
 	for want, m := range map[string]broker.Outgoing{
-		"Meta.Key":       {Meta: &broker.Meta{Key: strings.Repeat("k", 1025)}},
-		"NUL":            {Meta: &broker.Meta{Key: "\x00"}},
-		"UTF-8":          {Meta: &broker.Meta{Key: "\xff"}},
-		"Delay":          {Delay: -1},
-		"Meta.Timeout":   {Meta: &broker.Meta{Timeout: -1}},
+		"Meta.Key":     {Meta: &broker.Meta{Key: strings.Repeat("k", 1025)}},
+		"NUL":          {Meta: &broker.Meta{Key: "\x00"}},
+		"UTF-8":        {Meta: &broker.Meta{Key: "\xff"}},
+		"Delay":        {Delay: -1},
+		"Meta.Timeout": {Meta: &broker.Meta{Timeout: -1}},
+		"Meta.Timeout: 30ns is below 1ms; is its unit missing?": {Meta: &broker.Meta{Timeout: 30}},
 		"Meta.NotBefore": {Meta: &broker.Meta{NotBefore: now, Expires: now}},
 		"Attributes":     {Attributes: map[string]string{broker.MetaAttribute: "x"}},
 	} {

@@ -8,8 +8,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 )
+
+// This file owns WorkerConfig: its defaults, its bounds, and what it refuses of a queue's limits.
+// Processor.Worker calls complete and check, once, and nothing changes a configuration after that,
+// so there is no lock. BatchConfig shares checkLetters.
 
 // WorkerConfig says how the jobs of one queue are received, and where its dead letters go. Only
 // DeadLetter is required.
@@ -56,7 +61,8 @@ type WorkerConfig struct {
 	AckLinger time.Duration
 	// PollPause is a pause after a receive that came back part-full. It trades latency for requests
 	// at low load. Queues may give less than they have, so there is no pause from the fourth
-	// receive in a row on that brings five messages or more, but is part-full. Default 0.
+	// receive in a row on that brings five messages or more, but is part-full. Default 0, else at
+	// least 1 ms.
 	PollPause time.Duration
 	// Visibility is how long a received message stays hidden without a heartbeat. Default 30 s;
 	// at least 100 ms, and within the broker's limits. The workers of one queue, and the queues of
@@ -117,19 +123,21 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("WorkerConfig.HoldGroup", "the broker does not order groups")
 	case c.SweepEvery > 0 && c.SweepEvery < time.Second:
-		return badConfig("WorkerConfig.SweepEvery", "%v is below %v; is its unit missing?", c.SweepEvery, time.Second)
+		return badConfig("WorkerConfig.SweepEvery", "%s", durations.Below(c.SweepEvery, time.Second))
 	case c.PollPause < 0:
 		return badConfig("WorkerConfig.PollPause", "%v is negative", c.PollPause)
+	case durations.IsBare(c.PollPause):
+		return badConfig("WorkerConfig.PollPause", "%s", durations.AskUnit(c.PollPause))
 	case c.Visibility < minLease:
 		return badConfig("WorkerConfig.Visibility", "%v is below %v", c.Visibility, minLease)
 	case l.MinHold > 0 && c.Visibility < l.MinHold:
 		return badConfig("WorkerConfig.Visibility", "%v is below the broker's shortest extension, %v", c.Visibility, l.MinHold)
 	case l.MaxHold > 0 && c.Visibility > l.MaxHold:
 		return badConfig("WorkerConfig.Visibility", "%v is above the broker's longest extension, %v", c.Visibility, l.MaxHold)
-	case c.AckLinger > 0 && c.AckLinger < minTimeout:
-		return badConfig("WorkerConfig.AckLinger", "%v is below %v; is its unit missing?", c.AckLinger, minTimeout)
-	case c.DrainTimeout > 0 && c.DrainTimeout < minTimeout:
-		return badConfig("WorkerConfig.DrainTimeout", "%v is below %v; is its unit missing?", c.DrainTimeout, minTimeout)
+	case durations.IsBare(c.AckLinger):
+		return badConfig("WorkerConfig.AckLinger", "%s", durations.AskUnit(c.AckLinger))
+	case durations.IsBare(c.DrainTimeout):
+		return badConfig("WorkerConfig.DrainTimeout", "%s", durations.AskUnit(c.DrainTimeout))
 	case c.AckLinger > c.Visibility/3:
 		return badConfig("WorkerConfig.AckLinger", "%v is above a third of Visibility, %v", c.AckLinger, c.Visibility/3)
 	}

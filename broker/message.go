@@ -83,8 +83,8 @@ type Meta struct {
 	// MaxAttempts is how often the handler may start: 0 = the worker's setting, 1 = never
 	// retried, < 0 = unlimited.
 	MaxAttempts int
-	// Timeout bounds one run of the handler; 0 = the worker's setting. It travels in
-	// milliseconds, rounded up.
+	// Timeout bounds one run of the handler; 0 = the worker's setting, else at least 1 ms. It
+	// travels in milliseconds, rounded up.
 	Timeout time.Duration
 	// BodyEncoding is "base64" while a body that the service cannot carry travels encoded. A
 	// driver sets and undoes it; it is empty in every message that a driver hands out.

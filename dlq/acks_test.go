@@ -212,7 +212,9 @@ func TestHandBackAwaitsTheExtension(t *testing.T) {
 // extended again.
 func TestLateExtensionDoesNotCount(t *testing.T) {
 	for _, c := range []struct {
-		late time.Duration // on its way; the deadline is 4 s after the receive, and the first extension begins before 1.4 s
+		// How long the ack is on its way. The deadline is 4 s after the receive, and the first
+		// extension begins before 1.4 s.
+		late time.Duration
 		more bool
 	}{{3500 * time.Millisecond, false}, {2 * time.Second, true}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,7 @@ const (
 
 	// Nothing failed in these four, so their letters have no fence. The claim of their replay is an
 	// ordinary one.
+
 	ClassExpired   = "expired"
 	ClassUnproven  = "unproven"
 	ClassTooEarly  = "too-early"
@@ -30,6 +31,7 @@ const (
 	classBadKey    = "bad-key"
 	classNoHandler = "no-handler"
 	classConfig    = "config"
+	classError     = "error" // where no claim was won: ProcessorConfig.Fingerprint panicked
 
 	// The store refused the claim, because of the key's row. Once the row is mended, a worker can
 	// claim it.

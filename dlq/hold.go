@@ -121,9 +121,9 @@ func (k *keeper) extend(ctx context.Context, hs []*held) error {
 		return broker.Batch(errs)
 	}
 	ends, _ := ctx.Deadline()
-	one, cancel := context.WithDeadline(k.base, ends)
+	one, cancel := context.WithDeadline(k.base, ends) // of the caller's context it takes the time alone
 	defer cancel()
-	err := k.q.b.Extend(one, req)
+	err := k.q.b.Extend(one, req) //nolint:contextcheck // one is made for it above
 	for n, i := range at {
 		if errs[i] = broker.ErrAt(err, n); errs[i] == nil && req[n].For < k.q.o.Visibility {
 			errs[i] = errTotal // no further extension follows

@@ -251,8 +251,10 @@ func (gs Groups) String() string {
 	if len(sources) < 2 {
 		return t
 	}
+	var all strings.Builder
+	all.WriteString(t)
 	for _, g := range gs {
-		t += filled("sources of "+Printable(g.Class)+":", counts(g.Sources))
+		all.WriteString(filled("sources of "+Printable(g.Class)+":", counts(g.Sources)))
 	}
-	return t
+	return all.String()
 }

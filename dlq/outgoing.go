@@ -87,7 +87,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 //   - any other one if its handler had been started, which happens without a store.
 func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
-	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classClaimRefused:
+	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classError, classClaimRefused:
 		return nil
 	case ClassExpired:
 		if sameExpiry && !o.Expired {

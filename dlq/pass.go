@@ -97,7 +97,8 @@ func (p *pass) tell(l *item, f Fate, reason error) {
 	if reason != nil {
 		s.Reason = reason.Error()
 	}
-	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil // the item may be kept for long, and nobody needs these
+	// Nobody needs these any more, and the item may be kept for long.
+	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil
 	p.report.add(&s)
 	if p.each != nil {
 		p.each(s)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
@@ -90,7 +91,7 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 	}
 	if v := q.o.Visibility; v != 0 {
 		switch {
-		case isBare(v):
+		case durations.IsBare(v):
 			return nil, bare("Options.Visibility", v)
 		case v < time.Second:
 			return nil, bad("Options.Visibility", "%v is below 1s", v)
@@ -107,11 +108,11 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		return nil, bad("Options.MaxHeld", "%d is negative", q.o.MaxHeld)
 	case q.o.CallTimeout < 0:
 		return nil, bad("Options.CallTimeout", "%v is negative", q.o.CallTimeout)
-	case isBare(q.o.Wait):
+	case durations.IsBare(q.o.Wait):
 		return nil, bare("Options.Wait", q.o.Wait)
-	case isBare(q.o.CallTimeout):
+	case durations.IsBare(q.o.CallTimeout):
 		return nil, bare("Options.CallTimeout", q.o.CallTimeout)
-	case isBare(q.o.Patience):
+	case durations.IsBare(q.o.Patience):
 		return nil, bare("Options.Patience", q.o.Patience)
 	}
 	if err := q.o.LetterKeys.Check(); err != nil {
@@ -136,15 +137,7 @@ func bad(field, format string, args ...any) error {
 	return fmt.Errorf("dlq: %s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// minTime is the shortest time that can be meant. What is below was written without its unit, such
-// as 3 for 3 s.
-const minTime = time.Millisecond
-
-func isBare(d time.Duration) bool { return d > 0 && d < minTime }
-
-func bare(field string, d time.Duration) error {
-	return bad(field, "%v is below %v; is its unit missing?", d, minTime)
-}
+func bare(field string, d time.Duration) error { return bad(field, "%s", durations.AskUnit(d)) }
 
 // ctx is the context of one call that settles or sends. The end of the caller's context does not
 // cut the call off, because that would leave in doubt what it has done.

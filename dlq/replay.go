@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
@@ -90,7 +91,7 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.CanaryWait", "%v is negative", o.CanaryWait)
 	case o.CanaryWait > 0 && o.Canary == 0:
 		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0", o.CanaryWait)
-	case isBare(o.CanaryWait):
+	case durations.IsBare(o.CanaryWait):
 		return bare("ReplayOptions.CanaryWait", o.CanaryWait)
 	case o.Canary > 0 && o.Max > 0 && o.Canary >= o.Max:
 		return bad("ReplayOptions.Canary", "%d leaves nothing to go on with: ReplayOptions.Max is %d", o.Canary, o.Max)
@@ -128,8 +129,9 @@ const minRate = 1.0 / 3600
 //
 // A letter has fence 0 if no claim was won for it. Its class then decides:
 //
-//   - "no-key", "bad-key", "no-handler", "config": it is sent. The worker's configuration was
-//     wrong. A worker that was mended takes it; another puts its letter again.
+//   - "no-key", "bad-key", "no-handler", "config", "error": it is sent. The worker's configuration
+//     was wrong, or its Fingerprint panicked. A worker that was mended takes it; another puts its
+//     letter again.
 //   - "claim-refused": it is sent, because nothing ran. Mend the key's row in the store first.
 //     While the store goes on refusing its claim, the message is a letter again after a day.
 //   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once

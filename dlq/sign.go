@@ -76,7 +76,7 @@ const noPriority = 0
 func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) []byte {
 	d := m.Dead
 	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)
-	b = digest.Numbers(b, int64(d.Fence), int64(d.Attempts), millis(d.At)) //nolint:gosec // the same bits
+	b = digest.Numbers(b, int64(d.Fence), int64(d.Attempts), millis(d.At)) // the same bits
 	b = digest.Texts(b, m.Key, m.ID, m.Type, m.CorrelationID)
 	b = digest.Numbers(b, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), noPriority,
 		int64((m.Timeout+time.Millisecond-1)/time.Millisecond), int64(len(body)))

@@ -15,7 +15,7 @@ import (
 func TestContainersArePublishedOnLoopback(t *testing.T) {
 	type created struct {
 		HostConfig struct {
-			PortBindings map[string][]struct{ HostIp string } //nolint:revive,staticcheck // as Docker spells it
+			PortBindings map[string][]struct{ HostIp string } // as Docker spells it
 		}
 	}
 	asked := make(chan created, 1)

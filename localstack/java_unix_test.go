@@ -78,7 +78,8 @@ func TestJars(t *testing.T) {
 	bin, cache := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", cache)
 	t.Setenv("XDG_CACHE_HOME", cache)
-	t.Setenv("MAVEN_ARGS", "--offline")                                               // a setting of somebody's that would lead elsewhere
+	// Somebody's own setting would lead elsewhere.
+	t.Setenv("MAVEN_ARGS", "--offline")
 	const sumOfA = "87428fc522803d31065e7bce3cf03fe475096631e5e07bbd7a0fde60c4cf25c7" // of "a\n"
 	s := &site{dir: t.TempDir()}
 	// mvn has a Maven leave files, and tells whether it ran.

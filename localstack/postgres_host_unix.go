@@ -165,7 +165,7 @@ func (c *cluster) init(ctx context.Context) error {
 	if err := c.hand(file, word); err != nil {
 		return err
 	}
-	defer os.Remove(file)
+	defer os.Remove(file) //nolint:errcheck // it lies in a folder that goes
 	out, err := c.command(ctx, "initdb", "-A", "scram-sha-256", "-D", c.data(), "-U", "postgres", "--pwfile", file,
 		"-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput()
 	if err != nil {

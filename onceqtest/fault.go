@@ -298,8 +298,8 @@ func (r *request[T]) late(ctx context.Context, d time.Duration) (T, error) {
 		err error
 	}
 	replies := make(chan reply, 1)
-	go func() {
-		retry.Rest(context.Background(), d)
+	go func() { //nolint:gosec // it outlives ctx, as the request does
+		retry.Rest(context.Background(), d) //nolint:contextcheck // the same
 		v, err := r.do(context.WithoutCancel(ctx))
 		replies <- reply{v, err}
 	}()

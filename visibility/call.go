@@ -157,7 +157,7 @@ func (m *Manager[L]) answer(h *Held[L], a answer, sent, now moment, beat int64) 
 	if a.err != nil && !a.later {
 		h.tries = min(h.tries+1, 3)
 		h.next = now.mono + m.backoff(h.tries)
-		return false, nil //nolint:nilerr // it is tried again; only the deadline ends a hold
+		return false, nil // it is tried again; only the deadline ends a hold
 	}
 	h.tries = 0
 	h.next = sent.mono + beat

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 var (
@@ -45,8 +46,8 @@ type Options[L any] struct {
 	// with less than twice that left is reported at half of what is left. Default a sixth of
 	// Timeout; at most half of it.
 	Margin time.Duration
-	// CallTimeout bounds one call of the Extender. Default 5 s; what is more than Timeout is cut to
-	// it.
+	// CallTimeout bounds one call of the Extender. Default 5 s; at least 1 ms; what is more than
+	// Timeout is cut to it.
 	CallTimeout time.Duration
 	// MaxBatch is the most leases of one call. Default 10.
 	MaxBatch int
@@ -114,6 +115,8 @@ func (o *Options[L]) check() error {
 		return fmt.Errorf("visibility: Options.Interval: %v is not within %v and half of Timeout less Margin, %v", o.Interval, minInterval, (o.Timeout-o.Margin)/2)
 	case o.CallTimeout < 0:
 		return fmt.Errorf("visibility: Options.CallTimeout: %v is negative", o.CallTimeout)
+	case durations.IsBare(o.CallTimeout):
+		return fmt.Errorf("visibility: Options.CallTimeout: %s", durations.AskUnit(o.CallTimeout))
 	case o.MaxBatch < 1:
 		return fmt.Errorf("visibility: Options.MaxBatch: %d is below 1", o.MaxBatch)
 	case o.MaxCalls < 1 || o.MaxCalls > mostCalls:

@@ -29,6 +29,7 @@ func TestOptions(t *testing.T) {
 		{Options[int]{Timeout: timeout, Interval: (timeout - margin) / 2}, ""},
 		{Options[int]{Timeout: timeout, Interval: (timeout-margin)/2 + 1}, "Options.Interval"},
 		{Options[int]{Timeout: timeout, CallTimeout: -1}, "Options.CallTimeout: -1ns is negative"},
+		{Options[int]{Timeout: timeout, CallTimeout: 5}, "Options.CallTimeout: 5ns is below 1ms; is its unit missing?"},
 		{Options[int]{Timeout: timeout, CallTimeout: time.Hour}, ""},
 		{Options[int]{Timeout: timeout, MaxBatch: -1}, "Options.MaxBatch: -1 is below 1"},
 		{Options[int]{Timeout: timeout, MaxBatch: 1}, ""},

@@ -168,8 +168,9 @@ func invalidParameter(k kind, message string) error {
 			return broker.ErrTooLarge
 		}
 		return broker.ErrUnsupported
+	default: // of a queue there is no parameter that says more than the code
+		return nil
 	}
-	return nil
 }
 
 // entryError is the answer to one entry of a batch.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
@@ -48,10 +49,10 @@ type Options struct {
 	// is cut off. SQS goes on with a poll whose caller is gone. A message that comes meanwhile is
 	// delivered to nobody, counts as received, and stays hidden for the whole visibility timeout.
 	// Default LongPoll plus 1 s, so that every poll ends by itself and no message is lost to sight.
-	// At most 21 s. < 0 = none, if stopping at once is worth that.
+	// 1 ms to 21 s. < 0 = none, if stopping at once is worth that.
 	ReceiveGrace time.Duration
 	// CallTimeout bounds each call other than a receive, beside its context. The core sets shorter
-	// ones itself. Default 10 s; at most 5 m. A receive is bounded by its wait plus 10 s.
+	// ones itself. Default 10 s; 1 ms to 5 m. A receive is bounded by its wait plus 10 s.
 	CallTimeout time.Duration
 	// Unwrap names the envelopes of AWS services that a received body is taken out of, or read for
 	// its id and type. With any of them, attributes that have the names of an envelope's own
@@ -87,8 +88,12 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("awssqs: Options.LongPoll: %v is not in whole seconds", o.LongPoll)
 	case o.ReceiveGrace > maxGrace:
 		return o, fmt.Errorf("awssqs: Options.ReceiveGrace: %v is above %v", o.ReceiveGrace, maxGrace)
+	case durations.IsBare(o.ReceiveGrace):
+		return o, fmt.Errorf("awssqs: Options.ReceiveGrace: %s", durations.AskUnit(o.ReceiveGrace))
 	case o.CallTimeout < 0:
 		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is negative", o.CallTimeout)
+	case durations.IsBare(o.CallTimeout):
+		return o, fmt.Errorf("awssqs: Options.CallTimeout: %s", durations.AskUnit(o.CallTimeout))
 	case o.CallTimeout > maxCallTimeout:
 		return o, fmt.Errorf("awssqs: Options.CallTimeout: %v is above %v", o.CallTimeout, maxCallTimeout)
 	}

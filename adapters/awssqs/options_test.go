@@ -55,6 +55,8 @@ func TestNewRefuses(t *testing.T) {
 		"long LongPoll":                   {c, stubURL, awssqs.Options{LongPoll: 21 * time.Second}, "Options.LongPoll"},
 		"odd LongPoll":                    {c, stubURL, awssqs.Options{LongPoll: 1500 * time.Millisecond}, "whole seconds"},
 		"long ReceiveGrace":               {c, stubURL, awssqs.Options{ReceiveGrace: 22 * time.Second}, "Options.ReceiveGrace"},
+		"bare ReceiveGrace":               {c, stubURL, awssqs.Options{ReceiveGrace: 3}, "Options.ReceiveGrace: 3ns is below 1ms; is its unit missing?"},
+		"bare CallTimeout":                {c, stubURL, awssqs.Options{CallTimeout: 10}, "Options.CallTimeout: 10ns is below 1ms; is its unit missing?"},
 		"negative CallTimeout":            {c, stubURL, awssqs.Options{CallTimeout: -1}, "Options.CallTimeout"},
 		"long CallTimeout":                {c, stubURL, awssqs.Options{CallTimeout: time.Hour}, "Options.CallTimeout"},
 		"the longest Visibility":          {c, stubURL, awssqs.Options{Visibility: math.MaxInt64}, "Options.Visibility"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 )
 
 // This file owns the middleware: its options, and what becomes of a request. The server's
@@ -100,21 +101,15 @@ func (o *Options) check() error {
 		return fmt.Errorf("httponceq: Options.MaxBody is %d, want 1 or more", o.MaxBody)
 	case o.MaxAnswer < 1:
 		return fmt.Errorf("httponceq: Options.MaxAnswer is %d, want 1 or more", o.MaxAnswer)
-	case isBare(o.Wait):
-		return fmt.Errorf("httponceq: Options.Wait: %v is below %v; is its unit missing?", o.Wait, minTime)
-	case isBare(o.Timeout):
-		return fmt.Errorf("httponceq: Options.Timeout: %v is below %v; is its unit missing?", o.Timeout, minTime)
+	case durations.IsBare(o.Wait):
+		return fmt.Errorf("httponceq: Options.Wait: %s", durations.AskUnit(o.Wait))
+	case durations.IsBare(o.Timeout):
+		return fmt.Errorf("httponceq: Options.Timeout: %s", durations.AskUnit(o.Timeout))
 	case strings.ContainsAny(o.Challenge, "\r\n"):
 		return errors.New("httponceq: Options.Challenge has more than one line")
 	}
 	return nil
 }
-
-// minTime is the shortest time that can be meant. What is below was written without its unit, such
-// as 5 for 5 s.
-const minTime = time.Millisecond
-
-func isBare(d time.Duration) bool { return d > 0 && d < minTime }
 
 // New makes the middleware. It may be given to any number of handlers. These share their keys: a
 // key that was used for another path gets a 422. The Processor needs a store; one that is for

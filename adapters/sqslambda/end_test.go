@@ -173,7 +173,8 @@ func TestLimitsOfTheHold(t *testing.T) {
 func TestNackFailsForGood(t *testing.T) {
 	for _, never := range []error{broker.ErrUnsupported, broker.ErrNotFound} {
 		bubble(t, func(_ context.Context, j *onceq.Job) error {
-			if string(j.Message.Body) != "a" { // so that the others are given back together, while that of a is under way
+			// The others are then given back together, while that of a is under way.
+			if string(j.Message.Body) != "a" {
 				takes(100 * time.Millisecond)
 			}
 			return errBoom

@@ -425,6 +425,8 @@ func TestTimes(t *testing.T) {
 		{time.Minute, time.Minute, 0, 45 * time.Second},
 		{time.Minute, 0, 54 * time.Second, 55 * time.Second},
 		{time.Minute, 0, 55 * time.Second, 0},
+		{8 * time.Millisecond, 0, 0, 6 * time.Millisecond},
+		{time.Millisecond, 0, 0, 0},
 		{0, 0, 0, 0},
 	} {
 		var cut time.Duration
@@ -447,6 +449,9 @@ func TestTimes(t *testing.T) {
 			}
 			if err != nil && !strings.Contains(err.Error(), "raise the function's timeout") {
 				t.Errorf("the error is %v", err)
+			}
+			if n := r.log.count("is its unit missing"); n != 0 {
+				t.Errorf("%+v: nobody wrote a time without its unit, and %d lines ask for one", c, n)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/sqswire"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -31,7 +32,6 @@ const (
 
 	maxConcurrency = 1000 // Lambda gives a sandbox 1,024 threads and as many open files
 	maxReserve     = 10 * time.Minute
-	minTime        = time.Millisecond // Lambda's own clock counts no less
 )
 
 // Options set up a Handler. The zero value, and nil, mean the defaults.
@@ -117,10 +117,10 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 		return o, fmt.Errorf("sqslambda: Options.Concurrency: %d is not within 1 and %d", o.Concurrency, maxConcurrency)
 	case o.Reserve < 0 || o.Reserve > maxReserve:
 		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is not within 0 and %v", o.Reserve, maxReserve)
-	case o.Reserve > 0 && o.Reserve < minTime:
-		return o, fmt.Errorf("sqslambda: Options.Reserve: %v is below %v; is its unit missing?", o.Reserve, minTime)
-	case o.MinTime > 0 && o.MinTime < minTime:
-		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is below %v; is its unit missing?", o.MinTime, minTime)
+	case durations.IsBare(o.Reserve):
+		return o, fmt.Errorf("sqslambda: Options.Reserve: %s", durations.AskUnit(o.Reserve))
+	case durations.IsBare(o.MinTime):
+		return o, fmt.Errorf("sqslambda: Options.MinTime: %s", durations.AskUnit(o.MinTime))
 	case o.MinTime < 0 || o.MinTime >= NoDeadline:
 		return o, fmt.Errorf("sqslambda: Options.MinTime: %v is not within 0 and the longest invocation, %v", o.MinTime, NoDeadline)
 	}
@@ -155,7 +155,7 @@ func (o *Options) plan(begin, end time.Time) (times, error) {
 	t := times{begin: begin, end: end, cut: end.Add(-reserve), until: end.Add(-reserve / 5), last: end.Add(-reserve / 10), least: o.MinTime}
 	usable := t.cut.Sub(begin)
 	if t.least == 0 {
-		t.least = min(DefaultMinTime, usable/10)
+		t.least = max(durations.Least, min(DefaultMinTime, usable/10))
 	}
 	if usable <= 0 || t.least >= usable {
 		return t, fmt.Errorf("sqslambda: the invocation has %v, and nothing can begin: %v are kept for its end, and Options.MinTime is %v; raise the function's timeout", whole, reserve, t.least)

@@ -73,6 +73,26 @@ func (s *shop) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Recor
 				return
 			}
 		}
+		if s.is("list repeats what came") {
+			s.listCame(&q, rs, yield)
+		}
+	}
+}
+
+// listCame gives twice what has come since rs were listed, as a list does that goes by positions.
+func (s *shop) listCame(q *dedupe.Query, rs []*dedupe.Record, yield func(*dedupe.Record, error) bool) {
+	var came []*dedupe.Record
+	s.mu.Lock()
+	for _, r := range s.records {
+		if r = s.read(r); r != nil && s.selects(q, r) && !slices.ContainsFunc(rs, func(old *dedupe.Record) bool { return old.Key == r.Key }) {
+			came = append(came, r, r)
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range came {
+		if !yield(r, nil) {
+			return
+		}
 	}
 }
 

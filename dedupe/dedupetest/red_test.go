@@ -69,6 +69,7 @@ func faults() map[string]string {
 		"prefix as LIKE does":            "list-prefix-is-literal",
 		"limit ignored":                  "list-limit-and-break",
 		"list repeats":                   "list-and-change",
+		"list repeats what came":         "list-and-change",
 		"list goes on after its error":   "list-cancelled",
 		"limits change":                  "limits",
 		"cancellation ignored":           "cancelled",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -12,8 +13,8 @@ import (
 )
 
 // This file has the cases of a user's transaction that completes a job. Run calls each in a
-// subtest; a store with several kinds of transactions calls Run for each kind. owned.mu guards what
-// the store sets by Join.
+// subtest; a store with several kinds of transactions calls Run for each kind. A store may call
+// owned.Join from a goroutine of its own.
 
 func txCases() []testCase {
 	const i5 = "a business transaction commits exactly when its completion commits"
@@ -35,20 +36,14 @@ func txCases() []testCase {
 // owned is a running job.
 type owned struct {
 	lease  dedupe.Lease
-	mu     sync.Mutex
-	joined bool
+	joined atomic.Bool
 }
 
 var _ dedupe.Owned = (*owned)(nil)
 
 func (o *owned) Lease() dedupe.Lease   { return o.lease }
 func (o *owned) Retain() time.Duration { return retain }
-
-func (o *owned) Join() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.joined = true
-}
+func (o *owned) Join()                 { o.joined.Store(true) }
 
 // txResult is the result of each transaction.
 const txResult = `{"row":1}`
@@ -78,7 +73,7 @@ func (e *env) begin(row string) Tx {
 func (e *env) complete(tx Tx, o *owned) error {
 	e.Helper()
 	err := tx.Complete(e.Context(), o, []byte(txResult))
-	if !o.joined {
+	if !o.joined.Load() {
 		e.Errorf("the completion, answered %v, has not called Join", err)
 	}
 	return err
@@ -330,7 +325,7 @@ func txJoins(e *env) {
 	if err := tx.Complete(ctx, o, []byte(txResult)); err == nil {
 		e.Logf("Complete does no I/O: a context that had ended did not stop it")
 	}
-	if !o.joined {
+	if !o.joined.Load() {
 		e.Errorf("the completion has not called Join")
 	}
 	_ = tx.Rollback() // the driver may have done so

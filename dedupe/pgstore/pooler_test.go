@@ -80,7 +80,8 @@ func pooler(t *testing.T, program string, db *testpg.Database, prepares bool) st
 		t.Fatal(err)
 	}
 	password, _ := u.User.Password()
-	dir, err := os.MkdirTemp("", "onceq-pgbouncer-") // not t.TempDir: the account that it runs as must be able to go there
+	// t.TempDir will not do: the account that PgBouncer runs as must be able to go there.
+	dir, err := os.MkdirTemp("", "onceq-pgbouncer-") //nolint:usetesting // for that reason
 	if err != nil {
 		t.Fatal(err)
 	}

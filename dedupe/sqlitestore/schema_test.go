@@ -24,6 +24,7 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{nil, Options{}, "db is nil"},
 		{db, Options{BusyTimeout: -1}, "Options.BusyTimeout"},
+		{db, Options{BusyTimeout: 1}, "Options.BusyTimeout: 1ns is below 1ms; is its unit missing?"},
 		{db, Options{Table: "a b"}, "Options.Table"},
 		{db, Options{Table: `a"b`}, "Options.Table"},
 		{db, Options{Table: "1a"}, "Options.Table"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -34,8 +35,8 @@ type Options struct {
 	// and underscores, not beginning with a digit, at most 48 bytes. Default "onceq_dedupe".
 	Table string
 	// BusyTimeout is how long a call waits for the file's write lock before its entries answer
-	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default 1
-	// s; it may not be negative.
+	// [dedupe.ErrBusy]. A claim or a renewal never waits longer than a tenth of its TTL. Default
+	// 1 s; at least 1 ms.
 	BusyTimeout time.Duration
 }
 
@@ -65,6 +66,8 @@ func New(db *sql.DB, o *Options) (*Store, error) {
 		return nil, errors.New("sqlitestore: New: db is nil")
 	case o.BusyTimeout < 0:
 		return nil, fmt.Errorf("sqlitestore: Options.BusyTimeout is %v, want 0 or more", o.BusyTimeout)
+	case durations.IsBare(o.BusyTimeout):
+		return nil, fmt.Errorf("sqlitestore: Options.BusyTimeout: %s", durations.AskUnit(o.BusyTimeout))
 	}
 	if err := checkPool(db); err != nil {
 		return nil, err

@@ -163,7 +163,8 @@ func TestReplayedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(false)
 		rig := worker(t, s, dedupe.Park)
-		rig.At(onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter}) // the handler has not begun; the record says that it may have
+		// The handler has not begun; the record says that it may have.
+		rig.At(onceqtest.Fault{Op: onceqtest.Start, Kind: onceqtest.CrashAfter})
 		rig.Deliver()
 		rig.Advance(time.Minute)
 		require.Equal(t, onceq.OutcomeParked, rig.Deliver().Outcome)

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/examples/internal/shop"
 	"github.com/onceq/onceq/internal/child"
 )
@@ -157,10 +158,10 @@ func (n *counts) hear(running *atomic.Int64, word, rest string) {
 		if b, err := strconv.Atoi(beats); err == nil {
 			n.beats.Add(int64(b))
 		}
-		switch outcome {
-		case "already-done":
+		switch onceq.Outcome(outcome) {
+		case onceq.OutcomeAlreadyDone:
 			n.alreadyDone.Add(1)
-		case "in-progress":
+		case onceq.OutcomeInProgress:
 			n.inProgress.Add(1)
 		}
 	}

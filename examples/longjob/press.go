@@ -66,7 +66,7 @@ func (p *press) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.records = append(p.records, *r)
-	if r.Outcome == "done" {
+	if r.Outcome == onceq.OutcomeDone {
 		p.left--
 		p.stop()
 	}

@@ -110,7 +110,7 @@ func (w *worker) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 func (w *worker) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 	fmt.Fprintf(w.out, "  %s: %s after %.1f s of work: visibility timeout %v, %d beats, delivery %d\n",
 		w.name, r.Outcome, r.Process.Seconds(), r.Visibility, r.Beats, r.Receives)
-	if r.Outcome == "done" {
+	if r.Outcome == onceq.OutcomeDone {
 		w.done()
 	}
 }

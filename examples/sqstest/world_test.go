@@ -49,7 +49,8 @@ func (w *world) everyOrderOnce(t *testing.T) {
 		want = append(want, o.ID)
 	}
 	ms = append(ms, message(Order{ID: "order-nowhere"}))
-	for end := time.Now().Add(time.Minute); ; <-time.After(time.Second) { // as a producer does: until it knows that all are sent
+	// As a producer does, until it knows that all are sent.
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Second) {
 		err := onceq.Send(t.Context(), w.queue, ms)
 		if err == nil {
 			break

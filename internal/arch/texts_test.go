@@ -31,7 +31,7 @@ var classes = []class{
 	{"ClassConfig", "", "classConfig"},
 	{"ClassDecode", "", ""},
 	{"ClassDuplicate", "Duplicate", "ClassDuplicate"},
-	{"ClassError", "Plain", ""},
+	{"ClassError", "Plain", "classError"},
 	{"ClassExpired", "Expired", "ClassExpired"},
 	{"ClassInterrupted", "Interrupted", ""},
 	{"ClassLease", "Unconfirmed", ""},

@@ -22,12 +22,15 @@ var lower = flag.Bool("lower", false, "write columns.txt as the comments are now
 const (
 	// maxColumns is the longest line of a comment or a page. A tab counts as four columns.
 	maxColumns = 100
+	// maxBehind is the longest line of code with a comment behind it.
+	maxBehind = 120
 	// budgetFile lists the packages that still have longer comment lines, and how many.
 	budgetFile = "columns.txt"
 )
 
-// longComments counts the comment lines of each folder that are longer than maxColumns. A line
-// with a link, and one that tools read (//go:embed), may be as long as it must be.
+// longComments counts the comment lines of each folder that are longer than maxColumns, and the
+// comments behind code that end beyond maxBehind. A line with a link, and one that tools read
+// (//go:embed), may be as long as it must be.
 func longComments(t *tree, root fs.FS) (map[string]int, []string, error) {
 	count := map[string]int{}
 	var where []string
@@ -41,7 +44,8 @@ func longComments(t *tree, root fs.FS) (map[string]int, []string, error) {
 			for _, group := range f.ast.Comments {
 				for _, c := range group.List {
 					for n := t.fset.Position(c.Pos()).Line; n <= t.fset.Position(c.End()).Line; n++ {
-						if line := string(lines[n-1]); isLong(line) && startsComment(line, c.Text) {
+						line := string(lines[n-1])
+						if isLong(line) && startsComment(line, c.Text) || isLongBehind(line, t.fset.Position(c.Pos()).Column) {
 							count[dir]++
 							where = append(where, fmt.Sprintf("%s:%d", f.name, n))
 						}
@@ -53,16 +57,31 @@ func longComments(t *tree, root fs.FS) (map[string]int, []string, error) {
 	return count, where, nil
 }
 
-// startsComment reports whether the line is a comment from its first column on: where code stands
-// before a comment, the code decides how long the line is.
+// startsComment reports whether the line is a comment from its first column on.
 func startsComment(line, comment string) bool {
 	line = strings.TrimSpace(line)
 	return strings.HasPrefix(line, "// ") || strings.HasPrefix(comment, "/*")
 }
 
-func isLong(line string) bool {
+// isLongBehind reports whether a comment, which begins at the byte from, ends too far behind code.
+// Code that is too long by itself decides how long its line is.
+func isLongBehind(line string, from int) bool {
+	code := ""
+	if from > 1 && from <= len(line) {
+		code = strings.TrimSpace(line[:from-1])
+	}
+	switch {
+	case code == "", strings.Contains(line, "://"), strings.HasPrefix(line[from-1:], "//nolint"):
+		return false
+	}
+	return columns(line) > maxBehind && columns(strings.TrimRight(line[:from-1], " \t")) <= maxColumns
+}
+
+func isLong(line string) bool { return columns(line) > maxColumns && !strings.Contains(line, "://") }
+
+func columns(line string) int {
 	line = strings.TrimRight(line, "\r")
-	return utf8.RuneCountInString(line)+3*strings.Count(line, "\t") > maxColumns && !strings.Contains(line, "://")
+	return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
 }
 
 // budget reads lines "package number".
@@ -108,8 +127,9 @@ func checkColumns(count, list map[string]int) (bad, lower []string) {
 	return bad, lower
 }
 
-// TestColumns: comment lines have at most 100 columns. Packages from before this rule are listed
-// with the number of their longer lines, which may only fall.
+// TestColumns: comment lines have at most 100 columns, and comments behind code end at column 120.
+// Packages from before this rule are listed with the number of their longer lines, which may only
+// fall.
 func TestColumns(t *testing.T) {
 	tr := ours(t)
 	count, where, err := longComments(tr, os.DirFS("../.."))
@@ -156,15 +176,16 @@ func TestColumnsAreCounted(t *testing.T) {
 		"go.mod": {Data: []byte("module m.test/m")},
 		"a.go": {Data: []byte("package m\n\n" +
 			"// " + long[1:] + "\n// " + long + "\n//go:embed " + long + "\n// https://" + long + "\n" +
-			"var a = 1 // " + long + "\n\nvar b = `\n// " + long + "`\n\n/*\n" + long + long + "\n*/\n" +
-			"func f() {\n\t// " + long[4:] + "\n}\n")},
+			"var a = 1 // " + long + "123456789\nvar c = 1 // " + long + "1234567890\nvar d = 1 //nolint:all // " + long + "\nvar b = `\n// " + long + "`\n\n/*\n" + long + long + "\n*/\n" +
+			"func f() {\n\t// " + long[4:] + "\n}\n" +
+			"var e" + long + "x = 1 // no code may be as long, but that is not for its comment to mend\n")},
 	}
 	tr, err := load(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, where, err := longComments(tr, root)
-	if want := []string{"a.go:4", "a.go:13", "a.go:16"}; err != nil || !slices.Equal(where, want) {
+	if want := []string{"a.go:4", "a.go:8", "a.go:14", "a.go:17"}; err != nil || !slices.Equal(where, want) {
 		t.Errorf("long comments at %q (%v), want %q", where, err, want)
 	}
 }

@@ -90,7 +90,7 @@ func startSQS(tb testing.TB) string {
 // changes of visibility.
 func requestsOf(tb testing.TB, addr string) int64 {
 	tb.Helper()
-	r, err := http.Get(addr + "/_sqsfake/requests") //nolint:noctx // the server is ours
+	r, err := http.Get(addr + "/_sqsfake/requests")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func text(b []byte, t string) []byte {
 // Numbers appends each number as eight bytes.
 func Numbers[N int64 | uint64](b []byte, ns ...N) []byte {
 	for _, n := range ns {
-		b = binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // the same bits
+		b = binary.BigEndian.AppendUint64(b, uint64(n)) // the same bits
 	}
 	return b
 }

@@ -28,3 +28,25 @@ func TestSum(t *testing.T) {
 		}
 	}
 }
+
+func TestIsBare(t *testing.T) {
+	for d, want := range map[time.Duration]bool{
+		math.MinInt64: false, -30: false, 0: false, 1: true, 30: true,
+		time.Millisecond - 1: true, time.Millisecond: false, math.MaxInt64: false,
+	} {
+		if got := IsBare(d); got != want {
+			t.Errorf("IsBare(%d) is %v, want %v", d, got, want)
+		}
+	}
+}
+
+func TestAskUnit(t *testing.T) {
+	for got, want := range map[string]string{
+		AskUnit(30):            "30ns is below 1ms; is its unit missing?",
+		Below(10, time.Second): "10ns is below 1s; is its unit missing?",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -82,7 +82,8 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 		en.claimApart(rs, err)
 	default:
 		for _, r := range rs {
-			en.unanswered(r, err, en.aloneSince(rs, sent, err)) // an error of a call with more entries says nothing of this one, whatever it wraps
+			// An error of a call with more entries says nothing of this one, whatever it wraps.
+			en.unanswered(r, err, en.aloneSince(rs, sent, err))
 		}
 	}
 	if len(others) > 0 {

@@ -29,8 +29,8 @@ func (s *contentSum) add(block uint64) {
 
 // number adds two blocks, because a block has fewer than 61 bits.
 func (s *contentSum) number(n int64) {
-	s.add(uint64(n) & 0xffffffff) //nolint:gosec // the same bits
-	s.add(uint64(n) >> 32)        //nolint:gosec // the same bits
+	s.add(uint64(n) & 0xffffffff) // the same bits
+	s.add(uint64(n) >> 32)        // the same bits
 }
 
 // addText adds the length first, so that two different lists of texts never give the same blocks.

@@ -25,7 +25,8 @@ const MaxStoreBatch = 100
 // sets the defaults.
 type Options struct {
 	Store         dedupe.Store
-	StoreOutage   *Outage // of the Store, which is told of once for all engines on it
+	StoreOutage   *Outage      // of the Store, which is told of once for all engines on it
+	AskedUnit     *atomic.Bool // a line has asked about a RetryAfter without its unit; one for all engines
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
 	Source        string // of letters

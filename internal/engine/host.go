@@ -43,8 +43,10 @@ type Terms struct {
 	Outage     time.Duration   // how long a store that does not answer is asked for a claim; 0 = as long as it takes
 	Confirm    time.Duration   // how long it is asked to confirm a start; 0 = as long as it takes
 	Waits      bool            // somebody waits for the end: no call is repeated beyond their bounds
-	KeepsEvery bool            // a result that is too large fails the job, or later callers would take it for a job without one
-	Abandons   bool            // a stop has a hard end: what has not been settled by then is abandoned
+	// KeepsEvery fails a job whose result is too large. Otherwise later callers would take it for a
+	// job without a result.
+	KeepsEvery bool
+	Abandons   bool // a stop has a hard end: what has not been settled by then is abandoned
 }
 
 // Holds reports whether the manager keeps the deliveries.
@@ -53,6 +55,7 @@ func (t *Terms) Holds() bool { return t.Deliveries != nil }
 // LetterTo is what becomes of a job that cannot be done.
 type LetterTo uint8
 
+// What may become of it.
 const (
 	ToQueue  LetterTo = iota // its letter is put
 	ToNobody                 // it stays in its queue

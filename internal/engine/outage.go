@@ -30,6 +30,7 @@ type Outage struct {
 // Part is what may fail of one thing by itself. An outage is over when no part fails.
 type Part uint8
 
+// The parts.
 const (
 	Whole      Part = 1 << iota // of what has no parts
 	partClaims                  // of the store

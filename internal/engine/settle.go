@@ -93,7 +93,8 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 		}
 		t.Joined = r.Joined.Load()
 		if v.To == dedupe.Released {
-			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.longestNack())) // the record must be there when the message comes again
+			// The record must be there when the message comes again.
+			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.longestNack()))
 		}
 		if v.To == dedupe.Done {
 			t.Result = r.Result()

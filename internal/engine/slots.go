@@ -53,11 +53,13 @@ type Flow[J any] struct {
 
 // SlotOptions bound what a Flow holds.
 type SlotOptions[J any] struct {
-	Slots    int           // handlers at once
-	Capacity int           // held at once, before their handlers have returned
-	Live     int           // held at once, with those that wait for their ack or nack; nothing is received at this number
-	Follow   int           // followers held at once, beside these; 0 = all that come
-	Nack     func(*Run[J]) // nacks a run when the delay that was waited for here is over
+	Slots    int // handlers at once
+	Capacity int // held at once, before their handlers have returned
+	// Live is how many are held at once, with those that wait for their ack or nack. Nothing is
+	// received at this number.
+	Live   int
+	Follow int           // followers held at once, beside these; 0 = all that come
+	Nack   func(*Run[J]) // nacks a run when the delay that was waited for here is over
 }
 
 // lane is a group: one of its deliveries is on its way, the others wait behind it. These need no
@@ -493,7 +495,9 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 		if r.giveUp() {
 			cut = append(cut, r)
 		}
-		r.ctx.End(verdict.ErrDraining) // unless it has ended, as by CutOff, which may come a moment late where there is little time between
+		// It may have ended already, as by CutOff, which comes a moment late where there is little
+		// time between.
+		r.ctx.End(verdict.ErrDraining)
 		f.en.release(r)
 	}
 	for _, r := range cut {
@@ -528,6 +532,7 @@ func (f *Flow[J]) crowded() bool {
 	return 2*f.unsettled > f.o.Slots
 }
 
+// Abandoned reports whether the flow was given up.
 func (f *Flow[J]) Abandoned() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -3,6 +3,10 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // lettersFail is told that the queue took neither this letter nor any other of its call.
@@ -35,4 +39,14 @@ func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
 	if lasted, tell := en.o.StoreOutage.Succeeds(of); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))
 	}
+}
+
+// askUnit is told that a handler has asked to be tried again after d, which was written without its
+// unit. One line says so, because the handler will do it again.
+func (en *Engine[J]) askUnit(r *Run[J], d time.Duration) {
+	if en.o.AskedUnit.Swap(true) {
+		return
+	}
+	en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelWarn, "onceq: RetryAfter: "+durations.AskUnit(d)+" The job is tried again at once",
+		slog.String("job", r.Name()), slog.String("type", verdict.Clip(r.Type(), MaxLogged)))
 }

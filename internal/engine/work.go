@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/verdict"
 )
@@ -28,8 +29,10 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		return
 	}
 	end := r.f.Terms.Deadline
-	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch) // before it is running, because the batch's end may look
-	r.Ran, r.began = true, time.Since(r.f.epoch)                       // before it is running, because who abandons it may look
+	// Both are written before the run is running: the batch's end may look at whole, and who
+	// abandons the run at the others.
+	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch)
+	r.Ran, r.began = true, time.Since(r.f.epoch)
 	if !r.advance(running) {
 		return
 	}
@@ -113,8 +116,11 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 	h.Cause = r.ctx.Close()
 	h.Joined = r.Joined.Load()
 	v := verdict.Of(*h)
-	if v.Backoff {
+	switch {
+	case v.Backoff: // which may be as short, because a part of it is drawn at random
 		v.Delay = en.backoff(r, h.Err)
+	case durations.IsBare(v.Delay):
+		en.askUnit(r, v.Delay)
 	}
 	r.f.returned(r)
 	if v.To == 0 {

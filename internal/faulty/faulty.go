@@ -73,7 +73,7 @@ func (fs Faults) Err() error {
 // each calls wrap for a process of each fault, the innermost first. Each process makes one call.
 func (fs Faults) each(wrap func(p *onceqtest.Process)) {
 	for _, f := range slices.Backward(fs) {
-		if v, ok := f.Err.(panics); ok {
+		if v, ok := f.Err.(panics); ok { //nolint:errorlint // With has put it there as it is
 			panic(v.v) // invariant: a test asked for it
 		}
 		p := new(onceqtest.Process)

@@ -105,9 +105,14 @@ type Job struct {
 
 var _ dedupe.Owned = (*Job)(nil)
 
-func (j *Job) Lease() dedupe.Lease   { return j.Of }
+// Lease is the job's claim.
+func (j *Job) Lease() dedupe.Lease { return j.Of }
+
+// Retain is how long the store is to keep the record.
 func (j *Job) Retain() time.Duration { return j.Keep }
-func (j *Job) Join()                 { j.joined.Store(true) }
+
+// Join notes that the store has joined the job to a transaction.
+func (j *Job) Join() { j.joined.Store(true) }
 
 // Joined reports whether the store has joined the job to a transaction.
 func (j *Job) Joined() bool { return j.joined.Load() }

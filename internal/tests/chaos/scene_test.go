@@ -44,9 +44,11 @@ type scene struct {
 	crew        []*process
 	sent        []string // keys
 
-	kills, stops     int
-	cutOff           int // handlers that ran when their process was killed
-	takeovers, stale int // claims that were taken from a stopped process, and those of them whose transaction was refused
+	kills, stops int
+	cutOff       int // handlers that ran when their process was killed
+	// Claims that were taken from a stopped process, and those of them whose transaction was
+	// refused.
+	takeovers, stale int
 }
 
 func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {

@@ -159,5 +159,6 @@ type teller struct{}
 func (teller) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
 func (teller) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	child.Tell(lineEnded+" %s %d %s", cmp.Or(r.Key.Key, "-"), r.Fence, r.Outcome) // one that was lost before its claim has no key
+	// A delivery that was lost before its claim has no key.
+	child.Tell(lineEnded+" %s %d %s", cmp.Or(r.Key.Key, "-"), r.Fence, r.Outcome)
 }

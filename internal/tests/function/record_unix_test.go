@@ -124,7 +124,8 @@ func TestRecordIsTheMessage(t *testing.T) {
 		default:
 		}
 		out, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
-			QueueUrl: queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, VisibilityTimeout: 2, // a reply may be lost, and the SDK asks again
+			// A reply may be lost, and the SDK asks again.
+			QueueUrl: queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, VisibilityTimeout: 2,
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"}, MessageAttributeNames: []string{"All"},
 		})
 		if err != nil {

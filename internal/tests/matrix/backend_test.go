@@ -34,11 +34,13 @@ type backend struct {
 	open    func(testing.TB) database
 
 	lease, visibility, call, settle, backoff time.Duration
-	long                                     time.Duration // a job that outlives its visibility timeout, or at least two beats
-	second                                   time.Duration // after which a duplicate comes, and the grain of waiting
-	stall                                    time.Duration // longer than the leases
-	late                                     time.Duration // a little longer than a call: when its repeat has been applied, and the job given back
-	patience                                 time.Duration // how long a cell may take
+	// A job that outlives its visibility timeout, or at least two beats.
+	long   time.Duration
+	second time.Duration // after which a duplicate comes, and the grain of waiting
+	stall  time.Duration // longer than the leases
+	// A little longer than a call: when its repeat has been applied, and the job given back.
+	late     time.Duration
+	patience time.Duration // how long a cell may take
 
 	zombies sync.WaitGroup // the dead that still move
 }
@@ -201,7 +203,8 @@ func (d *sqliteDB) connect(p *onceqtest.Process) (*conn, error) {
 				return err
 			}
 			err = p.Call(ctx, commit, func(ctx context.Context) error {
-				if err := ctx.Err(); err != nil { // database/sql looks only at the context that the transaction began with
+				// database/sql looks only at the context that the transaction began with.
+				if err := ctx.Err(); err != nil {
 					return err
 				}
 				return tx.Commit()

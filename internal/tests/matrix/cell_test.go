@@ -182,7 +182,8 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	if fault != nil && fault.Delay > 0 {
 		for _, c := range first.Trace() {
 			if c.Fault == fault.Kind {
-				retry.Rest(context.Background(), time.Until(c.Begun.Add(fault.Delay+b.second))) // what is late, or stands still, is yet to come
+				// What is late, or stands still, is yet to come.
+				retry.Rest(context.Background(), time.Until(c.Begun.Add(fault.Delay+b.second)))
 			}
 		}
 	}
@@ -263,7 +264,8 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		switch {
 		case n != 0:
 			w.Errorf("%d effects of a job that failed before its effect", n)
-		case (late || rec.Status == dedupe.Parked) && w.mode == park && w.audit.started(): // a takeover does not know that it failed
+		// A takeover does not know that the job had failed.
+		case (late || rec.Status == dedupe.Parked) && w.mode == park && w.audit.started():
 		case rec.Status != dedupe.Failed || rec.ErrClass != onceq.ClassPermanent:
 			w.Errorf("the job is %v of class %q, want failed, permanent", rec.Status, rec.ErrClass)
 		}

@@ -38,8 +38,10 @@ var modes = []mode{completeTx, effectKey, rerun, park}
 
 // scenario is what there is to do.
 type scenario struct {
-	name      string
-	copies    int // messages with the one key; the second comes while the first is worked on, or, where time is dear, after it
+	name string
+	// Messages with the one key; the second comes while the first is worked on, or, where time is
+	// dear, after it.
+	copies    int
 	long      bool
 	retried   bool // the first run ends in an error
 	permanent bool

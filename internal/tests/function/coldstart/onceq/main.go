@@ -33,7 +33,8 @@ func main() {
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(func(context.Context, *onceq.Job, order) error { return nil }),
 		Store:   store, Scope: "onceq",
-		Key: func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil }, // each start has a message of its own
+		// Each start has a message of its own.
+		Key: func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil },
 	})
 	if err != nil {
 		log.Fatal(err)
