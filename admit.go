@@ -9,7 +9,6 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
-	"github.com/onceq/onceq/internal/letter"
 )
 
 // This file owns what is read out of a message before its claim: its key, its scope, its options,
@@ -23,7 +22,6 @@ func (in *intake) admit(r *run) *engine.Refusal {
 	if m.MetaErr != nil {
 		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
-	unfold(m)
 	give(r)
 	if no := in.untyped(m); no != nil {
 		return no
@@ -48,17 +46,6 @@ func (in *intake) admit(r *run) *engine.Refusal {
 		r.SetFingerprint(b)
 	}
 	return nil
-}
-
-// unfold puts a replayed letter's attributes back into their places, where a queue on its way had
-// no room for them. So the handler sees the message as it was. Where an attribute of the same name
-// came with the message, that one wins.
-func unfold(m *broker.Message) {
-	if !letter.IsFolded(m.Meta) {
-		return
-	}
-	m.Attributes, m.Meta = letter.Attributes(m.Attributes, m.Meta), m.Meta.Clone() // the driver may hold on to its own
-	m.Meta.Dead.Attributes = nil
 }
 
 func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {

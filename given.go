@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
 
 // given is the room for a user's copy of a message. One allocation makes those of a whole receive.
@@ -31,8 +32,20 @@ func give(r *run) {
 
 // newRun makes the run of a delivery. The user's copy of the message goes into g.
 func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
+	unfold(m)
 	r := f.NewRun(m, now)
 	g.message.Meta = &g.meta
 	r.Job = Job{Message: &g.message, r: r}
 	return r
+}
+
+// unfold puts a replayed letter's attributes back into their places, where a queue on its way had
+// no room for them. So the handler sees the message as it was. Where an attribute of the same name
+// came with the message, that one wins.
+func unfold(m *broker.Message) {
+	if !letter.IsFolded(m.Meta) {
+		return
+	}
+	m.Attributes, m.Meta = letter.Attributes(m.Attributes, m.Meta), m.Meta.Clone() // the driver may hold on to its own
+	m.Meta.Dead.Attributes = nil
 }

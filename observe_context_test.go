@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 )
 
 // spans is an Observer that traces: it keeps what JobStarted returned for each job, and what
@@ -132,6 +134,33 @@ func TestJobEndedOfAbandonedJobs(t *testing.T) {
 		pass(2 * time.Hour)
 		s.wantSpan(t, "a")
 	}, observedBy(s))
+}
+
+// A job is abandoned while its Key goes on, too. Key has seen the attributes that a replayed letter
+// had brought in its metadata.
+func TestJobEndedOfAbandonedKeys(t *testing.T) {
+	s := newSpans()
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		m := message("a")
+		m.Meta.ID = "a"
+		m.Meta.Dead = &broker.Dead{Attributes: map[string]string{"tenant": "t-1"}}
+		r.put(m)
+		r.start()
+		pass(time.Minute)
+		var drain *onceq.DrainError
+		if err := r.stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
+			t.Fatalf("Run answered %v", err)
+		}
+		pass(2 * time.Hour)
+	}, observedBy(s), with(func(c *setup) {
+		c.Key = func(m *broker.Message) (dedupe.Key, error) {
+			if m.Attributes["tenant"] != "t-1" {
+				t.Errorf("the attributes are %v", m.Attributes)
+			}
+			takes(time.Hour)
+			return dedupe.Key{Key: "a"}, nil
+		}
+	}))
 }
 
 // A batch tells of abandoned jobs as well. One of the two has no slot, so nothing was claimed for

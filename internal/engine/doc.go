@@ -69,7 +69,7 @@
 //   - left is written by who abandons the run.
 //   - held, the lease, is its maker's until the offer, and then under mu. Where the claim is not
 //     renewed (lease.go, hasOneLease), no beat knows held, and who has the run writes it.
-//   - Message is the driver's. Host.Admit alone may change it (onceq: admit.go, unfold).
+//   - Message is the driver's. Its maker may change it before the offer (onceq: given.go, unfold).
 //   - The place of a run (lane, queue, slot) is under the flow's lock.
 //
 // Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the

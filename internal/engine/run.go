@@ -39,7 +39,7 @@ const (
 // mu.
 type Run[J any] struct {
 	Job     J
-	Message *broker.Message // as it was received, or as Host.Admit has restored it; the user may change the job's own copy
+	Message *broker.Message // nobody changes it after the offer, because letters are made of it
 	f       *Flow[J]
 	ctx     LazyContext
 
