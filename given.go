@@ -43,7 +43,7 @@ func newRun(f *flow, m *broker.Message, g *given, now time.Time) *run {
 // no room for them. So the handler sees the message as it was. Where an attribute of the same name
 // came with the message, that one wins.
 func unfold(m *broker.Message) {
-	if !letter.IsFolded(m.Meta) {
+	if m == nil || !letter.IsFolded(m.Meta) { // a batch may bring a delivery without a message
 		return
 	}
 	m.Attributes, m.Meta = letter.Attributes(m.Attributes, m.Meta), m.Meta.Clone() // the driver may hold on to its own

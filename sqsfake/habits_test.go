@@ -180,3 +180,34 @@ func TestSeed(t *testing.T) {
 		t.Errorf("seeds are drawn: %d, %d", a, b)
 	}
 }
+
+// The words of the habits are those of the command's flags.
+func TestHabitsAsWords(t *testing.T) {
+	for _, h := range []sqsfake.StaleHandles{sqsfake.StaleRandom, sqsfake.StaleWork, sqsfake.StaleIgnored} {
+		text, err := h.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back sqsfake.StaleHandles
+		if err := back.UnmarshalText(text); err != nil || back != h {
+			t.Errorf("%s came back as %d, %v", text, back, err)
+		}
+	}
+	for _, p := range []sqsfake.ShortPolls{sqsfake.ShortPollsSampled, sqsfake.ShortPollsWhole} {
+		text, err := p.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back sqsfake.ShortPolls
+		if err := back.UnmarshalText(text); err != nil || back != p {
+			t.Errorf("%s came back as %d, %v", text, back, err)
+		}
+	}
+	var h sqsfake.StaleHandles
+	if err := h.UnmarshalText([]byte("often")); err == nil {
+		t.Error("a word that is none was read")
+	}
+	if _, err := sqsfake.ShortPolls(7).MarshalText(); err == nil {
+		t.Error("a value that is none has a word")
+	}
+}
