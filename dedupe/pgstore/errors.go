@@ -43,7 +43,8 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	switch state := sqlState(err); {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && (!isBusy(err) || state == queryCanceled):
+		// The other refusals are the server's own, and hold although their answer came late.
 		// pgx does not always name the context's end.
 		return fmt.Errorf("pgstore: %s: the outcome is unknown: %w: %w", what, ctx.Err(), err)
 	case isBusy(err):

@@ -1,0 +1,28 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TestLateRefusal: an answer that comes when the context has ended is an answer all the same. Only
+// a cancelled query says nothing, because that may be what the context's end has brought about.
+func TestLateRefusal(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for state, busy := range map[string]bool{
+		lockNotAvailable: true, deadlockDetected: true, serializationFailure: true, queryCanceled: false, undefinedTable: false,
+	} {
+		err := new(Store).explain(ended, "Settle", &pgconn.PgError{Code: state})
+		unknown := errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "outcome is unknown")
+		if errors.Is(err, dedupe.ErrBusy) != busy || unknown == busy {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+}
