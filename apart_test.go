@@ -202,7 +202,7 @@ func TestOutageOnAQuietQueueIsNoLetter(t *testing.T) {
 				pass(time.Hour)
 				r.noLetters()
 				r.wantStatus("a", dedupe.Done)
-			}, preset(membroker.SQSStandard))
+			}, preset(membroker.SQSStandard), warnings)
 		})
 	}
 }

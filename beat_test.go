@@ -239,7 +239,7 @@ func TestJobLongerThanTheBrokersLimit(t *testing.T) {
 		if n := r.q.received("a"); n < 2 || n > 4 {
 			t.Errorf("%d receives", n)
 		}
-		if n := r.log.count("nears the broker's limit"); n != 1 {
+		if n := r.log.count("a job nears the broker's limit", "under its claim alone"); n != 1 {
 			t.Errorf("%d warnings", n)
 		}
 		if n := r.q.refused(); n != 0 {
@@ -254,6 +254,13 @@ func TestMessageWaitsLongerThanTheBrokersLimit(t *testing.T) {
 		r.send("a")
 		r.start()
 		pass(20 * time.Hour)
+		// It has no claim under which it could go on.
+		if n := r.log.count("a message nears the broker's limit", "the queue delivers it again"); n < 1 || n > 2 {
+			t.Errorf("%d warnings", n)
+		}
+		if n := r.log.count("under its claim"); n != 0 {
+			t.Errorf("%d lines tell of a claim that nobody has", n)
+		}
 		r.store.heals()
 		pass(time.Hour)
 		r.wantStatus("a", dedupe.Done)

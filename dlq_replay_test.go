@@ -137,7 +137,7 @@ func (w *ward) set(mended bool) {
 // are copies.
 func newWard(t *testing.T, p membroker.Preset) *ward {
 	w := &ward{ran: make(map[string]int), again: make(map[string]bool)}
-	w.rig = newRig(t, w.handle, preset(p), parks, steady)
+	w.rig = newRig(t, w.handle, preset(p), parks, steady, warnings)
 	w.keys(func(k string) {
 		if k != "native" {
 			w.send(k+"/"+k, k+"/"+k)

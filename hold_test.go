@@ -85,7 +85,7 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 						t.Errorf("%d starts, %d at once, of %d jobs", starts, most.Load(), n)
 					}
 					r.wantQueue(0)
-				}, preset(membroker.SQSStandard), parks, with(func(cfg *setup) {
+				}, preset(membroker.SQSStandard), parks, warnings, with(func(cfg *setup) {
 					cfg.Concurrency, cfg.Lease, cfg.Visibility = n, c.lease, c.lease
 				}))
 			})

@@ -61,6 +61,11 @@ func most(attempts int) option {
 
 func parks(r *rig) { r.cfg.Defaults.Interrupted = dedupe.Park }
 
+// warnings leaves out the line of each delivery: where days go by, there are too many.
+func warnings(r *rig) {
+	r.cfg.Logger = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
 // steady makes the backoff a second, so that a test knows when the next attempt is due.
 func steady(r *rig) {
 	r.cfg.Defaults.Backoff = func(int, error) time.Duration { return time.Second }

@@ -23,13 +23,17 @@ type swept struct {
 	most   int
 	fault  func(ctx context.Context) (int, error)
 	turn   func(ctx context.Context) // after the claim of a turn
+	mute   bool                      // it answers no claim of a turn
 }
 
 func (s *swept) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	cs, err := s.Store.Claim(ctx, rs)
 	s.mu.Lock()
-	turn := s.turn
+	turn, mute := s.turn, s.mute
 	s.mu.Unlock()
+	if mute && rs[0].Key.Scope == ":onceq" {
+		return nil, nil
+	}
 	if turn != nil && rs[0].Key.Scope == ":onceq" {
 		turn(ctx)
 		return cs, ctx.Err()
@@ -157,6 +161,24 @@ func TestSweepThatFails(t *testing.T) {
 		if n := r.log.count("expired records are removed again"); n != 1 {
 			t.Errorf("%d lines tell that it is over", n)
 		}
+	}, sweeping(t, &s))
+}
+
+// A store that answers no claim of a turn is told of like one that is away, and jobs go on.
+func TestSweepWithoutAnAnswer(t *testing.T) {
+	s := swept{mute: true}
+	bubble(t, returns(nil), func(r *rig) {
+		r.start()
+		pass(time.Hour)
+		if n := r.log.count("the store did not answer one claim"); n < 1 {
+			t.Errorf("%d warnings in an hour", n)
+		}
+		if n := s.calls(); n != 0 {
+			t.Errorf("%d sweeps without a claim", n)
+		}
+		r.send("a")
+		pass(time.Second)
+		r.wantOutcomes("a", "done")
 	}, sweeping(t, &s))
 }
 

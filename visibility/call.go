@@ -121,8 +121,8 @@ type answer struct {
 	lost  bool
 }
 
-// answers takes an Extender's answer apart. Where it is too short for an entry, it says nothing of
-// that entry, whatever it says of the others.
+// answers takes an Extender's answer apart. Where it is too short for an entry, or an entry's is a
+// batch's, it says nothing of that entry, whatever it says of the others.
 func (m *Manager[L]) answers(err error, n int) []answer {
 	as := make([]answer, n)
 	if err == nil {
@@ -130,7 +130,7 @@ func (m *Manager[L]) answers(err error, n int) []answer {
 	}
 	for i := range as {
 		a := broker.ErrAt(err, i)
-		if _, short := errors.AsType[*broker.BatchError](a); short {
+		if _, nested := errors.AsType[*broker.BatchError](a); nested {
 			a = errNoAnswer
 		}
 		as[i] = answer{err: a, later: errors.Is(a, ErrLater)}

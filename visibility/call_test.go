@@ -128,6 +128,31 @@ func TestExtenderPanics(t *testing.T) {
 	})
 }
 
+// What a batch within an entry says is about entries of its own. Nobody knows which, so the lease
+// is not lost by it.
+func TestBatchWithinAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{Revives: true}, func(_ context.Context, ls []int) error {
+			errs := make([]error, len(ls))
+			for i := range errs {
+				errs[i] = &broker.BatchError{Errs: []error{nil, broker.ErrReceiptExpired}}
+			}
+			return &broker.BatchError{Errs: errs}
+		})
+		r.Hold(held(1)...)
+		wait(5 * time.Minute)
+		ws := r.told()
+		for _, w := range ws {
+			if errors.Is(w.err, broker.ErrReceiptExpired) || !errors.Is(w.err, ErrUnanswered) {
+				t.Errorf("told %v", w)
+			}
+		}
+		if len(ws) == 0 || r.Len() != 1 {
+			t.Errorf("told %v, %d held", ws, r.Len())
+		}
+	})
+}
+
 func (r *rig) extendBy(x Extender[int]) error {
 	r.answer(x)
 	defer r.answer(nil)

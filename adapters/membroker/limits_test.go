@@ -1,6 +1,7 @@
 package membroker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -261,4 +262,20 @@ func TestMetadataTravels(t *testing.T) {
 			t.Fatalf("%+v", m.Meta)
 		}
 	})
+}
+
+func TestEndedContext(t *testing.T) {
+	b := newBroker(t, membroker.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, depth := b.Depth(ctx)
+	_, _, _, policy := b.RedrivePolicy(ctx)
+	for call, err := range map[string]error{"Depth": depth, "RedrivePolicy": policy, "SendRaw": b.SendRaw(ctx, []byte("a"), nil)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if d, err := b.Depth(t.Context()); err != nil || d != (broker.Depth{}) {
+		t.Errorf("%+v, %v: nothing may have been sent", d, err)
+	}
 }

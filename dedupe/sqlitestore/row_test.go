@@ -91,13 +91,15 @@ func TestReadable(t *testing.T) {
 // entry only.
 func TestOddRows(t *testing.T) {
 	for set, says := range map[string]string{
-		"status = 'odd'":             `unknown status "odd"`,
-		"status = 'none'":            `unknown status "none"`,
-		"token = x'0102'":            "token has 2 bytes",
-		"policy = ''":                `unknown policy ""`,
-		"fence = -1":                 "fence is -1",
-		"updated = 'yesterday'":      `time "yesterday"`,
-		"lease_until = '2026-01-31'": `time "2026-01-31"`,
+		"status = 'odd'":              `unknown status "odd"`,
+		"status = 'none'":             `unknown status "none"`,
+		"token = x'0102'":             "token has 2 bytes",
+		"policy = ''":                 `unknown policy ""`,
+		"fence = -1":                  "fence is -1",
+		"updated = 'yesterday'":       `time "yesterday"`,
+		"lease_until = '2026-01-31'":  `time "2026-01-31"`,
+		"state = x'0102'":             "state has 2 bytes",
+		"state = x'0000000000000000'": "the number of the state is 0",
 	} {
 		t.Run(set, func(t *testing.T) {
 			s, db := newStore(t, tempFile(t), nil)
@@ -139,6 +141,27 @@ func TestOddRows(t *testing.T) {
 			}
 			named("List", err)
 		})
+	}
+}
+
+// TestDriversDiffer: bytes may come as text; what is neither is refused, and named.
+func TestDriversDiffer(t *testing.T) {
+	var r dedupe.Record
+	state := &stateColumn{&r}
+	if err := state.Scan("\x00\x00\x00\x00\x00\x00\x00\x02step"); err != nil || r.StateNo != 2 || string(r.State) != "step" {
+		t.Errorf("a state that came as text: %d %q, %v", r.StateNo, r.State, err)
+	}
+	var bad *contentError
+	if err := state.Scan(int64(7)); !errors.As(err, &bad) || !strings.Contains(err.Error(), "int64 where bytes are wanted") {
+		t.Errorf("a number in place of a state: %v", err)
+	}
+	for v, want := range map[any]string{"a": "a", nil: "", int64(7): ""} {
+		if got := text(v); got != want {
+			t.Errorf("text(%v) = %q, want %q", v, got, want)
+		}
+	}
+	if got := text([]byte("b")); got != "b" {
+		t.Errorf("bytes as text: %q", got)
 	}
 }
 

@@ -396,3 +396,30 @@ func TestFenceOfARestoredFile(t *testing.T) {
 		}
 	})
 }
+
+// TestMigrateFails: where one of its statements fails, Migrate says why.
+func TestMigrateFails(t *testing.T) {
+	for statement, says := range map[string]string{
+		"CREATE VIEW onceq_dedupe AS SELECT 1 AS scope":                                                             "views may not be indexed",
+		"CREATE TRIGGER no BEFORE INSERT ON onceq_dedupe_fence BEGIN SELECT RAISE(ABORT, 'no fence is given'); END": "no fence is given",
+		"CREATE TRIGGER no BEFORE UPDATE ON onceq_dedupe_fence BEGIN SELECT RAISE(ABORT, 'none is raised'); END":    "none is raised",
+	} {
+		db := openFile(t, tempFile(t))
+		s, err := New(db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if strings.Contains(statement, "TRIGGER") {
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("after %s: %v, want an error with %q", statement, err, says)
+		}
+	}
+}

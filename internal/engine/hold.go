@@ -305,11 +305,14 @@ func (en *Engine[J]) holdFor(r *Run[J], now time.Time) time.Duration {
 	left := en.TotalLeft(r, now)
 	if left < en.o.Limits.MaxTotal/12 {
 		r.mu.Lock()
-		warn := !r.totalWarned
+		warn, what := !r.totalWarned, "onceq: a message nears the broker's limit on holding it; then the queue delivers it again"
+		if r.claimHeld {
+			what = "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone"
+		}
 		r.totalWarned = true
 		r.mu.Unlock()
 		if warn {
-			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelWarn, "onceq: a job nears the broker's limit on holding a message; it goes on under its claim alone",
+			en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelWarn, what,
 				slog.String("job", r.Name()), slog.Duration("left", left))
 		}
 	}
