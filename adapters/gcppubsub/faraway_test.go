@@ -1,0 +1,69 @@
+package gcppubsub_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+)
+
+// TestFarDelays compares what docs/backend-pubsub.md says of delays with what a worker does.
+func TestFarDelays(t *testing.T) {
+	inWorld(t, func(w *world) {
+		begun := time.Now()
+		if err := onceq.Send(w.Context(), w.queue, []broker.Outgoing{
+			{Body: []byte("x"), Group: "a", Meta: &broker.Meta{Key: "not before", NotBefore: begun.Add(3 * time.Hour)}},
+			{Body: []byte("x"), Group: "b", Meta: &broker.Meta{Key: "retried"}},
+		}); err != nil {
+			w.Fatal(err)
+		}
+		at := map[string]time.Duration{}
+		p := w.work(func(_ context.Context, j *onceq.Job) error {
+			if j.Key().Key == "retried" && j.Attempt == 1 {
+				return onceq.RetryAfter(3*time.Hour, errors.New("not now"))
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			at[j.Key().Key] = time.Since(begun)
+			return nil
+		}, nil)
+		w.until(4*time.Hour, "both done", w.allDone(2))
+		p.drain()
+		if at["not before"] != 3*time.Hour || at["retried"] != 10*time.Minute {
+			w.Errorf("they ran after %v", at)
+		}
+		w.once(2)
+	})
+}
+
+// TestPolicyMovesAFarNotBefore has jobs at this side of the policy's attempts and beyond.
+func TestPolicyMovesAFarNotBefore(t *testing.T) {
+	inWorldOf(t, kinds[0], nil, func(w *world) {
+		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 6}},
+			UpdateMask:   mask("dead_letter_policy"),
+		}); err != nil {
+			w.Fatal(err)
+		}
+		for key, ahead := range map[string]time.Duration{"near": 50 * time.Minute, "far": 61 * time.Minute} {
+			m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: key, NotBefore: time.Now().Add(ahead)}}
+			if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
+				w.Fatal(err)
+			}
+		}
+		p := w.work(takes(time.Second), nil)
+		<-time.After(2 * time.Hour)
+		p.drain()
+		if w.effects["near"] != 1 || w.effects["far"] != 0 {
+			w.Errorf("effects: %v", w.effects)
+		}
+		if st := w.srv.Stats(w.deadSub); st.Unacked() != 1 {
+			w.Errorf("the dead-letter subscription has %+v", st)
+		}
+	})
+}

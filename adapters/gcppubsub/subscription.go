@@ -1,0 +1,116 @@
+package gcppubsub
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// This file owns what is asked of a subscription's settings. Workers ask for its policy when they
+// start, receives for its ack deadline, once. b.mu guards that deadline, and is held during no
+// call.
+
+// What a call is named in an error.
+const (
+	callPolicy = "redrive policy"
+	callCheck  = "check"
+)
+
+// What holds where a subscription's settings say nothing.
+const (
+	defaultRetention = 7 * 24 * time.Hour
+	defaultReceives  = 5
+)
+
+// RedrivePolicy tells after how many deliveries Pub/Sub moves a message to which dead-letter topic
+// (its full name), and how long the subscription keeps messages. Where the topic keeps them longer,
+// it is that time. It needs pubsub.subscriptions.get, which roles/pubsub.viewer has and
+// roles/pubsub.subscriber has not.
+func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+	s, err := b.ask(ctx, callPolicy)
+	if err != nil {
+		return 0, "", 0, err
+	}
+	maxReceives, target = policyOf(s)
+	return maxReceives, target, retentionOf(s), nil
+}
+
+func policyOf(s *pubsubpb.Subscription) (maxReceives int, target string) {
+	p := s.GetDeadLetterPolicy()
+	if p.GetDeadLetterTopic() == "" {
+		return 0, ""
+	}
+	if maxReceives = int(p.GetMaxDeliveryAttempts()); maxReceives == 0 {
+		maxReceives = defaultReceives
+	}
+	return maxReceives, p.GetDeadLetterTopic()
+}
+
+func retentionOf(s *pubsubpb.Subscription) time.Duration {
+	own := orElse(s.GetMessageRetentionDuration(), defaultRetention)
+	return max(own, orElse(s.GetTopicMessageRetentionDuration(), 0))
+}
+
+func orElse(d *durationpb.Duration, none time.Duration) time.Duration {
+	if d == nil || d.AsDuration() <= 0 {
+		return none
+	}
+	return d.AsDuration()
+}
+
+func ackDeadlineOf(s *pubsubpb.Subscription) time.Duration {
+	return max(minDeadline, time.Duration(s.GetAckDeadlineSeconds())*second)
+}
+
+// ask reads the subscription's settings.
+func (b *Broker) ask(ctx context.Context, call string) (*pubsubpb.Subscription, error) {
+	if err := b.check(call, 0); err != nil {
+		return nil, err
+	}
+	bounded, cancel, err := b.begin(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	b.counts.others.Add(1)
+	s, err := b.api.GetSubscription(bounded, &pubsubpb.GetSubscriptionRequest{Subscription: b.subscription})
+	if err != nil {
+		return nil, b.failed(ctx, bounded, call, err)
+	}
+	return s, nil
+}
+
+// visibility is for how long messages are extended when their receive does not say.
+func (b *Broker) visibility(ctx context.Context) (time.Duration, error) {
+	if b.o.Visibility > 0 {
+		return b.o.Visibility, nil
+	}
+	b.mu.Lock()
+	own := b.own
+	b.mu.Unlock()
+	if own > 0 {
+		return own, nil
+	}
+	s, err := b.ask(ctx, callReceive)
+	switch {
+	case err == nil:
+		own = ackDeadlineOf(s)
+	case isDenied(err):
+		own = minDeadline
+	default:
+		return 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.own = own
+	return own, nil
+}
+
+// ownDeadline is the subscription's ack deadline, or the shortest one if it was never asked for.
+func (b *Broker) ownDeadline() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(b.own, minDeadline)
+}
