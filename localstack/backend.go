@@ -29,7 +29,9 @@ func (b *backend) asked() *testserver.Backend {
 }
 
 // backends are the back ends, by name.
-var backends = map[string]*backend{"postgres": &postgres, "sqs": &sqsBackend, "dynamodb": &dynamoDBBackend}
+var backends = map[string]*backend{
+	"postgres": &postgres, "sqs": &sqsBackend, "dynamodb": &dynamoDBBackend, "pubsub": &pubSubBackend,
+}
 
 // A way starts the back end. What is to be ended later is handed to the site's onClose, as soon
 // as it is there: a start that fails half-way is ended by it as well.

@@ -10,6 +10,9 @@
 //		d := localstack.DynamoDB(t) // a server that all tests share
 //		records, table := d.Client(t), d.TableName(t, "records") // a table of this test's own, once it makes one
 //		…
+//		p := localstack.PubSub(t) // a server that all tests share
+//		project := p.Project(t)   // a project of this test's own, for its topics and subscriptions
+//		…
 //	}
 //
 // A back end is looked for in an order, and the first that works is taken. PostgreSQL:
@@ -59,9 +62,24 @@
 // There is no stand-in for it: an evaluator of expressions of ours would only confirm our own
 // reading.
 //
+// Google Pub/Sub:
+//
+//  1. An address in the environment: PUBSUB_EMULATOR_HOST, host:port, as Google's clients want it.
+//     One that does not work fails the tests.
+//  2. Docker: the image that ONCEQ_PUBSUB_IMAGE names, else the Google Cloud CLI's with emulators,
+//     which is pulled where it is not here.
+//  3. The emulator of an installed Google Cloud CLI (gcloud components install pubsub-emulator),
+//     as a process of this machine, on the loopback address. The CLI is what ONCEQ_GCLOUD names,
+//     else PATH's gcloud, else one where installers put it. Java is found as for DynamoDB, 11 or
+//     later.
+//
+// There is no stand-in for it here.
+//
 // All start within six minutes or are given up. Where none works, the test is skipped with all
 // the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names have
-// commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do.
+// commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do. "all" leaves
+// Pub/Sub out, because its emulator comes with the Google Cloud CLI alone; "all,pubsub" asks for
+// it as well.
 //
 // # One instance for a run
 //
@@ -75,6 +93,7 @@
 //	backend sqs: LocalStack 4.14.0 (host process), 57 tests
 //	backend sqs: sqsfake (embedded), 57 tests
 //	backend dynamodb: DynamoDB Local 3.1.0 (host process), 57 tests
+//	backend pubsub: Pub/Sub emulator 0.8.20 (host process), 57 tests
 //
 // Without that program each test process has an instance of its own, and go test shows why a
 // test was skipped with -v alone. Its cache does not see what is installed: after that has
@@ -85,10 +104,12 @@
 // What is started listens on the loopback address: containers too, where Docker is on this
 // machine and we are in no container ourselves; else their ports are open on all of Docker's
 // addresses. Other users of the machine can come there. PostgreSQL asks for a password and
-// proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local and
-// LocalStack ask nobody: other users may read and forge what the tests store, so results from a
-// machine that is shared with strangers prove little. They inherit their port, and nobody can
-// take it. They run as the user who tests, root included, because Python, Java and what they
+// proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local,
+// LocalStack and the Pub/Sub emulator ask nobody: other users may read and forge what the tests
+// store, so results from a machine that is shared with strangers prove little. The first two
+// inherit their port, and nobody can take it. The emulator cannot, so it is believed only once it
+// has said itself that it listens there. They run as the user who tests, root included, because
+// Python, Java and what they
 // run may lie in that user's home, where no other account may come. PostgreSQL alone refuses
 // root and runs as postgres or nobody. So test as a user other than root where you can.
 //

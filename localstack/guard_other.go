@@ -36,6 +36,10 @@ func startLocalStack(context.Context, *site) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
+func startPubSub(context.Context, *site) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
 func startDynamoDB(context.Context, *site) (string, error) {
 	return "", errors.ErrUnsupported
 }

@@ -222,6 +222,11 @@ func (s *site) serve(
 	if err != nil {
 		return "", errors.Is(err, fs.ErrNotExist), err
 	}
+	return s.until(ctx, p, wait)
+}
+
+// until waits until a program answers, as wait tells, or has ended by itself.
+func (s *site) until(ctx context.Context, p *process, wait func(context.Context) (url string, err error)) (url string, ended bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {

@@ -71,7 +71,7 @@ func start(t *testing.T, dir string, env []string, args ...string) *proc {
 	t.Helper()
 	p := &proc{cmd: exec.Command(args[0], args[1:]...)}
 	// what this run is told does not reach the one that is under test
-	p.cmd.Env = append(os.Environ(), "TMPDIR="+dir, "ONCEQ_RUN=", "ONCEQ_BACKENDS=", "ONCEQ_POSTGRES_URL=", "ONCEQ_SQS_URL=", "ONCEQ_DYNAMODB_URL=")
+	p.cmd.Env = append(os.Environ(), "TMPDIR="+dir, "ONCEQ_RUN=", "ONCEQ_BACKENDS=", "ONCEQ_POSTGRES_URL=", "ONCEQ_SQS_URL=", "ONCEQ_DYNAMODB_URL=", "PUBSUB_EMULATOR_HOST=")
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := p.cmd.StdoutPipe()

@@ -28,12 +28,17 @@ import (
 const (
 	// Env names the folder of the run. The runner sets it; without a runner it is empty.
 	Env = "ONCEQ_RUN"
-	// RequireEnv lists the back ends that must be there: "all", or names with commas between them.
+	// RequireEnv lists the back ends that must be there: "all", which leaves the optional ones out,
+	// or names with commas between them.
 	RequireEnv = "ONCEQ_BACKENDS"
 )
 
 // Names are the back ends that exist, in the order in which a run reports them.
-var Names = []string{"postgres", "sqs", "dynamodb"}
+var Names = []string{"postgres", "sqs", "dynamodb", "pubsub"}
+
+// optional are those that "all" does not ask for, because only some machines can have them: the
+// Pub/Sub emulator comes with the Google Cloud CLI.
+var optional = []string{"pubsub"}
 
 // Instance is the name of a variant of a back end: "postgres", "postgres_durable".
 func Instance(name, variant string) string {
@@ -48,9 +53,9 @@ func Required(value, name string) (bool, error) {
 	required := false
 	for part := range strings.SplitSeq(value, ",") {
 		switch part = strings.TrimSpace(part); {
-		case part == "all" || part == name:
+		case part == "all" && !slices.Contains(optional, name) || part == name:
 			required = true
-		case part != "" && !slices.Contains(Names, part):
+		case part != "" && part != "all" && !slices.Contains(Names, part):
 			return false, fmt.Errorf("%s=%s: there is no back end %q; it takes all, or some of %s with commas between them",
 				RequireEnv, value, part, strings.Join(Names, ","))
 		}

@@ -50,6 +50,18 @@ func TestFind(t *testing.T) {
 	}
 }
 
+func TestEnv(t *testing.T) {
+	for _, c := range [][3]string{
+		{"postgres", "", "ONCEQ_POSTGRES_URL"},
+		{"postgres", "durable", "ONCEQ_POSTGRES_DURABLE_URL"},
+		{"pubsub", "", "PUBSUB_EMULATOR_HOST"}, // Google's own name for it
+	} {
+		if got := Env(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 // taker is a test that learns what becomes of it.
 type taker struct {
 	testing.TB
