@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
@@ -113,12 +112,12 @@ func (o *outage) lasts(d time.Duration) error {
 // watchedQueue tells how the polls go. Where all slots are busy there are none, and the last answer
 // stands.
 type watchedQueue struct {
-	*awssqs.Broker
+	source
 	o *outage
 }
 
 func (q watchedQueue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
-	ms, err := q.Broker.Receive(ctx, o)
+	ms, err := q.source.Receive(ctx, o)
 	q.o.saw(ctx, err)
 	return ms, err
 }

@@ -12,7 +12,7 @@
 //	go run ./examples/container
 //
 // runs it on a queue in memory until ctrl-C. Dockerfile, kubernetes.yaml and ecs-task.json beside
-// it are for the real ones.
+// it are for SQS, gke.yaml and worker-pool.sh for Pub/Sub on GKE and in a Cloud Run worker pool.
 package main
 
 import (
@@ -30,14 +30,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
@@ -45,8 +41,8 @@ import (
 
 // This file owns the worker's life, from its settings to its drain. main calls work, which waits
 // for Run. Two goroutines beside it wait for signals and serve health. They share only the context
-// and health with work, so nothing is locked here. settings.go reads the environment, and demo.go
-// replaces what it does not name.
+// and health with work, so nothing is locked here. settings.go reads the environment, queues.go
+// opens what it names, and demo.go replaces what it does not.
 
 // bank charges orders through an API, which knows a repeated charge by its key.
 type bank struct{ url string }
@@ -101,20 +97,6 @@ func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore 
 	}, err
 }
 
-// newClient is SQS's, with the keys of the environment, or of the task's or the pod's role, which
-// the SDK finds and renews.
-func newClient(ctx context.Context, s settings) (*sqs.Client, error) {
-	from := []func(*config.LoadOptions) error{config.WithRegion(s.region)}
-	if s.anyKeys {
-		from = append(from, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("test", "test", "")))
-	}
-	c, err := config.LoadDefaultConfig(ctx, from...)
-	if err != nil {
-		return nil, err
-	}
-	return sqs.NewFromConfig(c, func(o *sqs.Options) { o.BaseEndpoint = s.endpoint }), nil
-}
-
 // work runs until a signal has come and all is drained.
 func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(context.Background())
@@ -124,25 +106,11 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 		return fmt.Errorf("the store: %w", err)
 	}
 	defer closeStore()
-	client, err := newClient(ctx, s)
+	q, err := openQueues(ctx, s, log)
 	if err != nil {
 		return err
 	}
-	queue, err := awssqs.New(client, s.queue, &awssqs.Options{LongPoll: s.longPoll})
-	if err != nil {
-		return fmt.Errorf("QUEUE_URL: %w", err)
-	}
-	dead, err := awssqs.New(client, s.dead, nil)
-	if err != nil {
-		return fmt.Errorf("DEAD_LETTER_QUEUE_URL: %w", err)
-	}
-	_, problems, err := queue.Check(ctx, awssqs.CheckOptions{MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention})
-	if err != nil { // not a reason to stay away: the permission may be missing, and Run asks the queue itself
-		log.Warn("the queue's settings could not be read", "error", err)
-	}
-	for _, p := range problems {
-		log.Warn("queue", "problem", p)
-	}
+	defer q.close()
 
 	h := newHealth(s.patience, log)
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
@@ -153,9 +121,8 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	worker, err := p.Worker(watchedQueue{queue, &h.queue}, onceq.WorkerConfig{
-		DeadLetter:  dead,
-		Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
+	worker, err := p.Worker(watchedQueue{q.from, &h.queue}, onceq.WorkerConfig{
+		DeadLetter: q.dead, Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
 	})
 	if err != nil {
 		return err
@@ -167,7 +134,7 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close() // it answers until the drain is over
-	log.Info("working", "queue", queue.Name(), "health", l.Addr().String(), "drain", s.drainTimeout())
+	log.Info("working", "queue", q.name, "health", l.Addr().String(), "drain", s.drainTimeout())
 
 	go func() {
 		log.Info("draining", "signal", (<-signals).String(), "at_most", s.drainTimeout()+settleTimeout)
@@ -210,7 +177,7 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	log := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: readable}))
-	if s.queue == "" {
+	if s.queue == "" && s.subscription == "" {
 		end, err := serveDemo(&s)
 		if err != nil {
 			log.Error("the demo", "error", err)

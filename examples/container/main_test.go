@@ -132,30 +132,19 @@ func (p *process) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// town is a server of SQS, its two queues, and a bank that counts.
-type town struct {
-	*sqsfake.Server
-	t             *testing.T
-	client        *sqs.Client
-	queue, letter string
-	bank          *httptest.Server
-	hold          chan struct{} // order-hold is charged when this is closed
+// bankTest is a bank that counts.
+type bankTest struct {
+	bank *httptest.Server
+	hold chan struct{} // order-hold is charged when this is closed
 
 	mu      sync.Mutex
 	charges map[string]int // by the idempotency key
 	calls   int
 }
 
-func newTown(t *testing.T) *town {
+func newBank(t *testing.T) *bankTest {
 	t.Helper()
-	w := &town{Server: sqsfake.Start(t, nil), t: t, hold: make(chan struct{}), charges: make(map[string]int)}
-	var err error
-	w.client, err = newClient(t.Context(), settings{region: "us-east-1", endpoint: &w.URL, anyKeys: true})
-	require.NoError(t, err)
-	w.queue, err = w.CreateQueue("orders", nil)
-	require.NoError(t, err)
-	w.letter, err = w.CreateQueue("orders-dead", nil)
-	require.NoError(t, err)
+	w := &bankTest{hold: make(chan struct{}), charges: make(map[string]int)}
 	w.bank = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.mu.Lock()
@@ -179,6 +168,39 @@ func newTown(t *testing.T) *town {
 	return w
 }
 
+// once asks that so many keys were charged, each once.
+func (w *bankTest) once(t *testing.T, keys int, log string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.charges, keys)
+	for key, n := range w.charges {
+		require.Equal(t, 1, n, "%s\n%s", key, log)
+	}
+}
+
+// town is a server of SQS, its two queues, and a bank.
+type town struct {
+	*sqsfake.Server
+	*bankTest
+	t             *testing.T
+	client        *sqs.Client
+	queue, letter string
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	w := &town{Server: sqsfake.Start(t, nil), bankTest: newBank(t), t: t}
+	var err error
+	w.client, err = newClient(t.Context(), settings{region: "us-east-1", endpoint: &w.URL, anyKeys: true})
+	require.NoError(t, err)
+	w.queue, err = w.CreateQueue("orders", nil)
+	require.NoError(t, err)
+	w.letter, err = w.CreateQueue("orders-dead", nil)
+	require.NoError(t, err)
+	return w
+}
+
 func (w *town) env(more ...string) []string {
 	return append([]string{
 		"QUEUE_URL=" + w.queue, "DEAD_LETTER_QUEUE_URL=" + w.letter, "AWS_REGION=us-east-1",
@@ -192,20 +214,23 @@ func (w *town) send(ids ...string) {
 	w.t.Helper()
 	b, err := awssqs.New(w.client, w.queue, nil)
 	require.NoError(w.t, err)
-	var ms []broker.Outgoing
+	require.NoError(w.t, onceq.Send(w.t.Context(), b, orders(ids...)))
+}
+
+func orders(ids ...string) (ms []broker.Outgoing) {
 	for _, id := range ids {
 		ms = append(ms, broker.Outgoing{Body: fmt.Appendf(nil, `{"order": %q}`, id), Meta: &broker.Meta{Key: id}})
 	}
-	require.NoError(w.t, onceq.Send(w.t.Context(), b, ms))
+	return ms
 }
 
-func (w *town) charged() int {
+func (w *bankTest) charged() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.charges)
 }
 
-func (w *town) called() int {
+func (w *bankTest) called() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls
@@ -258,11 +283,7 @@ func TestDeploy(t *testing.T) {
 			until(t, next, "the duplicates are acked", func() bool { return w.depth(w.queue) == broker.Depth{} })
 			next.signal()
 			require.Equal(t, 0, next.exit(), "%s", next.log())
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for key, n := range w.charges {
-				require.Equal(t, 1, n, "%s\n%s\n%s", key, old.log(), next.log())
-			}
+			w.once(t, 40, old.log()+"\n"+next.log())
 			require.Equal(t, broker.Depth{}, w.depth(w.letter))
 		})
 	}
@@ -364,19 +385,21 @@ func TestDemo(t *testing.T) {
 // The files beside the program say what the program needs: the same grace twice, and names that it
 // reads.
 func TestManifests(t *testing.T) {
-	text, err := os.ReadFile("kubernetes.yaml")
-	require.NoError(t, err)
-	grace := regexp.MustCompile(`terminationGracePeriodSeconds: (\d+)`).FindStringSubmatch(string(text))
-	require.NotNil(t, grace)
-	env := make(map[string]string)
-	for _, m := range regexp.MustCompile(`\{name: ([A-Z_]+), value: "?([^"}]+)"?\}`).FindAllStringSubmatch(string(text), -1) {
-		env[m[1]] = m[2]
+	for _, name := range []string{"kubernetes.yaml", "gke.yaml"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		grace := regexp.MustCompile(`terminationGracePeriodSeconds: (\d+)`).FindStringSubmatch(string(text))
+		require.NotNil(t, grace)
+		s := manifest(t, regexp.MustCompile(`\{name: ([A-Z_]+), value: "?([^"}]+)"?\}`).FindAllStringSubmatch(string(text), -1))
+		require.Equal(t, grace[1]+"s", fmt.Sprint(s.grace.Seconds(), "s"))
+		require.Equal(t, 20, s.concurrency)
+		require.Equal(t, name == "gke.yaml", s.subscription != "")
 	}
-	env["DATABASE_URL"] = "postgres://from-the-secret"
-	s, err := fromEnvironment(func(name string) string { return env[name] })
+	text, err := os.ReadFile("worker-pool.sh")
 	require.NoError(t, err)
-	require.Equal(t, grace[1]+"s", fmt.Sprint(s.grace.Seconds(), "s"))
-	require.Equal(t, 20, s.concurrency)
+	s := manifest(t, regexp.MustCompile(`[=,]([A-Z_]+)=([^,\s]+)`).FindAllStringSubmatch(string(text), -1))
+	require.Equal(t, 10*time.Second, s.grace, "what Cloud Run gives")
+	require.NotEmpty(t, s.subscription)
 
 	text, err = os.ReadFile("ecs-task.json")
 	require.NoError(t, err)
@@ -388,11 +411,24 @@ func TestManifests(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &task))
 	c := task.ContainerDefinitions[0]
-	env = map[string]string{"DATABASE_URL": "postgres://from-the-secret"}
+	env := map[string]string{"DATABASE_URL": "postgres://from-the-secret"}
 	for _, e := range c.Environment {
 		env[e.Name] = e.Value
 	}
 	s, err = fromEnvironment(func(name string) string { return env[name] })
 	require.NoError(t, err)
 	require.Equal(t, time.Duration(c.StopTimeout)*time.Second, s.grace)
+}
+
+// manifest are the settings of an environment whose names and values are the matches' groups.
+func manifest(t *testing.T, matches [][]string) settings {
+	t.Helper()
+	env := make(map[string]string)
+	for _, m := range matches {
+		env[m[1]] = m[2]
+	}
+	env["DATABASE_URL"] = "postgres://from-the-secret"
+	s, err := fromEnvironment(func(name string) string { return env[name] })
+	require.NoError(t, err)
+	return s
 }

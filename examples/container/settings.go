@@ -12,10 +12,12 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// settings are what the environment says. Without QUEUE_URL the program brings its own queue, store
-// and bank.
+// settings are what the environment says. A worker on SQS has a QUEUE_URL, one on Pub/Sub a
+// SUBSCRIPTION. Without either, the program brings its own queue, store and bank.
 type settings struct {
 	queue, dead    string        // QUEUE_URL, DEAD_LETTER_QUEUE_URL
+	subscription   string        // SUBSCRIPTION, projects/PROJECT/subscriptions/NAME
+	deadTopic      string        // DEAD_LETTER_TOPIC, projects/PROJECT/topics/NAME
 	region         string        // AWS_REGION
 	endpoint       *string       // AWS_ENDPOINT_URL_SQS, for LocalStack, sqsfake or a VPC endpoint
 	anyKeys        bool          // that server checks none (see checksNoKeys), and AWS_ACCESS_KEY_ID is not set
@@ -81,6 +83,7 @@ func fromEnvironment(env func(string) string) (settings, error) {
 		return d
 	}
 	s := settings{
+		subscription: env("SUBSCRIPTION"), deadTopic: env("DEAD_LETTER_TOPIC"),
 		queue: env("QUEUE_URL"), dead: env("DEAD_LETTER_QUEUE_URL"), region: env("AWS_REGION"),
 		postgres: env("DATABASE_URL"), file: env("DATABASE_FILE"), bank: env("BANK_URL"),
 		addr: cmp.Or(env("HTTP_ADDR"), ":8080"), concurrency: onceq.DefaultConcurrency,
@@ -101,16 +104,20 @@ func fromEnvironment(env func(string) string) (settings, error) {
 	if s.grace < s.least() {
 		wrong("STOP_GRACE", "is %v; with a LONG_POLL of %v it is %v or more", s.grace, s.longPoll, s.least())
 	}
-	if s.queue == "" {
+	type setting struct{ name, value string }
+	queue := "QUEUE_URL"
+	needed := []setting{{"DEAD_LETTER_QUEUE_URL", s.dead}, {"AWS_REGION", s.region}}
+	switch {
+	case s.queue != "" && s.subscription != "":
+		wrong("QUEUE_URL", "or SUBSCRIPTION is needed, and not both")
+	case s.subscription != "":
+		queue, needed = "SUBSCRIPTION", []setting{{"DEAD_LETTER_TOPIC", s.deadTopic}}
+	case s.queue == "":
 		return s, errors.Join(errs...)
 	}
-	for _, needed := range []struct{ name, value string }{
-		{"DEAD_LETTER_QUEUE_URL", s.dead},
-		{"BANK_URL", s.bank},
-		{"AWS_REGION", s.region},
-	} {
-		if needed.value == "" {
-			wrong(needed.name, "is not set, and QUEUE_URL is")
+	for _, n := range append(needed, setting{"BANK_URL", s.bank}) {
+		if n.value == "" {
+			wrong(n.name, "is not set, and %s is", queue)
 		}
 	}
 	if u, err := url.Parse(s.bank); s.bank != "" && (err != nil || u.Host == "") {

@@ -63,6 +63,11 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"STOP_GRACE": "30"}, []string{`STOP_GRACE is "30"; it is a duration within 1s and 24h0m0s, such as 30s`}},
 		{map[string]string{"STOP_GRACE": "10s"}, []string{"STOP_GRACE is 10s; with a LONG_POLL of 8s it is 11s or more"}},
 		{map[string]string{"STOP_GRACE": "7s", "LONG_POLL": "1s"}, []string{"it is 8s or more"}},
+		{map[string]string{"SUBSCRIPTION": "projects/p/subscriptions/s"}, []string{"QUEUE_URL or SUBSCRIPTION is needed, and not both"}},
+		{
+			map[string]string{"QUEUE_URL": "", "SUBSCRIPTION": "projects/p/subscriptions/s", "BANK_URL": "", "AWS_REGION": ""},
+			[]string{"DEAD_LETTER_TOPIC is not set, and SUBSCRIPTION is", "BANK_URL is not set, and SUBSCRIPTION is"},
+		},
 		{map[string]string{"LONG_POLL": "21s"}, []string{"LONG_POLL is \"21s\""}},
 	} {
 		_, err := fromEnvironment(with(c.changes))

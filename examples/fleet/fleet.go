@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/examples/internal/shop"
-	"github.com/onceq/onceq/sqsfake"
 )
 
 // This file owns one run of the demo, from the orders to the audit. main and the tests call run,
@@ -31,7 +28,7 @@ type demo struct {
 	rows        []shop.Row
 	corrections shop.Corrections
 	a           assignment
-	queue, dead *awssqs.Broker
+	queue, dead counted
 	till        till
 	seats       []*seat
 	plan        []kill
@@ -40,28 +37,26 @@ type demo struct {
 	began       time.Time
 }
 
-const queueName = "orders"
-
 // run sends the orders, lets the workers charge them and be killed, and asks the ledger what came
 // of it.
-func run(ctx context.Context, o *shop.Settings, dynamo string, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
+func run(ctx context.Context, o *shop.Settings, on kind, dynamo string, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	d := &demo{o: o, errs: errs, began: time.Now()}
 	d.a.DynamoDB = dynamo
 	r := &shop.Result{Settings: o, Crashes: d.crashes}
-	server, err := serve(ctx)
+	queues, err := on.serve(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	err = d.run(ctx, server, s, r)
+	err = d.run(ctx, queues, s, r)
 	n := &d.counts
-	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), d.sent, received(server, queueName), int(n.beats.Load())
+	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), d.sent, queues.received(), int(n.beats.Load())
 	r.Attempts, r.AlreadyDone, r.InProgress = int(n.attempts.Load()), int(n.alreadyDone.Load()), int(n.inProgress.Load())
 	return d, r, err
 }
 
-func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, r *shop.Result) error {
+func (d *demo) run(ctx context.Context, on service, s *shop.Screen, r *shop.Result) error {
 	o := d.o
 	var err error
 	if d.rows, err = shop.LoadOrders(o.Orders); err != nil {
@@ -80,7 +75,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	if d.corrections, err = shop.LoadCorrections(o.Corrections, o.Orders == ""); err != nil {
 		return err
 	}
-	if err := d.makeQueues(server); err != nil {
+	if err := d.makeQueues(ctx, on); err != nil {
 		return err
 	}
 	if err := d.send(ctx); err != nil {
@@ -90,7 +85,7 @@ func (d *demo) run(ctx context.Context, server *sqsfake.Server, s *shop.Screen, 
 	if d.a.DynamoDB != "" {
 		ledger = fmt.Sprintf("DynamoDB at %s, table %s", d.a.DynamoDB, chargesTable)
 	}
-	s.Start(o, len(d.rows), d.sent, [2]string{"queue", "SQS at " + server.URL}, [2]string{"ledger", ledger},
+	s.Start(o, len(d.rows), d.sent, [2]string{"queue", on.name()}, [2]string{"ledger", ledger},
 		[2]string{"workers", fmt.Sprintf("%d processes; kill -9 hits one of them %d times (-seed %d)", o.Workers, o.Crashes, o.Seed)})
 	if err := d.work(ctx, s); err != nil {
 		return err
@@ -130,36 +125,17 @@ func (d *demo) crashes(t shop.Table) {
 	t.Line("  handlers cut off", int(d.counts.cutOff.Load()), "")
 }
 
-// makeQueues makes the queue and its dead-letter queue. Without the library the queue itself moves
-// what comes too often.
-func (d *demo) makeQueues(server *sqsfake.Server) error {
-	dead, err := server.CreateQueue(queueName+"-dead", nil)
-	if err != nil {
-		return err
-	}
-	attributes := map[string]string{"VisibilityTimeout": strconv.Itoa(int(d.o.Visibility / time.Second))}
-	if d.o.Naive {
-		policy, err := json.Marshal(map[string]any{
-			"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:" + queueName + "-dead", "maxReceiveCount": shop.NaiveReceives,
-		})
-		if err != nil {
-			return err
-		}
-		attributes["RedrivePolicy"] = string(policy)
-	}
-	queue, err := server.CreateQueue(queueName, attributes)
+// makeQueues makes the queue and its dead-letter queue.
+func (d *demo) makeQueues(ctx context.Context, on service) error {
+	p, err := on.make(ctx, d.o)
 	if err != nil {
 		return err
 	}
 	d.a = assignment{
-		DynamoDB: d.a.DynamoDB, Endpoint: server.URL, Queue: queue, Dead: dead, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
+		place: p, DynamoDB: d.a.DynamoDB, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
 		Attempts: d.o.Attempts(), Corrections: d.o.Corrections, Builtin: d.o.Orders == "",
 	}
-	api := client(server.URL)
-	if d.queue, err = open(api, queue); err != nil {
-		return err
-	}
-	d.dead, err = open(api, dead)
+	d.queue, d.dead, err = on.queues(ctx, p)
 	return err
 }
 
@@ -229,8 +205,9 @@ func (d *demo) mend(ctx context.Context, s *shop.Screen, all int) (*shop.Mending
 			return nil, err
 		}
 		m.First = int(depth.Visible)
-		s.Note(fmt.Sprintf("the replay was killed; waiting %v for the letters that it held", shop.LetterVisibility))
-		if err := shop.Rest(ctx, shop.LetterVisibility+shop.LetterVisibility/5); err != nil {
+		hidden := shop.LetterVisibility(d.dead)
+		s.Note(fmt.Sprintf("the replay was killed; waiting %v for the letters that it held", hidden))
+		if err := shop.Rest(ctx, hidden+hidden/5); err != nil {
 			return nil, err
 		}
 		s.Note("replaying them once more")

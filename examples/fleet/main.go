@@ -1,6 +1,6 @@
-// Command fleet is onceq's demo: worker processes on SQS and one SQLite file charge 2,000 orders,
-// are killed with kill -9 at random moments and started again, and the ledger is asked whether each
-// order was charged once.
+// Command fleet is onceq's demo: worker processes on a queue and one SQLite file charge 2,000
+// orders, are killed with kill -9 at random moments and started again, and the ledger is asked
+// whether each order was charged once.
 //
 // Some orders are poison and become dead letters. These are mended and replayed, and the replay is
 // killed, too.
@@ -9,10 +9,11 @@
 //	go run ./examples/fleet              again: no new charge
 //	go run ./examples/fleet -no-onceq    the same without the library
 //	make demo STORE=dynamodb             charges and keys in DynamoDB Local
+//	make demo QUEUE=pubsub               through Google Pub/Sub instead of SQS
 //
 // worker.go, sqlite.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go
-// what many write without it. fleet.go, seat.go and server.go are the demo's own machinery: an SQS
-// server in this process, and workers that are this program once more.
+// what many write without it. The rest is the demo's own machinery: workers that are this program
+// once more (seat.go), and a server of the queue in this process (sqs.go, pubsub.go).
 package main
 
 import (
@@ -45,26 +46,30 @@ func main() {
 // command runs the demo and answers its exit status: 1 when the proof fails or the demo cannot run,
 // 2 for wrong flags.
 func command(ctx context.Context, args []string, out, errs io.Writer) int {
-	o := shop.Settings{
-		Visibility: 2 * time.Second, Bank: shop.Bank{Usual: 60 * time.Millisecond, Slow: 4 * time.Second},
-		Restart: 500 * time.Millisecond,
-	}
+	o := shop.Settings{Bank: shop.Bank{Usual: 60 * time.Millisecond}, Restart: 500 * time.Millisecond}
+	var queue string
 	store := storeOptions{endpoint: os.Getenv(endpointVariable)}
 	code, ok := o.Parse("fleet", "", args, errs, func(f *flag.FlagSet) {
+		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs, or pubsub; the server is in this process")
 		f.StringVar(&store.name, "store", "sqlite", "where the charges and the keys are: sqlite, or dynamodb at the endpoint in "+endpointVariable)
 	})
 	if !ok {
 		return code
 	}
-	if err := store.check(o.Naive); err != nil {
+	on, err := pick(queue)
+	if err == nil {
+		err = store.check(o.Naive)
+	}
+	if err != nil {
 		fmt.Fprintln(errs, "fleet:", err)
 		return 2
 	}
+	o.Visibility, o.Bank.Slow = on.visibility, on.slow
 	told := context.AfterFunc(ctx, func() { // at once: the processes take a moment to end
 		fmt.Fprintln(errs, "\nfleet: stopping")
 	})
 	defer told()
-	_, r, err := run(ctx, &o, store.endpoint, shop.NewScreen(out), errs)
+	_, r, err := run(ctx, &o, on, store.endpoint, shop.NewScreen(out), errs)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(errs, "fleet: stopped. Run it again: what was charged stays charged, the rest follows.")

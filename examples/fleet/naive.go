@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/examples/internal/shop"
@@ -23,27 +20,25 @@ func workNaive(ctx context.Context, a assignment) error {
 		return err
 	}
 	defer db.Close()
-	api := client(a.Endpoint)
+	take, err := kinds[a.Service].naive(ctx, a.place, a.Visibility)
+	if err != nil {
+		return err
+	}
+	charge := func(body []byte) error {
+		child.Tell(lineStarted)
+		defer child.Tell(lineReturned)
+		return a.chargeNaive(context.WithoutCancel(ctx), db, body)
+	}
 	var hands sync.WaitGroup
 	for range onceq.DefaultConcurrency {
 		hands.Go(func() {
 			for ctx.Err() == nil {
-				got, err := api.ReceiveMessage(context.WithoutCancel(ctx), &sqs.ReceiveMessageInput{
-					QueueUrl: &a.Queue, VisibilityTimeout: int32(a.Visibility / time.Second), WaitTimeSeconds: 1,
-				})
+				deleted, err := take(context.WithoutCancel(ctx), charge)
+				for range deleted {
+					child.Tell(lineEnded + " done 0")
+				}
 				if err != nil {
 					_ = shop.Rest(ctx, a.Visibility/10) // the loop asks ctx itself
-					continue
-				}
-				for _, m := range got.Messages {
-					child.Tell(lineStarted)
-					err := a.chargeNaive(context.WithoutCancel(ctx), db, []byte(*m.Body))
-					child.Tell(lineReturned)
-					if err != nil {
-						continue // it comes back when its visibility timeout is over
-					}
-					_, _ = api.DeleteMessage(context.WithoutCancel(ctx), &sqs.DeleteMessageInput{QueueUrl: &a.Queue, ReceiptHandle: m.ReceiptHandle})
-					child.Tell(lineEnded + " done 0")
 				}
 			}
 		})

@@ -15,12 +15,7 @@ func replay(ctx context.Context, a assignment) error {
 	if err != nil {
 		return err
 	}
-	api := client(a.Endpoint)
-	queue, err := open(api, a.Queue)
-	if err != nil {
-		return err
-	}
-	dead, err := open(api, a.Dead)
+	queue, dead, err := open(ctx, a.place)
 	if err != nil {
 		return err
 	}

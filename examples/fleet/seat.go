@@ -27,13 +27,13 @@ import (
 
 // assignment is what a process of the fleet is told.
 type assignment struct {
-	Name                          string
-	Endpoint, Queue, Dead, Ledger string
-	DynamoDB                      string // an endpoint; empty = charges and records are in the ledger's file
-	Visibility                    time.Duration
-	Bank                          shop.Bank
-	Attempts                      int
-	Mended                        bool // the handler has been
+	place
+	Name, Ledger string
+	DynamoDB     string // an endpoint; empty = charges and records are in the ledger's file
+	Visibility   time.Duration
+	Bank         shop.Bank
+	Attempts     int
+	Mended       bool // the handler has been
 
 	Corrections string // for a replay
 	Builtin     bool

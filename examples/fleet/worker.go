@@ -17,12 +17,7 @@ func work(ctx context.Context, a assignment) error {
 		return err
 	}
 	defer t.close()
-	api := client(a.Endpoint)
-	queue, err := open(api, a.Queue)
-	if err != nil {
-		return err
-	}
-	dead, err := open(api, a.Dead)
+	queue, dead, err := open(ctx, a.place)
 	if err != nil {
 		return err
 	}
@@ -34,7 +29,7 @@ func work(ctx context.Context, a assignment) error {
 		Scope:   "charge",
 		Defaults: onceq.JobOptions{
 			MaxAttempts: a.Attempts,
-			Backoff:     func(int, error) time.Duration { return 0 }, // a demo has no time; SQS counts in whole seconds
+			Backoff:     func(int, error) time.Duration { return 0 }, // a demo has no time to wait
 		},
 		Lease:    a.Visibility,
 		Owner:    a.Name,

@@ -97,12 +97,12 @@ func (cs Corrections) Correct(o *broker.Outgoing) error {
 	return err
 }
 
-// LetterVisibility is how long letters stay hidden when their reader dies.
-const LetterVisibility = 2 * time.Second
+// LetterVisibility is how long letters stay hidden when their reader dies: a demo has no time.
+func LetterVisibility(b broker.Receiver) time.Duration { return max(2*time.Second, b.Limits().MinHold) }
 
 // OpenLetters reads the dead-letter queue b.
 func OpenLetters(b broker.Receiver) (*dlq.Queue, error) {
-	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility, Wait: letterWait(b)})
+	return dlq.New(b, &dlq.Options{Visibility: LetterVisibility(b), Wait: letterWait(b)})
 }
 
 // letterWait is how long a receive of letters waits. On SQS a shorter wait than a second is a short
@@ -133,13 +133,13 @@ type Mending struct {
 // ListLetters is what is in the dead-letter queue: the class by which each order died, and how many
 // letters there are. An order that was sent twice may have two letters, of one failure. Letters
 // that others hold, or that came in an answer that was lost, are hidden for a while. ListLetters
-// looks again until they are back, for five times LetterVisibility at most.
+// looks again until they are back, for five times that while at most.
 func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map[string]string, n int, err error) {
 	letters, err := OpenLetters(dead)
 	if err != nil {
 		return nil, 0, err
 	}
-	for end := time.Now().Add(5 * LetterVisibility); ; {
+	for end := time.Now().Add(5 * LetterVisibility(dead)); ; {
 		classes, n = make(map[string]string), 0
 		for e, err := range letters.List(ctx, dlq.Filter{Max: most}) {
 			if err != nil {
@@ -156,7 +156,7 @@ func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map
 		if err != nil || int64(n) >= depth.Visible+depth.InFlight+depth.Delayed || time.Now().After(end) {
 			return classes, n, err
 		}
-		if err := Rest(ctx, LetterVisibility/4); err != nil {
+		if err := Rest(ctx, LetterVisibility(dead)/4); err != nil {
 			return nil, 0, err
 		}
 	}
