@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,35 +60,14 @@ func credentials(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
 }
 
-// work is n messages on their way. It is over when all are deleted, which the clients' middleware
-// sees.
-type work struct {
-	q         *sqsQueue
-	n         int64
-	handled   atomic.Int64
-	deleted   atomic.Int64
-	all, gone chan struct{}
-	timed     bool         // bodies are the times of their sends
-	waits     atomic.Int64 // from there to the handler, in all, in nanoseconds
-}
-
-func (q *sqsQueue) work(n int) *work {
-	return &work{q: q, n: int64(n), all: make(chan struct{}), gone: make(chan struct{})}
-}
-
-// handle is every variant's handler.
-func (w *work) handle(body []byte) {
-	if w.timed {
-		sent, _ := strconv.ParseInt(string(body), 10, 64)
-		w.waits.Add(time.Now().UnixNano() - sent)
-	}
-	if w.handled.Add(1) == w.n {
-		close(w.all)
-	}
+// sqsWork is work on a queue. Its clients' middleware sees the deletes.
+type sqsWork struct {
+	*work
+	q *sqsQueue
 }
 
 // options let the client's deletes be counted.
-func (w *work) options(o *sqs.Options) {
+func (w sqsWork) options(o *sqs.Options) {
 	w.q.options(o)
 	o.APIOptions = append(o.APIOptions, func(s *middleware.Stack) error {
 		return s.Initialize.Add(middleware.InitializeMiddlewareFunc("benchDeleted",
@@ -97,19 +75,13 @@ func (w *work) options(o *sqs.Options) {
 				out, meta, err := next.HandleInitialize(ctx, in)
 				switch r := out.Result.(type) {
 				case *sqs.DeleteMessageBatchOutput:
-					w.delete(len(r.Successful))
+					w.acked(len(r.Successful))
 				case *sqs.DeleteMessageOutput:
-					w.delete(1)
+					w.acked(1)
 				}
 				return out, meta, err
 			}), middleware.After)
 	})
-}
-
-func (w *work) delete(n int) {
-	if n > 0 && w.deleted.Add(int64(n)) == w.n {
-		close(w.gone)
-	}
 }
 
 // fill sends n messages of half a kilobyte.
@@ -167,7 +139,7 @@ func (q *sqsQueue) broker(tb testing.TB, c *sqs.Client) *awssqs.Broker {
 //	gocloud    gocloud.dev/pubsub/awssnssqs
 //	watermill  watermill-aws, so many subscriptions that receive ten
 func BenchmarkSQS(b *testing.B) {
-	addr := startSQS(b)
+	addr := start(b, "sqs")
 	for _, c := range []struct{ pollers, jobs int }{{16, 8000}, {64, 48_000}} {
 		b.Run(fmt.Sprintf("pollers=%d", c.pollers), func(b *testing.B) {
 			vs := []variant{
@@ -195,12 +167,12 @@ func BenchmarkSQS(b *testing.B) {
 }
 
 // filled is a variant that empties a queue of n messages on the server.
-func filled(addr string, start func(tb testing.TB, w *work) (stop func())) func(context.Context, testing.TB, int) (run, after func()) {
+func filled(addr string, start func(tb testing.TB, w sqsWork) (stop func())) func(context.Context, testing.TB, int) (run, after func()) {
 	return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 		tb.Helper()
 		q := openQueue(tb, addr)
 		q.fill(ctx, tb, n)
-		w := q.work(n)
+		w := sqsWork{newWork(n), q}
 		var stop func()
 		return func() {
 			stop = start(tb, w)
@@ -212,7 +184,7 @@ func filled(addr string, start func(tb testing.TB, w *work) (stop func())) func(
 // BenchmarkSQSWithPostgres empties a queue on SQS with the keys in PostgreSQL, on a server that
 // waits for the disk. It is what the performance ledger (docs/performance.md) goes by.
 func BenchmarkSQSWithPostgres(b *testing.B) {
-	addr, db := startSQS(b), testpg.NewDurable(b)
+	addr, db := start(b, "sqs"), testpg.NewDurable(b)
 	st := openStore(b, openPool(b, db.URL), "bench_sqs")
 	for _, concurrency := range []int{64, 256} {
 		b.Run(fmt.Sprintf("concurrency=%d", concurrency), func(b *testing.B) {
@@ -237,16 +209,16 @@ func BenchmarkSQSWithPostgres(b *testing.B) {
 // needed.
 func BenchmarkSQSAtLowLoad(b *testing.B) {
 	const pollers, perSecond, jobs = 16, 100, 400
-	addr := startSQS(b)
+	addr := start(b, "sqs")
 	var names []string
 	var waits [][]cost
-	trickled := func(name string, start func(tb testing.TB, w *work) (stop func())) variant {
+	trickled := func(name string, start func(tb testing.TB, w sqsWork) (stop func())) variant {
 		k := len(names)
 		names, waits = append(names, name), append(waits, nil)
 		return variant{name, func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 			q := openQueue(tb, addr)
-			w := q.work(n)
-			w.timed = true
+			w := sqsWork{newWork(n), q}
+			w.waits = make([]int64, n)
 			var stop func()
 			return func() {
 					stop = start(tb, w)
@@ -254,7 +226,11 @@ func BenchmarkSQSAtLowLoad(b *testing.B) {
 					<-w.gone
 				}, func() {
 					stop()
-					waits[k] = append(waits[k], cost{wall: float64(w.waits.Load()) / float64(n)})
+					all := int64(0)
+					for _, wait := range w.waits {
+						all += wait
+					}
+					waits[k] = append(waits[k], cost{wall: float64(all) / float64(n)})
 				}
 		}}
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 
@@ -14,13 +15,14 @@ import (
 	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
 
 // raw is what a careful programmer writes for one program: receive ten, handle them, delete them
 // together.
-func raw(pollers int) func(testing.TB, *work) (stop func()) {
-	return func(tb testing.TB, w *work) func() {
+func raw(pollers int) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
 		c := w.q.client(w.options)
 		ctx, cancel := context.WithCancel(tb.Context())
@@ -36,7 +38,7 @@ func raw(pollers int) func(testing.TB, *work) (stop func()) {
 	}
 }
 
-func rawLoop(ctx context.Context, c *sqs.Client, w *work) error {
+func rawLoop(ctx context.Context, c *sqs.Client, w sqsWork) error {
 	in := &sqs.ReceiveMessageInput{
 		QueueUrl: &w.q.url, MaxNumberOfMessages: 10, WaitTimeSeconds: 8, VisibilityTimeout: 30, MessageAttributeNames: []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{"ApproximateReceiveCount", "SentTimestamp", "MessageGroupId"},
@@ -61,47 +63,52 @@ func rawLoop(ctx context.Context, c *sqs.Client, w *work) error {
 }
 
 // worker is ours, without a store.
-func worker(cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
+func worker(cfg onceq.WorkerConfig) func(testing.TB, sqsWork) (stop func()) {
 	return workerOn(onceq.NoStore, cfg)
 }
 
-func workerOn(st dedupe.Store, cfg onceq.WorkerConfig) func(testing.TB, *work) (stop func()) {
-	return func(tb testing.TB, w *work) func() {
+func workerOn(st dedupe.Store, cfg onceq.WorkerConfig) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
-		ctx, cancel := context.WithCancel(tb.Context())
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-				w.handle(j.Message.Body)
-				return nil
-			}),
-			Store: st, Scope: "bench",
-		})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		c := cfg
-		c.DeadLetter = onceq.KeepInQueue
-		run, err := p.Worker(w.q.broker(tb, w.q.client(w.options)), c)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- run.Run(ctx) }()
-		go func() {
-			<-w.all
-			cancel() // the last acks go out at once
-		}()
-		return func() {
-			if err := <-ended; err != nil {
-				tb.Error(err)
-			}
+		return runWorker(tb, w.q.broker(tb, w.q.client(w.options)), st, cfg, w.work)
+	}
+}
+
+// runWorker lets a worker handle the work.
+func runWorker(tb testing.TB, queue broker.Broker, st dedupe.Store, cfg onceq.WorkerConfig, w *work) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+			w.handle(j.Message.Body)
+			return nil
+		}),
+		Store: st, Scope: "bench", Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.DeadLetter = onceq.KeepInQueue
+	run, err := p.Worker(queue, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Run(ctx) }()
+	go func() {
+		<-w.all
+		cancel() // the last acks go out at once
+	}()
+	return func() {
+		if err := <-ended; err != nil {
+			tb.Error(err)
 		}
 	}
 }
 
 // gocloud receives in as many goroutines, and at most as many requests at once.
-func gocloud(pollers int) func(testing.TB, *work) (stop func()) {
-	return func(tb testing.TB, w *work) func() {
+func gocloud(pollers int) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
 		s := awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, &awssnssqs.SubscriptionOptions{
 			Raw: true, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers},
@@ -135,8 +142,8 @@ func gocloud(pollers int) func(testing.TB, *work) (stop func()) {
 
 // watermills has as many subscriptions, for each receives by itself; they receive ten, where one is
 // the default.
-func watermills(pollers int) func(testing.TB, *work) (stop func()) {
-	return func(tb testing.TB, w *work) func() {
+func watermills(pollers int) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
 		s, err := watermillsqs.NewSubscriber(watermillsqs.SubscriberConfig{
 			AWSConfig: aws.Config{Credentials: aws.CredentialsProviderFunc(credentials)}, OptFns: []func(*sqs.Options){w.options},

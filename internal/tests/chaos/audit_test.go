@@ -127,12 +127,12 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 // come back when they are no longer hidden.
 func (s *scene) letters() map[string]string {
 	s.Helper()
-	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: 2 * time.Second})
+	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: max(2*time.Second, s.mode.queue.visibility())})
 	if err != nil {
 		s.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; <-time.After(100 * time.Millisecond) {
-		depth, err := s.dead.Depth(s.Context())
+		depth, err := s.letterDepth(s.Context())
 		if err != nil {
 			s.Fatal(err)
 		}

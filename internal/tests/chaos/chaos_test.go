@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 20, "how many rounds there are, over all modes")
+	rounds = flag.Int("rounds", 24, "how many rounds there are, over all modes")
 	seed   = flag.Uint64("seed", 0, "decides whom a round hits, and when (default: random)")
 )
 
@@ -49,19 +49,28 @@ const (
 	parked effect = "park"  // the same, and interrupted jobs are parked
 )
 
-// mode is a store and an effect.
+// mode is a store, an effect, and where the queue is.
 type mode struct {
 	store  string
 	effect effect
+	queue  service
+}
+
+func (m mode) String() string {
+	if m.queue == onSQS {
+		return fmt.Sprintf("%s-%s", m.store, m.effect)
+	}
+	return fmt.Sprintf("%s-%s-%s", m.store, m.effect, m.queue)
 }
 
 var modes = []mode{
-	{"sqlite", inTx},
-	{"postgres", inTx},
-	{"sqlite", byKey},
-	{"sqlite", rerun},
-	{"sqlite", parked},
-	{"dynamodb", inTx},
+	{"sqlite", inTx, onSQS},
+	{"postgres", inTx, onSQS},
+	{"sqlite", byKey, onSQS},
+	{"sqlite", rerun, onSQS},
+	{"sqlite", parked, onSQS},
+	{"dynamodb", inTx, onSQS},
+	{"sqlite", byKey, onPubSub},
 }
 
 func TestChaos(t *testing.T) {
@@ -75,7 +84,7 @@ func TestChaos(t *testing.T) {
 	for i, m := range modes {
 		share := (*rounds + len(modes) - 1 - i) / len(modes)
 		all.Go(func() {
-			t.Run(fmt.Sprintf("%s-%s", m.store, m.effect), func(t *testing.T) {
+			t.Run(m.String(), func(t *testing.T) {
 				s := newScene(t, m, rand.New(rand.NewPCG(from, uint64(i))))
 				t.Cleanup(func() {
 					if t.Failed() {

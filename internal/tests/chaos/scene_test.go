@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/localstack"
-	"github.com/onceq/onceq/sqsfake"
 )
 
 const (
@@ -36,13 +34,15 @@ type scene struct {
 	mode        mode
 	rng         *rand.Rand
 	a           assignment
-	queue, dead *awssqs.Broker
-	books       books
-	api         *api
-	log         *log
-	lives       int
-	crew        []*process
-	sent        []string // keys
+	queue, dead broker.Broker
+	// depth and letterDepth tell how many messages the queues have.
+	depth, letterDepth func(context.Context) (broker.Depth, error)
+	books              books
+	api                *api
+	log                *log
+	lives              int
+	crew               []*process
+	sent               []string // keys
 
 	kills, stops int
 	cutOff       int // handlers that ran when their process was killed
@@ -53,24 +53,15 @@ type scene struct {
 
 func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {
 	t.Helper()
-	server := sqsfake.Start(t, &sqsfake.Options{StrandCancelled: true, Seed: rng.Uint64()})
 	s := &scene{T: t, mode: m, rng: rng, api: newAPI(), log: newLog()}
 	http := httptest.NewServer(s.api)
 	t.Cleanup(http.Close)
-	s.a = assignment{SQS: server.URL, Store: m.store, API: http.URL, Effect: m.effect, Database: database(t, m.store)}
-	for name, q := range map[string]struct {
-		url *string
-		b   **awssqs.Broker
-	}{"orders": {&s.a.Queue, &s.queue}, "orders-dead": {&s.a.Dead, &s.dead}} {
-		var err error
-		if *q.url, err = server.CreateQueue(name, nil); err != nil {
-			t.Fatal(err)
-		}
-		if *q.b, err = openQueue(server.URL, *q.url); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.a = assignment{Store: m.store, API: http.URL, Effect: m.effect, Database: database(t, m.store)}
+	s.a.place, s.depth, s.letterDepth = m.queue.serve(t, rng.Uint64())
 	var err error
+	if s.queue, s.dead, err = s.a.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if s.books, err = openBooks(t.Context(), m.store, s.a.Database); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +130,7 @@ func (s *scene) round(n int) {
 		s.kill(victim)
 	}
 	for {
-		depth, err := s.queue.Depth(ctx)
+		depth, err := s.depth(ctx)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -174,7 +165,7 @@ func (s *scene) wait(ctx context.Context, d time.Duration) {
 // stuck tells what there is to see when a round does not end, and lets the workers show their
 // goroutines.
 func (s *scene) stuck() {
-	depth, err := s.queue.Depth(context.WithoutCancel(s.Context()))
+	depth, err := s.depth(context.WithoutCancel(s.Context()))
 	s.Logf("in the queue: %+v, %v", depth, err)
 	for _, p := range s.crew {
 		s.Logf("%s, process %d, runs %v", p.name, p.Pid(), p.running())
@@ -250,7 +241,7 @@ func (s *scene) freeze(ctx context.Context, p *process) (taken []claim, blocked 
 	s.wait(ctx, hold/10) // what it has written before it stopped is heard first
 	held := p.running()
 	blocked = s.books.blocked(ctx)
-	limit := s.books.patience()
+	limit := max(s.books.patience(), s.mode.queue.visibility()+4*hold)
 	if blocked {
 		limit = 0
 	}

@@ -16,14 +16,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/child"
 )
 
 const (
 	scope = "chaos"
-	// hold is how long a claim and a delivery hold without a beat: the shortest that SQS knows.
+	// hold is how long a claim holds without a beat, and a delivery on SQS: the shortest it knows.
 	hold = time.Second
 	// pause is the longest, of those before an effect and after it together.
 	pause = 200 * time.Millisecond
@@ -34,9 +33,8 @@ const (
 
 // assignment is what a worker process is told.
 type assignment struct {
+	place
 	Name            string
-	SQS             string // the server
-	Queue, Dead     string
 	Store, Database string
 	API             string
 	Effect          effect
@@ -60,10 +58,6 @@ func sqsClient(endpoint string) *sqs.Client {
 	})
 }
 
-func openQueue(endpoint, url string) (*awssqs.Broker, error) {
-	return awssqs.New(sqsClient(endpoint), url, &awssqs.Options{LongPoll: time.Second})
-}
-
 // work is a worker process.
 func work(ctx context.Context, a assignment) error {
 	books, err := openBooks(ctx, a.Store, a.Database)
@@ -71,11 +65,7 @@ func work(ctx context.Context, a assignment) error {
 		return err
 	}
 	defer books.close()
-	queue, err := openQueue(a.SQS, a.Queue)
-	if err != nil {
-		return err
-	}
-	dead, err := openQueue(a.SQS, a.Dead)
+	queue, dead, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,7 +83,7 @@ func work(ctx context.Context, a assignment) error {
 	if err != nil {
 		return err
 	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8, Visibility: hold})
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8, Visibility: a.Service.visibility()})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/internal/rundir"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -66,6 +67,12 @@ func TestMatrix(t *testing.T) {
 	t.Run("sqs-fifo", func(t *testing.T) {
 		t.Parallel()
 		inBubbles(t, "memory", func() *backend { return memory().onSQS(true) })
+	})
+	t.Run("pubsub", func(t *testing.T) {
+		t.Parallel()
+		inBubbles(t, "plain", func() *backend { return memory().onPubSub(gcppubsub.Options{}, false) })
+		inBubbles(t, "exactly-once", func() *backend { return memory().onPubSub(gcppubsub.Options{}, true) })
+		inBubbles(t, "ordered", func() *backend { return memory().onPubSub(gcppubsub.Options{Ordered: true}, false) })
 	})
 }
 

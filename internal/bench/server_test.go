@@ -17,13 +17,14 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// serveSQS in the environment makes of the test binary a server of SQS: what the server uses of the
-// processor must not be counted as the client's.
-const serveSQS = "ONCEQ_BENCH_SERVE_SQS"
+// serveAs in the environment makes of the test binary a server: what the server uses of the
+// processor must not be counted as the client's. Its value is "sqs", or "pubsub" and a round trip's
+// time.
+const serveAs = "ONCEQ_BENCH_SERVE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(serveSQS) != "" {
-		if err := serve(); err != nil {
+	if as := os.Getenv(serveAs); as != "" {
+		if err := serve(as); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -33,11 +34,28 @@ func TestMain(m *testing.M) {
 }
 
 // serve writes its address and serves until its parent is gone.
-func serve() error {
+func serve(as string) error {
 	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+	gone := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(gone)
+	}()
+	name, trip, _ := strings.Cut(as, " ")
+	if name == "sqs" {
+		return serveSQS(ln, gone)
+	}
+	d, err := time.ParseDuration(trip)
+	if err != nil {
+		return err
+	}
+	return servePubSub(ln, d, gone)
+}
+
+func serveSQS(ln net.Listener, gone <-chan struct{}) error {
 	s := sqsfake.New(&sqsfake.Options{LogSize: -1, Faults: []sqsfake.Fault{{Delay: latency}}})
 	s.URL = "http://" + ln.Addr().String()
 	if _, err := fmt.Println(s.URL); err != nil {
@@ -45,7 +63,7 @@ func serve() error {
 	}
 	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		<-gone
 		h.Close()
 	}()
 	_ = h.Serve(ln)
@@ -53,15 +71,15 @@ func serve() error {
 	return nil
 }
 
-// startSQS starts a server in a process of its own and answers its address.
-func startSQS(tb testing.TB) string {
+// start starts a server in a process of its own and answers its address.
+func start(tb testing.TB, as string) string {
 	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env, cmd.Stderr = append(os.Environ(), serveSQS+"=yes"), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), serveAs+"="+as), os.Stderr
 	alive, err := cmd.StdinPipe() // ends with this process, however it ends
 	if err != nil {
 		tb.Fatal(err)
