@@ -14,7 +14,10 @@ func TestReadme(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("docs: %v, %d pages", err, len(pages))
 	}
-	snippets := read(t, "examples/snippets/snippets.go") + read(t, "examples/snippets/keys.go")
+	var snippets strings.Builder
+	for _, name := range []string{"snippets", "keys", "cloudrun"} {
+		snippets.WriteString(read(t, "examples/snippets/"+name+".go"))
+	}
 	for _, page := range append(pages, "README.md") {
 		_, blocks, _ := strings.Cut(read(t, page), "```go\n")
 		if blocks == "" {
@@ -27,7 +30,7 @@ func TestReadme(t *testing.T) {
 				t.Errorf("%s: go block %d has no end", page, i+1)
 			case page == "README.md" && i == 0 && block != read(t, "examples/first/main.go"):
 				t.Errorf("README.md's first go block is not examples/first/main.go:\n%s", block)
-			case (page != "README.md" || i > 0) && !strings.Contains(snippets, block):
+			case (page != "README.md" || i > 0) && !strings.Contains(snippets.String(), block):
 				t.Errorf("%s: go block %d does not stand in examples/snippets:\n%s", page, i+1, block)
 			}
 		}

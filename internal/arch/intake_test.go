@@ -28,11 +28,12 @@ func TestIntake(t *testing.T) {
 		// others that "go list -m all" shows.
 		named, sums, all int
 	}{
-		{"the core", []string{"", "/adapters/membroker", "/dedupe/memstore", "/dlq", "/onceqtest"}, 0, 0, 25},
-		{"awssqs", []string{"", "/adapters/awssqs"}, 5, 16, 25},
-		{"sqlitestore", []string{"", "/adapters/membroker", "/dedupe/sqlitestore"}, 0, 20, 25},
-		{"sqlitestore and its driver", []string{"", "/adapters/membroker", "/dedupe/sqlitestore", sqliteDriver}, 10, 50, 39},
-		{"awssqs and pgstore", []string{"", "/adapters/awssqs", "/dedupe/pgstore"}, 11, 42, 34},
+		{"the core", []string{"", "/adapters/membroker", "/dedupe/memstore", "/dlq", "/onceqtest"}, 0, 0, 54},
+		{"awssqs", []string{"", "/adapters/awssqs"}, 5, 16, 54},
+		{"sqlitestore", []string{"", "/adapters/membroker", "/dedupe/sqlitestore"}, 0, 20, 54},
+		{"sqlitestore and its driver", []string{"", "/adapters/membroker", "/dedupe/sqlitestore", sqliteDriver}, 10, 50, 68},
+		{"awssqs and pgstore", []string{"", "/adapters/awssqs", "/dedupe/pgstore"}, 11, 42, 63},
+		{"gcppubsub", []string{"", "/adapters/gcppubsub"}, 32, 90, 109},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -7,6 +7,7 @@ package arch
 var largestCycle = map[string]int{
 	".":                        4,
 	"adapters/awssqs":          10,
+	"adapters/gcppubsub":       5,
 	"adapters/httponceq":       2,
 	"adapters/membroker":       8,
 	"adapters/sqslambda":       3,
@@ -19,7 +20,7 @@ var largestCycle = map[string]int{
 	"dedupe/sqlitestore":       5,
 	"dlq":                      4,
 	"examples/accounts":        2,
-	"examples/container":       2,
+	"examples/cloudrun":        2,
 	"examples/email":           2,
 	"examples/fleet":           5,
 	"examples/invoice":         2,
@@ -30,9 +31,10 @@ var largestCycle = map[string]int{
 	"internal/engine":          6,
 	"internal/model":           8,
 	"internal/sqswire":         2,
-	"localstack":               14,
+	"localstack":               16,
 	"localstack/lambdaruntime": 4,
 	"onceqtest":                2,
+	"pubsubfake":               18,
 	"sqsfake":                  21,
 	"visibility":               3,
 }
@@ -53,6 +55,7 @@ var twoMeanings = map[string][]string{
 	"localstack":                  {"Client", "serve"},
 	"localstack/lambdaruntime":    {"signal"},
 	"onceqtest":                   {"At", "Kill"},
+	"pubsubfake":                  {"ack", "add", "append", "end", "publish", "push", "remove", "stop", "take"},
 	"sqsfake":                     {"begin", "dict", "end", "fault", "first", "handle", "has", "number", "push", "remove", "size", "stop", "take", "text"},
 }
 

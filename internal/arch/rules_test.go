@@ -21,7 +21,7 @@ var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/t
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -128,6 +128,10 @@ var layers = []layer{
 		why: "a server that answers once needs net/http and the core, nothing else",
 	},
 	{
+		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
@@ -147,6 +151,15 @@ var layers = []layer{
 	{
 		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
 		why: "users' tests take the server with the standard library alone",
+	},
+	{
+		pkgs: "pubsubfake",
+		others: []string{
+			"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb", "cloud.google.com/go/iam/apiv1/iampb",
+			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/...",
+		},
+		testOthers: []string{"cloud.google.com/go/...", "google.golang.org/..."},
+		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
