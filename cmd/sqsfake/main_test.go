@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,6 +93,23 @@ func TestServeAndDrain(t *testing.T) {
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("draining took %v", took)
+	}
+}
+
+// A connection that asked nothing yet is no call under way.
+func TestSilentConnection(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	endpoint, _, ended := start(t, ctx, "-drain", "1ms")
+	c, err := net.Dial("tcp", strings.TrimPrefix(endpoint, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()       //nolint:errcheck // nothing was asked
+	receives(t, endpoint) // so that the silent connection is accepted, too
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -106,6 +107,10 @@ func TestDemo(t *testing.T) {
 	status, _ := get(t, addr+"/push")
 	require.Equal(t, http.StatusMethodNotAllowed, status)
 
+	// a connection that nobody has asked anything on, as balancers and clients keep them
+	idle, err := net.Dial("tcp", strings.TrimPrefix(addr, "http://"))
+	require.NoError(t, err)
+	defer idle.Close()
 	last := make(chan string, 1)
 	go func() { last <- push(addr+"/push", "order-last") }()
 	inFlight(t, addr)
