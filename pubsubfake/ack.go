@@ -174,7 +174,6 @@ func (q *subscription) modify(a ackID, seconds int32, now int64) string {
 		q.fail(m, now)
 		return ""
 	}
-	q.s.deadline.remove(m)
-	q.s.deadline.push(now+int64(seconds)*int64(time.Second), m)
+	q.s.deadline.Fix(&m.place, now+int64(seconds)*int64(time.Second))
 	return ""
 }

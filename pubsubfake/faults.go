@@ -1,19 +1,18 @@
 package pubsubfake
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/onceq/onceq/internal/hits"
 )
 
 // This file owns the faults: which are in force, and which one hits a call. Tests and control.go
 // call SetFaults, and call (server.go) picks for each call, in the goroutine of that call.
-// faults.mu guards the rules, their counts and their random numbers; the server's lock is not held.
+// hits.Table keeps them under a lock of its own; the server's lock is not held.
 // What a fault does is up to call and to the methods.
 
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
@@ -86,17 +85,9 @@ func (f *Fault) entry(i int) string {
 
 var noFault Fault
 
-// faults are those in force.
-type faults struct {
-	mu    sync.Mutex
-	rnd   *rand.Rand
-	rules []*rule
-}
-
-type rule struct {
-	Fault
-	set  time.Time
-	seen int
+// when is what hits.Table decides by.
+func (f *Fault) when() hits.When {
+	return hits.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
 }
 
 // SetFaults replaces the server's faults; without an argument there are none. Counting
@@ -106,13 +97,7 @@ func (s *Server) SetFaults(fs ...Fault) {
 	if err := checkFaults(fs); err != nil {
 		panic(err)
 	}
-	rules := make([]*rule, len(fs))
-	for i, f := range fs {
-		rules[i] = &rule{Fault: f, set: time.Now()}
-	}
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.rules = rules
+	s.faults.Set(fs, (*Fault).when)
 }
 
 func checkFaults(fs []Fault) error {
@@ -125,48 +110,13 @@ func checkFaults(fs []Fault) error {
 }
 
 // pick finds the fault of a call.
-func (fs *faults) pick(r *Request) *Fault {
-	fs.mu.Lock()
-	rules := fs.rules
-	fs.mu.Unlock()
-	for _, f := range rules {
-		if f.Method != "" && f.Method != r.Method || f.Resource != "" && f.Resource != r.Resource ||
-			f.When != nil && !f.When(*r) {
-			continue
-		}
-		if fs.hit(f) {
-			return &f.Fault
-		}
+func (s *Server) pick(r *Request) *Fault {
+	f := s.faults.Pick(func(f *Fault) bool {
+		return (f.Method == "" || f.Method == r.Method) && (f.Resource == "" || f.Resource == r.Resource) &&
+			(f.When == nil || f.When(*r))
+	})
+	if f == nil {
+		return &noFault
 	}
-	return &noFault
-}
-
-func (fs *faults) hit(f *rule) bool {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	if f.For > 0 && time.Since(f.set) >= f.For {
-		return false
-	}
-	if f.Rate > 0 && f.Rate < 1 && fs.rnd.Float64() >= f.Rate {
-		return false
-	}
-	f.seen++
-	return f.seen > f.Skip && (f.Count == 0 || f.seen <= f.Skip+f.Count)
-}
-
-// pause waits for d, or until the caller gives up.
-func (s *Server) pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-s.closing:
-		return true
-	}
+	return f
 }

@@ -36,7 +36,7 @@ type message struct {
 	// attempts are the deliveries that a dead-letter policy counts, failures the ends of holds
 	// without an ack.
 	attempts, failures int32
-	place              int // in the server's heap
+	place              int32 // in the server's heap
 	lane               *lane
 	stream             *stream  // that has it, while it is held
 	prev, next         *message // in the list of ready ones, or in its lane

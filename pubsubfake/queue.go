@@ -92,7 +92,7 @@ func (q *subscription) show(m *message) {
 func (q *subscription) hold(m *message, as state, due int64) {
 	q.leave(m)
 	m.state = as
-	q.s.deadline.push(due, m)
+	q.s.deadline.Push(due, m.num, m, &m.place)
 }
 
 // leave takes m out of its state; it keeps its place in the lane and among all.
@@ -103,7 +103,7 @@ func (q *subscription) leave(m *message) {
 			q.ready.remove(m)
 		}
 	case held:
-		q.s.deadline.remove(m)
+		q.s.deadline.Remove(&m.place)
 		if m.lane != nil {
 			m.lane.out--
 		}
@@ -112,7 +112,7 @@ func (q *subscription) leave(m *message) {
 			m.stream = nil
 		}
 	case delayed:
-		q.s.deadline.remove(m)
+		q.s.deadline.Remove(&m.place)
 	case gone, settled, retained:
 	}
 	m.state = gone
@@ -157,7 +157,7 @@ func (q *subscription) fail(m *message, at int64) {
 	}
 	if d := q.set.delay(m.failures); d > 0 {
 		m.state = delayed
-		q.s.deadline.push(at+int64(d), m)
+		q.s.deadline.Push(at+int64(d), m.num, m, &m.place)
 	} else {
 		q.show(m)
 	}

@@ -9,6 +9,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/onceq/onceq/internal/heap"
+	"github.com/onceq/onceq/internal/hits"
 )
 
 // This file owns the Server: its options, its beginning and its end, and the way of each call
@@ -44,7 +47,7 @@ type Server struct {
 	o      Options
 	seed   uint64
 	base   time.Time
-	faults faults
+	faults hits.Table[Fault]
 	log    requestLog
 	// closing is closed when the server drains: what waits ends.
 	closing chan struct{}
@@ -59,11 +62,11 @@ type Server struct {
 	topics   map[string]*topic
 	subs     map[string]*subscription
 	policies map[string]*policy
-	ids      uint64          // the message id given last
-	nonces   uint64          // the subscription's number given last
-	deadline timeHeap        // held and delayed messages of all subscriptions, by when that ends
-	woken    []*subscription // got ready messages while somebody waits, in this stretch of work
-	waiting  int             // pulls that wait, and streams
+	ids      uint64              // the message id given last
+	nonces   uint64              // the subscription's number given last
+	deadline heap.Heap[*message] // held and delayed messages of all subscriptions, by when that ends
+	woken    []*subscription     // got ready messages while somebody waits, in this stretch of work
+	waiting  int                 // pulls that wait, and streams
 	alarm    alarm
 }
 
@@ -79,7 +82,7 @@ func New(o Options) *Server {
 	}
 	s.ids = 10_000_000_000_000_000 // message ids of the service are long numbers, too
 	s.rnd = rand.New(rand.NewPCG(s.seed, 1))
-	s.faults.rnd = rand.New(rand.NewPCG(s.seed, 2))
+	s.faults.Rand = rand.New(rand.NewPCG(s.seed, 2))
 	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
 	s.SetFaults(o.Faults...)
 	return s
@@ -138,9 +141,9 @@ func (s *Server) unlock(now int64) {
 
 // expire ends the holds and delays that are over.
 func (s *Server) expire(now int64) {
-	for len(s.deadline.items) > 0 && s.deadline.items[0].at <= now {
-		at, m := s.deadline.items[0].at, s.deadline.items[0].m
-		s.deadline.remove(m)
+	for s.deadline.Len() > 0 && s.deadline.First().Key <= now {
+		at, m := s.deadline.First().Key, s.deadline.First().Item
+		s.deadline.Remove(&m.place)
 		if m.state == held {
 			m.q.fail(m, at)
 		} else {
@@ -168,11 +171,11 @@ func (a *alarm) stop() {
 // itself anew: cheaper than moving it with every ack.
 func (s *Server) setAlarm(now int64) {
 	a := &s.alarm
-	if len(s.deadline.items) == 0 || s.waiting == 0 || s.draining {
+	if s.deadline.Len() == 0 || s.waiting == 0 || s.draining {
 		a.stop()
 		return
 	}
-	due := s.deadline.items[0].at
+	due := s.deadline.First().Key
 	if a.set && a.due <= due {
 		return
 	}
@@ -196,18 +199,18 @@ func call[R any](ctx context.Context, s *Server, r Request, apply func(f *Fault)
 	var none R
 	r.At = time.Now()
 	s.log.begin(r.Method)
-	f := s.faults.pick(&r)
+	f := s.pick(&r)
 	r.Faulty = f != &noFault
 	out, err := none, error(nil)
 	switch {
-	case !s.pause(ctx, f.Delay):
+	case !hits.Pause(ctx, f.Delay, s.closing):
 		err = status.FromContextError(ctx.Err()).Err()
 	case f.whole() && !f.Applied:
 		err = s.failure(ctx, f)
 	default:
 		out, err = apply(f)
 		switch {
-		case !s.pause(ctx, f.ReplyDelay):
+		case !hits.Pause(ctx, f.ReplyDelay, s.closing):
 			out, err = none, status.FromContextError(ctx.Err()).Err()
 		case f.whole():
 			out, err = none, s.failure(ctx, f)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/hits"
 )
 
 // This file owns the Server: its options, its start and its end. Tests and cmd/sqsfake call it,
@@ -68,7 +70,7 @@ type Server struct {
 	seed   uint64
 	base   time.Time
 	nonces *rand.Rand
-	faults faults
+	faults hits.Table[Fault]
 	log    requestLog
 	// closing is closed when the server drains: what waits ends.
 	closing chan struct{}
@@ -107,7 +109,7 @@ func New(o *Options) *Server {
 		s.o.LogSize = 10_000
 	}
 	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
-	s.faults.rnd = s.drawing("")
+	s.faults.Rand = s.drawing("")
 	s.SetFaults(o.Faults...)
 	return s
 }

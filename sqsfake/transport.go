@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/onceq/onceq/internal/hits"
 )
 
 // This file owns the way of a request from its bytes to its answer, by HTTP or by Client. net/http,
@@ -56,16 +58,16 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 		queueName, err = s.nameFromURL(c.in.queueURL)
 	}
 	req.Queue, req.Entries = queueName, c.countEntries(a)
-	f := s.faults.pick(&req)
+	f := s.pick(&req)
 	c.fault, req.Faulty = f, f != &noFault
-	if !s.pause(ctx, f.Delay) {
+	if !hits.Pause(ctx, f.Delay, s.closing) {
 		req.Code = noAnswer
 		return reply{outcome: silent}
 	}
 	if !f.whole() || f.Applied {
 		err = c.run(a, queueName, err)
 		req.Messages = c.brought
-		if !s.pause(ctx, f.ReplyDelay) {
+		if !hits.Pause(ctx, f.ReplyDelay, s.closing) {
 			req.Code = noAnswer
 			return reply{outcome: silent}
 		}

@@ -34,7 +34,7 @@ var largestCycle = map[string]int{
 	"localstack":               16,
 	"localstack/lambdaruntime": 4,
 	"onceqtest":                2,
-	"pubsubfake":               18,
+	"pubsubfake":               17,
 	"sqsfake":                  21,
 	"visibility":               3,
 }
@@ -55,7 +55,7 @@ var twoMeanings = map[string][]string{
 	"localstack":                  {"Client", "serve"},
 	"localstack/lambdaruntime":    {"signal"},
 	"onceqtest":                   {"At", "Kill"},
-	"pubsubfake":                  {"ack", "add", "append", "end", "publish", "push", "remove", "stop", "take"},
+	"pubsubfake":                  {"ack", "add", "append", "end", "publish", "remove", "stop", "take"},
 	"sqsfake":                     {"begin", "dict", "end", "fault", "first", "handle", "has", "number", "push", "remove", "size", "stop", "take", "text"},
 }
 
