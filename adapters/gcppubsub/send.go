@@ -129,10 +129,7 @@ func (p *part) take(ctx context.Context, i int, o *broker.Outgoing) {
 		return
 	}
 	if p.bytes+size > maxPublish {
-		if p.flush(ctx); p.stopped != nil {
-			p.set(i, p.stopped)
-			return
-		}
+		p.flush(ctx) // if that stops the group, the next flush tells this message
 	}
 	p.messages, p.at, p.bytes = append(p.messages, m), append(p.at, i), p.bytes+size
 }

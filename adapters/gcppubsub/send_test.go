@@ -182,6 +182,31 @@ func TestRefusedMessageIsFound(t *testing.T) {
 	}
 }
 
+// TestGroupTellsItsFirstFailure has a message that is not packed behind a publish that failed: what
+// follows both hears of the failure.
+func TestGroupTellsItsFirstFailure(t *testing.T) {
+	refused := status.Error(codes.Unavailable, "no")
+	b, _ := stubbed(t, nil, func(context.Context, proto.Message) (proto.Message, error) { return nil, refused })
+	os := outs("a/1", "a/2", "a/3")
+	os[1].Delay = time.Second
+	_, err := b.Send(t.Context(), os)
+	for i, unfit := range []bool{false, true, false} {
+		if at := broker.ErrAt(err, i); errors.Is(at, broker.ErrUnsupported) != unfit || errors.Is(at, refused) == unfit {
+			t.Errorf("entry %d: %v", i, at)
+		}
+	}
+}
+
+// TestTooMuchIsNoQuota has one code for a publish of too many bytes and for a quota.
+func TestTooMuchIsNoQuota(t *testing.T) {
+	b, _ := stubbed(t, nil, func(context.Context, proto.Message) (proto.Message, error) {
+		return nil, status.Error(codes.ResourceExhausted, "grpc: received message larger than max (20000000 vs. 10485760)")
+	})
+	if _, err := b.Send(t.Context(), outs("1")); !errors.Is(broker.ErrAt(err, 0), broker.ErrTooLarge) {
+		t.Errorf("it was answered %v", err)
+	}
+}
+
 func TestSendFails(t *testing.T) {
 	for _, c := range []struct {
 		code codes.Code
@@ -189,6 +214,7 @@ func TestSendFails(t *testing.T) {
 		says string
 	}{
 		{codes.Unavailable, nil, "Unavailable"},
+		{codes.FailedPrecondition, nil, "gcppubsub: send orders: rpc error"},
 		{codes.NotFound, broker.ErrNotFound, "gcppubsub: send orders: "},
 		{codes.ResourceExhausted, broker.ErrThrottled, "Quota exceeded"},
 		{codes.PermissionDenied, nil, "it needs roles/pubsub.publisher on the topic"},
