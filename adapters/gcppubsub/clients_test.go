@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"cloud.google.com/go/iam/apiv1/iampb"
+	pubsub "cloud.google.com/go/pubsub/v2/apiv1"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -174,5 +178,105 @@ func TestPullsAroundTheirDeadlineServer(t *testing.T) {
 				t.Errorf("the pull ended by its deadline, after %v", took)
 			}
 		})
+	}
+}
+
+// TestClientsThatAreMissing gives some clients only: what needs another one says so.
+func TestClientsThatAreMissing(t *testing.T) {
+	s, l := serve(t)
+	c := dialAt(t, l.Addr().String())
+	topic := makeTopic(t, s, project)
+	sub := makeSubscription(t, s, project, topic, nil)
+	for _, k := range []struct {
+		name    string
+		clients *gcppubsub.Clients
+		topics  bool // calls to the topic have a client
+		subs    bool // calls to the subscription have
+	}{
+		{"none", &gcppubsub.Clients{}, false, false},
+		{"only topics", &gcppubsub.Clients{Topics: c.Topics}, true, false},
+		{"only pulls", &gcppubsub.Clients{Pulls: c.Pulls}, false, true},
+	} {
+		b := makeBroker(t, k.clients, topic, sub, nil)
+		_, err := b.Send(t.Context(), outs("1"))
+		if lacks(err) == k.topics || k.topics && err != nil {
+			t.Errorf("%s: send: %v", k.name, err)
+		}
+		_, err = b.Receive(t.Context(), asked) // what was sent before, or nothing
+		if lacks(err) == k.subs || k.subs && err != nil {
+			t.Errorf("%s: receive: %v", k.name, err)
+		}
+		for call, err := range map[string]error{
+			"ack":    b.Ack(t.Context(), receipts(1, 1)),
+			"extend": b.Extend(t.Context(), holdsOf(receipts(1, 1), time.Minute)),
+		} {
+			if lacks(err) == k.subs {
+				t.Errorf("%s: %s: %v", k.name, call, err)
+			}
+		}
+		_, err = k.clients.GetTopic(t.Context(), &pubsubpb.GetTopicRequest{Topic: topic})
+		if lacks(err) == k.topics || k.topics && err != nil {
+			t.Errorf("%s: topic: %v", k.name, err)
+		}
+		_, err = k.clients.GetIamPolicy(t.Context(), &iampb.GetIamPolicyRequest{Resource: topic})
+		if any := k.topics || k.subs; lacks(err) == any || any && err != nil {
+			t.Errorf("%s: policy: %v", k.name, err)
+		}
+	}
+}
+
+func lacks(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "the Clients have no client for it")
+}
+
+// TestClientsAreClosedOnce shares one client, which may be closed once only, and calls the closed ones.
+func TestClientsAreClosedOnce(t *testing.T) {
+	s, l := serve(t)
+	topic := makeTopic(t, s, project)
+	sub := makeSubscription(t, s, project, topic, nil)
+	addr := []option.ClientOption{
+		option.WithEndpoint(l.Addr().String()), option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+	}
+	c, err := gcppubsub.Dial(t.Context(), addr...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulls, acks, leases := c.Pulls, c.Acks, c.Leases
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, one := range []*pubsub.SubscriptionAdminClient{pulls, acks, leases} {
+		if err := one.Close(); err == nil {
+			t.Error("Close has left a connection open")
+		}
+	}
+	b := makeBroker(t, c, topic, sub, nil)
+	if _, err := b.Send(t.Context(), outs("1")); err == nil {
+		t.Error("Close has left the topics' connection open")
+	}
+	c, err = gcppubsub.Dial(t.Context(), addr...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := &gcppubsub.Clients{Pulls: c.Pulls, Acks: c.Pulls}
+	if err := shared.Close(); err != nil {
+		t.Errorf("a shared client: %v", err)
+	}
+	if err := (&gcppubsub.Clients{Topics: c.Topics, Acks: c.Acks, Leases: c.Leases}).Close(); err != nil {
+		t.Errorf("clients without one: %v", err)
+	}
+	var none *gcppubsub.Clients
+	if err := none.Close(); err != nil {
+		t.Errorf("no clients: %v", err)
+	}
+}
+
+func TestPerMessage(t *testing.T) {
+	if got := (gcppubsub.Stats{Pulls: 1, Publishes: 9}).PerMessage(); got != 0 {
+		t.Errorf("%v calls for no message", got)
+	}
+	if got := (gcppubsub.Stats{Pulls: 1, Acks: 2, Holds: 3, Publishes: 9, Others: 9, Acked: 4}).PerMessage(); got != 1.5 {
+		t.Errorf("%v calls a message", got)
 	}
 }
