@@ -48,7 +48,7 @@ func openPubSub(tb testing.TB, addr string) *pubsubQueue {
 		tb.Fatal(err)
 	}
 	if _, err := pubsubpb.NewSubscriberClient(conn).CreateSubscription(tb.Context(), &pubsubpb.Subscription{
-		Name: q.subscription, Topic: q.topic, AckDeadlineSeconds: 60,
+		Name: q.subscription, Topic: q.topic, AckDeadlineSeconds: int32(onceq.DefaultVisibility / time.Second),
 	}); err != nil {
 		tb.Fatal(err)
 	}
