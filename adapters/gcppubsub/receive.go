@@ -195,10 +195,15 @@ func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, s
 // will not do, because the messages of a worker that dies would be hidden for longer than asked.
 func (b *Broker) isHidden(started, answered time.Time, visibility time.Duration) time.Time {
 	own, took := b.ownDeadline(), answered.Sub(started)
-	if own == 0 || own > visibility || took > mostSlack || own-took < visibility-visibility/4 {
+	if own > visibility || took > mostSlack || !isAsLong(own-took, visibility) {
 		return time.Time{}
 	}
 	return started.Add(own)
+}
+
+// isAsLong reports whether a message that is hidden for d need not be extended to a visibility.
+func isAsLong(d, visibility time.Duration) bool {
+	return d <= visibility && d >= visibility-visibility/4
 }
 
 // firstHold extends what a pull has brought. Then the deadline counts from before this call, so it
