@@ -2,6 +2,7 @@ package gcppubsub_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,27 @@ func TestOnePollerAsks(t *testing.T) {
 		}
 		if _, calls := of[*pubsubpb.GetSubscriptionRequest](s); len(calls) != 1 {
 			t.Errorf("the subscription was asked %d times", len(calls))
+		}
+	})
+}
+
+// TestDrainAmidTheQuestion makes no pull after it, because a pull goes on without its caller.
+func TestDrainAmidTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := stubbed(t, nil, func(ctx context.Context, in proto.Message) (proto.Message, error) {
+			if _, ok := in.(*pubsubpb.GetSubscriptionRequest); ok {
+				return nil, silence(ctx)
+			}
+			return nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		begun := time.Now()
+		if _, err := b.Receive(ctx, asked); !errors.Is(err, context.Canceled) || time.Since(begun) != time.Second {
+			t.Errorf("%v, after %v", err, time.Since(begun))
+		}
+		if pulls, _ := of[*pubsubpb.PullRequest](s); len(pulls) > 0 {
+			t.Errorf("%d pulls", len(pulls))
 		}
 	})
 }

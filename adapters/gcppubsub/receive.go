@@ -57,6 +57,9 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 		}
 	}
 	b.refresh(ctx)
+	if err := ctx.Err(); err != nil { // a pull would go on all the same
+		return nil, b.wrap(call, err)
+	}
 	ms, err := b.receive(ctx, &o, o.Wait)
 	if o.Wait > 0 && errors.Is(err, errUnanswered) {
 		// One empty answer is enough for dlq to take the queue for empty.
