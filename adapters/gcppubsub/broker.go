@@ -14,9 +14,9 @@ import (
 )
 
 // This file owns the Broker: what New makes of an API and two names, and how Close ends it.
-// Workers, Send and dlq call a Broker's methods from many goroutines. b.mu guards the ack deadline,
-// which is asked for once, and is held during no call. New sets all other fields, and only the
-// counts change after it, which are atomic. The calls to Pub/Sub are in files of their own.
+// Workers, Send and dlq call a Broker's methods from many goroutines. b.mu guards what is known of
+// the ack deadline, and is held during no call. New sets all other fields, and only the counts
+// change after it, which are atomic. The calls to Pub/Sub are in files of their own.
 
 // Broker is a topic and a pull subscription of Pub/Sub. Its methods may be called from many
 // goroutines. It has no goroutine of its own.
@@ -33,8 +33,8 @@ type Broker struct {
 	// silent is how many pulls in a row had no answer.
 	silent atomic.Int64
 
-	mu  sync.Mutex
-	own time.Duration // the subscription's ack deadline; 0 = not known
+	mu    sync.Mutex
+	known ackDeadline
 }
 
 var (

@@ -22,6 +22,8 @@ type CheckOptions struct {
 	KeepInQueue bool
 	// Retention is the workers' ProcessorConfig.Retention.
 	Retention time.Duration
+	// Visibility is the workers' WorkerConfig.Visibility.
+	Visibility time.Duration
 }
 
 // Setup is what a subscription is set to.
@@ -239,9 +241,11 @@ func (s *Setup) unfit(b *Broker, say func(format string, args ...any)) {
 func (s *Setup) losing(o CheckOptions, say func(format string, args ...any)) {
 	switch {
 	case s.AckDeadline < shortDeadline:
-		say("the ack deadline is %v: an answer that is long on its way, or a first extension that fails, lets Pub/Sub deliver a message twice; set 60s", s.AckDeadline)
+		say("the ack deadline is %v: an answer that is long on its way, or a first extension that fails, lets Pub/Sub deliver a message twice; set 30s", s.AckDeadline)
 	case s.AckDeadline > longDeadline:
-		say("the ack deadline is %v, and so long a message is hidden that was on its way to a worker that died; set 60s, for workers extend what they hold", s.AckDeadline)
+		say("the ack deadline is %v, and so long a message is hidden that was on its way to a worker that died; set 30s, for workers extend what they hold", s.AckDeadline)
+	case o.Visibility > 0 && !isAsLong(s.AckDeadline, o.Visibility):
+		say("the ack deadline is %v, and the workers' Visibility is %v: each pull is followed by an extension, which is one more round trip; set the same time", s.AckDeadline, o.Visibility)
 	}
 	if s.Expiration > 0 {
 		say("Pub/Sub deletes the subscription, with its messages, when nobody has used it for %v; set it to never expire", s.Expiration)

@@ -24,7 +24,7 @@ const day = 24 * time.Hour
 // recommended are the settings that docs/backend-pubsub.md has, with a dead-letter policy.
 func recommended() *pubsubpb.Subscription {
 	return &pubsubpb.Subscription{
-		Name: stubSubscription, Topic: stubTopic, AckDeadlineSeconds: 60, MessageRetentionDuration: durationpb.New(7 * day),
+		Name: stubSubscription, Topic: stubTopic, AckDeadlineSeconds: 30, MessageRetentionDuration: durationpb.New(7 * day),
 		ExpirationPolicy: &pubsubpb.ExpirationPolicy{},
 	}
 }
@@ -81,6 +81,10 @@ func TestCheckTellsWhatDoesNotFit(t *testing.T) {
 		},
 		{name: "a short deadline", set: func(s *pubsubpb.Subscription) { s.AckDeadlineSeconds = 10 }, says: []string{"the ack deadline is 10s"}},
 		{name: "a long deadline", set: func(s *pubsubpb.Subscription) { s.AckDeadlineSeconds = 600 }, says: []string{"the ack deadline is 10m0s"}},
+		{name: "the workers' deadline", use: gcppubsub.CheckOptions{Visibility: 30 * time.Second}},
+		{name: "three quarters of it", use: gcppubsub.CheckOptions{Visibility: 40 * time.Second}},
+		{name: "a deadline below the workers'", use: gcppubsub.CheckOptions{Visibility: 41 * time.Second}, says: []string{"each pull is followed by an extension"}},
+		{name: "a deadline above the workers'", use: gcppubsub.CheckOptions{Visibility: 29 * time.Second}, says: []string{"Visibility is 29s"}},
 		{name: "the default expiration", set: func(s *pubsubpb.Subscription) { s.ExpirationPolicy = nil }, says: []string{"nobody has used it for 744h"}},
 		{
 			name: "an expiration", says: []string{"nobody has used it for 24h"},

@@ -16,9 +16,9 @@
 //	              roles/pubsub.publisher on the topic
 //
 // The viewer's role is for what a worker looks at when it starts ([Broker.RedrivePolicy]), for
-// [Broker.Check], and for receives that name no visibility. Without it the worker warns that it
-// could not look. docs/backend-pubsub.md has the commands, and what Pub/Sub's own service agent
-// needs where Pub/Sub dead-letters by itself.
+// [Broker.Check], and for the ack deadline. Without it the worker warns that it could not look, and
+// extends messages after each pull. docs/backend-pubsub.md has the commands, and what Pub/Sub's own
+// service agent needs where Pub/Sub dead-letters by itself.
 //
 // # Trust
 //
@@ -27,9 +27,9 @@
 //
 // # Recommended settings of a subscription
 //
-//   - Ack deadline 60 s. Workers name their own (WorkerConfig.Visibility) and extend what they
-//     hold, so it decides only about messages that no worker got. Below 30 s a slow answer, or a
-//     first extension that fails, lets Pub/Sub deliver a message twice.
+//   - Ack deadline 30 s, or what the workers' WorkerConfig.Visibility is: their messages are then
+//     hidden for that time as they come. Below 30 s a slow answer, or an extension that fails, lets
+//     Pub/Sub deliver a message twice.
 //   - Retention 7 days, and 14 days for the dead-letter subscription. The workers'
 //     ProcessorConfig.Retention must be longer than both together. Its default is 31 days.
 //   - It never expires. By default Pub/Sub deletes a subscription that nobody used for 31 days, and
@@ -55,9 +55,15 @@
 // emulator answers an empty pull a second before that deadline. Of 40 messages that were published
 // around the end of a pull there, none was stranded.
 //
-// After each pull the messages are extended to the worker's Visibility, in one call. Acks,
-// extensions with nacks, pulls and publishes go out on connections of their own ([Dial]), so none
-// of them waits behind another one that is stalled. No call is repeated by the driver or by
+// Where the subscription's ack deadline is the worker's Visibility, or down to three quarters of
+// it, messages go to their handlers as they come, and only those that are still held after a third
+// of that time are extended. Otherwise they are extended to the Visibility after each pull, in one
+// call that the poller waits for. A pull that took longer than 5 s, or a quarter of the ack
+// deadline, is followed by an extension, too, because nobody knows when its answer was sent. The
+// driver reads the ack deadline when the worker starts, and each 10 minutes.
+//
+// Acks, extensions with nacks, pulls and publishes go out on connections of their own ([Dial]), so
+// none of them waits behind another one that is stalled. No call is repeated by the driver or by
 // Google's clients: the core does that, where it is safe.
 //
 // A worker makes one pull at a time unless WorkerConfig.Pollers says otherwise. Where messages are

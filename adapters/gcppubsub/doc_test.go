@@ -112,8 +112,8 @@ func byTerraform(t *testing.T) map[string]documented {
 // TestDocumentedSettings makes what the page says, in both languages, and lets Check look at it.
 func TestDocumentedSettings(t *testing.T) {
 	want := fmt.Sprintf("%+v", map[string]documented{
-		"orders-workers": {topic: "orders", deadline: 60, retention: 7 * day, never: true},
-		"orders-letters": {topic: "orders-dead", deadline: 60, retention: 14 * day, never: true},
+		"orders-workers": {topic: "orders", deadline: 30, retention: 7 * day, never: true},
+		"orders-letters": {topic: "orders-dead", deadline: 30, retention: 14 * day, never: true},
 	})
 	for language, found := range map[string]map[string]documented{"gcloud": byGcloud(t), "Terraform": byTerraform(t)} {
 		if got := fmt.Sprintf("%+v", found); got != want {
@@ -134,7 +134,7 @@ func TestDocumentedSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, problems, err := makeBroker(t, s, topic, sub.GetName(), nil).Check(t.Context(), gcppubsub.CheckOptions{
-			MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention,
+			MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention, Visibility: onceq.DefaultVisibility,
 		})
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%s: %q, %v", name, problems, err)

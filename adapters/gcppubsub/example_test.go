@@ -24,7 +24,7 @@ func exampleServer(ctx context.Context, names ...string) *pubsubfake.Server {
 			log.Fatal(err)
 		}
 		sub := &pubsubpb.Subscription{
-			Name: "projects/acme/subscriptions/" + name, Topic: topic.GetName(), AckDeadlineSeconds: 60,
+			Name: "projects/acme/subscriptions/" + name, Topic: topic.GetName(), AckDeadlineSeconds: 30,
 			ExpirationPolicy: &pubsubpb.ExpirationPolicy{}, // never
 		}
 		if _, err := s.CreateSubscription(ctx, sub); err != nil {
@@ -103,7 +103,9 @@ func ExampleOptions_ordered() {
 func ExampleBroker_Check() {
 	ctx := context.Background()
 	orders := open(exampleServer(ctx, "orders"), "orders", &gcppubsub.Options{Attempts: true})
-	_, problems, err := orders.Check(ctx, gcppubsub.CheckOptions{MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention})
+	_, problems, err := orders.Check(ctx, gcppubsub.CheckOptions{
+		MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention, Visibility: onceq.DefaultVisibility,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

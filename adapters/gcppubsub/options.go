@@ -28,9 +28,11 @@ const (
 	maxWait    = longestPull - pullMargin
 	// immediately is the deadline of a pull that asks for an answer at once.
 	immediately = 5 * second
-	// firstTimeout bounds the extension that follows each pull. The messages wait for it, while
-	// their first ack deadline passes.
+	// firstTimeout bounds the extension that follows a pull. The messages wait for it, while their
+	// first ack deadline passes. It also bounds the question that may precede a pull.
 	firstTimeout = 3 * second
+	// mostSlack is the most that a Deadline is earlier than it may be, as broker's doc says.
+	mostSlack = 5 * second
 	// coarse is from where on the delay of a nack is rounded up to tens of seconds: each delay is a
 	// call of its own, and a batch of retries has many.
 	coarse             = time.Minute

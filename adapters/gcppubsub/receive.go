@@ -13,10 +13,10 @@ import (
 	"github.com/onceq/onceq/internal/pubsubwire"
 )
 
-// This file owns receives: one pull, its end in time, the first extension, and the messages that
-// both give. A worker's pollers and dlq call Receive, each in a goroutine of its own. Nothing is
-// locked here; the ack deadline of the subscription is subscription.go's, and how a message is read
-// is internal/pubsubwire's.
+// This file owns receives: one pull, its end in time, the first extension where one is needed, and
+// the messages that both give. A worker's pollers and dlq call Receive, each in a goroutine of its
+// own. Nothing is locked here; the ack deadline of the subscription is subscription.go's, and how a
+// message is read is internal/pubsubwire's.
 
 // Receive brings up to o.Max messages. Pub/Sub counts in whole seconds, so a Visibility is rounded
 // up. Deadline tells what holds.
@@ -27,8 +27,12 @@ import (
 // once. With a Wait of 0 Pub/Sub is asked to answer at once, and may then say that there is nothing
 // although there is.
 //
-// The messages are extended to the Visibility before Receive returns. Where that fails, they come
-// with the Deadline that the subscription's own setting gives.
+// Messages come as the pull has brought them where they are hidden for the Visibility already: the
+// subscription's ack deadline is no longer than that, three quarters of the Visibility are left at
+// least, and the pull took 5 s at most. Their Deadline then counts from the beginning of the pull,
+// so it is early. All others are extended to the Visibility before Receive returns. Where that
+// fails, they come with the Deadline that the subscription's own setting gives. Receive asks for
+// that setting each 10 minutes, because it may change.
 //
 // A pull that has no answer by its deadline may come from an empty queue, because a server may end
 // idle pulls so. Unless ctx has ended, Pub/Sub is then asked for an answer at once. Without one
@@ -51,6 +55,10 @@ func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 		if o.Visibility, err = b.visibility(ctx); err != nil {
 			return nil, err
 		}
+	}
+	b.refresh(ctx)
+	if err := ctx.Err(); err != nil { // a pull would go on all the same
+		return nil, b.wrap(call, err)
 	}
 	ms, err := b.receive(ctx, &o, o.Wait)
 	if o.Wait > 0 && errors.Is(err, errUnanswered) {
@@ -150,16 +158,28 @@ func (u unary) pull(ctx context.Context, most int, wait time.Duration) ([]*pubsu
 // silent.
 var errUnanswered = fmt.Errorf("no answer: %w", context.DeadlineExceeded)
 
-// messages makes the contract's messages of Pub/Sub's, and extends them.
+// messages makes the contract's messages of Pub/Sub's, and extends them where that is needed.
 func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, started time.Time, visibility time.Duration) []*broker.Message {
 	b.counts.received.Add(int64(len(in)))
-	deadlines := b.firstHold(ctx, in, started, visibility)
+	answered := time.Now()
+	deadlines, err := b.isHidden(started, answered, visibility), error(nil)
+	if deadlines.IsZero() {
+		deadlines = answered.Add(visibility)
+		err = b.firstHold(ctx, in, visibility)
+	}
 	ms := make([]*broker.Message, len(in))
 	for i, r := range in {
 		p := r.GetMessage()
 		m := &broker.Message{
 			ID: p.GetMessageId(), Receipt: broker.Receipt(r.GetAckId()), Group: p.GetOrderingKey(),
-			Attempt: int(r.GetDeliveryAttempt()), Deadline: deadlines(i),
+			Attempt: int(r.GetDeliveryAttempt()), Deadline: deadlines,
+		}
+		switch err := broker.ErrAt(err, i); {
+		case err == nil:
+		case errors.Is(err, broker.ErrReceiptExpired):
+			m.Deadline = answered // it is not ours any more
+		default:
+			m.Deadline = b.unextended(started, answered)
 		}
 		var published time.Time
 		if t := p.GetPublishTime(); t != nil {
@@ -171,15 +191,27 @@ func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, s
 	return ms
 }
 
-// firstHold extends what a pull has brought, and answers the deadline of each message.
+// isHidden is until when what a pull has brought is hidden for certain, where that is as long as
+// the visibility asked for, less the slack that broker's doc allows. Else it is the zero time.
 //
-// The server counts from its own send, so without the extension the slack is as broker's doc says.
-// With it, the deadline counts from before the call, so it is early however long that took.
-func (b *Broker) firstHold(ctx context.Context, in []*pubsubpb.ReceivedMessage, started time.Time, visibility time.Duration) func(i int) time.Time {
-	answered := time.Now()
-	own := b.ownDeadline()
-	late := answered.Add(own - min(answered.Sub(started), 5*second, own/4))
-	held := answered.Add(visibility)
+// The server counts from its own send, which is not before the pull began. A longer ack deadline
+// will not do, because the messages of a worker that dies would be hidden for longer than asked.
+func (b *Broker) isHidden(started, answered time.Time, visibility time.Duration) time.Time {
+	own, took := b.ownDeadline(), answered.Sub(started)
+	if own > visibility || took > mostSlack || !isAsLong(own-took, visibility) {
+		return time.Time{}
+	}
+	return started.Add(own)
+}
+
+// isAsLong reports whether a message that is hidden for d need not be extended to a visibility.
+func isAsLong(d, visibility time.Duration) bool {
+	return d <= visibility && d >= visibility-visibility/4
+}
+
+// firstHold extends what a pull has brought. Then the deadline counts from before this call, so it
+// is early however long the pull's answer has travelled.
+func (b *Broker) firstHold(ctx context.Context, in []*pubsubpb.ReceivedMessage, visibility time.Duration) error {
 	hs := make([]broker.Hold, len(in))
 	for i, r := range in {
 		hs[i] = broker.Hold{Receipt: broker.Receipt(r.GetAckId()), For: visibility}
@@ -187,14 +219,11 @@ func (b *Broker) firstHold(ctx context.Context, in []*pubsubpb.ReceivedMessage, 
 	// It goes on when ctx has ended: who drains has to hand these messages back in time.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstTimeout)
 	defer cancel()
-	err := b.Extend(call, hs)
-	return func(i int) time.Time {
-		switch err := broker.ErrAt(err, i); {
-		case err == nil:
-			return held
-		case errors.Is(err, broker.ErrReceiptExpired):
-			return answered // it is not ours any more
-		}
-		return late
-	}
+	return b.Extend(call, hs)
+}
+
+// unextended is the deadline of messages whose extension has failed.
+func (b *Broker) unextended(started, answered time.Time) time.Time {
+	own := max(b.ownDeadline(), minDeadline)
+	return answered.Add(own - min(answered.Sub(started), mostSlack, own/4))
 }

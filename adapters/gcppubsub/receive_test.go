@@ -97,7 +97,12 @@ func TestPullOutlivesItsCaller(t *testing.T) {
 // TestSilenceIsNoEmptyQueue stalls all pulls, and only them, and then those alone that wait.
 func TestSilenceIsNoEmptyQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, s := stubbed(t, nil, func(ctx context.Context, _ proto.Message) (proto.Message, error) { return nil, silence(ctx) })
+		b, s := stubbed(t, nil, func(ctx context.Context, in proto.Message) (proto.Message, error) {
+			if _, ok := in.(*pubsubpb.PullRequest); !ok {
+				return nil, nil
+			}
+			return nil, silence(ctx)
+		})
 		receive := func() error {
 			t.Helper()
 			ms, err := b.Receive(t.Context(), asked)
@@ -125,7 +130,7 @@ func TestSilenceIsNoEmptyQueue(t *testing.T) {
 		}
 		// An idle server that ends pulls by their deadline alone is no silent one.
 		s.answer = func(ctx context.Context, in proto.Message) (proto.Message, error) {
-			if atOnce(in.(*pubsubpb.PullRequest)) {
+			if in, ok := in.(*pubsubpb.PullRequest); !ok || atOnce(in) {
 				return nil, nil
 			}
 			return nil, silence(ctx)
@@ -174,7 +179,8 @@ func TestSilenceIsNoEmptyQueue(t *testing.T) {
 	})
 }
 
-// TestFirstExtension follows each pull, and what it is answered decides over the Deadline.
+// TestFirstExtension follows a pull whose messages are not hidden for long enough. What it is
+// answered decides over the Deadline.
 func TestFirstExtension(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -196,6 +202,9 @@ func TestFirstExtension(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, s := stubbed(t, nil, func(ctx context.Context, in proto.Message) (proto.Message, error) {
+					if _, ok := in.(*pubsubpb.GetSubscriptionRequest); ok {
+						return nil, nil // 10 s
+					}
 					<-time.After(2 * time.Second)
 					switch in.(type) {
 					case *pubsubpb.PullRequest:
@@ -229,49 +238,59 @@ func TestFirstExtension(t *testing.T) {
 	}
 }
 
+// TestVisibilityOfTheSubscription is what counts where a receive names none.
 func TestVisibilityOfTheSubscription(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		o     *gcppubsub.Options
-		own   int32
-		err   error
-		want  int32
-		calls int
-		fails error
+		name     string
+		o        *gcppubsub.Options
+		own      int32
+		err      error
+		want     time.Duration // that messages are hidden
+		calls    int           // for the settings
+		extended int           // receives
+		fails    error
 	}{
-		{name: "its own", own: 45, want: 45, calls: 1},
-		{name: "none", want: 10, calls: 1},
-		{name: "not to be asked for", err: status.Error(codes.PermissionDenied, "x"), want: 10, calls: 1},
+		{name: "its own", own: 45, want: 45 * time.Second, calls: 1},
+		{name: "none", want: 10 * time.Second, calls: 1},
+		{name: "not to be asked for", err: status.Error(codes.PermissionDenied, "x"), want: 10 * time.Second, calls: 1, extended: 2},
 		{name: "away", err: status.Error(codes.Unavailable, "x"), calls: 2, fails: status.Error(codes.Unavailable, "x")},
-		{name: "the options'", o: &gcppubsub.Options{Visibility: time.Minute}, want: 60},
+		{name: "the options'", o: &gcppubsub.Options{Visibility: time.Minute}, want: time.Minute, calls: 1, extended: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b, s := stubbed(t, c.o, func(_ context.Context, in proto.Message) (proto.Message, error) {
-				switch in.(type) {
-				case *pubsubpb.GetSubscriptionRequest:
-					return &pubsubpb.Subscription{AckDeadlineSeconds: c.own}, c.err
-				case *pubsubpb.PullRequest:
-					return deliveries(1), nil
+			synctest.Test(t, func(t *testing.T) {
+				b, s := stubbed(t, c.o, func(_ context.Context, in proto.Message) (proto.Message, error) {
+					switch in.(type) {
+					case *pubsubpb.GetSubscriptionRequest:
+						return &pubsubpb.Subscription{AckDeadlineSeconds: c.own}, c.err
+					case *pubsubpb.PullRequest:
+						return deliveries(1), nil
+					}
+					return nil, nil
+				})
+				for range 2 {
+					ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
+					if !errors.Is(err, c.fails) {
+						t.Fatal(err)
+					}
+					for _, m := range ms {
+						if got := time.Until(m.Deadline); got != c.want {
+							t.Errorf("hidden for %v, want %v", got, c.want)
+						}
+					}
 				}
-				return nil, nil
+				if _, calls := of[*pubsubpb.GetSubscriptionRequest](s); len(calls) != c.calls {
+					t.Errorf("the subscription was asked %d times", len(calls))
+				}
+				holds, _ := of[*pubsubpb.ModifyAckDeadlineRequest](s)
+				if len(holds) != c.extended {
+					t.Errorf("%d extensions", len(holds))
+				}
+				for _, h := range holds {
+					if h.GetAckDeadlineSeconds() != inSeconds(c.want) {
+						t.Errorf("extended by %d s, want %v", h.GetAckDeadlineSeconds(), c.want)
+					}
+				}
 			})
-			for range 2 {
-				if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1}); !errors.Is(err, c.fails) {
-					t.Fatal(err)
-				}
-			}
-			if _, calls := of[*pubsubpb.GetSubscriptionRequest](s); len(calls) != c.calls {
-				t.Errorf("the subscription was asked %d times", len(calls))
-			}
-			holds, _ := of[*pubsubpb.ModifyAckDeadlineRequest](s)
-			for _, h := range holds {
-				if h.GetAckDeadlineSeconds() != c.want {
-					t.Errorf("extended by %d s, want %d", h.GetAckDeadlineSeconds(), c.want)
-				}
-			}
-			if c.fails == nil && len(holds) != 2 {
-				t.Errorf("%d extensions", len(holds))
-			}
 		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // This file owns what is asked of a subscription's settings. Workers ask for its policy when they
-// start, receives for its ack deadline, once. b.mu guards that deadline, and is held during no
-// call.
+// start, receives for its ack deadline from time to time. b.mu guards what is known of that
+// deadline, and is held during no call.
 
 // What a call is named in an error.
 const (
@@ -76,41 +76,86 @@ func (b *Broker) ask(ctx context.Context, call string) (*pubsubpb.Subscription, 
 	defer cancel()
 	b.counts.others.Add(1)
 	s, err := b.api.GetSubscription(bounded, &pubsubpb.GetSubscriptionRequest{Subscription: b.subscription})
+	b.learn(s, err)
 	if err != nil {
 		return nil, b.failed(ctx, bounded, call, err)
 	}
 	return s, nil
 }
 
-// visibility is for how long messages are extended when their receive does not say.
+// ackDeadline is what a Broker knows of its subscription's.
+type ackDeadline struct {
+	own    time.Duration // 0 = not known
+	denied bool          // Pub/Sub does not tell it to us
+	again  time.Time     // when a receive asks for it again
+}
+
+const (
+	// asksEvery is how long a subscription's ack deadline is believed. It may be changed.
+	asksEvery = 10 * time.Minute
+	// asksAfter is when it is asked for again where there was no answer.
+	asksAfter = time.Minute
+)
+
+// learn keeps the answer to a question for the subscription.
+func (b *Broker) learn(s *pubsubpb.Subscription, err error) {
+	known := ackDeadline{denied: isDenied(err), again: time.Now().Add(asksEvery)}
+	switch {
+	case err == nil:
+		known.own = ackDeadlineOf(s)
+	case !known.denied:
+		known.again = time.Now().Add(asksAfter)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known = known
+}
+
+// refresh asks for the ack deadline when it is time to. One of many pollers does, before its pull,
+// so that no message waits for the answer. Without one, messages are extended after each pull.
+func (b *Broker) refresh(ctx context.Context) {
+	b.mu.Lock()
+	now := time.Now()
+	due := !now.Before(b.known.again)
+	if due {
+		b.known.again = now.Add(asksAfter)
+	}
+	b.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
+	defer cancel()
+	_, _ = b.ask(ctx, callReceive) // learn has the answer
+}
+
+// visibility is for how long messages are hidden when their receive does not say.
 func (b *Broker) visibility(ctx context.Context) (time.Duration, error) {
 	if b.o.Visibility > 0 {
 		return b.o.Visibility, nil
 	}
 	b.mu.Lock()
-	own := b.own
+	known := b.known
 	b.mu.Unlock()
-	if own > 0 {
-		return own, nil
+	switch {
+	case known.own > 0:
+		return known.own, nil
+	case known.denied:
+		return minDeadline, nil
 	}
 	s, err := b.ask(ctx, callReceive)
 	switch {
 	case err == nil:
-		own = ackDeadlineOf(s)
+		return ackDeadlineOf(s), nil
 	case isDenied(err):
-		own = minDeadline
-	default:
-		return 0, err
+		return minDeadline, nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.own = own
-	return own, nil
+	return 0, err
 }
 
-// ownDeadline is the subscription's ack deadline, or the shortest one if it was never asked for.
+// ownDeadline is the subscription's ack deadline; 0 where it is not known.
 func (b *Broker) ownDeadline() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(b.own, minDeadline)
+	return b.known.own
 }

@@ -58,8 +58,9 @@ type Options struct {
 	// then, among those of HTTP and of proxies, so that nobody can tell them apart. The attributes
 	// have the names as they are written here. onceq's own need no mention. Default: none.
 	Attributes []string
-	// Logger gets one record for each request that is refused; what becomes of jobs the Processor
-	// logs itself. nil = no logs.
+	// Logger gets one warning for each request that is refused; what becomes of jobs the Processor
+	// logs itself. nil = slog.Default, as it is when the Handler is made.
+	// slog.New(slog.DiscardHandler) silences it.
 	Logger *slog.Logger
 }
 
@@ -69,7 +70,7 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 		o.MaxBody = DefaultMaxBody
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	switch {
 	case b == nil:

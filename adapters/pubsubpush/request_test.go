@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -359,4 +360,19 @@ func TestRefusalsAreShort(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusalsAreLogged without a Logger: the process's own gets them, as a Processor's warnings.
+func TestRefusalsAreLogged(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	r := newRig(t, new(runs).Handle)
+	r.o.Logger = nil
+	slog.SetDefault(slog.New(slog.NewTextHandler(r.log, nil)))
+	if w := r.serve(post([]byte("{"))); w.Code < 400 {
+		t.Fatalf("answered %d", w.Code)
+	}
+	if text := r.log.text(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "a request is refused") {
+		t.Errorf("logged %q", text)
+	}
 }

@@ -105,7 +105,9 @@ func openPubSubWith(ctx context.Context, api *gcppubsub.Clients, s settings, log
 	if err != nil {
 		return queues{}, nil, fmt.Errorf("DEAD_LETTER_TOPIC: %w", err)
 	}
-	_, problems, err := queue.Check(ctx, gcppubsub.CheckOptions{MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention})
+	_, problems, err := queue.Check(ctx, gcppubsub.CheckOptions{
+		MaxAttempts: onceq.DefaultMaxAttempts, Retention: onceq.DefaultRetention, Visibility: onceq.DefaultVisibility,
+	})
 	unread(log, err)
 	return queues{s.subscription, queue, dead, func() { _ = api.Close() }}, problems, nil
 }

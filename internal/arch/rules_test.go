@@ -42,6 +42,11 @@ type module struct {
 var modules = []module{
 	{dir: ".", why: "who takes the library takes nothing that starts servers or runs programs"},
 	{
+		dir: "adapters/gocloudpubsub", uses: []string{"."},
+		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
+	},
+	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
+	{
 		dir: "localstack", uses: []string{"."},
 		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
 		why:    "Docker's client reaches those alone who ask for it",

@@ -48,7 +48,7 @@ func openPubSub(tb testing.TB, addr string) *pubsubQueue {
 		tb.Fatal(err)
 	}
 	if _, err := pubsubpb.NewSubscriberClient(conn).CreateSubscription(tb.Context(), &pubsubpb.Subscription{
-		Name: q.subscription, Topic: q.topic, AckDeadlineSeconds: 60,
+		Name: q.subscription, Topic: q.topic, AckDeadlineSeconds: int32(onceq.DefaultVisibility / time.Second),
 	}); err != nil {
 		tb.Fatal(err)
 	}
@@ -164,9 +164,13 @@ type pubsubStart func(tb testing.TB, w pubsubWork) (stop func())
 // BenchmarkPubSub empties a subscription of messages whose handler does nothing. The variants:
 //
 //	raw       loops over apiv1: pull a thousand, handle them, ack them in one request
-//	onceq     a Worker with its heartbeat, without a store, that holds as many messages as the loops
+//	onceq     a Worker with its heartbeat, without a store: a thousand slots and, beside these, a
+//	          thousand messages for each poller
 //	memstore  the same with memstore
-//	receive   Receive of Google's client, with as many messages outstanding
+//	tight     a Worker that holds no more than the loops, a thousand messages for each poller
+//	receive   Receive of Google's client, with a thousand messages outstanding for each poller, its
+//	          default
+//	receive+  the same with as many as the Worker holds
 //	gocloud   gocloud.dev/pubsub/gcppubsub
 func BenchmarkPubSub(b *testing.B) {
 	for _, trip := range trips {
@@ -192,7 +196,9 @@ func BenchmarkPubSub(b *testing.B) {
 					filled("raw", rawPubSub(pollers)),
 					filled("onceq", pubsubWorker(noStore, cfg)),
 					filled("memstore", pubsubWorker(memstore.New, cfg)),
+					filled("tight", pubsubWorker(noStore, onceq.WorkerConfig{Pollers: pollers, Concurrency: 500 * pollers, Prefetch: 500 * pollers})),
 					filled("receive", receivePubSub(1000*pollers)),
+					filled("receive+", receivePubSub(cfg.Concurrency+cfg.Prefetch)),
 					filled("gocloud", gocloudPubSub(pollers)),
 				}
 				b.ResetTimer()

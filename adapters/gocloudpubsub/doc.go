@@ -1,0 +1,2 @@
+// Package gocloudpubsub joins onceq and gocloud.dev/pubsub, both ways.
+package gocloudpubsub

@@ -1,0 +1,2 @@
+// Package watermillonceq joins onceq and Watermill, both ways.
+package watermillonceq
