@@ -28,8 +28,8 @@
 //
 // # Messages that a handler produces
 //
-// The Router publishes what a handler returns after the handler, and acks then. The middleware keeps
-// these messages with the record of the key. So when the process dies between the record and the
+// The Router publishes what a handler returns, and acks then. The middleware keeps these messages
+// with the record of the key. So when the process dies between the record and the
 // publish, the next delivery publishes the same messages, with the same UUIDs, without a run. Each
 // further delivery does so too, hence they are published at least once. Each carries a key of its
 // own ([KeyMetadata]) that is the same however often it is published, so that the next handler
@@ -54,8 +54,8 @@
 // the message comes again until the broker has enough. [middleware.PoisonQueue] without a filter is
 // wrong around this middleware: it would ack messages whose handler is still at work elsewhere.
 //
-// The Router's Close ends the contexts of messages at once, and waits for handlers. A handler that
-// returns an error then gives its key back. One that does not look at its context keeps the key
+// The Router's Close ends the contexts of messages at once, and waits for handlers. The key of a
+// handler that returns an error then is free again. One that does not look at its context keeps it
 // until it ends, however long the Router waits, as long as the process lives.
 //
 // # onceq's brokers as a Watermill Pub/Sub

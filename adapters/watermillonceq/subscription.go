@@ -62,18 +62,18 @@ type delivery struct {
 // ackLinger is how long acks are gathered where requests cost money.
 const ackLinger = 200 * time.Millisecond
 
-func newSubscription(ctx context.Context, s *Subscriber, topic string, b broker.Broker) (*subscription, error) {
+func newSubscription(ctx context.Context, o *SubscriberOptions, topic string, b broker.Broker) (*subscription, error) {
 	u := &subscription{
-		o: &s.o, topic: topic, b: b, l: b.Limits(), out: make(chan *message.Message), abandon: make(chan struct{}),
-		room: make(chan struct{}, s.o.Concurrency), groups: make(map[string][]*delivery),
+		o: o, topic: topic, b: b, l: b.Limits(), out: make(chan *message.Message), abandon: make(chan struct{}),
+		room: make(chan struct{}, o.Concurrency), groups: make(map[string][]*delivery),
 	}
-	if u.l.Extends && (s.o.Visibility < u.l.MinHold || u.l.MaxHold > 0 && s.o.Visibility > u.l.MaxHold) {
+	if u.l.Extends && (o.Visibility < u.l.MinHold || u.l.MaxHold > 0 && o.Visibility > u.l.MaxHold) {
 		return nil, fmt.Errorf("watermillonceq: SubscriberOptions.Visibility: %v is not within %v and %v, the limits of topic %q",
-			s.o.Visibility, u.l.MinHold, u.l.MaxHold, topic)
+			o.Visibility, u.l.MinHold, u.l.MaxHold, topic)
 	}
 	var err error
 	u.leases, err = visibility.New(u.extend, visibility.Options[*delivery]{
-		Timeout: s.o.Visibility, CallTimeout: s.o.CallTimeout, MaxBatch: u.l.SettleBatch, IsLost: isLost, OnLost: u.lost,
+		Timeout: o.Visibility, CallTimeout: o.CallTimeout, MaxBatch: u.l.SettleBatch, IsLost: isLost, OnLost: u.lost,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watermillonceq: SubscriberOptions: %w", err)
@@ -86,7 +86,7 @@ func newSubscription(ctx context.Context, s *Subscriber, topic string, b broker.
 	u.nacks = batch.New(batch.Options{Max: u.l.SettleBatch, Flight: 4}, u.nack)
 	u.ctx, u.cancel = context.WithCancel(ctx)
 	of := u.ctx
-	if s.o.Grace > 0 {
+	if o.Grace > 0 {
 		of = context.WithoutCancel(ctx)
 	}
 	u.messages, u.endMessages = context.WithCancel(of)

@@ -147,5 +147,5 @@ func pubSubTopic(ctx context.Context, api pubSubAPI, project, name string) (brok
 	if err != nil {
 		return nil, err
 	}
-	return gcppubsub.New(api, topic, sub, nil)
+	return gcppubsub.New(api, topic, sub, &gcppubsub.Options{LongPoll: time.Second})
 }
