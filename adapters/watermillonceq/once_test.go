@@ -31,6 +31,19 @@ var errBoom = errors.New("boom")
 type world struct {
 	*testing.T
 	store dedupe.Store
+	real  bool // time is
+}
+
+// inTime runs f in real time, with short leases: Router.Close waits with a mutex locked, which
+// keeps a bubble's time from going on.
+func inTime(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(t, &world{t, store, true})
 }
 
 // bubble runs f in virtual time.
@@ -41,7 +54,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, &world{t, store})
+		f(t, &world{t, store, false})
 		<-time.After(time.Minute) // what is under way in the background ends
 	})
 }
@@ -53,7 +66,11 @@ func (w *world) processor(wrap func(dedupe.Store) dedupe.Store) *onceq.Processor
 	if wrap != nil {
 		s = wrap(s)
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: s, Scope: "orders", Logger: slog.New(slog.DiscardHandler)})
+	c := onceq.ProcessorConfig{Store: s, Scope: "orders", Logger: slog.New(slog.DiscardHandler)}
+	if w.real {
+		c.Lease, c.SettleTimeout, c.CallTimeout = 2*time.Second, 300*time.Millisecond, 200*time.Millisecond
+	}
+	p, err := onceq.NewProcessor(c)
 	if err != nil {
 		w.Fatal(err)
 	}
