@@ -55,8 +55,8 @@
 // wrong around this middleware: it would ack messages whose handler is still at work elsewhere.
 //
 // The Router's Close ends the contexts of messages at once, and waits for handlers. The key of a
-// handler that returns an error then is free again. One that does not look at its context keeps it
-// until it ends, however long the Router waits, as long as the process lives.
+// handler that returns an error then is free again. One that does not look at its context keeps its
+// key until it ends, however long the Router waits, as long as the process lives.
 //
 // # onceq's brokers as a Watermill Pub/Sub
 //
