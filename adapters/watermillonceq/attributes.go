@@ -53,7 +53,7 @@ func attributes(msg *message.Message, most int) (map[string]string, error) {
 	out := make(map[string]string, len(user)+1)
 	if msg.UUID != "" {
 		if !utf8.ValidString(msg.UUID) || len(msg.UUID) > mostValue {
-			return nil, fmt.Errorf("watermillonceq: the message's UUID has %d bytes, want UTF-8 of at most %d", len(msg.UUID), mostValue)
+			return nil, fmt.Errorf("the UUID has %d bytes, want UTF-8 of at most %d", len(msg.UUID), mostValue)
 		}
 		out[UUIDAttribute] = msg.UUID
 	}
@@ -66,7 +66,7 @@ func attributes(msg *message.Message, most int) (map[string]string, error) {
 		return out, nil
 	}
 	if room < 1 {
-		return nil, fmt.Errorf("watermillonceq: the broker takes %d attributes, and metadata needs 3 or more", most)
+		return nil, fmt.Errorf("the broker takes %d attributes, and metadata needs 3 or more", most)
 	}
 	parts, err := pack(user, most > 0, room)
 	if err != nil {

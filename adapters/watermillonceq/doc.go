@@ -29,9 +29,9 @@
 // # Messages that a handler produces
 //
 // The Router publishes what a handler returns, and acks then. The middleware keeps these messages
-// with the record of the key. So when the process dies between the record and the
-// publish, the next delivery publishes the same messages, with the same UUIDs, without a run. Each
-// further delivery does so too, hence they are published at least once. Each carries a key of its
+// with the record of the key. So when the process dies between the record and the publish, the next
+// delivery publishes the same messages, with the same UUIDs, without a run. Each further delivery
+// does so too, hence they are published at least once. Each carries a key of its
 // own ([KeyMetadata]) that is the same however often it is published, so that the next handler
 // under a claim does its work once. A store takes results up to its Limits.MaxResult. Where the
 // messages are larger, they are published once, and the key has failed with the class "result".
@@ -51,8 +51,8 @@
 //	)
 //
 // Watermill has no dead letters. Without a poison queue a final error is nacked like any other, and
-// the message comes again until the broker has enough. [middleware.PoisonQueue] without a filter is
-// wrong around this middleware: it would ack messages whose handler is still at work elsewhere.
+// the message comes again until the broker has enough. A PoisonQueue without a filter is wrong
+// around this middleware: it would ack messages whose handler is still at work elsewhere.
 //
 // The Router's Close ends the contexts of messages at once, and waits for handlers. The key of a
 // handler that returns an error then is free again. One that does not look at its context keeps its
@@ -62,6 +62,4 @@
 //
 // [NewPublisher] and [NewSubscriber] bring any broker.Broker to Watermill. Deliveries are kept alive
 // by heartbeats until Ack or Nack.
-//
-// [middleware.PoisonQueue]: https://pkg.go.dev/github.com/ThreeDotsLabs/watermill/message/router/middleware#PoisonQueue
 package watermillonceq

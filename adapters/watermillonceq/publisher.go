@@ -73,7 +73,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 		attributes, err := attributes(m, b.Limits().MaxAttributes)
 		if err != nil {
-			return fmt.Errorf("message %d: %w", i, err)
+			return fmt.Errorf("watermillonceq: message %d: %w", i, err)
 		}
 		out[i] = broker.Outgoing{Body: m.Payload, Attributes: attributes, Meta: &broker.Meta{Key: m.Metadata.Get(KeyMetadata)}}
 		if p.o.Prepare != nil {

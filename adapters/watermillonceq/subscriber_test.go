@@ -70,6 +70,20 @@ func (q *queue) subscribe(o watermillonceq.SubscriberOptions, wrap func(broker.B
 	return s, ms
 }
 
+// through is a broker whose calls a process makes.
+func through(p *onceqtest.Process) func(broker.Broker) broker.Broker {
+	return func(b broker.Broker) broker.Broker { return &ofProcess{p.Receiver(b), p.Producer(b)} }
+}
+
+type ofProcess struct {
+	broker.Receiver
+	sender broker.Sender
+}
+
+func (b *ofProcess) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	return b.sender.Send(ctx, ms)
+}
+
 // closes closes a Subscriber, and tells how long that took.
 func (q *queue) closes(s *watermillonceq.Subscriber) time.Duration {
 	q.Helper()
@@ -135,10 +149,10 @@ func TestCloseDrains(t *testing.T) {
 		q.wantDepth(0, 5, 0)
 		closed := make(chan time.Duration)
 		go func() { closed <- q.closes(s) }()
+		takes(time.Second)
 		if _, open := <-ms; open {
 			t.Error("a message came from a channel that was closed")
 		}
-		takes(time.Second)
 		if acked.Context().Err() == nil {
 			t.Error("the context has not ended with the subscription")
 		}
@@ -341,7 +355,7 @@ func TestBrokerAway(t *testing.T) {
 		var process onceqtest.Process
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		q.publishes("a", "b")
-		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, process.Broker)
+		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, through(&process))
 		a, b := <-ms, <-ms
 		process.At(onceqtest.Fault{Kind: onceqtest.Fail, For: 10 * time.Second})
 		a.Ack()
@@ -369,7 +383,7 @@ func TestBrokerAwayWhileClosing(t *testing.T) {
 			var process onceqtest.Process
 			q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 			q.publishes("a", "b", "c")
-			s, ms := q.subscribe(watermillonceq.SubscriberOptions{CloseTimeout: 10 * time.Second}, process.Broker)
+			s, ms := q.subscribe(watermillonceq.SubscriberOptions{CloseTimeout: 10 * time.Second}, through(&process))
 			m := <-ms
 			<-ms
 			kind.For = time.Hour
@@ -390,7 +404,7 @@ func TestLostDelivery(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var process onceqtest.Process
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, process.Broker)
+		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, through(&process))
 		once := w.once(watermillonceq.Options{Wait: 10 * time.Minute})
 		runs := 0
 		h := once(func(msg *message.Message) ([]*message.Message, error) {
@@ -399,7 +413,7 @@ func TestLostDelivery(t *testing.T) {
 			return nil, msg.Context().Err()
 		})
 		q.publishes("a")
-		process.At(onceqtest.Fault{Op: onceqtest.Extend, Kind: onceqtest.Fail, For: 90 * time.Second})
+		process.At(onceqtest.Fault{Op: onceqtest.Extend, Kind: onceqtest.Fail, For: 35 * time.Second})
 		for range 2 {
 			msg := <-ms
 			go func() {
@@ -539,7 +553,7 @@ func TestPublishAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var process onceqtest.Process
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		b := process.Broker(q.b)
+		b := through(&process)(q.b)
 		pub, err := watermillonceq.NewPublisher(func(string) (broker.Broker, error) { return b, nil }, watermillonceq.PublisherOptions{})
 		if err != nil {
 			t.Fatal(err)
