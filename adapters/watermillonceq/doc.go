@@ -60,6 +60,6 @@
 //
 // # onceq's brokers as a Watermill Pub/Sub
 //
-// [NewPublisher] and [NewSubscriber] bring any broker.Broker to Watermill. Deliveries are kept alive
-// by heartbeats until Ack or Nack.
+// [NewPublisher] and [NewSubscriber] bring any broker.Broker to Watermill. Heartbeats keep a
+// delivery alive until its Ack or Nack.
 package watermillonceq
