@@ -163,6 +163,22 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
+// A permanent error that could not be recorded is not final: nobody else knows of it.
+func TestPermanentUnrecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var process onceqtest.Process
+		once := w.onceAs(w.processor(process.Store), watermillonceq.Options{})
+		_, err := once(func(*message.Message) ([]*message.Message, error) {
+			process.At(onceqtest.Fault{Kind: onceqtest.Fail, For: time.Minute})
+			return nil, onceq.Permanent(errBoom)
+		})(keyed("order-7"))
+		var unsettled *onceq.UnsettledError
+		if !errors.As(err, &unsettled) || watermillonceq.IsFinal(err) {
+			t.Error("answered", err)
+		}
+	})
+}
+
 // Another process takes the key from one that was away: its handler's context ends with the reason,
 // and what it says is not taken for an end.
 func TestLeaseLost(t *testing.T) {

@@ -136,6 +136,24 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
+// A message that is held for longer than the broker can hold one comes again, and not before.
+func TestLongestHold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		q := w.queue(membroker.Options{Preset: membroker.SQSStandard}, watermillonceq.PublisherOptions{})
+		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
+		q.publishes("a")
+		<-ms
+		begin := time.Now()
+		again := <-ms
+		if took, most := time.Since(begin), q.b.Limits().MaxTotal; took < most-time.Minute || took > most+time.Second {
+			t.Errorf("it came again after %v, of %v", took, most)
+		}
+		again.Ack()
+		q.closes(s)
+		q.wantDepth(0, 0, 0)
+	})
+}
+
 // Close gives back what was not handed on, waits for the Ack of what was, and closes the channel at
 // once.
 func TestCloseDrains(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 
 // Watermill's suite on LocalStack.
 func TestSuiteSQSServer(t *testing.T) {
+	t.Parallel()
 	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")
@@ -29,12 +30,13 @@ func TestSuiteSQSServer(t *testing.T) {
 		return awssqs.New(client, s.Queue(t, topic, nil), &awssqs.Options{ReceiveGrace: -1})
 	}}
 	t.Run("suite", func(t *testing.T) { // its tests are parallel, and the queues are theirs until all have ended
-		run(t, tests.Features{}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
+		run(t, tests.Features{ForceShort: true}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
 	})
 }
 
 // Watermill's suite on Google's emulator.
 func TestSuitePubSubServer(t *testing.T) {
+	t.Parallel()
 	s := testpubsub.New(t)
 	project := s.Project(t)
 	c, err := gcppubsub.Dial(context.Background(), option.WithEndpoint(s.Addr), option.WithoutAuthentication(),
@@ -47,7 +49,7 @@ func TestSuitePubSubServer(t *testing.T) {
 		return pubSubTopic(context.Background(), dialled{c}, project, topic)
 	}}
 	t.Run("suite", func(t *testing.T) {
-		run(t, tests.Features{}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
+		run(t, tests.Features{ForceShort: true}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
 	})
 }
 

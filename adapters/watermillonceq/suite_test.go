@@ -68,17 +68,20 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 }
 
 func TestSuiteMemory(t *testing.T) {
+	t.Parallel()
 	q := queues{make: func(topic string) (broker.Broker, error) { return membroker.New(&membroker.Options{Name: topic}) }}
 	run(t, tests.Features{}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
 }
 
 func TestSuiteMemoryOneByOne(t *testing.T) {
+	t.Parallel()
 	q := queues{make: func(topic string) (broker.Broker, error) { return membroker.New(&membroker.Options{Name: topic}) }}
 	f := tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}
 	run(t, f, watermillonceq.SubscriberOptions{Concurrency: 1}, watermillonceq.PublisherOptions{}, q.open)
 }
 
 func TestSuiteSQS(t *testing.T) {
+	t.Parallel()
 	s := sqsfake.Start(t, nil)
 	client := sqsClient(s)
 	q := queues{make: func(topic string) (broker.Broker, error) {
@@ -93,6 +96,7 @@ func TestSuiteSQS(t *testing.T) {
 
 // A FIFO queue has an order for each group, whoever receives, and however many at once.
 func TestSuiteFIFO(t *testing.T) {
+	t.Parallel()
 	s := sqsfake.Start(t, nil)
 	client := sqsClient(s)
 	q := queues{make: func(topic string) (broker.Broker, error) {
@@ -123,10 +127,12 @@ func sqsClient(s *sqsfake.Server) *sqs.Client {
 }
 
 func TestSuitePubSub(t *testing.T) {
+	t.Parallel()
 	s := pubsubfake.New(pubsubfake.Options{})
 	t.Cleanup(s.Close)
-	q := queues{make: func(topic string) (broker.Broker, error) { return pubSubTopic(t.Context(), s, "acme", topic) }}
-	run(t, tests.Features{}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
+	q := queues{make: func(topic string) (broker.Broker, error) { return pubSubTopic(context.Background(), s, "acme", topic) }}
+	// A Close waits for the pull in flight, a second here, and the long form has 50 in a row.
+	run(t, tests.Features{ForceShort: true}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
 }
 
 // pubSubAPI is the part of a client that makes a topic with a subscription.
