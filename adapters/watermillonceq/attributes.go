@@ -33,7 +33,8 @@ const UUIDAttribute = "_watermill_message_uuid"
 //
 //   - The broker's Limits.MaxAttributes has room for all, the UUID and onceq's own attribute.
 //   - Each name has 1 to 256 of A-Z a-z 0-9 _ - and the dot, neither at its ends nor twice; it does
-//     not begin with "aws.", "amazon.", "goog" (in any case), "onceq" or "_watermill".
+//     not begin with "aws.", "amazon.", "goog", "onceq" or "_watermill", in any case. FenceMetadata
+//     may.
 //   - Each value is UTF-8 of 1 to 1,024 bytes.
 //
 // The JSON is one object. Where a name or a value is not UTF-8 it is an array of pairs in base64.
@@ -105,6 +106,9 @@ func fitsName(k string) bool {
 		default:
 			return false
 		}
+	}
+	if k == FenceMetadata {
+		return true
 	}
 	low := strings.ToLower(k)
 	for _, reserved := range []string{"aws.", "amazon.", "goog", "onceq", "_watermill"} {

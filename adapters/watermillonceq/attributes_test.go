@@ -48,6 +48,7 @@ var odd = map[string]struct {
 	"reserved":       {message.Metadata{"AWS.trace": "x"}, true},
 	"Google's":       {message.Metadata{"googclient": "x"}, true},
 	"our attributes": {message.Metadata{watermillonceq.UUIDAttribute: "x", watermillonceq.MetadataAttribute: "{", "onceqx": "y"}, true},
+	"a fence":        {message.Metadata{watermillonceq.FenceMetadata: "7"}, false},
 	"large":          {many(20, 1500), true},
 	"looks like it":  {message.Metadata{"a": `[["YQ==","YQ=="]]`}, false},
 }

@@ -1,15 +1,16 @@
-// Package watermillonceq joins onceq and Watermill (github.com/ThreeDotsLabs/watermill), both ways.
-//
-// # Watermill's handlers under a claim
-//
-// [NewMiddleware] lets a handler of any Watermill Pub/Sub run once for a key: it claims the key,
-// keeps the claim alive while the handler works, and records the end. It has no hold on the message
-// itself: how long a broker waits for an ack, how often it delivers, and where a poisoned message
+// Package watermillonceq lets a handler of Watermill (github.com/ThreeDotsLabs/watermill) run once
+// for a key, on any Pub/Sub, and brings onceq's brokers to Watermill. The middleware claims the
+// key, keeps the claim alive while the handler works, and records the end. It has no hold on the
+// message: how long a broker waits for an ack, how often it delivers, and where a poisoned message
 // goes stay with the Pub/Sub. So a message may come again while its handler runs, and then the
 // claim keeps the second delivery waiting. The promise is that of [onceq.Do], on which this is
 // built: one effect where it is completed in the store's own transaction, or where the API that
 // makes it takes [onceq.Job.EffectKey]; else one effect per claim. When the process dies between
 // an effect and its record, the handler runs again, or under dedupe.Park it does not.
+//
+// # Watermill's handlers under a claim
+//
+// [NewMiddleware] makes the middleware:
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "orders"})
 //	once, err := watermillonceq.NewMiddleware(p, watermillonceq.Options{Key: orderKey})

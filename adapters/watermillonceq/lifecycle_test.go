@@ -267,6 +267,30 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// Correlation ids go with what is published again, wherever their middleware stands.
+func TestCorrelation(t *testing.T) {
+	for _, outside := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			for range 2 {
+				chain := w.once(watermillonceq.Options{})(middleware.CorrelationID(func(*message.Message) ([]*message.Message, error) {
+					return []*message.Message{message.NewMessage("m", nil)}, nil
+				}))
+				if outside {
+					chain = middleware.CorrelationID(w.once(watermillonceq.Options{})(func(*message.Message) ([]*message.Message, error) {
+						return []*message.Message{message.NewMessage("m", nil)}, nil
+					}))
+				}
+				msg := keyed("order-7")
+				middleware.SetCorrelationID("c-1", msg)
+				ms, err := chain(msg)
+				if err != nil || len(ms) != 1 || middleware.MessageCorrelationID(ms[0]) != "c-1" {
+					t.Errorf("outside %v: %v, %v", outside, ms, err)
+				}
+			}
+		})
+	}
+}
+
 // Timeout ends the handler's context, and the message's own bounds the run as well.
 func TestTimeouts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

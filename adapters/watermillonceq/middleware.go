@@ -45,7 +45,8 @@ type Options struct {
 	MaxAttempts int
 	// Interrupted says what becomes of a message whose process died while its handler ran. With
 	// dedupe.Rerun (the default), the next delivery runs. With dedupe.Park, later ones get a final
-	// *[onceq.ParkedError].
+	// *[onceq.ParkedError]. Under Park, a handler that was cut off and answers an error is parked,
+	// too. The Router's Close, a Timeout and a panic cut it off.
 	Interrupted dedupe.Policy
 	// Reopen names the failure that a delivery may run again, as DoOptions.Reopen; 0 = none. It is
 	// an operator's word. Default nil: none. See [ReopenFromMetadata].
