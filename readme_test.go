@@ -15,8 +15,12 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("docs: %v, %d pages", err, len(pages))
 	}
 	var snippets strings.Builder
-	for _, name := range []string{"snippets", "keys", "cloudrun", "pubsub_test"} {
-		snippets.WriteString(read(t, "examples/snippets/"+name+".go"))
+	files, err := filepath.Glob("examples/snippets/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("snippets: %v, %d files", err, len(files))
+	}
+	for _, file := range files {
+		snippets.WriteString(read(t, file))
 	}
 	for _, page := range append(pages, "README.md") {
 		_, blocks, _ := strings.Cut(read(t, page), "```go\n")
