@@ -79,8 +79,8 @@ const (
 	// ackPatience is for how long an ack is offered again that the broker did not take. The message
 	// stays hidden meanwhile, because its work is done.
 	ackPatience = 5 * time.Minute
-	// closing bounds what Shutdown does beyond its context: the receive in flight ends, and messages
-	// are handed back.
+	// closing bounds each of the two things that Shutdown does beyond its context: the receive in
+	// flight ends, and messages are given back.
 	closing = 10 * time.Second
 )
 

@@ -137,32 +137,42 @@ func (s *subscription) rest(ctx context.Context, ds []*delivery) error {
 }
 
 // Close waits for the receives in flight, and gives back what was received and not settled. gocloud
-// would deliver none of it any more.
+// would deliver none of it any more. A second Close does nothing.
 func (s *subscription) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
-	defer cancel()
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
 	s.closed = true
 	if s.inFlight == 0 {
 		close(s.idle)
 	}
 	s.mu.Unlock()
+	late := time.NewTimer(closing)
+	defer late.Stop()
 	select {
 	case <-s.idle:
-	case <-ctx.Done():
+	case <-late.C:
 	}
-	s.handBack(ctx)
+	s.mu.Lock()
+	left := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	s.giveBack(left)
 	if s.o.Close == nil {
 		return nil
 	}
 	return s.o.Close()
 }
 
-// handBack makes one call for each part: what fails comes again by itself when its lease is over.
-func (s *subscription) handBack(ctx context.Context) {
+// giveBack makes one call for each part: what fails comes again by itself when its lease is over.
+// What was acked is not given back, but acked once more.
+func (s *subscription) giveBack(ds []*delivery) {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
 	s.mu.Lock()
 	var done, back []*delivery
-	for d := range maps.Keys(s.open) {
+	for _, d := range ds {
 		if d.acked {
 			done = append(done, d)
 		} else {
@@ -170,21 +180,15 @@ func (s *subscription) handBack(ctx context.Context) {
 		}
 	}
 	s.mu.Unlock()
-	err := s.rest(ctx, back)
-	if err == nil {
-		err = s.settle(ctx, back, 0, func(ctx context.Context, ds []*delivery) error { return s.nack(ctx, ds, 0) })
+	errs := [...]error{s.settle(ctx, done, ackPatience, s.ack), s.rest(ctx, back)}
+	if errs[1] == nil {
+		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*delivery) error { return s.nack(ctx, ds, 0) })
 	}
-	if e := s.settle(ctx, done, 0, s.ack); err == nil {
-		err = e
-	}
-	if err != nil {
+	if err := errors.Join(errs[:]...); err != nil {
 		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle all messages at Shutdown, they are delivered again",
 			slog.Any("error", err))
 	}
-	s.mu.Lock()
-	left := slices.Collect(maps.Keys(s.open))
-	s.mu.Unlock()
-	for _, d := range left {
+	for _, d := range ds {
 		s.forget(d) // no more beats
 	}
 }

@@ -40,7 +40,7 @@ import (
 //     queue that is missing or closed, and missing rights.
 //   - Shutdown hands back what was received and not settled, also what gocloud had fetched ahead. So
 //     call it when all handlers have ended: what they ack after it is lost in gocloud. It may take
-//     10 s longer than its context.
+//     20 s longer than its context.
 //
 // It does not make jobs once-only: that is a onceq Worker's. Message.Metadata has the user's
 // metadata, never our own attribute, which is shown only where it could not be read.
@@ -115,7 +115,9 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 	return s, err
 }
 
-// ReceiveBatch receives up to most messages.
+// ReceiveBatch receives up to most messages. ctx is the subscription's own. It ends at Shutdown, and
+// where another receive met an error that lasts. Then gocloud hands nothing out any more, so what
+// this one brought is given back at once, without an error, which would hide the first one.
 func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Message, error) {
 	if !s.begin() {
 		return nil, errShut
@@ -124,15 +126,26 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 	received := time.Now()
 	ms, err := s.receiver.Receive(ctx, broker.ReceiveOptions{Max: min(most, s.receives), Wait: s.o.Wait, Visibility: s.o.Visibility})
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
 		return nil, err
 	}
-	out := make([]*driver.Message, len(ms))
+	ds := make([]*delivery, len(ms))
+	s.mu.Lock()
 	for i, m := range ms {
 		d := &delivery{message: m}
 		d.lease.Lease, d.lease.Deadline = d, m.Deadline
-		s.mu.Lock()
 		s.open[d] = struct{}{}
-		s.mu.Unlock()
+		ds[i] = d
+	}
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		s.giveBack(ds)
+		return nil, nil
+	}
+	out := make([]*driver.Message, len(ds))
+	for i, d := range ds {
 		if s.beats != nil {
 			s.beats.Hold(&d.lease)
 			s.beats.SetTimeout(&d.lease, received.Add(s.o.MaxHold))
