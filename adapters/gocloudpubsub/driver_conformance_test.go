@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -34,9 +33,9 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// This file runs gocloud's own conformance suite on OpenTopic and OpenSubscription. A driverWorld is
-// a service with its ways to make a queue. The tests beside it take their queues from here, too.
-// Each test has worlds of its own, so nothing is locked.
+// This file runs gocloud's own conformance suite on OpenTopic and OpenSubscription. A driverWorld
+// is a service with its ways to make a queue. The tests beside it take clients from here, too. Each
+// test has worlds of its own, so nothing is locked.
 
 // driverWorld is a service.
 type driverWorld struct {

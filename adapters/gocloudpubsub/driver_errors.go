@@ -13,6 +13,14 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// A part is what a topic and a subscription have alike: gocloud asks for it of both.
+type part interface {
+	As(target any) bool
+	IsRetryable(err error) bool
+	ErrorAs(err error, target any) bool
+	ErrorCode(err error) gcerrors.ErrorCode
+}
+
 // errBadMessage is an error of what the user asked for, which no repetition mends.
 var errBadMessage = errors.New("gocloudpubsub: the message cannot be sent")
 

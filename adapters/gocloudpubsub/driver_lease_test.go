@@ -20,8 +20,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// This file tests what gocloud's suite does not: leases, acks that fail, and the end. Each test plays
-// in virtual time, on a subscription of its own. hooked.mu guards what the test and gocloud's
+// This file tests what gocloud's suite does not: leases, acks that fail, and the end. Each test
+// plays in virtual time, on a subscription of its own. hooked.mu guards what the test and gocloud's
 // goroutines both see.
 
 // hooked is a queue whose calls a test can answer.

@@ -30,10 +30,10 @@ type TopicOptions struct {
 	// that form. Only for SQS. Default false: both travel as they are.
 	GoCloudSQS bool
 	// BatcherOptions narrow how sends are gathered. Default: batches as large as the broker takes,
-	// 10 at once. All senders of a batch get its error, so a MaxBatchSize of 1 gives each its own.
+	// 10 at once. All senders of a batch get its error; a MaxBatchSize of 1 gives each its own.
 	BatcherOptions batcher.Options
-	// Close is called once, when the Topic is shut down. Default nil: the Sender stays open, because
-	// whoever made it may use it elsewhere.
+	// Close is called once, when the Topic is shut down. Default nil: the Sender stays open,
+	// because whoever made it may use it elsewhere.
 	Close func() error
 }
 
@@ -88,7 +88,7 @@ func badOption(field, format string, args ...any) error {
 	return fmt.Errorf("gocloudpubsub: %s: %s", field, fmt.Sprintf(format, args...))
 }
 
-func (o *TopicOptions) check(l broker.Limits) error {
+func checkTopic(o TopicOptions, l broker.Limits) error {
 	if err := checkBatcher("TopicOptions.BatcherOptions", o.BatcherOptions); err != nil {
 		return err
 	}

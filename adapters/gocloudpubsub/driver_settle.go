@@ -16,8 +16,8 @@ import (
 
 // This file owns the end of deliveries: acks, nacks, and what Shutdown hands back. gocloud calls
 // SendAcks and SendNacks from several goroutines, again with the same ids where IsRetryable says
-// so, and Close once, when no more calls of them begin. subscription.mu guards what is known of each
-// delivery, and is held during no call.
+// so, and Close once, when no more calls of them begin. subscription.mu guards what is known of
+// each delivery, and is held during no call.
 
 // SendAcks acks what is not settled yet.
 func (s *subscription) SendAcks(ctx context.Context, ids []driver.AckID) error {

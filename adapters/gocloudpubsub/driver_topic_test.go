@@ -140,7 +140,7 @@ func TestDriverOurOwnAttribute(t *testing.T) {
 	}
 }
 
-// A onceq Worker does what a gocloud program sent twice once, and hands to its handler what it sent.
+// A onceq Worker does what a gocloud program sent twice once, and its handler sees what was sent.
 func TestDriverWorkerConsumesTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := membroker.New(nil)

@@ -30,17 +30,19 @@ import (
 // What it does beyond gocloud's own drivers:
 //
 //   - Heartbeats keep a message hidden from its receive until its Ack or Nack, for at most
-//     SubscriptionOptions.MaxHold. So a long job is not delivered to somebody else meanwhile, nor is
-//     a message that waits in gocloud's own queue. Where the broker cannot extend, Visibility is all.
+//     SubscriptionOptions.MaxHold. So a long job is not delivered to somebody else meanwhile, nor
+//     is a message that waits in gocloud's own queue. Where the broker cannot extend, Visibility
+//     is all.
 //   - An ack that comes too late ends nothing: gocloud would end the whole subscription at a failed
 //     ack. A receipt that has expired counts as settled, since the message is delivered again. Any
 //     other failure is one message's own: that ack alone is offered again, for 5 minutes, while
-//     heartbeats keep the message hidden. A nack is offered for as long as the message stays hidden.
-//   - Errors that may pass (a network, a throttle) never end the subscription. Those that last do: a
-//     queue that is missing or closed, and missing rights.
-//   - Shutdown hands back what was received and not settled, also what gocloud had fetched ahead. So
-//     call it when all handlers have ended: what they ack after it is lost in gocloud. It may take
-//     20 s longer than its context.
+//     heartbeats keep the message hidden. A nack is offered for Visibility.
+//   - Errors that may pass (a network, a throttle) never end the subscription. Those that last do:
+//     a queue that is missing or closed, missing rights, a call that the broker refuses. Then call
+//     Shutdown, because heartbeats go on until then.
+//   - Shutdown hands back what was received and not settled, also what gocloud had fetched ahead.
+//     So call it when all handlers have ended: what they ack after it is lost in gocloud. It may
+//     take 20 s longer than its context.
 //
 // It does not make jobs once-only: that is a onceq Worker's. Message.Metadata has the user's
 // metadata, never our own attribute, which is shown only where it could not be read.
@@ -64,7 +66,7 @@ type subscription struct {
 	receiver          broker.Receiver
 	o                 SubscriptionOptions
 	form              form
-	receives, settles int                             // the most of one call
+	receives, settles int                            // the most of one call
 	beats             *visibility.Manager[*delivery] // nil = nothing is extended
 
 	mu       sync.Mutex
@@ -87,6 +89,8 @@ type delivery struct {
 	end      context.CancelCauseFunc
 	lostWith error
 }
+
+var _ part = (*subscription)(nil)
 
 func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, error) {
 	if values.IsNil(r) {
@@ -115,9 +119,9 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 	return s, err
 }
 
-// ReceiveBatch receives up to most messages. ctx is the subscription's own. It ends at Shutdown, and
-// where another receive met an error that lasts. Then gocloud hands nothing out any more, so what
-// this one brought is given back at once, without an error, which would hide the first one.
+// ReceiveBatch receives up to most messages. ctx is the subscription's own. It ends at Shutdown,
+// and where another receive met an error that lasts. Then gocloud hands nothing out any more, so
+// what this one brought is given back at once, without an error, which would hide the first one.
 func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Message, error) {
 	if !s.begin() {
 		return nil, errShut

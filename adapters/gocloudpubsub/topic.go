@@ -57,6 +57,8 @@ type topic struct {
 	form   form
 }
 
+var _ part = (*topic)(nil)
+
 func newTopic(s broker.Sender, o *TopicOptions) (*topic, error) {
 	if values.IsNil(s) {
 		return nil, errors.New("gocloudpubsub: OpenTopic: the sender is nil")
@@ -65,14 +67,14 @@ func newTopic(s broker.Sender, o *TopicOptions) (*topic, error) {
 	if o != nil {
 		t.o = *o
 	}
-	return t, t.o.check(s.Limits())
+	return t, checkTopic(t.o, s.Limits())
 }
 
 // SendBatch sends the messages.
 func (t *topic) SendBatch(ctx context.Context, ms []*driver.Message) error {
 	out := make([]broker.Outgoing, len(ms))
 	for i, m := range ms {
-		if err := t.pack(m, &out[i]); err != nil {
+		if err := t.outgoing(m, &out[i]); err != nil {
 			return err
 		}
 		if m.BeforeSend != nil {
@@ -94,8 +96,8 @@ func (t *topic) SendBatch(ctx context.Context, ms []*driver.Message) error {
 	return nil
 }
 
-// pack fills in the broker's message.
-func (t *topic) pack(m *driver.Message, o *broker.Outgoing) error {
+// outgoing fills in the broker's message.
+func (t *topic) outgoing(m *driver.Message, o *broker.Outgoing) error {
 	o.Body, o.Group = m.Body, m.Metadata[GroupMetadata]
 	o.Meta = &broker.Meta{Key: m.Metadata[KeyMetadata], Type: m.Metadata[TypeMetadata]}
 	if o.Meta.Key == "" && t.o.Key != nil {

@@ -137,6 +137,15 @@ var layers = []layer{
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
 	},
 	{
+		pkgs: "adapters/gocloudpubsub/urls",
+		may: []string{
+			".", "broker", "dedupe", "visibility", "dlq",
+			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/gcppubsub", "adapters/membroker",
+		},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
