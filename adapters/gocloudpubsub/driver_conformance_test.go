@@ -92,7 +92,6 @@ func runDriverTests(t *testing.T, open func(testing.TB) *driverWorld) {
 type driverHarness struct {
 	*driverWorld
 	brokers map[driver.Topic]broker.Broker
-	taken   map[driver.Topic]bool
 }
 
 func (h *driverHarness) CreateTopic(ctx context.Context, _ string) (driver.Topic, func(), error) {

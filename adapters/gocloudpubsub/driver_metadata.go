@@ -53,7 +53,7 @@ const (
 const MoreAttribute = "onceq-more"
 
 const (
-	sqsAttributes = 10   // a broker that takes no more is taken for SQS
+	fewAttributes = 10   // a broker that takes no more is taken for SQS
 	maxName       = 256  // bytes of an attribute's name, on SQS and Pub/Sub
 	maxValue      = 1024 // bytes of an attribute's value on Pub/Sub
 	metaPieces    = 4    // attributes that our own metadata may need on Pub/Sub
@@ -70,7 +70,7 @@ type form struct {
 }
 
 func formOf(l broker.Limits, peer bool) form {
-	f := form{peer: peer, sqs: l.MaxAttributes > 0 && l.MaxAttributes <= sqsAttributes}
+	f := form{peer: peer, sqs: l.MaxAttributes > 0 && l.MaxAttributes <= fewAttributes}
 	switch {
 	case f.sqs:
 		f.most = max(1, l.MaxAttributes-1)

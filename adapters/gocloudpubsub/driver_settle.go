@@ -31,7 +31,7 @@ func (s *subscription) SendNacks(ctx context.Context, ids []driver.AckID) error 
 	if err := s.rest(ctx, ds); err != nil {
 		return err
 	}
-	return s.settle(ctx, ds, s.o.Visibility, func(ctx context.Context, ds []*delivery) error {
+	return s.settle(ctx, ds, s.o.Visibility, func(ctx context.Context, ds []*taken) error {
 		return s.nack(ctx, ds, s.o.NackDelay)
 	})
 }
@@ -43,12 +43,12 @@ func (*subscription) CanNack() bool { return true }
 func (*subscription) IsRetryable(err error) bool { return !lasts(err) }
 
 // unsettled are those that the broker has not been told about with success.
-func (s *subscription) unsettled(ids []driver.AckID, ack bool) []*delivery {
+func (s *subscription) unsettled(ids []driver.AckID, ack bool) []*taken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ds := make([]*delivery, 0, len(ids))
+	ds := make([]*taken, 0, len(ids))
 	for _, id := range ids {
-		if d, ok := id.(*delivery); ok && !d.settled {
+		if d, ok := id.(*taken); ok && !d.settled {
 			d.acked = d.acked || ack
 			ds = append(ds, d)
 		}
@@ -58,7 +58,7 @@ func (s *subscription) unsettled(ids []driver.AckID, ack bool) []*delivery {
 
 // settle tells the broker about ds, in calls as large as it takes. Its error is one that lasts, or
 // else one of those that failed for now.
-func (s *subscription) settle(ctx context.Context, ds []*delivery, patience time.Duration, call func(context.Context, []*delivery) error) error {
+func (s *subscription) settle(ctx context.Context, ds []*taken, patience time.Duration, call func(context.Context, []*taken) error) error {
 	var again, last error
 	for part := range slices.Chunk(ds, s.settles) {
 		err := call(ctx, part)
@@ -85,7 +85,7 @@ func (s *subscription) settle(ctx context.Context, ds []*delivery, patience time
 }
 
 // tired reports whether settling d has failed for so long.
-func (s *subscription) tired(d *delivery, patience time.Duration) bool {
+func (s *subscription) tired(d *taken, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.refused.IsZero() {
@@ -95,7 +95,7 @@ func (s *subscription) tired(d *delivery, patience time.Duration) bool {
 }
 
 // forget ends the care for d.
-func (s *subscription) forget(d *delivery) {
+func (s *subscription) forget(d *taken) {
 	s.mu.Lock()
 	d.settled = true
 	delete(s.open, d)
@@ -108,7 +108,7 @@ func (s *subscription) forget(d *delivery) {
 	}
 }
 
-func (s *subscription) ack(ctx context.Context, ds []*delivery) error {
+func (s *subscription) ack(ctx context.Context, ds []*taken) error {
 	rs := make([]broker.Receipt, len(ds))
 	for i, d := range ds {
 		rs[i] = d.message.Receipt
@@ -116,7 +116,7 @@ func (s *subscription) ack(ctx context.Context, ds []*delivery) error {
 	return s.receiver.Ack(ctx, rs)
 }
 
-func (s *subscription) nack(ctx context.Context, ds []*delivery, delay time.Duration) error {
+func (s *subscription) nack(ctx context.Context, ds []*taken, delay time.Duration) error {
 	hs := make([]broker.Hold, len(ds))
 	for i, d := range ds {
 		hs[i] = broker.Hold{Receipt: d.message.Receipt, For: delay}
@@ -125,11 +125,11 @@ func (s *subscription) nack(ctx context.Context, ds []*delivery, delay time.Dura
 }
 
 // rest waits until no beat for ds is in flight, and none will come.
-func (s *subscription) rest(ctx context.Context, ds []*delivery) error {
+func (s *subscription) rest(ctx context.Context, ds []*taken) error {
 	if s.beats == nil {
 		return nil
 	}
-	leases := make([]*visibility.Held[*delivery], len(ds))
+	leases := make([]*visibility.Held[*taken], len(ds))
 	for i, d := range ds {
 		leases[i] = &d.lease
 	}
@@ -167,11 +167,11 @@ func (s *subscription) Close() error {
 
 // giveBack makes one call for each part: what fails comes again by itself when its lease is over.
 // What was acked is not given back, but acked once more.
-func (s *subscription) giveBack(ds []*delivery) {
+func (s *subscription) giveBack(ds []*taken) {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	s.mu.Lock()
-	var done, back []*delivery
+	var done, back []*taken
 	for _, d := range ds {
 		if d.acked {
 			done = append(done, d)
@@ -182,7 +182,7 @@ func (s *subscription) giveBack(ds []*delivery) {
 	s.mu.Unlock()
 	errs := [...]error{s.settle(ctx, done, ackPatience, s.ack), s.rest(ctx, back)}
 	if errs[1] == nil {
-		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*delivery) error { return s.nack(ctx, ds, 0) })
+		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*taken) error { return s.nack(ctx, ds, 0) })
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle all messages at Shutdown, they are delivered again",

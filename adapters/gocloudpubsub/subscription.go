@@ -66,20 +66,20 @@ type subscription struct {
 	receiver          broker.Receiver
 	o                 SubscriptionOptions
 	form              form
-	receives, settles int                            // the most of one call
-	beats             *visibility.Manager[*delivery] // nil = nothing is extended
+	receives, settles int                         // the most of one call
+	beats             *visibility.Manager[*taken] // nil = nothing is extended
 
 	mu       sync.Mutex
-	open     map[*delivery]struct{} // received and not settled
-	inFlight int                    // receives
+	open     map[*taken]struct{} // received and not settled
+	inFlight int                 // receives
 	closed   bool
 	idle     chan struct{} // closed when it is closed and no receive is in flight
 }
 
-// delivery is a message between its receive and its end.
-type delivery struct {
+// taken is a message between its receive and its end.
+type taken struct {
 	message *broker.Message
-	lease   visibility.Held[*delivery]
+	lease   visibility.Held[*taken]
 
 	// Under subscription.mu.
 	settled  bool
@@ -107,14 +107,14 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 	s := &subscription{
 		receiver: r, o: options, form: formOf(l, options.GoCloudSQS),
 		receives: max(1, l.ReceiveBatch), settles: max(1, l.SettleBatch),
-		open: make(map[*delivery]struct{}), idle: make(chan struct{}),
+		open: make(map[*taken]struct{}), idle: make(chan struct{}),
 	}
 	if !l.Extends || options.MaxHold <= 0 {
 		return s, nil
 	}
-	s.beats, err = visibility.New(s.extend, visibility.Options[*delivery]{
+	s.beats, err = visibility.New(s.extend, visibility.Options[*taken]{
 		Timeout: options.Visibility, MaxBatch: s.settles, OnLost: s.lost,
-		OnTimeout: func(d *delivery) { s.beats.Release(&d.lease) },
+		OnTimeout: func(d *taken) { s.beats.Release(&d.lease) },
 	})
 	return s, err
 }
@@ -135,10 +135,10 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 		}
 		return nil, err
 	}
-	ds := make([]*delivery, len(ms))
+	ds := make([]*taken, len(ms))
 	s.mu.Lock()
 	for i, m := range ms {
-		d := &delivery{message: m}
+		d := &taken{message: m}
 		d.lease.Lease, d.lease.Deadline = d, m.Deadline
 		s.open[d] = struct{}{}
 		ds[i] = d
@@ -181,7 +181,7 @@ func (s *subscription) done() {
 }
 
 // show makes gocloud's message.
-func (s *subscription) show(d *delivery) *driver.Message {
+func (s *subscription) show(d *taken) *driver.Message {
 	m := d.message
 	body, metadata := m.Body, s.form.unpack(m.Attributes)
 	if s.o.GoCloudSQS && m.Attributes[peerBase64] != "" {
@@ -211,7 +211,7 @@ func (s *subscription) show(d *delivery) *driver.Message {
 }
 
 // context ends when the lease does.
-func (s *subscription) context(d *delivery) context.Context {
+func (s *subscription) context(d *taken) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.ctx == nil {
@@ -227,7 +227,7 @@ func (s *subscription) context(d *delivery) context.Context {
 }
 
 // extend is a beat.
-func (s *subscription) extend(ctx context.Context, ds []*delivery) error {
+func (s *subscription) extend(ctx context.Context, ds []*taken) error {
 	hs := make([]broker.Hold, len(ds))
 	for i, d := range ds {
 		hs[i] = broker.Hold{Receipt: d.message.Receipt, For: s.o.Visibility}
@@ -236,7 +236,7 @@ func (s *subscription) extend(ctx context.Context, ds []*delivery) error {
 }
 
 // lost is told of a lease that is lost, or was not confirmed.
-func (s *subscription) lost(d *delivery, err error) {
+func (s *subscription) lost(d *taken, err error) {
 	s.mu.Lock()
 	settled := d.settled
 	if !settled && d.lostWith == nil {
