@@ -3,9 +3,11 @@ module github.com/onceq/onceq/adapters/gocloudpubsub
 go 1.26.0
 
 require (
+	cloud.google.com/go/pubsub v1.51.1
 	cloud.google.com/go/pubsub/v2 v2.8.1
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.8
+	github.com/aws/smithy-go v1.28.7
 	github.com/googleapis/gax-go/v2 v2.27.0
 	github.com/onceq/onceq v0.0.0
 	gocloud.dev v0.47.0
@@ -33,7 +35,6 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sso v1.37.0 // indirect
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.42.0 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.49.0 // indirect
-	github.com/aws/smithy-go v1.28.7 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
