@@ -15,7 +15,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("docs: %v, %d pages", err, len(pages))
 	}
 	var snippets strings.Builder
-	for _, name := range []string{"snippets", "keys", "cloudrun"} {
+	for _, name := range []string{"snippets", "keys", "cloudrun", "gocloud"} {
 		snippets.WriteString(read(t, "examples/snippets/"+name+".go"))
 	}
 	for _, page := range append(pages, "README.md") {

@@ -109,8 +109,8 @@ func checkBatcher(field string, o batcher.Options) error {
 	return nil
 }
 
-// complete fills in the defaults that suit a broker with these limits, and checks the rest.
-func (o SubscriptionOptions) complete(l broker.Limits) (SubscriptionOptions, error) {
+// finish fills in the defaults that suit a broker with these limits, and checks the rest.
+func (o SubscriptionOptions) finish(l broker.Limits) (SubscriptionOptions, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -133,13 +133,13 @@ func (o SubscriptionOptions) complete(l broker.Limits) (SubscriptionOptions, err
 		// The last extension must end within the total, too.
 		o.MaxHold = min(o.MaxHold, l.MaxTotal-o.Visibility)
 	}
-	return o, cmp.Or(o.check(l),
+	return o, cmp.Or(checkSubscription(&o, l),
 		checkBatcher("SubscriptionOptions.ReceiveBatcherOptions", o.ReceiveBatcherOptions),
 		checkBatcher("SubscriptionOptions.AckBatcherOptions", o.AckBatcherOptions),
 		checkPeer("SubscriptionOptions.GoCloudSQS", o.GoCloudSQS, l))
 }
 
-func (o *SubscriptionOptions) check(l broker.Limits) error {
+func checkSubscription(o *SubscriptionOptions, l broker.Limits) error {
 	const visibility, hold, wait, nack = "SubscriptionOptions.Visibility", "SubscriptionOptions.MaxHold", "SubscriptionOptions.Wait", "SubscriptionOptions.NackDelay"
 	switch {
 	case o.Visibility < minVisibility:

@@ -21,18 +21,18 @@ import (
 
 // SendAcks acks what is not settled yet.
 func (s *subscription) SendAcks(ctx context.Context, ids []driver.AckID) error {
-	return s.settle(ctx, s.unsettled(ids, true), ackPatience, s.ack)
+	return s.settle(ctx, s.unsettled(ids, true), ackPatience, s.tellAcks)
 }
 
 // SendNacks gives back what is not settled yet.
 func (s *subscription) SendNacks(ctx context.Context, ids []driver.AckID) error {
 	ds := s.unsettled(ids, false)
 	// A beat that came after the nack would undo it.
-	if err := s.rest(ctx, ds); err != nil {
+	if err := s.quiet(ctx, ds); err != nil {
 		return err
 	}
 	return s.settle(ctx, ds, s.o.Visibility, func(ctx context.Context, ds []*taken) error {
-		return s.nack(ctx, ds, s.o.NackDelay)
+		return s.tellNacks(ctx, ds, s.o.NackDelay)
 	})
 }
 
@@ -108,7 +108,7 @@ func (s *subscription) forget(d *taken) {
 	}
 }
 
-func (s *subscription) ack(ctx context.Context, ds []*taken) error {
+func (s *subscription) tellAcks(ctx context.Context, ds []*taken) error {
 	rs := make([]broker.Receipt, len(ds))
 	for i, d := range ds {
 		rs[i] = d.message.Receipt
@@ -116,7 +116,7 @@ func (s *subscription) ack(ctx context.Context, ds []*taken) error {
 	return s.receiver.Ack(ctx, rs)
 }
 
-func (s *subscription) nack(ctx context.Context, ds []*taken, delay time.Duration) error {
+func (s *subscription) tellNacks(ctx context.Context, ds []*taken, delay time.Duration) error {
 	hs := make([]broker.Hold, len(ds))
 	for i, d := range ds {
 		hs[i] = broker.Hold{Receipt: d.message.Receipt, For: delay}
@@ -124,8 +124,8 @@ func (s *subscription) nack(ctx context.Context, ds []*taken, delay time.Duratio
 	return s.receiver.Nack(ctx, hs)
 }
 
-// rest waits until no beat for ds is in flight, and none will come.
-func (s *subscription) rest(ctx context.Context, ds []*taken) error {
+// quiet waits until no beat for ds is in flight, and none will come.
+func (s *subscription) quiet(ctx context.Context, ds []*taken) error {
 	if s.beats == nil {
 		return nil
 	}
@@ -158,16 +158,16 @@ func (s *subscription) Close() error {
 	s.mu.Lock()
 	left := slices.Collect(maps.Keys(s.open))
 	s.mu.Unlock()
-	s.giveBack(left)
+	s.handBack(left)
 	if s.o.Close == nil {
 		return nil
 	}
 	return s.o.Close()
 }
 
-// giveBack makes one call for each part: what fails comes again by itself when its lease is over.
+// handBack makes one call for each part: what fails comes again by itself when its lease is over.
 // What was acked is not given back, but acked once more.
-func (s *subscription) giveBack(ds []*taken) {
+func (s *subscription) handBack(ds []*taken) {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	s.mu.Lock()
@@ -180,9 +180,9 @@ func (s *subscription) giveBack(ds []*taken) {
 		}
 	}
 	s.mu.Unlock()
-	errs := [...]error{s.settle(ctx, done, ackPatience, s.ack), s.rest(ctx, back)}
+	errs := [...]error{s.settle(ctx, done, ackPatience, s.tellAcks), s.quiet(ctx, back)}
 	if errs[1] == nil {
-		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*taken) error { return s.nack(ctx, ds, 0) })
+		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*taken) error { return s.tellNacks(ctx, ds, 0) })
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle all messages at Shutdown, they are delivered again",

@@ -100,7 +100,7 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 		o = &SubscriptionOptions{}
 	}
 	l := r.Limits()
-	options, err := o.complete(l)
+	options, err := o.finish(l)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +123,10 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 // and where another receive met an error that lasts. Then gocloud hands nothing out any more, so
 // what this one brought is given back at once, without an error, which would hide the first one.
 func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Message, error) {
-	if !s.begin() {
+	if !s.started() {
 		return nil, errShut
 	}
-	defer s.done()
+	defer s.ended()
 	received := time.Now()
 	ms, err := s.receiver.Receive(ctx, broker.ReceiveOptions{Max: min(most, s.receives), Wait: s.o.Wait, Visibility: s.o.Visibility})
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 	}
 	s.mu.Unlock()
 	if ctx.Err() != nil {
-		s.giveBack(ds)
+		s.handBack(ds)
 		return nil, nil
 	}
 	out := make([]*driver.Message, len(ds))
@@ -161,7 +161,7 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 
 var errShut = fmt.Errorf("gocloudpubsub: the subscription was shut down: %w", broker.ErrClosed)
 
-func (s *subscription) begin() bool {
+func (s *subscription) started() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -171,7 +171,7 @@ func (s *subscription) begin() bool {
 	return true
 }
 
-func (s *subscription) done() {
+func (s *subscription) ended() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight--

@@ -52,7 +52,10 @@ var modules = []module{
 		why:    "Docker's client reaches those alone who ask for it",
 	},
 	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
-	{dir: "examples", uses: []string{".", "localstack"}, why: "examples show the parts together"},
+	{
+		dir: "examples", uses: []string{".", "localstack", "adapters/gocloudpubsub"},
+		why: "examples show the parts together, also with programs of gocloud",
+	},
 	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
 	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
