@@ -83,9 +83,12 @@ func denied(err error) bool {
 
 // lasts reports whether an error of a receive, an ack or a nack will come again, so that gocloud
 // ends the subscription. What may pass by itself is repeated.
-func lasts(err error) bool {
+func lasts(err error) bool { return isGone(err) || errorCode(err) == gcerrors.InvalidArgument }
+
+// isGone reports whether an error is about the whole queue, for as long as nobody mends it.
+func isGone(err error) bool {
 	switch errorCode(err) {
-	case gcerrors.NotFound, gcerrors.FailedPrecondition, gcerrors.InvalidArgument, gcerrors.PermissionDenied:
+	case gcerrors.NotFound, gcerrors.FailedPrecondition, gcerrors.PermissionDenied:
 		return true
 	}
 	return false

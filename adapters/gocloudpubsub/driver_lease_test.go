@@ -342,6 +342,11 @@ func TestDriverOutage(t *testing.T) {
 		if l.queue.asked() < 3 {
 			t.Errorf("acks were offered %d times", l.queue.asked())
 		}
+		for _, want := range []string{"could not receive", "could not settle"} {
+			if !strings.Contains(l.log.String(), want) {
+				t.Errorf("the log does not say %q: %s", want, l.log)
+			}
+		}
 	})
 }
 
@@ -390,6 +395,13 @@ func TestDriverErrorThatLasts(t *testing.T) {
 				l.queue.ack = func([]broker.Receipt) error { return c.err }
 				m.Ack()
 				synctest.Wait()
+				if c.code == gcerrors.InvalidArgument { // of one message; the subscription lives
+					if again := l.take(); string(again.Body) != "a" || !strings.Contains(l.log.String(), "gave up") {
+						t.Errorf("got %s, the log: %s", again.Body, l.log)
+					}
+					l.ends = false
+					return
+				}
 				if _, err := l.sub.Receive(context.Background()); gcerrors.Code(err) != c.code {
 					t.Errorf("got %v", err)
 				}
@@ -493,9 +505,9 @@ func TestDriverShutdownWithAcksLeft(t *testing.T) {
 		l.ends = true
 		l.put("done")
 		m := l.take()
-		away := true
+		back := time.Now().Add(3 * time.Second)
 		l.queue.ack = func([]broker.Receipt) error {
-			if away {
+			if time.Now().Before(back) {
 				return errAway
 			}
 			return nil
@@ -503,7 +515,6 @@ func TestDriverShutdownWithAcksLeft(t *testing.T) {
 		m.Ack()
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		context.AfterFunc(ctx, func() { away = false })
 		if err := l.sub.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown: %v", err)
 		}

@@ -64,7 +64,8 @@ type SubscriptionOptions struct {
 	// AckBatcherOptions narrow how acks and nacks are gathered. Default: batches as large as the
 	// broker takes, 10 at once.
 	AckBatcherOptions batcher.Options
-	// Logger is told of leases that were lost, and of acks that were given up. nil = slog.Default.
+	// Logger is told of calls that are tried again, of leases that were lost, and of acks that were
+	// given up. nil = slog.Default.
 	Logger *slog.Logger
 	// Close is called once, when the Subscription is shut down. Default nil: the Receiver stays
 	// open, because whoever made it may use it elsewhere.
@@ -129,14 +130,15 @@ func (o SubscriptionOptions) finish(l broker.Limits) (SubscriptionOptions, error
 	if o.MaxHold == 0 {
 		o.MaxHold = max(defaultMaxHold, o.Visibility)
 	}
+	err := cmp.Or(checkSubscription(&o, l),
+		checkBatcher("SubscriptionOptions.ReceiveBatcherOptions", o.ReceiveBatcherOptions),
+		checkBatcher("SubscriptionOptions.AckBatcherOptions", o.AckBatcherOptions),
+		checkPeer("SubscriptionOptions.GoCloudSQS", o.GoCloudSQS, l))
 	if l.MaxTotal > 0 {
 		// The last extension must end within the total, too.
 		o.MaxHold = min(o.MaxHold, l.MaxTotal-o.Visibility)
 	}
-	return o, cmp.Or(checkSubscription(&o, l),
-		checkBatcher("SubscriptionOptions.ReceiveBatcherOptions", o.ReceiveBatcherOptions),
-		checkBatcher("SubscriptionOptions.AckBatcherOptions", o.AckBatcherOptions),
-		checkPeer("SubscriptionOptions.GoCloudSQS", o.GoCloudSQS, l))
+	return o, err
 }
 
 func checkSubscription(o *SubscriptionOptions, l broker.Limits) error {

@@ -67,9 +67,10 @@ func (s *subscription) settle(ctx context.Context, ds []*taken, patience time.Du
 			case e == nil, errors.Is(e, broker.ErrReceiptExpired):
 				// An expired receipt settles nothing any more: the message comes again, or is gone.
 				s.forget(d)
-			case lasts(e):
+			case isGone(e):
 				last = e
-			case ctx.Err() == nil && s.tired(d, patience):
+			case lasts(e), ctx.Err() == nil && s.tired(d, patience):
+				// One message must not end the subscription.
 				s.forget(d)
 				s.o.Logger.LogAttrs(ctx, slog.LevelError, "gocloudpubsub: gave up to settle a message, it is delivered again",
 					slog.String("message", d.message.ID), slog.Any("error", e))
@@ -80,6 +81,9 @@ func (s *subscription) settle(ctx context.Context, ds []*taken, patience time.Du
 	}
 	if last != nil {
 		return last
+	}
+	if again != nil && ctx.Err() == nil {
+		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle messages, it is tried again", slog.Any("error", again))
 	}
 	return again
 }

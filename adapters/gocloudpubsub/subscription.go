@@ -37,9 +37,10 @@ import (
 //     ack. A receipt that has expired counts as settled, since the message is delivered again. Any
 //     other failure is one message's own: that ack alone is offered again, for 5 minutes, while
 //     heartbeats keep the message hidden. A nack is offered for Visibility.
-//   - Errors that may pass (a network, a throttle) never end the subscription. Those that last do:
-//     a queue that is missing or closed, missing rights, a call that the broker refuses. Then call
-//     Shutdown, because heartbeats go on until then.
+//   - Errors that may pass (a network, a throttle) are logged and tried again, after 30 s at most.
+//     They never end the subscription. Those that last do: a queue that is missing or closed,
+//     missing rights, a receive that the broker refuses. Then call Shutdown, because heartbeats go
+//     on until then.
 //   - Shutdown hands back what was received and not settled, also what gocloud had fetched ahead.
 //     So call it when all handlers have ended: what they ack after it is lost in gocloud. It may
 //     take 20 s longer than its context.
@@ -132,6 +133,9 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, nil
+		}
+		if !lasts(err) {
+			s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not receive, it is tried again", slog.Any("error", err))
 		}
 		return nil, err
 	}
