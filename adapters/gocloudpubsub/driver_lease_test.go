@@ -29,6 +29,8 @@ type hooked struct {
 	broker.Broker
 	ack     func(rs []broker.Receipt) error // its error comes instead of the call
 	receive func() error
+	nack    func() error
+	extend  func()
 
 	mu      sync.Mutex
 	acks    [][]broker.Receipt // what was asked for
@@ -68,7 +70,19 @@ func (h *hooked) Extend(ctx context.Context, hs []broker.Hold) error {
 	h.mu.Lock()
 	h.extends += len(hs)
 	h.mu.Unlock()
+	if h.extend != nil {
+		h.extend()
+	}
 	return h.Broker.Extend(ctx, hs)
+}
+
+func (h *hooked) Nack(ctx context.Context, hs []broker.Hold) error {
+	if h.nack != nil {
+		if err := h.nack(); err != nil {
+			return err
+		}
+	}
+	return h.Broker.Nack(ctx, hs)
 }
 
 func (h *hooked) asked() int {
@@ -91,8 +105,13 @@ const leaseTime = 10 * time.Second
 
 func playLeases(t *testing.T, o gocloudpubsub.SubscriptionOptions, f func(l *leased)) {
 	t.Helper()
+	playLeasesOn(t, membroker.Memory, o, f)
+}
+
+func playLeasesOn(t *testing.T, p membroker.Preset, o gocloudpubsub.SubscriptionOptions, f func(l *leased)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b, err := membroker.New(nil)
+		b, err := membroker.New(&membroker.Options{Preset: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +258,7 @@ func TestDriverLostLease(t *testing.T) {
 		l.put("stolen")
 		m := l.take()
 		var ours *broker.Message
-		var ctx, settled context.Context
+		var ctx, settled, late context.Context
 		if !m.As(&ours) || !m.As(&ctx) {
 			t.Fatal("As gave nothing")
 		}
@@ -255,8 +274,8 @@ func TestDriverLostLease(t *testing.T) {
 		again.As(&settled)
 		again.Ack()
 		synctest.Wait()
-		if !errors.Is(settled.Err(), context.Canceled) {
-			t.Errorf("the context of what was acked: %v", settled.Err())
+		if again.As(&late); !errors.Is(settled.Err(), context.Canceled) || !errors.Is(late.Err(), context.Canceled) {
+			t.Errorf("the context of what was acked: %v, %v", settled.Err(), late.Err())
 		}
 		l.none()
 		l.depth(broker.Depth{})
@@ -417,7 +436,7 @@ func (accessDenied) HTTPStatusCode() int { return 403 }
 
 // A nack is not undone by a beat, and waits for its delay.
 func TestDriverNackDelay(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{NackDelay: 4 * time.Second}, func(l *leased) {
+	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{NackDelay: 4 * time.Second}, func(l *leased) {
 		l.put("a")
 		for range 5 {
 			m := l.take()
@@ -433,122 +452,59 @@ func TestDriverNackDelay(t *testing.T) {
 	})
 }
 
-// Shutdown gives back what gocloud fetched ahead. gocloud leaves a goroutine behind where nobody
-// took that, so this is no bubble; nothing waits for a lease.
-func TestDriverShutdownHandsBack(t *testing.T) {
-	b, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	queue := &hooked{Broker: b}
-	sub, err := gocloudpubsub.OpenSubscription(queue, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &leased{T: t, plain: b, sub: sub}
-	for i := range 200 {
-		l.put(fmt.Sprint(i))
-	}
-	for range 100 {
-		l.take().Ack()
-	}
-	l.take() // never settled
-	if err := sub.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	l.depth(broker.Depth{Visible: 100})
-	for range 100 {
-		ms, err := b.Receive(context.Background(), broker.ReceiveOptions{Max: 1})
-		if err != nil || len(ms) != 1 {
-			t.Fatalf("got %v and %v", ms, err)
-		}
-	}
-}
-
-func TestDriverShutdownDuringReceive(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
-		l.ends = true
-		held := make(chan struct{})
-		l.queue.receive = func() error {
-			<-held // the call is on its way; it ends after Shutdown began, with a message
-			return nil
-		}
-		l.queue.Broker = deaf{l.plain}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if _, err := l.sub.Receive(ctx); err == nil {
-			t.Fatal("received")
-		}
-		l.put("late")
-		time.AfterFunc(2*time.Second, func() { close(held) })
-		began := time.Now()
-		if err := l.sub.Shutdown(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(began); d != 2*time.Second {
-			t.Errorf("Shutdown took %v, want until the receive ended", d)
-		}
-		l.depth(broker.Depth{Visible: 1})
-	})
-}
-
-// deaf goes on with a receive whose context has ended, and brings what it found.
-type deaf struct{ broker.Broker }
-
-func (d deaf) Receive(_ context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
-	return d.Broker.Receive(context.Background(), o)
-}
-
-// An ack that could not be told in time is told once more, and its message is not handed back.
-func TestDriverShutdownWithAcksLeft(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
-		l.ends = true
-		l.put("done")
+// A beat that is on its way arrives before the nack, not after.
+func TestDriverNackWaitsForBeat(t *testing.T) {
+	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+		l.put("a")
+		arrives, beating := make(chan struct{}), make(chan struct{}, 10)
+		l.queue.extend = func() { beating <- struct{}{}; <-arrives }
 		m := l.take()
-		back := time.Now().Add(3 * time.Second)
-		l.queue.ack = func([]broker.Receipt) error {
-			if time.Now().Before(back) {
-				return errAway
-			}
-			return nil
+		<-beating
+		m.Nack()
+		time.AfterFunc(time.Second, func() { close(arrives) })
+		began := time.Now()
+		if l.take().Ack(); time.Since(began) > 3*time.Second {
+			t.Errorf("delivered again after %v", time.Since(began))
 		}
-		m.Ack()
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		if err := l.sub.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Shutdown: %v", err)
-		}
-		later(2 * leaseTime)
-		l.depth(broker.Depth{})
 	})
 }
 
-// A Shutdown while the service is away ends, and says so in the log.
-func TestDriverShutdownWhileAway(t *testing.T) {
+// A nack that never passes is given up when the message comes again by itself.
+func TestDriverGivesANackUp(t *testing.T) {
 	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
-		l.ends = true
-		l.put("a", "b")
-		l.take()
-		l.queue.Broker = hung{l.plain}
+		l.put("a")
+		l.queue.nack = func() error { return errAway }
+		l.take().Nack()
 		began := time.Now()
-		if err := l.sub.Shutdown(context.Background()); err != nil {
-			t.Error(err)
+		l.take().Ack()
+		if d := time.Since(began); d > leaseTime+time.Second {
+			t.Errorf("delivered again after %v", d)
 		}
-		if d := time.Since(began); d > 21*time.Second {
-			t.Errorf("Shutdown took %v", d)
-		}
-		if !strings.Contains(l.log.String(), "could not settle") {
+		later(time.Minute)
+		if !strings.Contains(l.log.String(), "gave up") {
 			t.Errorf("the log: %s", l.log)
 		}
-		later(2 * leaseTime)
-		l.depth(broker.Depth{Visible: 2})
 	})
 }
 
-// hung answers no nack before its context ends.
-type hung struct{ broker.Broker }
-
-func (hung) Nack(ctx context.Context, _ []broker.Hold) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
+// SQS ends each hold after 12 h. The heartbeats end before, so no lease is lost unforeseen.
+func TestDriverEndsBeforeTheBrokersTotal(t *testing.T) {
+	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{MaxHold: 20 * time.Hour}, func(l *leased) {
+		l.put("long")
+		began := time.Now()
+		m := l.take()
+		later(12*time.Hour - time.Minute)
+		l.none()
+		for d := time.Since(began); d < 12*time.Hour; d = time.Since(began) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			if again, err := l.sub.Receive(ctx); err == nil {
+				again.Ack()
+			}
+			cancel()
+		}
+		m.Ack()
+		if strings.Contains(l.log.String(), "lost") {
+			t.Errorf("the log: %s", l.log)
+		}
+	})
 }

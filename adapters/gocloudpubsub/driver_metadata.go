@@ -226,7 +226,7 @@ func (f form) unpack(attributes map[string]string) map[string]string {
 	var escaped []string
 	for name, value := range attributes {
 		switch {
-		case pieces > 0 && isPiece(name, pieces):
+		case pieces > 0 && isPiece(name, pieces), f.peer && name == peerBase64:
 			continue
 		case f.sqs && unescape(name) != name:
 			escaped = append(escaped, name)

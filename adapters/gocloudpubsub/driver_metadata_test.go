@@ -122,6 +122,21 @@ func TestDriverMetadataLongValues(t *testing.T) {
 	}
 }
 
+// On Pub/Sub our own metadata may need several attributes.
+func TestDriverMetadataLeavesRoom(t *testing.T) {
+	metadata := map[string]string{}
+	for i := range 150 {
+		metadata[fmt.Sprint("key", i)] = fmt.Sprint(i)
+	}
+	got := gocloudpubsub.Pack(pubsubLimits, false, metadata)
+	if len(got) > pubsubLimits.MaxAttributes-4 || len(got) < 90 {
+		t.Errorf("%d attributes", len(got))
+	}
+	if back := gocloudpubsub.Unpack(pubsubLimits, false, got); !maps.Equal(back, metadata) {
+		t.Errorf("came back as %q", back)
+	}
+}
+
 // Any metadata comes back, from every broker, and keeps to its limits.
 func TestDriverMetadataRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -194,9 +209,10 @@ func TestDriverMetadataOfOthers(t *testing.T) {
 		"plain before more":   {sqsLimits, map[string]string{"a": "1", "onceq-more": `{"a":"2"}`}, map[string]string{"a": "1"}},
 		"no rune":             {sqsLimits, map[string]string{"__0xd800__": "1", "__0x-1__": "2"}, map[string]string{"__0xd800__": "1", "__0x-1__": "2"}},
 		"no escape elsewhere": {pubsubLimits, map[string]string{"a__0x20__b": "1"}, map[string]string{"a__0x20__b": "1"}},
+		"as gocloud":          {sqsLimits, map[string]string{"onceq": "%41", "a": "%41", "b": "%4"}, map[string]string{"onceq": "%41", "a": "A", "b": "%4"}},
 		"unreadable metadata": {sqsLimits, map[string]string{"onceq": "{"}, map[string]string{"onceq": "{"}},
 	} {
-		if got := gocloudpubsub.Unpack(c.limits, false, c.in); !maps.Equal(got, c.want) {
+		if got := gocloudpubsub.Unpack(c.limits, name == "as gocloud", c.in); !maps.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -111,6 +111,7 @@ func TestDriverOurOwnAttribute(t *testing.T) {
 		{broker.Outgoing{Body: []byte("raw"), Attributes: map[string]string{"onceq": meta}}, nil, false},
 		{broker.Outgoing{Body: []byte("bad"), Attributes: map[string]string{"onceq": "{", "a": "b"}}, map[string]string{"onceq": "{", "a": "b"}, true},
 		{broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "1", Dead: &broker.Dead{Attributes: map[string]string{"a__0x20__b": "c"}}}}, map[string]string{"a b": "c"}, false},
+		{broker.Outgoing{Body: []byte("twice"), Attributes: map[string]string{"a": "b"}, Meta: &broker.Meta{ID: "1", Dead: &broker.Dead{Attributes: map[string]string{"a": "c"}}}}, map[string]string{"a": "b"}, false},
 	} {
 		if _, err := b.Send(t.Context(), []broker.Outgoing{c.o}); err != nil {
 			t.Fatal(err)
@@ -137,6 +138,45 @@ func TestDriverOurOwnAttribute(t *testing.T) {
 	var ours *broker.Message
 	if m.As(&ours); !maps.Equal(m.Metadata, metadata) || ours.Meta.ID == "1" {
 		t.Errorf("metadata %q, Meta %+v", m.Metadata, ours.Meta)
+	}
+}
+
+// As gocloud's awssnssqs: its mark is no metadata, and has room.
+func TestDriverBodiesAsGoCloud(t *testing.T) {
+	b, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, err := gocloudpubsub.OpenTopic(b, &gocloudpubsub.TopicOptions{GoCloudSQS: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := gocloudpubsub.OpenSubscription(b, &gocloudpubsub.SubscriptionOptions{GoCloudSQS: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sub.Shutdown(context.Background()); topic.Shutdown(context.Background()) })
+	many := map[string]string{}
+	for c := 'a'; c <= 'k'; c++ {
+		many[string(c)] = "%"
+	}
+	for _, want := range []*pubsub.Message{
+		{Body: []byte("aGk="), Metadata: map[string]string{"base64encoded": "true"}},
+		{Body: []byte("\xff"), Metadata: map[string]string{"base64encoded": "x"}},
+		{Body: []byte("\xff"), Metadata: many},
+		{Body: []byte("\xff")},
+	} {
+		if err := topic.Send(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sub.Receive(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Ack()
+		if string(m.Body) != string(want.Body) || !maps.Equal(m.Metadata, want.Metadata) {
+			t.Errorf("sent %q with %q, got %q with %q", want.Body, want.Metadata, m.Body, m.Metadata)
+		}
 	}
 }
 

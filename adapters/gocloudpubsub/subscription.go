@@ -192,7 +192,6 @@ func (s *subscription) show(d *taken) *driver.Message {
 		if raw, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
 			body = raw
 		}
-		delete(metadata, peerBase64)
 	}
 	if m.Meta != nil && m.Meta.Dead != nil {
 		// A letter carries those here that its queue had no room for.
