@@ -181,6 +181,10 @@ func TestDriverHeartbeatKeepsMessageHidden(t *testing.T) {
 		m.Ack()
 		synctest.Wait()
 		l.depth(broker.Depth{})
+		var late context.Context
+		if m.As(&late); late.Err() == nil {
+			t.Error("what was acked has a lease")
+		}
 		beats := l.queue.extends
 		later(3 * leaseTime)
 		if beats < 5 || l.queue.extends != beats {
