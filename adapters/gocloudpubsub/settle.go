@@ -13,8 +13,8 @@ import (
 // one call.
 
 // Ack ends the messages. Without [Options].Queue success says that gocloud has taken the acks and
-// sends them in the background. One that fails ends gocloud's subscription, which Receive then opens
-// again; its message comes again.
+// sends them in the background. One that fails ends gocloud's subscription, which Receive then
+// opens again; its message comes again.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	if len(rs) == 0 {
 		return nil
