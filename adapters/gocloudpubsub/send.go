@@ -36,7 +36,7 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := b.check(callSend, len(ms), b.limits.SendBatch); err != nil {
+	if err := b.check(callSend, len(ms), b.Limits().SendBatch); err != nil {
 		return nil, err
 	}
 	caller := ctx
