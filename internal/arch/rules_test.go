@@ -51,7 +51,7 @@ var modules = []module{
 		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
 		why:    "Docker's client reaches those alone who ask for it",
 	},
-	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
+	{dir: "internal/tests", uses: []string{".", "adapters/gocloudpubsub", "localstack"}, why: "what needs the whole house is tested there"},
 	{dir: "examples", uses: []string{".", "localstack"}, why: "examples show the parts together"},
 	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
