@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,9 +20,12 @@ import (
 
 // onGocloud puts a backend's queues on SQS, behind gocloud's driver of it. gocloud receives on
 // goroutines of its own, which go on when a process has died, until their request fails.
-func (b *backend) onGocloud() *backend {
+//
+// alone leaves it to gocloud to settle, and to receive ahead: its acks have no answer, its nacks no
+// delay, and a delivery is not extended.
+func (b *backend) onGocloud(alone bool) *backend {
 	b.plain, b.queues = true, func(t testing.TB, _ *backend) queues {
-		q := &gocloudQueues{t: t, srv: sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1, Seed: *seed})}
+		q := &gocloudQueues{t: t, alone: alone, visibility: b.visibility, srv: sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1, Seed: *seed})}
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("it plays again with -sqs.seed=%d", q.srv.Seed())
@@ -30,13 +34,16 @@ func (b *backend) onGocloud() *backend {
 		})
 		for name, url := range map[string]*string{"queue": &q.url, "letters": &q.lettersURL} {
 			var err error
-			if *url, err = q.srv.CreateQueue(name, nil); err != nil {
+			as := map[string]string{"VisibilityTimeout": strconv.Itoa(int(b.visibility / time.Second))}
+			if *url, err = q.srv.CreateQueue(name, as); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return q
 	}
-	b.name = "gocloud/" + b.name
+	if b.name = "gocloud/" + b.name; alone {
+		b.name = "gocloud-alone/" + b.name[len("gocloud/"):]
+	}
 	return b
 }
 
@@ -44,6 +51,8 @@ type gocloudQueues struct {
 	t               testing.TB
 	srv             *sqsfake.Server
 	url, lettersURL string
+	alone           bool
+	visibility      time.Duration
 }
 
 func (q *gocloudQueues) connect(p *onceqtest.Process) (es ends, err error) {
@@ -57,15 +66,21 @@ func (q *gocloudQueues) connect(p *onceqtest.Process) (es ends, err error) {
 func (q *gocloudQueues) end(url string, p *onceqtest.Process) (end, error) {
 	c := q.client(p)
 	open := func(ctx context.Context) (*pubsub.Subscription, error) {
-		return awssnssqs.OpenSubscription(ctx, c, url, &awssnssqs.SubscriptionOptions{
-			Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch,
-		}), nil
+		o := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second}
+		if !q.alone {
+			o.ReceiveBatcherOptions = gocloudpubsub.NoPrefetch
+		}
+		return awssnssqs.OpenSubscription(ctx, c, url, o), nil
+	}
+	o := &gocloudpubsub.Options{Queue: url, Reopen: open}
+	if q.alone {
+		o.Queue, o.Visibility = "", q.visibility
 	}
 	sub, err := open(q.t.Context())
 	if err != nil {
 		return nil, err
 	}
-	b, err := gocloudpubsub.NewBroker(awssnssqs.OpenSQSTopic(q.t.Context(), c, url, nil), sub, &gocloudpubsub.Options{Queue: url, Reopen: open})
+	b, err := gocloudpubsub.NewBroker(awssnssqs.OpenSQSTopic(q.t.Context(), c, url, nil), sub, o)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,8 @@ func TestMatrix(t *testing.T) {
 	})
 	t.Run("gocloud", func(t *testing.T) {
 		t.Parallel()
-		inBubbles(t, "memory", func() *backend { return memory().onGocloud() })
+		inBubbles(t, "memory", func() *backend { return memory().onGocloud(false) })
+		inBubbles(t, "alone", func() *backend { return memory().onGocloud(true) })
 	})
 	t.Run("pubsub", func(t *testing.T) {
 		t.Parallel()
