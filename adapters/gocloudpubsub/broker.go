@@ -35,6 +35,7 @@ type Broker struct {
 	ending  sync.WaitGroup // the shutdowns of sources that failed
 
 	opening sync.Mutex
+	gate    chan struct{} // for one Send at a time, where messages of several groups must not mix
 
 	mu        sync.Mutex
 	source    *source
@@ -65,9 +66,9 @@ const (
 var _ broker.Broker = (*Broker)(nil)
 
 // NewBroker makes the driver of a topic and a subscription; it does no I/O. Where nothing is sent
-// the topic may be nil, and where nothing is received the subscription may. The calls that then have
-// no target are answered ErrUnsupported. Nobody else may receive from the subscription. Close shuts
-// it down, and leaves the topic open.
+// the topic may be nil, and where nothing is received the subscription may. The calls that then
+// have no target are answered ErrUnsupported. Nobody else may receive from the subscription. Close
+// shuts it down, and leaves the topic open.
 func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Options) (*Broker, error) {
 	if topic == nil && subscription == nil {
 		return nil, errors.New("gocloudpubsub: NewBroker: neither a topic nor a subscription is given")
@@ -91,6 +92,9 @@ func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Option
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.ledger.init(rand.Text())
 	b.since = time.Now()
+	if b.sends == onPubSub && b.o.Ordered {
+		b.gate = make(chan struct{}, 1)
+	}
 	if subscription != nil {
 		b.source = &source{sub: subscription}
 	}
@@ -107,8 +111,8 @@ func (b *Broker) Limits() broker.Limits {
 
 // Close takes for [Options].ReceiveGrace what gocloud has received and not handed out, gives it
 // back, 100 messages at most, sends the acks that gocloud holds, and shuts the subscription down.
-// Stop the workers first. All later calls are answered ErrClosed. The topic stays as it is. An error
-// tells of acks that failed: their messages come again.
+// Stop the workers first. All later calls are answered ErrClosed. The topic stays as it is. An
+// error tells of acks that failed: their messages come again.
 func (b *Broker) Close() error {
 	if b.closed() {
 		return nil
@@ -226,7 +230,8 @@ func (b *Broker) check(call string, n, most int) error {
 
 // Stats counts what a Broker has done since it was made.
 type Stats struct {
-	// Received, Acked and Sent are messages. Acks that gocloud sends are counted when it takes them.
+	// Received, Acked and Sent are messages. Acks that gocloud sends are counted when it takes
+	// them.
 	Received, Acked, Sent int64
 	// Returned are messages that gocloud had received ahead and that were given back at a drain.
 	Returned int64

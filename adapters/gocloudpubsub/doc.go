@@ -26,12 +26,12 @@
 //
 // gocloud receives ahead, up to thousands of messages, and their time passes while they wait. It
 // does not tell since when a message waits, so a Deadline counts from the last time at which
-// gocloud's queue was seen empty, and at most 5 s and a quarter of the timeout back. Open the subscription
-// with [NoPrefetch] as its receive options: then gocloud holds one message at most, and the
-// Deadline is right.
+// gocloud's queue was seen empty, and at most 5 s and a quarter of the timeout back. Open the
+// subscription with [NoPrefetch] as its receive options: then gocloud holds one message at most,
+// and the Deadline is right.
 //
-// When a Receive's context ends, and no other Receive runs, the Broker takes for
-// [Options].ReceiveGrace what gocloud still holds, and gives it back. gocloud goes on receiving
-// whenever a message is taken from it, so with a prefetching subscription and a full queue some
-// messages stay with it until their timeout. [Broker.Close] ends that.
+// Call [Broker.Close] when the worker's Run has returned: it takes for [Options].ReceiveGrace what
+// gocloud still holds, and gives it back. A Receive does the same when its context ends and no other
+// Receive runs. gocloud goes on receiving whenever a message is taken from it, so with a
+// prefetching subscription and a full queue some messages stay with it until their timeout.
 package gocloudpubsub

@@ -15,8 +15,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// This file tests the calls that gocloud makes of a subscription's driver at its end, and those that
-// it never makes. driver_lease_test.go has the queue and the bubble. Each test has its own
+// This file tests the calls that gocloud makes of a subscription's driver at its end, and those
+// that it never makes. driver_lease_test.go has the queue and the bubble. Each test has its own
 // subscription, so nothing is locked here.
 
 // What gocloud itself never does: more than the broker brings, acks again, and a context that has

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"gocloud.dev/gcerrors"
+	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -42,6 +43,9 @@ func (b *Broker) failed(ctx context.Context, call string, err error) error {
 
 // classify wraps err in the sentinel that fits gocloud's code, if one does.
 func classify(call string, err error) error {
+	if errors.Is(err, batcher.ErrMessageTooLarge) {
+		return fmt.Errorf("%w: %w", broker.ErrTooLarge, err)
+	}
 	var sentinel error
 	switch gcerrors.Code(err) {
 	case gcerrors.NotFound:

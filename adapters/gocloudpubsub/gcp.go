@@ -25,10 +25,10 @@ func newPubSub(c *raw.SubscriberClient, name string) (*service, error) {
 		return nil, fmt.Errorf("gocloudpubsub: Options.Queue: %q is not projects/PROJECT/subscriptions/NAME", name)
 	}
 	q := pubsubQueue{c, name}
-	return &service{hold: q.hold, nacks: true, ack: q.ack, visibility: q.visibility}, nil
+	return &service{hold: q.modify, nacks: true, ack: q.acknowledge, visibility: q.deadline}, nil
 }
 
-func (q pubsubQueue) hold(ctx context.Context, ds []*delivery, times []time.Duration) error {
+func (q pubsubQueue) modify(ctx context.Context, ds []*delivery, times []time.Duration) error {
 	whole := make([]time.Duration, len(times))
 	for i, d := range times {
 		whole[i] = time.Duration(seconds(d)) * time.Second
@@ -46,14 +46,14 @@ func (q pubsubQueue) hold(ctx context.Context, ds []*delivery, times []time.Dura
 	})
 }
 
-func (q pubsubQueue) ack(ctx context.Context, ds []*delivery) error {
+func (q pubsubQueue) acknowledge(ctx context.Context, ds []*delivery) error {
 	return q.each(ds, func(ids []string) error {
 		return q.client.Acknowledge(ctx, &pubsubpb.AcknowledgeRequest{Subscription: q.subscription, AckIds: ids})
 	})
 }
 
-// each makes one call for all. Where Pub/Sub refuses ids among them, each is asked for by itself: to
-// repeat what was applied changes nothing but the answer.
+// each makes one call for all. Where Pub/Sub refuses ids among them, each is asked for by itself:
+// to repeat what was applied changes nothing but the answer.
 func (q pubsubQueue) each(ds []*delivery, do func(ids []string) error) error {
 	ids := make([]string, len(ds))
 	for i, d := range ds {
@@ -86,7 +86,7 @@ func classifyPubSub(err error) error {
 	return err
 }
 
-func (q pubsubQueue) visibility(ctx context.Context) (time.Duration, error) {
+func (q pubsubQueue) deadline(ctx context.Context) (time.Duration, error) {
 	s, err := q.client.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: q.subscription})
 	switch {
 	case status.Code(err) == codes.PermissionDenied:

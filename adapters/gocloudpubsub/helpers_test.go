@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
 	if !given {
-		if err := flag.Set(parallel, "64"); err != nil {
+		if err := flag.Set(parallel, "256"); err != nil {
 			panic(err)
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	sqsAttributes = 10
 	sqsDelay      = 15 * time.Minute
 	sqsTotal      = 12 * time.Hour
+	pubsubBytes   = 8 << 20 // gocloud puts no more into one request
 	pubsubMinHold = 10 * time.Second
 	pubsubMaxHold = 10 * time.Minute
 	anyBatch      = 100
@@ -33,7 +34,7 @@ func (b *Broker) makeLimits() broker.Limits {
 			l.MaxDelay = sqsDelay
 		}
 	case onPubSub:
-		l.MaxBody, l.MaxAttributes = pubsubwire.MaxMessage, pubsubwire.MaxAttributes
+		l.MaxBody, l.MaxAttributes = pubsubBytes, pubsubwire.MaxAttributes
 	case anyDriver:
 	}
 	switch b.comes {

@@ -32,13 +32,13 @@ var NoPrefetch = batcher.Options{MaxBatchSize: 1, MaxHandlers: 1}
 // Options set up a Broker.
 type Options struct {
 	// Reopen opens the subscription again, after it failed for good. Required where there is a
-	// subscription. It is called by Receive, once at a time, with a context that CallTimeout bounds.
-	// The answer must be another subscription of the same queue. The Broker shuts down the old one
-	// when its last delivery is settled.
+	// subscription. It is called by Receive, once at a time, with a context that CallTimeout
+	// bounds. The answer must be another subscription of the same queue. The Broker shuts down the
+	// old one when its last delivery is settled.
 	Reopen func(ctx context.Context) (*pubsub.Subscription, error)
 	// Queue is what gocloud does not tell: the URL of the SQS queue, or the full name of the
-	// Pub/Sub subscription, projects/PROJECT/subscriptions/NAME. With it, deliveries are settled and
-	// extended with the driver's own client. Other drivers have none. Default none.
+	// Pub/Sub subscription, projects/PROJECT/subscriptions/NAME. With it, deliveries are settled
+	// and extended with the driver's own client. Other drivers have none. Default none.
 	Queue string
 	// Extender extends the deliveries of a driver that the Broker does not know. Default none.
 	Extender *Extender

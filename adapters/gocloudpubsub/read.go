@@ -15,10 +15,10 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// This file owns how a message of gocloud is read. Receive calls read for each one. What a service's
-// own driver of ours has written is read past gocloud, in the form of that driver; what gocloud's
-// Topic has written is read as gocloud gives it. Nothing is locked, because a message belongs to its
-// reader. send.go writes.
+// This file owns how a message of gocloud is read. Receive calls read for each one. What a
+// service's own driver of ours has written is read past gocloud, in the form of that driver; what
+// gocloud's Topic has written is read as gocloud gives it. Nothing is locked, because a message
+// belongs to its reader. send.go writes.
 
 // read makes the contract's message, without Receipt and Deadline.
 func read(m *pubsub.Message) *broker.Message {

@@ -9,14 +9,14 @@ import (
 )
 
 // This file owns receives: how messages are taken from gocloud, what of them is handed back at a
-// drain, and the deadlines. A worker's pollers and dlq call Receive, each in a goroutine of its own.
-// b.mu guards what is known of waiting messages. Between the calls of gocloud nothing is locked.
-// read.go makes the contract's messages.
+// drain, and the deadlines. A worker's pollers and dlq call Receive, each in a goroutine of its
+// own. b.mu guards what is known of waiting messages. Between the calls of gocloud nothing is
+// locked. read.go makes the contract's messages.
 
 const (
 	// leastWait is how long a Receive with a Wait of 0 waits: gocloud receives in the background,
 	// and has nothing at the first look.
-	leastWait = 250 * time.Millisecond
+	leastWait = time.Second
 	// firstTimeout bounds the extension that follows each receive. The messages wait for it, while
 	// their first timeout passes.
 	firstTimeout = 3 * time.Second
@@ -30,13 +30,13 @@ const (
 
 var errNoNack = unsupported("the driver cannot nack; a job that failed would be lost")
 
-// Receive brings up to o.Max messages that gocloud has, and waits o.Wait for the first, 250 ms at
-// least. Where deliveries can be extended, they are extended to o.Visibility before Receive returns.
-// Elsewhere o.Visibility is ignored, and Deadline counts from the last time at which gocloud held no
-// message, the smaller of 5 s and a quarter of [Options].Visibility back at most.
+// Receive brings up to o.Max messages that gocloud has, and waits o.Wait for the first, a second at
+// least. Where deliveries can be extended, they are extended to o.Visibility before Receive
+// returns. Elsewhere o.Visibility is ignored, and Deadline counts from the last time at which
+// gocloud held no message, the smaller of 5 s and a quarter of [Options].Visibility back at most.
 //
-// When ctx ends and no other Receive runs, Receive waits for [Options].ReceiveGrace for what gocloud
-// is receiving. It returns up to o.Max of it and gives back the rest, 100 messages at most.
+// When ctx ends and no other Receive runs, Receive waits for [Options].ReceiveGrace for what
+// gocloud is receiving. It returns up to o.Max of it and gives back the rest, 100 messages at most.
 //
 // Where the subscription has failed for good, Receive opens another one, once, and goes on with it.
 func (b *Broker) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
@@ -90,7 +90,7 @@ func (b *Broker) completeReceive(ctx context.Context, o *broker.ReceiveOptions) 
 		o.Wait = l.MaxWait
 	}
 	o.Wait = max(o.Wait, leastWait)
-	own, err := b.visibility(ctx)
+	own, err := b.ownVisibility(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,9 @@ func (b *Broker) completeReceive(ctx context.Context, o *broker.ReceiveOptions) 
 	return nil
 }
 
-// visibility is the queue's own timeout. The service is asked once, where the Options do not tell.
-func (b *Broker) visibility(ctx context.Context) (time.Duration, error) {
+// ownVisibility is the queue's own timeout. The service is asked once, where the Options do not
+// tell.
+func (b *Broker) ownVisibility(ctx context.Context) (time.Duration, error) {
 	b.mu.Lock()
 	own := b.own
 	b.mu.Unlock()
@@ -217,7 +218,8 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 	b.mu.Unlock()
 	m, err := s.sub.Receive(w)
 	if w.waited {
-		// At some time during the call gocloud held nothing. So what comes later was received later.
+		// At some time during the call gocloud held nothing. So what comes later was received
+		// later.
 		b.mu.Lock()
 		if b.source == s && started.After(b.since) {
 			b.since = started
@@ -282,7 +284,8 @@ func (b *Broker) hoard(ctx context.Context, s *source, until time.Time) (all []*
 	return all, nil
 }
 
-// giveBack nacks what nobody was given, also while the Broker closes. It is a courtesy: what fails comes again at its timeout.
+// giveBack nacks what nobody was given, also while the Broker closes. It is a courtesy: what fails
+// comes again at its timeout.
 func (b *Broker) giveBack(ctx context.Context, ds []*delivery) {
 	b.mu.Lock()
 	rs := make([]broker.Hold, len(ds))

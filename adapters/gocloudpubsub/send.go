@@ -18,23 +18,25 @@ import (
 )
 
 // This file owns Send: which messages go at once, and how each of them is written. Producers, a
-// worker that puts letters, and dlq's replay call it, from many goroutines. gocloud's Send takes one
-// message and gathers those of several goroutines, so a Send has some, all of which end with it. A
-// sending belongs to one call. read.go reads, and sqsform.go has the form on SQS.
+// worker that puts letters, and dlq's replay call it, from many goroutines. gocloud's Send takes
+// one message and gathers those of several goroutines, so a Send has some, all of which end with
+// it. A sending belongs to one call. read.go reads, and sqsform.go has the form on SQS.
 
 // Send puts the messages. gocloud gathers them into requests. Where a request fails, each message
 // of it is answered so, also one that the service took: to repeat a Send may put a message twice,
-// and its job is done once. Messages of one group go one after the other; when one was not sent, the
-// later ones of its group are not sent either.
+// and its job is done once. Messages of one group go one after the other; when one was not sent,
+// the later ones of its group are not sent either. On Pub/Sub a Group is sent where
+// [Options].Ordered is set; there gocloud would mix several groups in a request, which Pub/Sub
+// refuses, so one Send goes at a time.
 //
 // The ids are the service's, of SQS and Pub/Sub. Elsewhere they are the Broker's own, and travel in
-// the metadata. On SQS and Pub/Sub the messages have the form of our own drivers there, so both ends
-// of a queue may have either.
+// the metadata. On SQS and Pub/Sub the messages have the form of our own drivers there, so both
+// ends of a queue may have either.
 func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := b.check(callSend, len(ms), b.limits.SendBatch); err != nil {
+	if err := b.check(callSend, len(ms), b.Limits().SendBatch); err != nil {
 		return nil, err
 	}
 	caller := ctx
@@ -43,9 +45,20 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 		return nil, err
 	}
 	defer end()
+	if b.gate != nil {
+		select {
+		case b.gate <- struct{}{}:
+			defer func() { <-b.gate }()
+		case <-ctx.Done():
+			return nil, b.failed(caller, callSend, ctx.Err())
+		}
+	}
 	ids, errs := make([]string, len(ms)), make([]error, len(ms))
 	var all sync.WaitGroup
 	for _, at := range chains(ms) {
+		if b.gate != nil {
+			all.Wait() // Pub/Sub refuses a request with several groups
+		}
 		all.Go(func() {
 			var before error
 			for _, i := range at {
@@ -53,6 +66,7 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 					errs[i] = b.wrap(callSend, fmt.Errorf("not sent, because an earlier message of its group was not: %v", before)) //nolint:errorlint // it says nothing of this one
 					continue
 				}
+				var err error
 				if ids[i], err = b.sendOne(ctx, &ms[i]); err != nil {
 					ids[i], before = "", err
 					errs[i] = b.failed(caller, callSend, err)
@@ -118,12 +132,17 @@ func (b *Broker) sendOne(ctx context.Context, o *broker.Outgoing) (id string, er
 			return nil
 		}
 	case onPubSub:
-		if m.Body, m.Metadata, _, err = pubsubwire.Encode(o); err != nil {
+		var size int
+		if m.Body, m.Metadata, size, err = pubsubwire.Encode(o); err != nil {
 			return "", err
 		}
+		if size > pubsubBytes {
+			return "", fmt.Errorf("%w: %d bytes with attributes and metadata; at most %d", broker.ErrTooLarge, size, pubsubBytes)
+		}
+		m.Body = bytes.Clone(m.Body)
 		m.BeforeSend = func(as func(any) bool) error {
 			var p *pubsubpb.PubsubMessage
-			if as(&p) {
+			if as(&p) && b.o.Ordered {
 				p.OrderingKey = o.Group
 			}
 			return nil

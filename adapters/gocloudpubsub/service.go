@@ -30,7 +30,7 @@ func newService(s *pubsub.Subscription, o *Options) (*service, error) {
 	case s == nil:
 		return nil, nil
 	case o.Extender != nil:
-		return &service{hold: o.Extender.hold}, nil
+		return &service{hold: o.Extender.extendEach}, nil
 	case o.Queue == "":
 		return nil, nil
 	}
@@ -73,8 +73,8 @@ func kindOfSubscription(s *pubsub.Subscription) kind {
 	return anyDriver
 }
 
-// hold makes a call for each different time.
-func (x *Extender) hold(ctx context.Context, ds []*delivery, times []time.Duration) error {
+// extendEach makes a call for each different time.
+func (x *Extender) extendEach(ctx context.Context, ds []*delivery, times []time.Duration) error {
 	return byTime(times, func(d time.Duration, at []int) error {
 		ms := make([]*pubsub.Message, len(at))
 		for n, i := range at {

@@ -13,13 +13,13 @@ import (
 // one call.
 
 // Ack ends the messages. Without [Options].Queue success says that gocloud has taken the acks and
-// sends them in the background. One that fails ends gocloud's subscription, which Receive then opens
-// again; its message comes again.
+// sends them in the background. One that fails ends gocloud's subscription, which Receive then
+// opens again; its message comes again.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	if len(rs) == 0 {
 		return nil
 	}
-	if err := b.check(callAck, len(rs), b.limits.SettleBatch); err != nil {
+	if err := b.check(callAck, len(rs), b.Limits().SettleBatch); err != nil {
 		return err
 	}
 	hs := make([]broker.Hold, len(rs))
@@ -40,7 +40,7 @@ func (b *Broker) Nack(ctx context.Context, hs []broker.Hold) error {
 	if len(hs) == 0 {
 		return nil
 	}
-	if err := b.check(callNack, len(hs), b.limits.SettleBatch); err != nil {
+	if err := b.check(callNack, len(hs), b.Limits().SettleBatch); err != nil {
 		return err
 	}
 	return b.nack(ctx, hs)
@@ -56,7 +56,7 @@ func (b *Broker) nack(ctx context.Context, hs []broker.Hold) error {
 // Extend hides the messages for their time from now, Limits.MinHold to MaxHold. It is answered
 // ErrUnsupported where neither [Options].Queue nor Extender is set.
 func (b *Broker) Extend(ctx context.Context, hs []broker.Hold) error {
-	if err := b.check(callExtend, len(hs), b.limits.SettleBatch); err != nil {
+	if err := b.check(callExtend, len(hs), b.Limits().SettleBatch); err != nil {
 		return err
 	}
 	if b.service == nil {

@@ -24,10 +24,10 @@ type sqsQueue struct {
 
 func newSQS(c *sqs.Client, url string) *service {
 	q := sqsQueue{c, url}
-	return &service{hold: q.hold, nacks: true, ack: q.ack, visibility: q.visibility}
+	return &service{hold: q.change, nacks: true, ack: q.remove, visibility: q.timeout}
 }
 
-func (q sqsQueue) hold(ctx context.Context, ds []*delivery, times []time.Duration) error {
+func (q sqsQueue) change(ctx context.Context, ds []*delivery, times []time.Duration) error {
 	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &q.url}
 	for i, d := range ds {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
@@ -41,7 +41,7 @@ func (q sqsQueue) hold(ctx context.Context, ds []*delivery, times []time.Duratio
 	return positions(len(ds), len(out.Successful), out.Failed)
 }
 
-func (q sqsQueue) ack(ctx context.Context, ds []*delivery) error {
+func (q sqsQueue) remove(ctx context.Context, ds []*delivery) error {
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url}
 	for i, d := range ds {
 		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: new(strconv.Itoa(i)), ReceiptHandle: handleOf(d.m)})
@@ -76,7 +76,7 @@ func classifySQS(err error) error {
 	if !errors.As(err, &api) {
 		return err
 	}
-	code := strings.TrimPrefix(api.ErrorCode(), "AWS.SimpleQueueService.")
+	code := strings.TrimSuffix(strings.TrimPrefix(api.ErrorCode(), "AWS.SimpleQueueService."), "Exception") // so emulators say it
 	switch {
 	case code == "ReceiptHandleIsInvalid", code == "MessageNotInflight", code == "InvalidIdFormat":
 	case code == "InvalidParameterValue" && strings.Contains(strings.ToLower(api.ErrorMessage()), "visibilitytimeout") &&
@@ -94,7 +94,7 @@ func classifySQS(err error) error {
 // defaultSQS is the timeout of a queue that was made without one.
 const defaultSQS = 30 * time.Second
 
-func (q sqsQueue) visibility(ctx context.Context) (time.Duration, error) {
+func (q sqsQueue) timeout(ctx context.Context) (time.Duration, error) {
 	const name = types.QueueAttributeNameVisibilityTimeout
 	out, err := q.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name}})
 	if err != nil {
@@ -127,8 +127,8 @@ func handleOf(m *pubsub.Message) *string {
 	return nil
 }
 
-// firstReceived is when the service says that it gave out the message for the first time, where that
-// was this time; zero elsewhere.
+// firstReceived is when the service says that it gave out the message for the first time, where
+// that was this time; zero elsewhere.
 func firstReceived(m *pubsub.Message) time.Time {
 	s := sqsMessage(m)
 	if s == nil || s.Attributes["ApproximateReceiveCount"] != "1" {

@@ -51,7 +51,7 @@ var modules = []module{
 		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
 		why:    "Docker's client reaches those alone who ask for it",
 	},
-	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
+	{dir: "internal/tests", uses: []string{".", "adapters/gocloudpubsub", "localstack"}, why: "what needs the whole house is tested there"},
 	{
 		dir: "examples", uses: []string{".", "localstack", "adapters/gocloudpubsub"},
 		why: "examples show the parts together, also with programs of gocloud",
