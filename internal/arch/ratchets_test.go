@@ -8,6 +8,7 @@ var largestCycle = map[string]int{
 	".":                        4,
 	"adapters/awssqs":          10,
 	"adapters/gcppubsub":       5,
+	"adapters/gocloudpubsub":   10,
 	"adapters/httponceq":       2,
 	"adapters/membroker":       8,
 	"adapters/sqslambda":       3,

@@ -51,12 +51,18 @@ var modules = []module{
 		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
 		why:    "Docker's client reaches those alone who ask for it",
 	},
-	{dir: "internal/tests", uses: []string{".", "localstack"}, why: "what needs the whole house is tested there"},
 	{
-		dir: "examples", uses: []string{".", "adapters/watermillonceq", "localstack"},
-		why: "examples show the parts together",
+		dir: "internal/tests", uses: []string{".", "adapters/gocloudpubsub", "localstack"},
+		why: "what needs the whole house is tested there",
 	},
-	{dir: "internal/bench", uses: []string{".", "adapters/watermillonceq"}, why: "it brings what onceq is compared with"},
+	{
+		dir: "examples", uses: []string{".", "adapters/gocloudpubsub", "adapters/watermillonceq", "localstack"},
+		why: "examples show the parts together, also with programs of gocloud and of Watermill",
+	},
+	{
+		dir: "internal/bench", uses: []string{".", "adapters/gocloudpubsub", "adapters/watermillonceq"},
+		why: "it brings what onceq is compared with",
+	},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
 	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
 }
@@ -138,6 +144,15 @@ var layers = []layer{
 	{
 		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/urls",
+		may: []string{
+			".", "broker", "dedupe", "visibility", "dlq",
+			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/gcppubsub", "adapters/membroker",
+		},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
 	},
 	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},

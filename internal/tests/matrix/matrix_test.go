@@ -68,6 +68,11 @@ func TestMatrix(t *testing.T) {
 		t.Parallel()
 		inBubbles(t, "memory", func() *backend { return memory().onSQS(true) })
 	})
+	t.Run("gocloud", func(t *testing.T) {
+		t.Parallel()
+		inBubbles(t, "memory", func() *backend { return memory().onGocloud(false) })
+		inBubbles(t, "alone", func() *backend { return memory().onGocloud(true) })
+	})
 	t.Run("pubsub", func(t *testing.T) {
 		t.Parallel()
 		inBubbles(t, "plain", func() *backend { return memory().onPubSub(gcppubsub.Options{}, false) })

@@ -1,0 +1,253 @@
+package gocloudpubsub
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"gocloud.dev/pubsub"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// This file owns the Broker: what NewBroker makes of a topic and a subscription, how a subscription
+// that failed is replaced, and Close. Workers, Send and dlq call a Broker's methods from many
+// goroutines. b.mu guards the current source, the deliveries (ledger.go) and what is known of
+// waiting messages, and is held during no call. b.opening is held while Reopen runs.
+
+// Broker is a topic and a subscription of gocloud. Its methods may be called from many goroutines.
+type Broker struct {
+	topic   *pubsub.Topic
+	limits  broker.Limits
+	o       Options
+	sends   kind
+	comes   kind
+	service *service // settles past gocloud; nil = gocloud settles
+	name    string
+
+	closing context.Context // ends when Close begins
+	close   context.CancelFunc
+	ended   context.Context // ends with Close
+	end     context.CancelFunc
+	ending  sync.WaitGroup // the shutdowns of sources that failed
+
+	opening sync.Mutex
+	gate    chan struct{} // for one Send at a time, where messages of several groups must not mix
+
+	mu        sync.Mutex
+	source    *source
+	ledger    ledger
+	receiving int       // calls of Receive
+	since     time.Time // gocloud held no message then, or later
+	own       time.Duration
+	stats     Stats
+}
+
+// source is a subscription, and how many of its deliveries are not settled. b.mu guards it.
+type source struct {
+	sub    *pubsub.Subscription
+	open   int
+	failed bool
+	gone   bool
+}
+
+// kind is a driver that the Broker knows.
+type kind int
+
+const (
+	anyDriver kind = iota
+	onSQS
+	onPubSub
+)
+
+var _ broker.Broker = (*Broker)(nil)
+
+// NewBroker makes the driver of a topic and a subscription; it does no I/O. Where nothing is sent
+// the topic may be nil, and where nothing is received the subscription may. The calls that then
+// have no target are answered ErrUnsupported. Nobody else may receive from the subscription. Close
+// shuts it down, and leaves the topic open.
+func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Options) (*Broker, error) {
+	if topic == nil && subscription == nil {
+		return nil, errors.New("gocloudpubsub: NewBroker: neither a topic nor a subscription is given")
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	b := &Broker{topic: topic}
+	b.sends, b.comes = kindOfTopic(topic), kindOfSubscription(subscription)
+	var err error
+	if b.o, err = o.complete(subscription != nil, b.sends != anyDriver || b.comes != anyDriver); err != nil {
+		return nil, err
+	}
+	if b.service, err = newService(subscription, &b.o); err != nil {
+		return nil, err
+	}
+	b.name = b.o.Queue
+	b.limits = b.makeLimits()
+	b.own = b.o.Visibility
+	b.closing, b.close = context.WithCancel(context.Background())
+	b.ended, b.end = context.WithCancel(context.Background())
+	b.ledger.init(rand.Text())
+	b.since = time.Now()
+	if b.sends == onPubSub && b.o.Ordered {
+		b.gate = make(chan struct{}, 1)
+	}
+	if subscription != nil {
+		b.source = &source{sub: subscription}
+	}
+	return b, nil
+}
+
+// Limits say what the driver can do, by what its Options and As tell.
+func (b *Broker) Limits() broker.Limits {
+	if b == nil {
+		return broker.Limits{}
+	}
+	return b.limits
+}
+
+// Close takes for [Options].ReceiveGrace what gocloud has received and not handed out, gives it
+// back, 100 messages at most, sends the acks that gocloud holds, and shuts the subscription down.
+// Stop the workers first. All later calls are answered ErrClosed. The topic stays as it is. An
+// error tells of acks that failed: their messages come again.
+func (b *Broker) Close() error {
+	if b.closed() {
+		return nil
+	}
+	b.close()
+	b.opening.Lock() // no source comes after this
+	b.opening.Unlock()
+	defer b.end()
+	s := b.current()
+	if s != nil {
+		ds, _ := b.hoard(context.Background(), s, time.Now().Add(b.o.ReceiveGrace))
+		b.giveBack(context.Background(), ds)
+	}
+	b.mu.Lock()
+	b.ledger.clear()
+	b.mu.Unlock()
+	var err error
+	if s != nil {
+		err = b.shutdown(s)
+	}
+	b.ending.Wait()
+	return err
+}
+
+// closed is also true of a Broker that NewBroker did not make.
+func (b *Broker) closed() bool { return b == nil || b.closing == nil || b.closing.Err() != nil }
+
+// shutdown ends a source once.
+func (b *Broker) shutdown(s *source) error {
+	b.mu.Lock()
+	gone := s.gone
+	s.gone = true
+	b.mu.Unlock()
+	if gone {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), b.o.CallTimeout)
+	defer cancel()
+	if err := s.sub.Shutdown(ctx); err != nil && !s.failed {
+		return b.wrap(callClose, classify(callClose, err))
+	}
+	return nil
+}
+
+// current is the source to receive from.
+func (b *Broker) current() *source {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.source
+}
+
+// replace opens another subscription in place of s, which failed because of cause. Where that was
+// done already it does nothing.
+func (b *Broker) replace(ctx context.Context, s *source, cause error) error {
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if b.closed() {
+		return broker.ErrClosed
+	}
+	if b.current() != s {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.o.CallTimeout)
+	defer cancel()
+	defer context.AfterFunc(b.closing, cancel)()
+	sub, err := b.o.Reopen(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the subscription failed: %w; Options.Reopen: %w", cause, err)
+	case sub == nil || sub == s.sub:
+		return fmt.Errorf("the subscription failed: %w; Options.Reopen gave no other one", cause)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source, b.since = &source{sub: sub}, time.Now()
+	b.stats.Reopened++
+	s.failed = true
+	b.endIfIdle(s)
+	return nil
+}
+
+// endIfIdle shuts a source down that failed and has nothing open. b.mu is held.
+func (b *Broker) endIfIdle(s *source) {
+	if !s.failed || s.open > 0 || s.gone || b.closed() {
+		return
+	}
+	// gocloud's Shutdown waits for acks that hang; no caller shall wait for them, too.
+	b.ending.Go(func() { _ = b.shutdown(s) })
+}
+
+// begin bounds a call other than a receive, and ends it with Close, unless there is none to make.
+func (b *Broker) begin(ctx context.Context, call string) (context.Context, context.CancelFunc, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, b.wrap(call, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.o.CallTimeout)
+	stop := context.AfterFunc(b.ended, cancel)
+	return ctx, func() { stop(); cancel() }, nil
+}
+
+// check refuses a call that has no target, or too many entries.
+func (b *Broker) check(call string, n, most int) error {
+	switch {
+	case b.closed():
+		return b.wrap(call, broker.ErrClosed)
+	case call == callSend && b.topic == nil:
+		return b.wrap(call, unsupported("NewBroker was given no topic"))
+	case call != callSend && b.source == nil:
+		return b.wrap(call, unsupported("NewBroker was given no subscription"))
+	case n > most:
+		return b.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))
+	}
+	return nil
+}
+
+// Stats counts what a Broker has done since it was made.
+type Stats struct {
+	// Received, Acked and Sent are messages. Acks that gocloud sends are counted when it takes
+	// them.
+	Received, Acked, Sent int64
+	// Returned are messages that gocloud had received ahead and that were given back at a drain.
+	Returned int64
+	// Late are messages that had waited in gocloud for longer than their timeout. They were left
+	// alone, because they are somebody else's by then.
+	Late int64
+	// Reopened is how often the subscription had failed and another one was opened.
+	Reopened int64
+}
+
+// Stats tells the counts so far.
+func (b *Broker) Stats() Stats {
+	if b == nil {
+		return Stats{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stats
+}

@@ -1,0 +1,159 @@
+package gocloudpubsub_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	raw "cloud.google.com/go/pubsub/apiv1"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/gcppubsub"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/pubsubfake"
+)
+
+// google are gocloud's clients of a server, in a project of the test's own.
+type google struct {
+	publisher  *raw.PublisherClient
+	subscriber *raw.SubscriberClient
+	project    string
+}
+
+func dial(t testing.TB, address, project string) *google {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// gRPC's own limit, 4 MB, is below that of Pub/Sub, and gocloud's Dial leaves it.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	g := &google{project: "projects/" + project}
+	if g.publisher, err = gcppubsub.PublisherClient(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	if g.subscriber, err = gcppubsub.SubscriberClient(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestConformancePubSub checks the Broker on gocloud's driver of Pub/Sub and our own server, over
+// gRPC and so in real time.
+func TestConformancePubSub(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			_, address := pubsubfake.Start(t, pubsubfake.Options{})
+			h := onPubSub(k, dial(t, address, "shop"))
+			h.StaleReceiptsVoid = k.exact
+			brokertest.Run(t, h)
+		})
+	}
+}
+
+// TestConformancePubSubServer checks the Broker on Google's emulator.
+func TestConformancePubSubServer(t *testing.T) {
+	server := testpubsub.New(t)
+	if server.Kind != "emulator" {
+		t.Skip("the other tests are run on pubsubfake")
+	}
+	h := onPubSub(kinds[0], dial(t, server.Addr, server.Project(t)))
+	brokertest.Run(t, h)
+}
+
+// kind is how a subscription was made.
+type kind struct {
+	name           string
+	ordered, exact bool
+}
+
+var kinds = []kind{{name: "plain"}, {name: "exactly-once", exact: true}, {name: "ordered", ordered: true}}
+
+func onPubSub(k kind, g *google) brokertest.Harness {
+	h := brokertest.Harness{
+		Visibility: 10 * time.Second, Known: map[string]string{},
+		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue { return openPubSub(t, g, k, o) },
+		Missing: func(t testing.TB) broker.Broker {
+			return brokerOnPubSub(t, g, g.project+"/topics/none", g.project+"/subscriptions/none", &gocloudpubsub.Options{Visibility: 10 * time.Second})
+		},
+	}
+	return h
+}
+
+func openPubSub(t testing.TB, g *google, k kind, o brokertest.QueueOptions) brokertest.Queue {
+	var q brokertest.Queue
+	topic, deadTopic := g.makeTopic(t), ""
+	if o.MaxReceives > 0 {
+		deadTopic = g.makeTopic(t)
+		dead := g.makeSubscription(t, deadTopic, nil)
+		q.DeadLetters = brokerOnPubSub(t, g, deadTopic, dead, &gocloudpubsub.Options{})
+	}
+	sub := g.makeSubscription(t, topic, func(s *pubsubpb.Subscription) {
+		s.EnableMessageOrdering, s.EnableExactlyOnceDelivery = k.ordered, k.exact
+		s.AckDeadlineSeconds = int32(o.Visibility / time.Second)
+		if deadTopic != "" {
+			s.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: deadTopic, MaxDeliveryAttempts: int32(o.MaxReceives)}
+		}
+	})
+	b := brokerOnPubSub(t, g, topic, sub, &gocloudpubsub.Options{Ordered: k.ordered, Attempts: o.MaxReceives > 0})
+	q.Broker, q.Close = b, b.Close
+	q.SendRaw = func(ctx context.Context, body []byte, as map[string]string) error {
+		_, err := g.publisher.Publish(ctx, &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{{Data: body, Attributes: as}}})
+		return err
+	}
+	return q
+}
+
+func brokerOnPubSub(t testing.TB, g *google, topic, sub string, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
+	t.Helper()
+	o.Queue = sub
+	open := func(context.Context) (*pubsub.Subscription, error) {
+		return gcppubsub.OpenSubscriptionByPath(g.subscriber, sub, &gcppubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch})
+	}
+	o.Reopen = open
+	s, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return makeBroker(t, theirsTopic(t, g, topic), s, o)
+}
+
+func theirsTopic(t testing.TB, g *google, topic string) *pubsub.Topic {
+	t.Helper()
+	outlet, err := gcppubsub.OpenTopicByPath(g.publisher, topic, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outlet
+}
+
+func (g *google) makeTopic(t testing.TB) string {
+	t.Helper()
+	topic, err := g.publisher.CreateTopic(t.Context(), &pubsubpb.Topic{Name: g.project + "/topics/t-" + rand.Text()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topic.GetName()
+}
+
+func (g *google) makeSubscription(t testing.TB, topic string, set func(*pubsubpb.Subscription)) string {
+	t.Helper()
+	s := &pubsubpb.Subscription{Name: g.project + "/subscriptions/s-" + rand.Text(), Topic: topic, AckDeadlineSeconds: 10}
+	if set != nil {
+		set(s)
+	}
+	s, err := g.subscriber.CreateSubscription(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.GetName()
+}

@@ -1,0 +1,199 @@
+package gocloudpubsub_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/awssnssqs"
+
+	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/testserver/testaws"
+	"github.com/onceq/onceq/sqsfake"
+)
+
+// TestConformanceSQS checks the Broker on gocloud's SQS driver and the strict server, in virtual
+// time.
+func TestConformanceSQS(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fifo  bool
+		stale sqsfake.StaleHandles
+	}{{"standard", false, sqsfake.StaleWork}, {"standard-void", false, sqsfake.StaleIgnored}, {"fifo", true, sqsfake.StaleRandom}} {
+		t.Run(c.name, func(t *testing.T) {
+			h := onSQS(c.fifo, true, func(t testing.TB) *sqs.Client {
+				return fakeClient(fake(t, &sqsfake.Options{StaleHandles: c.stale}))
+			})
+			virtual(&h)
+			h.Slack = time.Second + time.Millisecond
+			h.StaleReceiptsVoid = c.stale != sqsfake.StaleWork
+			brokertest.Run(t, h)
+		})
+	}
+}
+
+// TestConformanceSQSByGocloud checks the Broker without the queue's URL: gocloud alone settles.
+func TestConformanceSQSByGocloud(t *testing.T) {
+	h := onSQS(false, false, func(t testing.TB) *sqs.Client { return fakeClient(fake(t, nil)) })
+	virtual(&h)
+	h.Slack = 2*time.Second + time.Millisecond // gocloud nacks for a second
+	brokertest.Run(t, h)
+}
+
+// TestConformanceSQSServer checks the Broker on LocalStack, in real time.
+func TestConformanceSQSServer(t *testing.T) {
+	s := testaws.NewSQS(t)
+	if s.Kind == "sqsfake" {
+		t.Skip("the other tests are run on sqsfake")
+	}
+	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
+		t.Run(name, func(t *testing.T) {
+			h := onSQS(fifo, true, func(t testing.TB) *sqs.Client { return s.Client(t) })
+			h.Visibility = 4 * time.Second
+			brokertest.Run(t, h)
+		})
+	}
+}
+
+// virtual runs the cases in bubbles.
+func virtual(h *brokertest.Harness) {
+	h.Virtual = true
+	h.Known["receive-wait"] = "a Receive with a Wait of 0 waits for a second, because gocloud receives in the background"
+}
+
+func onSQS(fifo, known bool, client func(testing.TB) *sqs.Client) brokertest.Harness {
+	h := brokertest.Harness{
+		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
+			return openSQS(t, client(t), fifo, known, o)
+		},
+		Missing: func(t testing.TB) broker.Broker {
+			c := client(t)
+			url := makeQueue(t, c, fifo, nil)
+			if _, err := c.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: &url}); err != nil {
+				t.Fatal(err)
+			}
+			return brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url, Visibility: time.Second})
+		},
+		Known: map[string]string{},
+	}
+	if fifo {
+		h.DedupWindow = 5 * time.Minute
+	}
+	return h
+}
+
+func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOptions) brokertest.Queue {
+	as := map[string]string{string(types.QueueAttributeNameVisibilityTimeout): inSeconds(o.Visibility)}
+	var q brokertest.Queue
+	if o.MaxReceives > 0 {
+		url := makeQueue(t, c, fifo, as)
+		// The letters are read by our own driver: it sees what gocloud's reader would see.
+		letters, err := awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.DeadLetters = letters
+		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
+	}
+	url := makeQueue(t, c, fifo, as)
+	options := &gocloudpubsub.Options{Ordered: fifo}
+	if options.Queue = url; !known {
+		options.Queue, options.Visibility = "", o.Visibility
+	}
+	b := brokerOnSQS(t, c, url, options)
+	q.Broker, q.Close = b, b.Close
+	t.Cleanup(func() {
+		// What gocloud receives after the last Receive would leave a goroutine of it waiting for
+		// ever.
+		if _, err := c.DeleteQueue(context.WithoutCancel(t.Context()), &sqs.DeleteQueueInput{QueueUrl: &url}); err != nil {
+			t.Error(err)
+		}
+	})
+	n := 0
+	q.SendRaw = func(ctx context.Context, body []byte, attributes map[string]string) error {
+		in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: new(string(body)), MessageAttributes: map[string]types.MessageAttributeValue{}}
+		for name, v := range attributes {
+			in.MessageAttributes[name] = types.MessageAttributeValue{DataType: new("String"), StringValue: &v}
+		}
+		if fifo {
+			n++
+			in.MessageGroupId, in.MessageDeduplicationId = new("raw"), new(fmt.Sprint("raw-", n))
+		}
+		_, err := c.SendMessage(ctx, in)
+		return err
+	}
+	return q
+}
+
+func brokerOnSQS(t testing.TB, c *sqs.Client, url string, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
+	t.Helper()
+	o.Reopen = func(ctx context.Context) (*pubsub.Subscription, error) { return subscribeSQS(ctx, c, url), nil }
+	return makeBroker(t, awssnssqs.OpenSQSTopic(t.Context(), c, url, nil), subscribeSQS(t.Context(), c, url), o)
+}
+
+func subscribeSQS(ctx context.Context, c *sqs.Client, url string) *pubsub.Subscription {
+	return awssnssqs.OpenSubscription(ctx, c, url, &awssnssqs.SubscriptionOptions{
+		WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch,
+	})
+}
+
+// fake is a server that is as strict as AWS, and goes on with a poll whose caller has gone.
+func fake(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
+	if o == nil {
+		o = &sqsfake.Options{}
+	}
+	o.StrandCancelled = true
+	s := sqsfake.New(o)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.Seed())
+		}
+		s.Close()
+	})
+	return s
+}
+
+// fakeClient is a client that needs no socket.
+func fakeClient(s *sqsfake.Server) *sqs.Client {
+	return sqs.New(sqs.Options{
+		Region: "us-east-1", BaseEndpoint: &s.URL, HTTPClient: s.Client(),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	})
+}
+
+// makeQueue is a queue of a test's own.
+func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]string) (url string) {
+	t.Helper()
+	name := "q-" + strings.ToLower(rand.Text())
+	as := map[string]string{}
+	maps.Copy(as, attributes)
+	if fifo {
+		name += ".fifo"
+		as[string(types.QueueAttributeNameFifoQueue)] = "true"
+	}
+	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: as})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *out.QueueUrl
+}
+
+func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

@@ -1,0 +1,265 @@
+package gocloudpubsub
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"gocloud.dev/gcerrors"
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/batcher"
+	"gocloud.dev/pubsub/driver"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/visibility"
+)
+
+// This file owns receiving: what a delivery becomes in gocloud, and the heartbeats that keep it
+// hidden. gocloud calls ReceiveBatch from several goroutines. subscription.mu guards the deliveries
+// that are not settled and what is known of each, and is held during no call. driver_settle.go has
+// acks, nacks and the end.
+
+// OpenSubscription gives a queue of onceq to a program that receives through gocloud. It does no
+// I/O. An error names the option and its limit.
+//
+// What it does beyond gocloud's own drivers:
+//
+//   - Heartbeats keep a message hidden from its receive until its Ack or Nack, for at most
+//     SubscriptionOptions.MaxHold. So a long job is not delivered to somebody else meanwhile, nor
+//     is a message that waits in gocloud's own queue. Where the broker cannot extend, Visibility
+//     is all.
+//   - An ack that comes too late ends nothing: gocloud would end the whole subscription at a failed
+//     ack. A receipt that has expired counts as settled, since the message is delivered again. Any
+//     other failure is one message's own: that ack alone is offered again, for 5 minutes, while
+//     heartbeats keep the message hidden. A nack is offered for Visibility.
+//   - Errors that may pass (a network, a throttle) are logged and tried again, after 30 s at most.
+//     They never end the subscription. Those that last do: a queue that is missing or closed,
+//     missing rights, a receive that the broker refuses. Then call Shutdown, because heartbeats go
+//     on until then.
+//   - Shutdown hands back what was received and not settled, also what gocloud had fetched ahead.
+//     So call it when all handlers have ended: what they ack after it is lost in gocloud. It may
+//     take 20 s longer than its context.
+//
+// It does not make jobs once-only: that is a onceq Worker's. Message.Metadata has the user's
+// metadata, never our own attribute, which is shown only where it could not be read.
+//
+//   - Subscription.As: *[broker.Receiver], and a pointer to the receiver's own type.
+//   - Message.As: **[broker.Message], and *[context.Context] for a context that ends when the lease
+//     is lost, or not confirmed in time (its cause says which), and when the message is settled.
+//   - ErrorAs and error codes are as those of OpenTopic.
+func OpenSubscription(r broker.Receiver, o *SubscriptionOptions) (*pubsub.Subscription, error) {
+	s, err := newSubscription(r, o)
+	if err != nil {
+		return nil, err
+	}
+	receives := batcher.Options{MaxBatchSize: s.receives, MaxHandlers: handlers}
+	acks := batcher.Options{MaxBatchSize: s.settles, MaxHandlers: handlers}
+	return pubsub.NewSubscription(s, receives.NewMergedOptions(&s.o.ReceiveBatcherOptions), acks.NewMergedOptions(&s.o.AckBatcherOptions)), nil
+}
+
+// subscription is a broker.Receiver as gocloud's driver.
+type subscription struct {
+	receiver          broker.Receiver
+	o                 SubscriptionOptions
+	form              form
+	receives, settles int                         // the most of one call
+	beats             *visibility.Manager[*taken] // nil = nothing is extended
+
+	mu       sync.Mutex
+	open     map[*taken]struct{} // received and not settled
+	inFlight int                 // receives
+	closed   bool
+	idle     chan struct{} // closed when it is closed and no receive is in flight
+}
+
+// taken is a message between its receive and its end.
+type taken struct {
+	message *broker.Message
+	lease   visibility.Held[*taken]
+
+	// Under subscription.mu.
+	settled  bool
+	acked    bool      // an ack was asked for, so it is never handed back
+	refused  time.Time // when settling it failed first
+	ctx      context.Context
+	end      context.CancelCauseFunc
+	lostWith error
+}
+
+var _ part = (*subscription)(nil)
+
+func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, error) {
+	if values.IsNil(r) {
+		return nil, errors.New("gocloudpubsub: OpenSubscription: the receiver is nil")
+	}
+	if o == nil {
+		o = &SubscriptionOptions{}
+	}
+	l := r.Limits()
+	options, err := o.finish(l)
+	if err != nil {
+		return nil, err
+	}
+	s := &subscription{
+		receiver: r, o: options, form: formOf(l, options.GoCloudSQS),
+		receives: max(1, l.ReceiveBatch), settles: max(1, l.SettleBatch),
+		open: make(map[*taken]struct{}), idle: make(chan struct{}),
+	}
+	if !l.Extends || options.MaxHold <= 0 {
+		return s, nil
+	}
+	s.beats, err = visibility.New(s.extend, visibility.Options[*taken]{
+		Timeout: options.Visibility, MaxBatch: s.settles, OnLost: s.lost,
+		OnTimeout: func(d *taken) { s.beats.Release(&d.lease) },
+	})
+	return s, err
+}
+
+// ReceiveBatch receives up to most messages. ctx is the subscription's own. It ends at Shutdown,
+// and where another receive met an error that lasts. Then gocloud hands nothing out any more, so
+// what this one brought is given back at once, without an error, which would hide the first one.
+func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Message, error) {
+	if !s.started() {
+		return nil, errShut
+	}
+	defer s.ended()
+	received := time.Now()
+	ms, err := s.receiver.Receive(ctx, broker.ReceiveOptions{Max: min(most, s.receives), Wait: s.o.Wait, Visibility: s.o.Visibility})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+		if !lasts(err) {
+			s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not receive, it is tried again", slog.Any("error", err))
+		}
+		return nil, err
+	}
+	ds := make([]*taken, len(ms))
+	s.mu.Lock()
+	for i, m := range ms {
+		d := &taken{message: m}
+		d.lease.Lease, d.lease.Deadline = d, m.Deadline
+		s.open[d] = struct{}{}
+		ds[i] = d
+	}
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		s.handBack(ds)
+		return nil, nil
+	}
+	out := make([]*driver.Message, len(ds))
+	for i, d := range ds {
+		if s.beats != nil {
+			s.beats.Hold(&d.lease)
+			s.beats.SetTimeout(&d.lease, received.Add(s.o.MaxHold))
+		}
+		out[i] = s.show(d)
+	}
+	return out, nil
+}
+
+var errShut = fmt.Errorf("gocloudpubsub: the subscription was shut down: %w", broker.ErrClosed)
+
+func (s *subscription) started() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.inFlight++
+	return true
+}
+
+func (s *subscription) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight--
+	if s.closed && s.inFlight == 0 {
+		close(s.idle)
+	}
+}
+
+// show makes gocloud's message.
+func (s *subscription) show(d *taken) *driver.Message {
+	m := d.message
+	body, metadata := m.Body, s.form.unpack(m.Attributes)
+	if s.o.GoCloudSQS && m.Attributes[peerBase64] != "" {
+		if raw, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
+			body = raw
+		}
+	}
+	if m.Meta != nil && m.Meta.Dead != nil {
+		// A letter carries those here that its queue had no room for.
+		for name, value := range s.form.unpack(m.Meta.Dead.Attributes) {
+			if _, taken := metadata[name]; !taken {
+				if metadata == nil {
+					metadata = make(map[string]string)
+				}
+				metadata[name] = value
+			}
+		}
+	}
+	return &driver.Message{LoggableID: m.ID, Body: body, Metadata: metadata, AckID: d, AsFunc: func(target any) bool {
+		if ctx, ok := target.(*context.Context); ok && ctx != nil {
+			*ctx = s.context(d)
+			return true
+		}
+		return assign(m, target)
+	}}
+}
+
+// context ends when the lease does.
+func (s *subscription) context(d *taken) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.ctx == nil {
+		d.ctx, d.end = context.WithCancelCause(context.Background())
+		switch {
+		case d.lostWith != nil:
+			d.end(d.lostWith)
+		case d.settled:
+			d.end(nil)
+		}
+	}
+	return d.ctx
+}
+
+// extend is a beat.
+func (s *subscription) extend(ctx context.Context, ds []*taken) error {
+	hs := make([]broker.Hold, len(ds))
+	for i, d := range ds {
+		hs[i] = broker.Hold{Receipt: d.message.Receipt, For: s.o.Visibility}
+	}
+	return s.receiver.Extend(ctx, hs)
+}
+
+// lost is told of a lease that is lost, or was not confirmed.
+func (s *subscription) lost(d *taken, err error) {
+	s.mu.Lock()
+	settled := d.settled
+	if !settled && d.lostWith == nil {
+		d.lostWith = err
+		if d.end != nil {
+			d.end(err)
+		}
+	}
+	s.mu.Unlock()
+	if !settled {
+		s.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "gocloudpubsub: a message's lease was lost, it may be delivered again",
+			slog.String("message", d.message.ID), slog.Any("error", err))
+	}
+}
+
+// As reaches the receiver.
+func (s *subscription) As(target any) bool { return assign(s.receiver, target) }
+
+// ErrorAs reaches the broker's and the SDK's errors.
+func (*subscription) ErrorAs(err error, target any) bool { return peel(err, target) }
+
+// ErrorCode is gocloud's word for an error.
+func (*subscription) ErrorCode(err error) gcerrors.ErrorCode { return errorCode(err) }

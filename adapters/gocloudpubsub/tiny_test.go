@@ -1,0 +1,217 @@
+package gocloudpubsub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"gocloud.dev/gcerrors"
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/batcher"
+	"gocloud.dev/pubsub/driver"
+
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/broker/brokertest"
+)
+
+// tiny is a queue in memory behind a driver of its own, for what gocloud's drivers do not do when
+// they are asked to: acks that fail for good, no nacks, extensions. Its own methods are the topic's;
+// each subscription is one of its windows. q.mu guards all.
+type tiny struct {
+	visibility time.Duration
+	noNack     bool
+
+	mu       sync.Mutex
+	messages []*tinyMessage
+	n        int
+	acks     int
+	received int
+	failAck  func(call int) error
+	open     int // subscriptions
+}
+
+type tinyMessage struct {
+	id     string
+	body   []byte
+	as     map[string]string
+	hidden time.Time
+	round  int
+}
+
+// tinyDelivery is what As gives.
+type tinyDelivery struct {
+	m     *tinyMessage
+	round int
+}
+
+var errForGood = errors.New("it failed for good")
+
+func (q *tiny) SendBatch(_ context.Context, ms []*driver.Message) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range ms {
+		q.n++
+		q.messages = append(q.messages, &tinyMessage{id: fmt.Sprint("tiny-", q.n), body: m.Body, as: m.Metadata})
+	}
+	return nil
+}
+
+func (*tiny) Close() error                           { return nil }
+func (*tiny) IsRetryable(error) bool                 { return false }
+func (*tiny) As(any) bool                            { return false }
+func (*tiny) ErrorAs(error, any) bool                { return false }
+func (*tiny) ErrorCode(err error) gcerrors.ErrorCode { return gcerrors.Unknown }
+
+func (q *tiny) topic() *pubsub.Topic { return pubsub.NewTopic(q, nil) }
+
+func (q *tiny) subscribe(receives *batcher.Options) *pubsub.Subscription {
+	q.mu.Lock()
+	q.open++
+	q.mu.Unlock()
+	return pubsub.NewSubscription(&tinyWindow{tiny: q}, receives, nil)
+}
+
+type tinyWindow struct{ *tiny }
+
+func (w *tinyWindow) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open--
+	return nil
+}
+
+func (w *tinyWindow) ReceiveBatch(ctx context.Context, most int) (out []*driver.Message, err error) {
+	for range 20 {
+		w.mu.Lock()
+		for _, m := range w.messages {
+			if len(out) == most || time.Now().Before(m.hidden) {
+				continue
+			}
+			m.round++
+			w.received++
+			m.hidden = time.Now().Add(w.visibility)
+			d := tinyDelivery{m, m.round}
+			out = append(out, &driver.Message{
+				LoggableID: m.id, Body: m.body, Metadata: m.as, AckID: d,
+				AsFunc: func(i any) bool {
+					p, ok := i.(*tinyDelivery)
+					if ok {
+						*p = d
+					}
+					return ok
+				},
+			})
+		}
+		w.mu.Unlock()
+		if len(out) > 0 {
+			return out, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, nil
+}
+
+func (w *tinyWindow) SendAcks(_ context.Context, ids []driver.AckID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acks++
+	if w.failAck != nil {
+		if err := w.failAck(w.acks); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		w.messages = slices.DeleteFunc(w.messages, func(m *tinyMessage) bool { return m == id.(tinyDelivery).m })
+	}
+	return nil
+}
+
+func (w *tinyWindow) CanNack() bool { return !w.noNack }
+
+func (w *tinyWindow) SendNacks(_ context.Context, ids []driver.AckID) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		if d := id.(tinyDelivery); d.round == d.m.round {
+			d.m.hidden = time.Time{}
+		}
+	}
+	return nil
+}
+
+// extend is what an Extender of this queue calls.
+func (q *tiny) extend(_ context.Context, ms []*pubsub.Message, d time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	errs := make([]error, len(ms))
+	for i, m := range ms {
+		var of tinyDelivery
+		if !m.As(&of) || of.round != of.m.round || !time.Now().Before(of.m.hidden) {
+			errs[i] = broker.ErrReceiptExpired
+			continue
+		}
+		of.m.hidden = time.Now().Add(d)
+	}
+	return broker.Batch(errs)
+}
+
+func (q *tiny) extender() *gocloudpubsub.Extender {
+	return &gocloudpubsub.Extender{Extend: q.extend, MinHold: time.Second, MaxHold: time.Hour}
+}
+
+// held and visible count the messages.
+func (q *tiny) count() (held, visible int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range q.messages {
+		if time.Now().Before(m.hidden) {
+			held++
+			continue
+		}
+		visible++
+	}
+	return held, visible
+}
+
+// deliveries is how often a message was received.
+func (q *tiny) deliveries() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.received
+}
+
+// broker makes a Broker on the queue.
+func (q *tiny) broker(t testing.TB, receives *batcher.Options, set func(*gocloudpubsub.Options)) *gocloudpubsub.Broker {
+	o := &gocloudpubsub.Options{
+		Visibility: q.visibility,
+		Reopen:     func(context.Context) (*pubsub.Subscription, error) { return q.subscribe(receives), nil },
+	}
+	if set != nil {
+		set(o)
+	}
+	return makeBroker(t, q.topic(), q.subscribe(receives), o)
+}
+
+// TestConformanceExtender checks the Broker with an Extender of the user's.
+func TestConformanceExtender(t *testing.T) {
+	h := brokertest.Harness{
+		Slack: 51 * time.Millisecond, Known: map[string]string{}, StaleReceiptsVoid: true,
+		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
+			q := &tiny{visibility: o.Visibility}
+			b := q.broker(t, &gocloudpubsub.NoPrefetch, func(o *gocloudpubsub.Options) { o.Extender = q.extender() })
+			return brokertest.Queue{Broker: b, Close: b.Close}
+		},
+	}
+	virtual(&h)
+	h.StaleReceiptsVoid = false // an ack removes the message in any case
+	brokertest.Run(t, h)
+}
