@@ -229,7 +229,7 @@ func lacks(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "the Clients have no client for it")
 }
 
-// TestClientsAreClosedOnce shares one client, which may be closed once only, and calls the closed ones.
+// TestClientsAreClosedOnce shares one client, which may be closed once only, and calls closed ones.
 func TestClientsAreClosedOnce(t *testing.T) {
 	s, l := serve(t)
 	topic := makeTopic(t, s, project)
