@@ -56,7 +56,7 @@ var modules = []module{
 		dir: "examples", uses: []string{".", "localstack", "adapters/gocloudpubsub"},
 		why: "examples show the parts together, also with programs of gocloud",
 	},
-	{dir: "internal/bench", uses: []string{"."}, why: "it brings what onceq is compared with"},
+	{dir: "internal/bench", uses: []string{".", "adapters/gocloudpubsub"}, why: "it brings what onceq is compared with"},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
 	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
 }
