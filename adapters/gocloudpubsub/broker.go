@@ -35,6 +35,7 @@ type Broker struct {
 	ending  sync.WaitGroup // the shutdowns of sources that failed
 
 	opening sync.Mutex
+	turn    chan struct{} // for one Receive at a time to ask gocloud
 	gate    chan struct{} // for one Send at a time, where messages of several groups must not mix
 
 	mu        sync.Mutex
@@ -92,6 +93,7 @@ func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Option
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.ledger.init(rand.Text())
 	b.since = time.Now()
+	b.turn = make(chan struct{}, 1)
 	if b.sends == onPubSub && b.o.Ordered {
 		b.gate = make(chan struct{}, 1)
 	}

@@ -138,7 +138,19 @@ func (b *Broker) goOut() (last bool) {
 }
 
 // take brings up to most messages. It waits for the first until the time until.
+//
+// One Receive at a time asks gocloud. gocloud wakes one of those who wait for each answer of a
+// service, and a look (see watch) may be woken and leave: then the others would wait, beside
+// messages that are there, until the slowest answer has come.
 func (b *Broker) take(ctx context.Context, most int, until time.Time) ([]*delivery, error) {
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-waiting.Done():
+		return nil, ctx.Err()
+	}
 	for reopened := false; ; reopened = true {
 		s := b.current()
 		ds, err := b.takeOf(ctx, s, most, until)
@@ -158,10 +170,13 @@ func (b *Broker) take(ctx context.Context, most int, until time.Time) ([]*delive
 func (b *Broker) takeOf(ctx context.Context, s *source, most int, until time.Time) (ds []*delivery, err error) {
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	for len(ds) < most {
+	for missed := 0; len(ds) < most; {
 		w := watch{Context: waiting, look: len(ds) > 0}
 		d, err := b.next(&w, s)
 		switch {
+		case err != nil && w.look && w.waited && missed == 0 && waiting.Err() == nil:
+			missed++ // a message may have come that very moment, and its wake-up is used up
+			continue
 		case err != nil && (waiting.Err() != nil || len(ds) > 0):
 			return ds, nil // none came; if the source has failed, the next Receive sees it
 		case err != nil:

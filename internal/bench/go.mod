@@ -54,6 +54,7 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
+	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/riverqueue/river/riverdriver v0.51.0 // indirect
 	github.com/riverqueue/river/rivershared v0.51.0 // indirect
@@ -88,5 +89,7 @@ require (
 )
 
 replace github.com/onceq/onceq => ../..
+
+replace github.com/onceq/onceq/adapters/gocloudpubsub => ../../adapters/gocloudpubsub
 
 replace github.com/onceq/onceq/adapters/watermillonceq => ../../adapters/watermillonceq

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/awssnssqs"
+	"gocloud.dev/pubsub/batcher"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+)
+
+// BenchmarkGocloudSQS empties a queue of messages whose handler does nothing, through gocloud's SQS
+// driver, with 16 receives at once. The variants:
+//
+//	gocloud     goroutines that call its Receive and Ack
+//	onceq       a Worker without a store on gocloudpubsub, which settles past gocloud
+//	acks        the same without the queue's URL: gocloud acks
+//	noprefetch  the first again, on a subscription that receives nothing ahead
+//	awssqs      a Worker on our own driver
+func BenchmarkGocloudSQS(b *testing.B) {
+	addr := start(b, "sqs")
+	const pollers, jobs = 16, 1000
+	cfg := onceq.WorkerConfig{Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers}
+	ahead := batcher.Options{MaxHandlers: pollers}
+	vs := []variant{
+		{"gocloud", filled(addr, gocloud(pollers))},
+		{"onceq", filled(addr, gocloudWorker(cfg, ahead, true))},
+		{"acks", filled(addr, gocloudWorker(cfg, ahead, false))},
+		{"noprefetch", filled(addr, gocloudWorker(cfg, gocloudpubsub.NoPrefetch, true))},
+		{"awssqs", filled(addr, worker(cfg))},
+	}
+	b.ResetTimer()
+	cs := compare(b, rounds, jobs, vs, func() int64 { return requestsOf(b, addr) })
+	b.ReportMetric(0, "ns/op")
+	for i, v := range vs {
+		b.ReportMetric(1e9/cs[i].wall, v.name+"-jobs/s")
+		b.ReportMetric(cs[i].allocs, v.name+"-allocs/job")
+		b.ReportMetric(cs[i].requests, v.name+"-requests/job")
+		b.ReportMetric(cs[i].cpu/1e3, v.name+"-cpu-µs/job")
+	}
+}
+
+// gocloudWorker is ours, without a store, on gocloud's driver.
+func gocloudWorker(cfg onceq.WorkerConfig, receives batcher.Options, known bool) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
+		tb.Helper()
+		c := w.q.client(w.options)
+		open := func(ctx context.Context) (*pubsub.Subscription, error) {
+			return awssnssqs.OpenSubscription(ctx, c, w.q.url, &awssnssqs.SubscriptionOptions{Raw: true, ReceiveBatcherOptions: receives}), nil
+		}
+		sub, err := open(tb.Context())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o := &gocloudpubsub.Options{Reopen: open, Visibility: 30 * time.Second}
+		if known {
+			o.Queue = w.q.url
+		}
+		queue, err := gocloudpubsub.NewBroker(nil, sub, o)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		stop := runWorker(tb, queue, onceq.NoStore, cfg, w.work)
+		return func() {
+			stop()
+			if err := queue.Close(); err != nil {
+				tb.Error(err)
+			}
+		}
+	}
+}
