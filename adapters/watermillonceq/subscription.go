@@ -117,9 +117,13 @@ func (u *subscription) run() {
 	u.deliveries.Wait()
 }
 
+// noWait is the shortest time of an empty receive that has waited for a message. A broker that does
+// not wait must not be asked without a pause.
+const noWait = 10 * time.Millisecond
+
 // poll receives and hands on until the subscription ends.
 func (u *subscription) poll() {
-	failures := 0
+	failures, hasty := 0, 0
 	for u.ctx.Err() == nil {
 		n := u.reserve()
 		if n == 0 {
@@ -133,6 +137,12 @@ func (u *subscription) poll() {
 		u.take(ms, asked)
 		if err == nil {
 			failures = 0
+			if len(ms) > 0 || time.Since(asked) >= noWait {
+				hasty = 0
+				continue
+			}
+			hasty++
+			retry.Rest(u.ctx, min(time.Second, retry.Pause(hasty)))
 			continue
 		}
 		if u.ctx.Err() != nil {
