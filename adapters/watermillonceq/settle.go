@@ -3,6 +3,7 @@ package watermillonceq
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -63,8 +64,8 @@ func (u *subscription) lost(d *delivery, err error) {
 	go u.o.Logger.Error(text, err, u.fields(d)) // a logger may block
 }
 
-// tries is how often an ack or a nack is sent: 20 s or so where each fails at once.
-const tries = 10
+// patience is how long an ack or a nack is repeated.
+const patience = time.Minute
 
 // ack tells the broker of messages that are done. Their deliveries are held until it has answered,
 // because an ack that comes late does nothing.
@@ -109,7 +110,7 @@ func (u *subscription) nack(ds []*delivery) {
 // settle makes the call until each message is settled, or cannot be. One that is given up comes
 // again by itself, which is what a nack wants, and what an ack has to bear.
 func (u *subscription) settle(what string, ds []*delivery, call func(context.Context, []*delivery) error) {
-	left := append([]*delivery(nil), ds...)
+	left, begin := slices.Clone(ds), time.Now()
 	for n := 1; len(left) > 0; n++ {
 		ctx, end := context.WithTimeout(context.WithoutCancel(u.ctx), u.o.CallTimeout)
 		err := call(ctx, left)
@@ -119,7 +120,7 @@ func (u *subscription) settle(what string, ds []*delivery, call func(context.Con
 			switch e := broker.ErrAt(err, i); {
 			case e == nil:
 				u.settled(d)
-			case errors.Is(e, broker.ErrReceiptExpired), errors.Is(e, broker.ErrUnsupported), errors.Is(e, broker.ErrClosed), n >= tries, u.isAbandoned():
+			case errors.Is(e, broker.ErrReceiptExpired), errors.Is(e, broker.ErrUnsupported), errors.Is(e, broker.ErrClosed), time.Since(begin) > patience, u.isAbandoned():
 				u.o.Logger.Error("onceq: the "+what+" did not arrive, and the message may come again", e, u.fields(d))
 				u.settled(d)
 			default:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func TestLongestHold(t *testing.T) {
 		<-ms
 		begin := time.Now()
 		again := <-ms
-		if took, most := time.Since(begin), q.b.Limits().MaxTotal; took < most-time.Minute || took > most+time.Second {
+		if took, most := time.Since(begin), q.b.Limits().MaxTotal; took < most-5*time.Second || took > most+time.Second {
 			t.Errorf("it came again after %v, of %v", took, most)
 		}
 		again.Ack()
@@ -365,56 +366,6 @@ func TestNotBefore(t *testing.T) {
 	}
 }
 
-// The broker is away for a while: what was acked meanwhile is acked when it is back, and does not
-// come again; then the subscription goes on.
-func TestBrokerAway(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		var process onceqtest.Process
-		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a", "b")
-		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, through(&process))
-		a, b := <-ms, <-ms
-		process.At(onceqtest.Fault{Kind: onceqtest.Fail, For: 10 * time.Second})
-		a.Ack()
-		b.Nack()
-		takes(5 * time.Second)
-		q.wantDepth(0, 2, 0)
-		again := <-ms
-		if again.UUID != b.UUID {
-			t.Error("another message came:", again.UUID)
-		}
-		again.Ack()
-		takes(5 * time.Minute)
-		q.wantDepth(0, 0, 0)
-		q.publishes("c")
-		(<-ms).Ack()
-		q.closes(s)
-		q.wantDepth(0, 0, 0)
-	})
-}
-
-// The broker stays away while Close drains: Close ends all the same.
-func TestBrokerAwayWhileClosing(t *testing.T) {
-	for _, kind := range []onceqtest.Fault{{Kind: onceqtest.Fail}, {Kind: onceqtest.Slow, Delay: time.Hour}} {
-		bubble(t, func(t *testing.T, w *world) {
-			var process onceqtest.Process
-			q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-			q.publishes("a", "b", "c")
-			s, ms := q.subscribe(watermillonceq.SubscriberOptions{CloseTimeout: 10 * time.Second}, through(&process))
-			m := <-ms
-			<-ms
-			kind.For = time.Hour
-			process.At(kind)
-			m.Ack()
-			if took := q.closes(s); took > 21*time.Second {
-				t.Errorf("%v: Close took %v", kind, took)
-			}
-			takes(2 * time.Hour)
-			q.wantDepth(3, 0, 0)
-		})
-	}
-}
-
 // The broker delivers a message again although it is held: both deliveries come, and the middleware
 // lets one of them work.
 func TestLostDelivery(t *testing.T) {
@@ -455,11 +406,17 @@ func TestLostDelivery(t *testing.T) {
 func TestBesideAWorker(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
+		var mu sync.Mutex
 		effects := map[string]int{}
+		happens := func(key string) {
+			mu.Lock()
+			defer mu.Unlock()
+			effects[key]++
+		}
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: w.store, Scope: "orders",
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-				effects[j.Key().Key]++
+				happens(j.Key().Key)
 				if string(j.Message.Body) == "of Watermill" && j.Message.Attributes["who"] != "Zoë" {
 					t.Error("the worker sees", j.Message.Attributes)
 				}
@@ -472,7 +429,7 @@ func TestBesideAWorker(t *testing.T) {
 		once := w.onceAs(p, watermillonceq.Options{Key: watermillonceq.InScope("orders", watermillonceq.KeyFromMetadata)})
 		h := once(func(msg *message.Message) ([]*message.Message, error) {
 			k, err := watermillonceq.KeyFromMetadata(msg)
-			effects[k.Key]++
+			happens(k.Key)
 			return nil, err
 		})
 		send := func() {

@@ -20,7 +20,7 @@ import (
 // This file owns a subscription: one goroutine polls and hands messages on, and each message that
 // was handed on has a goroutine that waits for its Ack or Nack (serve). A message of an ordered
 // group whose predecessor is on its way waits in groups, and the goroutine of the predecessor hands
-// it on. mu guards groups and ended. settle.go owns what is told to the broker.
+// it on. mu guards groups. settle.go owns what is told to the broker.
 
 // subscription is one call of Subscribe.
 type subscription struct {
@@ -46,7 +46,6 @@ type subscription struct {
 
 	mu     sync.Mutex
 	groups map[string][]*delivery // of each group that has a message on its way, what waits behind it
-	ended  bool                   // nothing more is handed on
 }
 
 // delivery is one message on its way.
@@ -103,11 +102,10 @@ func (u *subscription) run() {
 	patience := time.AfterFunc(u.o.CloseTimeout, func() { close(u.abandon) })
 	defer patience.Stop()
 	u.mu.Lock()
-	u.ended = true
 	var waiting []*delivery
 	for group, ds := range u.groups {
 		waiting = append(waiting, ds...)
-		u.groups[group] = nil
+		u.groups[group] = nil // so that nothing more is handed on
 	}
 	u.mu.Unlock()
 	u.giveBack(0, waiting...)
@@ -117,9 +115,13 @@ func (u *subscription) run() {
 	u.deliveries.Wait()
 }
 
+// noWait is the shortest time of an empty receive that has waited for a message. A broker that does
+// not wait must not be asked without a pause.
+const noWait = 10 * time.Millisecond
+
 // poll receives and hands on until the subscription ends.
 func (u *subscription) poll() {
-	failures := 0
+	failures, hasty := 0, 0
 	for u.ctx.Err() == nil {
 		n := u.reserve()
 		if n == 0 {
@@ -133,6 +135,12 @@ func (u *subscription) poll() {
 		u.take(ms, asked)
 		if err == nil {
 			failures = 0
+			if len(ms) > 0 || time.Since(asked) >= noWait {
+				hasty = 0
+				continue
+			}
+			hasty++
+			retry.Rest(u.ctx, min(time.Second, retry.Pause(hasty)))
 			continue
 		}
 		if u.ctx.Err() != nil {
@@ -303,7 +311,7 @@ func (u *subscription) next(d *delivery, acked bool) {
 	}
 	u.mu.Lock()
 	waiting := u.groups[group]
-	if !acked || u.ended || len(waiting) == 0 {
+	if !acked || len(waiting) == 0 {
 		delete(u.groups, group)
 		u.mu.Unlock()
 		u.giveBack(0, waiting...)
