@@ -120,10 +120,10 @@ func (b *Broker) Close() error {
 		return nil
 	}
 	b.close()
-	b.opening.Lock() // no source comes after this
-	b.opening.Unlock()
 	defer b.end()
-	s := b.current()
+	b.opening.Lock()
+	s := b.current() // no other comes after it
+	b.opening.Unlock()
 	if s != nil {
 		ds, _ := b.hoard(context.Background(), s, time.Now().Add(b.o.ReceiveGrace))
 		b.giveBack(context.Background(), ds)

@@ -31,7 +31,7 @@
 // and the Deadline is right.
 //
 // Call [Broker.Close] when the worker's Run has returned: it takes for [Options].ReceiveGrace what
-// gocloud still holds, and gives it back. A Receive does the same when its context ends and no other
-// Receive runs. gocloud goes on receiving whenever a message is taken from it, so with a
+// gocloud still holds, and gives it back. A Receive does the same when its context ends and no
+// other Receive runs. gocloud goes on receiving whenever a message is taken from it, so with a
 // prefetching subscription and a full queue some messages stay with it until their timeout.
 package gocloudpubsub

@@ -136,9 +136,9 @@ func (q *tiny) empty() bool {
 	return held+visible == 0
 }
 
-// A batch of acks fails for good, which ends gocloud's subscription. The worker goes on with another
-// one, the jobs whose acks were lost come again and are not done again, and the old subscription is
-// shut down.
+// A batch of acks fails for good, which ends gocloud's subscription. The worker goes on with
+// another one, the jobs whose acks were lost come again and are not done again, and the old
+// subscription is shut down.
 func TestAckFailsForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second, failAck: func(call int) error {

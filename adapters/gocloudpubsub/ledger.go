@@ -20,7 +20,6 @@ type delivery struct {
 	from     *source
 	received time.Time // at the latest
 	until    time.Time // the deadline that is known
-	id       string    // what the service calls this delivery, where it settles
 }
 
 type ledger struct {

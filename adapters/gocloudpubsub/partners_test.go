@@ -110,8 +110,8 @@ func TestPartnersOnPubSub(t *testing.T) {
 	travel(t, theirs, ours)
 }
 
-// What gocloud's own Topic writes on SQS is read as gocloud reads it: its escapes and its base64 are
-// undone.
+// What gocloud's own Topic writes on SQS is read as gocloud reads it: its escapes and its base64
+// are undone.
 func TestGocloudProducerOnSQS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fakeClient(fake(t, nil))

@@ -305,6 +305,7 @@ func (b *Broker) giveBack(ctx context.Context, ds []*delivery) {
 	b.mu.Lock()
 	rs := make([]broker.Hold, len(ds))
 	for i, d := range ds {
+		d.until = d.received.Add(b.own)
 		rs[i].Receipt = b.ledger.enter(d)
 	}
 	b.stats.Returned += int64(len(ds))

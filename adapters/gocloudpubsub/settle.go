@@ -13,8 +13,8 @@ import (
 // one call.
 
 // Ack ends the messages. Without [Options].Queue success says that gocloud has taken the acks and
-// sends them in the background. One that fails ends gocloud's subscription, which Receive then
-// opens again; its message comes again.
+// sends them in the background; after the Deadline it is ErrReceiptExpired. One that fails ends
+// gocloud's subscription, which Receive then opens again; its message comes again.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	if len(rs) == 0 {
 		return nil
@@ -77,6 +77,7 @@ func (b *Broker) byGocloud(ctx context.Context, call string, hs []broker.Hold) e
 		return b.wrap(call, err)
 	}
 	errs := make([]error, len(hs))
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, h := range hs {
@@ -88,6 +89,10 @@ func (b *Broker) byGocloud(ctx context.Context, call string, hs []broker.Hold) e
 		case d == nil:
 			errs[i] = b.wrap(call, expired("it is settled, or was never given out"))
 			continue
+		case !now.Before(d.until):
+			// gocloud would say yes, and the message may come again before its ack is sent.
+			silence(d.m)
+			errs[i] = b.wrap(call, expired("its deadline has passed"))
 		case call == callAck:
 			d.m.Ack() // neither waits: they go into a list
 			b.stats.Acked++

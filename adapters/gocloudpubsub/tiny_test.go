@@ -20,8 +20,8 @@ import (
 )
 
 // tiny is a queue in memory behind a driver of its own, for what gocloud's drivers do not do when
-// they are asked to: acks that fail for good, no nacks, extensions. Its own methods are the topic's;
-// each subscription is one of its windows. q.mu guards all.
+// they are asked to: acks that fail for good, no nacks, extensions. Its own methods are the
+// topic's; each subscription is one of its windows. q.mu guards all.
 type tiny struct {
 	visibility time.Duration
 	noNack     bool

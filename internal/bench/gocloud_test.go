@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkGocloudSQS empties a queue of messages whose handler does nothing, through gocloud's SQS
-// driver, with 16 receives at once. The variants:
+// driver, with 16 receives at once and a wait of a second each. The variants:
 //
 //	gocloud     goroutines that call its Receive and Ack
 //	onceq       a Worker without a store on gocloudpubsub, which settles past gocloud
@@ -25,12 +25,13 @@ func BenchmarkGocloudSQS(b *testing.B) {
 	addr := start(b, "sqs")
 	const pollers, jobs = 16, 1000
 	cfg := onceq.WorkerConfig{Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers}
-	ahead := batcher.Options{MaxHandlers: pollers}
+	ahead := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers}}
+	none := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch}
 	vs := []variant{
-		{"gocloud", filled(addr, gocloud(pollers))},
+		{"gocloud", filled(addr, gocloudOn(pollers, ahead))},
 		{"onceq", filled(addr, gocloudWorker(cfg, ahead, true))},
 		{"acks", filled(addr, gocloudWorker(cfg, ahead, false))},
-		{"noprefetch", filled(addr, gocloudWorker(cfg, gocloudpubsub.NoPrefetch, true))},
+		{"noprefetch", filled(addr, gocloudWorker(cfg, none, true))},
 		{"awssqs", filled(addr, worker(cfg))},
 	}
 	b.ResetTimer()
@@ -45,12 +46,12 @@ func BenchmarkGocloudSQS(b *testing.B) {
 }
 
 // gocloudWorker is ours, without a store, on gocloud's driver.
-func gocloudWorker(cfg onceq.WorkerConfig, receives batcher.Options, known bool) func(testing.TB, sqsWork) (stop func()) {
+func gocloudWorker(cfg onceq.WorkerConfig, receives *awssnssqs.SubscriptionOptions, known bool) func(testing.TB, sqsWork) (stop func()) {
 	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
 		c := w.q.client(w.options)
 		open := func(ctx context.Context) (*pubsub.Subscription, error) {
-			return awssnssqs.OpenSubscription(ctx, c, w.q.url, &awssnssqs.SubscriptionOptions{Raw: true, ReceiveBatcherOptions: receives}), nil
+			return awssnssqs.OpenSubscription(ctx, c, w.q.url, receives), nil
 		}
 		sub, err := open(tb.Context())
 		if err != nil {

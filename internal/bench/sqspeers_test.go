@@ -108,11 +108,13 @@ func runWorker(tb testing.TB, queue broker.Broker, st dedupe.Store, cfg onceq.Wo
 
 // gocloud receives in as many goroutines, and at most as many requests at once.
 func gocloud(pollers int) func(testing.TB, sqsWork) (stop func()) {
+	return gocloudOn(pollers, &awssnssqs.SubscriptionOptions{Raw: true, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers}})
+}
+
+func gocloudOn(pollers int, o *awssnssqs.SubscriptionOptions) func(testing.TB, sqsWork) (stop func()) {
 	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
-		s := awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, &awssnssqs.SubscriptionOptions{
-			Raw: true, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers},
-		})
+		s := awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, o)
 		ctx, cancel := context.WithCancel(tb.Context())
 		var loops sync.WaitGroup
 		for range pollers {
