@@ -17,8 +17,6 @@ const (
 	maxVisibility   = 12 * time.Hour   // one timeout, and a delivery's whole hold
 	maxDelay        = 15 * time.Minute // of a send, standard queues only
 	maxWait         = 20 * time.Second // of a long poll
-	maxName         = 256              // bytes of an attribute's name
-	maxGroup        = 128              // bytes of a group, and of a deduplication id
 	receiveSlack    = 10 * time.Second // what a poll may take beyond its wait
 	defaultTimeout  = 30 * time.Second // SQS's default visibility timeout
 	second          = time.Second      // all of SQS's times are whole seconds

@@ -1,16 +1,11 @@
 package awssqs
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
@@ -27,7 +22,7 @@ func (b *Broker) pack(o *broker.Outgoing) (e types.SendMessageBatchRequestEntry,
 	if n := plainSize(o); n > maxBytes {
 		return e, 0, tooLarge(n)
 	}
-	body, meta := packBody(o)
+	body, meta := sqswire.Body(o, sqswire.Carriable(o.Body))
 	e.MessageBody = &body
 	n := len(o.Attributes)
 	if meta != "" {
@@ -44,12 +39,12 @@ func (b *Broker) pack(o *broker.Outgoing) (e types.SendMessageBatchRequestEntry,
 		if meta != "" && name == broker.MetaAttribute {
 			return e, 0, fmt.Errorf("%w: attribute %q is ours; the message has metadata as well", broker.ErrBadMeta, name)
 		}
-		if err := checkName(name); err != nil {
+		if err := sqswire.CheckName(name); err != nil {
 			return e, 0, err
 		}
-		v := packValue(value)
-		e.MessageAttributes[name] = v
-		size += len(name) + len(*v.DataType) + len(deref(v.StringValue)) + len(v.BinaryValue)
+		typ, text, raw := sqswire.Attribute(value, sqswire.Carriable(value))
+		e.MessageAttributes[name] = types.MessageAttributeValue{DataType: &typ, StringValue: text, BinaryValue: raw}
+		size += len(name) + len(typ) + len(deref(text)) + len(raw)
 	}
 	if meta != "" {
 		e.MessageAttributes[broker.MetaAttribute] = types.MessageAttributeValue{DataType: new(sqswire.TypeString), StringValue: &meta}
@@ -82,7 +77,7 @@ func (b *Broker) address(o *broker.Outgoing, e *types.SendMessageBatchRequestEnt
 	e.DelaySeconds = seconds(o.Delay)
 	switch {
 	case o.Group != "":
-		if err := checkToken("Group", o.Group); err != nil {
+		if err := sqswire.CheckToken("Group", o.Group); err != nil {
 			return err
 		}
 		group := o.Group
@@ -95,114 +90,10 @@ func (b *Broker) address(o *broker.Outgoing, e *types.SendMessageBatchRequestEnt
 	}
 	id := o.DedupID
 	if id == "" {
-		id = dedupID(o)
-	} else if err := checkToken("DedupID", id); err != nil {
+		id = sqswire.DedupID(o)
+	} else if err := sqswire.CheckToken("DedupID", id); err != nil {
 		return err
 	}
 	e.MessageDeduplicationId = &id
 	return nil
-}
-
-// checkToken checks what SQS calls alphanumeric characters and punctuation.
-func checkToken(field, s string) error {
-	if len(s) > maxGroup {
-		return unsupported("a %s of %d bytes; it has at most %d", field, len(s), maxGroup)
-	}
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c > '~' {
-			return unsupported("the %s %q; SQS takes ASCII letters, digits and punctuation, no spaces", field, s)
-		}
-	}
-	return nil
-}
-
-// dedupID names the send of a job. It is the same when the send is repeated. A dead letter and its
-// replay come with an id of their own. A letter that comes without one gets a new id, because under
-// the job's id the queue would swallow it.
-func dedupID(o *broker.Outgoing) string {
-	m := o.Meta
-	if m == nil || m.ID == "" || m.Dead != nil {
-		return rand.Text()
-	}
-	return digest.Of(m.ID, m.Type, m.Key, o.Group)
-}
-
-// packBody gives the body as it travels, and the metadata with its mark.
-func packBody(o *broker.Outgoing) (body, meta string) {
-	plain := len(o.Body) > 0 && carriable(o.Body)
-	switch {
-	case plain && o.Meta == nil:
-		return string(o.Body), ""
-	case plain && o.Meta.BodyEncoding == "":
-		return string(o.Body), broker.EncodeMeta(o.Meta)
-	}
-	var m broker.Meta
-	if o.Meta != nil {
-		m = *o.Meta
-	}
-	// The mark is the driver's own. What the sender wrote there says nothing about this body.
-	m.BodyEncoding = ""
-	if plain {
-		return string(o.Body), broker.EncodeMeta(&m)
-	}
-	m.BodyEncoding = sqswire.Encoding
-	if len(o.Body) == 0 {
-		return sqswire.EmptyBody, broker.EncodeMeta(&m)
-	}
-	return base64.StdEncoding.EncodeToString(o.Body), broker.EncodeMeta(&m)
-}
-
-func packValue(v string) types.MessageAttributeValue {
-	switch {
-	case v == "":
-		return types.MessageAttributeValue{DataType: new(sqswire.TypeEmpty), StringValue: new(sqswire.EmptyValue)}
-	case !carriable(v):
-		return types.MessageAttributeValue{DataType: new(sqswire.TypeBytes), BinaryValue: []byte(v)}
-	}
-	return types.MessageAttributeValue{DataType: new(sqswire.TypeString), StringValue: &v}
-}
-
-// checkName refuses the names that SQS would refuse, because here the error can say which and why.
-func checkName(name string) error {
-	switch {
-	case name == "" || len(name) > maxName:
-		return unsupported("an attribute's name of %d bytes; SQS takes 1 to %d", len(name), maxName)
-	case name[0] == '.' || name[len(name)-1] == '.' || strings.Contains(name, ".."):
-		return unsupported("attribute %q; SQS takes no period at either end, and no two in a row", name)
-	case hasPrefix(name, "aws.") || hasPrefix(name, "amazon."):
-		return unsupported("attribute %q; SQS reserves that prefix", name)
-	}
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
-		default:
-			return unsupported("attribute %q; SQS takes ASCII letters, digits, '_', '-' and '.' in names", name)
-		}
-	}
-	return nil
-}
-
-// hasPrefix ignores case, as SQS does.
-func hasPrefix(s, lower string) bool {
-	return len(s) >= len(lower) && strings.EqualFold(s[:len(lower)], lower)
-}
-
-// carriable reports whether SQS takes the text: it takes the characters of XML 1.0, in UTF-8.
-func carriable[T string | []byte](text T) bool {
-	for i := 0; i < len(text); {
-		c := text[i]
-		if c < utf8.RuneSelf {
-			if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
-				return false
-			}
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
-		if r == utf8.RuneError && n == 1 || r == 0xfffe || r == 0xffff {
-			return false
-		}
-		i += n
-	}
-	return true
 }
