@@ -21,6 +21,7 @@ import (
 //	acks        the same without the queue's URL: gocloud acks
 //	noprefetch  the first again, on a subscription that receives nothing ahead
 //	awssqs      a Worker on our own driver
+//	types       our own driver behind gocloud's types: Receive and Ack as in the first
 func BenchmarkGocloudSQS(b *testing.B) {
 	addr := start(b, "sqs")
 	const pollers, jobs = 16, 1000
@@ -33,6 +34,7 @@ func BenchmarkGocloudSQS(b *testing.B) {
 		{"acks", filled(addr, gocloudWorker(cfg, ahead, false))},
 		{"noprefetch", filled(addr, gocloudWorker(cfg, none, true))},
 		{"awssqs", filled(addr, worker(cfg))},
+		{"types", filled(addr, gocloudTypes(pollers))},
 	}
 	b.ResetTimer()
 	cs := compare(b, rounds, jobs, vs, func() int64 { return requestsOf(b, addr) })
@@ -42,6 +44,20 @@ func BenchmarkGocloudSQS(b *testing.B) {
 		b.ReportMetric(cs[i].allocs, v.name+"-allocs/job")
 		b.ReportMetric(cs[i].requests, v.name+"-requests/job")
 		b.ReportMetric(cs[i].cpu/1e3, v.name+"-cpu-µs/job")
+	}
+}
+
+// gocloudTypes is our driver for those who receive through gocloud.
+func gocloudTypes(pollers int) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
+		tb.Helper()
+		s, err := gocloudpubsub.OpenSubscription(w.q.broker(tb, w.q.client(w.options)), &gocloudpubsub.SubscriptionOptions{
+			ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers},
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return receiveThrough(tb, s, pollers, w.work)
 	}
 }
 

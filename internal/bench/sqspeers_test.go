@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"gocloud.dev/pubsub"
 	"gocloud.dev/pubsub/awssnssqs"
 	"gocloud.dev/pubsub/batcher"
 
@@ -114,30 +115,35 @@ func gocloud(pollers int) func(testing.TB, sqsWork) (stop func()) {
 func gocloudOn(pollers int, o *awssnssqs.SubscriptionOptions) func(testing.TB, sqsWork) (stop func()) {
 	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
-		s := awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, o)
-		ctx, cancel := context.WithCancel(tb.Context())
-		var loops sync.WaitGroup
-		for range pollers {
-			loops.Go(func() {
-				for {
-					m, err := s.Receive(ctx)
-					if err != nil {
-						if ctx.Err() == nil {
-							tb.Error(err)
-						}
-						return
+		return receiveThrough(tb, awssnssqs.OpenSubscription(tb.Context(), w.q.client(w.options), w.q.url, o), pollers, w.work)
+	}
+}
+
+// receiveThrough lets as many goroutines receive and ack through a subscription of gocloud's.
+func receiveThrough(tb testing.TB, s *pubsub.Subscription, pollers int, w *work) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	var loops sync.WaitGroup
+	for range pollers {
+		loops.Go(func() {
+			for {
+				m, err := s.Receive(ctx)
+				if err != nil {
+					if ctx.Err() == nil {
+						tb.Error(err)
 					}
-					w.handle(m.Body)
-					m.Ack()
+					return
 				}
-			})
-		}
-		return func() {
-			cancel()
-			loops.Wait()
-			if err := s.Shutdown(context.Background()); err != nil {
-				tb.Error(err)
+				w.handle(m.Body)
+				m.Ack()
 			}
+		})
+	}
+	return func() {
+		cancel()
+		loops.Wait()
+		if err := s.Shutdown(context.Background()); err != nil {
+			tb.Error(err)
 		}
 	}
 }
