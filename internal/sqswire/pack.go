@@ -107,8 +107,8 @@ func Attribute(v string, plain bool) (typ string, text *string, raw []byte) {
 	return TypeString, &v, nil
 }
 
-// Carriable reports whether SQS takes the text: it takes the characters of XML 1.0, in UTF-8, and no
-// empty one.
+// Carriable reports whether SQS takes the text: it takes the characters of XML 1.0, in UTF-8, and
+// nothing that is empty.
 func Carriable[T string | []byte](text T) bool {
 	for i := 0; i < len(text); {
 		c := text[i]
