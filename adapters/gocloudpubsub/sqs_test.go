@@ -2,6 +2,7 @@ package gocloudpubsub_test
 
 import (
 	"context"
+	"errors"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -62,7 +63,15 @@ func TestConformanceSQSServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := onSQS(fifo, true, func(t testing.TB) *sqs.Client { return s.Client(t) })
 			h.Visibility = 4 * time.Second
+			b := h.Missing(t)
+			h.Missing = nil // the suite's Receive has a second, and a busy server takes longer
 			brokertest.Run(t, h)
+			if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1}); !errors.Is(err, broker.ErrNotFound) {
+				t.Errorf("Receive on a queue that is not there was answered: %v", err)
+			}
+			if _, err := b.Send(t.Context(), []broker.Outgoing{{Body: []byte("a"), Group: "g"}}); !errors.Is(broker.ErrAt(err, 0), broker.ErrNotFound) {
+				t.Errorf("Send on a queue that is not there was answered: %v", err)
+			}
 		})
 	}
 }
