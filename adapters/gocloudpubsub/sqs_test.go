@@ -2,8 +2,8 @@ package gocloudpubsub_test
 
 import (
 	"context"
-	"errors"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
