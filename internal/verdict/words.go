@@ -71,6 +71,16 @@ func (e *UnknownError) Error() string { return e.Err.Error() }
 // Unwrap is the error that is marked.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
+// NotBegunError marks an error: what the job is for has not begun. An adapter whose handler waits
+// for somebody else to begin answers with it.
+type NotBegunError struct{ Err error }
+
+// Error is the text of the error that is marked.
+func (e *NotBegunError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *NotBegunError) Unwrap() error { return e.Err }
+
 // ClassError gives a failure of our own its class.
 type ClassError struct {
 	Class string
