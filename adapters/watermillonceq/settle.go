@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/visibility"
 )
@@ -60,6 +61,7 @@ func (u *subscription) lost(d *delivery, err error) {
 	if errors.Is(err, visibility.ErrUnanswered) {
 		text = "onceq: the message's delivery could not be extended in time, and it may come again"
 	}
+	d.lost.Store(errors.Is(err, broker.ErrReceiptExpired))
 	go u.o.Logger.Error(text, err, u.fields(d)) // a logger may block
 }
 
@@ -94,7 +96,7 @@ func (u *subscription) nack(ds []*delivery) {
 	for i, d := range ds {
 		leases[i] = &d.Held
 	}
-	ctx, end := context.WithTimeout(context.Background(), 2*u.o.CallTimeout)
+	ctx, end := context.WithTimeout(u.settling, durations.Sum(u.o.CallTimeout, u.o.CallTimeout))
 	_ = u.leases.Quiesce(ctx, leases...) // no extension is longer than CallTimeout
 	end()
 	u.settle("nack", ds, func(ctx context.Context, ds []*delivery) error {
@@ -111,7 +113,7 @@ func (u *subscription) nack(ds []*delivery) {
 func (u *subscription) settle(what string, ds []*delivery, call func(context.Context, []*delivery) error) {
 	left := append([]*delivery(nil), ds...)
 	for n := 1; len(left) > 0; n++ {
-		ctx, end := context.WithTimeout(context.WithoutCancel(u.ctx), u.o.CallTimeout)
+		ctx, end := context.WithTimeout(u.settling, u.o.CallTimeout)
 		err := call(ctx, left)
 		end()
 		again := left[:0]

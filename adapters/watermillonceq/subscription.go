@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/visibility"
 )
@@ -37,6 +39,9 @@ type subscription struct {
 	room        chan struct{} // a token for each message on its way
 	abandon     chan struct{} // closed when nobody waits for an Ack any more
 
+	settling    context.Context // of acks and nacks; ends CallTimeout later
+	endSettling context.CancelFunc
+
 	leases *visibility.Manager[*delivery]
 	acks   *batch.Queue[*delivery]
 	nacks  *batch.Queue[*delivery]
@@ -57,6 +62,7 @@ type delivery struct {
 	msg      *message.Message
 	end      context.CancelFunc
 	delay    time.Duration // of its nack
+	lost     atomic.Bool   // the broker has said so
 }
 
 // ackLinger is how long acks are gathered where requests cost money.
@@ -90,6 +96,7 @@ func newSubscription(ctx context.Context, o *SubscriberOptions, topic string, b 
 		of = context.WithoutCancel(ctx)
 	}
 	u.messages, u.endMessages = context.WithCancel(of)
+	u.settling, u.endSettling = context.WithCancel(context.WithoutCancel(ctx))
 	return u, nil
 }
 
@@ -100,8 +107,11 @@ func (u *subscription) run() {
 	u.poll()
 	grace := time.AfterFunc(u.o.Grace, u.endMessages)
 	defer grace.Stop()
+	defer u.endSettling()
 	patience := time.AfterFunc(u.o.CloseTimeout, func() { close(u.abandon) })
 	defer patience.Stop()
+	last := time.AfterFunc(durations.Sum(u.o.CloseTimeout, u.o.CallTimeout), u.endSettling)
+	defer last.Stop()
 	u.mu.Lock()
 	u.ended = true
 	var waiting []*delivery
@@ -112,9 +122,9 @@ func (u *subscription) run() {
 	u.mu.Unlock()
 	u.giveBack(0, waiting...)
 	u.senders.Wait()
-	close(u.out)
 	u.acks.SetLinger(0)
 	u.deliveries.Wait()
+	close(u.out) // not before, because a Router then closes the publishers that its handlers need
 }
 
 // poll receives and hands on until the subscription ends.
@@ -233,19 +243,51 @@ func (u *subscription) handOn(d *delivery) {
 	var ctx context.Context
 	ctx, d.end = context.WithCancel(u.messages)
 	d.msg.SetContext(ctx)
-	select {
-	case <-u.ctx.Done():
+	switch u.offer(d) {
+	case taken:
+		go u.serve(d)
+		return
+	case lapsed: // and will come again by itself
+		<-u.room
+		u.settled(d)
 	default:
-		select {
-		case u.out <- d.msg:
-			go u.serve(d)
-			return
-		case <-u.ctx.Done():
-		}
+		u.giveBack(0, d)
 	}
 	d.end()
-	u.giveBack(0, d)
 	u.next(d, false)
+}
+
+type offered int
+
+const (
+	taken  offered = iota
+	lapsed         // the delivery is over, and the message may be somebody else's
+	ended          // the subscription
+)
+
+// offer waits until the consumer has taken the message.
+func (u *subscription) offer(d *delivery) offered {
+	for u.ctx.Err() == nil {
+		var over <-chan time.Time
+		stop := func() bool { return false }
+		if u.l.Extends {
+			left := u.leases.Left(&d.Held)
+			if left <= 0 || d.lost.Load() {
+				return lapsed
+			}
+			t := time.NewTimer(left)
+			over, stop = t.C, t.Stop
+		}
+		select {
+		case u.out <- d.msg:
+			stop()
+			return taken
+		case <-u.ctx.Done():
+		case <-over: // unless it was extended
+		}
+		stop()
+	}
+	return ended
 }
 
 // message is the delivery as Watermill knows messages.
@@ -287,9 +329,19 @@ func (u *subscription) serve(d *delivery) {
 		<-u.room
 		u.acks.Add(d)
 	} else {
-		u.giveBack(u.o.Backoff(max(1, d.from.Attempt)), d)
+		u.giveBack(u.backoff(d), d)
 	}
 	u.next(d, acked)
+}
+
+// backoff is how long a nacked message is hidden: not at all, where the user's function panics.
+func (u *subscription) backoff(d *delivery) (delay time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			u.o.Logger.Error("onceq: SubscriberOptions.Backoff has panicked", fmt.Errorf("watermillonceq: panic: %v", v), u.fields(d))
+		}
+	}()
+	return u.o.Backoff(max(1, d.from.Attempt))
 }
 
 var errUnsettled = errors.New("watermillonceq: neither Ack nor Nack came within CloseTimeout")
