@@ -167,3 +167,43 @@ func TestDecoratorSubscribeAfterClose(t *testing.T) {
 		}
 	})
 }
+
+// A delivery that waits for another run of its key holds no Close up, and neither does the end of
+// the subscription's context, where the inner subscriber lets the messages' contexts live.
+func TestDecoratorClosesWhileWaiting(t *testing.T) {
+	for _, closes := range []bool{true, false} {
+		bubble(t, func(t *testing.T, w *world) {
+			go func() {
+				_, _ = w.once(watermillonceq.Options{})(func(*message.Message) ([]*message.Message, error) {
+					takes(time.Hour)
+					return nil, nil
+				})(keyed("a"))
+			}()
+			takes(time.Second)
+			inner := make(fixed)
+			sub := w.decorated(inner, watermillonceq.Options{Wait: 30 * time.Minute})
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if _, err := sub.Subscribe(ctx, "orders"); err != nil {
+				t.Fatal(err)
+			}
+			msg := keyed("a")
+			inner <- msg
+			takes(time.Minute)
+			begin := time.Now()
+			if closes {
+				go func() { _ = sub.Close() }()
+			} else {
+				end()
+			}
+			<-msg.Nacked()
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("it went back after %v", took)
+			}
+			if !closes {
+				_ = sub.Close()
+			}
+			takes(2 * time.Hour)
+		})
+	}
+}
