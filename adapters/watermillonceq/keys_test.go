@@ -73,6 +73,15 @@ func TestFinalOfAnotherKey(t *testing.T) {
 			}
 			w.wantStatus("order-7", dedupe.Released)
 		}
+		for _, e := range []error{
+			&onceq.FailedError{Key: other}, &onceq.MismatchError{Key: other}, &onceq.NotRunError{Key: other, Err: dedupe.ErrBadKey},
+		} {
+			_, err := w.once(watermillonceq.Options{})(func(*message.Message) ([]*message.Message, error) { return nil, e })(keyed("order-7"))
+			if !errors.Is(err, e) || watermillonceq.IsFinal(err) {
+				t.Errorf("got %v, want the handler's error, which is not final", err)
+			}
+			w.wantStatus("order-7", dedupe.Released)
+		}
 		if _, err := w.once(watermillonceq.Options{})(func(*message.Message) ([]*message.Message, error) {
 			return nil, onceq.Permanent(&onceq.UnsettledError{Key: other, Err: errBoom})
 		})(keyed("order-7")); !watermillonceq.IsFinal(err) {
