@@ -30,6 +30,10 @@ import (
 // consumer that does neither keeps the key for as long as the process lives. Close closes the inner
 // subscriber, and waits for what has been handed on no longer than that one does.
 //
+// A message that no consumer takes before the subscription or the message's context ends goes back.
+// It has had no attempt, and dedupe.Park does not park it, unless the process dies meanwhile. So
+// does one that waits for longer than Options.Timeout, which counts from the claim.
+//
 // Messages are claimed side by side. Where the inner subscriber gives the next message before the
 // last one is acked, they may be handed on in another order.
 //

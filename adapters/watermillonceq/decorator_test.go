@@ -51,6 +51,10 @@ func TestDecoratorNotHandedOn(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(t *testing.T, w *world) {
 					o := o
+					o.OnFinal = func(_ *message.Message, e *watermillonceq.FinalError) error {
+						t.Error("it is final:", e)
+						return nil
+					}
 					if name == "Timeout" {
 						o.Timeout = 10 * time.Second
 					}

@@ -101,11 +101,16 @@ func TestProducedKeysStay(t *testing.T) {
 		})
 		var keys []string
 		for range 2 {
-			ms, err := h(message.NewMessage("uuid-1", nil))
+			msg := message.NewMessage("uuid-1", nil)
+			msg.Metadata.Set(watermillonceq.FenceMetadata, "7") // of the job that is received, if at all
+			ms, err := h(msg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			keys = append(keys, ms[0].Metadata.Get(watermillonceq.KeyMetadata))
+			if fence := ms[0].Metadata.Get(watermillonceq.FenceMetadata); fence != "" {
+				t.Errorf("it has the fence %q of another job", fence)
+			}
 		}
 		if !slices.Equal(keys, []string{"chosen", "chosen"}) {
 			t.Errorf("published with the keys %q", keys)

@@ -90,8 +90,8 @@ func (p *Produced) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// withKeys is copies of the messages, each with a key. from is the metadata that the handler got: one
-// that passes on its message, or copies of it, has not chosen a key, and they would all be one job.
+// withKeys is copies of the messages, each with a key. from is the metadata that the handler got.
+// One that passes on its message, or copies of it, has chosen no key: they would all be one job.
 // Their contexts may be the job's, which has ended, and the publish is still to come.
 func (p Produced) withKeys(k dedupe.Key, from message.Metadata) []*message.Message {
 	if len(p) == 0 {

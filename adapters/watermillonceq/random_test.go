@@ -15,9 +15,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Two processes take one queue through Routers, and any call of theirs may go wrong. The oracle is a
-// ledger: each key has one run that succeeded, what it has produced is published with the UUIDs of
-// that run alone, and nothing is left in the queue. A third of the worlds has the decorator.
+// Two processes take one queue through Routers, and any call of theirs may go wrong. The oracle is
+// a ledger: each key has one run that succeeded, what it has produced is published with the UUIDs
+// of that run alone, and nothing is left in the queue. A third of the worlds has the decorator.
 func TestRandomWorlds(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {

@@ -68,7 +68,7 @@ func Judge(e Ending) Verdict {
 		// The store said that the key is somebody else's, so nothing that we write could be right.
 		return Verdict{}
 	case e.Returned == NotBegun:
-		// Nothing can have happened, whatever cut it off, so that it is neither an attempt nor in doubt.
+		// Nothing can have happened, whatever cut it off: it is neither an attempt nor in doubt.
 		return Verdict{To: dedupe.Released, Uncounted: true}
 	case e.Returned == Nil && !e.Joined:
 		return Verdict{To: dedupe.Done}
