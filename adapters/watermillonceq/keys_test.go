@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,11 +24,14 @@ func TestEmptyKey(t *testing.T) {
 		o := watermillonceq.Options{
 			Key: func(msg *message.Message) (dedupe.Key, error) { return dedupe.Key{Key: msg.Metadata.Get("order")}, nil },
 		}
+		var mu sync.Mutex
 		var refused []string
 		o.OnFinal = func(msg *message.Message, e *watermillonceq.FinalError) error {
 			if !errors.Is(e, watermillonceq.ErrNoKey) || e.ErrorClass() != onceq.ClassNoKey {
 				t.Errorf("the error is %v", e)
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			refused = append(refused, msg.UUID)
 			return nil
 		}
@@ -42,11 +46,13 @@ func TestEmptyKey(t *testing.T) {
 			w.publish(pubsub, "orders", message.NewMessage(uuid, nil))
 			takes(time.Second)
 		}
-		if !slices.Equal(refused, []string{"a", "b"}) {
-			t.Errorf("refused: %q", refused)
-		}
 		if err := stop(); err != nil {
 			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(refused, []string{"a", "b"}) {
+			t.Errorf("refused: %q", refused)
 		}
 	})
 }

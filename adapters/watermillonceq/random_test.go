@@ -46,11 +46,12 @@ func randomWorld(t *testing.T, w *world, seed uint64) {
 	made := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 
 	var mu sync.Mutex
+	handlers := rand.New(rand.NewPCG(seed, 8))
 	succeeded := make(map[string][]string) // by key: the UUIDs that its runs produced
 	handle := func(msg *message.Message) ([]*message.Message, error) {
 		key := string(msg.Payload)
 		mu.Lock()
-		dice, pause := draw.IntN(10), time.Duration(draw.IntN(100))*time.Second
+		dice, pause := handlers.IntN(10), time.Duration(handlers.IntN(100))*time.Second
 		mu.Unlock()
 		takes(pause) // it does not look at its context
 		switch dice {
@@ -133,6 +134,8 @@ func randomWorld(t *testing.T, w *world, seed uint64) {
 		}
 	}
 
+	mu.Lock()
+	defer mu.Unlock()
 	for k := range keys {
 		if key := fmt.Sprintf("key-%d", k); len(succeeded[key]) != 1 {
 			t.Errorf("%s succeeded %d times", key, len(succeeded[key]))
