@@ -61,7 +61,6 @@ func (u *subscription) lost(d *delivery, err error) {
 	if errors.Is(err, visibility.ErrUnanswered) {
 		text = "onceq: the message's delivery could not be extended in time, and it may come again"
 	}
-	d.lost.Store(errors.Is(err, broker.ErrReceiptExpired))
 	go u.o.Logger.Error(text, err, u.fields(d)) // a logger may block
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -455,11 +456,13 @@ func TestLostDelivery(t *testing.T) {
 func TestBesideAWorker(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		effects := map[string]int{}
+		effects, mu := map[string]int{}, sync.Mutex{}
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: w.store, Scope: "orders",
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+				mu.Lock()
 				effects[j.Key().Key]++
+				mu.Unlock()
 				if string(j.Message.Body) == "of Watermill" && j.Message.Attributes["who"] != "Zoë" {
 					t.Error("the worker sees", j.Message.Attributes)
 				}
@@ -472,7 +475,9 @@ func TestBesideAWorker(t *testing.T) {
 		once := w.onceAs(p, watermillonceq.Options{Key: watermillonceq.InScope("orders", watermillonceq.KeyFromMetadata)})
 		h := once(func(msg *message.Message) ([]*message.Message, error) {
 			k, err := watermillonceq.KeyFromMetadata(msg)
+			mu.Lock()
 			effects[k.Key]++
+			mu.Unlock()
 			return nil, err
 		})
 		send := func() {

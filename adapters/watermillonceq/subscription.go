@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -62,7 +61,6 @@ type delivery struct {
 	msg      *message.Message
 	end      context.CancelFunc
 	delay    time.Duration // of its nack
-	lost     atomic.Bool   // the broker has said so
 }
 
 // ackLinger is how long acks are gathered where requests cost money.
@@ -272,7 +270,7 @@ func (u *subscription) offer(d *delivery) offered {
 		stop := func() bool { return false }
 		if u.l.Extends {
 			left := u.leases.Left(&d.Held)
-			if left <= 0 || d.lost.Load() {
+			if left <= 0 {
 				return lapsed
 			}
 			t := time.NewTimer(left)
