@@ -35,7 +35,8 @@
 // does so too, hence they are published at least once. Each carries a key of its
 // own ([KeyMetadata]) that is the same however often it is published, so that the next handler
 // under a claim does its work once. A store takes results up to its Limits.MaxResult. Where the
-// messages are larger, they are published once, and the key has failed with the class "result".
+// messages are larger, the delivery that ran publishes them, and the key has failed with the class
+// "result". Where that publish fails, they are lost: later deliveries get a *FinalError.
 //
 // [NewDecorator] is for those who read a subscription without a Router, and for handlers whose
 // messages are too large to keep. It claims the key before it hands a message on, and records the

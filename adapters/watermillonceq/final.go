@@ -73,9 +73,9 @@ func final(k dedupe.Key, fence uint64, err error) *FinalError {
 	var mismatch *onceq.MismatchError
 	var permanent *verdict.PermanentError
 	switch {
-	case errors.As(err, &unsettled):
+	case errors.As(err, &unsettled) && unsettled.Key == k:
 		return nil // whatever it says: it is not recorded
-	case errors.As(err, &parked):
+	case errors.As(err, &parked) && parked.Key == k: // else the handler tells of another key
 		return &FinalError{k, parked.Fence, err}
 	case errors.As(err, &failed) && fence == 0:
 		return &FinalError{k, failed.Fence, err}

@@ -22,7 +22,8 @@ const KeyMetadata = "onceq_key"
 // ErrNoKey answers a message without an idempotency key. Such an error is final, see [IsFinal].
 var ErrNoKey = errors.New("watermillonceq: the message has no idempotency key")
 
-// KeyFunc finds a message's idempotency key. Handlers' goroutines call it.
+// KeyFunc finds a message's idempotency key. Handlers' goroutines call it. An answer with an empty
+// Key counts as [ErrNoKey], because messages without a key are not one job.
 //
 // With an empty Scope in the answer the scope is the Processor's, and each handler of a Router has
 // keys of its own there, by the handler's name, because two handlers of one topic do two things.

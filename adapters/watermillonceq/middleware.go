@@ -12,9 +12,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns the middleware: its options, and what becomes of one delivery of a message. The
@@ -160,6 +162,9 @@ func (g *guard) key(msg *message.Message) (dedupe.Key, error) {
 	if err != nil {
 		return dedupe.Key{}, noKey(err)
 	}
+	if k.Key == "" { // with the handler's name, all such messages would be one job
+		return dedupe.Key{}, ErrNoKey
+	}
 	if k.Scope == "" {
 		k.Scope = g.scope
 		if handler := message.HandlerNameFromCtx(msg.Context()); handler != "" {
@@ -171,6 +176,10 @@ func (g *guard) key(msg *message.Message) (dedupe.Key, error) {
 
 // handle is the middleware.
 func (g *guard) handle(msg *message.Message, h message.HandlerFunc) ([]*message.Message, error) {
+	from := message.Metadata{} // before the handler writes into the message
+	for _, name := range []string{KeyMetadata, broker.MetaAttribute} {
+		from.Set(name, msg.Metadata.Get(name))
+	}
 	k, ms, err := g.once(msg.Context(), msg, func(ctx context.Context) (Produced, error) {
 		before := msg.Context()
 		msg.SetContext(ctx)
@@ -180,7 +189,7 @@ func (g *guard) handle(msg *message.Message, h message.HandlerFunc) ([]*message.
 	if err != nil {
 		return ms, err
 	}
-	return ms.withKeys(k, msg), nil
+	return ms.withKeys(k, from), nil
 }
 
 // once is one delivery: one claim and its run, or what is known of another.
@@ -198,7 +207,8 @@ func (g *guard) once(ctx context.Context, msg *message.Message, f func(context.C
 			return nil, onceq.Permanent(&attemptsError{most, errors.New("the last run was cut off")})
 		}
 		ms, err := f(context.WithValue(ctx, jobKey{}, j))
-		if err != nil && most > 0 && j.Attempt >= most {
+		var notBegun *verdict.NotBegunError
+		if err != nil && most > 0 && j.Attempt >= most && !errors.As(err, &notBegun) {
 			return ms, onceq.Permanent(&attemptsError{most, err})
 		}
 		whole = err == nil

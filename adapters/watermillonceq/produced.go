@@ -1,6 +1,7 @@
 package watermillonceq
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -89,9 +90,10 @@ func (p *Produced) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// withKeys is copies of the messages, each with a key. A handler that passes on the message that it
-// got, or copies of that one, has not chosen a key: the copies would all be one job.
-func (p Produced) withKeys(k dedupe.Key, from *message.Message) []*message.Message {
+// withKeys is copies of the messages, each with a key. from is the metadata that the handler got.
+// One that passes on its message, or copies of it, has chosen no key: they would all be one job.
+// Their contexts may be the job's, which has ended, and the publish is still to come.
+func (p Produced) withKeys(k dedupe.Key, from message.Metadata) []*message.Message {
 	if len(p) == 0 {
 		return nil
 	}
@@ -101,10 +103,11 @@ func (p Produced) withKeys(k dedupe.Key, from *message.Message) []*message.Messa
 			continue
 		}
 		m = m.CopyWithContext()
-		if of := m.Metadata.Get(broker.MetaAttribute); of != "" && of == from.Metadata.Get(broker.MetaAttribute) {
+		m.SetContext(context.WithoutCancel(m.Context()))
+		if of := m.Metadata.Get(broker.MetaAttribute); of != "" && of == from.Get(broker.MetaAttribute) {
 			delete(m.Metadata, broker.MetaAttribute) // of the job that was received
 		}
-		if own := m.Metadata.Get(KeyMetadata); own == "" || own == from.Metadata.Get(KeyMetadata) {
+		if own := m.Metadata.Get(KeyMetadata); own == "" || own == from.Get(KeyMetadata) {
 			m.Metadata.Set(KeyMetadata, onceq.EffectKey(k, "produced-"+strconv.Itoa(i)))
 		}
 		delete(m.Metadata, FenceMetadata)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/visibility"
 )
@@ -95,7 +96,7 @@ func (u *subscription) nack(ds []*delivery) {
 	for i, d := range ds {
 		leases[i] = &d.Held
 	}
-	ctx, end := context.WithTimeout(context.Background(), 2*u.o.CallTimeout)
+	ctx, end := context.WithTimeout(u.settling, durations.Sum(u.o.CallTimeout, u.o.CallTimeout))
 	_ = u.leases.Quiesce(ctx, leases...) // no extension is longer than CallTimeout
 	end()
 	u.settle("nack", ds, func(ctx context.Context, ds []*delivery) error {
@@ -112,7 +113,7 @@ func (u *subscription) nack(ds []*delivery) {
 func (u *subscription) settle(what string, ds []*delivery, call func(context.Context, []*delivery) error) {
 	left, begin := slices.Clone(ds), time.Now()
 	for n := 1; len(left) > 0; n++ {
-		ctx, end := context.WithTimeout(context.WithoutCancel(u.ctx), u.o.CallTimeout)
+		ctx, end := context.WithTimeout(u.settling, u.o.CallTimeout)
 		err := call(ctx, left)
 		end()
 		again := left[:0]

@@ -44,7 +44,8 @@ type SubscriberOptions struct {
 	CallTimeout time.Duration
 	// Backoff is how long a nacked message is hidden, by the broker's count of its deliveries, 1
 	// where it does not count. The broker's longest delay is the limit. The subscription's
-	// goroutines call it. Default: 1 s, doubled up to 1 min, half of it at random.
+	// goroutines call it; where it panics, the message is not hidden. Default: 1 s, doubled up to
+	// 1 min, half of it at random.
 	Backoff func(deliveries int) time.Duration
 	// Logger is told what fails. Default: none.
 	Logger watermill.LoggerAdapter

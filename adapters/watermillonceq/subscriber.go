@@ -53,8 +53,12 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 // ctx ends or Close is called. Each message has a context of its own, with ctx's values. It ends
 // with the message's Ack or Nack, and with the subscription, see SubscriberOptions.Grace.
 //
-// When the subscription ends, it gives back what it has received and not handed on, and closes the
-// channel. Messages that were handed on are kept until their Ack or Nack, for CloseTimeout.
+// When the subscription ends, it gives back what it has received and not handed on. Messages that
+// were handed on are kept until their Ack or Nack, for CloseTimeout. The channel is closed after
+// that, because a Router closes its publishers then. So a consumer acks each message before it
+// waits for the end of the channel.
+//
+// A message whose delivery is over before the consumer takes it is not handed on. It comes again.
 //
 // A broker that fails is asked again, with pauses of up to 5 s; the Logger is told.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {

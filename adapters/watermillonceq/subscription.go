@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/visibility"
 )
@@ -36,6 +37,9 @@ type subscription struct {
 	endMessages context.CancelFunc
 	room        chan struct{} // a token for each message on its way
 	abandon     chan struct{} // closed when nobody waits for an Ack any more
+
+	settling    context.Context // of acks and nacks; ends CallTimeout later
+	endSettling context.CancelFunc
 
 	leases *visibility.Manager[*delivery]
 	acks   *batch.Queue[*delivery]
@@ -89,6 +93,7 @@ func newSubscription(ctx context.Context, o *SubscriberOptions, topic string, b 
 		of = context.WithoutCancel(ctx)
 	}
 	u.messages, u.endMessages = context.WithCancel(of)
+	u.settling, u.endSettling = context.WithCancel(context.WithoutCancel(ctx))
 	return u, nil
 }
 
@@ -99,8 +104,11 @@ func (u *subscription) run() {
 	u.poll()
 	grace := time.AfterFunc(u.o.Grace, u.endMessages)
 	defer grace.Stop()
+	defer u.endSettling()
 	patience := time.AfterFunc(u.o.CloseTimeout, func() { close(u.abandon) })
 	defer patience.Stop()
+	last := time.AfterFunc(durations.Sum(u.o.CloseTimeout, u.o.CallTimeout), u.endSettling)
+	defer last.Stop()
 	u.mu.Lock()
 	var waiting []*delivery
 	for group, ds := range u.groups {
@@ -110,9 +118,9 @@ func (u *subscription) run() {
 	u.mu.Unlock()
 	u.giveBack(0, waiting...)
 	u.senders.Wait()
-	close(u.out)
 	u.acks.SetLinger(0)
 	u.deliveries.Wait()
+	close(u.out) // not before, because a Router then closes the publishers that its handlers need
 }
 
 // noWait is the shortest time of an empty receive that has waited for a message. A broker that does
@@ -241,19 +249,51 @@ func (u *subscription) handOn(d *delivery) {
 	var ctx context.Context
 	ctx, d.end = context.WithCancel(u.messages)
 	d.msg.SetContext(ctx)
-	select {
-	case <-u.ctx.Done():
+	switch u.offer(d) {
+	case taken:
+		go u.serve(d)
+		return
+	case lapsed: // and will come again by itself
+		<-u.room
+		u.settled(d)
 	default:
-		select {
-		case u.out <- d.msg:
-			go u.serve(d)
-			return
-		case <-u.ctx.Done():
-		}
+		u.giveBack(0, d)
 	}
 	d.end()
-	u.giveBack(0, d)
 	u.next(d, false)
+}
+
+type offered int
+
+const (
+	taken  offered = iota
+	lapsed         // the delivery is over, and the message may be somebody else's
+	ended          // the subscription
+)
+
+// offer waits until the consumer has taken the message.
+func (u *subscription) offer(d *delivery) offered {
+	for u.ctx.Err() == nil {
+		var over <-chan time.Time
+		stop := func() bool { return false }
+		if u.l.Extends {
+			left := u.leases.Left(&d.Held)
+			if left <= 0 {
+				return lapsed
+			}
+			t := time.NewTimer(left)
+			over, stop = t.C, t.Stop
+		}
+		select {
+		case u.out <- d.msg:
+			stop()
+			return taken
+		case <-u.ctx.Done():
+		case <-over: // unless it was extended
+		}
+		stop()
+	}
+	return ended
 }
 
 // message is the delivery as Watermill knows messages.
@@ -295,9 +335,19 @@ func (u *subscription) serve(d *delivery) {
 		<-u.room
 		u.acks.Add(d)
 	} else {
-		u.giveBack(u.o.Backoff(max(1, d.from.Attempt)), d)
+		u.giveBack(u.backoff(d), d)
 	}
 	u.next(d, acked)
+}
+
+// backoff is how long a nacked message is hidden: not at all, where the user's function panics.
+func (u *subscription) backoff(d *delivery) (delay time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			u.o.Logger.Error("onceq: SubscriberOptions.Backoff has panicked", fmt.Errorf("watermillonceq: panic: %v", v), u.fields(d))
+		}
+	}()
+	return u.o.Backoff(max(1, d.from.Attempt))
 }
 
 var errUnsettled = errors.New("watermillonceq: neither Ack nor Nack came within CloseTimeout")

@@ -62,6 +62,7 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	if h.Err == nil {
 		return e, 0
 	}
+	var notBegun *NotBegunError
 	var unknown *UnknownError
 	var permanent *PermanentError
 	var retry *RetryError
@@ -69,6 +70,8 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	switch e.Unknown = errors.As(h.Err, &unknown); {
 	case h.Panicked:
 		e.Returned = Panic
+	case errors.As(h.Err, &notBegun):
+		e.Returned = NotBegun
 	case errors.As(h.Err, &permanent):
 		e.Returned = Permanent
 	case errors.As(h.Err, &retry):

@@ -33,7 +33,8 @@ const (
 	Nil Return = iota
 	Error
 	Permanent
-	Panic // or it ended its goroutine
+	Panic    // or it ended its goroutine
+	NotBegun // an adapter's word that the work itself was not begun
 )
 
 // Cut is why we had cancelled the handler's context when it ended.
@@ -66,6 +67,9 @@ func Judge(e Ending) Verdict {
 	case e.Cut == ByTaker:
 		// The store said that the key is somebody else's, so nothing that we write could be right.
 		return Verdict{}
+	case e.Returned == NotBegun:
+		// Nothing can have happened, whatever cut it off: it is neither an attempt nor in doubt.
+		return Verdict{To: dedupe.Released, Uncounted: true}
 	case e.Returned == Nil && !e.Joined:
 		return Verdict{To: dedupe.Done}
 	case e.Returned == Nil && e.Parks:

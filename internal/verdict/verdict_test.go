@@ -40,6 +40,10 @@ func TestJudge(t *testing.T) {
 		{"error, drained, park", Ending{Returned: Error, Cut: ByDrain, Parks: true}, parked(Interrupted)},
 		{"error, taken", Ending{Returned: Error, Cut: ByTaker, Parks: true}, Verdict{}},
 
+		{"not begun", Ending{Returned: NotBegun}, handedBack("")},
+		{"not begun, last try, timed out, park", Ending{Returned: NotBegun, LastTry: true, Cut: ByTimeout, Parks: true}, handedBack("")},
+		{"not begun, taken", Ending{Returned: NotBegun, Cut: ByTaker}, Verdict{}},
+
 		{"unknown", Ending{Returned: Error, Unknown: true}, released("")},
 		{"unknown, park", Ending{Returned: Error, Unknown: true, Parks: true}, parked(Interrupted)},
 		{"unknown and permanent, park", Ending{Returned: Permanent, Unknown: true, Parks: true}, parked(Interrupted)},

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file owns the marks that a handler or an adapter may put on its error, the causes that cut a
+// run off, and the texts that are recorded. The verbs of package onceq and the table's callers use
+// it. It has no state, and no lock.
+
 // The classes that the table and the engine give. Package onceq exports them under its own names.
 // TestTexts in internal/arch compares the two lists, and that of package dlq.
 const (
@@ -70,6 +74,16 @@ func (e *UnknownError) Error() string { return e.Err.Error() }
 
 // Unwrap is the error that is marked.
 func (e *UnknownError) Unwrap() error { return e.Err }
+
+// NotBegunError marks an error: what the job is for has not begun. An adapter whose handler waits
+// for somebody else to begin answers with it.
+type NotBegunError struct{ Err error }
+
+// Error is the text of the error that is marked.
+func (e *NotBegunError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *NotBegunError) Unwrap() error { return e.Err }
 
 // ClassError gives a failure of our own its class.
 type ClassError struct {
