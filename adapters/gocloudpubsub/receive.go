@@ -230,6 +230,7 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 	started := time.Now()
 	b.mu.Lock()
 	since := b.since
+	s.asked = true
 	b.mu.Unlock()
 	m, err := s.sub.Receive(w)
 	if w.waited {
@@ -337,7 +338,7 @@ func (b *Broker) messages(ctx context.Context, ds []*delivery, visibility time.D
 		ms[i].Receipt = b.ledger.enter(d)
 	}
 	b.stats.Received += int64(len(ds))
-	for _, s := range b.ledger.lapsed(now, b.own) {
+	for _, s := range b.ledger.lapsed(now, b.own, len(b.old) > 0) {
 		b.endIfIdle(s)
 	}
 	return ms

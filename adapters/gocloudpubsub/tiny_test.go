@@ -32,7 +32,10 @@ type tiny struct {
 	acks     int
 	received int
 	failAck  func(call int) error
-	open     int // subscriptions
+	receives int
+	// failReceive answers a ReceiveBatch, before it looks.
+	failReceive func(call int) error
+	open        int // subscriptions
 }
 
 type tinyMessage struct {
@@ -86,8 +89,14 @@ func (w *tinyWindow) Close() error {
 }
 
 func (w *tinyWindow) ReceiveBatch(ctx context.Context, most int) (out []*driver.Message, err error) {
-	for range 20 {
+	for i := range 20 {
 		w.mu.Lock()
+		if w.receives++; i == 0 && w.failReceive != nil {
+			if err := w.failReceive(w.receives); err != nil {
+				w.mu.Unlock()
+				return nil, err
+			}
+		}
 		for _, m := range w.messages {
 			if len(out) == most || time.Now().Before(m.hidden) {
 				continue
