@@ -79,12 +79,18 @@ func (q *tiny) subscribe(receives *batcher.Options) *pubsub.Subscription {
 	return pubsub.NewSubscription(&tinyWindow{tiny: q}, receives, nil)
 }
 
-type tinyWindow struct{ *tiny }
+type tinyWindow struct {
+	*tiny
+	closed bool
+}
 
 func (w *tinyWindow) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open--
+	if !w.closed {
+		w.open--
+	}
+	w.closed = true
 	return nil
 }
 
