@@ -43,6 +43,7 @@ type Broker struct {
 	ledger    ledger
 	receiving int       // calls of Receive
 	since     time.Time // gocloud held no message then, or later
+	took      time.Time // when messages were last taken from gocloud, or it had none
 	own       time.Duration
 	stats     Stats
 }
@@ -93,7 +94,7 @@ func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Option
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.ledger.init(rand.Text())
-	b.since = time.Now()
+	b.since, b.took = time.Now(), time.Now()
 	b.turn = make(chan struct{}, 1)
 	if b.sends == onPubSub && b.o.Ordered {
 		b.gate = make(chan struct{}, 1)

@@ -268,7 +268,7 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 // TestSecondConsumerOfGocloudAlone is what the test above would be without us: it shows that there
 // is something to hold.
 func TestSecondConsumerOfGocloudAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		const n = 1500
 		q := &tiny{visibility: 2 * time.Second}
 		topic := q.topic()

@@ -172,3 +172,36 @@ func TestSettleDuringReopen(t *testing.T) {
 	}
 	<-done
 }
+
+// A message waits in gocloud while the worker is busy. Nobody is told that it is hidden for longer
+// than it is, where gocloud holds one message at most.
+func TestDeadlineOfOneThatWaited(t *testing.T) {
+	for _, busy := range []time.Duration{time.Second, 4 * time.Second, 8 * time.Second, 11 * time.Second, time.Minute} {
+		t.Run(busy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &tiny{visibility: 10 * time.Second}
+				b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+				send(t, b, 1)
+				first, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 10, Wait: -1})
+				if err != nil || len(first) != 1 {
+					t.Fatalf("Receive was answered %d messages, %v", len(first), err)
+				}
+				if err := b.Ack(t.Context(), []broker.Receipt{first[0].Receipt}); err != nil {
+					t.Fatal(err)
+				}
+				send(t, b, 1) // for gocloud's receive, which the Receive has begun
+				<-time.After(busy)
+				m := receiveOne(t, b)
+				q.mu.Lock()
+				hidden := q.messages[0].hidden
+				q.mu.Unlock()
+				if m.Deadline.After(hidden) {
+					t.Errorf("the deadline is in %v, but the message is hidden for %v", time.Until(m.Deadline), time.Until(hidden))
+				}
+				if late, want := b.Stats().Late, busy >= 10*time.Second; late != map[bool]int64{true: 1}[want] {
+					t.Errorf("%d messages were late", late)
+				}
+			})
+		})
+	}
+}
