@@ -16,9 +16,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// TestRandomDriverWorlds lets calls of the broker fail behind OpenSubscription: acks whose answer is
-// lost, or that fail for one of several, receives and nacks that fail, and Shutdown in the middle. No
-// two hold a message at once, and each is acked in the end.
+// TestRandomDriverWorlds lets calls of the broker fail behind OpenSubscription: acks whose answer
+// is lost, or that fail for one of several, receives and nacks, with Shutdown in the middle. No two
+// hold a message at once, and each is acked in the end.
 func TestRandomDriverWorlds(t *testing.T) {
 	const worlds = 60
 	for seed := range uint64(worlds) {

@@ -23,8 +23,8 @@ const (
 	// mostReturned is how many messages a drain gives back. gocloud receives more whenever one is
 	// taken, so there may be no end.
 	mostReturned = 100
-	// A Deadline counts back the smaller of mostAge and a quarter of the timeout, beside a pause. The
-	// contract allows no more, and a message whose deadline has passed would never be done.
+	// A Deadline counts back the smaller of mostAge and a quarter of the timeout, beside a pause.
+	// The contract allows no more, and a message whose deadline has passed would never be done.
 	mostAge, partAge = 5 * time.Second, 4
 )
 

@@ -281,7 +281,8 @@ func (s *subscription) drop(d *taken) {
 
 var errOver = errors.New("gocloudpubsub: the message was not settled while it was hidden")
 
-// giveUp ends the heartbeats of a message whose MaxHold is over. It stays hidden until its deadline.
+// giveUp ends the heartbeats of a message whose MaxHold is over. It stays hidden until its
+// deadline.
 func (s *subscription) giveUp(d *taken) {
 	at := s.beats.Deadline(&d.lease)
 	s.beats.Release(&d.lease)

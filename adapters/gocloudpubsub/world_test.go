@@ -109,8 +109,8 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// bubble plays f in virtual time. A subscription of gocloud that fails while a message arrives leaves
-// a goroutine of its own behind, which waits for ever to tell a Receive.
+// bubble plays f in virtual time. A subscription of gocloud that fails while a message arrives
+// leaves a goroutine of its own behind, which waits for ever to tell a Receive.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	ended := false
