@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
 )
 
 // A job that is never settled learns from its context that its message is delivered again: after
@@ -57,4 +58,32 @@ func TestNeverSettled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Heartbeats fail until the holder is told, and then one is answered. The message is still ours, so
+// Shutdown hands it back.
+func TestProlongedAfterSilence(t *testing.T) {
+	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+		l.put("a")
+		m := l.take()
+		var ctx context.Context
+		m.As(&ctx)
+		began := time.Now()
+		l.queue.extendErr = func() error {
+			if time.Since(began) < leaseTime-time.Second {
+				return errAway
+			}
+			return nil
+		}
+		later(3 * leaseTime)
+		if ctx.Err() == nil || l.queue.extends < 4 {
+			t.Fatalf("%d heartbeats, and the context has %v: nothing to test", l.queue.extends, ctx.Err())
+		}
+		l.depth(broker.Depth{InFlight: 1})
+		if err := l.sub.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		l.ends = true
+		l.depth(broker.Depth{Visible: 1})
+	})
 }

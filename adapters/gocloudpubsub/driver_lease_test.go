@@ -31,6 +31,8 @@ type hooked struct {
 	receive func() error
 	nack    func() error
 	extend  func()
+	// extendErr comes instead of the call.
+	extendErr func() error
 
 	mu      sync.Mutex
 	acks    [][]broker.Receipt // what was asked for
@@ -72,6 +74,11 @@ func (h *hooked) Extend(ctx context.Context, hs []broker.Hold) error {
 	h.mu.Unlock()
 	if h.extend != nil {
 		h.extend()
+	}
+	if h.extendErr != nil {
+		if err := h.extendErr(); err != nil {
+			return err
+		}
 	}
 	return h.Broker.Extend(ctx, hs)
 }
