@@ -19,7 +19,6 @@ type delivery struct {
 	m        *pubsub.Message
 	from     *source
 	received time.Time // at the latest
-	waited   bool      // gocloud held nothing before it
 	until    time.Time // the deadline that is known
 }
 

@@ -255,7 +255,7 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &delivery{m: m, from: s, received: since, waited: w.waited}, nil
+	return &delivery{m: m, from: s, received: since}, nil
 }
 
 // isLate reports whether the delivery has run out already, as far as that is known.
@@ -268,10 +268,7 @@ func (b *Broker) isLate(d *delivery) bool {
 		// The service's clock is another one, or it does not tell. While messages are taken without
 		// a pause it counts as far back as the contract allows. One that was there at the end of a
 		// pause may have waited for all of it.
-		age := min(mostAge, b.own/partAge)
-		if !d.waited {
-			age += now.Sub(b.took)
-		}
+		age := min(mostAge, b.own/partAge) + now.Sub(b.took)
 		at = latest(d.received, now.Add(-age))
 		if d.received = at; b.service != nil {
 			return false // its extension tells
