@@ -16,7 +16,7 @@ import (
 // This file owns the Broker: what NewBroker makes of a topic and a subscription, how a subscription
 // that failed is replaced, and Close. Workers, Send and dlq call a Broker's methods from many
 // goroutines. b.mu guards the current source, the deliveries (ledger.go) and what is known of
-// waiting messages, and is held during no call. b.opening is held while Reopen runs.
+// waiting messages, and is held during no call. Who has b.turn may call Reopen.
 
 // Broker is a topic and a subscription of gocloud. Its methods may be called from many goroutines.
 type Broker struct {
@@ -34,15 +34,16 @@ type Broker struct {
 	end     context.CancelFunc
 	ending  sync.WaitGroup // the shutdowns of sources that failed
 
-	opening sync.Mutex
-	turn    chan struct{} // for one Receive at a time to ask gocloud
-	gate    chan struct{} // for one Send at a time, where messages of several groups must not mix
+	turn chan struct{} // for one Receive at a time to ask gocloud
+	gate chan struct{} // for one Send at a time, where messages of several groups must not mix
 
 	mu        sync.Mutex
 	source    *source
+	old       map[*source]bool // those that failed, and are not shut down yet
 	ledger    ledger
 	receiving int       // calls of Receive
 	since     time.Time // gocloud held no message then, or later
+	took      time.Time // when messages were last taken from gocloud, or it had none
 	own       time.Duration
 	stats     Stats
 }
@@ -51,6 +52,7 @@ type Broker struct {
 type source struct {
 	sub    *pubsub.Subscription
 	open   int
+	asked  bool // gocloud may hold messages
 	failed bool
 	gone   bool
 }
@@ -92,13 +94,13 @@ func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Option
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
 	b.ledger.init(rand.Text())
-	b.since = time.Now()
+	b.since, b.took = time.Now(), time.Now()
 	b.turn = make(chan struct{}, 1)
 	if b.sends == onPubSub && b.o.Ordered {
 		b.gate = make(chan struct{}, 1)
 	}
 	if subscription != nil {
-		b.source = &source{sub: subscription}
+		b.source, b.old = &source{sub: subscription}, make(map[*source]bool)
 	}
 	return b, nil
 }
@@ -121,15 +123,19 @@ func (b *Broker) Close() error {
 	}
 	b.close()
 	defer b.end()
-	b.opening.Lock()
-	s := b.current() // no other comes after it
-	b.opening.Unlock()
-	if s != nil {
+	b.mu.Lock()
+	s := b.source // no other comes after it, because replace looks under the lock
+	asked := s != nil && s.asked
+	b.mu.Unlock()
+	if asked {
 		ds, _ := b.hoard(context.Background(), s, time.Now().Add(b.o.ReceiveGrace))
 		b.giveBack(context.Background(), ds)
 	}
 	b.mu.Lock()
 	b.ledger.clear()
+	for o := range b.old {
+		b.ending.Go(func() { _ = b.shutdown(o) })
+	}
 	b.mu.Unlock()
 	var err error
 	if s != nil {
@@ -145,15 +151,16 @@ func (b *Broker) closed() bool { return b == nil || b.closing == nil || b.closin
 // shutdown ends a source once.
 func (b *Broker) shutdown(s *source) error {
 	b.mu.Lock()
-	gone := s.gone
+	gone, failed := s.gone, s.failed
 	s.gone = true
+	delete(b.old, s)
 	b.mu.Unlock()
 	if gone {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), b.o.CallTimeout)
 	defer cancel()
-	if err := s.sub.Shutdown(ctx); err != nil && !s.failed {
+	if err := s.sub.Shutdown(ctx); err != nil && !failed {
 		return b.wrap(callClose, classify(callClose, err))
 	}
 	return nil
@@ -166,17 +173,9 @@ func (b *Broker) current() *source {
 	return b.source
 }
 
-// replace opens another subscription in place of s, which failed because of cause. Where that was
-// done already it does nothing.
+// replace opens another subscription in place of s, which failed because of cause. The caller has
+// b.turn.
 func (b *Broker) replace(ctx context.Context, s *source, cause error) error {
-	b.opening.Lock()
-	defer b.opening.Unlock()
-	if b.closed() {
-		return broker.ErrClosed
-	}
-	if b.current() != s {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, b.o.CallTimeout)
 	defer cancel()
 	defer context.AfterFunc(b.closing, cancel)()
@@ -187,13 +186,27 @@ func (b *Broker) replace(ctx context.Context, s *source, cause error) error {
 	case sub == nil || sub == s.sub:
 		return fmt.Errorf("the subscription failed: %w; Options.Reopen gave no other one", cause)
 	}
+	next := &source{sub: sub}
+	if b.succeed(s, next) {
+		return nil
+	}
+	_ = b.shutdown(next)
+	return broker.ErrClosed
+}
+
+// succeed puts next in the place of s, unless the Broker was closed meanwhile.
+func (b *Broker) succeed(s, next *source) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.source, b.since = &source{sub: sub}, time.Now()
+	if b.closed() {
+		return false
+	}
+	b.source, b.since = next, time.Now()
 	b.stats.Reopened++
 	s.failed = true
+	b.old[s] = true
 	b.endIfIdle(s)
-	return nil
+	return true
 }
 
 // endIfIdle shuts a source down that failed and has nothing open. b.mu is held.
@@ -222,7 +235,7 @@ func (b *Broker) check(call string, n, most int) error {
 		return b.wrap(call, broker.ErrClosed)
 	case call == callSend && b.topic == nil:
 		return b.wrap(call, unsupported("NewBroker was given no topic"))
-	case call != callSend && b.source == nil:
+	case call != callSend && b.current() == nil:
 		return b.wrap(call, unsupported("NewBroker was given no subscription"))
 	case n > most:
 		return b.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))

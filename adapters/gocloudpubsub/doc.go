@@ -26,9 +26,10 @@
 //
 // gocloud receives ahead, up to thousands of messages, and their time passes while they wait. It
 // does not tell since when a message waits, so a Deadline counts from the last time at which
-// gocloud's queue was seen empty, and at most 5 s and a quarter of the timeout back. Open the
-// subscription with [NoPrefetch] as its receive options: then gocloud holds one message at most,
-// and the Deadline is right.
+// gocloud's queue was seen empty. It counts no further back than the smaller of 5 s and a quarter
+// of the timeout, and the pause since the last Receive, in which the message may have waited. Open
+// the subscription with [NoPrefetch] as its receive options: then gocloud holds one message at
+// most, and the Deadline is never late.
 //
 // Call [Broker.Close] when the worker's Run has returned: it takes for [Options].ReceiveGrace what
 // gocloud still holds, and gives it back. A Receive does the same when its context ends and no

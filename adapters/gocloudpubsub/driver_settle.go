@@ -103,6 +103,9 @@ func (s *subscription) forget(d *taken) {
 	s.mu.Lock()
 	d.settled = true
 	delete(s.open, d)
+	if d.expiry != nil {
+		d.expiry.Stop()
+	}
 	if d.end != nil {
 		d.end(nil)
 	}

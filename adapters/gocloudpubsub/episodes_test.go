@@ -140,7 +140,7 @@ func (q *tiny) empty() bool {
 // another one, the jobs whose acks were lost come again and are not done again, and the old
 // subscription is shut down.
 func TestAckFailsForGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second, failAck: func(call int) error {
 			if call == 3 || call == 7 {
 				return errForGood
@@ -173,7 +173,7 @@ func TestAckFailsForGood(t *testing.T) {
 
 // Somebody shuts the subscription down, and for a minute no other can be opened.
 func TestSubscriptionIsShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
 		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
 		var back time.Time
@@ -268,7 +268,7 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 // TestSecondConsumerOfGocloudAlone is what the test above would be without us: it shows that there
 // is something to hold.
 func TestSecondConsumerOfGocloudAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		const n = 1500
 		q := &tiny{visibility: 2 * time.Second}
 		topic := q.topic()
@@ -332,7 +332,7 @@ func TestDriverWithoutNacks(t *testing.T) {
 
 // The deliveries of a subscription that failed are settled through it.
 func TestOldDeliveriesAfterAReopen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Hour}
 		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
 		b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{

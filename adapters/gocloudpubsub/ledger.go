@@ -51,9 +51,9 @@ func (l *ledger) leave(r broker.Receipt) {
 }
 
 // lapsed takes out the deliveries that ran out so long ago that nobody will settle them, and
-// answers their sources.
-func (l *ledger) lapsed(now time.Time, keep time.Duration) (from []*source) {
-	if len(l.of) < l.sweep {
+// answers their sources. It looks where there are many, or where asked to.
+func (l *ledger) lapsed(now time.Time, keep time.Duration, look bool) (from []*source) {
+	if len(l.of) < l.sweep && !look {
 		return nil
 	}
 	for r, d := range l.of {

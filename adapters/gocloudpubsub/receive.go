@@ -23,8 +23,8 @@ const (
 	// mostReturned is how many messages a drain gives back. gocloud receives more whenever one is
 	// taken, so there may be no end.
 	mostReturned = 100
-	// A Deadline counts back at most mostAge and a quarter of the timeout. The contract allows no
-	// more, and a message whose deadline has passed would never be done.
+	// A Deadline counts back the smaller of mostAge and a quarter of the timeout, beside a pause.
+	// The contract allows no more, and a message whose deadline has passed would never be done.
 	mostAge, partAge = 5 * time.Second, 4
 )
 
@@ -33,7 +33,8 @@ var errNoNack = unsupported("the driver cannot nack; a job that failed would be 
 // Receive brings up to o.Max messages that gocloud has, and waits o.Wait for the first, a second at
 // least. Where deliveries can be extended, they are extended to o.Visibility before Receive
 // returns. Elsewhere o.Visibility is ignored, and Deadline counts from the last time at which
-// gocloud held no message, the smaller of 5 s and a quarter of [Options].Visibility back at most.
+// gocloud held no message. It counts back the smaller of 5 s and a quarter of [Options].Visibility
+// at most, and the pause since the last Receive.
 //
 // When ctx ends and no other Receive runs, Receive waits for [Options].ReceiveGrace for what
 // gocloud is receiving. It returns up to o.Max of it and gives back the rest, 100 messages at most.
@@ -147,7 +148,7 @@ func (b *Broker) take(ctx context.Context, most int, until time.Time) ([]*delive
 	defer cancel()
 	select {
 	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+		defer b.endTurn()
 	case <-waiting.Done():
 		return nil, ctx.Err()
 	}
@@ -164,6 +165,13 @@ func (b *Broker) take(ctx context.Context, most int, until time.Time) ([]*delive
 			return nil, err
 		}
 	}
+}
+
+func (b *Broker) endTurn() {
+	b.mu.Lock()
+	b.took = time.Now()
+	b.mu.Unlock()
+	<-b.turn
 }
 
 // takeOf is take from one source. An error says that it failed for good.
@@ -230,6 +238,7 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 	started := time.Now()
 	b.mu.Lock()
 	since := b.since
+	s.asked = true
 	b.mu.Unlock()
 	m, err := s.sub.Receive(w)
 	if w.waited {
@@ -239,6 +248,7 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 		if b.source == s && started.After(b.since) {
 			b.since = started
 		}
+		b.took = time.Now()
 		b.mu.Unlock()
 		since = started
 	}
@@ -248,20 +258,24 @@ func (b *Broker) next(w *watch, s *source) (*delivery, error) {
 	return &delivery{m: m, from: s, received: since}, nil
 }
 
-// isLate reports whether the service tells that the delivery has run out already.
+// isLate reports whether the delivery has run out already, as far as that is known.
 func (b *Broker) isLate(d *delivery) bool {
 	now := time.Now()
 	at := firstReceived(d.m)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if at.After(now) || at.Before(d.received) {
-		// The service's clock is another one, or it does not tell. What is older than it may be is
-		// unknown, so it counts as far back as the contract allows.
-		d.received = latest(d.received, now.Add(-min(mostAge, b.own/partAge)))
-		return false
+		// The service's clock is another one, or it does not tell. While messages are taken without
+		// a pause it counts as far back as the contract allows. One that was there at the end of a
+		// pause may have waited for all of it.
+		age := min(mostAge, b.own/partAge) + now.Sub(b.took)
+		at = latest(d.received, now.Add(-age))
+		if d.received = at; b.service != nil {
+			return false // its extension tells
+		}
 	}
 	d.received = at
-	if now.Sub(at) < b.own {
+	if now.Sub(at) < b.own || b.own == 0 {
 		return false
 	}
 	b.stats.Late++
@@ -337,7 +351,7 @@ func (b *Broker) messages(ctx context.Context, ds []*delivery, visibility time.D
 		ms[i].Receipt = b.ledger.enter(d)
 	}
 	b.stats.Received += int64(len(ds))
-	for _, s := range b.ledger.lapsed(now, b.own) {
+	for _, s := range b.ledger.lapsed(now, b.own, len(b.old) > 0) {
 		b.endIfIdle(s)
 	}
 	return ms

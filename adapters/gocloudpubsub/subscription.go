@@ -50,7 +50,8 @@ import (
 //
 //   - Subscription.As: *[broker.Receiver], and a pointer to the receiver's own type.
 //   - Message.As: **[broker.Message], and *[context.Context] for a context that ends when the lease
-//     is lost, or not confirmed in time (its cause says which), and when the message is settled.
+//     is lost, not confirmed in time or over (its cause says which), and when the message is
+//     settled.
 //   - ErrorAs and error codes are as those of OpenTopic.
 func OpenSubscription(r broker.Receiver, o *SubscriptionOptions) (*pubsub.Subscription, error) {
 	s, err := newSubscription(r, o)
@@ -89,6 +90,7 @@ type taken struct {
 	ctx      context.Context
 	end      context.CancelCauseFunc
 	lostWith error
+	expiry   *time.Timer // calls over; nil = its heartbeats go on
 }
 
 var _ part = (*subscription)(nil)
@@ -115,7 +117,7 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 	}
 	s.beats, err = visibility.New(s.extend, visibility.Options[*taken]{
 		Timeout: options.Visibility, MaxBatch: s.settles, OnLost: s.lost,
-		OnTimeout: func(d *taken) { s.beats.Release(&d.lease) },
+		OnTimeout: s.giveUp,
 	})
 	return s, err
 }
@@ -157,6 +159,8 @@ func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Me
 		if s.beats != nil {
 			s.beats.Hold(&d.lease)
 			s.beats.SetTimeout(&d.lease, received.Add(s.o.MaxHold))
+		} else {
+			s.expireAt(d, d.message.Deadline)
 		}
 		out[i] = s.show(d)
 	}
@@ -240,19 +244,73 @@ func (s *subscription) extend(ctx context.Context, ds []*taken) error {
 
 // lost is told of a lease that is lost, or was not confirmed.
 func (s *subscription) lost(d *taken, err error) {
-	s.mu.Lock()
-	settled := d.settled
-	if !settled && d.lostWith == nil {
-		d.lostWith = err
-		if d.end != nil {
-			d.end(err)
-		}
+	if errors.Is(err, visibility.ErrUnanswered) {
+		s.expireAt(d, s.beats.Deadline(&d.lease)) // until then it may be answered
+		s.mu.Lock()
+	} else {
+		s.mu.Lock()
+		s.drop(d)
 	}
+	fresh := s.endWith(d, err)
 	s.mu.Unlock()
-	if !settled {
+	if fresh {
 		s.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "gocloudpubsub: a message's lease was lost, it may be delivered again",
 			slog.String("message", d.message.ID), slog.Any("error", err))
 	}
+}
+
+// endWith ends the context of a message that is not settled, once. s.mu is held.
+func (s *subscription) endWith(d *taken, err error) (fresh bool) {
+	if d.settled || d.lostWith != nil {
+		return false
+	}
+	d.lostWith = err
+	if d.end != nil {
+		d.end(err)
+	}
+	return true
+}
+
+// drop forgets a message that cannot be handed back any more: who never settles shall not fill the
+// memory. An ack that is under way goes on. s.mu is held.
+func (s *subscription) drop(d *taken) {
+	if !d.acked {
+		delete(s.open, d)
+	}
+}
+
+var errOver = errors.New("gocloudpubsub: the message was not settled while it was hidden")
+
+// giveUp ends the heartbeats of a message whose MaxHold is over. It stays hidden until its
+// deadline.
+func (s *subscription) giveUp(d *taken) {
+	at := s.beats.Deadline(&d.lease)
+	s.beats.Release(&d.lease)
+	s.expireAt(d, at)
+}
+
+// expireAt is for a message that, as far as is known, is hidden until at.
+func (s *subscription) expireAt(d *taken, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.settled {
+		return
+	}
+	if d.expiry != nil {
+		d.expiry.Stop()
+	}
+	d.expiry = time.AfterFunc(time.Until(at), func() { s.over(d) })
+}
+
+// over ends a message that is not hidden any more, unless a late heartbeat was answered.
+func (s *subscription) over(d *taken) {
+	if s.beats != nil && time.Now().Before(s.beats.Deadline(&d.lease)) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(d)
+	s.endWith(d, errOver)
 }
 
 // As reaches the receiver.

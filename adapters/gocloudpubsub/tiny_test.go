@@ -32,7 +32,10 @@ type tiny struct {
 	acks     int
 	received int
 	failAck  func(call int) error
-	open     int // subscriptions
+	receives int
+	// failReceive answers a ReceiveBatch, before it looks.
+	failReceive func(call int) error
+	open        int // subscriptions
 }
 
 type tinyMessage struct {
@@ -76,18 +79,30 @@ func (q *tiny) subscribe(receives *batcher.Options) *pubsub.Subscription {
 	return pubsub.NewSubscription(&tinyWindow{tiny: q}, receives, nil)
 }
 
-type tinyWindow struct{ *tiny }
+type tinyWindow struct {
+	*tiny
+	closed bool
+}
 
 func (w *tinyWindow) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open--
+	if !w.closed {
+		w.open--
+	}
+	w.closed = true
 	return nil
 }
 
 func (w *tinyWindow) ReceiveBatch(ctx context.Context, most int) (out []*driver.Message, err error) {
-	for range 20 {
+	for i := range 20 {
 		w.mu.Lock()
+		if w.receives++; i == 0 && w.failReceive != nil {
+			if err := w.failReceive(w.receives); err != nil {
+				w.mu.Unlock()
+				return nil, err
+			}
+		}
 		for _, m := range w.messages {
 			if len(out) == most || time.Now().Before(m.hidden) {
 				continue

@@ -1,0 +1,135 @@
+package gocloudpubsub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gocloud.dev/pubsub"
+
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+)
+
+// TestRandomWorlds lets everything fail at once: acks and receives for good, Reopen, subscriptions
+// that somebody else shuts down, messages that are delivered to two at once, and workers that stop
+// and are followed by others. Each job has its effect once, and the queue is empty in the end.
+func TestRandomWorlds(t *testing.T) {
+	const worlds = 60
+	for seed := range uint64(worlds) {
+		bubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			chance := func(n int) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return r.IntN(n) == 0
+			}
+			q := &tiny{visibility: []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}[r.IntN(3)]}
+			receives := &gocloudpubsub.NoPrefetch
+			if r.IntN(2) == 0 {
+				receives = nil
+			}
+			q.failAck = func(int) error {
+				if chance(12) {
+					return errForGood
+				}
+				return nil
+			}
+			q.failReceive = func(int) error {
+				if chance(40) {
+					return errForGood
+				}
+				return nil
+			}
+			extends := r.IntN(2) == 0
+			open := func() (*gocloudpubsub.Broker, func()) {
+				var current *pubsub.Subscription
+				b := q.broker(t, receives, func(o *gocloudpubsub.Options) {
+					if extends {
+						o.Extender = q.extender()
+					}
+					o.Reopen = func(ctx context.Context) (*pubsub.Subscription, error) {
+						switch {
+						case chance(4):
+							return nil, errors.New("not yet")
+						case chance(6):
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						current = q.subscribe(receives)
+						return current, nil
+					}
+				})
+				return b, func() { // somebody else's shutdown
+					mu.Lock()
+					s := current
+					mu.Unlock()
+					if s != nil {
+						_ = s.Shutdown(context.Background())
+					}
+				}
+			}
+			n := 20 + r.IntN(60)
+			js := newJobs(t, time.Duration(r.IntN(4000))*time.Millisecond)
+			first, disturb := open()
+			send(t, first, n)
+			stop := js.work(t, first, 1+r.IntN(8), max(q.visibility, 2*time.Second))
+			for range r.IntN(5) {
+				<-time.After(time.Duration(r.IntN(5000)) * time.Millisecond)
+				q.redeliver(r.IntN(4))
+				if chance(2) {
+					disturb()
+				}
+			}
+			stop()
+			_ = first.Close()
+			_ = first.Close()
+			second, _ := open()
+			third, _ := open()
+			stopSecond := js.work(t, second, 3, max(q.visibility, 2*time.Second))
+			stopThird := js.work(t, third, 3, max(q.visibility, 2*time.Second))
+			js.until(t, 3*time.Hour, "the queue is empty", q.empty)
+			stopSecond()
+			stopThird()
+			js.once(t, n)
+			_, _ = second.Close(), third.Close()
+			<-time.After(20 * time.Second)
+			if s := q.subscriptions(); s != 0 {
+				t.Errorf("world %d: %d subscriptions are open in the end", seed, s)
+			}
+		})
+	}
+}
+
+// bubble plays f in virtual time. A subscription of gocloud that fails while a message arrives
+// leaves a goroutine of its own behind, which waits for ever to tell a Receive.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	ended := false
+	defer func() {
+		if what := recover(); what != nil && (!ended || !strings.HasPrefix(fmt.Sprint(what), "deadlock: main bubble goroutine has exited")) {
+			panic(what)
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		f(t)
+		ended = true
+	})
+}
+
+// redeliver shows up to n messages again that somebody holds.
+func (q *tiny) redeliver(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range q.messages[:min(n, len(q.messages))] {
+		m.hidden = time.Time{}
+	}
+}
