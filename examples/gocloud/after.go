@@ -31,7 +31,7 @@ func after(ctx context.Context, orders *pubsub.Subscription, ship func(context.C
 	if err != nil {
 		return err
 	}
-	worker, err := jobs.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2, Visibility: deadline})
+	worker, err := jobs.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2})
 	if err != nil {
 		return err
 	}
