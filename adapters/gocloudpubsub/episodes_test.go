@@ -383,19 +383,20 @@ func TestOptions(t *testing.T) {
 	sub, topic := q.subscribe(nil), q.topic()
 	reopen := never
 	for want, o := range map[string]gocloudpubsub.Options{
-		"Options.Reopen":            {Visibility: time.Minute},
-		"Options.Visibility: 0":     {Reopen: reopen},
-		"Options.Visibility: 1":     {Reopen: reopen, Visibility: 1},
-		"Options.Visibility: -":     {Reopen: reopen, Visibility: -time.Second},
-		"Options.Visibility: 13h":   {Reopen: reopen, Visibility: 13 * time.Hour},
-		"Options.Queue":             {Reopen: reopen, Visibility: time.Minute, Queue: "https://sqs/1/orders"},
-		"Options.Extender: its":     {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{}},
-		"Options.Extender: a":       {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{Extend: q.extend, MinHold: -1}},
-		"Options.Extender: MinHold": {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{Extend: q.extend, MinHold: 2, MaxHold: 1}},
-		"Options.ReceiveGrace":      {Reopen: reopen, Visibility: time.Minute, ReceiveGrace: time.Hour},
-		"Options.CallTimeout: -":    {Reopen: reopen, Visibility: time.Minute, CallTimeout: -time.Second},
-		"Options.CallTimeout: 10m":  {Reopen: reopen, Visibility: time.Minute, CallTimeout: 10 * time.Minute},
-		"Options.CallTimeout: 5":    {Reopen: reopen, Visibility: time.Minute, CallTimeout: 5},
+		"Options.Reopen: is nil; give":                                         {Visibility: time.Minute},
+		"Options.Visibility: 0; give the queue's own timeout, at most 12h0m0s": {Reopen: reopen},
+		"Options.Visibility: 1":                                                {Reopen: reopen, Visibility: 1},
+		"Options.Visibility: -1s is not within 1ms":                            {Reopen: reopen, Visibility: -time.Second},
+		"Options.Visibility: 13h":                                              {Reopen: reopen, Visibility: 13 * time.Hour},
+		"Options.Queue":                                                        {Reopen: reopen, Visibility: time.Minute, Queue: "https://sqs/1/orders"},
+		"Options.Extender: its":                                                {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{}},
+		"Options.Extender: a bound is negative: MinHold -1ns":                  {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{Extend: q.extend, MinHold: -1}},
+		"Options.Extender: MinHold":                                            {Reopen: reopen, Visibility: time.Minute, Extender: &gocloudpubsub.Extender{Extend: q.extend, MinHold: 2, MaxHold: 1}},
+		"Options.ReceiveGrace":                                                 {Reopen: reopen, Visibility: time.Minute, ReceiveGrace: time.Hour},
+		"Options.ReceiveGrace: 5ns":                                            {Reopen: reopen, Visibility: time.Minute, ReceiveGrace: 5},
+		"Options.CallTimeout: -":                                               {Reopen: reopen, Visibility: time.Minute, CallTimeout: -time.Second},
+		"Options.CallTimeout: 10m":                                             {Reopen: reopen, Visibility: time.Minute, CallTimeout: 10 * time.Minute},
+		"Options.CallTimeout: 5":                                               {Reopen: reopen, Visibility: time.Minute, CallTimeout: 5},
 	} {
 		_, err := gocloudpubsub.NewBroker(topic, sub, &o)
 		if err == nil || !strings.HasPrefix(err.Error(), "gocloudpubsub: "+want) {

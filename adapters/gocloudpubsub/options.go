@@ -54,7 +54,7 @@ type Options struct {
 	// only there. Default false; SQS always counts.
 	Attempts bool
 	// ReceiveGrace is how long a Receive whose context has ended waits for what gocloud is just
-	// receiving. A drain takes so much longer. Default 1 s; at most 1 min. Below 0: not at all.
+	// receiving. A drain takes so much longer. Default 1 s; 1 ms to 1 min. Below 0: not at all.
 	ReceiveGrace time.Duration
 	// CallTimeout bounds each call other than a receive, beside its context, and the shutdown of a
 	// subscription. Default 10 s; 1 ms to 5 min.
@@ -78,7 +78,7 @@ func (o Options) complete(receives, known bool) (Options, error) {
 	o.CallTimeout = cmp.Or(o.CallTimeout, defaultCallTimeout)
 	switch {
 	case receives && o.Reopen == nil:
-		return o, errors.New("gocloudpubsub: Options.Reopen: nil; one failed ack ends a subscription of gocloud for good")
+		return o, errors.New("gocloudpubsub: Options.Reopen: is nil; give the function that opens the subscription, because one failed ack ends it for good")
 	case o.Queue != "" && !known:
 		return o, fmt.Errorf("gocloudpubsub: Options.Queue: %q, but neither the topic nor the subscription is of awssnssqs's SQS or of gcppubsub", o.Queue)
 	case o.Queue != "" && o.Extender != nil:
@@ -86,15 +86,17 @@ func (o Options) complete(receives, known bool) (Options, error) {
 	case o.Extender != nil && o.Extender.Extend == nil:
 		return o, errors.New("gocloudpubsub: Options.Extender: its Extend is nil")
 	case o.Extender != nil && (o.Extender.MinHold < 0 || o.Extender.MaxHold < 0 || o.Extender.MaxTotal < 0):
-		return o, errors.New("gocloudpubsub: Options.Extender: a bound is negative")
+		return o, fmt.Errorf("gocloudpubsub: Options.Extender: a bound is negative: MinHold %v, MaxHold %v, MaxTotal %v", o.Extender.MinHold, o.Extender.MaxHold, o.Extender.MaxTotal)
 	case o.Extender != nil && o.Extender.MaxHold > 0 && o.Extender.MinHold > o.Extender.MaxHold:
 		return o, fmt.Errorf("gocloudpubsub: Options.Extender: MinHold %v is above MaxHold %v", o.Extender.MinHold, o.Extender.MaxHold)
 	case receives && o.Queue == "" && o.Visibility == 0:
-		return o, errors.New("gocloudpubsub: Options.Visibility: 0; without Options.Queue the queue's timeout cannot be read")
+		return o, fmt.Errorf("gocloudpubsub: Options.Visibility: 0; give the queue's own timeout, at most %v, because without Options.Queue it cannot be read", longestVisibility)
 	case o.Visibility != 0 && durations.IsBare(o.Visibility):
 		return o, fmt.Errorf("gocloudpubsub: Options.Visibility: %s", durations.AskUnit(o.Visibility))
 	case o.Visibility < 0 || o.Visibility > longestVisibility:
-		return o, fmt.Errorf("gocloudpubsub: Options.Visibility: %v is not within 0 and %v", o.Visibility, longestVisibility)
+		return o, fmt.Errorf("gocloudpubsub: Options.Visibility: %v is not within %v and %v", o.Visibility, durations.Least, longestVisibility)
+	case durations.IsBare(o.ReceiveGrace):
+		return o, fmt.Errorf("gocloudpubsub: Options.ReceiveGrace: %s", durations.AskUnit(o.ReceiveGrace))
 	case o.ReceiveGrace > maxGrace:
 		return o, fmt.Errorf("gocloudpubsub: Options.ReceiveGrace: %v is above %v", o.ReceiveGrace, maxGrace)
 	case o.CallTimeout < 0:

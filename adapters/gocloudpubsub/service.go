@@ -36,7 +36,7 @@ func newService(s *pubsub.Subscription, o *Options) (*service, error) {
 	}
 	var q *sqs.Client
 	if s.As(&q) {
-		return newSQS(q, o.Queue), nil
+		return newSQS(q, o.Queue)
 	}
 	var p *raw.SubscriberClient
 	if s.As(&p) {

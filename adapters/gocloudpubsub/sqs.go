@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -16,15 +17,22 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// This file owns the calls past gocloud on SQS, and what its answers mean. settle.go and receive.go
+// call it, from many goroutines and without a lock. gcp.go is the same for Pub/Sub, and sqsform.go
+// has the form of messages.
+
 // sqsQueue settles on SQS, with gocloud's client.
 type sqsQueue struct {
 	client *sqs.Client
 	url    string
 }
 
-func newSQS(c *sqs.Client, url string) *service {
-	q := sqsQueue{c, url}
-	return &service{hold: q.change, nacks: true, ack: q.remove, visibility: q.timeout}
+func newSQS(c *sqs.Client, address string) (*service, error) {
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return nil, fmt.Errorf("gocloudpubsub: Options.Queue: %q is not the queue's URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME", address)
+	}
+	q := sqsQueue{c, address}
+	return &service{hold: q.change, nacks: true, ack: q.remove, visibility: q.timeout}, nil
 }
 
 func (q sqsQueue) change(ctx context.Context, ds []*delivery, times []time.Duration) error {

@@ -29,6 +29,9 @@ type FinalError struct {
 
 // Error is the reason.
 func (e *FinalError) Error() string {
+	if e.Key == (dedupe.Key{}) {
+		return fmt.Sprintf("watermillonceq: no delivery will run this message: %v", e.Err)
+	}
 	return fmt.Sprintf("watermillonceq: no delivery will run %v: %v", e.Key, e.Err)
 }
 

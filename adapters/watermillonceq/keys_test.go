@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,9 @@ func TestEmptyKey(t *testing.T) {
 		o.OnFinal = func(msg *message.Message, e *watermillonceq.FinalError) error {
 			if !errors.Is(e, watermillonceq.ErrNoKey) || e.ErrorClass() != onceq.ClassNoKey {
 				t.Errorf("the error is %v", e)
+			}
+			if text := e.Error(); !strings.HasPrefix(text, "watermillonceq: no delivery will run this message: ") {
+				t.Errorf("the text of an error without a key is %q", text)
 			}
 			mu.Lock()
 			defer mu.Unlock()

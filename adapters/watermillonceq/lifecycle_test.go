@@ -369,7 +369,7 @@ func TestNewRefuses(t *testing.T) {
 			o watermillonceq.Options
 		}{
 			"the Processor is nil":  {nil, watermillonceq.Options{}},
-			"no dedupe store":       {none, watermillonceq.Options{}},
+			"ProcessorConfig.Store": {none, watermillonceq.Options{}},
 			"Options.Wait: -1s":     {p, watermillonceq.Options{Wait: -time.Second}},
 			"Options.Wait: 5ns":     {p, watermillonceq.Options{Wait: 5}},
 			"Options.Timeout: -1s":  {p, watermillonceq.Options{Timeout: -time.Second}},

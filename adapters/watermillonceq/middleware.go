@@ -133,6 +133,9 @@ func (g *guard) probe() error {
 		g.scope = notRun.Key.Scope
 		return nil
 	}
+	if errors.Is(err, onceq.ErrNoStore) {
+		return fmt.Errorf("watermillonceq: the Processor's ProcessorConfig.Store is NoStore, and a claim needs a store: %w", err)
+	}
 	return fmt.Errorf("watermillonceq: %w", err)
 }
 
