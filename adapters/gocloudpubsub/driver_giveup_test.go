@@ -69,15 +69,20 @@ func TestProlongedAfterSilence(t *testing.T) {
 		var ctx context.Context
 		m.As(&ctx)
 		began := time.Now()
+		l.queue.mu.Lock()
 		l.queue.extendErr = func() error {
 			if time.Since(began) < leaseTime-time.Second {
 				return errAway
 			}
 			return nil
 		}
+		l.queue.mu.Unlock()
 		later(3 * leaseTime)
-		if ctx.Err() == nil || l.queue.extends < 4 {
-			t.Fatalf("%d heartbeats, and the context has %v: nothing to test", l.queue.extends, ctx.Err())
+		l.queue.mu.Lock()
+		extends := l.queue.extends
+		l.queue.mu.Unlock()
+		if ctx.Err() == nil || extends < 4 {
+			t.Fatalf("%d heartbeats, and the context has %v: nothing to test", extends, ctx.Err())
 		}
 		l.depth(broker.Depth{InFlight: 1})
 		if err := l.sub.Shutdown(context.Background()); err != nil {

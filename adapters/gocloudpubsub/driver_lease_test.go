@@ -31,12 +31,11 @@ type hooked struct {
 	receive func() error
 	nack    func() error
 	extend  func()
-	// extendErr comes instead of the call.
-	extendErr func() error
 
-	mu      sync.Mutex
-	acks    [][]broker.Receipt // what was asked for
-	extends int
+	mu        sync.Mutex
+	extendErr func() error       // its error comes instead of the call
+	acks      [][]broker.Receipt // what was asked for
+	extends   int
 }
 
 func (h *hooked) Ack(ctx context.Context, rs []broker.Receipt) error {
@@ -71,12 +70,13 @@ func (h *hooked) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 func (h *hooked) Extend(ctx context.Context, hs []broker.Hold) error {
 	h.mu.Lock()
 	h.extends += len(hs)
+	extendErr := h.extendErr
 	h.mu.Unlock()
 	if h.extend != nil {
 		h.extend()
 	}
-	if h.extendErr != nil {
-		if err := h.extendErr(); err != nil {
+	if extendErr != nil {
+		if err := extendErr(); err != nil {
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func playLeases(t *testing.T, o gocloudpubsub.SubscriptionOptions, f func(l *lea
 
 func playLeasesOn(t *testing.T, p membroker.Preset, o gocloudpubsub.SubscriptionOptions, f func(l *leased)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		b, err := membroker.New(&membroker.Options{Preset: p})
 		if err != nil {
 			t.Fatal(err)
@@ -246,6 +246,7 @@ func TestDriverMaxHoldEndsHeartbeats(t *testing.T) {
 				began := time.Now()
 				first := l.take()
 				second := l.take()
+				synctest.Wait() // both happen in one moment
 				if d := time.Since(began); d > c.till || d < c.till-leaseTime {
 					t.Errorf("delivered again after %v, want up to %v", d, c.till)
 				}

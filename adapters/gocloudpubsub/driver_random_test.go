@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -92,7 +91,7 @@ func TestRandomMessages(t *testing.T) {
 	}
 	for name, peer := range map[string]bool{"sqs": false, "sqs as gocloud": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				c := fakeClient(fake(t, nil))
 				b, err := awssqs.New(c, makeQueue(t, c, false, nil), nil)
 				if err != nil {
@@ -104,7 +103,7 @@ func TestRandomMessages(t *testing.T) {
 		})
 	}
 	t.Run("pubsub", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			server := pubsubfake.New(pubsubfake.Options{})
 			defer server.Close()
 			const topic, sub = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"

@@ -130,6 +130,12 @@ func (d deaf) Receive(_ context.Context, o broker.ReceiveOptions) ([]*broker.Mes
 	return d.Broker.Receive(context.Background(), o)
 }
 
+// cutShort is what Shutdown answers when its context ended. gocloud ends its own context of acks by
+// then, and answers with whichever it sees first.
+func cutShort(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
 // An ack that could not be told in time is told once more, and its message is not handed back.
 func TestDriverShutdownWithAcksLeft(t *testing.T) {
 	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
@@ -146,7 +152,7 @@ func TestDriverShutdownWithAcksLeft(t *testing.T) {
 		m.Ack()
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := l.sub.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.sub.Shutdown(ctx); !cutShort(err) {
 			t.Errorf("Shutdown: %v", err)
 		}
 		later(2 * leaseTime)
@@ -163,7 +169,7 @@ func TestDriverShutdownWithAnAckThatFails(t *testing.T) {
 		l.take().Ack()
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := l.sub.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.sub.Shutdown(ctx); !cutShort(err) {
 			t.Errorf("Shutdown: %v", err)
 		}
 		later(2 * leaseTime)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"gocloud.dev/gcerrors"
@@ -182,7 +181,7 @@ func TestDriverBodiesAsGoCloud(t *testing.T) {
 
 // A onceq Worker does what a gocloud program sent twice once, and its handler sees what was sent.
 func TestDriverWorkerConsumesTopic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		b, err := membroker.New(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +230,7 @@ func TestDriverWorkerConsumesTopic(t *testing.T) {
 
 // What the broker throttles is offered again under the same id, and BeforeSend is called once.
 func TestDriverTopicThrottled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		b, err := membroker.New(nil)
 		if err != nil {
 			t.Fatal(err)

@@ -207,7 +207,7 @@ func TestSubscriptionIsShutDown(t *testing.T) {
 // At a drain gocloud holds messages that nobody has started. They are there for another worker at
 // once, and not after their timeout of an hour.
 func TestDrainHandsBackWhatGocloudHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Hour}
 		b := q.broker(t, nil, nil)
 		js := newJobs(t, 300*time.Millisecond)
@@ -238,7 +238,7 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 		extend bool
 	}{{"alone", false}, {"extender", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				const n = 1500
 				q := &tiny{visibility: 2 * time.Second}
 				set := func(o *gocloudpubsub.Options) {
@@ -316,7 +316,7 @@ func TestSecondConsumerOfGocloudAlone(t *testing.T) {
 
 // Without nacks a job that fails would never come again.
 func TestDriverWithoutNacks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second, noNack: true}
 		b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
 		send(t, b, 1)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"gocloud.dev/pubsub"
@@ -69,7 +68,7 @@ func TestPartnersOnSQS(t *testing.T) {
 		"both theirs": func(t *testing.T, _, theirs broker.Broker) { travel(t, theirs, theirs) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				c := fakeClient(fake(t, nil))
 				url := makeQueue(t, c, false, nil)
 				ours, err := awssqs.New(c, url, nil)
@@ -113,7 +112,7 @@ func TestPartnersOnPubSub(t *testing.T) {
 // What gocloud's own Topic writes on SQS is read as gocloud reads it: its escapes and its base64
 // are undone.
 func TestGocloudProducerOnSQS(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		c := fakeClient(fake(t, nil))
 		url := makeQueue(t, c, false, nil)
 		topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
@@ -150,7 +149,7 @@ func TestGocloudProducerOnSQS(t *testing.T) {
 
 // A message that has waited in gocloud for longer than its timeout is somebody else's by then.
 func TestWaitedTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		c := fakeClient(fake(t, nil))
 		url := makeQueue(t, c, false, nil)
 		b := brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -25,14 +26,15 @@ func TestRandomWorlds(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex
-			chance := func(n int) bool {
+			draw := func(n int) int {
 				mu.Lock()
 				defer mu.Unlock()
-				return r.IntN(n) == 0
+				return r.IntN(n)
 			}
-			q := &tiny{visibility: []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}[r.IntN(3)]}
+			chance := func(n int) bool { return draw(n) == 0 }
+			q := &tiny{visibility: []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}[draw(3)]}
 			receives := &gocloudpubsub.NoPrefetch
-			if r.IntN(2) == 0 {
+			if draw(2) == 0 {
 				receives = nil
 			}
 			q.failAck = func(int) error {
@@ -47,7 +49,7 @@ func TestRandomWorlds(t *testing.T) {
 				}
 				return nil
 			}
-			extends := r.IntN(2) == 0
+			extends := draw(2) == 0
 			open := func() (*gocloudpubsub.Broker, func()) {
 				var current *pubsub.Subscription
 				b := q.broker(t, receives, func(o *gocloudpubsub.Options) {
@@ -62,10 +64,11 @@ func TestRandomWorlds(t *testing.T) {
 							<-ctx.Done()
 							return nil, ctx.Err()
 						}
+						next := q.subscribe(receives) // without the lock, because the queue draws under its own
 						mu.Lock()
 						defer mu.Unlock()
-						current = q.subscribe(receives)
-						return current, nil
+						current = next
+						return next, nil
 					}
 				})
 				return b, func() { // somebody else's shutdown
@@ -77,14 +80,14 @@ func TestRandomWorlds(t *testing.T) {
 					}
 				}
 			}
-			n := 20 + r.IntN(60)
-			js := newJobs(t, time.Duration(r.IntN(4000))*time.Millisecond)
+			n := 20 + draw(60)
+			js := newJobs(t, time.Duration(draw(4000))*time.Millisecond)
 			first, disturb := open()
 			send(t, first, n)
-			stop := js.work(t, first, 1+r.IntN(8), max(q.visibility, 2*time.Second))
-			for range r.IntN(5) {
-				<-time.After(time.Duration(r.IntN(5000)) * time.Millisecond)
-				q.redeliver(r.IntN(4))
+			stop := js.work(t, first, 1+draw(8), max(q.visibility, 2*time.Second))
+			for range draw(5) {
+				<-time.After(time.Duration(draw(5000)) * time.Millisecond)
+				q.redeliver(draw(4))
 				if chance(2) {
 					disturb()
 				}
@@ -109,14 +112,23 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// bubble plays f in virtual time. A subscription of gocloud that fails while a message arrives
-// leaves a goroutine of its own behind, which waits for ever to tell a Receive.
+// bubble plays f in virtual time. A subscription of gocloud may leave a goroutine of its own behind,
+// which waits for ever to tell a Receive. No other may be left.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	ended := false
 	defer func() {
-		if what := recover(); what != nil && (!ended || !strings.HasPrefix(fmt.Sprint(what), "deadlock: main bubble goroutine has exited")) {
-			panic(what)
+		what := recover()
+		if what == nil {
+			return
+		}
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for one := range strings.SplitSeq(string(stacks), "\n\n") {
+			ours := strings.Contains(one, ", synctest bubble") && strings.Contains(one, "onceq/onceq/")
+			if ours || !ended || !strings.HasPrefix(fmt.Sprint(what), "deadlock: main bubble goroutine has exited") {
+				panic(fmt.Sprint(what, "\n", one))
+			}
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
