@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
@@ -24,6 +25,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 					t.Fatal("the message gives no context, or one that has ended")
 				}
 				again := l.take() // it is delivered again
+				synctest.Wait()   // both happen in one moment
 				if ctx.Err() == nil {
 					t.Error("its context goes on after the message was delivered again")
 				}

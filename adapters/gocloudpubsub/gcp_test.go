@@ -128,6 +128,7 @@ func openPubSub(t testing.TB, g *google, k kind, o brokertest.QueueOptions) brok
 func brokerOnPubSub(t testing.TB, g *google, topic, sub string, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
 	o.Queue = sub
+	o.CallTimeout = time.Minute // 100 ordered messages go one by one, on a busy machine as well
 	open := func(context.Context) (*pubsub.Subscription, error) {
 		return gcppubsub.OpenSubscriptionByPath(g.subscriber, sub, &gcppubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch})
 	}
