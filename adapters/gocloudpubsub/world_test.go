@@ -112,8 +112,8 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// bubble plays f in virtual time. A subscription of gocloud may leave a goroutine of its own behind,
-// which waits for ever to tell a Receive. No other may be left.
+// bubble plays f in virtual time. A subscription of gocloud may leave a goroutine of its own
+// behind, which waits for ever to tell a Receive. No other may be left.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	ended := false
