@@ -87,10 +87,10 @@ const defaultStuck = 2 * time.Minute
 func (w *Worker) Health() Health {
 	now := time.Now()
 	f, ps, ended := w.present()
-	c := w.p.e.Own.Count(false)
+	c := w.p.e.Own.Count(now, false)
 	store, letters := w.p.e.Store(now), w.p.e.Letters(now)
 	h := Health{
-		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(),
+		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(now),
 		Store: dependency(&store), Letters: dependency(&letters),
 	}
 	if f == nil {
