@@ -1,6 +1,7 @@
 package healthonceq
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,27 +15,39 @@ import (
 // This file owns the answers to probes. The HTTP server calls the handlers, each in a goroutine of
 // its own. Nothing is kept between two of them, and nothing is locked.
 
-// patience is how long the queue or the store may fail before /readyz does.
 const (
-	patience    = 30 * time.Second
-	maxPatience = time.Hour
+	defaultPatience = 30 * time.Second
+	maxPatience     = time.Hour
 )
+
+// Options say how patient the probes are. The zero value means the defaults.
+type Options struct {
+	// Patience is how long the queue or the store may fail before /readyz does, where the request
+	// does not say. Default 30 s; 1 h is the most, and more counts as that.
+	Patience time.Duration
+	// Liveness bounds what /livez lets pass. Default as in [onceq.Health.Live].
+	Liveness onceq.Liveness
+}
 
 // Reporter is a worker, as far as probes ask it: an *[onceq.Worker].
 type Reporter interface {
 	Health() onceq.Health
 }
 
+// Handler is Options.Handler with the defaults.
+func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
+
 // Handler answers GET and HEAD of /livez, /readyz and /healthz for the workers; the package comment
 // says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it answers
 // 200, because there is nothing that could be ill.
-func Handler(w ...Reporter) http.Handler {
+func (o Options) Handler(w ...Reporter) http.Handler {
+	o.Patience = min(cmp.Or(o.Patience, defaultPatience), maxPatience)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) {
-		answer(rw, each(w, func(h *onceq.Health) error { return h.Live(nil) }))
+		answer(rw, each(w, func(h *onceq.Health) error { return h.Live(&o.Liveness) }))
 	})
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, r *http.Request) {
-		bound, err := patienceOf(r)
+		bound, err := patienceOf(r, o.Patience)
 		if err != nil {
 			http.Error(rw, err.Error(), http.StatusBadRequest)
 			return
@@ -44,7 +57,7 @@ func Handler(w ...Reporter) http.Handler {
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) {
 		all := make([]worker, len(w))
 		for i, one := range w {
-			all[i] = shown(one.Health())
+			all[i] = o.shown(one.Health())
 		}
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Cache-Control", "no-store")
@@ -55,8 +68,8 @@ func Handler(w ...Reporter) http.Handler {
 	return mux
 }
 
-// patienceOf is what the request asks for.
-func patienceOf(r *http.Request) (time.Duration, error) {
+// patienceOf is what the request asks for, if it does.
+func patienceOf(r *http.Request, patience time.Duration) (time.Duration, error) {
 	text := r.URL.Query().Get("patience")
 	if text == "" {
 		return patience, nil
@@ -115,9 +128,9 @@ type dependency struct {
 	Failing *time.Time `json:"failing,omitempty"`
 }
 
-func shown(h onceq.Health) worker {
+func (o *Options) shown(h onceq.Health) worker {
 	return worker{
-		State: h.State, Since: when(h.Since), Live: sentence(h.Live(nil)), Ready: sentence(h.Ready(patience)),
+		State: h.State, Since: when(h.Since), Live: sentence(h.Live(&o.Liveness)), Ready: sentence(h.Ready(o.Patience)),
 		Slots: h.Slots, Busy: h.Busy, Overdue: h.Overdue, Oldest: h.Oldest.Seconds(), Rules: h.Rules, Seat: h.Seat,
 		Queue: of(h.Queue), Store: of(h.Store), Letters: of(h.Letters),
 	}

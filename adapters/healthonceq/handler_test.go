@@ -37,12 +37,12 @@ func TestProbes(t *testing.T) {
 		}{
 			"running":       {onceq.Health{State: onceq.StateRunning}, ok, ok, ok},
 			"paused":        {onceq.Health{State: onceq.StatePaused, Reasons: []string{"ana"}}, ok, ok, ok},
-			"starting":      {onceq.Health{State: onceq.StateStarting}, ok, "starting: no receive was answered yet", "starting: no receive was answered yet"},
+			"starting":      {onceq.Health{State: onceq.StateStarting}, ok, "starting: no poll was answered yet", "starting: no poll was answered yet"},
 			"stopped":       {onceq.Health{State: onceq.StateStopped}, ok, "stopped: Run is not under way", "stopped: Run is not under way"},
 			"draining":      {onceq.Health{State: onceq.StateDraining}, ok, "draining", "draining"},
-			"queue away":    {onceq.Health{State: onceq.StateOutage, Queue: away(10 * time.Second)}, ok, ok, "the queue has not answered for 10s"},
-			"queue long":    {onceq.Health{State: onceq.StateOutage, Queue: away(time.Minute)}, ok, "the queue has not answered for 1m0s", "the queue has not answered for 1m0s"},
-			"store long":    {onceq.Health{State: onceq.StateOutage, Store: away(time.Hour)}, ok, "the store has not answered for 1h0m0s", "the store has not answered for 1h0m0s"},
+			"queue away":    {onceq.Health{State: onceq.StateOutage, Queue: away(10 * time.Second)}, ok, ok, "the queue has failed for 10s"},
+			"queue long":    {onceq.Health{State: onceq.StateOutage, Queue: away(time.Minute)}, ok, "the queue has failed for 1m0s", "the queue has failed for 1m0s"},
+			"store long":    {onceq.Health{State: onceq.StateOutage, Store: away(time.Hour)}, ok, "the store has failed for 1h0m0s", "the store has failed for 1h0m0s"},
 			"letters":       {onceq.Health{State: onceq.StateRunning, Letters: away(time.Hour)}, ok, ok, ok},
 			"silent":        {onceq.Health{State: onceq.StateRunning, Silent: 2 * time.Minute}, "no receive has come back for 2m0s beyond its time, and slots are free", ok, ok},
 			"nearly silent": {onceq.Health{State: onceq.StateRunning, Silent: 119 * time.Second}, ok, ok, ok},
@@ -91,6 +91,23 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s %s is %d %q, want %d %q", c.method, c.path, got.Code, got.Body, c.code, c.text)
 		}
 	}
+}
+
+func TestOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := healthonceq.Options{Patience: time.Minute, Liveness: onceq.Liveness{Overdue: time.Second}}.Handler(fixed{
+			State: onceq.StateOutage, Store: onceq.Dependency{Failing: time.Now().Add(-45 * time.Second)}, Slots: 1, Stuck: time.Minute,
+		})
+		if got := get(h, http.MethodGet, "/readyz"); got.Code != http.StatusOK {
+			t.Errorf("readyz is %d %q", got.Code, got.Body)
+		}
+		if got := get(h, http.MethodGet, "/livez"); got.Code != http.StatusServiceUnavailable {
+			t.Errorf("livez is %d %q", got.Code, got.Body)
+		}
+		if got := get(h, http.MethodGet, "/healthz"); !strings.Contains(got.Body.String(), `"ready":"ok"`) || strings.Contains(got.Body.String(), `"live":"ok"`) {
+			t.Errorf("healthz is %s", got.Body)
+		}
+	})
 }
 
 // Each of several workers must be well, and the answer says which is not.
