@@ -44,8 +44,8 @@ func newRulebook(c *ProcessorConfig) *rulebook {
 	return b
 }
 
-// read reads the rules once. Where that fails, the last ones stay in force.
-func (b *rulebook) read(ctx context.Context) error {
+// fetch reads the rules once. Where that fails, the last ones stay in force.
+func (b *rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
 	b.mu.Lock()
 	b.tried = sent
@@ -77,9 +77,9 @@ func heldBy(all *control.Rules, now time.Time) *control.Rules {
 	return &control.Rules{Version: all.Version, Rules: some}
 }
 
-// present are the rules in force. known is false where they were never read, and err is why the
+// inForce are the rules in force. known is false where they were never read, and err is why the
 // last read failed.
-func (b *rulebook) present() (rs control.Rules, known bool, err error) {
+func (b *rulebook) inForce() (rs control.Rules, known bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rules, b.known, b.err
@@ -112,7 +112,7 @@ func (b *rulebook) fresh(ctx context.Context) {
 	if stale, _ = b.isStale(); !stale {
 		return
 	}
-	b.tells(ctx, b.read(ctx))
+	b.reports(ctx, b.fetch(ctx))
 }
 
 func (b *rulebook) isStale() (stale, known bool) {
@@ -121,15 +121,15 @@ func (b *rulebook) isStale() (stale, known bool) {
 	return b.tried.IsZero() || time.Since(b.tried) >= b.o.Every, b.known
 }
 
-// tells logs how the reading of rules goes, when it is worth a line.
-func (b *rulebook) tells(ctx context.Context, err error) {
+// reports logs how the reading of rules goes, when it is worth a line.
+func (b *rulebook) reports(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		if lasted, tell := b.out.Succeeds(engine.Whole); tell {
 			b.log.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
 		}
 	case ctx.Err() == nil:
-		_, known, _ := b.present()
+		_, known, _ := b.inForce()
 		if lasts, tell := b.out.Fails(engine.Whole, true); tell && known {
 			b.log.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
 		} else if tell {
@@ -177,7 +177,7 @@ func (p *Processor) pausedCall(ctx context.Context, k dedupe.Key) error {
 	if !p.book.o.isOn() {
 		return nil
 	}
-	if _, known, err := p.book.present(); !known && p.book.o.Required {
+	if _, known, err := p.book.inForce(); !known && p.book.o.Required {
 		return fmt.Errorf("onceq: ProcessorConfig.Control.Required: the rules were never read: %w", err)
 	}
 	_, typ, _ := strings.Cut(k.Scope, ":")
