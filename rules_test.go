@@ -393,8 +393,7 @@ func TestUnreadableRules(t *testing.T) {
 }
 
 // TestSeatOfWorker: a worker is seen with what it does, and leaves when it has drained. A store
-// that
-// hangs does not hold up the end.
+// that hangs does not hold up the end.
 func TestSeatOfWorker(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { takes(45 * time.Second); return nil }
 	bubble(t, h, func(r *rig) {

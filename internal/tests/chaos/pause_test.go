@@ -24,6 +24,8 @@ import (
 
 var controlEvery = flag.Duration("control", 2*time.Second, "how often workers read the operators' rules in TestPause; 10s is the default in earnest")
 
+var fleet = flag.Int("fleet", 0, "how many worker processes TestPause has (default: 20 on SQLite, 8 elsewhere, for their servers run beside)")
+
 // pausedVariable makes the test binary a worker of TestPause.
 const pausedVariable = "ONCEQ_CHAOS_PAUSED"
 
@@ -100,7 +102,7 @@ func (b *begun) look() (last time.Time, n int) {
 	return b.last, b.n
 }
 
-// TestPause: of 20 worker processes none starts a handler when the pause's bound is over, and one
+// TestPause: of a fleet of worker processes none starts a handler when the pause's bound is over, and one
 // that starts during the pause runs nothing. When the rule is removed all go on.
 func TestPause(t *testing.T) {
 	for _, store := range []string{"sqlite", "postgres", "dynamodb"} {
@@ -121,7 +123,13 @@ func testPause(t *testing.T, a pausing) {
 		t.Fatal(err)
 	}
 	s, all := books.store(), new(begun)
-	const workers = 20
+	workers := *fleet
+	if workers == 0 {
+		workers = 8
+		if a.Store == "sqlite" {
+			workers = 20
+		}
+	}
 	for n := range workers {
 		all.start(t, a, n)
 	}
