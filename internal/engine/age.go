@@ -49,17 +49,21 @@ func madeAt(m *broker.Message) time.Time {
 	return latest(made, m.Meta.NotBefore)
 }
 
-// age is how old the job is: since it was made by its sender's word, else since it was published.
-// 0 where neither is known.
-func age(m *broker.Message, now time.Time) time.Duration {
-	made := m.Published
+// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
+func sentAt(m *broker.Message) time.Time {
 	if m.Meta != nil && !m.Meta.Created.IsZero() {
-		made = m.Meta.Created
+		return m.Meta.Created
 	}
-	if made.IsZero() {
+	return m.Published
+}
+
+// age is how old the job is, as far as its message tells; 0 = it does not.
+func age(m *broker.Message, now time.Time) time.Duration {
+	sent := sentAt(m)
+	if sent.IsZero() {
 		return 0
 	}
-	return max(0, now.Sub(made))
+	return max(0, now.Sub(sent))
 }
 
 func latest(a, b time.Time) time.Time {

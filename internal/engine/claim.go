@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -144,14 +143,6 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	return answers, sent, err
 }
 
-// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
-func sentAt(m *broker.Message) time.Time {
-	if m.Meta != nil && !m.Meta.Created.IsZero() {
-		return m.Meta.Created
-	}
-	return m.Published
-}
-
 // each takes the first of equal keys, because a second message with the same key would only wait
 // for the first. The others go with the next batch, when the store knows what became of the first.
 // rs is sorted by key.
@@ -256,6 +247,10 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	r.Fence = c.Lease.Fence
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
+	}
+	if c.ErrClass != "" || c.From != "" {
+		k := r.knows()
+		k.prevClass, k.from, k.deadFor = c.ErrClass, c.From, c.DeadFor
 	}
 	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is
