@@ -37,6 +37,7 @@ type rulebook struct {
 	tried time.Time // when the last read began
 	known bool      // they were read once
 	err   error     // of the last read; nil = it had an answer
+	fails int       // reads in a row
 }
 
 func newRulebook(c *ProcessorConfig) *rulebook {
@@ -56,6 +57,9 @@ func (b *rulebook) fetch(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.fails++; err == nil {
+		b.fails = 0
+	}
 	if b.err = err; err == nil && !sent.Before(b.asked) {
 		b.rules, b.asked, b.known = rs, sent, true
 		b.held.Store(heldBy(&rs, sent))
@@ -129,8 +133,10 @@ func (b *rulebook) reports(ctx context.Context, err error) {
 			b.log.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
 		}
 	case ctx.Err() == nil:
-		_, known, _ := b.inForce()
-		if lasts, tell := b.out.Fails(engine.Whole, true); tell && known {
+		b.mu.Lock()
+		known, again := b.known, b.fails > 1
+		b.mu.Unlock()
+		if lasts, tell := b.out.Fails(engine.Whole, again); tell && known {
 			b.log.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
 		} else if tell {
 			b.log.LogAttrs(ctx, slog.LevelError, "onceq: operators' rules cannot be read", engine.ForSo(lasts), slog.Any("error", err))

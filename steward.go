@@ -52,6 +52,7 @@ type steward struct {
 	every time.Duration
 	seat  *control.Seat
 	out   engine.Outage // of the seat
+	fails int           // beats in a row; the keeper's of the seat
 
 	news   chan struct{} // the rules were read
 	show   chan struct{} // the card has something to say at once
@@ -313,10 +314,12 @@ func (s *steward) beat(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		if lasts, tell := s.out.Fails(engine.Whole, true); tell {
+		s.fails++ // a busy store may refuse one
+		if lasts, tell := s.out.Fails(engine.Whole, s.fails > 1); tell {
 			s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
 		}
 	default:
+		s.fails = 0
 		if lasted, tell := s.out.Succeeds(engine.Whole); tell {
 			s.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
 		}

@@ -102,8 +102,8 @@ func (b *begun) look() (last time.Time, n int) {
 	return b.last, b.n
 }
 
-// TestPause: of a fleet of worker processes none starts a handler when the pause's bound is over, and one
-// that starts during the pause runs nothing. When the rule is removed all go on.
+// TestPause: of a fleet of worker processes none starts a handler when the pause's bound is over,
+// and one that starts during the pause runs nothing. When the rule is removed all go on.
 func TestPause(t *testing.T) {
 	for _, store := range []string{"sqlite", "postgres", "dynamodb"} {
 		t.Run(store, func(t *testing.T) {
