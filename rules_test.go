@@ -444,6 +444,15 @@ func TestSeatOfWorker(t *testing.T) {
 			t.Errorf("Run ended after %v: %v", time.Since(began), err)
 		}
 	}, steered)
+	bubble(t, h, func(r *rig) { // nor beyond the hard end
+		r.start()
+		pass(15 * time.Second)
+		r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Hang() } })
+		began := time.Now()
+		if err := r.stop(); err != nil || time.Since(began) > 500*time.Millisecond {
+			t.Errorf("Run ended after %v: %v", time.Since(began), err)
+		}
+	}, steered, with(func(c *setup) { c.DrainTimeout, c.SettleTimeout = -1, 500*time.Millisecond }))
 }
 
 func (r *rig) seats() []control.Sitting {
