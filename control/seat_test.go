@@ -330,7 +330,7 @@ func occupy(t *testing.T, s dedupe.Store, n int) {
 func TestGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		for _, n := range []int{63, 128, 256, 400, 640} {
+		for _, n := range []int{63, 128, 256, 400, 580} {
 			occupy(t, s, n)
 		}
 		seats, err := control.Seats(t.Context(), s, "orders")
