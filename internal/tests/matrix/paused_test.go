@@ -50,7 +50,7 @@ func (b *backend) paused(t *testing.T, m mode, s scenario) {
 		return
 	}
 	for _, c := range calls {
-		if c.N > 3 {
+		if c.N > 2 {
 			continue // one look at the rules is as another
 		}
 		for _, kind := range pausedKinds {
