@@ -121,6 +121,9 @@ func (w *Worker) Health() Health {
 		h.State, h.Since = StateRunning, later(first, c.Turned, queue.Back, store.Back)
 	}
 	h.because(c.Paused)
+	var steered []string
+	h.Rules, h.Seat, steered = w.steering().words()
+	h.Reasons = append(h.Reasons, steered...)
 	return h
 }
 
@@ -141,9 +144,6 @@ func later(t time.Time, others ...time.Time) time.Time {
 func (h *Health) because(paused engine.Pauses) {
 	if paused&engine.ByHand != 0 {
 		h.Reasons = append(h.Reasons, "paused by the program")
-	}
-	if paused&engine.ByRules != 0 {
-		h.Reasons = append(h.Reasons, "paused by a rule")
 	}
 	for _, d := range []struct {
 		name string

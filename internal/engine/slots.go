@@ -49,6 +49,7 @@ type Flow[J any] struct {
 	since     time.Duration // when it stopped, since the epoch
 	paused    Pauses        // why it has paused; as stopped, until each reason is resumed
 	turned    time.Duration // when it last began or ended to be paused, since the epoch
+	limit     int           // of its slots, from outside; 0 = none
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
 	endsRoom  [2]Ended      // room for the first of them, because many flows have one run
@@ -103,10 +104,32 @@ func (f *Flow[J]) Unreserve(n int) {
 	f.tell()
 }
 
-func (f *Flow[J]) free() int { return f.o.Capacity - f.reserved - f.pending - f.busy }
+// Limit lets at most n handlers run at once, from now on; 0 and more than the flow's slots mean
+// these. Handlers that run go on. What is held and finds no slot waits for one.
+func (f *Flow[J]) Limit(n int) {
+	f.mu.Lock()
+	f.limit = n
+	out := f.pump(nil)
+	f.tell()
+	f.mu.Unlock()
+	f.send(out)
+}
+
+// slots is how many handlers may run at once. The caller holds the lock.
+func (f *Flow[J]) slots() int {
+	if f.limit > 0 {
+		return min(f.limit, f.o.Slots)
+	}
+	return f.o.Slots
+}
+
+// capacity is how much is held at once. What waits beyond the slots stays the same under a limit.
+func (f *Flow[J]) capacity() int { return f.o.Capacity - f.o.Slots + f.slots() }
+
+func (f *Flow[J]) free() int { return f.capacity() - f.reserved - f.pending - f.busy }
 
 func (f *Flow[J]) hasRoom() bool {
-	return f.paused == 0 && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
+	return f.paused == 0 && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= min(f.few, f.capacity())
 }
 
 // tell wakes the pollers if there is something for them to do. The caller holds the lock.
@@ -182,7 +205,7 @@ func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 // pump takes what may start from the queue. The caller holds the lock, and hands the answer to send
 // when it has let the lock go.
 func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
-	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && f.paused == 0 {
+	for f.first < len(f.queue) && f.busy < f.slots() && f.unsettled < f.o.Slots && !f.stopped && f.paused == 0 {
 		r := f.queue[f.first]
 		f.queue[f.first] = nil
 		f.first++
