@@ -117,6 +117,9 @@ type ProcessorConfig struct {
 }
 
 func (c ProcessorConfig) withDefaults() ProcessorConfig {
+	if relayIn(c.Handler) != nil {
+		c.Defaults = c.Defaults.ofRelay()
+	}
 	c.Defaults.MaxAttempts = cmp.Or(c.Defaults.MaxAttempts, DefaultMaxAttempts)
 	if c.Defaults.Backoff == nil {
 		c.Defaults.Backoff = defaultBackoff
@@ -171,7 +174,10 @@ func (c *ProcessorConfig) check() error {
 	if m := muxIn(c.Handler); m != nil {
 		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
 	}
-	return nil
+	if b := batchedIn(c.Handler); b != nil && b.err != nil {
+		return b.err
+	}
+	return c.checkRelay()
 }
 
 // defaultBackoff doubles from DefaultBackoffMin to DefaultBackoffMax and takes a random part of it.

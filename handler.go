@@ -35,25 +35,37 @@ type Middleware func(Handler) Handler
 // *[ConfigError].
 //
 // h may be a [Mux]: a worker knows the scopes and options of its types all the same. mw is then
-// called for unknown types too, while [Mux.Use] wraps only the handlers that there are.
+// called for unknown types too, while [Mux.Use] wraps only the handlers that there are. h may be
+// what [Batched] or [Forward] makes: mw is then called for each job.
 func Chain(h Handler, mw ...Middleware) Handler {
-	m := muxIn(h)
+	in := innerOf(h)
 	for i := len(mw) - 1; i >= 0; i-- {
 		if mw[i] == nil {
 			return (*misChained)(nil)
 		}
 		h = mw[i](h)
 	}
-	if m == nil || len(mw) == 0 || values.IsNil(h) {
-		return h
+	switch in.(type) {
+	case *Mux, *batched:
+		if len(mw) > 0 && !values.IsNil(h) {
+			return &chained{h, in}
+		}
 	}
-	return &chained{h, m}
+	return h
 }
 
-// chained is a Mux with middleware around it.
+// chained is a Handler that a Processor must know, with middleware around it.
 type chained struct {
 	Handler
-	mux *Mux
+	inner Handler
+}
+
+// innerOf is what Chain has wrapped, where a Processor must know it; else h itself.
+func innerOf(h Handler) Handler {
+	if c, ok := h.(*chained); ok {
+		return c.inner
+	}
+	return h
 }
 
 // misChained is what Chain makes with a nil middleware. It is a nil pointer, so that whoever
@@ -66,11 +78,9 @@ func (*misChained) Handle(context.Context, *Job) error { return errMisChained }
 
 // muxIn is the Mux that h is, or that Chain has wrapped; nil = none.
 func muxIn(h Handler) *Mux {
-	switch h := h.(type) {
+	switch h := innerOf(h).(type) {
 	case *Mux:
 		return h
-	case *chained:
-		return h.mux
 	case *misChained: // NewProcessor answers a Mux's mistake
 		return &Mux{err: errMisChained}
 	}

@@ -30,6 +30,9 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 }
 
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
+	if to := h.relays(); to != nil {
+		return h.admitRelayed(r, to)
+	}
 	left := early(r.Message)
 	if left == 0 {
 		return h.admit(r)
@@ -124,6 +127,8 @@ type callHost struct{ *try }
 
 func (h callHost) retention() time.Duration { return h.c.p.retention() }
 func (h callHost) mostResult() int          { return h.c.p.mostResult() }
+func (h callHost) relays() *relay           { return nil }
+func (h callHost) config() *ProcessorConfig { return &h.c.p.c }
 
 func (h callHost) serves(m *Mux, typ string) (own, knows bool) { return h.c.p.serves(m, typ) }
 

@@ -80,6 +80,11 @@ func (p *Processor) checkHandler() error {
 
 func (p *Processor) retention() time.Duration { return p.c.Retention }
 
+func (p *Processor) config() *ProcessorConfig { return &p.c }
+
+// relays is the Forward that is the Processor's Handler; nil = it does jobs itself.
+func (p *Processor) relays() *relay { return relayIn(p.c.Handler) }
+
 func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 
 // serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the

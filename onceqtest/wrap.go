@@ -78,6 +78,12 @@ type store struct {
 	p *Process
 }
 
+// Storeless reports whether it is onceq.NoStore that is wrapped. A Forward asks it.
+func (s *store) Storeless() bool {
+	n, ok := s.Store.(interface{ Storeless() bool })
+	return ok && n.Storeless()
+}
+
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	s.p.claims(rs)
 	return batch(ctx, s.p, Claim, rs, s.Store.Claim,

@@ -36,6 +36,7 @@ type Options struct {
 	SettleTimeout time.Duration
 	CallTimeout   time.Duration
 	HoldGroup     bool
+	AnyAge        bool // a job starts however old it is, or when it expired, because its age is somebody else's to judge
 	Logger        *slog.Logger
 	// Backoff is used where a job's own Backoff panics.
 	Backoff func(attempt int, err error) time.Duration

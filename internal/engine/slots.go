@@ -575,6 +575,9 @@ func (f *Flow[J]) Running() int {
 	return f.busy
 }
 
+// Slots is how many handlers run at once.
+func (f *Flow[J]) Slots() int { return f.o.Slots }
+
 // SetPaused says, before anything is offered, whether the flow begins with a pause.
 func (f *Flow[J]) SetPaused(paused bool) {
 	f.paused = paused
