@@ -40,7 +40,7 @@ type BatchedOptions struct {
 	Linger time.Duration
 }
 
-func (o BatchedOptions) withDefaults() BatchedOptions {
+func (o BatchedOptions) filled() BatchedOptions {
 	if o.Max == 0 {
 		o.Max = DefaultBatchMax
 	}
@@ -89,7 +89,7 @@ func Batched(o BatchedOptions, f func(ctx context.Context, js []*Job) []error) H
 	if f == nil {
 		return nil
 	}
-	o = o.withDefaults()
+	o = o.filled()
 	return &batched{o: o, f: f, err: o.check()}
 }
 
@@ -120,6 +120,17 @@ type gathering struct {
 	errs []error       // by position in jobs
 }
 
+func (h *batched) mistake() error  { return h.err }
+func (h *batched) sendsTo() *relay { return h.relay }
+
+// slots is what a full batch takes. The batches of a Forward may be smaller.
+func (h *batched) slots() int {
+	if h.relay != nil {
+		return 0
+	}
+	return h.o.Max
+}
+
 // Handle waits for the job's batch.
 func (h *batched) Handle(ctx context.Context, j *Job) error {
 	if h.err != nil {
@@ -127,7 +138,7 @@ func (h *batched) Handle(ctx context.Context, j *Job) error {
 	}
 	b, at, full := h.join(ctx, j)
 	if full {
-		b.run()
+		b.begin()
 	} else {
 		<-b.done
 	}
@@ -206,12 +217,12 @@ func (b *gathering) lingered() {
 	}
 	b.h.mu.Unlock()
 	if mine {
-		b.run()
+		b.begin()
 	}
 }
 
-// run calls the user's function for the jobs that may still begin, and answers all.
-func (b *gathering) run() {
+// begin calls the user's function for the jobs that may still begin, and answers all.
+func (b *gathering) begin() {
 	defer close(b.done)
 	b.errs = make([]error, len(b.jobs))
 	js, ctxs := b.jobs, b.ctxs
@@ -295,27 +306,4 @@ func (b *gathering) broke(at []int, format string, args ...any) {
 			b.errs[i] = err
 		}
 	}
-}
-
-// batchedIn is the Batched or Forward that h is, or that Chain has wrapped; nil = none.
-func batchedIn(h Handler) *batched {
-	b, _ := innerOf(h).(*batched)
-	return b
-}
-
-// checkRoom refuses a Worker that has too few slots for a full batch.
-func (p *Processor) checkRoom(slots int) error {
-	check := func(h Handler, of string) error {
-		if b := batchedIn(h); b != nil && b.relay == nil && slots < b.o.Max {
-			return badConfig("WorkerConfig.Concurrency", "%d is below %d, the Max of the Batched handler%s: no batch could be full", slots, b.o.Max, of)
-		}
-		return nil
-	}
-	m := muxIn(p.c.Handler)
-	if m == nil {
-		return check(p.c.Handler, "")
-	}
-	return m.each(func(typ string, h Handler) error {
-		return check(h, fmt.Sprintf(" of type %q", verdict.Clip(typ, verdict.MaxClass)))
-	})
 }

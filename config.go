@@ -174,10 +174,23 @@ func (c *ProcessorConfig) check() error {
 	if m := muxIn(c.Handler); m != nil {
 		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
 	}
-	if b := batchedIn(c.Handler); b != nil && b.err != nil {
-		return b.err
+	if k := knownIn(c.Handler); k != nil && k.mistake() != nil {
+		return k.mistake()
 	}
 	return c.checkRelay()
+}
+
+// checkRelay refuses what a Forward would lose messages by.
+func (c *ProcessorConfig) checkRelay() error {
+	switch {
+	case relayIn(c.Handler) == nil:
+		return nil
+	case !isStoreless(c.Store):
+		return badConfig("ProcessorConfig.Store", "a Forward needs NoStore: a record that a message was sent on would tell the destination's workers that its job is done")
+	case c.Defaults.MaxAttempts > 0:
+		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d: a message that was not sent after so many tries would never be; a Forward needs -1, unlimited", c.Defaults.MaxAttempts)
+	}
+	return nil
 }
 
 // defaultBackoff doubles from DefaultBackoffMin to DefaultBackoffMax and takes a random part of it.

@@ -1,23 +1,20 @@
 package onceq
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// This file owns Forward: what a relay refuses of its configuration, what it admits, what it sends,
-// and what becomes of what its destination refuses. The Batched below it calls send, from the
-// goroutine of a slot or of a timer; the hosts call admitRelayed. Nothing here changes after
+// This file owns Forward: what it sends, and what becomes of what its destination refuses. What it
+// refuses of a configuration stands in config.go and processor.go, what it admits in admit.go. The Batched below it calls sendOn, from the
+// goroutine of a slot or of a timer. Nothing here changes after
 // Forward, so there is no lock.
 
 // Forward is a Handler that sends each message on to another queue as it is: body, attributes,
@@ -64,7 +61,7 @@ import (
 // Chain's sends nothing: each job fails, class "config".
 func Forward(to broker.Sender) Handler {
 	h := &batched{o: BatchedOptions{Max: 1, Linger: forwardLinger}, relay: &relay{to: to}}
-	h.f = h.relay.send
+	h.f = func(ctx context.Context, js []*Job) []error { return sendOn(ctx, h.relay, js) }
 	switch {
 	case values.IsNil(to):
 		h.err = badConfig("Forward", "the destination is nil")
@@ -80,112 +77,33 @@ func Forward(to broker.Sender) Handler {
 // forwardLinger is how long a message waits for others that are made ready in the same moment.
 const forwardLinger = time.Millisecond
 
-// relay is what a Forward sends to.
-type relay struct {
-	to     broker.Sender
-	limits broker.Limits
-}
-
-// relayIn is the destination of a Forward; nil = h is none.
-func relayIn(h Handler) *relay {
-	if b := batchedIn(h); b != nil {
-		return b.relay
-	}
-	return nil
-}
-
-// ofRelay are the defaults of a relay, which gives nothing up, and does not wait for long.
-func (o JobOptions) ofRelay() JobOptions {
-	o.MaxAttempts = cmp.Or(o.MaxAttempts, -1)
-	if o.Backoff == nil {
-		o.Backoff = func(attempt int, _ error) time.Duration {
-			return rand.N(min(time.Minute, time.Second<<min(max(0, attempt-1), 6)) + 1)
-		}
-	}
-	return o
-}
-
-// checkRelay refuses what a Forward would lose messages by.
-func (c *ProcessorConfig) checkRelay() error {
-	switch {
-	case relayIn(c.Handler) == nil:
-		return nil
-	case !isStoreless(c.Store):
-		return badConfig("ProcessorConfig.Store", "a Forward needs NoStore: a record that a message was sent on would tell the destination's workers that its job is done")
-	case c.Defaults.MaxAttempts > 0:
-		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d: a message that was not sent after so many tries would never be; a Forward needs -1, unlimited", c.Defaults.MaxAttempts)
-	}
-	return nil
-}
-
-// checkRelayed is checkRelay for what is said of a queue; nil = nobody knows the queue.
-func (p *Processor) checkRelayed(of string, letters broker.Sender, queue broker.Receiver) error {
-	to := p.relays()
-	switch {
-	case to == nil:
-		return nil
-	case letters != KeepInQueue:
-		return badConfig(of+".DeadLetter", "a Forward needs KeepInQueue: a letter of a message that was not sent could not be replayed, because no key was claimed")
-	case queue != nil && values.Same(to.to, queue):
-		return badConfig("Forward", "the destination is the queue itself, which would send its messages to itself for ever")
-	}
-	return nil
-}
-
-// isStoreless also sees a NoStore that a test has wrapped.
-func isStoreless(s dedupe.Store) bool {
-	n, ok := s.(interface{ Storeless() bool })
-	return ok && n.Storeless()
-}
-
-// admitRelayed is what a relay asks for: neither what the job's metadata ask of its own worker, nor
-// a key, where the message has none.
-func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
-	m, d := r.Message, &in.c.Defaults
-	if m.MetaErr != nil {
-		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
-	}
-	if left := early(m) - max(0, to.limits.MaxDelay); left > 0 {
-		return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
-	}
-	give(r)
-	r.Opts = engine.JobOptions{Most: -1, Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
-	key := dedupe.Key{Key: m.ID}
-	if in.c.Key != nil || hasKey(m.Meta) {
-		var err error
-		if key, err = in.keyOf(r.Job.Message); err != nil {
-			return &engine.Refusal{Class: ClassNoKey, Err: err}
-		}
-	}
-	key.Scope = cmp.Or(key.Scope, d.Scope, in.c.Scope)
-	if err := checkKey(key); err != nil {
-		return &engine.Refusal{Class: ClassBadKey, Err: err}
-	}
-	r.Key = key
-	return nil
-}
-
-func hasKey(m *broker.Meta) bool { return m != nil && (m.Key != "" || m.ID != "") }
-
 var errHiddenForward = verdict.Classed(ClassConfig, "onceq: the worker's Handler wraps a Forward, and does not know it then; wrap it with Chain, and give it a Processor of its own")
 
-// send sends the messages of a batch in as few calls as it takes.
-func (to *relay) send(ctx context.Context, js []*Job) []error {
+// relaying is what a Forward asks of whoever runs a job: what the Handler there sends to (nil = it is
+// no Forward), how long a call may take, and whether the key of a job is the configuration's answer.
+type relaying interface {
+	relaying() (to *relay, timeout time.Duration, keyed bool)
+}
+
+// sendOn sends the messages of a batch in as few calls as it takes.
+func sendOn(ctx context.Context, to *relay, js []*Job) []error {
 	errs := make([]error, len(js))
 	ms, at := make([]broker.Outgoing, 0, len(js)), make([]int, 0, len(js))
 	s := relaySender{Sender: to.to, timeout: DefaultCallTimeout}
 	for i, j := range js {
 		keyed := false
 		if j.r != nil { // a test may have made it
-			if j.owner().relays() != to {
+			var at *relay
+			if h, ok := j.r.Flow().Host.(relaying); ok {
+				at, s.timeout, keyed = h.relaying()
+			}
+			if at != to {
 				errs[i] = errHiddenForward
 				continue
 			}
-			c := j.owner().config()
-			s.timeout, keyed = c.CallTimeout, c.Key != nil
 		}
 		s.tried = max(s.tried, j.Attempt)
-		ms, at = append(ms, to.outgoing(j, keyed)), append(at, i)
+		ms, at = append(ms, sentOn(j, to.limits.MaxDelay, keyed)), append(at, i)
 	}
 	on := &sending{s: &s, ordered: to.limits.OrderedGroups}
 	answers := make([]error, len(ms))
@@ -200,12 +118,12 @@ func (to *relay) send(ctx context.Context, js []*Job) []error {
 	return errs
 }
 
-// outgoing is the message of a job as it is sent on. keyed: a message without a key gets the job's.
-func (to *relay) outgoing(j *Job, keyed bool) broker.Outgoing {
+// sentOn is the message of a job as it is sent on. keyed: a message without a key gets the job's.
+func sentOn(j *Job, mostDelay time.Duration, keyed bool) broker.Outgoing {
 	m := j.Message
 	o := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Meta: m.Meta, Group: m.Group,
-		Delay: min(early(m), max(0, to.limits.MaxDelay)),
+		Delay: min(early(m), max(0, mostDelay)),
 	}
 	if keyed && !hasKey(m.Meta) {
 		o.Meta = new(broker.Meta)

@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -45,13 +46,41 @@ func Chain(h Handler, mw ...Middleware) Handler {
 		}
 		h = mw[i](h)
 	}
-	switch in.(type) {
-	case *Mux, *batched:
-		if len(mw) > 0 && !values.IsNil(h) {
-			return &chained{h, in}
-		}
+	_, isMux := in.(*Mux)
+	_, isKnown := in.(known)
+	if (isMux || isKnown) && len(mw) > 0 && !values.IsNil(h) {
+		return &chained{h, in}
 	}
 	return h
+}
+
+// known is a Handler of which a Processor must know more than that it handles jobs: one that
+// Batched or Forward has made.
+type known interface {
+	Handler
+	mistake() error // what is wrong with it
+	slots() int     // how many a Worker must have; 0 = any number
+	sendsTo() *relay
+}
+
+// relay is where a Forward sends to.
+type relay struct {
+	to     broker.Sender
+	limits broker.Limits
+}
+
+// knownIn is the known Handler that h is, or that Chain has wrapped; nil = none.
+func knownIn(h Handler) known {
+	k, _ := innerOf(h).(known)
+	return k
+}
+
+// relayIn is what the Forward sends to that h is, or that Chain has wrapped; nil = it is none.
+func relayIn(h Handler) *relay {
+	if k := knownIn(h); k != nil {
+		return k.sendsTo()
+	}
+	return nil
 }
 
 // chained is a Handler that a Processor must know, with middleware around it.

@@ -30,7 +30,7 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 }
 
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
-	if to := h.relays(); to != nil {
+	if to := relayIn(h.c.Handler); to != nil {
 		return h.admitRelayed(r, to)
 	}
 	left := early(r.Message)
@@ -127,8 +127,6 @@ type callHost struct{ *try }
 
 func (h callHost) retention() time.Duration { return h.c.p.retention() }
 func (h callHost) mostResult() int          { return h.c.p.mostResult() }
-func (h callHost) relays() *relay           { return nil }
-func (h callHost) config() *ProcessorConfig { return &h.c.p.c }
 
 func (h callHost) serves(m *Mux, typ string) (own, knows bool) { return h.c.p.serves(m, typ) }
 

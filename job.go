@@ -101,8 +101,6 @@ func (j *Job) SetResult(b []byte) error {
 type owner interface {
 	retention() time.Duration
 	mostResult() int // in bytes; 0 = any
-	relays() *relay  // nil = it does jobs itself
-	config() *ProcessorConfig
 }
 
 func (j *Job) owner() owner { return j.r.Flow().Host.(owner) }

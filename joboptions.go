@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -82,4 +83,15 @@ func (o *JobOptions) scopeOf(scope, typ string) string {
 		return o.Scope
 	}
 	return scope + ":" + typ
+}
+
+// ofRelay are the defaults of a relay, which gives nothing up, and does not wait for long.
+func (o JobOptions) ofRelay() JobOptions {
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, -1)
+	if o.Backoff == nil {
+		o.Backoff = func(attempt int, _ error) time.Duration {
+			return rand.N(min(time.Minute, time.Second<<min(max(0, attempt-1), 6)) + 1)
+		}
+	}
+	return o
 }

@@ -165,8 +165,8 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		if values.IsNil(r.wrapped) {
 			return badConfig("Mux.Use", "a middleware made the handler of type %q nil", typ)
 		}
-		if b := batchedIn(r.bare); b != nil && b.err != nil {
-			return fmt.Errorf("%w (of Mux.On(%q))", b.err, verdict.Clip(typ, verdict.MaxClass))
+		if k := knownIn(r.bare); k != nil && k.mistake() != nil {
+			return fmt.Errorf("%w (of Mux.On(%q))", k.mistake(), verdict.Clip(typ, verdict.MaxClass))
 		}
 		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ), d); err != nil {
 			return err

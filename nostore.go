@@ -52,3 +52,9 @@ func (noStore) Storeless() bool { return true }
 func (noStore) Limits() dedupe.Limits {
 	return dedupe.Limits{MaxBatch: engine.MaxStoreBatch, Durable: true}
 }
+
+// isStoreless also sees a NoStore that a test has wrapped.
+func isStoreless(s dedupe.Store) bool {
+	n, ok := s.(interface{ Storeless() bool })
+	return ok && n.Storeless()
+}

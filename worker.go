@@ -336,7 +336,7 @@ func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.p.c.Defaults.MaxAttempts; {
 	case err != nil:
-	case w.p.relays() != nil: // what cannot be sent is to stay
+	case relayIn(w.p.c.Handler) != nil: // what cannot be sent is to stay
 		if receives > 0 {
 			w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue has a redrive policy: while the destination of a Forward is away, it moves messages that were not sent",
 				slog.Int("max_receives", receives))
