@@ -13,9 +13,9 @@ import (
 )
 
 // This file owns Forward: what it sends, and what becomes of what its destination refuses. What it
-// refuses of a configuration stands in config.go and processor.go, what it admits in admit.go. The Batched below it calls sendOn, from the
-// goroutine of a slot or of a timer. Nothing here changes after
-// Forward, so there is no lock.
+// refuses of a configuration stands in config.go and processor.go, what it admits in admit.go. The
+// Batched below it calls sendOn, from the goroutine of a slot or of a timer. Nothing here changes
+// after Forward, so there is no lock.
 
 // Forward is a Handler that sends each message on to another queue as it is: body, attributes,
 // group and metadata, with the id and the key of its job. It makes a Worker a relay, as of an
@@ -39,26 +39,29 @@ import (
 //
 // No message is given up:
 //
-//   - After an error it is sent again, after a backoff of up to 1 s, doubled up to 1 min
-//     (Defaults.Backoff), for as long as it takes. Defaults.MaxAttempts must be unlimited, and is so
-//     by default.
+//   - After an error it is sent again, after a backoff of up to 1 s, doubled up to 1 min, for as
+//     long as it takes. Defaults.Backoff changes that. Defaults.MaxAttempts must be unlimited, and
+//     is so by default.
 //   - A message that the destination can never take stays in the queue: broker.ErrTooLarge,
 //     broker.ErrUnsupported and broker.ErrBadMeta are [Permanent]. It is hidden for an hour at a
 //     time, and an ERROR tells of it each time. It holds its group meanwhile. Remove or mend it in
 //     the queue, or let a middleware skip it, which returns nil for its id.
 //
-// A message that has no key of onceq's gets none, because no id that this queue gives it is known to
-// be the only one of its kind. The destination's Workers find its key as they do for any foreign
-// producer, by their own ProcessorConfig.Key. Where the relay's ProcessorConfig.Key is set, such a
-// message gets the key that it answers, in a Meta whose ID is the same.
+// A message that has no key of onceq's gets none, because two queues may give one id to two
+// messages. The destination's Workers find its key as they do for any foreign producer, by their
+// own ProcessorConfig.Key. Where the relay's ProcessorConfig.Key is set, such a message gets the
+// key that it answers, in a Meta whose ID is the same.
 //
 // A middleware of [Chain] may change j.Message, and that is sent. It must change it in the same way
 // each time.
 //
-// A *[ConfigError] refuses what would lose messages: a nil destination, or the queue itself; a Store,
-// whose record would tell the destination's workers that the job is done; a DeadLetter other than
-// KeepInQueue; a bounded MaxAttempts; a Forward in a [Mux]. A Forward in any other wrapping than
-// Chain's sends nothing: each job fails, class "config".
+// A *[ConfigError] refuses what would lose messages, or would send none:
+//
+//   - a destination that is nil, or the queue itself;
+//   - a Store, because its record would tell the destination's workers that the job is done;
+//   - a DeadLetter other than KeepInQueue, and a bounded MaxAttempts;
+//   - a Forward in a [Mux]. In any other wrapping than Chain's it sends nothing: each job fails,
+//     class "config".
 func Forward(to broker.Sender) Handler {
 	h := &batched{o: BatchedOptions{Max: 1, Linger: forwardLinger}, relay: &relay{to: to}}
 	h.f = func(ctx context.Context, js []*Job) []error { return sendOn(ctx, h.relay, js) }
@@ -79,8 +82,8 @@ const forwardLinger = time.Millisecond
 
 var errHiddenForward = verdict.Classed(ClassConfig, "onceq: the worker's Handler wraps a Forward, and does not know it then; wrap it with Chain, and give it a Processor of its own")
 
-// relaying is what a Forward asks of whoever runs a job: what the Handler there sends to (nil = it is
-// no Forward), how long a call may take, and whether the key of a job is the configuration's answer.
+// relaying is what a Forward asks of whoever runs a job: what the Handler there sends to (nil = it
+// is no Forward), how long a call may take, and whether a key is the configuration's answer.
 type relaying interface {
 	relaying() (to *relay, timeout time.Duration, keyed bool)
 }

@@ -26,7 +26,7 @@ import (
 //
 // Give a Processor the Mux itself, or what [Chain] makes of it. A Mux that is wrapped in any other
 // way loses the scopes and options of its types, and refuses every job, class "config".
-// NewProcessor refuses a Mux within another Mux.
+// NewProcessor refuses a Mux within another Mux, and a [Forward] within any.
 //
 // A queue that moves from a single handler to a Mux gets other scopes for its keys, so that a
 // duplicate from before would run again. Give the type that takes the handler's place
