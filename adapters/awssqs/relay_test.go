@@ -110,7 +110,7 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 	}
 	box := outboxOf(t, 70, groups)
 	defer relay(t, box, queue, f)()
-	retry.Rest(context.Background(), 20 * time.Second)
+	retry.Rest(context.Background(), 20*time.Second)
 	defer relay(t, box, queue)()
 
 	store, err := memstore.New(nil)
@@ -147,7 +147,7 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 			t.Error(err)
 		}
 	})
-	retry.Rest(context.Background(), 5 * time.Minute)
+	retry.Rest(context.Background(), 5*time.Minute)
 	stop()
 	all.Wait()
 	if len(effects) != 70 {
