@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// A relay is a Worker whose Handler sends on. Here the outbox is a queue in memory; it does its work
-// where it is a table of the business's own database.
+// A relay is a Worker whose Handler sends on. Here the outbox is a queue in memory; it does its
+// work where it is a table of the business's own database.
 func ExampleForward() {
 	outbox, queue := mustForward(membroker.New(nil)), mustForward(membroker.New(nil))
 	ctx, stop := context.WithCancel(context.Background())

@@ -35,8 +35,8 @@ func (s *sink) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) {
 	return make([]string, len(ms)), nil
 }
 
-// BenchmarkForward relays a full outbox to a destination whose calls take 10 ms and ten messages, as
-// SQS's do. Its metrics are the messages a second, and the calls a message.
+// BenchmarkForward relays a full outbox to a destination whose calls take 10 ms and ten messages,
+// as SQS's do. Its metrics are the messages a second, and the calls a message.
 func BenchmarkForward(b *testing.B) {
 	box := fullOutbox(b, b.N)
 	to := &sink{l: broker.Limits{SendBatch: 10}, takes: 10 * time.Millisecond, want: int64(b.N), done: make(chan struct{})}
