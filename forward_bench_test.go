@@ -42,7 +42,8 @@ func BenchmarkForward(b *testing.B) {
 	to := &sink{l: broker.Limits{SendBatch: 10}, takes: 10 * time.Millisecond, want: int64(b.N), done: make(chan struct{})}
 	w, err := newWorker(setup{
 		onceq.ProcessorConfig{Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler)},
-		onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000}, box,
+		onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000},
+		box,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -74,7 +75,8 @@ func BenchmarkBatched(b *testing.B) {
 						close(over)
 					}
 				}), Store: onceq.NoStore, Scope: "bench", Defaults: onceq.JobOptions{MaxAttempts: -1}, Logger: slog.New(slog.DiscardHandler)},
-				onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 200}, box,
+				onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 200},
+				box,
 			})
 			if err != nil {
 				b.Fatal(err)

@@ -33,7 +33,8 @@ func TestForwardRefuses(t *testing.T) {
 	good := func() setup {
 		return setup{
 			onceq.ProcessorConfig{Handler: onceq.Forward(dest), Store: onceq.NoStore, Scope: "outbox"},
-			onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1}, box,
+			onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1},
+			box,
 		}
 	}
 	for name, c := range map[string]struct {
