@@ -114,3 +114,32 @@ func early(m *broker.Message) time.Duration {
 	}
 	return max(0, time.Until(m.Meta.NotBefore))
 }
+
+// admitRelayed is what a relay asks for: neither what the job's metadata ask of its own worker, nor
+// a key, where the message has none.
+func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
+	m, d := r.Message, &in.c.Defaults
+	if m.MetaErr != nil {
+		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
+	}
+	if left := early(m) - max(0, to.limits.MaxDelay); left > 0 {
+		return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+	}
+	give(r)
+	r.Opts = engine.JobOptions{Most: -1, Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
+	key := dedupe.Key{Key: m.ID}
+	if in.c.Key != nil || hasKey(m.Meta) {
+		var err error
+		if key, err = in.keyOf(r.Job.Message); err != nil {
+			return &engine.Refusal{Class: ClassNoKey, Err: err}
+		}
+	}
+	key.Scope = cmp.Or(key.Scope, d.Scope, in.c.Scope)
+	if err := checkKey(key); err != nil {
+		return &engine.Refusal{Class: ClassBadKey, Err: err}
+	}
+	r.Key = key
+	return nil
+}
+
+func hasKey(m *broker.Meta) bool { return m != nil && (m.Key != "" || m.ID != "") }

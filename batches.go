@@ -88,6 +88,9 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := checkLetters("BatchConfig", c.DeadLetter, c.Name); err != nil {
 		return nil, err
 	}
+	if err := p.checkRelayed("BatchConfig", c.DeadLetter, nil); err != nil {
+		return nil, err
+	}
 	b := new(Batches)
 	if err := p.checkName("BatchConfig", c.Name, b); err != nil {
 		return nil, err

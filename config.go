@@ -125,6 +125,9 @@ type ProcessorConfig struct {
 }
 
 func (c ProcessorConfig) withDefaults() ProcessorConfig {
+	if relayIn(c.Handler) != nil {
+		c.Defaults = c.Defaults.ofRelay()
+	}
 	c.Defaults.MaxAttempts = cmp.Or(c.Defaults.MaxAttempts, DefaultMaxAttempts)
 	if c.Defaults.Backoff == nil {
 		c.Defaults.Backoff = defaultBackoff
@@ -184,6 +187,22 @@ func (c *ProcessorConfig) check() error {
 	}
 	if m := muxIn(c.Handler); m != nil {
 		return m.check(c.Scope, isNoStore(c.Store), &c.Defaults)
+	}
+	if k := knownIn(c.Handler); k != nil && k.mistake() != nil {
+		return k.mistake()
+	}
+	return c.checkRelay()
+}
+
+// checkRelay refuses what a Forward would lose messages by.
+func (c *ProcessorConfig) checkRelay() error {
+	switch {
+	case relayIn(c.Handler) == nil:
+		return nil
+	case !isStoreless(c.Store):
+		return badConfig("ProcessorConfig.Store", "a Forward needs NoStore: a record that a message was sent on would tell the destination's workers that its job is done")
+	case c.Defaults.MaxAttempts > 0:
+		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d: a message that was not sent after so many tries would never be; a Forward needs -1, unlimited", c.Defaults.MaxAttempts)
 	}
 	return nil
 }

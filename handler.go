@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -35,25 +36,65 @@ type Middleware func(Handler) Handler
 // *[ConfigError].
 //
 // h may be a [Mux]: a worker knows the scopes and options of its types all the same. mw is then
-// called for unknown types too, while [Mux.Use] wraps only the handlers that there are.
+// called for unknown types too, while [Mux.Use] wraps only the handlers that there are. h may be
+// what [Batched] or [Forward] makes: mw is then called for each job.
 func Chain(h Handler, mw ...Middleware) Handler {
-	m := muxIn(h)
+	in := innerOf(h)
 	for i := len(mw) - 1; i >= 0; i-- {
 		if mw[i] == nil {
 			return (*misChained)(nil)
 		}
 		h = mw[i](h)
 	}
-	if m == nil || len(mw) == 0 || values.IsNil(h) {
-		return h
+	_, isMux := in.(*Mux)
+	_, isKnown := in.(known)
+	if (isMux || isKnown) && len(mw) > 0 && !values.IsNil(h) {
+		return &chained{h, in}
 	}
-	return &chained{h, m}
+	return h
 }
 
-// chained is a Mux with middleware around it.
+// known is a Handler of which a Processor must know more than that it handles jobs: one that
+// Batched or Forward has made.
+type known interface {
+	Handler
+	mistake() error // what is wrong with it
+	slots() int     // how many a Worker must have; 0 = any number
+	sendsTo() *relay
+}
+
+// relay is where a Forward sends to.
+type relay struct {
+	to     broker.Sender
+	limits broker.Limits
+}
+
+// knownIn is the known Handler that h is, or that Chain has wrapped; nil = none.
+func knownIn(h Handler) known {
+	k, _ := innerOf(h).(known)
+	return k
+}
+
+// relayIn is what the Forward sends to that h is, or that Chain has wrapped; nil = it is none.
+func relayIn(h Handler) *relay {
+	if k := knownIn(h); k != nil {
+		return k.sendsTo()
+	}
+	return nil
+}
+
+// chained is a Handler that a Processor must know, with middleware around it.
 type chained struct {
 	Handler
-	mux *Mux
+	inner Handler
+}
+
+// innerOf is what Chain has wrapped, where a Processor must know it; else h itself.
+func innerOf(h Handler) Handler {
+	if c, ok := h.(*chained); ok {
+		return c.inner
+	}
+	return h
 }
 
 // misChained is what Chain makes with a nil middleware. It is a nil pointer, so that whoever
@@ -66,11 +107,9 @@ func (*misChained) Handle(context.Context, *Job) error { return errMisChained }
 
 // muxIn is the Mux that h is, or that Chain has wrapped; nil = none.
 func muxIn(h Handler) *Mux {
-	switch h := h.(type) {
+	switch h := innerOf(h).(type) {
 	case *Mux:
 		return h
-	case *chained:
-		return h.mux
 	case *misChained: // NewProcessor answers a Mux's mistake
 		return &Mux{err: errMisChained}
 	}

@@ -32,6 +32,9 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 }
 
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
+	if to := relayIn(h.c.Handler); to != nil {
+		return h.admitRelayed(r, to)
+	}
 	left := early(r.Message)
 	if left == 0 {
 		if no := h.admit(r); no != nil {

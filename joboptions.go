@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 type JobOptions struct {
 	// MaxAttempts is how often the handler may start. 0 = the default, 10; 1 = never retried; < 0 =
 	// unlimited. Without a Store, and with a broker that does not count deliveries, it must be set
-	// to unlimited, because nobody counts.
+	// to unlimited, because nobody counts. Under a [Forward] 0 is unlimited, too.
 	MaxAttempts int
 	// Timeout bounds one run of the handler. 0 = none, else at least 1 ms. At its end the handler's
 	// context is cancelled with the cause [ErrTimeout]. A handler that ignores its context runs on,
@@ -28,7 +29,8 @@ type JobOptions struct {
 	// It needs a Store.
 	Interrupted dedupe.Policy
 	// Backoff is how long to wait after the given attempt (from 1) failed with err. Default: 1 s,
-	// doubled with each attempt up to 15 min. Of that a random part is taken (full jitter).
+	// doubled with each attempt up to 15 min. Of that a random part is taken (full jitter). Under a
+	// [Forward] the default goes up to 1 min.
 	Backoff func(attempt int, err error) time.Duration
 	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for. A higher one counts as
 	// this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
@@ -82,4 +84,15 @@ func (o *JobOptions) scopeOf(scope, typ string) string {
 		return o.Scope
 	}
 	return scope + ":" + typ
+}
+
+// ofRelay are the defaults of a relay, which gives nothing up, and does not wait for long.
+func (o JobOptions) ofRelay() JobOptions {
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, -1)
+	if o.Backoff == nil {
+		o.Backoff = func(attempt int, _ error) time.Duration {
+			return rand.N(min(time.Minute, time.Second<<min(max(0, attempt-1), 6)) + 1)
+		}
+	}
+	return o
 }

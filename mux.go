@@ -26,7 +26,7 @@ import (
 //
 // Give a Processor the Mux itself, or what [Chain] makes of it. A Mux that is wrapped in any other
 // way loses the scopes and options of its types, and refuses every job, class "config".
-// NewProcessor refuses a Mux within another Mux.
+// NewProcessor refuses a Mux within another Mux, and a [Forward] within any.
 //
 // A queue that moves from a single handler to a Mux gets other scopes for its keys, so that a
 // duplicate from before would run again. Give the type that takes the handler's place
@@ -70,6 +70,8 @@ func (m *Mux) refuse(typ string, h Handler) error {
 		return badConfig("Mux.On", "the handler of type %q is nil", typ)
 	case muxIn(h) != nil:
 		return badConfig("Mux.On", "the handler of type %q is a Mux, whose scopes and options would be lost", typ)
+	case relayIn(h) != nil:
+		return badConfig("Mux.On", "the handler of type %q is a Forward, which sends on all that its queue holds; give it a Processor of its own", typ)
 	case m.types[typ] != nil:
 		return badConfig("Mux.On", "the type %q has a handler already", typ)
 	}
@@ -137,6 +139,18 @@ func (m *Mux) snapshot(scope string) map[string]*jobType {
 	return types
 }
 
+// each calls f for each type and its handler, until f answers an error.
+func (m *Mux) each(f func(typ string, bare Handler) error) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, typ := range slices.Sorted(maps.Keys(m.types)) {
+		if err := f(typ, m.types[typ].bare); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // check validates the types' options against the scope they will live in.
 func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 	m.mu.RLock()
@@ -150,6 +164,9 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 	for typ, r := range m.types {
 		if values.IsNil(r.wrapped) {
 			return badConfig("Mux.Use", "a middleware made the handler of type %q nil", typ)
+		}
+		if k := knownIn(r.bare); k != nil && k.mistake() != nil {
+			return fmt.Errorf("%w (of Mux.On(%q))", k.mistake(), verdict.Clip(typ, verdict.MaxClass))
 		}
 		if err := r.options.check(fmt.Sprintf("Mux.On(%q) options", typ), d); err != nil {
 			return err

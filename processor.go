@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // Processor knows what is done with jobs, and keeps what it knows of their store. It does nothing
@@ -85,7 +87,42 @@ func (p *Processor) checkHandler() error {
 	return nil
 }
 
+// checkRelayed is checkRelay for what is said of a queue; nil = nobody knows the queue.
+func (p *Processor) checkRelayed(of string, letters broker.Sender, queue broker.Receiver) error {
+	to := relayIn(p.c.Handler)
+	switch {
+	case to == nil:
+		return nil
+	case letters != KeepInQueue:
+		return badConfig(of+".DeadLetter", "a Forward needs KeepInQueue: a letter of a message that was not sent could not be replayed, because no key was claimed")
+	case queue != nil && values.Same(to.to, queue):
+		return badConfig("Forward", "the destination is the queue itself, which would send its messages to itself for ever")
+	}
+	return nil
+}
+
+// checkRoom refuses a Worker that has too few slots for a full batch.
+func (p *Processor) checkRoom(slots int) error {
+	check := func(h Handler, of string) error {
+		if k := knownIn(h); k != nil && slots < k.slots() {
+			return badConfig("WorkerConfig.Concurrency", "%d is below %d, the Max of the Batched handler%s: no batch could be full", slots, k.slots(), of)
+		}
+		return nil
+	}
+	m := muxIn(p.c.Handler)
+	if m == nil {
+		return check(p.c.Handler, "")
+	}
+	return m.each(func(typ string, h Handler) error {
+		return check(h, fmt.Sprintf(" of type %q", verdict.Clip(typ, verdict.MaxClass)))
+	})
+}
+
 func (p *Processor) retention() time.Duration { return p.c.Retention }
+
+func (p *Processor) relaying() (to *relay, timeout time.Duration, keyed bool) {
+	return relayIn(p.c.Handler), p.c.CallTimeout, p.c.Key != nil
+}
 
 func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 

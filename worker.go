@@ -61,6 +61,12 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	if err := c.check(queue, l, &p.c); err != nil {
 		return nil, err
 	}
+	if err := p.checkRelayed("WorkerConfig", c.DeadLetter, queue); err != nil {
+		return nil, err
+	}
+	if err := p.checkRoom(c.Concurrency); err != nil {
+		return nil, err
+	}
 	if err := p.checkName("WorkerConfig", c.Name, queue); err != nil {
 		return nil, err
 	}
@@ -384,6 +390,11 @@ func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 	keeps := w.p.lettersTo() == engine.ToNobody
 	switch most := w.p.c.Defaults.MaxAttempts; {
 	case err != nil:
+	case relayIn(w.p.c.Handler) != nil: // what cannot be sent is to stay
+		if receives > 0 {
+			w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue has a redrive policy: while the destination of a Forward is away, it moves messages that were not sent",
+				slog.Int("max_receives", receives))
+		}
 	case keeps && receives == 0:
 		w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: dead letters are left to the queue, and it has no redrive policy: a job that cannot be done comes back for ever")
 	case !keeps && receives > 0 && (most < 0 || receives <= most):

@@ -83,6 +83,12 @@ type store struct {
 // test counts the calls of its jobs.
 func (*store) Unsteered() {}
 
+// Storeless reports whether it is onceq.NoStore that is wrapped. A Forward asks it.
+func (s *store) Storeless() bool {
+	n, ok := s.Store.(interface{ Storeless() bool })
+	return ok && n.Storeless()
+}
+
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	s.p.claims(rs)
 	return batch(ctx, s.p, Claim, rs, s.Store.Claim,

@@ -278,7 +278,7 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return false
 	}
-	if no := en.tooOld(r.Message, c.Created, now); no != nil {
+	if no := en.tooOld(r.Message, c.Created, now); no != nil && !en.o.AnyAge {
 		// Nothing failed, so another message with this key may run, now or later.
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})
 		return false

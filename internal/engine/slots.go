@@ -522,6 +522,9 @@ func (f *Flow[J]) Running() int {
 	return f.busy
 }
 
+// Slots is how many handlers run at once.
+func (f *Flow[J]) Slots() int { return f.o.Slots }
+
 // Waiting is how many runs wait for a slot, and how many places their queue has.
 func (f *Flow[J]) Waiting() (n, places int) {
 	f.mu.Lock()

@@ -93,6 +93,12 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 	return false
 }
 
+// MayBegin reports whether what the run's handler has not begun yet may begin. A handler that waits
+// before it does anything asks it, by the rules of mayStart.
+func (r *Run[J]) MayBegin() bool {
+	return r.ctx.EndedBy() == nil && r.f.isOpen() && r.f.en.confirmed(r)
+}
+
 var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
 
 // confirmed reports whether the run's claim lives, by both clocks and with the margin to spare. Its

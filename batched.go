@@ -1,0 +1,309 @@
+package onceq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// This file owns Batched: how jobs gather in their slots, who runs the user's function, and what
+// each job gets of its answer. Each job's Handle is called in the goroutine of its slot, and waits
+// there. The last job of a batch, or its timer, runs the function. h.mu guards the batch that still
+// takes jobs. It is let go before the function runs; closing done hands over the answers.
+
+// The defaults and bounds of [BatchedOptions].
+const (
+	DefaultBatchMax    = 100
+	DefaultBatchLinger = 50 * time.Millisecond
+
+	mostBatch  = 10_000
+	mostLinger = time.Minute
+)
+
+// BatchedOptions say when a batch of [Batched] begins. The zero value is usable.
+type BatchedOptions struct {
+	// Max is how many jobs a batch has at the most. Default 100; 1 to 10,000. The Concurrency of
+	// each Worker must be as high, because each job of a batch has a slot. Two or three times as
+	// high lets the next batch gather while one runs.
+	Max int
+	// Linger is how long the first job of a batch waits for others. Default 50 ms; 1 ms to 1 min.
+	// A batch that is full does not wait. A job with a Timeout, or with another deadline, waits for
+	// half of its time at the longest.
+	Linger time.Duration
+}
+
+func (o BatchedOptions) filled() BatchedOptions {
+	if o.Max == 0 {
+		o.Max = DefaultBatchMax
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultBatchLinger
+	}
+	return o
+}
+
+func (o BatchedOptions) check() error {
+	switch {
+	case o.Max < 1 || o.Max > mostBatch:
+		return badConfig("BatchedOptions.Max", "%d is not within 1 and %d", o.Max, mostBatch)
+	case durations.IsBare(o.Linger):
+		return badConfig("BatchedOptions.Linger", "%s", durations.AskUnit(o.Linger))
+	case o.Linger < durations.Least || o.Linger > mostLinger:
+		return badConfig("BatchedOptions.Linger", "%v is not within %v and %v", o.Linger, durations.Least, mostLinger)
+	}
+	return nil
+}
+
+// Batched is a Handler whose f does many jobs at once, as with one statement for a hundred rows.
+// Each job waits in its slot until its batch is full, or its Linger is over. Then f gets the jobs
+// of the batch, in the order they came, and is called from several goroutines at a time.
+//
+// f answers by position: the error at i is that of js[i], with the meaning it has for every
+// Handler, [Permanent], [RetryAfter] and [Unknown] included. A nil slice says that all jobs are
+// done. Where the slice is not nil and not as long as js, or where f panics, nobody knows which
+// jobs are done: each gets an error of class "panic", and is parked under dedupe.Park.
+//
+// ctx has the values of the first job's context. It ends when the contexts of all jobs in js have
+// ended, with the last one's cause: a Timeout, or a lost lease, of one job does not cut off the
+// others. When a worker drains, all of them end at the end of its DrainTimeout. A job that was cut
+// off alone is still among js; what f completes of it is refused by its token where its claim was
+// lost, and counts otherwise.
+//
+// A job is left out before f begins when its context has ended, when its claim is nearly over, or
+// when its worker has stopped or paused. It is handed back, and its attempt does not count.
+//
+// A group has one job in a batch at most, so that its order is kept. In a call of [Do] the one job
+// is the batch. Workers may share a Batched. Give it to a Processor bare, in a [Mux], or in a
+// [Chain]: what is wrong with the options, and a Worker's Concurrency below Max, is a
+// *[ConfigError] then. In any other wrapping, each job fails because of wrong options, and a WARN
+// tells of the Concurrency. A nil f makes a nil Handler.
+func Batched(o BatchedOptions, f func(ctx context.Context, js []*Job) []error) Handler {
+	if f == nil {
+		return nil
+	}
+	o = o.filled()
+	return &batched{o: o, f: f, err: o.check()}
+}
+
+// batched is the Handler that Batched and Forward make.
+type batched struct {
+	o     BatchedOptions
+	f     func(ctx context.Context, js []*Job) []error
+	err   error  // what is wrong with it; NewProcessor answers it
+	relay *relay // of a Forward; nil = the user's
+
+	warned atomic.Bool // of too few slots
+
+	mu   sync.Mutex
+	open *gathering // it takes jobs; nil = the next job begins another
+}
+
+// gathering is one batch. h.mu guards it until it is taken from h.open; then who has taken it.
+type gathering struct {
+	h     *batched
+	jobs  []*Job
+	ctxs  []context.Context // of the jobs
+	flows []*flow           // that the jobs came by
+	room  int               // how many jobs these can bring at once
+	timer *time.Timer
+	at    time.Time // when it fires
+
+	done chan struct{} // closed when errs is complete
+	errs []error       // by position in jobs
+}
+
+func (h *batched) mistake() error  { return h.err }
+func (h *batched) sendsTo() *relay { return h.relay }
+
+// slots is what a full batch takes. The batches of a Forward may be smaller.
+func (h *batched) slots() int {
+	if h.relay != nil {
+		return 0
+	}
+	return h.o.Max
+}
+
+// Handle waits for the job's batch.
+func (h *batched) Handle(ctx context.Context, j *Job) error {
+	if h.err != nil {
+		return h.err
+	}
+	b, at, full := h.join(ctx, j)
+	if full {
+		b.begin()
+	} else {
+		<-b.done
+	}
+	return b.errs[at]
+}
+
+// join puts a job into the open batch. Where that is full then, the caller has taken it, and runs
+// it.
+func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b = h.open; b == nil {
+		b = &gathering{h: h, done: make(chan struct{})}
+		h.open = b
+	}
+	b.comesBy(j)
+	at, most := len(b.jobs), min(h.o.Max, b.room)
+	if b.jobs == nil {
+		b.jobs, b.ctxs = make([]*Job, 0, most), make([]context.Context, 0, most)
+	}
+	b.jobs, b.ctxs = append(b.jobs, j), append(b.ctxs, ctx)
+	if len(b.jobs) >= most {
+		h.open = nil
+		if b.timer != nil {
+			b.timer.Stop()
+		}
+		return b, at, true
+	}
+	b.tick(ctx)
+	return b, at, false
+}
+
+// comesBy counts how many jobs the batch can have. A batch that has them all would linger for
+// nothing. A Job that a test has made comes by nothing, and so tells no bound.
+func (b *gathering) comesBy(j *Job) {
+	if j.r == nil {
+		b.room = mostBatch
+		return
+	}
+	f := j.r.Flow()
+	if slices.Contains(b.flows, f) {
+		return
+	}
+	b.flows = append(b.flows, f)
+	slots := f.Slots()
+	b.room += slots
+	if h, ok := f.Host.(*workerHost); ok && slots < b.h.o.Max && b.h.relay == nil && !b.h.warned.Swap(true) {
+		h.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: WorkerConfig.Concurrency is below the Max of a Batched handler: no batch can be full",
+			slog.Int("concurrency", slots), slog.Int("max", b.h.o.Max))
+	}
+}
+
+// tick sets the timer for the first job, and earlier for a job that has little time.
+func (b *gathering) tick(ctx context.Context) {
+	wait := b.h.o.Linger
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(1, min(wait, time.Until(end)/2))
+	}
+	at := time.Now().Add(wait)
+	switch {
+	case b.timer == nil:
+		b.timer = time.AfterFunc(wait, b.lingered)
+	case at.Before(b.at):
+		b.timer.Reset(wait)
+	default:
+		return
+	}
+	b.at = at
+}
+
+func (b *gathering) lingered() {
+	b.h.mu.Lock()
+	mine := b.h.open == b
+	if mine {
+		b.h.open = nil
+	}
+	b.h.mu.Unlock()
+	if mine {
+		b.begin()
+	}
+}
+
+// begin calls the user's function for the jobs that may still begin, and answers all.
+func (b *gathering) begin() {
+	defer close(b.done)
+	b.errs = make([]error, len(b.jobs))
+	js, ctxs := b.jobs, b.ctxs
+	at := b.leaveOut()
+	if at != nil {
+		js, ctxs = make([]*Job, len(at)), make([]context.Context, len(at))
+		for n, i := range at {
+			js[n], ctxs[n] = b.jobs[i], b.ctxs[i]
+		}
+	}
+	if len(js) == 0 {
+		return
+	}
+	ctx := ctxs[0]
+	if len(ctxs) > 1 {
+		joint := &jointContext{of: ctxs}
+		defer joint.close()
+		ctx = joint
+	}
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			b.broke(at, "panic: %v\n%s", v, debug.Stack())
+		} else {
+			b.broke(at, "the handler ended its goroutine (runtime.Goexit)")
+		}
+	}()
+	n := len(js) // js is f's own from here on
+	errs := b.h.f(ctx, js)
+	returned = true
+	switch {
+	case errs == nil:
+	case len(errs) != n:
+		b.broke(at, "onceq: the function of a Batched handler answered %d errors for %d jobs; it must answer one for each, or a nil slice", len(errs), n)
+	case at == nil:
+		copy(b.errs, errs)
+	default:
+		for n, i := range at {
+			b.errs[i] = errs[n]
+		}
+	}
+}
+
+// leaveOut answers the jobs that must not begin any more, as the engine does before a handler. at
+// are the places of the others; nil = no job is left out.
+func (b *gathering) leaveOut() (at []int) {
+	left := 0
+	for i, j := range b.jobs {
+		switch ctx := b.ctxs[i]; {
+		case ctx.Err() != nil:
+			b.errs[i] = &verdict.NotBegunError{Err: fmt.Errorf("onceq: its batch had not begun when its context ended: %w", context.Cause(ctx))}
+		case j.r != nil && !j.r.MayBegin():
+			b.errs[i] = &verdict.NotBegunError{Err: errNotBegun}
+		default:
+			if left > 0 {
+				at = append(at, i)
+			}
+			continue
+		}
+		if left++; left == 1 {
+			at = make([]int, i, len(b.jobs)-1)
+			for n := range at {
+				at[n] = n
+			}
+		}
+	}
+	return at
+}
+
+var errNotBegun = verdict.Classed(verdict.Unconfirmed, "onceq: its batch had not begun when its worker stopped, or its claim was nearly over")
+
+// broke answers the jobs at these places, or all where at is nil, when nobody knows what f has done
+// of them.
+func (b *gathering) broke(at []int, format string, args ...any) {
+	err := Unknown(verdict.Classed(verdict.Panicked, format, args...))
+	for i := range b.errs {
+		if at == nil || slices.Contains(at, i) {
+			b.errs[i] = err
+		}
+	}
+}
