@@ -3,13 +3,20 @@ package onceq_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // eventMeter is an Observer that is told of the worker as well.
-type eventMeter struct{ meter }
+type eventMeter struct{}
+
+func (m *eventMeter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
+func (m *eventMeter) JobEnded(context.Context, *onceq.TimingRecord)                {}
 
 func (m *eventMeter) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 	fmt.Printf("%s: %s %q\n", e.Queue, e.Kind, e.Reason)
@@ -17,13 +24,13 @@ func (m *eventMeter) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 
 // An Observer with WorkerEvent hears of starts, pauses, outages and drains.
 func ExampleWorkerObserver() {
-	queue, dead, store := inMemoryObserve()
-	p := mustObserve(onceq.NewProcessor(onceq.ProcessorConfig{
+	queue, dead, store := inMemoryHealth()
+	p := mustHealth(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler:  onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
-		Observer: &eventMeter{meter{outcomes: make(map[onceq.Outcome]int)}},
+		Observer: &eventMeter{},
 		Store:    store, Scope: "mails", Queue: "mails",
 	}))
-	worker := mustObserve(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
+	worker := mustHealth(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	worker.Pause()
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
@@ -38,11 +45,11 @@ func ExampleWorkerObserver() {
 
 // Stats counts what is under way. Metrics and pages show it.
 func ExampleWorker_Stats() {
-	queue, dead, store := inMemoryObserve()
+	queue, dead, store := inMemoryHealth()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	begun, end := make(chan struct{}), make(chan struct{})
-	p := mustObserve(onceq.NewProcessor(onceq.ProcessorConfig{
+	p := mustHealth(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 			close(begun)
 			<-end
@@ -50,8 +57,10 @@ func ExampleWorker_Stats() {
 		}),
 		Store: store, Scope: "mails",
 	}))
-	worker := mustObserve(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 4}))
-	sendObserve(queue, "mail-7", "")
+	worker := mustHealth(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 4}))
+	if err := onceq.Send(ctx, queue, []broker.Outgoing{{Meta: &broker.Meta{Key: "mail-7"}}}); err != nil {
+		log.Fatal(err)
+	}
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx) }()
 	<-begun
@@ -67,12 +76,12 @@ func ExampleWorker_Stats() {
 
 // Health is for probes. adapters/healthonceq answers them over HTTP.
 func ExampleWorker_Health() {
-	queue, dead, store := inMemoryObserve()
-	p := mustObserve(onceq.NewProcessor(onceq.ProcessorConfig{
+	queue, dead, store := inMemoryHealth()
+	p := mustHealth(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
 		Store:   store, Scope: "mails",
 	}))
-	worker := mustObserve(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
+	worker := mustHealth(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	h := worker.Health()
 	fmt.Println(h.State)
 	fmt.Println("live:", h.Live(nil))
@@ -81,4 +90,16 @@ func ExampleWorker_Health() {
 	// stopped
 	// live: <nil>
 	// ready: stopped: Run is not under way
+}
+
+// inMemoryHealth makes what the examples run on: a queue, a queue for dead letters and a store.
+func inMemoryHealth() (queue, dead *membroker.Broker, store *memstore.Store) {
+	return mustHealth(membroker.New(nil)), mustHealth(membroker.New(nil)), mustHealth(memstore.New(nil))
+}
+
+func mustHealth[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }
