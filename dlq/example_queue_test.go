@@ -78,6 +78,7 @@ func ExampleQueue_Get() {
 	// key          order-2
 	// type         charge
 	// class        timeout
+	// group        1ccf0fed
 	// failed       2026-03-01 12:01:00Z
 	// attempts     1
 	// last error   the bank did not answer
@@ -92,11 +93,31 @@ func ExampleQueue_Get() {
 // What kinds of failures there are: the first thing to ask in an outage.
 func ExampleQueue_Group() {
 	letters, _, _ := failures()
-	fmt.Print(must(letters.Group(context.Background(), dlq.Filter{Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)})))
+	groups := must(letters.Group(context.Background(), dlq.Filter{Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}))
+	for _, g := range groups { // fmt.Print(groups) prints a table
+		fmt.Println(g.Group, g.Class, g.Count, "since", g.Oldest.UTC().Format(time.TimeOnly), g.Error)
+	}
 	// Output:
-	// class       letters  copies  oldest                newest                types     last error
-	// bad-amount  2        1       2026-03-01 12:00:00Z  2026-03-01 12:02:00Z  charge 2  order-3 is over -70 cents
-	// timeout     1        0       2026-03-01 12:01:00Z  2026-03-01 12:01:00Z  charge 1  the bank did not answer
+	// 82f3032e bad-amount 2 since 12:00:00 order-# is over -# cents
+	// 1ccf0fed timeout 1 since 12:01:00 the bank did not answer
+}
+
+// What differs from job to job does not count, so an outage is one group, however many jobs it
+// stopped.
+func ExampleFingerprint() {
+	for _, text := range []string{
+		`Post "https://bank/charges/881": context deadline exceeded`,
+		`Post "https://bank/charges/0b1c?at=17": context deadline exceeded`,
+		`the bank refuses: 402 card expired at 2026-11-22`,
+		`the bank refuses: 409 charged already at 2026-11-22`,
+	} {
+		fmt.Println(dlq.Fingerprint("timeout", text), dlq.Normalize(text))
+	}
+	// Output:
+	// 9f9ddd6c Post #: context deadline exceeded
+	// 9f9ddd6c Post #: context deadline exceeded
+	// 617b0229 the bank refuses: 402 card expired at #
+	// 25fb2828 the bank refuses: 409 charged already at #
 }
 
 // The bank answers again, so what had timed out goes back. Without DryRun the same call sends; its

@@ -113,7 +113,7 @@ func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.
 		en.lastClaim.Store(int64(now.Sub(en.epoch)))
 		en.o.Pulse.claims.Answers()
 	} else if failed != nil {
-		en.o.Pulse.claims.Fails(failed)
+		en.o.Pulse.claims.Misses(failed)
 	}
 	launch(begin)
 }
@@ -139,7 +139,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
 	if err != nil {
-		en.o.Pulse.claims.Fails(err)
+		en.o.Pulse.claims.Misses(err)
 	}
 	return answers, sent, err
 }

@@ -57,6 +57,9 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: en.o.Source, At: at,
 	}
+	if r.Key.Key != "" {
+		l.dead.Scope, l.dead.Key = r.Key.Scope, r.Key.Key
+	}
 	l.fit = letter.FitFor(r.Message, en.o.DeadLetter.Limits())
 	l.failing = 0
 	r.tries = 0
@@ -140,7 +143,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 			slog.String("job", r.Name()), slog.Any("error", err))
 		en.finish(r, Nack, refusedFor, Kept)
 	default:
-		en.lettersPulse.Fails(err)
+		en.lettersPulse.Misses(err)
 		if !alone {
 			en.lettersFail(r, err)
 		}
