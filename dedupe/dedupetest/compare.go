@@ -93,9 +93,30 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 	addTime("Updated", got.Updated, want.Updated)
 	addTime("Finished", got.Finished, want.Finished)
 	addTime("Expires", got.Expires, want.Expires)
+	addTime("Sent", got.Sent, want.Sent)
+	if d := e.pastDiffers(got.Past, want.Past); d != "" {
+		diffs = append(diffs, d)
+	}
 	if len(diffs) > 0 {
 		e.Errorf("%s of %s differs: %s", what, want.Key, strings.Join(diffs, "; "))
 	}
+}
+
+// pastDiffers says how two histories differ, but for times within the tolerance.
+func (e *env) pastDiffers(got, want []dedupe.Attempt) string {
+	if len(got) != len(want) {
+		return fmt.Sprintf("Past has %d attempts, want %d", len(got), len(want))
+	}
+	for i := range got {
+		g, w := got[i], want[i]
+		if g.Claimed.Sub(w.Claimed).Abs() <= e.tolerance() && g.Ended.Sub(w.Ended).Abs() <= e.tolerance() {
+			g.Claimed, g.Ended = w.Claimed, w.Ended
+		}
+		if g != w {
+			return fmt.Sprintf("Past[%d] is %+v, want %+v", i, g, w)
+		}
+	}
+	return ""
 }
 
 func orNone(t time.Time) string {

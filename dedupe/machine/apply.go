@@ -180,7 +180,9 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 	switch t.To {
 	case dedupe.Done:
 		r.Result = bytes.Clone(t.Result)
+		// Nobody asks a done record for the rest, and most records are done.
 		r.ErrClass, r.FirstErr, r.LastErr = "", "", ""
+		r.MessageID, r.State, r.StateNo = "", nil, 0
 		return
 	case dedupe.Released:
 		r.Finished = time.Time{}

@@ -1,11 +1,13 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,29 +57,11 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	if s.w.isClosed() {
 		return nil, errClosed
 	}
-	var b strings.Builder
-	b.WriteString(s.sql.list)
-	b.WriteString("(scope, key) > (?, ?) AND (expires IS NULL OR expires > ?)")
-	args := []any{last.Scope, last.Key, timeText(time.Now())}
-	add := func(cond string, values ...any) {
-		b.WriteString(" AND " + cond)
-		args = append(args, values...)
-	}
-	if q.Scope != "" {
-		add("scope = ?", q.Scope)
-	}
-	if q.Prefix != "" {
-		// 0xff stands above every byte of UTF-8
-		add("key >= ? AND key < ?", q.Prefix, q.Prefix+"\xff")
-	}
-	if q.Status != 0 {
-		add("status = ?", q.Status.String())
-	}
-	if !q.Before.IsZero() {
-		add("updated < ?", timeText(q.Before))
-	}
+	b, args := where(q)
+	b.WriteString(" AND (scope, key) > (?, ?)")
+	args = append(args, last.Scope, last.Key)
 	b.WriteString(" ORDER BY scope, key LIMIT ?")
-	rows, err := s.db.QueryContext(ctx, b.String(), append(args, n)...)
+	rows, err := s.db.QueryContext(ctx, s.sql.list+b.String(), append(args, n)...)
 	if err != nil {
 		return nil, explain("listing", err)
 	}
@@ -94,4 +78,80 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 		return nil, explain("listing", err)
 	}
 	return page, nil
+}
+
+// where is what q selects, apart from its limit. The status is a part of the text and no argument:
+// only so SQLite can see that the index of that status will do.
+func where(q *dedupe.Query) (b *strings.Builder, args []any) {
+	b = new(strings.Builder)
+	b.WriteString("(expires IS NULL OR expires > ?)")
+	args = []any{timeText(time.Now())}
+	add := func(cond string, values ...any) {
+		b.WriteString(" AND " + cond)
+		args = append(args, values...)
+	}
+	if q.Scope != "" {
+		add("scope = ?", q.Scope)
+	}
+	if q.Prefix != "" {
+		// 0xff stands above every byte of UTF-8
+		add("key >= ? AND key < ?", q.Prefix, q.Prefix+"\xff")
+	}
+	if s := q.Status; s >= dedupe.Claimed && s <= dedupe.Parked {
+		add("status = '" + s.String() + "'")
+	} else if s != 0 {
+		add("false")
+	}
+	if !q.Before.IsZero() {
+		add("updated < ?", timeText(q.Before))
+	}
+	if !q.LeaseBefore.IsZero() {
+		add("status = 'claimed' AND lease_until < ?", timeText(q.LeaseBefore))
+	}
+	return b, args
+}
+
+var (
+	_ dedupe.Counter = (*Store)(nil)
+	_ dedupe.Clock   = (*Store)(nil)
+)
+
+// Count counts records by scope and status, all of them exactly. Unless the query names Failed,
+// Parked or Released, it reads the whole table, or the whole scope.
+func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
+	if s.w.isClosed() {
+		return nil, errClosed
+	}
+	b, args := where(&q)
+	rows, err := s.db.QueryContext(ctx, s.sql.count+b.String()+" GROUP BY scope, status", args...)
+	if err != nil {
+		return nil, explain("counting", err)
+	}
+	defer rows.Close()
+	var counts []dedupe.Count
+	for rows.Next() {
+		c := dedupe.Count{Exact: true}
+		if err := rows.Scan(&c.Scope, (*statusColumn)(&c.Status), &c.N); err != nil {
+			return nil, explain("counting", err)
+		}
+		counts = append(counts, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, explain("counting", err)
+	}
+	slices.SortFunc(counts, func(a, b dedupe.Count) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Status, b.Status))
+	})
+	return counts, nil
+}
+
+// Now is the host's clock, by which the store judges leases.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if s.w.isClosed() {
+		return time.Time{}, errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, fmt.Errorf("sqlitestore: Now: %w", err)
+	}
+	return time.Now(), nil
 }
