@@ -133,8 +133,8 @@ func Open(ts []Target, o *Options) (*Ops, error) {
 
 // ownName is what a queue says of itself.
 func ownName(b broker.Broker) string {
-	if n, ok := b.(interface{ Name() string }); ok {
-		return n.Name()
+	if d, ok := broker.As[broker.Describer](b); ok {
+		return d.Describe().Name
 	}
 	return ""
 }

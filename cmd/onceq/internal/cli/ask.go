@@ -17,8 +17,8 @@ type question struct {
 	// Bounded says that the caller has named what the act may reach at most (--plan, --max, a
 	// fence, an end). Without a terminal --yes alone does not do.
 	Bounded bool
-	// Mild acts are bounded by themselves and undone by another command.
-	Mild bool
+	// Free acts ask for nothing but the name of a protected profile.
+	Free bool
 }
 
 // confirm asks, and refuses what nobody confirms. Under a protected profile it asks for the
@@ -28,30 +28,28 @@ func (a *app) confirm(w *world, q question) error {
 		a.say("%s", strings.TrimRight(q.Plan, "\n"))
 	}
 	protected := w != nil && w.profile != nil && w.profile.Protect
-	if a.yes {
-		switch {
-		case !q.Bounded && !q.Mild:
-			return exit(exitRefused, "--yes wants a bound beside it: --plan FILE or --max N")
-		case protected && !a.io.Terminal:
-			if name, ok := a.io.Env("ONCEQ_CONFIRM"); !ok || name != w.profile.Name {
-				return exit(exitRefused, "profile %s is protected: --yes alone does not do; set ONCEQ_CONFIRM=%s beside it", w.profile.Name, w.profile.Name)
-			}
-			return nil
-		case protected:
-			return a.typed(w.profile.Name, "go on in the protected profile "+w.profile.Name)
-		}
+	switch {
+	case q.Free && !protected:
 		return nil
-	}
-	if !a.io.Terminal {
-		return exit(exitRefused, "not confirmed: there is no terminal to ask; --yes with a bound (--plan FILE, --max N) goes on")
-	}
-	if q.Want != "" && !(q.Mild && !protected) {
+	case a.io.Terminal && !a.yes && !q.Free:
 		if err := a.typed(q.Want, q.Act); err != nil {
 			return err
 		}
+	case a.io.Terminal:
+	case !a.yes && !q.Free:
+		return exit(exitRefused, "not confirmed: there is no terminal to ask; --yes with a bound (--plan FILE, --max N) goes on")
+	case !q.Bounded && !q.Free:
+		return exit(exitRefused, "--yes wants a bound beside it: --plan FILE or --max N")
 	}
-	if protected && q.Want != w.profile.Name {
-		return a.typed(w.profile.Name, "go on in the protected profile "+w.profile.Name)
+	if !protected {
+		return nil
+	}
+	name := w.profile.Name
+	if a.io.Terminal {
+		return a.typed(name, "go on in the protected profile "+name)
+	}
+	if said, _ := a.io.Env("ONCEQ_CONFIRM"); said != name {
+		return exit(exitRefused, "profile %s is protected: --yes alone does not do; set ONCEQ_CONFIRM=%s beside it", name, name)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (p *Places) Queue(ctx context.Context, q settings.QueueURL) (broker.Broker,
 // Dead opens the dead-letter queue that the policy of q names, where it is on SQS. nil: there is
 // none, or nobody can tell.
 func (p *Places) Dead(ctx context.Context, q settings.QueueURL, b broker.Broker) (broker.Broker, error) {
-	policy, ok := b.(broker.RedrivePolicy)
+	policy, ok := broker.As[broker.RedrivePolicy](b)
 	if !ok || q.Kind != settings.SQS {
 		return nil, nil
 	}
