@@ -61,7 +61,8 @@ func (o *Ops) shown(m *broker.Message) *broker.Message {
 	return &c
 }
 
-// receive takes up to n messages, each once. It ends where nothing comes any more.
+// receive takes up to n messages. It ends where a receive brings nothing new: one that waits has
+// looked everywhere, of those that do not it makes a few.
 func receive(ctx context.Context, b broker.Receiver, n int, seen map[string]bool) ([]*broker.Message, error) {
 	l := b.Limits()
 	hold := peekHold
@@ -72,9 +73,13 @@ func receive(ctx context.Context, b broker.Receiver, n int, seen map[string]bool
 	if seen == nil {
 		seen = map[string]bool{}
 	}
+	wait, most := min(time.Second, l.MaxWait), 1
+	if wait == 0 {
+		most = 3
+	}
 	var all []*broker.Message
-	for empty := 0; len(all) < n && empty < 3; {
-		got, err := b.Receive(ctx, broker.ReceiveOptions{Max: min(n-len(all), max(1, l.ReceiveBatch)), Visibility: hold, Wait: min(time.Second, l.MaxWait)})
+	for empty := 0; len(all) < n && empty < most; {
+		got, err := b.Receive(ctx, broker.ReceiveOptions{Max: min(n-len(all), max(1, l.ReceiveBatch)), Visibility: hold, Wait: wait})
 		if err != nil {
 			return all, err
 		}

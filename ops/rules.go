@@ -69,7 +69,7 @@ func (o *Ops) Price(ctx context.Context, r control.Rule) (*control.Price, error)
 		return nil, fmt.Errorf("asking how often %s lets a message be received: %w", t.Name, err)
 	}
 	p := &control.Price{
-		For: time.Until(r.Until), MaxReceives: receives, MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts),
+		For: time.Until(r.Until).Round(time.Second), MaxReceives: receives, MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts),
 		Queue: t.Name, Target: target[strings.LastIndexAny(target, ":/")+1:],
 	}
 	return p, p.Check()

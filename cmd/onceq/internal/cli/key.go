@@ -184,6 +184,9 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 	if a.out.Format == out.NDJSON && !a.quiet {
 		return nil
 	}
+	if len(r.Rows) == 0 {
+		r.Next = "onceq queue ls"
+	}
 	if err := a.show(r); err != nil {
 		return err
 	}

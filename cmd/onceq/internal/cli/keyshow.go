@@ -110,7 +110,22 @@ func (a *app) showKey(l *ops.TimeLine, queue string, verbose bool, effect string
 		v = viewRecord(r)
 		head, next = a.keyHead(name, l), keyNext(l, queue)
 	}
-	lines := []string{head}
+	lines := append([]string{head}, a.stepLines(l, verbose)...)
+	for _, s := range l.Steps {
+		v.Steps = append(v.Steps, stepView{
+			At: out.Stamp(s.At), What: s.What, Text: s.Text, Class: s.Class, Attempt: s.Attempt, Fence: s.Fence, Owner: s.Owner, Source: string(s.Source), Audit: s.Audit,
+		})
+	}
+	v.Gaps, v.Links = l.Gaps, l.Links
+	if effect != "" {
+		v.EffectKey = onceq.EffectKey(l.Key, effect)
+		lines = append(lines, fmt.Sprintf("  effect key: %s → %s", out.Text(effect), v.EffectKey))
+	}
+	return a.show(out.Result{Lines: lines, Value: v, IDs: []string{l.Key.String()}, Next: next})
+}
+
+// stepLines are the steps, the gaps and the links as people read them.
+func (a *app) stepLines(l *ops.TimeLine, verbose bool) (lines []string) {
 	for _, row := range fold(l.Steps, verbose) {
 		at := a.out.Milli(row.At)
 		if row.count > 1 {
@@ -118,24 +133,13 @@ func (a *app) showKey(l *ops.TimeLine, queue string, verbose bool, effect string
 		}
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-14s  %-12s  %s", at, row.what, row.text), " "))
 	}
-	for _, s := range l.Steps {
-		v.Steps = append(v.Steps, stepView{
-			At: out.Stamp(s.At), What: s.What, Text: s.Text, Class: s.Class, Attempt: s.Attempt, Fence: s.Fence, Owner: s.Owner, Source: string(s.Source), Audit: s.Audit,
-		})
-	}
-	v.Gaps = l.Gaps
 	for _, g := range l.Gaps {
 		lines = append(lines, "  not known: "+out.Text(g))
 	}
-	if effect != "" {
-		v.EffectKey = onceq.EffectKey(l.Key, effect)
-		lines = append(lines, fmt.Sprintf("  effect key: %s → %s", out.Text(effect), v.EffectKey))
-	}
-	v.Links = l.Links
 	for _, name := range slices.Sorted(maps.Keys(l.Links)) {
 		lines = append(lines, fmt.Sprintf("  %s: %s", out.Text(name), out.Text(l.Links[name])))
 	}
-	return a.show(out.Result{Lines: lines, Value: v, IDs: []string{l.Key.String()}, Next: next})
+	return lines
 }
 
 func (a *app) keyHead(name string, l *ops.TimeLine) string {

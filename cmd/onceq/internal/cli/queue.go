@@ -244,6 +244,23 @@ func (a *app) showQueue(ctx context.Context, name string) error {
 		return err
 	}
 	q := &states[0]
+	lines := a.queueLines(q)
+	next := nextOf(states)
+	if next == "onceq queue show "+q.Queue {
+		next = fmt.Sprintf("onceq queue resume %s --reason TEXT", q.Queue)
+	}
+	if err := a.show(out.Result{Lines: lines, Value: a.viewQueue(q), IDs: []string{q.Queue}, Next: next}); err != nil {
+		return err
+	}
+	failed := 0
+	if q.Err() != nil {
+		failed = 1
+	}
+	return a.partErrors(states, failed)
+}
+
+// queueLines are all that is known of a queue, for people.
+func (a *app) queueLines(q *ops.QueueState) []string {
 	sum := q.Workers()
 	lines := []string{fmt.Sprintf("%s   %s", out.Text(q.Queue), a.stateOf(q))}
 	add := func(name, format string, args ...any) {
@@ -284,18 +301,7 @@ func (a *app) showQueue(ctx context.Context, name string) error {
 		}
 		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.out.Time(r.Until), out.Text(r.By), r.Reason)
 	}
-	next := nextOf(states)
-	if next == "onceq queue show "+q.Queue {
-		next = fmt.Sprintf("onceq queue resume %s --reason TEXT", q.Queue)
-	}
-	if err := a.show(out.Result{Lines: lines, Value: a.viewQueue(q), IDs: []string{q.Queue}, Next: next}); err != nil {
-		return err
-	}
-	failed := 0
-	if q.Err() != nil {
-		failed = 1
-	}
-	return a.partErrors(states, failed)
+	return lines
 }
 
 func jobName(j *control.CardJob) string {

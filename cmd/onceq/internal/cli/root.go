@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +66,8 @@ func (a *app) root() *cobra.Command {
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
 	f.BoolVar(&a.noColor, "no-color", false, "no colours (or NO_COLOR)")
 	f.BoolVar(&a.utc, "utc", false, "times in UTC")
-	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long the command may take; 0 = no bound")
+	a.timeout = defaultTimeout
+	f.Var(span{&a.timeout}, "timeout", "how long the command may take; 0 = no bound")
 	f.BoolVar(&a.yes, "yes", false, "do not ask; destructive acts then want a bound (--max, --plan), too")
 	f.StringVar(&a.who, "by", "", "who acts, for the audit (or ONCEQ_BY; default: user@host)")
 	f.BoolVar(&a.old, "old", false, "read a store whose table is of an earlier version")
@@ -105,22 +107,13 @@ func strict(c *cobra.Command) {
 	}
 }
 
-// flagError is pflag's error in our words where a time lacks its unit.
+// badFlag is how pflag refuses a value.
+var badFlag = regexp.MustCompile(`^invalid argument ".*" for "(?:-\w, )?(--[\w-]+)" flag: (?s)(.*)$`)
+
+// flagError is pflag's error with the flag in front.
 func flagError(err error) error {
-	text := err.Error()
-	if !strings.Contains(text, "time: ") {
-		return err
-	}
-	parts := strings.Split(text, `"`)
-	if len(parts) < 4 {
-		return err
-	}
-	if _, e := settings.ParseDuration(parts[1]); e != nil {
-		name := parts[3]
-		if i := strings.LastIndex(name, "--"); i >= 0 {
-			name = name[i:]
-		}
-		return fmt.Errorf("%s: %w", name, e)
+	if m := badFlag.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s: %s", m[1], m[2])
 	}
 	return err
 }

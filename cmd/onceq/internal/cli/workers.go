@@ -76,7 +76,9 @@ func (a *app) workerRow(s *ops.Seat) []string {
 		if d, ok := worst(c); ok {
 			row[4] = out.Span(d)
 		}
-		row[6] = fmt.Sprintf("%+.1fs", s.Skew.Seconds())
+		if row[6] = fmt.Sprintf("%+.1fs", s.Skew.Seconds()); row[6] == "-0.0s" {
+			row[6] = "+0.0s"
+		}
 		row[8] = fmt.Sprint(c.Rules)
 	}
 	if c.Outage != "" {
