@@ -132,6 +132,8 @@ type Ref struct {
 	MessageID                string
 	Source, Type, Key, Class string
 	Fence                    uint64 // 0 = nothing that a replay could reopen
+	// Record names the record of the job; zero where the letter does not say.
+	Record Record
 }
 
 // String is the name in a few words, safe for a terminal.
@@ -141,13 +143,6 @@ func (r Ref) String() string {
 		s = r.Type + " " + s
 	}
 	return Printable(s + " [" + r.Class + "]")
-}
-
-func refOf(m *broker.Message) Ref {
-	return Ref{
-		MessageID: m.ID, Source: sourceOf(m.Meta), Type: typeOf(m.Meta), Key: keyOf(m.Meta),
-		Class: classOf(m), Fence: fenceOf(m.Meta),
-	}
 }
 
 func stamp(t time.Time) string {

@@ -50,6 +50,13 @@ func recordOf(m *broker.Meta) Record {
 	return Record{}
 }
 
+func refOf(m *broker.Message) Ref {
+	return Ref{
+		MessageID: m.ID, Source: sourceOf(m.Meta), Type: typeOf(m.Meta), Key: keyOf(m.Meta),
+		Class: classOf(m), Fence: fenceOf(m.Meta), Record: recordOf(m.Meta),
+	}
+}
+
 func deadOf(m *broker.Meta) *broker.Dead {
 	if m == nil {
 		return nil

@@ -18,8 +18,12 @@ type pass struct {
 	stuck   error // the error with which acks fail
 	report  Report
 
+	planned *planned // the plan that is kept to; nil = the filter decides
+	draft   *draft   // the plan that is made; nil = none
+
 	meet   func(*item)                     // is shown each letter; may be nil
 	choose func(*item) error               // takes a letter of the set; an error ends the pass
+	remove func(*item)                     // takes a letter that is not to be sent; nil = choose does
 	flush  func(ctx context.Context) error // does what choose has gathered
 	full   func() bool                     // reports that nothing more is to be taken
 }
@@ -43,6 +47,9 @@ func (p *pass) through(ctx context.Context) error {
 			return err
 		}
 		if drained {
+			if p.planned != nil {
+				p.report.Missing = len(p.planned.left)
+			}
 			p.report.Elsewhere, err = p.w.rest(ctx)
 			return err
 		}
@@ -79,6 +86,10 @@ func (p *pass) look(l *item) error {
 		p.meet(l)
 	}
 	switch {
+	case p.planned != nil:
+		return p.lookPlanned(l)
+	case p.draft != nil && l.m.ID == "":
+		p.tell(l, Skipped, errNameless)
 	case !p.f.chooses(l.m):
 		p.tell(l, Unchosen, nil)
 	case !failedAt(l.m).Before(p.start):
@@ -96,6 +107,9 @@ func (p *pass) tell(l *item, f Fate, reason error) {
 	s.Entry.Copies = len(l.copies)
 	if reason != nil {
 		s.Reason = reason.Error()
+	}
+	if p.draft != nil {
+		p.draft.add(l, f)
 	}
 	// Nobody needs these any more, and the item may be kept for long.
 	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil
