@@ -31,8 +31,8 @@ type Attempt struct {
 	// dead lease, when that ended. Both in microseconds.
 	Claimed, Ended time.Time
 	End            Status // Released, Failed or Parked; Claimed = its lease died
-	// Class is that of the record when the attempt ended, at most 64 bytes of it; "" where its lease
-	// died.
+	// Class is that of the record when the attempt ended, at most 64 bytes of it; "" where its
+	// lease died.
 	Class string
 	// Err is at most 60 bytes of the error's text. Where the room of a record's Past is short, the
 	// texts go first, and then attempts from the middle: the first one and the newest stay.
@@ -145,8 +145,8 @@ func cut(s string, n int) string {
 // errPast says that bytes are no Past of this version.
 var errPast = errors.New("dedupe: no past of version 1")
 
-// DecodePast is the reverse of [EncodePast]. What cannot be read, because something else wrote it or
-// a later version did, is nil: the history is for people, and no call fails for it.
+// DecodePast is the reverse of [EncodePast]. What cannot be read, because something else wrote it
+// or a later version did, is nil: the history is for people, and no call fails for it.
 func DecodePast(b []byte) []Attempt {
 	if len(b) == 0 || len(b) > MaxPastBytes || b[0] != pastVersion {
 		return nil

@@ -104,6 +104,14 @@ func (e *env) equal(what string, got, want *dedupe.Record) {
 
 // pastDiffers says how two histories differ, but for times within the tolerance.
 func (e *env) pastDiffers(got, want []dedupe.Attempt) string {
+	if crowded(got) || crowded(want) {
+		// A time that is a microsecond later may take a byte more. So what was left out may differ.
+		n := min(len(got), len(want))
+		if max(len(got), len(want)) > n+2 {
+			return fmt.Sprintf("Past has %d attempts, want about %d", len(got), len(want))
+		}
+		got, want = ends(got, n), ends(want, n)
+	}
 	if len(got) != len(want) {
 		return fmt.Sprintf("Past has %d attempts, want %d", len(got), len(want))
 	}
@@ -117,6 +125,23 @@ func (e *env) pastDiffers(got, want []dedupe.Attempt) string {
 		}
 	}
 	return ""
+}
+
+// crowded reports whether past has little room left.
+func crowded(past []dedupe.Attempt) bool {
+	return len(dedupe.EncodePast(past)) > dedupe.MaxPastBytes-250
+}
+
+// ends are the first of n attempts and the newest ones, without the texts, which go first.
+func ends(past []dedupe.Attempt, n int) []dedupe.Attempt {
+	if n == 0 {
+		return nil
+	}
+	few := append([]dedupe.Attempt{past[0]}, past[len(past)-n+1:]...)
+	for i := range few {
+		few[i].Err = ""
+	}
+	return few
 }
 
 func orNone(t time.Time) string {

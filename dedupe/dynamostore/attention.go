@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -48,6 +49,9 @@ func (s *Store) attentive(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, e
 	found, errs := make([][]dedupe.Key, shards), make([]error, shards)
 	each(shards, func(n int) { found[n], errs[n] = s.shardKeys(ctx, q, shard(q.Status, n)) })
 	for _, err := range errs {
+		if isInvalid(err, "specified index") {
+			err = fmt.Errorf("%w (Options.AttentionIndex names an index that table %s has not)", err, s.table)
+		}
 		if err != nil {
 			return nil, s.explain(ctx, "List", err)
 		}

@@ -26,11 +26,11 @@ type Options struct {
 	// "expires_at".
 	TTLAttribute string
 	// AttentionIndex is the name of a global secondary index of the table, with the partition key
-	// "attention", a string, no sort key, and the projection KEYS_ONLY: see the package comment. With
-	// it a [Store.List] of failed, parked or released records reads these alone, by Query; without
-	// it, the whole table, by Scan. Only a record in one of these states has the attribute, so a job
-	// that is claimed and done costs the index nothing. [Store.CreateTable] makes it with a new table.
-	// It has 3 to 255 of A-Z a-z 0-9 _ - . Default: none.
+	// "attention", a string, no sort key, and the projection KEYS_ONLY: see the package comment.
+	// With it a [Store.List] of failed, parked or released records reads these alone, by Query;
+	// without it, the whole table, by Scan. Only a record in one of these states has the attribute,
+	// so a job that is claimed and done costs the index nothing. [Store.CreateTable] makes it with
+	// a new table. It has 3 to 255 of A-Z a-z 0-9 _ - . Default: none.
 	AttentionIndex string
 }
 

@@ -70,8 +70,8 @@ func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, e
 // the caller takes.
 //
 // With Options.AttentionIndex a list of failed, parked or released records asks the index instead,
-// by 16 queries, and reads as many records as there are of these. The index follows the table within
-// a second or so, so the newest may be missing.
+// by 16 queries, and reads as many records as there are of these. The index follows the table
+// within a second or so, so the newest may be missing.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		keys, err := s.matching(ctx, &q)

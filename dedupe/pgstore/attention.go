@@ -12,8 +12,8 @@ import (
 )
 
 // This file owns the index of what people look for, and how it is built beside workers. Migrate
-// calls it. One starter builds: it holds an advisory lock of PostgreSQL in a transaction of its own,
-// which has no snapshot, so that the build does not wait for it.
+// calls it. One starter builds: it holds an advisory lock of PostgreSQL in a transaction of its
+// own, which has no snapshot, so that the build does not wait for it.
 
 // Bounds of changing a table at which workers are at work.
 const (
@@ -65,6 +65,11 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	}
 	now, err := s.inspect(ctx, lock)
 	if err != nil || now.attention == ready {
+		return err
+	}
+	// The portal of the last query with arguments keeps its snapshot until the next statement, and
+	// the build would wait for it for ever. One without arguments leaves no portal.
+	if _, err := lock.Exec(ctx, `SELECT 1`); err != nil {
 		return err
 	}
 	if !s.hasSecond(ctx) {

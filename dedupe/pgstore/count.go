@@ -32,9 +32,9 @@ const (
 // noticed are the statuses of the attention index, in its own words: those that people look for.
 const noticed = "(t.status {=} 'failed' OR t.status {=} 'parked' OR t.status {=} 'released')"
 
-// Count counts records by scope and status. Failed, parked and released ones are counted one by one,
-// by their index. Claimed and done ones of a table above 64 MB are estimated from about 32 MB of it,
-// taken at random, so a scope that has few of them may be missing.
+// Count counts records by scope and status. Failed, parked and released ones are counted one by
+// one, by their index. Claimed and done ones of a table above 64 MB are estimated from about 32 MB
+// of it, taken at random, so a scope that has few of them may be missing.
 func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
 	if err := s.ready(ctx, 0); err != nil {
 		return nil, err
@@ -89,17 +89,10 @@ func (s *Store) share(ctx context.Context) (share float64, err error) {
 
 // count counts what q selects among those, in a share of the table.
 func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share float64) ([]dedupe.Count, error) {
-	w := where(q)
-	w.add(those)
-	from := "{table} t"
-	if share < 1 {
-		w.args = append(w.args, 100*share)
-		from = "{table} t TABLESAMPLE pg_catalog.system($" + strconv.Itoa(len(w.args)) + "::real)"
-	}
+	sql, args := s.countQuery(q, those, share)
 	var counts []dedupe.Count
 	p := newPipeline()
-	sql := "SELECT t.scope, t.status, pg_catalog.count(*) FROM " + from + " WHERE " + w.text.String() + " GROUP BY t.scope, t.status"
-	p.query(s.sql().fill(sql), w.args, func(rows pgx.Rows) error {
+	p.query(sql, args, func(rows pgx.Rows) error {
 		var c dedupe.Count
 		var status string
 		if err := rows.Scan(&c.Scope, &status, &c.N); err != nil {
@@ -112,6 +105,17 @@ func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share 
 		return err
 	})
 	return counts, p.run(ctx, s.db)
+}
+
+func (s *Store) countQuery(q *dedupe.Query, those string, share float64) (sql string, args []any) {
+	w := where(q)
+	w.add(those)
+	from := "{table} t"
+	if share < 1 {
+		w.args = append(w.args, 100*share)
+		from = "{table} t TABLESAMPLE pg_catalog.system($" + strconv.Itoa(len(w.args)) + "::real)"
+	}
+	return s.sql().fill("SELECT t.scope, t.status, pg_catalog.count(*) FROM " + from + " WHERE " + w.text.String() + " GROUP BY t.scope, t.status"), w.args
 }
 
 // Now is the server's clock_timestamp(), by which leases are judged.

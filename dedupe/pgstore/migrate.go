@@ -46,10 +46,10 @@ const oldest = 13
 //
 // Workers of the older version may be at work meanwhile, and may start afterwards. Two columns are
 // added, under a lock that Migrate waits for 200 ms at a time, for a minute; then the answer is
-// [dedupe.ErrBusy]. An index is built without a lock (CREATE INDEX CONCURRENTLY). One starter builds
-// it, the others go on. The builder waits for all transactions of the database that are older than
-// its own, so give ctx an end where some last for hours. What an interrupted build has left, the
-// next start removes. Changing a table that is there takes its owner's rights.
+// [dedupe.ErrBusy]. An index is built without a lock (CREATE INDEX CONCURRENTLY). One starter
+// builds it, the others go on. The builder waits for all transactions of the database that are
+// older than its own, so give ctx an end where some last for hours. What an interrupted build has
+// left, the next start removes. Changing a table that is there takes its owner's rights.
 //
 // Migrate refuses, with the reason:
 //
@@ -307,8 +307,8 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 	st := newStatements(have.schema, s.table)
 	var todo []string
 	if have.version > 0 {
-		// Whoever comes behind a statement that waits for the table waits, too. So it waits for less
-		// time than a claim does.
+		// Whoever comes behind a statement that waits for the table waits, too. So it waits for
+		// less time than a claim does.
 		if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`, alterWait); err != nil {
 			return nil, err
 		}

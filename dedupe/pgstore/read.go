@@ -69,17 +69,13 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	if !possible(q.Scope) {
 		return nil, nil
 	}
-	w := where(q)
-	if last != (dedupe.Key{}) {
-		w.add("(t.scope, t.key) {>} (?::pg_catalog.text, ?::pg_catalog.text)", last.Scope, last.Key)
-	}
-	w.add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
+	sql, args := s.pageQuery(q, last, n)
 	var page []*dedupe.Record
 	var bad error
 	rec := new(row)
 	targets := rec.listed()
 	p := newPipeline()
-	p.query(s.sql().fill("SELECT t.scope, t.key, {columns} FROM {table} t WHERE "+w.text.String()), w.args, func(rows pgx.Rows) error {
+	p.query(sql, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -92,6 +88,15 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 		return nil, s.explain(ctx, "List", err)
 	}
 	return page, nil
+}
+
+func (s *Store) pageQuery(q *dedupe.Query, last dedupe.Key, n int) (sql string, args []any) {
+	w := where(q)
+	if last != (dedupe.Key{}) {
+		w.add("(t.scope, t.key) {>} (?::pg_catalog.text, ?::pg_catalog.text)", last.Scope, last.Key)
+	}
+	w.add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
+	return s.sql().fill("SELECT t.scope, t.key, {columns} FROM {table} t WHERE " + w.text.String()), w.args
 }
 
 // removeRead deletes records that were read before, if they are still the same and nobody holds

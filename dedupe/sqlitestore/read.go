@@ -57,7 +57,7 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	if s.w.isClosed() {
 		return nil, errClosed
 	}
-	b, args := where(q)
+	b, args := s.where(q)
 	b.WriteString(" AND (scope, key) > (?, ?)")
 	args = append(args, last.Scope, last.Key)
 	b.WriteString(" ORDER BY scope, key LIMIT ?")
@@ -80,11 +80,17 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	return page, nil
 }
 
-// where is what q selects, apart from its limit. The status is a part of the text and no argument:
-// only so SQLite can see that the index of that status will do.
-func where(q *dedupe.Query) (b *strings.Builder, args []any) {
+// where is what q selects, apart from its limit. The index of what people look for is named where
+// it will do, because without statistics SQLite would rather go through the whole scope. For that
+// the status must be a part of the text, and no argument.
+func (s *Store) where(q *dedupe.Query) (b *strings.Builder, args []any) {
 	b = new(strings.Builder)
-	b.WriteString("(expires IS NULL OR expires > ?)")
+	switch q.Status {
+	case dedupe.Failed, dedupe.Parked, dedupe.Released:
+		b.WriteString(s.sql.byStatus)
+	case dedupe.Claimed, dedupe.Done: // they have no index
+	}
+	b.WriteString(" WHERE (expires IS NULL OR expires > ?)")
 	args = []any{timeText(time.Now())}
 	add := func(cond string, values ...any) {
 		b.WriteString(" AND " + cond)
@@ -97,9 +103,9 @@ func where(q *dedupe.Query) (b *strings.Builder, args []any) {
 		// 0xff stands above every byte of UTF-8
 		add("key >= ? AND key < ?", q.Prefix, q.Prefix+"\xff")
 	}
-	if s := q.Status; s >= dedupe.Claimed && s <= dedupe.Parked {
-		add("status = '" + s.String() + "'")
-	} else if s != 0 {
+	if st := q.Status; st >= dedupe.Claimed && st <= dedupe.Parked {
+		add("status = '" + st.String() + "'")
+	} else if st != 0 {
 		add("false")
 	}
 	if !q.Before.IsZero() {
@@ -122,7 +128,7 @@ func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, erro
 	if s.w.isClosed() {
 		return nil, errClosed
 	}
-	b, args := where(&q)
+	b, args := s.where(&q)
 	rows, err := s.db.QueryContext(ctx, s.sql.count+b.String()+" GROUP BY scope, status", args...)
 	if err != nil {
 		return nil, explain("counting", err)

@@ -41,7 +41,7 @@ type statements struct {
 	initFence, raiseFence                      string
 	readFence, writeFence                      string
 	read, write, remove, sweep, complete, list string
-	count                                      string
+	count, byStatus                            string
 }
 
 func newStatements(table string) statements {
@@ -70,8 +70,9 @@ func newStatements(table string) statements {
 		remove:     fill(`DELETE FROM {table} WHERE scope = ? AND key = ?`),
 		sweep:      fill(sweepRows),
 		complete:   fill(completeRow),
-		list:       fill(`SELECT {columns} FROM {table} WHERE `),
-		count:      fill(`SELECT scope, status, count(*) FROM {table} WHERE `),
+		list:       fill(`SELECT {columns} FROM {table}`),
+		count:      fill(`SELECT scope, status, count(*) FROM {table}`),
+		byStatus:   fill(` INDEXED BY {attention}`),
 	}
 }
 
