@@ -121,6 +121,7 @@ func (w *Worker) Health() Health {
 		h.State, h.Since = StateRunning, later(first, c.Turned, queue.Back, store.Back)
 	}
 	h.because(c.Paused)
+	w.steering().tells(&h)
 	return h
 }
 
@@ -141,9 +142,6 @@ func later(t time.Time, others ...time.Time) time.Time {
 func (h *Health) because(paused engine.Pauses) {
 	if paused&engine.ByHand != 0 {
 		h.Reasons = append(h.Reasons, "paused by the program")
-	}
-	if paused&engine.ByRules != 0 {
-		h.Reasons = append(h.Reasons, "paused by a rule")
 	}
 	for _, d := range []struct {
 		name string

@@ -1,6 +1,12 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+)
 
 // This file owns looking at a flow and at an engine from outside: what runs, and what answers.
 // Whoever shows numbers or health calls it. The flow's lock guards its numbers, which it keeps
@@ -21,7 +27,7 @@ func (f *Flow[J]) leases() (engine any, n int) { return f.en, f.en.Held() }
 func (f *Flow[J]) addTo(c *Counts, ends bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.Slots += f.o.Slots
+	c.Slots += f.slots()
 	c.Busy += f.busy
 	c.Held += f.pending + f.followers
 	c.Unsettled += f.unsettled
@@ -41,7 +47,7 @@ func (f *Flow[J]) addTo(c *Counts, ends bool) {
 	h, now := f.handlers(), time.Since(f.epoch)
 	c.Overdue += h.overdue
 	c.Oldest = max(c.Oldest, h.oldest+now-h.at)
-	if h.overdue >= f.o.Slots {
+	if h.overdue >= f.slots() {
 		c.Stuck = max(c.Stuck, now-h.last)
 	}
 }
@@ -72,6 +78,32 @@ func (f *Flow[J]) handlers() handlers {
 	}
 	f.seen = h
 	return h
+}
+
+// Job is a handler that runs, as Jobs saw it.
+type Job struct {
+	Message *broker.Message
+	Key     dedupe.Key
+	Began   time.Time
+	Attempt int
+	Fence   uint64
+	Overdue bool // its context has ended
+}
+
+// Jobs are at most the most oldest handlers that run, the oldest first, and how many others do.
+func (f *Flow[J]) Jobs(most int) (js []Job, more int) {
+	f.mu.Lock()
+	for r := f.live; r != nil; r = r.next {
+		if r.at() == running {
+			js = append(js, Job{r.Message, r.Key, f.epoch.Add(r.began), int(r.Attempt), r.Fence, !r.ctx.EndedAt().IsZero()})
+		}
+	}
+	f.mu.Unlock()
+	slices.SortFunc(js, func(a, b Job) int { return a.Began.Compare(b.Began) })
+	if more = max(0, len(js)-most); more > 0 {
+		js = slices.Clip(js[:most])
+	}
+	return js, more
 }
 
 // Patience is for how long a call that failed counts as failing: by then it was repeated, if
