@@ -7,11 +7,10 @@ import (
 	"strings"
 
 	"github.com/aws/smithy-go"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/cmd/onceq/internal/places"
 	"github.com/onceq/onceq/dedupe"
 )
 
@@ -88,7 +87,7 @@ func permission(err error) string {
 		return fmt.Sprintf("\nadd to the policy of whoever runs this:\n  {\"Effect\": \"Allow\", \"Action\": [%s], \"Resource\": %q}",
 			strings.Join(actions, ", "), resourceOf(service, api.ErrorMessage()))
 	}
-	if s, ok := status.FromError(err); ok && s.Code() == codes.PermissionDenied {
+	if places.IsDenied(err) {
 		return "\ngcppubsub names the role that is missing; give it to whoever runs this"
 	}
 	return ""

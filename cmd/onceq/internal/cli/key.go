@@ -63,7 +63,7 @@ func (a *app) where(ctx context.Context, w *world, queue string, words []string)
 	case len(found) == 1:
 		return found[0].Key, nil
 	case len(found) == 0:
-		return dedupe.Key{}, exit(exitFound, "no record of %s in %s", out.Text(key), out.Text(strings.Join(scopes, ", ")))
+		return dedupe.Key{}, exit(exitFound, "no record of %s in %s; elsewhere: onceq key show SCOPE %s", out.Text(key), out.Text(strings.Join(scopes, ", ")), quote(key))
 	}
 	var in []string
 	for _, r := range found {

@@ -81,7 +81,7 @@ func rigOn(t *testing.T, store dedupe.Store, storeURL string) *rig {
     queues:
       orders:
         url: sqs+%s/orders
-        scopes: [orders]
+        scopes: [orders, "orders:charge"]
     links: {logs: "https://logs.example/?q={key}"}
 `, storeURL, s.URL))
 	return r

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
@@ -34,7 +32,7 @@ type Places struct {
 
 	aws     *aws.Config
 	sqs     map[string]*sqs.Client // by region and endpoint
-	pubsub  *gcppubsub.Clients
+	pubsub  pubsubClients
 	closers []func() error
 }
 
@@ -163,30 +161,6 @@ func (p *Places) awsConfig(ctx context.Context) (aws.Config, error) {
 		p.aws = &cfg
 	}
 	return *p.aws, nil
-}
-
-func (p *Places) pubsubQueue(ctx context.Context, q settings.QueueURL) (broker.Broker, error) {
-	if p.pubsub == nil {
-		clients, err := gcppubsub.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p.pubsub = clients
-		p.closing(clients.Close)
-	}
-	full := func(kind, name string) string {
-		if name == "" || strings.HasPrefix(name, "projects/") {
-			return name
-		}
-		return path.Join("projects", q.Project, kind, name)
-	}
-	b, err := gcppubsub.New(p.pubsub, full("topics", q.Topic), full("subscriptions", q.Subscription),
-		&gcppubsub.Options{Ordered: q.Ordered, Attempts: q.Attempts})
-	if err != nil {
-		return nil, err
-	}
-	p.closing(b.Close)
-	return b, nil
 }
 
 // staticCredentials reports whether the environment names credentials.

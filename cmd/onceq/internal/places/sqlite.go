@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"strings"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
@@ -30,7 +31,10 @@ func (p *Places) sqlite(ctx context.Context, s settings.StoreURL) (dedupe.Store,
 	}
 	p.closing(st.Close)
 	if _, err := st.Get(ctx, []dedupe.Key{{Scope: "onceq", Key: "is the table there"}}); err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrOld, err)
+		if text := err.Error(); strings.Contains(text, "no such table") || strings.Contains(text, "no such column") {
+			return nil, fmt.Errorf("%w (%w)", ErrOld, err)
+		}
+		return nil, err
 	}
 	return st, nil
 }
