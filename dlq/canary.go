@@ -118,6 +118,7 @@ func (r *replay) watch(ctx context.Context) error {
 			return err
 		}
 	}
+	r.looked = time.Now()
 	b.Watched, b.Back = time.Since(began), r.back
 	if r.o.EachBatch != nil {
 		r.o.EachBatch(b)

@@ -54,6 +54,9 @@ func (p *pass) through(ctx context.Context) error {
 			return err
 		}
 	}
+	if p.report.Unacked > 0 && ctx.Err() != nil {
+		return context.Cause(ctx) // it cut off the last acks
+	}
 	return nil
 }
 

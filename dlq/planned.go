@@ -55,6 +55,11 @@ func (r *Ref) job() string {
 	return r.Source + "\x00" + r.Type + "\x00" + r.Key
 }
 
+// hasMoved reports whether a newer failure of the job was met.
+func (w *planned) hasMoved(r *Ref) bool {
+	return w != nil && r.Fence != 0 && len(w.anew) > 0 && w.anew[r.job()] > r.Fence
+}
+
 // lookPlanned decides a letter's fate by the plan.
 func (p *pass) lookPlanned(l *item) error {
 	w, ref := p.planned, refOf(l.m)
@@ -71,7 +76,7 @@ func (p *pass) lookPlanned(l *item) error {
 	delete(w.left, l.m.ID)
 	of := &w.plan.Letters[i]
 	switch {
-	case ref.Fence != of.Fence, ref.Fence != 0 && w.anew[ref.job()] > ref.Fence:
+	case ref.Fence != of.Fence, w.hasMoved(&ref):
 		p.tell(l, Skipped, errMoved)
 	case of.Judgement == Leave:
 		p.tell(l, Skipped, errors.New(cmp.Or(of.Why, "the plan leaves it")))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -238,6 +239,8 @@ type replay struct {
 	batch []Ref // what was sent since the last watch
 	count int   // how many batches were watched
 	back  []Ref // letters of jobs that were sent and came back
+
+	looked time.Time // when a letter that came back would last have been met
 }
 
 // full reports whether Max letters have been sent, or all of the plan dealt with.
@@ -296,8 +299,8 @@ func (r *replay) flush(ctx context.Context) error {
 		return err
 	}
 	for len(r.pending) > 0 && !r.full() {
-		if len(r.back) > 0 {
-			return r.cameBackError()
+		if err := r.lookAround(ctx); err != nil {
+			return err
 		}
 		if r.o.DryRun {
 			l := r.pending[0]
@@ -316,6 +319,28 @@ func (r *replay) flush(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
+}
+
+// lookAround asks, before letters are sent, whether they still are to be.
+func (r *replay) lookAround(ctx context.Context) error {
+	if r.meet != nil && r.report.Replayed > 0 && time.Since(r.looked) >= r.q.o.Wait/3 {
+		r.looked = time.Now()
+		if _, err := r.step(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if len(r.back) > 0 {
+		return r.cameBackError()
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(l *item) bool {
+		ref := refOf(l.m)
+		if !r.planned.hasMoved(&ref) {
+			return false
+		}
+		r.stays(l, Skipped, errMoved)
+		return true
+	})
 	return nil
 }
 
@@ -410,7 +435,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 				refit = true
 				doubt, last = append(doubt, l), err
 			case letter.IsUnfit(err):
-				r.failed(l, err)
+				r.stays(l, Failed, err)
 				through++
 			default:
 				doubt, last = append(doubt, l), err
@@ -433,7 +458,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 			continue
 		}
 		for _, l := range batch {
-			r.failed(l, fmt.Errorf("it may have been sent, or not: %w", last))
+			r.stays(l, Failed, fmt.Errorf("it may have been sent, or not: %w", last))
 		}
 		switch {
 		case final != nil:
@@ -500,10 +525,10 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	return r.drop(ctx)
 }
 
-// failed leaves a letter and its copies where they are.
-func (r *replay) failed(l *item, err error) {
+// stays leaves a letter and its copies where they are.
+func (r *replay) stays(l *item, f Fate, why error) {
 	copies := l.copies
-	r.tell(l, Failed, err)
+	r.tell(l, f, why)
 	for _, c := range copies {
 		r.tell(c, Skipped, errCopyStays)
 	}
