@@ -9,6 +9,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns how records are compared, and how they are shown. Cases call it through env, each
+// in a goroutine of its own. It keeps nothing and locks nothing.
+
 // same reports whether two values are equal, where none is not the same as empty.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 

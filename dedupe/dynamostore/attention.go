@@ -3,9 +3,7 @@ package dynamostore
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,33 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file owns what people look for: the attribute that a record has only while it is failed,
-// parked or released, and the index over it. All writes of a status call attention; List reads the
-// index. Nothing is locked.
-
-// shards are the values of the attribute for each status. An index takes 1,000 writes a second for
-// one value, and would hold up the table's own writes beyond that: when every job is retried, for
-// instance.
-const shards = 16
-
-// needsAttention reports whether people look for records of that status.
-func needsAttention(st dedupe.Status) bool {
-	return st == dedupe.Failed || st == dedupe.Parked || st == dedupe.Released
-}
-
-// attention is the attribute's value, empty = it is absent.
-func attention(k dedupe.Key, st dedupe.Status) string {
-	if !needsAttention(st) {
-		return ""
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(k.Scope + "\x00" + k.Key)) // it never fails
-	return shard(st, int(h.Sum32()%shards))
-}
-
-func shard(st dedupe.Status, n int) string {
-	return st.String() + "." + strconv.FormatInt(int64(n), shards)
-}
+// This file owns the index of what people look for, which List reads, and the service's time for
+// those who ask. Nothing is locked.
 
 // attentive are the keys that the index has under q's status, in order. What it has of an older
 // state of a record is told by the read that follows.

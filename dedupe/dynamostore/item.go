@@ -45,7 +45,7 @@ const (
 	attrCommit      = "commit" // which transaction has completed it
 	attrPast        = "past"
 	attrSent        = "sent"
-	attrAttention   = "attention" // only while failed, parked or released; see attention.go
+	attrAttention   = "attention" // only while failed, parked or released; see shard.go
 )
 
 // attributes are all but the expiry, whose name is the user's choice.

@@ -63,22 +63,13 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	var have *present
 	err := s.transact(ctx, func(tx pgx.Tx) (err error) {
-		if have, err = s.inspect(ctx, tx); err == nil && have.complete() {
+		if have, err = s.inspect(ctx, tx); err == nil && have.whole() {
 			err = s.raise(ctx, tx, have)
 		}
 		return err
 	})
-	for n := 1; err == nil && !have.complete(); n++ {
-		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
-			have, err = s.migrate(ctx, tx)
-			return err
-		})
-		if err == nil {
-			break
-		}
-		if errors.As(err, new(*heldError)) && n < alterTries && retry.Rest(ctx, alterPause(n)) {
-			err = nil // whoever holds the table lets go of it in the end
-		}
+	if err == nil && !have.whole() {
+		have, err = s.complement(ctx)
 	}
 	if err == nil && have.attention != ready {
 		err = s.buildAttention(ctx, have)
@@ -90,6 +81,20 @@ func (s *Store) Migrate(ctx context.Context) error {
 	st.name = s.sql().name
 	s.st.Store(st)
 	return s.explain(ctx, "Migrate", s.ask(ctx))
+}
+
+// complement makes what is missing, as far as a transaction can. Whoever holds the table lets go of
+// it in the end.
+func (s *Store) complement(ctx context.Context) (have *present, err error) {
+	for n := 1; ; n++ {
+		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
+			have, err = s.migrate(ctx, tx)
+			return err
+		})
+		if !errors.As(err, new(*heldError)) || n == alterTries || !retry.Rest(ctx, alterPause(n)) {
+			return have, err
+		}
+	}
 }
 
 // ask sends a statement with an argument as all calls send theirs, so that what hinders them is
@@ -128,8 +133,8 @@ type present struct {
 	attention     attention
 }
 
-// complete reports whether nothing is missing that is made in a transaction.
-func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
+// whole reports whether nothing is missing that is made in a transaction.
+func (p *present) whole() bool { return p.version == version && p.fence && p.expiry }
 
 // attention is the state of the index that is built outside of transactions.
 type attention int

@@ -15,6 +15,9 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
+// This file owns what reads: Get, List and Count, and the clock. Operators and their tools call it,
+// from any goroutine, each call on a connection of the pool. Nothing is locked.
+
 // listPage is how many rows List reads at a time. List keeps no read transaction open between
 // pages, because SQLite could not empty the write-ahead log meanwhile.
 const listPage = 200
