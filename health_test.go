@@ -64,11 +64,11 @@ func (r *rig) wantHealth(state onceq.State, since time.Duration, ready, live str
 // TestHealthStates goes through each state and back.
 func TestHealthStates(t *testing.T) {
 	const (
-		starting = "starting: no receive was answered yet"
+		starting = "starting: no poll was answered yet"
 		draining = "draining"
 		stopped  = "stopped: Run is not under way"
-		queue    = "the queue has not answered"
-		store    = "the store has not answered"
+		queue    = "the queue has failed for"
+		store    = "the store has failed for"
 	)
 	bubble(t, func(context.Context, *onceq.Job) error {
 		takes(20 * sec)
@@ -132,6 +132,21 @@ func TestHealthStates(t *testing.T) {
 		r.wantHealth(onceq.StateStopped, h.Since.Sub(r.began), stopped, "")
 		if d := h.Since.Sub(r.began); d < 13*time.Minute+6*sec || d > 13*time.Minute+30*sec {
 			t.Errorf("stopped since %v", d)
+		}
+	}, pollsFor5s)
+}
+
+// A worker that never got an answer to a poll is not ready, however short it has been asking.
+func TestHealthOfAQueueThatNeverAnswered(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.q.SetFault(away(onceqtest.Receive))
+		r.start()
+		pass(10 * sec)
+		r.wantHealth(onceq.StateOutage, 0, "starting: no poll was answered yet", "")
+		r.q.SetFault(nil)
+		pass(20 * sec)
+		if h := r.w.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil {
+			t.Errorf("in the end health is %+v", h)
 		}
 	}, pollsFor5s)
 }
@@ -231,7 +246,7 @@ func TestHealthOfPollersThatHang(t *testing.T) {
 			r.w = r.worker(func(c *setup) { c.Broker, c.Pollers = h, pollers })
 			r.start()
 			pass(time.Minute)
-			r.wantHealth(onceq.StateOutage, time.Duration(7*pollers)*sec, "the queue has not answered", "") // one steps in for the other
+			r.wantHealth(onceq.StateOutage, time.Duration(7*pollers)*sec, "starting: no poll was answered yet", "") // one steps in for the other
 			pass(90 * sec)
 			if err := r.w.Health(); err.Live(nil) == nil || !strings.Contains(err.Live(nil).Error(), "no receive has come back") {
 				t.Errorf("after %v live is %v", r.since(), err.Live(nil))
