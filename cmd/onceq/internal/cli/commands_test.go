@@ -143,7 +143,7 @@ func TestKeyShow(t *testing.T) {
 	for range 6 {
 		r.settle(r.claim(k, time.Minute, dedupe.Rerun), dedupe.Released, "timeout", errBank.Error())
 	}
-	r.claim(k, time.Millisecond, dedupe.Rerun)
+	r.claim(k, 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(k)
 	r.settle(r.claim(k, time.Minute, dedupe.Rerun), dedupe.Failed, "timeout", errBank.Error())
 	a := r.run("key", "show", "A-1").want(0, "orders:charge A-1   FAILED", "attempt 8", "sent", "waited 4", "#1 fence ", "timeout: context deadline exceeded",
@@ -195,7 +195,7 @@ func TestKeyList(t *testing.T) {
 func TestJobs(t *testing.T) {
 	r := newRig(t)
 	r.run("jobs", "running", "orders").want(0, "no card names a job")
-	c := r.claim(charge("S-1"), time.Millisecond, dedupe.Rerun)
+	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
 	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: time.Second})
 	if err != nil {

@@ -236,11 +236,16 @@ func (r *rig) beat(s *control.Seat, change func(*control.Card)) {
 func (r *rig) claim(k dedupe.Key, ttl time.Duration, policy dedupe.Policy) dedupe.Claim {
 	r.Helper()
 	q := dedupe.ClaimRequest{Key: k, Token: token(), TTL: ttl, Policy: policy, Owner: "w-3/1", MessageID: "m-1#x", Sent: time.Now().Add(-4 * time.Second)}
-	as, err := r.store.Claim(r.Context(), []dedupe.ClaimRequest{q})
-	if err != nil || as[0].Err != nil || as[0].Outcome != dedupe.Won {
-		r.Fatal(err, as)
+	for {
+		as, err := r.store.Claim(r.Context(), []dedupe.ClaimRequest{q})
+		if err == nil && errors.Is(as[0].Err, dedupe.ErrBusy) {
+			continue // a short lease waits for the file's lock for a moment alone
+		}
+		if err != nil || as[0].Err != nil || as[0].Outcome != dedupe.Won {
+			r.Fatal(err, as)
+		}
+		return as[0]
 	}
-	return as[0]
 }
 
 func (r *rig) settle(c dedupe.Claim, to dedupe.Status, class, text string) {
