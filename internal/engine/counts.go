@@ -23,7 +23,7 @@ type Counts struct {
 	Ends      Tally
 }
 
-func (c *Counts) add(o Counts) {
+func (c *Counts) include(o Counts) {
 	c.Slots, c.Busy, c.Held, c.Unsettled = c.Slots+o.Slots, c.Busy+o.Busy, c.Held+o.Held, c.Unsettled+o.Unsettled
 	c.Overdue, c.Oldest, c.Stuck = c.Overdue+o.Overdue, max(c.Oldest, o.Oldest), max(c.Stuck, o.Stuck)
 	c.Paused, c.Turned = c.Paused|o.Paused, latest(c.Turned, o.Turned)
@@ -101,7 +101,7 @@ func (l *Roll) Count(now time.Time, ends bool) (c Counts) {
 		c.Ends.noteAll(l.past)
 	}
 	for f := range l.flows {
-		c.add(f.counts(now, ends))
+		c.include(f.counts(now, ends))
 	}
 	return c
 }
