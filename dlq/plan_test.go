@@ -140,7 +140,8 @@ func TestPlanLeavesWhatFailedAnew(t *testing.T) {
 		if err != nil || len(all) != 2 {
 			t.Fatal(all, err)
 		}
-		r.put(letterOf("a", 7), letterOf("a", 8, group("another"))) // one is met with the old letter, the other before it
+		// One is met with the old letter, the other before it.
+		r.put(letterOf("a", 7), letterOf("a", 8, group("another")))
 		pass(50 * time.Second)
 		if rep := r.mustReplay(dlq.ReplayOptions{Plan: p}); rep.Replayed != 0 || len(rep.Skipped) != 3 {
 			t.Errorf("%v", rep)
