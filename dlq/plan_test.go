@@ -40,7 +40,7 @@ func (r *rig) filed(p *dlq.Plan) *dlq.Plan {
 	if err := json.Unmarshal(b, &back); err != nil {
 		r.t.Fatal(err)
 	}
-	if p.Skipped == nil || len(p.Skipped) == 0 {
+	if len(p.Skipped) == 0 {
 		p.Skipped, back.Skipped = nil, nil
 	}
 	if !reflect.DeepEqual(*p, back) {
