@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
@@ -159,6 +160,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
 	fl := b.newBatchFlow(ctx, h, len(ds), o)
 	defer fl.Close()
+	b.in.obeyFor(ctx, h, fl)
 	runs, until := b.in.runsOf(fl, ds)
 	b.in.setEnd(fl, until)
 
@@ -180,6 +182,28 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 		f(int(r.Index), Disposition{Action: Leave, Record: b.in.observeAbandoned(r)})
 	}
 	fl.WaitAll()
+}
+
+// obeyFor does for a batch what the rules say of its queue. A batch cannot leave the messages in the
+// queue, so under a pause it gives them back.
+func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
+	in.book.fresh(ctx)
+	if !in.book.o.isOn() {
+		return
+	}
+	rs, known, err := in.book.present()
+	if !known && in.book.o.Required {
+		if h.norule = err; err == nil {
+			h.norule = context.Cause(ctx)
+		}
+	}
+	switch v, ok := rs.For(in.queueName, "", "", time.Now()); {
+	case !ok:
+	case v.Do == control.Pause:
+		h.paused = &v
+	case v.Do == control.Limit:
+		fl.Limit(v.Slots)
+	}
 }
 
 // askUnit asks about a time of BatchOptions without its unit. Process has no error to answer.

@@ -113,6 +113,9 @@ type ProcessorConfig struct {
 	// Owner names this worker in the store's records, for people. Default: host name and process
 	// id.
 	Owner string
+	// Control says how the Processor obeys operators, and shows itself to them. The zero value does
+	// so where the store is durable: it reads their rules and writes the Workers' cards, each 10 s.
+	Control ControlOptions
 	// Observer is told of each job's start and end. nil = none.
 	Observer Observer
 	// Logger gets one record per job and what a person should look at. nil = slog.Default, as it is
@@ -169,6 +172,9 @@ func (c *ProcessorConfig) check() error {
 	}
 	if err := c.LetterKeys.Check(); err != nil {
 		return badConfig("ProcessorConfig.LetterKeys", "%v", err)
+	}
+	if err := c.Control.check(); err != nil {
+		return err
 	}
 	if l := c.Store.Limits(); l.MaxBatch < 1 {
 		return badConfig("ProcessorConfig.Store", "its Limits().MaxBatch is %d, want 1 or more", l.MaxBatch)

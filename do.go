@@ -163,6 +163,9 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 // process, or from the store's record. The first call of a key in this process leads, and the
 // others follow it.
 func (c *call) do(ctx context.Context) answer {
+	if err := c.p.pausedCall(ctx, c.key); err != nil {
+		return answer{err: err}
+	}
 	for {
 		if ctx.Err() != nil {
 			return answer{err: c.notRun(context.Cause(ctx), nil)}

@@ -79,6 +79,22 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 // ErrorClass is that of the record.
 func (e *ParkedError) ErrorClass() string { return e.Class }
 
+// PausedError answers a [Do] whose scope or type an operator has paused. Nothing has run or changed,
+// and nothing was asked of the key, also where it is done. Repeating gives the same answer until the
+// rule ends, or is removed.
+type PausedError struct {
+	Key dedupe.Key
+	// Until is when the rule ends by itself.
+	Until time.Time
+	// By is who has paused it, and Reason why.
+	By, Reason string
+}
+
+// Error says who has paused it, why, and until when.
+func (e *PausedError) Error() string {
+	return fmt.Sprintf("onceq: %v is paused until %s by %s: %s", e.Key, e.Until.UTC().Format(time.RFC3339), e.By, e.Reason)
+}
+
 // NotRunError answers a [Do] that ended before f began. Its context has ended, or the store has not
 // answered for two CallTimeouts. Under Park it may take two CallTimeouts and a SettleTimeout more,
 // where the store does not confirm the start. f has not run and will not run, and repeating is

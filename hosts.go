@@ -2,10 +2,12 @@ package onceq
 
 import (
 	"errors"
+	mrand "math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
@@ -32,7 +34,10 @@ func (h deliveryHost) Admit(r *run) *engine.Refusal {
 func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 	left := early(r.Message)
 	if left == 0 {
-		return h.admit(r)
+		if no := h.admit(r); no != nil {
+			return no
+		}
+		return h.heldBack(r)
 	}
 	if no := h.tooEarly(r, left); no != nil {
 		return no
@@ -107,8 +112,21 @@ func (h *workerHost) delays(r *run) bool {
 // batchHost brings deliveries that somebody else holds: a call of Process.
 type batchHost struct {
 	deliveryHost
+	paused *control.Verdict // of the whole queue; nil = it is not
+	norule error            // the rules are required, and were never read
 	starts sync.WaitGroup
 	tell   func(i int, d Disposition)
+}
+
+// Admit gives back each message of a queue that is paused. Each such batch costs a receive.
+func (h *batchHost) Admit(r *run) *engine.Refusal {
+	switch {
+	case h.norule != nil:
+		return &engine.Refusal{Back: engine.StoreUnreachable, Delay: h.c.Lease/2 + mrand.N(h.c.Lease/2+1)}
+	case h.paused != nil:
+		return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: backFor(h.paused, r.Message.Attempt)}
+	}
+	return h.deliveryHost.Admit(r)
 }
 
 func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }

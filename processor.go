@@ -24,6 +24,7 @@ type Processor struct {
 	storePulse engine.StorePulse   // the same
 	events     WorkerObserver      // nil = the Observer is none
 	all        engine.Roll         // what is under way, of all intakes
+	book       *rulebook           // the operators' rules
 	calls      *intake             // of Do
 	flights    flights             // of Do
 
@@ -37,7 +38,7 @@ type Processor struct {
 
 // asked is what a WARN has asked about: a time without its unit, which has come where no error can
 // be answered. Each is asked about once.
-type asked struct{ retryAfter, minTime, outage atomic.Bool }
+type asked struct{ retryAfter, minTime, outage, unsteered atomic.Bool }
 
 // NewProcessor validates the configuration; it does no I/O. A mistake is a *[ConfigError], which
 // names the field and its limit.
@@ -46,7 +47,8 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	p := &Processor{c: c}
+	c.Control = c.Control.complete(c.Store)
+	p := &Processor{c: c, book: newRulebook(&c)}
 	p.events, _ = broker.As[WorkerObserver](c.Observer)
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)

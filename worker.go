@@ -34,6 +34,7 @@ type Worker struct {
 	mu      sync.Mutex
 	flow    *flow                       // while Run is under way
 	pollers *pollers                    // of the flow
+	steward *steward                    // the same; nil where there are no rules and no seat
 	ended   time.Time                   // the last Run; zero = there was none
 	paused  map[engine.Pauses]time.Time // why, and since when
 }
@@ -101,7 +102,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	f := w.newFlow(ctx, ready)
 	defer f.Close()
 	ps := &pollers{w: w, f: f}
-	if err := w.enter(f, ps); err != nil {
+	st := w.steers(f)
+	if err := w.enter(f, ps, st); err != nil {
 		return err
 	}
 	defer w.leave()
@@ -110,6 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	w.tell.starts(f, w.isPaused())
+	st.boot(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -118,14 +121,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	ps.fatal = stop
 	ps.start(receiving)
 	swept := w.sweeps(receiving)
+	st.start(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
 	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
 	late := time.Now().Add(w.p.c.SettleTimeout)
+	hard := time.Now().Add(durations.Sum(w.c.DrainTimeout, w.p.c.SettleTimeout))
 	fatal := context.Cause(receiving)
 	stop(nil)
 
 	err := w.drain(f, &ps.all)
+	st.stop(hard)
 	swept(late)
 	close(ready) // the hands end when they have nothing left
 	if err == nil {
@@ -154,13 +160,13 @@ func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
 	})
 }
 
-func (w *Worker) enter(f *flow, ps *pollers) error {
+func (w *Worker) enter(f *flow, ps *pollers, st *steward) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.flow != nil {
 		return ErrRunning
 	}
-	w.flow, w.pollers = f, ps
+	w.flow, w.pollers, w.steward = f, ps, st
 	f.SetPaused(w.pauses())
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
@@ -170,7 +176,7 @@ func (w *Worker) enter(f *flow, ps *pollers) error {
 func (w *Worker) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flow, w.pollers, w.ended = nil, nil, time.Now()
+	w.flow, w.pollers, w.steward, w.ended = nil, nil, nil, time.Now()
 	w.keep(false)
 }
 
@@ -185,6 +191,13 @@ func (w *Worker) present() (f *flow, ps *pollers, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.flow, w.pollers, w.ended
+}
+
+// steering is the steward of the Run that is under way; nil = there is none.
+func (w *Worker) steering() *steward {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.steward
 }
 
 // Pause stops receiving, and hands back what was never started. Running handlers go on. It may be
@@ -307,6 +320,9 @@ func (w *Worker) look(ctx context.Context) error {
 	log := w.p.log
 	if w.l.Durable && !w.p.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
+	}
+	if isNoStore(w.p.c.Store) && w.p.c.Control.asked && !w.p.asked.unsteered.Swap(true) {
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: there is no Store, so no operator's rule reaches this worker, and nobody sees it")
 	}
 	if !isNoStore(w.p.c.Store) && w.p.c.Lease/2 < w.p.c.CallTimeout {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: Lease is below twice CallTimeout: one slow call of the store uses a claim up, and its handler does not start or is cut off",

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -141,11 +142,36 @@ type Record struct {
 	ErrClass         string    // of the last failure
 	FirstErr         string    // text of the first failure
 	LastErr          string    // text of the last failure
-	Created          time.Time // when the record was made
-	ClaimedAt        time.Time // when the last claim was won
-	Updated          time.Time // last change
-	Finished         time.Time // when it became done, failed or parked
-	Expires          time.Time // zero while claimed or parked
+	// Past are the earlier attempts, the oldest first; see [Attempt]. A first attempt has none. A
+	// finished record keeps them, and a new record under its key begins without.
+	Past []Attempt
+	// Sent is when the job was sent, as the claim that made the record knew it. A later claim fills
+	// it in where it is zero: not known. For people.
+	Sent      time.Time
+	Created   time.Time // when the record was made
+	ClaimedAt time.Time // when the last claim was won
+	Updated   time.Time // last change
+	Finished  time.Time // when it became done, failed or parked
+	Expires   time.Time // zero while claimed or parked
+}
+
+// Attempt is an earlier claim of a key, as the claim after it found it.
+type Attempt struct {
+	// Number is the attempt's, from 1; one less where the attempt was given back.
+	Number int
+	Fence  uint64
+	Owner  string // at most 64 bytes of it
+	// Claimed is when the attempt began, and Ended when the record was last changed under it; of a
+	// dead lease, when that ended. Both in microseconds.
+	Claimed, Ended time.Time
+	End            Status // Released, Failed or Parked; Claimed = its lease died
+	// Class is that of the record when the attempt ended, at most 64 bytes of it; "" where its
+	// lease died.
+	Class string
+	// Err is at most 60 bytes of the error's text. Where the room of a record's Past is short, the
+	// texts go first, and then attempts from the middle: the first one and the newest stay.
+	Err      string
+	Reopened bool // the next claim was a replay's
 }
 
 // Expired reports whether the record's retention has ended: to claims, Get and List it then
@@ -165,6 +191,7 @@ func (r *Record) Clone() *Record {
 	c.Fingerprint = bytes.Clone(r.Fingerprint)
 	c.Result = bytes.Clone(r.Result)
 	c.State = bytes.Clone(r.State)
+	c.Past = slices.Clone(r.Past)
 	return &c
 }
 

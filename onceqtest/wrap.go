@@ -79,6 +79,10 @@ type store struct {
 	p *Process
 }
 
+// Unsteered keeps a Processor from reading rules and writing cards, unless its Control says so: a
+// test counts the calls of its jobs.
+func (*store) Unsteered() {}
+
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	s.p.claims(rs)
 	return batch(ctx, s.p, Claim, rs, s.Store.Claim,

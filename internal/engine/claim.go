@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -125,7 +126,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.Key, r.Token, en.leaseFor(r)
 		q.Policy = r.Opts.Policy
-		q.Owner = en.o.Owner
+		q.Owner, q.Sent = en.o.Owner, sentAt(r.Message)
 		if r.known != nil {
 			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
@@ -141,6 +142,14 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		en.o.Pulse.claims.Misses(err)
 	}
 	return answers, sent, err
+}
+
+// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
+func sentAt(m *broker.Message) time.Time {
+	if m.Meta != nil && !m.Meta.Created.IsZero() {
+		return m.Meta.Created
+	}
+	return m.Published
 }
 
 // each takes the first of equal keys, because a second message with the same key would only wait
@@ -247,6 +256,10 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	r.Fence = c.Lease.Fence
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
+	}
+	if c.ErrClass != "" || c.From != "" {
+		k := r.knows()
+		k.prevClass, k.from, k.deadFor = c.ErrClass, c.From, c.DeadFor
 	}
 	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is

@@ -49,6 +49,7 @@ type Flow[J any] struct {
 	since     time.Duration // when it stopped, since the epoch
 	paused    Pauses        // why it has paused; as stopped, until each reason is resumed
 	turned    time.Duration // when it last began or ended to be paused, since the epoch
+	limit     int           // of its slots, from outside; 0 = none
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
 	seen      handlers      // the last look at them
@@ -102,10 +103,10 @@ func (f *Flow[J]) Unreserve(n int) {
 	f.tell()
 }
 
-func (f *Flow[J]) free() int { return f.o.Capacity - f.reserved - f.pending - f.busy }
+func (f *Flow[J]) free() int { return f.capacity() - f.reserved - f.pending - f.busy }
 
 func (f *Flow[J]) hasRoom() bool {
-	return f.paused == 0 && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
+	return f.paused == 0 && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= min(f.few, f.capacity())
 }
 
 // tell wakes the pollers if there is something for them to do. The caller holds the lock.
@@ -181,7 +182,7 @@ func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 // pump takes what may start from the queue. The caller holds the lock, and hands the answer to send
 // when it has let the lock go.
 func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
-	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && f.paused == 0 {
+	for f.first < len(f.queue) && f.busy < f.slots() && f.unsettled < f.o.Slots && !f.stopped && f.paused == 0 {
 		r := f.queue[f.first]
 		f.queue[f.first] = nil
 		f.first++

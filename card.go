@@ -1,0 +1,177 @@
+package onceq
+
+import (
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/engine"
+)
+
+// This file owns what a Worker's card says. The goroutine that keeps the seat calls describe; cards
+// is its own, so there is no lock.
+
+// rateOver is the time over which a card's rate is counted.
+const rateOver = 5 * time.Minute
+
+// cards is what one card knows of those before it.
+type cards struct {
+	began time.Time
+	ends  []ended // the oldest first
+	wait  time.Duration
+	last  time.Time // when the job began whose wait that is
+}
+
+// ended is how many deliveries had ended at a time.
+type ended struct {
+	at time.Time
+	n  uint64
+}
+
+// rate is how many deliveries end a minute.
+func (c *cards) rate(now time.Time, n uint64) float64 {
+	c.ends = append(c.ends, ended{now, n})
+	for len(c.ends) > 2 && now.Sub(c.ends[1].at) >= rateOver {
+		c.ends = c.ends[1:]
+	}
+	first := c.ends[0]
+	if over := now.Sub(first.at); over > 0 {
+		return float64(n-first.n) / over.Minutes()
+	}
+	return 0
+}
+
+// head notes how long the newest first attempt has waited, of those that run.
+func (c *cards) head(js []engine.Job) {
+	for i := range js {
+		if w, ok := waited(&js[i]); ok && js[i].Began.After(c.last) {
+			c.wait, c.last = w, js[i].Began
+		}
+	}
+}
+
+// waited is how long a job waited that runs for the first time, where the broker tells.
+func waited(j *engine.Job) (time.Duration, bool) {
+	if j.Attempt > 1 || j.Message == nil || j.Message.Published.IsZero() {
+		return 0, false
+	}
+	from := j.Message.Published
+	if m := j.Message.Meta; m != nil && m.NotBefore.After(from) {
+		from = m.NotBefore
+	}
+	return max(0, j.Began.Sub(from)), true
+}
+
+// describe is the worker's card.
+func (s *steward) describe() *control.Card {
+	w, now := s.w, time.Now()
+	if s.card.began.IsZero() {
+		s.card.began = now
+	}
+	o := &w.p.c.Control
+	h, n := w.Health(), w.counted()
+	js, more := s.f.Jobs(w.c.Concurrency)
+	s.card.head(js)
+	c := &control.Card{
+		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: w.p.c.Scope, Types: w.p.typeNames(),
+		Started: s.card.began, At: now, Slots: h.Slots, Busy: h.Busy, Held: n.Held, State: string(h.State),
+		Rules: h.Rules, HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(n.Outcomes)),
+	}
+	total := uint64(0)
+	for outcome, n := range n.Outcomes {
+		c.Outcomes[string(outcome)] = n
+		total += n
+	}
+	c.Rate = s.card.rate(now, total)
+	s.mu.Lock()
+	c.NoRules = s.refused
+	if s.holds.Do == control.Pause {
+		c.PausedBy = []string{s.holds.Rule}
+	}
+	s.mu.Unlock()
+	for _, d := range []struct {
+		what string
+		of   *Dependency
+	}{{ReasonStore, &h.Store}, {ReasonQueue, &h.Queue}} {
+		if since := d.of.Failing; !since.IsZero() && (c.Outage == "" || since.Before(c.OutageSince)) {
+			c.Outage, c.OutageSince = d.what, since
+		}
+	}
+	shown := min(len(js), o.Jobs)
+	c.More = more + len(js) - shown
+	for i := range shown {
+		c.Jobs = append(c.Jobs, cardJob(&js[i], o.NoKeys))
+	}
+	return c
+}
+
+func cardJob(j *engine.Job, noKeys bool) control.CardJob {
+	c := control.CardJob{Key: j.Key.Key, At: j.Began, Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue}
+	if m := metaOf(j.Message); m != nil {
+		c.ID, c.Type = m.ID, m.Type
+	}
+	if noKeys {
+		c.Key = ""
+	}
+	return c
+}
+
+func metaOf(m *broker.Message) *broker.Meta {
+	if m == nil {
+		return nil
+	}
+	return m.Meta
+}
+
+// typeNames are the types of the Mux, in order.
+func (p *Processor) typeNames() []string {
+	names := make([]string, 0, len(p.types))
+	for t := range p.types {
+		names = append(names, t)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// seatText is what of a name a seat takes.
+func seatText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	for len(s) > control.MaxName {
+		s = strings.ToValidUTF8(s[:control.MaxName], "")
+	}
+	return s
+}
+
+var hostName = sync.OnceValue(func() string {
+	h, _ := os.Hostname()
+	return h
+})
+
+// version is that of this module in the program; empty where it was not built from modules.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	const path = "github.com/onceq/onceq"
+	if info.Main.Path == path {
+		return info.Main.Version
+	}
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return m.Version
+		}
+	}
+	return ""
+})

@@ -1,0 +1,221 @@
+package onceq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	mrand "math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+)
+
+// This file owns the rules that a Processor obeys: reading them, and which jobs they hold back.
+// Each Worker reads them by a goroutine of its own (steward.go); Batches and Do read them before a
+// call where nobody else has for a while. Runs that are admitted ask for a pause of their scope or
+// type; while there is none that is one atomic load. b.mu guards what was read; no store is called
+// under it.
+
+// rulebook is what a Processor knows of the rules.
+type rulebook struct {
+	o     ControlOptions
+	store dedupe.Store // each call has CallTimeout
+	log   *slog.Logger
+	out   engine.Outage
+
+	held atomic.Pointer[control.Rules] // those that pause a scope or a type; nil = there are none
+	turn chan struct{}                 // who may read for a batch, or a call of Do
+
+	mu    sync.Mutex
+	rules control.Rules
+	asked time.Time // when the read of rules began
+	tried time.Time // when the last read began
+	known bool      // they were read once
+	err   error     // of the last read; nil = it had an answer
+}
+
+func newRulebook(c *ProcessorConfig) *rulebook {
+	b := &rulebook{o: c.Control, store: &timedStore{c.Store, c.CallTimeout}, log: c.Logger, turn: make(chan struct{}, 1)}
+	return b
+}
+
+// read reads the rules once. Where that fails, the last ones stay in force.
+func (b *rulebook) read(ctx context.Context) error {
+	sent := time.Now()
+	b.mu.Lock()
+	b.tried = sent
+	b.mu.Unlock()
+	rs, err := control.Read(ctx, b.store)
+	if ctx.Err() != nil && err != nil {
+		return err // nobody wants it any more
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err = err; err == nil && !sent.Before(b.asked) {
+		b.rules, b.asked, b.known = rs, sent, true
+		b.held.Store(heldBy(&rs, sent))
+	}
+	return err
+}
+
+// heldBy are the rules that pause a scope or a type; nil = none does.
+func heldBy(all *control.Rules, now time.Time) *control.Rules {
+	var some []control.Rule
+	for _, r := range all.Rules {
+		if r.Do == control.Pause && !r.OfQueue() && now.Before(r.Until) {
+			some = append(some, r)
+		}
+	}
+	if some == nil {
+		return nil
+	}
+	return &control.Rules{Version: all.Version, Rules: some}
+}
+
+// present are the rules in force. known is false where they were never read, and err is why the
+// last read failed.
+func (b *rulebook) present() (rs control.Rules, known bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rules, b.known, b.err
+}
+
+// fresh reads the rules for somebody who has no Worker, where nobody has read them for Every. One
+// caller reads, and the others go on with what is known. While nothing is known they wait for him.
+func (b *rulebook) fresh(ctx context.Context) {
+	if !b.o.isOn() {
+		return
+	}
+	stale, known := b.isStale()
+	if !stale {
+		return
+	}
+	if known {
+		select {
+		case b.turn <- struct{}{}:
+		default:
+			return
+		}
+	} else {
+		select {
+		case b.turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
+	defer func() { <-b.turn }()
+	if stale, _ = b.isStale(); !stale {
+		return
+	}
+	b.tells(ctx, b.read(ctx))
+}
+
+func (b *rulebook) isStale() (stale, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tried.IsZero() || time.Since(b.tried) >= b.o.Every, b.known
+}
+
+// tells logs how the reading of rules goes, when it is worth a line.
+func (b *rulebook) tells(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		if lasted, tell := b.out.Succeeds(engine.Whole); tell {
+			b.log.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
+		}
+	case ctx.Err() == nil:
+		_, known, _ := b.present()
+		if lasts, tell := b.out.Fails(engine.Whole, true); tell && known {
+			b.log.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
+		} else if tell {
+			b.log.LogAttrs(ctx, slog.LevelError, "onceq: operators' rules cannot be read", engine.ForSo(lasts), slog.Any("error", err))
+		}
+	}
+}
+
+// pausedJob is the rule that holds a job back, if there is one. It is asked for each job.
+func (b *rulebook) pausedJob(queue, scope, typ string) (control.Verdict, bool) {
+	rs := b.held.Load()
+	if rs == nil {
+		return control.Verdict{}, false
+	}
+	return rs.For(queue, scope, typ, time.Now())
+}
+
+// backFor is how long a message is given back that a rule holds: 1 min, doubled with each receive,
+// at most 15 min and what is left of the rule, and an eighth more or less.
+func backFor(v *control.Verdict, receives int) time.Duration {
+	d := max(time.Second, control.BackFor(time.Until(v.Until), receives))
+	return d - d/8 + mrand.N(d/4+1)
+}
+
+// heldBack is why a message is given back while its scope or type is paused; nil = it is not.
+func (in *intake) heldBack(r *run) *engine.Refusal {
+	if in.book.held.Load() == nil {
+		return nil
+	}
+	typ := ""
+	if r.Message.Meta != nil {
+		typ = r.Message.Meta.Type
+	}
+	v, ok := in.book.pausedJob(in.queueName, r.Key.Scope, typ)
+	if !ok {
+		return nil
+	}
+	return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: backFor(&v, r.Message.Attempt)}
+}
+
+// pausedCall answers a call of Do whose scope or type is paused. The type of a key is what follows
+// the ':' of its scope. Rules of queues do not touch calls.
+func (p *Processor) pausedCall(ctx context.Context, k dedupe.Key) error {
+	p.book.fresh(ctx)
+	if !p.book.o.isOn() {
+		return nil
+	}
+	if _, known, err := p.book.present(); !known && p.book.o.Required {
+		return fmt.Errorf("onceq: ProcessorConfig.Control.Required: the rules were never read: %w", err)
+	}
+	_, typ, _ := strings.Cut(k.Scope, ":")
+	v, ok := p.book.pausedJob("", k.Scope, typ)
+	if !ok {
+		return nil
+	}
+	return &PausedError{Key: k, Until: v.Until, By: v.By, Reason: v.Reason}
+}
+
+// timedStore gives each call of a store its time, and turns its panics into errors.
+type timedStore struct {
+	dedupe.Store
+	timeout time.Duration
+}
+
+func timed[Q, A any](ctx context.Context, s *timedStore, qs Q, call func(context.Context, Q) (A, error)) (A, error) {
+	one, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return engine.Guard(func() (A, error) { return call(one, qs) })
+}
+
+func (s *timedStore) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	return timed(ctx, s, ks, s.Store.Get)
+}
+
+func (s *timedStore) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	return timed(ctx, s, rs, s.Store.Claim)
+}
+
+func (s *timedStore) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	return timed(ctx, s, rs, s.Store.Renew)
+}
+
+func (s *timedStore) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	return timed(ctx, s, ss, s.Store.Settle)
+}
+
+func (s *timedStore) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	return timed(ctx, s, fs, s.Store.Forget)
+}

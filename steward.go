@@ -1,0 +1,340 @@
+package onceq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// This file owns how a Worker obeys operators and shows itself to them, for one Run. Run calls boot
+// before the first receive, then start, and stop after the drain. Three goroutines do the rest, so
+// that none waits for another's call: one reads the rules, one obeys them (also their ends, while
+// the store is away), one keeps the seat. s.mu guards what Health asks for; no store, flow or
+// Observer is called under it.
+//
+// The seat shares nothing with the heartbeats of jobs: neither its calls nor its lease.
+
+const (
+	// refusedRules is for how long a store that answers other calls may refuse to tell the rules
+	// before a Worker starts without them.
+	refusedRules = 30 * time.Second
+	// stampede bounds the random wait of a worker that may go on again.
+	stampede = 5 * time.Second
+	// leaveWait bounds how long Run waits for the seat to be given back.
+	leaveWait = 2 * time.Second
+)
+
+// steward is a Worker's for one Run.
+type steward struct {
+	w     *Worker
+	f     *flow
+	book  *rulebook
+	every time.Duration
+	seat  *control.Seat
+	out   engine.Outage // of the seat
+
+	news   chan struct{} // the rules were read
+	show   chan struct{} // the card has something to say at once
+	halted context.CancelFunc
+	ended  sync.WaitGroup // of those that read and obey
+	left   chan struct{}  // closed when the seat is given back
+
+	card cards // the keeper's of the seat
+
+	seen    atomic.Uint64 // the version of the rules that is obeyed
+	mu      sync.Mutex
+	holds   control.Verdict // what the rules say of the queue; zero = nothing
+	refused string          // why the worker has started without rules
+	waits   string          // why it has not started yet
+}
+
+// steers makes the steward of a Run; nil where there is to be none.
+func (w *Worker) steers(f *flow) *steward {
+	o := &w.p.c.Control
+	if !o.isOn() {
+		return nil
+	}
+	s := &steward{
+		w: w, f: f, book: w.p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
+	}
+	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
+	seat, err := control.NewSeat(w.p.book.store, control.SeatOptions{
+		Queue: seatText(w.p.queueName), Owner: seatText(w.p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
+	})
+	if err != nil {
+		w.p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
+	}
+	s.seat = seat
+	return s
+}
+
+// boot reads the rules before the first receive, until they are read or ctx ends. So a worker that
+// starts during a pause runs nothing. Where the store answers other calls and refuses this one, the
+// worker goes on without rules after a while, unless they are required.
+func (s *steward) boot(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	var refused time.Time
+	for n := 1; ctx.Err() == nil; n++ {
+		err := s.book.read(ctx)
+		if err == nil {
+			s.waitsFor("")
+			s.book.tells(ctx, nil)
+			break
+		}
+		switch {
+		case !s.answersOthers(ctx):
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
+		}
+		if !refused.IsZero() && time.Since(refused) >= refusedRules && !s.book.o.Required {
+			s.goesWithout(ctx, err)
+			break
+		}
+		s.waitsFor(err.Error())
+		if n >= 3 {
+			s.book.tells(ctx, err)
+		}
+		retry.Rest(ctx, retry.Pause(n))
+	}
+	if ctx.Err() == nil {
+		s.obey(ctx, true)
+	}
+}
+
+// answersOthers reports whether the store answers another call than a read. That one changes
+// nothing, because nobody has such a claim.
+func (s *steward) answersOthers(ctx context.Context) bool {
+	n := dedupe.Renewal{Key: dedupe.Key{Scope: control.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
+	_, _ = rand.Read(n.Token[:])
+	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
+	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
+}
+
+func (s *steward) goesWithout(ctx context.Context, err error) {
+	s.mu.Lock()
+	s.refused, s.waits = err.Error(), ""
+	s.mu.Unlock()
+	s.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: the store refuses to tell operators' rules and answers other calls; the worker starts without them, and no pause reaches it",
+		slog.Any("error", err))
+	s.w.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventRuleRefused, Err: err})
+}
+
+func (s *steward) waitsFor(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = why
+}
+
+// start begins to read, to obey and to sit. What reads and obeys ends with receiving; the seat is
+// kept until stop, because a drain may be long.
+func (s *steward) start(receiving context.Context) {
+	if s == nil {
+		return
+	}
+	s.ended.Go(func() { s.reads(receiving) })
+	s.ended.Go(func() { s.obeys(receiving) })
+	sits, stop := context.WithCancel(s.f.Terms.Base)
+	s.halted = stop
+	go func() {
+		defer close(s.left)
+		s.sits(sits)
+	}()
+}
+
+// stop gives the seat back. It waits for that for a moment, and never beyond late.
+func (s *steward) stop(late time.Time) {
+	if s == nil || s.halted == nil {
+		return
+	}
+	s.halted()
+	end := time.Now().Add(leaveWait)
+	if late.Before(end) {
+		end = late
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		s.ended.Wait()
+		<-s.left
+	}()
+	until, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	select {
+	case <-gone:
+	case <-until.Done():
+	}
+}
+
+// reads reads the rules each Every, a tenth of it earlier at the most.
+func (s *steward) reads(ctx context.Context) {
+	began := time.Now()
+	for retry.Rest(ctx, time.Until(began.Add(s.period()))) {
+		began = time.Now()
+		err := s.book.read(ctx)
+		s.book.tells(ctx, err)
+		if err == nil {
+			poke(s.news)
+		}
+	}
+}
+
+func (s *steward) period() time.Duration { return s.every - mrand.N(s.every/10+1) }
+
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // somebody has said so already
+	}
+}
+
+// obeys does what the rules say, when they are read and when one of them ends.
+func (s *steward) obeys(ctx context.Context) {
+	for {
+		next := s.obey(ctx, false)
+		t := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-s.news:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// obey does what the rules say now, and answers after what time to look again. A worker that may go
+// on waits for a random time first, so that a fleet does not begin as one; at the start of a Run
+// there is nothing to wait for.
+func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
+	now := time.Now()
+	rs, known, _ := s.book.present()
+	v, ok := rs.For(s.w.p.queueName, "", "", now)
+	s.mu.Lock()
+	s.holds = v
+	if known {
+		s.refused = ""
+	}
+	s.mu.Unlock()
+	limit := 0
+	if ok && v.Do == control.Limit {
+		limit = v.Slots
+	}
+	s.f.Limit(limit)
+	if ok && v.Do == control.Pause {
+		s.w.pause(engine.ByRules)
+	} else if s.w.isPaused()&engine.ByRules != 0 {
+		if !atStart && !s.hesitates(ctx) {
+			return 0 // the rules have changed meanwhile
+		}
+		s.w.resume(engine.ByRules)
+	}
+	if s.seen.Swap(rs.Version) != rs.Version {
+		poke(s.show)
+	}
+	if end := rs.Next(time.Now()); !end.IsZero() {
+		return max(0, time.Until(end))
+	}
+	return s.every
+}
+
+// hesitates waits for a random time, and reports whether the worker may still go on then.
+func (s *steward) hesitates(ctx context.Context) bool {
+	t := time.NewTimer(mrand.N(min(s.every, stampede) + 1))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return true
+		case <-t.C:
+			return true
+		case <-s.news:
+			rs, _, _ := s.book.present()
+			if v, ok := rs.For(s.w.p.queueName, "", "", time.Now()); ok && v.Do == control.Pause {
+				return false
+			}
+		}
+	}
+}
+
+// sits keeps the seat until ctx ends, and then gives it back.
+func (s *steward) sits(ctx context.Context) {
+	if s.seat == nil {
+		return
+	}
+	for began := time.Now(); ; began = time.Now() {
+		s.beat(ctx)
+		t := time.NewTimer(time.Until(began.Add(s.period())))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.w.p.c.CallTimeout)
+			_ = s.seat.Leave(last) // else its lease runs out
+			cancel()
+			return
+		case <-s.show:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// beat writes the card. Nobody waits for it, and no job depends on it.
+func (s *steward) beat(ctx context.Context) {
+	err := s.seat.Beat(ctx, s.describe())
+	if errors.Is(err, control.ErrSeatLost) {
+		s.w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
+		s.w.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
+		err = s.seat.Beat(ctx, s.describe())
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		if lasts, tell := s.out.Fails(engine.Whole, true); tell {
+			s.w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
+		}
+	default:
+		if lasted, tell := s.out.Succeeds(engine.Whole); tell {
+			s.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
+		}
+	}
+}
+
+// tells fills in what Health says of rules and seat.
+func (s *steward) tells(h *Health) {
+	if s == nil {
+		return
+	}
+	h.Rules = s.seen.Load()
+	if s.seat != nil {
+		h.Seat = s.seat.Name()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.holds.Do == control.Pause:
+		h.Reasons = append(h.Reasons, fmt.Sprintf("rule %s by %s: %s", s.holds.Rule, s.holds.By, s.holds.Reason))
+	case s.holds.Do == control.Limit:
+		h.Reasons = append(h.Reasons, fmt.Sprintf("limited to %d slots by rule %s by %s: %s", s.holds.Slots, s.holds.Rule, s.holds.By, s.holds.Reason))
+	}
+	if s.refused != "" {
+		h.Reasons = append(h.Reasons, "operators' rules cannot be read: "+s.refused)
+	}
+	if s.waits != "" {
+		h.Reasons = append(h.Reasons, "nothing is received before operators' rules are read: "+s.waits)
+	}
+}
