@@ -237,8 +237,8 @@ func (w *ward) wantCured(what string) {
 // the next replay ends it.
 func TestReplayDies(t *testing.T) { replayDies(t, plain) }
 
-// The same with a plan. The plan that a dead replayer had is the one that ends it, and what is not in
-// the plan stays until another replay.
+// The same with a plan. The plan that a dead replayer had is the one that ends it, and what is not
+// in the plan stays until another replay.
 func TestReplayOfAPlanDies(t *testing.T) { replayDies(t, ofPlan) }
 
 // The same with batches that grow, by a plan that was made before.

@@ -31,7 +31,7 @@ func (e *CanaryError) Error() string {
 	if n := len(e.Back) - most; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("dlq: of %d letters sent as canaries %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
+	return fmt.Sprintf("dlq: of %d letters sent %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
 }
 
 // Batch is a part of a replay that was sent and watched: the canaries, or a step of a ramp.

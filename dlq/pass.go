@@ -2,9 +2,14 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
+
+// This file owns the way of a replay or a purge through the queue: which letters are of the set,
+// and what is told of each. Both fill in choose, flush and full, and call through in the goroutine
+// of the caller. A pass has no lock; the letters that it holds are the keeper's.
 
 // pass is one way through the queue that takes letters out of it. A replay and a purge share it.
 type pass struct {
@@ -101,6 +106,28 @@ func (p *pass) look(l *item) error {
 		return p.choose(l)
 	}
 	return nil
+}
+
+// plans makes a plan of what run takes.
+func (p *pass) plans(act Act, run func() error) (*Plan, error) {
+	if p.q.o.Name == "" {
+		return nil, errNoName
+	}
+	p.draft = &draft{at: make(map[identity]int)}
+	p.draft.plan = Plan{
+		Act: act, Queue: p.q.o.Name, Made: p.start.UTC().Truncate(time.Millisecond), Skipped: make(map[string]int),
+	}
+	err := run()
+	if err != nil && !errors.Is(err, ErrIncomplete) {
+		return nil, err
+	}
+	plan, rep := &p.draft.plan, &p.report
+	plan.Seen, plan.Unchosen, plan.Elsewhere, plan.Unsigned = rep.Seen, rep.Unchosen+rep.Newer, rep.Elsewhere, rep.Unsigned
+	for _, l := range rep.Skipped {
+		plan.Skipped[l.Reason]++
+	}
+	plan.ID = plan.name()
+	return plan, err
 }
 
 // tell decides the fate of a letter, and reports it.

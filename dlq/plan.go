@@ -1,7 +1,6 @@
 package dlq
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -10,9 +9,9 @@ import (
 )
 
 // This file owns plans: which letters a replay or a purge is to take, frozen while somebody reads
-// the numbers and says yes. PlanReplay and PlanPurge make one in the goroutine of their caller;
-// Replay and Purge look into it (pass.go, planned.go). planfile.go is its form as a file. A plan
-// belongs to whoever holds it, and there is no lock.
+// the numbers and says yes. PlanReplay (replay.go) and PlanPurge (purge.go) make one in the
+// goroutine of their caller; Replay and Purge look into it (pass.go, planned.go). planfile.go is
+// its form as a file. A plan belongs to whoever holds it, and there is no lock.
 
 // PlanTTL is how long a plan can be used. What it says of the letters is older than that then.
 const PlanTTL = 15 * time.Minute
@@ -88,61 +87,6 @@ func (p *Plan) Count(j Judgement) (n int) {
 		}
 	}
 	return n
-}
-
-// PlanReplay goes through the queue as a dry run of Replay does, and freezes the letters that
-// o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, Vouch, Expired
-// and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.
-//
-// It needs a name of the queue, Options.Name. With an error comes no plan, unless the error is
-// [ErrIncomplete]: then the plan has the letters that were seen, and no others.
-func (q *Queue) PlanReplay(ctx context.Context, o ReplayOptions) (*Plan, error) {
-	if err := o.check(q); err != nil {
-		return nil, err
-	}
-	if o.Plan != nil {
-		return nil, bad("ReplayOptions.Plan", "is set; PlanReplay makes one")
-	}
-	o.DryRun = true
-	r := newReplay(ctx, q, &o)
-	return r.plans(ActReplay, func() error { return r.run(ctx) })
-}
-
-// PlanPurge goes through the queue as a dry run of Purge does, and freezes the letters that o would
-// remove. Give the plan to Purge as PurgeOptions.Plan. Export is not called. The rest is as in
-// PlanReplay.
-func (q *Queue) PlanPurge(ctx context.Context, o PurgeOptions) (*Plan, error) {
-	if err := o.check(q); err != nil {
-		return nil, err
-	}
-	if o.Plan != nil {
-		return nil, bad("PurgeOptions.Plan", "is set; PlanPurge makes one")
-	}
-	o.DryRun = true
-	p := newPurge(ctx, q, &o)
-	return p.plans(ActPurge, func() error { return p.run(ctx) })
-}
-
-// plans makes a plan of what run takes.
-func (p *pass) plans(act Act, run func() error) (*Plan, error) {
-	if p.q.o.Name == "" {
-		return nil, errNoName
-	}
-	p.draft = &draft{at: make(map[identity]int)}
-	p.draft.plan = Plan{
-		Act: act, Queue: p.q.o.Name, Made: p.start.UTC().Truncate(time.Millisecond), Skipped: make(map[string]int),
-	}
-	err := run()
-	if err != nil && !errors.Is(err, ErrIncomplete) {
-		return nil, err
-	}
-	plan, rep := &p.draft.plan, &p.report
-	plan.Seen, plan.Unchosen, plan.Elsewhere, plan.Unsigned = rep.Seen, rep.Unchosen+rep.Newer, rep.Elsewhere, rep.Unsigned
-	for _, l := range rep.Skipped {
-		plan.Skipped[l.Reason]++
-	}
-	plan.ID = plan.name()
-	return plan, err
 }
 
 var errNoName = bad("Options.Name", "is empty, and the broker does not say its name; a plan needs one, so that no other queue takes it")

@@ -40,7 +40,7 @@ func (r *rig) filed(p *dlq.Plan) *dlq.Plan {
 	if err := json.Unmarshal(b, &back); err != nil {
 		r.t.Fatal(err)
 	}
-	if p.Skipped == nil || len(p.Skipped) == 0 {
+	if len(p.Skipped) == 0 {
 		p.Skipped, back.Skipped = nil, nil
 	}
 	if !reflect.DeepEqual(*p, back) {
@@ -140,7 +140,8 @@ func TestPlanLeavesWhatFailedAnew(t *testing.T) {
 		if err != nil || len(all) != 2 {
 			t.Fatal(all, err)
 		}
-		r.put(letterOf("a", 7), letterOf("a", 8, group("another"))) // one is met with the old letter, the other before it
+		// One is met with the old letter, the other before it.
+		r.put(letterOf("a", 7), letterOf("a", 8, group("another")))
 		pass(50 * time.Second)
 		if rep := r.mustReplay(dlq.ReplayOptions{Plan: p}); rep.Replayed != 0 || len(rep.Skipped) != 3 {
 			t.Errorf("%v", rep)

@@ -70,8 +70,23 @@ func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 		return Report{}, err
 	}
 	p := newPurge(ctx, q, &o)
-	err := p.run(ctx)
+	err := p.removeAll(ctx)
 	return p.report, err
+}
+
+// PlanPurge goes through the queue as a dry run of Purge does, and freezes the letters that o would
+// remove. Give the plan to Purge as PurgeOptions.Plan. Export is not called. The rest is as in
+// PlanReplay.
+func (q *Queue) PlanPurge(ctx context.Context, o PurgeOptions) (*Plan, error) {
+	if err := o.check(q); err != nil {
+		return nil, err
+	}
+	if o.Plan != nil {
+		return nil, bad("PurgeOptions.Plan", "is set; PlanPurge makes one")
+	}
+	o.DryRun = true
+	p := newPurge(ctx, q, &o)
+	return p.plans(ActPurge, func() error { return p.removeAll(ctx) })
 }
 
 func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
@@ -81,7 +96,7 @@ func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
 	return p
 }
 
-func (p *purge) run(ctx context.Context) error {
+func (p *purge) removeAll(ctx context.Context) error {
 	defer p.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	return p.through(ctx)
 }

@@ -23,7 +23,7 @@ import (
 const (
 	DefaultVisibility  = time.Minute
 	DefaultWait        = 3 * time.Second
-	DefaultMaxHeld     = 10_000
+	DefaultMaxHeld     = 15_000
 	DefaultCallTimeout = 5 * time.Second
 	DefaultPatience    = time.Minute
 	DefaultCanaryWait  = time.Minute
@@ -54,7 +54,7 @@ type Options struct {
 	// 1 ms. With a real service it must be long enough for a long poll, 1 s at least.
 	Wait time.Duration
 	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not
-	// take. Default 10,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
+	// take. Default 15,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
 	MaxHeld int
 	// CallTimeout bounds one call of the broker. Default 5 s; at least 1 ms.
 	CallTimeout time.Duration

@@ -180,8 +180,26 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 		return Report{}, err
 	}
 	r := newReplay(ctx, q, &o)
-	err := r.run(ctx)
+	err := r.sendAll(ctx)
 	return r.report, err
+}
+
+// PlanReplay goes through the queue as a dry run of Replay does, and freezes the letters that
+// o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, Vouch, Expired
+// and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.
+//
+// It needs a name of the queue, Options.Name. With an error comes no plan, unless the error is
+// [ErrIncomplete]: then the plan has the letters that were seen, and no others.
+func (q *Queue) PlanReplay(ctx context.Context, o ReplayOptions) (*Plan, error) {
+	if err := o.check(q); err != nil {
+		return nil, err
+	}
+	if o.Plan != nil {
+		return nil, bad("ReplayOptions.Plan", "is set; PlanReplay makes one")
+	}
+	o.DryRun = true
+	r := newReplay(ctx, q, &o)
+	return r.plans(ActReplay, func() error { return r.sendAll(ctx) })
 }
 
 func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
@@ -211,7 +229,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	return r
 }
 
-func (r *replay) run(ctx context.Context) error {
+func (r *replay) sendAll(ctx context.Context) error {
 	defer r.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	err := r.through(ctx)
 	if err == nil && r.o.Ramp && len(r.back) > 0 {

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// This file owns what a replay or a purge tells of its letters. pass.go fills a report, in the
+// goroutine of the call; afterwards it is a value of the caller's. No lock is held.
+
 // Fate is what became of a letter in a replay or a purge.
 type Fate uint8
 
