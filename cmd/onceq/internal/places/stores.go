@@ -19,6 +19,9 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
+// This file owns the stores: how each is opened without changing its table, and what one that bills
+// reads tells of its size. The package cli calls it, from one goroutine; nothing is locked.
+
 // ErrOld says that a store's table is of an earlier version.
 var ErrOld = errors.New("its table is of an earlier version, or is not there: call Migrate of its store, or read it with --old")
 
