@@ -102,7 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	f := w.newFlow(ctx, ready)
 	defer f.Close()
 	ps := &pollers{w: w, f: f}
-	st := w.steers(f)
+	st := newSteward(w, w.p, f)
 	if err := w.enter(f, ps, st); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	ps.fatal = stop
 	ps.start(receiving)
 	swept := w.sweeps(receiving)
-	st.start(receiving)
+	st.begins(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
 	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
