@@ -65,10 +65,3 @@ func age(m *broker.Message, now time.Time) time.Duration {
 	}
 	return max(0, now.Sub(sent))
 }
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

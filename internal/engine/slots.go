@@ -52,6 +52,7 @@ type Flow[J any] struct {
 	limit     int           // of its slots, from outside; 0 = none
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
+	endsRoom  [2]Ended      // room for the first of them, because many flows have one run
 	seen      handlers      // the last look at them
 }
 
