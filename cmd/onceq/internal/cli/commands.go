@@ -13,7 +13,7 @@ import (
 
 // commands are those that do the work, in the order of the help.
 func (a *app) commands() []*cobra.Command {
-	return []*cobra.Command{a.queueCommand(), a.keyCommand(), a.jobsCommand(), a.workersCommand(), a.auditCommand(), a.topCommand()}
+	return []*cobra.Command{a.queueCommand(), a.keyCommand(), a.jobsCommand(), a.workersCommand(), a.auditCommand(), a.topCommand(), a.dlqCommand()}
 }
 
 // group makes a command that only holds others.
