@@ -74,6 +74,10 @@ func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	return p.report, err
 }
 
+// CheckPurge is the error with which Purge would refuse o before it does anything; nil = none. It
+// does no I/O.
+func (q *Queue) CheckPurge(o PurgeOptions) error { return o.check(q) }
+
 // PlanPurge goes through the queue as a dry run of Purge does, and freezes the letters that o would
 // remove. Give the plan to Purge as PurgeOptions.Plan. Export is not called. The rest is as in
 // PlanReplay.

@@ -184,6 +184,10 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	return r.report, err
 }
 
+// CheckReplay is the error with which Replay would refuse o before it does anything; nil = none. It
+// does no I/O, so a tool can ask before it writes down what it is about to do.
+func (q *Queue) CheckReplay(o ReplayOptions) error { return o.check(q) }
+
 // PlanReplay goes through the queue as a dry run of Replay does, and freezes the letters that
 // o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, Vouch, Expired
 // and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.

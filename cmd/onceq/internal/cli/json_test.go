@@ -20,6 +20,12 @@ var views = map[string]any{
 	"jobs running, jobs stalled: a job": jobView{},
 	"workers: a worker":                 workerView{},
 	"audit: an act":                     actView{},
+	"dlq ls, dlq show: a letter":        letterView{},
+	"dlq group: a group":                groupView{},
+	"dlq replay --dry-run, dlq purge --dry-run: a plan": planView{},
+	"dlq replay, dlq purge: what became of it":          replayedView{},
+	"a batch":     batchView{},
+	"dlq redrive": redriveView{},
 }
 
 // TestJSONFields: "onceq help json" names each field, and no other. A field that goes from here is
