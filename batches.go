@@ -184,14 +184,14 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	fl.WaitAll()
 }
 
-// obeyFor does for a batch what the rules say of its queue. A batch cannot leave the messages in the
-// queue, so under a pause it gives them back.
+// obeyFor does for a batch what the rules say of its queue. A batch cannot leave the messages in
+// the queue, so under a pause it gives them back.
 func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
 	in.book.fresh(ctx)
 	if !in.book.o.isOn() {
 		return
 	}
-	rs, known, err := in.book.present()
+	rs, known, err := in.book.inForce()
 	if !known && in.book.o.Required {
 		if h.norule = err; err == nil {
 			h.norule = context.Cause(ctx)
@@ -282,7 +282,7 @@ func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left cha
 	if !cut.IsZero() {
 		at(cut, over)
 		if least > 0 {
-			at(cut.Add(-least), func() { fl.Pause(engine.ByEnd) })
+			at(cut.Add(-least), func() { fl.Pause(engine.ByEnd)() })
 		}
 	}
 	if !until.IsZero() {

@@ -68,23 +68,34 @@ func waited(j *engine.Job) (time.Duration, bool) {
 	return max(0, j.Began.Sub(from)), true
 }
 
+// glance is what a card says of the worker as a whole.
+type glance struct {
+	state             string
+	slots, busy, held int
+	outage            string // what does not answer; "" = all does
+	since             time.Time
+	ends              map[Outcome]uint64
+}
+
+// glancer is a Worker that can be looked at.
+type glancer interface{ glance() glance }
+
 // describe is the worker's card.
-func (s *steward) describe() *control.Card {
-	w, now := s.w, time.Now()
+func (s *steward) describe(g glance) *control.Card {
+	now, o := time.Now(), &s.p.c.Control
 	if s.card.began.IsZero() {
 		s.card.began = now
 	}
-	o := &w.p.c.Control
-	h, n := w.Health(), w.counted()
-	js, more := s.f.Jobs(w.c.Concurrency)
+	js, more := s.f.Jobs(maxConcurrency)
 	s.card.head(js)
 	c := &control.Card{
-		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: w.p.c.Scope, Types: w.p.typeNames(),
-		Started: s.card.began, At: now, Slots: h.Slots, Busy: h.Busy, Held: n.Held, State: string(h.State),
-		Rules: h.Rules, HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(n.Outcomes)),
+		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: s.p.c.Scope, Types: s.p.typeNames(),
+		Started: s.card.began, At: now, Slots: g.slots, Busy: g.busy, Held: g.held, State: g.state,
+		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(g.ends)),
+		Outage: g.outage, OutageSince: g.since,
 	}
 	total := uint64(0)
-	for outcome, n := range n.Outcomes {
+	for outcome, n := range g.ends {
 		c.Outcomes[string(outcome)] = n
 		total += n
 	}
@@ -95,14 +106,6 @@ func (s *steward) describe() *control.Card {
 		c.PausedBy = []string{s.holds.Rule}
 	}
 	s.mu.Unlock()
-	for _, d := range []struct {
-		what string
-		of   *Dependency
-	}{{ReasonStore, &h.Store}, {ReasonQueue, &h.Queue}} {
-		if since := d.of.Failing; !since.IsZero() && (c.Outage == "" || since.Before(c.OutageSince)) {
-			c.Outage, c.OutageSince = d.what, since
-		}
-	}
 	shown := min(len(js), o.Jobs)
 	c.More = more + len(js) - shown
 	for i := range shown {

@@ -41,12 +41,12 @@ type ControlOptions struct {
 	asked bool // they were not switched off
 }
 
-// unsteered is a store whose calls a test counts: nothing is read or written beside its jobs, unless
-// ControlOptions.Every says so.
+// unsteered is a store whose calls a test counts: nothing is read or written beside its jobs,
+// unless ControlOptions.Every says so.
 type unsteered interface{ Unsteered() }
 
-// complete fills in the defaults for a store.
-func (o ControlOptions) complete(s dedupe.Store) ControlOptions {
+// controlOn fills in the defaults for a store.
+func controlOn(s dedupe.Store, o ControlOptions) ControlOptions {
 	o.asked = o.Every >= 0
 	if o.Every == 0 {
 		o.Every = -1

@@ -79,9 +79,9 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 // ErrorClass is that of the record.
 func (e *ParkedError) ErrorClass() string { return e.Class }
 
-// PausedError answers a [Do] whose scope or type an operator has paused. Nothing has run or changed,
-// and nothing was asked of the key, also where it is done. Repeating gives the same answer until the
-// rule ends, or is removed.
+// PausedError answers a [Do] whose scope or type an operator has paused. Nothing has run or
+// changed, and nothing was asked of the key, also where it is done. Repeating gives the same answer
+// until the rule ends, or is removed.
 type PausedError struct {
 	Key dedupe.Key
 	// Until is when the rule ends by itself.

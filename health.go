@@ -121,7 +121,9 @@ func (w *Worker) Health() Health {
 		h.State, h.Since = StateRunning, later(first, c.Turned, queue.Back, store.Back)
 	}
 	h.because(c.Paused)
-	w.steering().tells(&h)
+	var steered []string
+	h.Rules, h.Seat, steered = w.steering().words()
+	h.Reasons = append(h.Reasons, steered...)
 	return h
 }
 

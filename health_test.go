@@ -39,8 +39,8 @@ func away(op onceqtest.Op) faulty.Func {
 	}
 }
 
-// wantHealth checks state, since when it holds, and what the probes are answered: ready and live are
-// parts of their sentences, "" = 200.
+// wantHealth checks state, since when it holds, and what the probes are answered: ready and live
+// are parts of their sentences, "" = 200.
 func (r *rig) wantHealth(state onceq.State, since time.Duration, ready, live string) {
 	r.Helper()
 	h := r.w.Health()

@@ -47,7 +47,7 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	c.Control = c.Control.complete(c.Store)
+	c.Control = controlOn(c.Store, c.Control)
 	p := &Processor{c: c, book: newRulebook(&c)}
 	p.events, _ = broker.As[WorkerObserver](c.Observer)
 	if m := muxIn(c.Handler); m != nil {

@@ -37,6 +37,7 @@ type rulebook struct {
 	tried time.Time // when the last read began
 	known bool      // they were read once
 	err   error     // of the last read; nil = it had an answer
+	fails int       // reads in a row
 }
 
 func newRulebook(c *ProcessorConfig) *rulebook {
@@ -44,8 +45,8 @@ func newRulebook(c *ProcessorConfig) *rulebook {
 	return b
 }
 
-// read reads the rules once. Where that fails, the last ones stay in force.
-func (b *rulebook) read(ctx context.Context) error {
+// fetch reads the rules once. Where that fails, the last ones stay in force.
+func (b *rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
 	b.mu.Lock()
 	b.tried = sent
@@ -56,6 +57,9 @@ func (b *rulebook) read(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.fails++; err == nil {
+		b.fails = 0
+	}
 	if b.err = err; err == nil && !sent.Before(b.asked) {
 		b.rules, b.asked, b.known = rs, sent, true
 		b.held.Store(heldBy(&rs, sent))
@@ -77,9 +81,9 @@ func heldBy(all *control.Rules, now time.Time) *control.Rules {
 	return &control.Rules{Version: all.Version, Rules: some}
 }
 
-// present are the rules in force. known is false where they were never read, and err is why the
+// inForce are the rules in force. known is false where they were never read, and err is why the
 // last read failed.
-func (b *rulebook) present() (rs control.Rules, known bool, err error) {
+func (b *rulebook) inForce() (rs control.Rules, known bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rules, b.known, b.err
@@ -112,7 +116,7 @@ func (b *rulebook) fresh(ctx context.Context) {
 	if stale, _ = b.isStale(); !stale {
 		return
 	}
-	b.tells(ctx, b.read(ctx))
+	b.reports(ctx, b.fetch(ctx))
 }
 
 func (b *rulebook) isStale() (stale, known bool) {
@@ -121,16 +125,18 @@ func (b *rulebook) isStale() (stale, known bool) {
 	return b.tried.IsZero() || time.Since(b.tried) >= b.o.Every, b.known
 }
 
-// tells logs how the reading of rules goes, when it is worth a line.
-func (b *rulebook) tells(ctx context.Context, err error) {
+// reports logs how the reading of rules goes, when it is worth a line.
+func (b *rulebook) reports(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		if lasted, tell := b.out.Succeeds(engine.Whole); tell {
 			b.log.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
 		}
 	case ctx.Err() == nil:
-		_, known, _ := b.present()
-		if lasts, tell := b.out.Fails(engine.Whole, true); tell && known {
+		b.mu.Lock()
+		known, again := b.known, b.fails > 1
+		b.mu.Unlock()
+		if lasts, tell := b.out.Fails(engine.Whole, again); tell && known {
 			b.log.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
 		} else if tell {
 			b.log.LogAttrs(ctx, slog.LevelError, "onceq: operators' rules cannot be read", engine.ForSo(lasts), slog.Any("error", err))
@@ -177,7 +183,7 @@ func (p *Processor) pausedCall(ctx context.Context, k dedupe.Key) error {
 	if !p.book.o.isOn() {
 		return nil
 	}
-	if _, known, err := p.book.present(); !known && p.book.o.Required {
+	if _, known, err := p.book.inForce(); !known && p.book.o.Required {
 		return fmt.Errorf("onceq: ProcessorConfig.Control.Required: the rules were never read: %w", err)
 	}
 	_, typ, _ := strings.Cut(k.Scope, ":")

@@ -10,8 +10,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestSent: a job's record tells when it was sent: what its metadata says, else when the broker took
-// the message. A retry keeps it, and the record tells of the attempt before it.
+// TestSent: a job's record tells when it was sent: what its metadata says, else when the broker
+// took the message. A retry keeps it, and the record tells of the attempt before it.
 func TestSent(t *testing.T) {
 	tries := 0
 	bubble(t, func(context.Context, *onceq.Job) error {

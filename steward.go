@@ -18,7 +18,7 @@ import (
 )
 
 // This file owns how a Worker obeys operators and shows itself to them, for one Run. Run calls boot
-// before the first receive, then start, and stop after the drain. Three goroutines do the rest, so
+// before the first receive, then begins, and stop after the drain. Three goroutines do the rest, so
 // that none waits for another's call: one reads the rules, one obeys them (also their ends, while
 // the store is away), one keeps the seat. s.mu guards what Health asks for; no store, flow or
 // Observer is called under it.
@@ -35,14 +35,24 @@ const (
 	leaveWait = 2 * time.Second
 )
 
+// steered is what a steward does to its Worker.
+type steered interface {
+	pause(why engine.Pauses)
+	resume(why engine.Pauses)
+	isPaused() engine.Pauses
+	glancer
+}
+
 // steward is a Worker's for one Run.
 type steward struct {
-	w     *Worker
+	w     steered
+	p     *intake
 	f     *flow
 	book  *rulebook
 	every time.Duration
 	seat  *control.Seat
 	out   engine.Outage // of the seat
+	fails int           // beats in a row; the keeper's of the seat
 
 	news   chan struct{} // the rules were read
 	show   chan struct{} // the card has something to say at once
@@ -59,21 +69,21 @@ type steward struct {
 	waits   string          // why it has not started yet
 }
 
-// steers makes the steward of a Run; nil where there is to be none.
-func (w *Worker) steers(f *flow) *steward {
-	o := &w.p.c.Control
+// newSteward makes the steward of a Run; nil where there is to be none.
+func newSteward(w steered, p *intake, f *flow) *steward {
+	o := &p.c.Control
 	if !o.isOn() {
 		return nil
 	}
 	s := &steward{
-		w: w, f: f, book: w.p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
+		w: w, p: p, f: f, book: p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
-	seat, err := control.NewSeat(w.p.book.store, control.SeatOptions{
-		Queue: seatText(w.p.queueName), Owner: seatText(w.p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
+	seat, err := control.NewSeat(p.book.store, control.SeatOptions{
+		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
 	})
 	if err != nil {
-		w.p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
+		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
 	}
 	s.seat = seat
 	return s
@@ -88,10 +98,10 @@ func (s *steward) boot(ctx context.Context) {
 	}
 	var refused time.Time
 	for n := 1; ctx.Err() == nil; n++ {
-		err := s.book.read(ctx)
+		err := s.book.fetch(ctx)
 		if err == nil {
 			s.waitsFor("")
-			s.book.tells(ctx, nil)
+			s.book.reports(ctx, nil)
 			break
 		}
 		switch {
@@ -106,7 +116,7 @@ func (s *steward) boot(ctx context.Context) {
 		}
 		s.waitsFor(err.Error())
 		if n >= 3 {
-			s.book.tells(ctx, err)
+			s.book.reports(ctx, err)
 		}
 		retry.Rest(ctx, retry.Pause(n))
 	}
@@ -128,9 +138,9 @@ func (s *steward) goesWithout(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.refused, s.waits = err.Error(), ""
 	s.mu.Unlock()
-	s.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: the store refuses to tell operators' rules and answers other calls; the worker starts without them, and no pause reaches it",
+	s.p.log.LogAttrs(ctx, slog.LevelError, "onceq: the store refuses to tell operators' rules and answers other calls; the worker starts without them, and no pause reaches it",
 		slog.Any("error", err))
-	s.w.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventRuleRefused, Err: err})
+	s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventRuleRefused, Err: err})
 }
 
 func (s *steward) waitsFor(why string) {
@@ -139,9 +149,9 @@ func (s *steward) waitsFor(why string) {
 	s.waits = why
 }
 
-// start begins to read, to obey and to sit. What reads and obeys ends with receiving; the seat is
+// begins begins to read, to obey and to sit. What reads and obeys ends with receiving; the seat is
 // kept until stop, because a drain may be long.
-func (s *steward) start(receiving context.Context) {
+func (s *steward) begins(receiving context.Context) {
 	if s == nil {
 		return
 	}
@@ -184,8 +194,8 @@ func (s *steward) reads(ctx context.Context) {
 	began := time.Now()
 	for retry.Rest(ctx, time.Until(began.Add(s.period()))) {
 		began = time.Now()
-		err := s.book.read(ctx)
-		s.book.tells(ctx, err)
+		err := s.book.fetch(ctx)
+		s.book.reports(ctx, err)
 		if err == nil {
 			poke(s.news)
 		}
@@ -222,8 +232,8 @@ func (s *steward) obeys(ctx context.Context) {
 // there is nothing to wait for.
 func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	now := time.Now()
-	rs, known, _ := s.book.present()
-	v, ok := rs.For(s.w.p.queueName, "", "", now)
+	rs, known, _ := s.book.inForce()
+	v, ok := rs.For(s.p.queueName, "", "", now)
 	s.mu.Lock()
 	s.holds = v
 	if known {
@@ -263,8 +273,8 @@ func (s *steward) hesitates(ctx context.Context) bool {
 		case <-t.C:
 			return true
 		case <-s.news:
-			rs, _, _ := s.book.present()
-			if v, ok := rs.For(s.w.p.queueName, "", "", time.Now()); ok && v.Do == control.Pause {
+			rs, _, _ := s.book.inForce()
+			if v, ok := rs.For(s.p.queueName, "", "", time.Now()); ok && v.Do == control.Pause {
 				return false
 			}
 		}
@@ -282,7 +292,7 @@ func (s *steward) sits(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.w.p.c.CallTimeout)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.p.c.CallTimeout)
 			_ = s.seat.Leave(last) // else its lease runs out
 			cancel()
 			return
@@ -295,46 +305,48 @@ func (s *steward) sits(ctx context.Context) {
 
 // beat writes the card. Nobody waits for it, and no job depends on it.
 func (s *steward) beat(ctx context.Context) {
-	err := s.seat.Beat(ctx, s.describe())
+	err := s.seat.Beat(ctx, s.describe(s.w.glance()))
 	if errors.Is(err, control.ErrSeatLost) {
-		s.w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
-		s.w.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
-		err = s.seat.Beat(ctx, s.describe())
+		s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
+		s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
+		err = s.seat.Beat(ctx, s.describe(s.w.glance()))
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		if lasts, tell := s.out.Fails(engine.Whole, true); tell {
-			s.w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
+		s.fails++ // a busy store may refuse one
+		if lasts, tell := s.out.Fails(engine.Whole, s.fails > 1); tell {
+			s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
 		}
 	default:
+		s.fails = 0
 		if lasted, tell := s.out.Succeeds(engine.Whole); tell {
-			s.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
+			s.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
 		}
 	}
 }
 
-// tells fills in what Health says of rules and seat.
-func (s *steward) tells(h *Health) {
+// words are what Health says of rules and seat.
+func (s *steward) words() (rules uint64, seat string, reasons []string) {
 	if s == nil {
-		return
+		return 0, "", nil
 	}
-	h.Rules = s.seen.Load()
 	if s.seat != nil {
-		h.Seat = s.seat.Name()
+		seat = s.seat.Name()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.holds.Do == control.Pause:
-		h.Reasons = append(h.Reasons, fmt.Sprintf("rule %s by %s: %s", s.holds.Rule, s.holds.By, s.holds.Reason))
+		reasons = append(reasons, fmt.Sprintf("rule %s by %s: %s", s.holds.Rule, s.holds.By, s.holds.Reason))
 	case s.holds.Do == control.Limit:
-		h.Reasons = append(h.Reasons, fmt.Sprintf("limited to %d slots by rule %s by %s: %s", s.holds.Slots, s.holds.Rule, s.holds.By, s.holds.Reason))
+		reasons = append(reasons, fmt.Sprintf("limited to %d slots by rule %s by %s: %s", s.holds.Slots, s.holds.Rule, s.holds.By, s.holds.Reason))
 	}
 	if s.refused != "" {
-		h.Reasons = append(h.Reasons, "operators' rules cannot be read: "+s.refused)
+		reasons = append(reasons, "operators' rules cannot be read: "+s.refused)
 	}
 	if s.waits != "" {
-		h.Reasons = append(h.Reasons, "nothing is received before operators' rules are read: "+s.waits)
+		reasons = append(reasons, "nothing is received before operators' rules are read: "+s.waits)
 	}
+	return s.seen.Load(), seat, reasons
 }

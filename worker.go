@@ -16,8 +16,8 @@ import (
 
 // This file owns Worker: how it is made, runs, pauses and drains. The user calls the exported
 // methods; Run starts the hands and the pollers (poll.go). w.mu guards what stands below it. It is
-// let go before a flow, a log or an Observer is called, with one exception: enter calls the new
-// flow's SetPaused under it, so that a Pause in between is not lost.
+// let go before a log or an Observer is called, and before anything is handed back. A flow's pause
+// begins and ends under it, so that the flow obeys who came last.
 
 // Worker runs the jobs of a queue. It receives messages, keeps them hidden while they are worked
 // on, and acks them. It claims, runs and settles their jobs as its [Processor] says.
@@ -102,7 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	f := w.newFlow(ctx, ready)
 	defer f.Close()
 	ps := &pollers{w: w, f: f}
-	st := w.steers(f)
+	st := newSteward(w, w.p, f)
 	if err := w.enter(f, ps, st); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	ps.fatal = stop
 	ps.start(receiving)
 	swept := w.sweeps(receiving)
-	st.start(receiving)
+	st.begins(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
 	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
@@ -217,15 +217,15 @@ func (w *Worker) pause(why engine.Pauses) {
 		}
 		w.paused[why] = time.Now()
 	}
-	f := w.flow
-	w.mu.Unlock()
-	if f == nil {
-		return
+	f, handBack := w.flow, func() {}
+	if f != nil {
+		handBack = f.Pause(why)
 	}
-	if !holds {
+	w.mu.Unlock()
+	if f != nil && !holds {
 		w.tell.halts(f, why)
 	}
-	f.Pause(why)
+	handBack()
 }
 
 // resume ends one reason. The worker goes on when none is left.
@@ -234,14 +234,13 @@ func (w *Worker) resume(why engine.Pauses) {
 	since, holds := w.paused[why]
 	delete(w.paused, why)
 	left, f := w.pauses(), w.flow
-	w.mu.Unlock()
-	if f == nil {
-		return
+	if f != nil {
+		f.Resume(why)
 	}
-	if holds {
+	w.mu.Unlock()
+	if f != nil && holds {
 		w.tell.resumes(f, why, left, since)
 	}
-	f.Resume(why)
 }
 
 // pauses are the reasons that hold. The caller holds the lock.

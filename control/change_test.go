@@ -200,3 +200,23 @@ func TestForeignRules(t *testing.T) {
 		}
 	})
 }
+
+// TestLostAnswerOvertaken: the write was applied, its answer was lost, and another operator came
+// before the repeat. The edit is made again, and its rule is there once.
+func TestLostAnswerOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tap(newStore(t))
+		s.cut = func(op string, n int) (bool, bool) {
+			if op == "renew" && n == 2 {
+				if _, err := control.Change(t.Context(), s.Store, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
+					t.Error(err)
+				}
+			}
+			return op == "renew" && n == 1, true
+		}
+		got, err := control.Change(t.Context(), s, add(pause(nil)))
+		if err != nil || len(got.Rules) != 2 || got.Version != 3 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 const beat = 10 * time.Second
@@ -313,4 +315,82 @@ func TestBadSeats(t *testing.T) {
 	if _, err := control.Seats(t.Context(), newStore(t), ""); !errors.Is(err, control.ErrInvalid) {
 		t.Error(err)
 	}
+}
+
+// occupy claims a seat as another worker does that has written no card.
+func occupy(t *testing.T, s dedupe.Store, n int) {
+	t.Helper()
+	storetest.Claim(t, s, dedupe.ClaimRequest{
+		Key: dedupe.Key{Scope: control.ScopeWorker, Key: fmt.Sprint("orders/", n)}, Token: storetest.Token(), TTL: time.Minute,
+		Owner: fmt.Sprint("other-", n), MessageID: fmt.Sprint("id-", n),
+	})
+}
+
+// TestGaps: a reader goes over one empty batch and no more, and never stops before it.
+func TestGaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		for _, n := range []int{63, 128, 256, 400, 580} {
+			occupy(t, s, n)
+		}
+		seats, err := control.Seats(t.Context(), s, "orders")
+		var got []int
+		for _, o := range seats {
+			got = append(got, o.Number)
+		}
+		if want := []int{63, 128, 256, 400}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("the seats are %v, %v; want %v", got, err, want)
+		}
+	})
+}
+
+// TestOldCard: the card of whoever sat there before is not the next one's.
+func TestOldCard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		seat, _ := control.NewSeat(s, control.SeatOptions{Queue: "orders", Owner: "w"})
+		if err := seat.Beat(t.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if _, err := fmt.Sscanf(seat.Name(), "orders/%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		if err := seat.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		occupy(t, s, n)
+		if seats, err := control.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Card != nil || seats[0].Owner == "w" {
+			t.Errorf("the seats are %+v, %v", seats, err)
+		}
+	})
+}
+
+// crowd answers each claim of a low seat as if another worker had been faster.
+type crowd struct{ dedupe.Store }
+
+func (s crowd) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	var n int
+	if _, err := fmt.Sscanf(rs[0].Key.Key, "orders/%d", &n); err == nil && n < 64 {
+		return []dedupe.Claim{{Outcome: dedupe.InProgress, Left: time.Second}}, nil
+	}
+	return s.Store.Claim(ctx, rs)
+}
+
+// TestCrowd: a worker that always comes too late goes on to the next batches, and leaves no gap
+// that a reader would not go over.
+func TestCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 30 {
+			s := newStore(t)
+			seat, _ := control.NewSeat(crowd{s}, control.SeatOptions{Queue: "orders", Owner: "w"})
+			if err := seat.Beat(t.Context(), &control.Card{At: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			var n int
+			if _, err := fmt.Sscanf(seat.Name(), "orders/%d", &n); err != nil || n < 64 || n >= 3*64 {
+				t.Errorf("it sits at %q, %v", seat.Name(), err)
+			}
+		}
+	})
 }

@@ -327,7 +327,7 @@ func TestRivals(t *testing.T) {
 	})
 }
 
-// TestKeyReads: a time line costs 12 reads of the store at most, the seats and the audit among them.
+// TestKeyReads: a time line costs 12 reads of the store at most, with the seats and the audit.
 func TestKeyReads(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		for n := range 40 {

@@ -35,7 +35,8 @@ type QueueState struct {
 	// Rules are those in force that speak of this queue, or of all.
 	Rules    []control.Rule
 	RulesErr error
-	// Paused is the rule that pauses the whole queue; nil = none does. Version is that of the rules.
+	// Paused is the rule that pauses the whole queue, and Limited the one that bounds its workers;
+	// nil = none does. Version is that of the rules.
 	Paused  *control.Verdict
 	Limited *control.Verdict
 	Version uint64

@@ -17,8 +17,9 @@ type Stalled struct {
 }
 
 // Stalled finds the jobs of dead workers: those that their cards name, or, with scan, every claimed
-// record of the store whose lease has ended. A scan reads the table; without it some may be missing,
-// because a card names a worker's oldest jobs only. Those that are dead longest come first.
+// record of the store whose lease has ended. A scan reads the table. Without it some may be
+// missing, because a card names a worker's oldest jobs only. Those that are dead longest come
+// first.
 //
 // Nothing needs to be done about them: the queue delivers their messages again, and whoever gets
 // one takes the job over.

@@ -24,6 +24,6 @@
 //
 // A readiness probe stops the rollout of a version that lacks a permission; no Service is needed
 // for that. terminationGracePeriodSeconds is DrainTimeout + SettleTimeout + 10 or more. A preStop
-// hook is not needed. Scale on how long jobs wait or how many there are, never on CPU. docs/health.md
-// has the same for ECS.
+// hook is not needed. Scale on how long jobs wait or how many there are, never on CPU.
+// docs/health.md has the same for ECS.
 package healthonceq

@@ -27,7 +27,7 @@ func get(h http.Handler, method, path string) *httptest.ResponseRecorder {
 func TestProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := func(d time.Duration) onceq.Dependency {
-			return onceq.Dependency{Failing: time.Now().Add(-d), Err: "dial tcp db.internal: user=orders"}
+			return onceq.Dependency{Seen: time.Now().Add(-2 * time.Hour), Failing: time.Now().Add(-d), Err: "dial tcp db.internal: user=orders"}
 		}
 		const ok = "ok"
 		for name, c := range map[string]struct {
@@ -35,19 +35,20 @@ func TestProbes(t *testing.T) {
 			live, ready string
 			startup     string // with ?patience=0
 		}{
-			"running":       {onceq.Health{State: onceq.StateRunning}, ok, ok, ok},
-			"paused":        {onceq.Health{State: onceq.StatePaused, Reasons: []string{"ana"}}, ok, ok, ok},
-			"starting":      {onceq.Health{State: onceq.StateStarting}, ok, "starting: no poll was answered yet", "starting: no poll was answered yet"},
-			"stopped":       {onceq.Health{State: onceq.StateStopped}, ok, "stopped: Run is not under way", "stopped: Run is not under way"},
-			"draining":      {onceq.Health{State: onceq.StateDraining}, ok, "draining", "draining"},
-			"queue away":    {onceq.Health{State: onceq.StateOutage, Queue: away(10 * time.Second)}, ok, ok, "the queue has failed for 10s"},
-			"queue long":    {onceq.Health{State: onceq.StateOutage, Queue: away(time.Minute)}, ok, "the queue has failed for 1m0s", "the queue has failed for 1m0s"},
-			"store long":    {onceq.Health{State: onceq.StateOutage, Store: away(time.Hour)}, ok, "the store has failed for 1h0m0s", "the store has failed for 1h0m0s"},
-			"letters":       {onceq.Health{State: onceq.StateRunning, Letters: away(time.Hour)}, ok, ok, ok},
-			"silent":        {onceq.Health{State: onceq.StateRunning, Silent: 2 * time.Minute}, "no receive has come back for 2m0s beyond its time, and slots are free", ok, ok},
-			"nearly silent": {onceq.Health{State: onceq.StateRunning, Silent: 119 * time.Second}, ok, ok, ok},
-			"late":          {onceq.Health{State: onceq.StateRunning, Late: time.Second}, "no heartbeat was sent for 1s beyond a lease's whole time", ok, ok},
-			"overdue":       {onceq.Health{State: onceq.StateRunning, Slots: 1, Overdue: 1, Stuck: time.Hour}, ok, ok, ok},
+			"running":        {onceq.Health{State: onceq.StateRunning}, ok, ok, ok},
+			"paused":         {onceq.Health{State: onceq.StatePaused, Reasons: []string{"ana"}}, ok, ok, ok},
+			"starting":       {onceq.Health{State: onceq.StateStarting}, ok, "starting: no poll was answered yet", "starting: no poll was answered yet"},
+			"stopped":        {onceq.Health{State: onceq.StateStopped}, ok, "stopped: Run is not under way", "stopped: Run is not under way"},
+			"draining":       {onceq.Health{State: onceq.StateDraining}, ok, "draining", "draining"},
+			"queue away":     {onceq.Health{State: onceq.StateOutage, Queue: away(10 * time.Second)}, ok, ok, "the queue has failed for 10s"},
+			"queue long":     {onceq.Health{State: onceq.StateOutage, Queue: away(time.Minute)}, ok, "the queue has failed for 1m0s", "the queue has failed for 1m0s"},
+			"store long":     {onceq.Health{State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: away(time.Hour)}, ok, "the store has failed for 1h0m0s", "the store has failed for 1h0m0s"},
+			"never answered": {onceq.Health{State: onceq.StateOutage, Queue: onceq.Dependency{Failing: time.Now()}}, ok, "starting: no poll was answered yet", "starting: no poll was answered yet"},
+			"letters":        {onceq.Health{State: onceq.StateRunning, Letters: away(time.Hour)}, ok, ok, ok},
+			"silent":         {onceq.Health{State: onceq.StateRunning, Silent: 2 * time.Minute}, "no receive has come back for 2m0s beyond its time, and slots are free", ok, ok},
+			"nearly silent":  {onceq.Health{State: onceq.StateRunning, Silent: 119 * time.Second}, ok, ok, ok},
+			"late":           {onceq.Health{State: onceq.StateRunning, Late: time.Second}, "no heartbeat was sent for 1s beyond a lease's whole time", ok, ok},
+			"overdue":        {onceq.Health{State: onceq.StateRunning, Slots: 1, Overdue: 1, Stuck: time.Hour}, ok, ok, ok},
 		} {
 			h := healthonceq.Handler(fixed(c.h))
 			for path, want := range map[string]string{"/livez": c.live, "/readyz": c.ready, "/readyz?patience=30s": c.ready, "/readyz?patience=0": c.startup} {
@@ -96,7 +97,7 @@ func TestBadRequests(t *testing.T) {
 func TestOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := healthonceq.Options{Patience: time.Minute, Liveness: onceq.Liveness{Overdue: time.Second}}.Handler(fixed{
-			State: onceq.StateOutage, Store: onceq.Dependency{Failing: time.Now().Add(-45 * time.Second)}, Slots: 1, Stuck: time.Minute,
+			State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: onceq.Dependency{Failing: time.Now().Add(-45 * time.Second)}, Slots: 1, Stuck: time.Minute,
 		})
 		if got := get(h, http.MethodGet, "/readyz"); got.Code != http.StatusOK {
 			t.Errorf("readyz is %d %q", got.Code, got.Body)

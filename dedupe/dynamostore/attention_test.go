@@ -52,8 +52,12 @@ func TestAttentionIndex(t *testing.T) {
 	}
 	for st := dedupe.Status(0); st <= dedupe.Parked; st++ {
 		for _, q := range []dedupe.Query{
-			{Status: st}, {Status: st, Scope: "scope-1"}, {Status: st, Prefix: st.String() + "-01"}, {Status: st, Limit: 2},
-			{Status: st, Before: time.Now().Add(time.Hour)}, {Status: st, Before: time.Now().Add(-time.Hour)},
+			{Status: st},
+			{Status: st, Scope: "scope-1"},
+			{Status: st, Prefix: st.String() + "-01"},
+			{Status: st, Limit: 2},
+			{Status: st, Before: time.Now().Add(time.Hour)},
+			{Status: st, Before: time.Now().Add(-time.Hour)},
 		} {
 			got, want := list(s, q), list(plain, q)
 			if !slices.Equal(got, want) || !slices.IsSorted(got) {

@@ -61,7 +61,7 @@ func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
 	case len(ttl) > maxTTLAttribute:
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute has %d bytes, the limit is %d", dedupe.ErrBadRequest, len(ttl), maxTTLAttribute)
 	case o.AttentionIndex != "" && (strings.Contains(o.AttentionIndex, "/") || !isTableName(o.AttentionIndex)):
-		return nil, fmt.Errorf("dynamostore: New: %w: Options.AttentionIndex is %q, want 3 to 255 of A-Z a-z 0-9 _ - .", dedupe.ErrBadRequest, o.AttentionIndex)
+		return nil, fmt.Errorf("dynamostore: New: %w: Options.AttentionIndex is %q, want 3 to 255 of A-Z a-z 0-9 _ . -", dedupe.ErrBadRequest, o.AttentionIndex)
 	case slices.Contains(attributes, ttl):
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute is %q, an attribute that the store uses for something else",
 			dedupe.ErrBadRequest, ttl)

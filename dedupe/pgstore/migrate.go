@@ -86,15 +86,20 @@ func (s *Store) Migrate(ctx context.Context) error {
 // complement makes what is missing, as far as a transaction can. Whoever holds the table lets go of
 // it in the end.
 func (s *Store) complement(ctx context.Context) (have *present, err error) {
+	var held *heldError
 	for n := 1; ; n++ {
 		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
 			have, err = s.migrate(ctx, tx)
 			return err
 		})
-		if !errors.As(err, new(*heldError)) || n == alterTries || !retry.Rest(ctx, alterPause(n)) {
-			return have, err
+		if !errors.As(err, &held) || n == alterTries || !retry.Rest(ctx, alterPause(n)) {
+			break
 		}
 	}
+	if err != nil && held != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (before that, %v)", err, held) //nolint:errorlint // only the first decides
+	}
+	return have, err
 }
 
 // ask sends a statement with an argument as all calls send theirs, so that what hinders them is

@@ -97,19 +97,29 @@ func (v *version1) claim(t testing.TB, q dedupe.ClaimRequest) (bool, error) {
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// settle is version 1's settlement.
+// settle is version 1's settlement, repeated while somebody holds the row.
 func (v *version1) settle(t testing.TB, q dedupe.ClaimRequest, to dedupe.Status) error {
 	class, text := (*string)(nil), (*string)(nil)
 	if to != dedupe.Done {
 		c, e := "timeout", "no answer from the bank"
 		class, text = &c, &e
 	}
-	tag, err := v.pool.Exec(context.Background(), v.sql(t, "settle"), []string{q.Key.Scope}, []string{q.Key.Key}, [][16]byte{q.Token}, []string{to.String()},
-		[]int64{micros(time.Hour)}, [][]byte{[]byte("result")}, []*string{class}, []*string{text}, []bool{false})
-	if err == nil && tag.RowsAffected() != 1 {
-		err = fmt.Errorf("version 1's settlement of %v to %v wrote %d rows", q.Key, to, tag.RowsAffected())
+	for {
+		tag, err := v.pool.Exec(context.Background(), v.sql(t, "settle"), []string{q.Key.Scope}, []string{q.Key.Key}, [][16]byte{q.Token}, []string{to.String()},
+			[]int64{micros(time.Hour)}, [][]byte{[]byte("result")}, []*string{class}, []*string{text}, []bool{false})
+		if err != nil || tag.RowsAffected() == 1 {
+			return err
+		}
+		var token [16]byte
+		var status string
+		const look = "SELECT token, status FROM {table} WHERE scope = $1 AND key = $2"
+		if err := v.pool.QueryRow(context.Background(), v.st.fill(look), q.Key.Scope, q.Key.Key).Scan(&token, &status); err != nil {
+			return err
+		}
+		if token != q.Token || status != "claimed" {
+			return fmt.Errorf("version 1's settlement of %v to %v met what is %s, its own: %v", q.Key, to, status, token == q.Token)
+		}
 	}
-	return err
 }
 
 // make makes one record as version 1 left it.

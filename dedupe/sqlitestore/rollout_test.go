@@ -40,7 +40,7 @@ func statement(t testing.TB, name string) string {
 func newVersion1(t *testing.T, path string) *version1 {
 	t.Helper()
 	db := openFile(t, path)
-	for _, q := range strings.Split(statement(t, "create"), ";\n") {
+	for q := range strings.SplitSeq(statement(t, "create"), ";\n") {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}

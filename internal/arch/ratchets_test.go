@@ -30,7 +30,7 @@ var largestCycle = map[string]int{
 	"examples/longvisibility":  2,
 	"examples/payment":         2,
 	"examples/stock":           2,
-	"internal/engine":          6,
+	"internal/engine":          4,
 	"internal/model":           8,
 	"internal/sqswire":         2,
 	"localstack":               16,

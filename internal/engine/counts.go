@@ -23,7 +23,7 @@ type Counts struct {
 	Ends      Tally
 }
 
-func (c *Counts) add(o Counts) {
+func (c *Counts) include(o Counts) {
 	c.Slots, c.Busy, c.Held, c.Unsettled = c.Slots+o.Slots, c.Busy+o.Busy, c.Held+o.Held, c.Unsettled+o.Unsettled
 	c.Overdue, c.Oldest, c.Stuck = c.Overdue+o.Overdue, max(c.Oldest, o.Oldest), max(c.Stuck, o.Stuck)
 	c.Paused, c.Turned = c.Paused|o.Paused, latest(c.Turned, o.Turned)
@@ -62,6 +62,8 @@ func (t *Tally) noteAll(of Tally) {
 type counted interface {
 	// counts is what the flow has under way; with how its runs have ended, if that is asked for.
 	counts(now time.Time, ends bool) Counts
+	// tally adds how its runs have ended to a tally.
+	tally(*Tally)
 	// leases is how many its engine keeps, and which engine that is.
 	leases() (engine any, n int)
 }
@@ -82,15 +84,15 @@ func (l *Roll) enter(f counted) {
 	l.flows[f] = struct{}{}
 }
 
-// leave takes a flow off the list, with how its runs ended.
-func (l *Roll) leave(f counted, ends Tally) {
+// leave takes a flow off the list, and keeps how its runs have ended.
+func (l *Roll) leave(f counted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.flows[f]; !ok {
 		return
 	}
 	delete(l.flows, f)
-	l.past.noteAll(ends)
+	f.tally(&l.past)
 }
 
 // Count looks at all flows. With ends, it also counts how runs have ended.
@@ -101,7 +103,7 @@ func (l *Roll) Count(now time.Time, ends bool) (c Counts) {
 		c.Ends.noteAll(l.past)
 	}
 	for f := range l.flows {
-		c.add(f.counts(now, ends))
+		c.include(f.counts(now, ends))
 	}
 	return c
 }

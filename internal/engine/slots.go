@@ -52,6 +52,7 @@ type Flow[J any] struct {
 	limit     int           // of its slots, from outside; 0 = none
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
+	endsRoom  [2]Ended      // room for the first of them, because many flows have one run
 	seen      handlers      // the last look at them
 }
 
@@ -102,6 +103,28 @@ func (f *Flow[J]) Unreserve(n int) {
 	f.reserved -= n
 	f.tell()
 }
+
+// Limit lets at most n handlers run at once, from now on; 0 and more than the flow's slots mean
+// these. Handlers that run go on. What is held and finds no slot waits for one.
+func (f *Flow[J]) Limit(n int) {
+	f.mu.Lock()
+	f.limit = n
+	out := f.pump(nil)
+	f.tell()
+	f.mu.Unlock()
+	f.send(out)
+}
+
+// slots is how many handlers may run at once. The caller holds the lock.
+func (f *Flow[J]) slots() int {
+	if f.limit > 0 {
+		return min(f.limit, f.o.Slots)
+	}
+	return f.o.Slots
+}
+
+// capacity is how much is held at once. What waits beyond the slots stays the same under a limit.
+func (f *Flow[J]) capacity() int { return f.o.Capacity - f.o.Slots + f.slots() }
 
 func (f *Flow[J]) free() int { return f.capacity() - f.reserved - f.pending - f.busy }
 

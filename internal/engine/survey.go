@@ -15,11 +15,14 @@ import (
 // Close takes the flow from the lists of those that are under way. Its host calls it once, when it
 // waits for nothing of the flow any more.
 func (f *Flow[J]) Close() {
+	f.en.Own.leave(f)
+	f.en.all.leave(f)
+}
+
+func (f *Flow[J]) tally(to *Tally) {
 	f.mu.Lock()
-	ends := f.ends
-	f.mu.Unlock()
-	f.en.Own.leave(f, ends)
-	f.en.all.leave(f, ends)
+	defer f.mu.Unlock()
+	to.noteAll(f.ends)
 }
 
 func (f *Flow[J]) leases() (engine any, n int) { return f.en, f.en.Held() }

@@ -24,14 +24,22 @@ var (
 const roleVariable = "ONCEQ_CHAOS_WORKER"
 
 func TestMain(m *testing.M) {
-	text := os.Getenv(roleVariable)
-	if text == "" {
+	switch {
+	case os.Getenv(roleVariable) != "":
+		play(roleVariable, work)
+	case os.Getenv(pausedVariable) != "":
+		play(pausedVariable, obey)
+	default:
 		os.Exit(m.Run())
 	}
-	var a assignment
-	err := json.Unmarshal([]byte(text), &a)
+}
+
+// play is what a process does that has a role.
+func play[A any](variable string, role func(context.Context, A) error) {
+	var a A
+	err := json.Unmarshal([]byte(os.Getenv(variable)), &a)
 	if err == nil {
-		err = work(child.Follow(context.Background()), a)
+		err = role(child.Follow(context.Background()), a)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

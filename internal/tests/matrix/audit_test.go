@@ -54,7 +54,7 @@ func (s *audited) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
 	for i, c := range cs {
-		if c.Err == nil && c.Outcome == dedupe.Won {
+		if c.Err == nil && c.Outcome == dedupe.Won && !strings.HasPrefix(rs[i].Key.Scope, ":") { // a seat is no job
 			s.a.claims = append(s.a.claims, wonClaim{s.by, rs[i].Token, c.Lease.Fence, asked, given, time.Now()})
 		}
 	}

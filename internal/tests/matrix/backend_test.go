@@ -42,6 +42,9 @@ type backend struct {
 	late     time.Duration
 	patience time.Duration // how long a cell may take
 
+	// steered is how often workers read the operators' rules; 0 = they do not.
+	steered time.Duration
+
 	zombies sync.WaitGroup // the dead that still move
 }
 

@@ -156,6 +156,7 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 			MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
 		},
 		Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
+		Control: onceq.ControlOptions{Every: w.b.steered},
 	})
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)

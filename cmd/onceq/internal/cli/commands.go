@@ -11,11 +11,6 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
-// commands are those that do the work, in the order of the help.
-func (a *app) commands() []*cobra.Command {
-	return []*cobra.Command{a.queueCommand(), a.keyCommand(), a.jobsCommand(), a.workersCommand(), a.auditCommand(), a.topCommand(), a.dlqCommand()}
-}
-
 // group makes a command that only holds others.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short}

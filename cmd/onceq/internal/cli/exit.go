@@ -11,7 +11,9 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/cmd/onceq/internal/places"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // The exit codes.
@@ -125,4 +127,19 @@ func resourceOf(service, message string) string {
 		return "arn:aws:dynamodb:REGION:ACCOUNT:table/TABLE"
 	}
 	return "arn:aws:" + service + ":REGION:ACCOUNT:QUEUE"
+}
+
+// usable turns the errors of ops that a caller mends into exit codes.
+func usable(err error) error {
+	switch {
+	case err == nil, isCoded(err):
+		return err
+	case errors.Is(err, ops.ErrRefused):
+		return exitWith(exitRefused, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), ops.ErrRefused.Error()+": ")))
+	case errors.Is(err, ops.ErrNoRule), errors.Is(err, ops.ErrNoKey):
+		return exitWith(exitFound, err)
+	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrMissing), errors.Is(err, control.ErrInvalid):
+		return exitWith(exitUsage, err)
+	}
+	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,21 +172,6 @@ func partNames(q *ops.QueueState) (names []string) {
 	return names
 }
 
-// ruled is what a rule speaks of.
-func ruled(r *control.Rule) string {
-	var parts []string
-	if r.Type != "" {
-		parts = append(parts, "type "+out.Text(r.Type))
-	}
-	if r.Scope != "" {
-		parts = append(parts, "scope "+out.Text(r.Scope))
-	}
-	if len(parts) == 0 {
-		parts = append(parts, "the queue")
-	}
-	return strings.Join(parts, ", ")
-}
-
 // nextOf is the command that leads on from the worst queue.
 func nextOf(states []ops.QueueState) string {
 	for i := range states {
@@ -309,19 +293,4 @@ func jobName(j *control.CardJob) string {
 		return j.Key
 	}
 	return j.ID
-}
-
-// usable turns the errors of ops that a caller mends into exit codes.
-func usable(err error) error {
-	switch {
-	case err == nil, isCoded(err):
-		return err
-	case errors.Is(err, ops.ErrRefused):
-		return exitWith(exitRefused, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), ops.ErrRefused.Error()+": ")))
-	case errors.Is(err, ops.ErrNoRule), errors.Is(err, ops.ErrNoKey):
-		return exitWith(exitFound, err)
-	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrMissing), errors.Is(err, control.ErrInvalid):
-		return exitWith(exitUsage, err)
-	}
-	return err
 }

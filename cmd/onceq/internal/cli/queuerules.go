@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// This file owns pause, resume and limit: what is asked before, and what is said of the workers that
-// follow. Each command runs in the goroutine of Main.
+// This file owns pause, resume and limit: what is asked before, and what is said of the workers
+// that follow. Each command runs in the goroutine of Main.
 
 func (a *app) reasonFlag(c *cobra.Command) {
 	c.Flags().StringVar(&a.reasonText, "reason", "", "why; others read it, and the audit keeps it")

@@ -84,6 +84,13 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// commands are those that do the work, in the order of the help.
+func (a *app) commands() []*cobra.Command {
+	return []*cobra.Command{
+		a.queueCommand(), a.dlqCommand(), a.keyCommand(), a.jobsCommand(), a.workersCommand(), a.auditCommand(), a.topCommand(),
+	}
+}
+
 // strict has a group of commands refuse a word that it does not know, instead of printing its help
 // and answering success.
 func strict(c *cobra.Command) {
@@ -101,7 +108,7 @@ func strict(c *cobra.Command) {
 					names = append(names, sub.Name())
 				}
 			}
-			return exit(exitUsage, "%s: unknown command %q%s", c.CommandPath(), args[0], settings.DidYouMean(args[0], names))
+			return exit(exitUsage, "%sunknown command %q%s", strings.TrimPrefix(c.CommandPath()+": ", "onceq: "), args[0], settings.DidYouMean(args[0], names))
 		}
 		c.Args = cobra.ArbitraryArgs
 	}

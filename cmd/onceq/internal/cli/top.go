@@ -45,7 +45,7 @@ func (a *app) topCommand() *cobra.Command {
 			if kind, _ := a.io.Env("TERM"); !a.io.Screen || !a.io.Terminal || kind == "dumb" {
 				return t.once(ctx)
 			}
-			return t.run(ctx)
+			return t.live(ctx)
 		}),
 	}
 	c.Flags().Var(span{&every}, "every", "how often to look; at least 1s")
@@ -125,7 +125,7 @@ const (
 // resizes is how often the terminal's size is looked at.
 const resizes = 200 * time.Millisecond
 
-func (t *top) run(ctx context.Context) error {
+func (t *top) live(ctx context.Context) error {
 	restore, err := t.io.Raw()
 	if err != nil {
 		return fmt.Errorf("top: the terminal: %w", err)
@@ -428,7 +428,8 @@ func readKeys(ctx context.Context, in io.Reader, keys chan<- key) {
 	}
 }
 
-// readKey reads one key. An escape sequence comes in one piece; a lone escape has nothing behind it.
+// readKey reads one key. An escape sequence comes in one piece, and a lone escape has nothing
+// behind it.
 func readKey(r *bufio.Reader) (key, error) {
 	c, _, err := r.ReadRune()
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
@@ -245,4 +246,19 @@ func worst(c *control.Card) (d time.Duration, ok bool) {
 		d, ok = max(d, q.P95), true
 	}
 	return d, ok
+}
+
+// ruled is what a rule speaks of.
+func ruled(r *control.Rule) string {
+	var parts []string
+	if r.Type != "" {
+		parts = append(parts, "type "+out.Text(r.Type))
+	}
+	if r.Scope != "" {
+		parts = append(parts, "scope "+out.Text(r.Scope))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "the queue")
+	}
+	return strings.Join(parts, ", ")
 }

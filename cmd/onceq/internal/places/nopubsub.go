@@ -10,8 +10,6 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
-type pubsubClients = struct{}
-
 // IsDenied reports whether Google has refused a call because of a missing role.
 func IsDenied(error) bool { return false }
 

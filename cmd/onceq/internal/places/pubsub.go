@@ -15,8 +15,6 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
-type pubsubClients = *gcppubsub.Clients
-
 // IsDenied reports whether Google has refused a call because of a missing role. The error names the
 // role.
 func IsDenied(err error) bool {
@@ -25,9 +23,10 @@ func IsDenied(err error) bool {
 }
 
 func (p *Places) pubsubQueue(ctx context.Context, q settings.QueueURL) (broker.Broker, error) {
-	if p.pubsub == nil {
-		clients, err := gcppubsub.Dial(ctx)
-		if err != nil {
+	clients, ok := p.pubsub.(*gcppubsub.Clients)
+	if !ok {
+		var err error
+		if clients, err = gcppubsub.Dial(ctx); err != nil {
 			return nil, err
 		}
 		p.pubsub = clients
@@ -39,7 +38,7 @@ func (p *Places) pubsubQueue(ctx context.Context, q settings.QueueURL) (broker.B
 		}
 		return path.Join("projects", q.Project, kind, name)
 	}
-	b, err := gcppubsub.New(p.pubsub, full("topics", q.Topic), full("subscriptions", q.Subscription),
+	b, err := gcppubsub.New(clients, full("topics", q.Topic), full("subscriptions", q.Subscription),
 		&gcppubsub.Options{Ordered: q.Ordered, Attempts: q.Attempts})
 	if err != nil {
 		return nil, err

@@ -16,7 +16,11 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/ops"
 )
+
+// This file owns the stores: how each is opened without changing its table, and what one that bills
+// reads tells of its size. The package cli calls it, from one goroutine; nothing is locked.
 
 // ErrOld says that a store's table is of an earlier version.
 var ErrOld = errors.New("its table is of an earlier version, or is not there: call Migrate of its store, or read it with --old")
@@ -94,12 +98,40 @@ func (p *Places) dynamo(ctx context.Context, s settings.StoreURL) (dedupe.Store,
 			local(&o.Region, &o.Credentials)
 		}
 	})
-	st, err := dynamostore.New(client, s.Table, &dynamostore.Options{TTLAttribute: s.TTLAttribute})
+	st, err := dynamostore.New(client, s.Table, &dynamostore.Options{TTLAttribute: s.TTLAttribute, AttentionIndex: s.Index})
 	if err != nil {
 		return nil, err
 	}
 	p.closing(st.Close)
-	return st, nil
+	return dynamo{st, client, s}, nil
+}
+
+// dynamo is a store that bills what is read.
+type dynamo struct {
+	*dynamostore.Store
+	client *dynamodb.Client
+	at     settings.StoreURL
+}
+
+var (
+	_ ops.Indexed = dynamo{}
+	_ ops.Sized   = dynamo{}
+)
+
+func (d dynamo) Unwrap() any { return d.Store }
+
+// Indexed reports whether the index of failed, parked and released records answers the query.
+func (d dynamo) Indexed(q dedupe.Query) bool {
+	return d.at.Index != "" && (q.Status == dedupe.Failed || q.Status == dedupe.Parked || q.Status == dedupe.Released)
+}
+
+// Size is what DynamoDB counted in the last six hours.
+func (d dynamo) Size(ctx context.Context) (records, bytes int64, err error) {
+	t, err := d.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &d.at.Table})
+	if err != nil || t.Table == nil || t.Table.ItemCount == nil || t.Table.TableSizeBytes == nil {
+		return 0, 0, errors.Join(err, errors.New("the table's size is not known"))
+	}
+	return *t.Table.ItemCount, *t.Table.TableSizeBytes, nil
 }
 
 // IsForeign reports whether a store's table is not the store's, or cannot be: repeating does not

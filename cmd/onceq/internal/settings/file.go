@@ -21,8 +21,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// This file owns the configuration file: where it is looked for, how it is read, and what is said of
-// its mistakes, each with its line. Load makes the whole, and nothing changes it after.
+// This file owns the configuration file: where it is looked for, how it is read, and what is said
+// of its mistakes, each with its line. Load makes the whole, and nothing changes it after.
 
 // The variables of the environment that the command itself reads.
 const (

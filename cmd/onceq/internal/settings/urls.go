@@ -125,8 +125,8 @@ type StoreURL struct {
 	Path  string // SQLite
 	// Region and Endpoint are DynamoDB's.
 	Region, Endpoint string
-	// TTLAttribute is DynamoDB's.
-	TTLAttribute string
+	// TTLAttribute and Index, of keys that want attention, are DynamoDB's; they may be empty.
+	TTLAttribute, Index string
 }
 
 const wantStore = "want postgres://…, sqlite:///path, dynamodb://TABLE"
@@ -172,10 +172,11 @@ func ParseStore(s string) (StoreURL, error) {
 		}
 		st.Table = u.Host
 		st.Region, st.Endpoint, st.TTLAttribute = v.Get("region"), v.Get("endpoint"), v.Get("ttl")
+		st.Index = v.Get("index")
 		if st.Endpoint != "" && !strings.HasPrefix(st.Endpoint, "http://") && !strings.HasPrefix(st.Endpoint, "https://") {
 			return bad("endpoint: want http://HOST:PORT")
 		}
-		return st, onlyStoreQuery(u, s, "region", "endpoint", "ttl")
+		return st, onlyStoreQuery(u, s, "region", "endpoint", "ttl", "index")
 	}
 	return bad("")
 }

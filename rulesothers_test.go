@@ -1,0 +1,205 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// TestBatchesObey: a batch of a paused queue, scope or type is given back, and a limit bounds it.
+// The rules are read at most once each Every.
+func TestBatchesObey(t *testing.T) {
+	var busy, peak atomic.Int64
+	h := func(context.Context, *onceq.Job) error {
+		peak.Store(max(peak.Load(), busy.Add(1)))
+		takes(time.Second)
+		busy.Add(-1)
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		var gets atomic.Int64
+		r.store.set(func(s *store) { s.onGet = func() error { gets.Add(1); return nil } })
+		b, err := r.cfg.batches()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		run := func() (out []onceq.Disposition) {
+			var ds []onceq.Delivery
+			for range 10 {
+				n++
+				m := message(fmt.Sprint(n))
+				m.Meta.ID, m.Meta.Type = fmt.Sprint(n), "charge"
+				ds = append(ds, onceq.Delivery{Message: &broker.Message{ID: fmt.Sprint(n), Attempt: 1, Body: m.Body, Meta: m.Meta}})
+			}
+			out = make([]onceq.Disposition, len(ds))
+			b.Process(r.Context(), ds, nil, func(i int, d onceq.Disposition) { out[i] = d })
+			return out
+		}
+		want := func(what string, outcome onceq.Outcome) {
+			t.Helper()
+			pass(10 * time.Second)
+			for _, d := range run() {
+				if d.Record.Outcome != outcome || (outcome == onceq.OutcomePaused) != (d.Action == onceq.Nack && d.Delay > 0) {
+					t.Errorf("%s: %+v", what, d)
+				}
+			}
+		}
+		want("no rule", onceq.OutcomeDone)
+		for range 5 {
+			run()
+		}
+		if gets.Load() != 1 {
+			t.Errorf("in 6 batches the rules were read %d times", gets.Load())
+		}
+		id := r.orders(time.Hour, ofQueue)
+		want("queue", onceq.OutcomePaused)
+		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		want("no rule any more", onceq.OutcomeDone)
+		id = r.orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
+		want("type", onceq.OutcomePaused)
+		r.refuse(errBoom)
+		want("unreadable", onceq.OutcomePaused)
+		r.mend()
+		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, scope })
+		peak.Store(0)
+		want("limit", onceq.OutcomeDone)
+		if peak.Load() != 2 {
+			t.Errorf("%d handlers at once, want 2", peak.Load())
+		}
+	}, steered)
+}
+
+// TestDoObeys: a call whose scope or type is paused is told so. Rules of queues do not touch it.
+func TestDoObeys(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do := func(k dedupe.Key) error {
+			_, err := onceq.Do(r.Context(), p, k, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
+			return err
+		}
+		r.orders(time.Hour, ofQueue)
+		r.orders(time.Hour, func(*control.Rule) {})
+		id := r.orders(time.Hour, func(u *control.Rule) { u.Scope = "bank" })
+		r.orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
+		r.orders(time.Hour, func(u *control.Rule) { u.Type, u.Queue = "refund", scope })
+		for k, paused := range map[dedupe.Key]bool{
+			{Key: "a"}: false, {Scope: "bank", Key: "a"}: true, {Scope: "bank:pay", Key: "a"}: true, {Scope: "banks", Key: "a"}: false,
+			{Scope: "x:charge", Key: "a"}: true, {Scope: "x:refund", Key: "a"}: false,
+		} {
+			err := do(k)
+			var e *onceq.PausedError
+			if errors.As(err, &e) != paused || !paused && err != nil {
+				t.Errorf("%v: %v", k, err)
+			}
+			if paused && (e.By != "ana" || e.Reason != "SMTP migration" || time.Until(e.Until) < time.Hour-time.Minute || e.Key != k) {
+				t.Errorf("%v: %+v", k, e)
+			}
+		}
+		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		pass(10 * time.Second)
+		if err := do(dedupe.Key{Scope: "bank", Key: "b"}); err != nil {
+			t.Error(err)
+		}
+	}, steered)
+}
+
+// TestControlOptions: what cannot be is refused with its field and limit.
+func TestControlOptions(t *testing.T) {
+	for want, o := range map[string]onceq.ControlOptions{
+		"ProcessorConfig.Control.Every: 10ns is below 2s; is its unit missing?": {Every: 10},
+		"ProcessorConfig.Control.Every: 1m0.001s is above 1m0s":                 {Every: time.Minute + time.Millisecond},
+		"ProcessorConfig.Control.Jobs: 101 is above 100":                        {Jobs: 101},
+		"ProcessorConfig.Control.Required: is set, and Every says that no":      {Every: -1, Required: true},
+	} {
+		_, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: "s", Store: newStore(t), Control: o})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestNoRulesByDefault: where the store is not durable, where it is wrapped by onceqtest, and where
+// Every says so, nobody reads or writes anything beside the jobs.
+func TestNoRulesByDefault(t *testing.T) {
+	durable := func(l dedupe.Limits) dedupe.Limits { l.Durable = true; return l }
+	for name, c := range map[string]struct {
+		set  option
+		want bool
+	}{
+		"memory":       {func(*rig) {}, false},
+		"durable":      {func(r *rig) { r.store.set(func(s *store) { s.limits = durable }) }, true},
+		"switched off": {func(r *rig) { r.store.set(func(s *store) { s.limits = durable }); r.cfg.Control.Every = -1 }, false},
+		"a test's": {func(r *rig) {
+			r.store.set(func(s *store) { s.limits = durable })
+			r.cfg.Store = new(onceqtest.Process).Store(r.store)
+		}, false},
+		"a test's word": {func(r *rig) { r.cfg.Store = new(onceqtest.Process).Store(r.store); steered(r) }, true},
+	} {
+		bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+			r.run(time.Minute)
+			if got := len(r.seats()) == 1; got != c.want {
+				t.Errorf("%s: a seat was taken: %v", name, got)
+			}
+		}, c.set, with(func(c *setup) { c.Queue = scope }))
+	}
+}
+
+// TestManyWorkersObey: of 20 workers on one store none starts a handler 15 seconds after the pause
+// or later.
+func TestManyWorkersObey(t *testing.T) {
+	var last atomic.Int64
+	h := func(context.Context, *onceq.Job) error {
+		last.Store(time.Now().UnixNano())
+		takes(time.Second)
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		ctx, cancel := context.WithCancel(r.Context())
+		done := make(chan error, 21)
+		start := func(n int) {
+			w := r.worker(func(c *setup) { c.Owner = fmt.Sprint("w-", n) })
+			go func() { done <- w.Run(ctx) }()
+		}
+		for n := range 20 {
+			start(n)
+		}
+		for i := range 20_000 {
+			r.send(fmt.Sprint(i))
+		}
+		pass(20 * time.Second)
+		r.orders(time.Hour, ofQueue)
+		paused := time.Now()
+		pass(bound)
+		start(20)
+		pass(10 * time.Minute)
+		if at := time.Unix(0, last.Load()); at.Sub(paused) > bound || at.Before(paused.Add(-time.Second)) {
+			t.Errorf("the last handler started %v after the pause", at.Sub(paused))
+		}
+		if n := len(r.seats()); n != 21 {
+			t.Errorf("%d workers sit", n)
+		}
+		cancel()
+		for range 21 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+	}, steered, warnings)
+}
