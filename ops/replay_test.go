@@ -93,7 +93,7 @@ func TestReplayJudges(t *testing.T) {
 	})
 }
 
-// TestReplayIsRefused: without a reason, a name or an audit nothing is done, and neither is it while
+// TestReplayIsRefused: without a reason, a name or an audit nothing is done. Neither is it while
 // somebody else does it, or by a plan that does not hold.
 func TestReplayIsRefused(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
