@@ -10,9 +10,6 @@ import (
 // This file owns purges of dead letters. Tools call PlanPurge, show the numbers, and call Purge.
 // Nothing is locked.
 
-// ActPurge is what purges of dead letters are called in the audit.
-const ActPurge = "purge"
-
 // PurgeSpec says which letters are removed, and where they are kept.
 type PurgeSpec struct {
 	// Queue is a Target's name. Filter chooses the letters; All says that the empty one is meant.

@@ -50,14 +50,17 @@ type ReplaySpec struct {
 type Plan struct {
 	*dlq.Plan
 	Spec ReplaySpec
-	// Reopen is how many letters reopen their failure. Ordinary is how many are sent for an ordinary
-	// claim: nothing is recorded that they would reopen. Unknown is how many do not name their
-	// record, as letters of older versions; they are sent, and their claim decides.
+	// Reopen is how many letters reopen their failure. Ordinary is how many are sent for an
+	// ordinary claim: nothing is recorded that they would reopen. Unknown is how many do not name
+	// their record, as letters of older versions; they are sent, and their claim decides.
 	Reopen, Ordinary, Unknown int
 	// Done is how many are removed without being sent, because their jobs are done. Moved is how
 	// many stay, because their jobs have failed anew, or run again.
 	Done, Moved int
 }
+
+// ActPurge is what purges of dead letters are called in the audit.
+const ActPurge = "purge"
 
 // BesideError says that somebody else acts on the same letters.
 type BesideError struct{ Entry AuditEntry }

@@ -28,7 +28,7 @@ func (r *rig) died(k string, change ...func(*broker.Dead)) dedupe.Lease {
 	}
 	m := broker.Outgoing{Body: []byte(k), Meta: &broker.Meta{ID: "j-" + k, Key: k, Type: "charge", Dead: d}}
 	must(r.dead.Send(r.Context(), []broker.Outgoing{m}))
-	time.Sleep(time.Millisecond)
+	<-time.After(time.Millisecond)
 	return l
 }
 
@@ -93,7 +93,7 @@ func TestReplayJudges(t *testing.T) {
 	})
 }
 
-// TestReplayIsRefused: without a reason, a name or an audit nothing is done, and neither is it while
+// TestReplayIsRefused: without a reason, a name or an audit nothing is done. Neither is it while
 // somebody else does it, or by a plan that does not hold.
 func TestReplayIsRefused(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
@@ -139,7 +139,7 @@ func TestReplayIsRefused(t *testing.T) {
 		if err := other.End(r.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(dlq.PlanTTL)
+		<-time.After(dlq.PlanTTL)
 		if err := act(func(*ops.ReplaySpec) {}); !errors.Is(err, dlq.ErrPlan) {
 			t.Error(err)
 		}

@@ -21,11 +21,6 @@ import (
 // This file owns looking at dead letters, and the filters of all their commands. Each command runs
 // in the goroutine of Main.
 
-func (a *app) dlqCommand() *cobra.Command {
-	return group("dlq", "Dead letters: list, group, show, replay, purge, export, redrive",
-		a.letterListCommand(), a.letterGroupCommand(), a.letterShowCommand(), a.replayCommand(), a.purgeCommand(), a.exportCommand(), a.redriveCommand())
-}
-
 // filters are the flags that choose letters.
 type filters struct {
 	class, group, typ, key, since, until, match string

@@ -27,8 +27,8 @@ type edited struct{ key, before, after string }
 // edits keeps the first changes, to be shown.
 type edits struct{ shown []edited }
 
-// by is an Edit that runs the command.
-func (e *edits) by(ctx context.Context, command string) func(*broker.Outgoing) error {
+// through is an Edit that runs the command.
+func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoing) error {
 	return func(m *broker.Outgoing) error {
 		one, cancel := context.WithTimeout(ctx, editBound)
 		defer cancel()

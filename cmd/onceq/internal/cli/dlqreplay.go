@@ -95,7 +95,7 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	}
 	var edits edits
 	if o.edit != "" {
-		spec.Edit, spec.Note = edits.by(ctx, o.edit), o.edit
+		spec.Edit, spec.Note = edits.through(ctx, o.edit), o.edit
 	}
 	plan, incomplete, err := a.planned(ctx, w, kept, spec)
 	if err != nil {
@@ -238,7 +238,7 @@ func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender,
 func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited, incomplete error) error {
 	name := p.Spec.Queue
 	text := a.planText(ctx, w, o, p, shown)
-	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.again())
+	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain())
 	if o.plan != "" {
 		if err := writePlan(o.plan, p.Plan); err != nil {
 			return err
@@ -256,8 +256,8 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, s
 	return lettersFailed(incomplete)
 }
 
-// again are the filters as flags.
-func (o *replaying) again() string {
+// flagsAgain are the filters as flags.
+func (o *replaying) flagsAgain() string {
 	var b strings.Builder
 	for _, f := range [...][2]string{
 		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
