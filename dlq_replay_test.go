@@ -172,11 +172,32 @@ func (w *ward) keys(f func(k string)) {
 
 func (w *ward) open(b broker.Receiver) *dlq.Queue {
 	w.Helper()
-	q, err := dlq.New(b, &dlq.Options{Visibility: 10 * time.Second})
+	q, err := dlq.New(b, &dlq.Options{Visibility: 10 * time.Second, Name: "dead"})
 	if err != nil {
 		w.Fatal(err)
 	}
 	return q
+}
+
+// endPlan runs the replay of a plan once more, whole. Then each of its jobs has run, but for those
+// that failed anew: these, and what was not in the plan, are still letters.
+func (w *ward) endPlan(what string, o dlq.ReplayOptions) {
+	w.Helper()
+	o.To = w.q
+	// In a group that is ordered, copies of the letter that is not in the plan wait behind it.
+	if rep, err := w.open(w.dlq).Replay(w.Context(), o); err != nil && !errors.Is(err, dlq.ErrIncomplete) || len(rep.Failed) > 0 {
+		w.Errorf("%s: the plan once more: %v, %v", what, err, rep)
+	}
+	pass(time.Minute)
+	w.keys(func(k string) {
+		want := 1
+		if k == "fail-5" || !o.Ramp && (k == "fail-0" || k == "fail-1") {
+			want = 0
+		}
+		if n := w.ran[k]; n != want {
+			w.Errorf("%s: after the plan job %s had its effect %d times, want %d", what, k, n, want)
+		}
+	})
 }
 
 // cure replays until the dead-letter queue is empty.
@@ -214,7 +235,25 @@ func (w *ward) wantCured(what string) {
 
 // Wherever a replay dies, and whatever call of it fails, nothing is lost and nothing is done twice:
 // the next replay ends it.
-func TestReplayDies(t *testing.T) {
+func TestReplayDies(t *testing.T) { replayDies(t, plain) }
+
+// The same with a plan. The plan that a dead replayer had is the one that ends it, and what is not
+// in the plan stays until another replay.
+func TestReplayOfAPlanDies(t *testing.T) { replayDies(t, ofPlan) }
+
+// The same with batches that grow, by a plan that was made before.
+func TestRampDies(t *testing.T) { replayDies(t, ramped) }
+
+// kind is how a replay is done.
+type kind int
+
+const (
+	plain  kind = iota
+	ofPlan      // by a plan
+	ramped      // by a plan, in batches that grow
+)
+
+func replayDies(t *testing.T, how kind) {
 	met := make(map[string]int)
 	missed := func() (ms []string) {
 		for _, m := range mishaps {
@@ -229,7 +268,7 @@ func TestReplayDies(t *testing.T) {
 	// The order of the letters is the broker's, and decides which call is the n-th. Few of the
 	// calls are extends.
 	for round := 0; round < 10 && len(missed()) > 0 && !t.Failed(); round++ {
-		replaysDie(t, met)
+		replaysDie(t, how, met)
 	}
 	if ms := missed(); len(ms) > 0 {
 		t.Errorf("not tried: %v", ms)
@@ -237,14 +276,14 @@ func TestReplayDies(t *testing.T) {
 	t.Log(met)
 }
 
-func replaysDie(t *testing.T, met map[string]int) {
+func replaysDie(t *testing.T, how kind, met map[string]int) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
 		for _, m := range mishaps {
 			t.Run(p.String()+"/"+m.name, func(t *testing.T) {
 				// How many calls there are depends a little on the order of the letters.
 				for at, beyond := 1, 0; beyond < 3 && !t.Failed(); at++ {
 					synctest.Test(t, func(t *testing.T) {
-						if calls := replayWith(t, p, m, at); len(calls) >= at {
+						if calls := replayWith(t, p, m, at, how); len(calls) >= at {
 							met[m.name+": "+calls[at-1]]++
 						} else {
 							beyond++
@@ -256,18 +295,33 @@ func replaysDie(t *testing.T, met map[string]int) {
 	}
 }
 
-func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
+func replayWith(t *testing.T, p membroker.Preset, m mishap, at int, how kind) []string {
 	w := newWard(t, p)
-	w.again["fail-0"], w.again["fail-1"] = true, true
+	if how != ramped { // a ramp would end there, by its purpose
+		w.again["fail-0"], w.again["fail-1"] = true, true
+	}
+	o := dlq.ReplayOptions{
+		PerSecond: 0.5,
+		// The one that is left out is held, and handed back.
+		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }},
+	}
+	if how != plain {
+		o.To = w.q
+		plan, err := w.open(w.dlq).PlanReplay(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Plan, o.Filter = plan, dlq.Filter{}
+		if o.Ramp = how == ramped; o.Ramp {
+			o.Canary, o.CanaryWait = 2, 15*time.Second
+		}
+	}
 	w.w = w.worker(nil)
 	w.start()
 	ctx, stop := context.WithCancelCause(t.Context())
 	r := &replayer{mishap: m, at: at, stop: stop}
-	_, err := w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{
-		To: hands{w.q, r}, PerSecond: 0.5,
-		// The one that is left out is held, and handed back.
-		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }},
-	})
+	o.To = hands{w.q, r}
+	_, err := w.open(hands{w.dlq, r}).Replay(ctx, o)
 	struck := r.n >= at
 	what := fmt.Sprintf("call %d of %d", at, r.n)
 	if struck {
@@ -281,6 +335,9 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int) []string {
 		t.Errorf("%s: %v", what, err)
 	}
 	pass(time.Minute)
+	if how != plain {
+		w.endPlan(what, o)
+	}
 	w.cure()
 	pass(2 * time.Minute)
 	if err := w.stop(); err != nil {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -41,9 +42,12 @@ const (
 //	t     Type                         be    BodyEncoding
 //	k     Key                          dead  Dead, an object:
 //	c     CorrelationID                        f Fence, c Class, fe FirstErr, le LastErr,
-//	cr    Created, Unix milliseconds           a Attempts, s Source, at At,
-//	nb    NotBefore, the same                  ua Attributes, an object of texts,
+//	cr    Created, Unix milliseconds           a Attempts, s Source, sc Scope, rk Key,
+//	nb    NotBefore, the same                  at At, ua Attributes, an object of texts,
 //	ex    Expires, the same                    sg Signature
+//
+// The Key of Dead is mostly the job's own: k, else id. Keys may be long and room is short, so rk is
+// left out there, and an sc without rk says that the Key is the job's own.
 //
 // A version only ever adds members; what it does not know it keeps ([Meta].Extra and
 // [Dead].Extra) and writes again, together with the higher version number. A change that
@@ -81,13 +85,17 @@ func appendMeta(dst []byte, m *Meta) []byte {
 	dst = appendTextMember(dst, `,"be":`, m.BodyEncoding)
 	if m.Dead != nil {
 		dst = append(dst, `,"dead":`...)
-		dst = appendDead(dst, m.Dead)
+		dst = appendDead(dst, m.Dead, keyOf(m))
 	}
 	dst = appendExtra(dst, m.Extra, isMetaMember)
 	return append(dst, '}')
 }
 
-func appendDead(dst []byte, d *Dead) []byte {
+// keyOf is the key that the metadata itself gives to the job.
+func keyOf(m *Meta) string { return cmp.Or(m.Key, m.ID) }
+
+// appendDead appends d, whose message has the key own.
+func appendDead(dst []byte, d *Dead, own string) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
 	if d.Fence != 0 {
@@ -99,6 +107,13 @@ func appendDead(dst []byte, d *Dead) []byte {
 	dst = appendTextMember(dst, `,"le":`, d.LastErr)
 	dst = appendIntMember(dst, `,"a":`, int64(max(0, d.Attempts)))
 	dst = appendTextMember(dst, `,"s":`, d.Source)
+	dst = appendTextMember(dst, `,"sc":`, d.Scope)
+	switch {
+	case d.Scope == "":
+		dst = appendTextMember(dst, `,"rk":`, d.Key)
+	case d.Key != own:
+		dst = appendText(append(dst, `,"rk":`...), d.Key)
+	}
 	dst = appendTimeMember(dst, `,"at":`, d.At)
 	dst = appendTextsMember(dst, `,"ua":`, d.Attributes)
 	dst = appendTextMember(dst, `,"sg":`, d.Signature)

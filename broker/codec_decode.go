@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -26,6 +27,7 @@ func DecodeMeta(s string) (*Meta, error) {
 	m := new(Meta)
 	r := metaReader{s: s}
 	version := 0
+	named := false // the letter names its record's key
 	extra, err := r.object("", func(name string) (seen uint32, err error) {
 		switch name {
 		case "v":
@@ -64,7 +66,7 @@ func DecodeMeta(s string) (*Meta, error) {
 			m.BodyEncoding, err = r.text()
 			return 1 << 11, err
 		case "dead":
-			m.Dead, err = r.dead()
+			m.Dead, named, err = r.dead()
 			return 1 << 12, err
 		}
 		return 0, nil
@@ -83,14 +85,17 @@ func DecodeMeta(s string) (*Meta, error) {
 		m.Version = version
 	}
 	m.Extra = extra
+	if d := m.Dead; d != nil && d.Scope != "" && !named {
+		d.Key = keyOf(m)
+	}
 	return m, nil
 }
 
-func (r *metaReader) dead() (*Dead, error) {
+func (r *metaReader) dead() (d *Dead, named bool, err error) {
 	if r.null() {
-		return nil, nil
+		return nil, false, nil
 	}
-	d := new(Dead)
+	d = new(Dead)
 	extra, err := r.object("dead.", func(name string) (seen uint32, err error) {
 		switch name {
 		case "f":
@@ -120,14 +125,21 @@ func (r *metaReader) dead() (*Dead, error) {
 		case "sg":
 			d.Signature, err = r.text()
 			return 1 << 8, err
+		case "sc":
+			d.Scope, err = r.text()
+			return 1 << 9, err
+		case "rk":
+			named = !strings.HasPrefix(r.s[r.i:], "null")
+			d.Key, err = r.text()
+			return 1 << 10, err
 		}
 		return 0, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	d.Extra = extra
-	return d, nil
+	return d, named, nil
 }
 
 func isMetaMember(name string) bool {
@@ -140,7 +152,7 @@ func isMetaMember(name string) bool {
 
 func isDeadMember(name string) bool {
 	switch name {
-	case "f", "c", "fe", "le", "a", "s", "at", "ua", "sg":
+	case "f", "c", "fe", "le", "a", "s", "sc", "rk", "at", "ua", "sg":
 		return true
 	}
 	return false

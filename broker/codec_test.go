@@ -20,7 +20,7 @@ func fullMeta() *Meta {
 		MaxAttempts: 5, Timeout: 1500 * time.Millisecond, BodyEncoding: "base64",
 		Dead: &Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone",
-			Attempts: 4, Source: "orders", At: ms(1764000003000),
+			Attempts: 4, Source: "orders", Scope: "orders:mail", Key: "7", At: ms(1764000003000),
 			Attributes: map[string]string{"b": "2", "a": "1\x00"}, Signature: "c2ln-_",
 		},
 	}
@@ -38,7 +38,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{
 			"all members", fullMeta(), `{"v":1,"id":"j-1","t":"mail","k":"order-7","c":"req-9","cr":1764000000123,` +
 				`"nb":1764000001000,"ex":1764000002000,"ma":5,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
-				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","at":1764000003000,"ua":{"a":"1\u0000","b":"2"},"sg":"c2ln-_"}}`,
+				`"c":"permanent","fe":"no such customer","le":"still\nnone","a":4,"s":"orders","sc":"orders:mail","rk":"7","at":1764000003000,"ua":{"a":"1\u0000","b":"2"},"sg":"c2ln-_"}}`,
 		},
 		{"the epoch is a time", &Meta{Created: ms(0)}, `{"v":1,"cr":0}`},
 		{"timeout rounded up", &Meta{Timeout: 1}, `{"v":1,"to":1}`},
@@ -60,6 +60,12 @@ func TestEncodeMetaForm(t *testing.T) {
 		},
 		{"newer version", &Meta{ID: "x", Version: 3, Extra: `"zz":[1, 2]`}, `{"v":3,"id":"x","zz":[1, 2]}`},
 		{"older version", &Meta{Version: -3}, `{"v":1}`},
+		{"a record with the job's key", &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "k"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s"}}`},
+		{"a record with the job's id", &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","dead":{"sc":"s"}}`},
+		{"a record with a key of its own", &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s","rk":"i"}}`},
+		{"a scope without a key", &Meta{ID: "i", Dead: &Dead{Scope: "s"}}, `{"v":1,"id":"i","dead":{"sc":"s","rk":""}}`},
+		{"a key without a scope", &Meta{ID: "i", Dead: &Dead{Key: "i"}}, `{"v":1,"id":"i","dead":{"rk":"i"}}`},
+		{"a record of nobody", &Meta{Dead: &Dead{Scope: "s"}}, `{"v":1,"dead":{"sc":"s"}}`},
 		{"newer letter", &Meta{Dead: &Dead{Extra: `"x":{}`}}, `{"v":1,"dead":{"x":{}}}`},
 		{"extra: not members", &Meta{Extra: `}`}, `{"v":1}`},
 		{"extra: known member", &Meta{Extra: `"id":"forged"`}, `{"v":1}`},
@@ -112,6 +118,12 @@ func TestDecodeMeta(t *testing.T) {
 			&Meta{Dead: &Dead{Attributes: map[string]string{"a": "1", "\x00": ""}}},
 		},
 		{"no attributes of a letter", `{"v":1,"dead":{"ua":{ },"c":null}}`, &Meta{Dead: &Dead{}}},
+		{"a letter's record", `{"v":1,"dead":{"sc":"s"},"k":"k","id":"i"}`, &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "k"}}},
+		{"a letter's record, by id", `{"v":1,"dead":{"rk":null,"sc":"s"},"id":"i"}`, &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "i"}}},
+		{"a letter's record, named", `{"v":1,"id":"i","dead":{"rk":"r","sc":"s"}}`, &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "r"}}},
+		{"a letter's scope alone", `{"v":1,"id":"i","dead":{"rk":"","sc":"s"}}`, &Meta{ID: "i", Dead: &Dead{Scope: "s"}}},
+		{"a letter's key alone", `{"v":1,"id":"i","dead":{"rk":"r","sc":null}}`, &Meta{ID: "i", Dead: &Dead{Key: "r"}}},
+		{"a letter without a record", `{"v":1,"id":"i","dead":{"s":"s"}}`, &Meta{ID: "i", Dead: &Dead{Source: "s"}}},
 		{"escaped name", `{"v":1,"\u0069d":"x"}`, &Meta{ID: "x"}},
 		{"minus zero", `{"v":1,"ma":-0,"dead":{"f":-0}}`, &Meta{Dead: &Dead{}}},
 		{

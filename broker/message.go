@@ -127,6 +127,11 @@ type Dead struct {
 	// Source is the scope of the worker that put the letter and, where the worker's queue has a
 	// name, a ':' and that name.
 	Source string
+	// Scope and Key name the record of the job in the worker's store, as the worker claimed it, or
+	// would have. Key differs from the message's Meta.Key where the worker takes its keys from
+	// elsewhere, and Scope from Source under a Mux. Both are empty in a letter of a message whose
+	// key the worker could not tell, and in letters of older versions.
+	Scope, Key string
 	// At is when the job failed.
 	At time.Time
 	// Attributes are the user's, where the dead-letter queue had no room for them beside our

@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// CanaryError ends a replay because some of its first letters came back: what made these jobs fail
-// is still there. The replay has not sent the others.
+// This file owns how a replay watches what it has sent: the canaries, and under Ramp each batch.
+// replay.go calls it in the goroutine of Replay, and no lock is held. What a watch receives is
+// held, and goes the way of all letters of the replay.
+
+// CanaryError ends a replay because letters that it sent came back: what made these jobs fail is
+// still there. The replay has not sent the others.
 type CanaryError struct {
 	// Back are the letters that came back, as they are now.
 	Back []Ref
@@ -27,13 +31,48 @@ func (e *CanaryError) Error() string {
 	if n := len(e.Back) - most; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("dlq: of %d letters sent as canaries %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
+	return fmt.Sprintf("dlq: of %d letters sent %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
 }
 
-// suspect notes a letter of a job that this replay has sent already. It does so until the canaries
-// have been watched.
+// Batch is a part of a replay that was sent and watched: the canaries, or a step of a ramp.
+type Batch struct {
+	// Number counts the batches from 1.
+	Number int
+	// Sent is how many letters the batch had, and Total how many were sent so far.
+	Sent, Total int
+	// Done is how many of the batch ReplayOptions.Done said are done; 0 without it.
+	Done int
+	// Watched is how long the batch was watched.
+	Watched time.Duration
+	// Back are the letters that came back. If there are any, the replay ends.
+	Back []Ref
+}
+
+// ramp is the batch that follows one of n letters.
+func ramp(n int) int {
+	const most = 1 << 30
+	next := 10
+	for next <= n && next < most {
+		next *= 5
+	}
+	return next
+}
+
+// watchFor notes that a letter was sent.
+func (r *replay) watchFor(l *item) {
+	if r.quota > 0 {
+		r.quota--
+	}
+	ref := refOf(l.m)
+	if keyOf(l.out.Meta) != keyOf(l.m.Meta) || typeOf(l.out.Meta) != typeOf(l.m.Meta) {
+		ref.Record = Record{} // the job has another one now
+	}
+	r.batch = append(r.batch, ref)
+}
+
+// suspect notes a letter of a job that this replay has sent already.
 func (r *replay) suspect(l *item) {
-	if !r.watched && r.cameBack(l) {
+	if r.cameBack(l) {
 		r.back = append(r.back, refOf(l.m))
 	}
 }
@@ -51,21 +90,52 @@ func (r *replay) cameBack(l *item) bool {
 	return newer && (r.nameless[body] || name == "" && r.bodies[body])
 }
 
-// watch waits for CanaryWait, or until a canary has come back. It holds what else comes, to be sent
-// afterwards.
+// watch waits until all jobs of the batch are known to be done, until one of them came back, or for
+// CanaryWait. It holds what else comes, to be sent afterwards.
 func (r *replay) watch(ctx context.Context) error {
-	for end := time.Now().Add(r.o.CanaryWait); len(r.back) == 0; {
+	b := Batch{Number: r.count + 1, Sent: len(r.batch), Total: r.report.Replayed}
+	began, most := time.Now(), r.q.o.Wait
+	var ask time.Time
+	if r.o.Done != nil {
+		most = max(most/3, time.Millisecond)
+	}
+	for end := began.Add(r.o.CanaryWait); len(r.back) == 0; {
+		if now := time.Now(); r.o.Done != nil && !now.Before(ask) {
+			ask = now.Add(most)
+			var err error
+			if b.Done, err = r.o.Done(ctx, r.batch); err != nil {
+				return fmt.Errorf("dlq: ReplayOptions.Done: %w", err)
+			}
+			if b.Done >= len(r.batch) {
+				break
+			}
+		}
 		left := time.Until(end)
 		if left <= 0 {
 			break
 		}
-		if _, err := r.step(ctx, min(left, r.q.o.Wait)); err != nil {
+		if _, err := r.step(ctx, min(left, most)); err != nil {
 			return err
 		}
 	}
-	r.watched = true
+	r.looked = time.Now()
+	b.Watched, b.Back = time.Since(began), r.back
+	if r.o.EachBatch != nil {
+		r.o.EachBatch(b)
+	}
 	if len(r.back) > 0 {
-		return &CanaryError{Back: r.back, Sent: r.report.Replayed}
+		return r.cameBackError()
+	}
+	r.count++
+	r.batch = nil
+	if r.o.Ramp {
+		r.quota = ramp(b.Sent)
+	} else {
+		r.meet = nil
 	}
 	return nil
+}
+
+func (r *replay) cameBackError() error {
+	return &CanaryError{Back: r.back, Sent: r.report.Replayed}
 }

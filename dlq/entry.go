@@ -40,6 +40,14 @@ func (e Entry) Class() string { return classOf(e.Message) }
 // At is when the job failed, or, where the letter does not say, when the broker took the letter.
 func (e Entry) At() time.Time { return failedAt(e.Message) }
 
+// Fingerprint is [Fingerprint] of the letter's class and last error: what [Filter].Group takes, and
+// what [Group].Group is.
+func (e Entry) Fingerprint() string { return groupOf(e.Message) }
+
+// Record names the record of the letter's job in the worker's store. It is zero where the letter
+// does not say, as a letter of an older version, or of the queue's own redrive.
+func (e Entry) Record() Record { return recordOf(e.Message.Meta) }
+
 // Ref is the letter's name.
 func (e Entry) Ref() Ref { return refOf(e.Message) }
 
@@ -76,6 +84,7 @@ func (e Entry) Show(w io.Writer) error {
 	row("key", keyOf(m.Meta))
 	row("type", typeOf(m.Meta))
 	row("class", e.Class())
+	row("group", e.Fingerprint())
 	if d := deadOf(m.Meta); d != nil {
 		row("failed", stamp(d.At))
 		row("attempts", strconv.Itoa(d.Attempts))
@@ -101,7 +110,7 @@ func (e Entry) Show(w io.Writer) error {
 		row("created", stamp(m.Meta.Created))
 		row("expires", stamp(m.Meta.Expires))
 	}
-	row("group", m.Group)
+	row("ordered in", m.Group)
 	for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
 		row("attribute", k+" = "+m.Attributes[k])
 	}
@@ -123,6 +132,8 @@ type Ref struct {
 	MessageID                string
 	Source, Type, Key, Class string
 	Fence                    uint64 // 0 = nothing that a replay could reopen
+	// Record names the record of the job; zero where the letter does not say.
+	Record Record
 }
 
 // String is the name in a few words, safe for a terminal.
@@ -132,13 +143,6 @@ func (r Ref) String() string {
 		s = r.Type + " " + s
 	}
 	return Printable(s + " [" + r.Class + "]")
-}
-
-func refOf(m *broker.Message) Ref {
-	return Ref{
-		MessageID: m.ID, Source: sourceOf(m.Meta), Type: typeOf(m.Meta), Key: keyOf(m.Meta),
-		Class: classOf(m), Fence: fenceOf(m.Meta),
-	}
 }
 
 func stamp(t time.Time) string {

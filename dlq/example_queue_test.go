@@ -1,7 +1,9 @@
 package dlq_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -78,6 +80,7 @@ func ExampleQueue_Get() {
 	// key          order-2
 	// type         charge
 	// class        timeout
+	// group        1ccf0fed
 	// failed       2026-03-01 12:01:00Z
 	// attempts     1
 	// last error   the bank did not answer
@@ -92,11 +95,92 @@ func ExampleQueue_Get() {
 // What kinds of failures there are: the first thing to ask in an outage.
 func ExampleQueue_Group() {
 	letters, _, _ := failures()
-	fmt.Print(must(letters.Group(context.Background(), dlq.Filter{Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)})))
+	groups := must(letters.Group(context.Background(), dlq.Filter{Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}))
+	for _, g := range groups { // fmt.Print(groups) prints a table
+		fmt.Println(g.Group, g.Class, g.Count, "since", g.Oldest.UTC().Format(time.TimeOnly), g.Error)
+	}
 	// Output:
-	// class       letters  copies  oldest                newest                types     last error
-	// bad-amount  2        1       2026-03-01 12:00:00Z  2026-03-01 12:02:00Z  charge 2  order-3 is over -70 cents
-	// timeout     1        0       2026-03-01 12:01:00Z  2026-03-01 12:01:00Z  charge 1  the bank did not answer
+	// 82f3032e bad-amount 2 since 12:00:00 order-# is over -# cents
+	// 1ccf0fed timeout 1 since 12:01:00 the bank did not answer
+}
+
+// What differs from job to job does not count, so an outage is one group, however many jobs it
+// stopped.
+func ExampleFingerprint() {
+	for _, text := range []string{
+		`Post "https://bank/charges/881": context deadline exceeded`,
+		`Post "https://bank/charges/0b1c?at=17": context deadline exceeded`,
+		`the bank refuses: 402 card expired at 2026-11-22`,
+		`the bank refuses: 409 charged already at 2026-11-22`,
+	} {
+		fmt.Println(dlq.Fingerprint("timeout", text), dlq.Normalize(text))
+	}
+	// Output:
+	// 9f9ddd6c Post #: context deadline exceeded
+	// 9f9ddd6c Post #: context deadline exceeded
+	// 617b0229 the bank refuses: 402 card expired at #
+	// 25fb2828 the bank refuses: 409 charged already at #
+}
+
+// Somebody reads a plan's numbers, and says yes. In the meantime the group has grown: the new letter
+// stays.
+func ExampleQueue_PlanReplay() {
+	ctx := context.Background()
+	_, dead, orders := failures()
+	letters := must(dlq.New(dead, &dlq.Options{Name: "orders-dead", Wait: 10 * time.Millisecond}))
+	group := must(letters.Group(ctx, dlq.Filter{Class: "bad-amount"}))[0].Group
+
+	plan := must(letters.PlanReplay(ctx, dlq.ReplayOptions{To: orders, Filter: dlq.Filter{Group: group}}))
+	file := must(json.Marshal(plan)) // for whoever says yes
+	fmt.Println("planned:", plan.Count(dlq.Take), "letters for", plan.Queue)
+
+	must(dead.Send(ctx, []broker.Outgoing{{Meta: &broker.Meta{Key: "order-4", Dead: &broker.Dead{
+		Fence: 99, Class: "bad-amount", LastErr: "order-4 is over -1 cents", At: time.Now(),
+	}}}}))
+	var back dlq.Plan
+	if err := json.Unmarshal(file, &back); err != nil {
+		log.Fatal(err)
+	}
+	report := must(letters.Replay(ctx, dlq.ReplayOptions{To: orders, Plan: &back}))
+	fmt.Println("replayed:", report.Replayed)
+	fmt.Println("left:", must(dead.Depth(ctx)).Visible)
+
+	edited := bytes.Replace(file, []byte(`"k":"order-1"`), []byte(`"k":"order-4"`), 1)
+	fmt.Println(errors.Is(json.Unmarshal(edited, &back), dlq.ErrPlan))
+	// Output:
+	// planned: 2 letters for orders-dead
+	// replayed: 2
+	// left: 2
+	// true
+}
+
+// A ramp sends 10 letters, 50, 250 and so on, and watches each batch. Here one of the first ten
+// comes back, so the others stay.
+func ExampleQueue_Replay_ramp() {
+	ctx := context.Background()
+	dead, orders := must(membroker.New(nil)), must(membroker.New(nil))
+	for i := range 40 {
+		letter := broker.Outgoing{Meta: &broker.Meta{Key: fmt.Sprint("order-", i), Dead: &broker.Dead{
+			Fence: uint64(i + 1), Class: "timeout", LastErr: "no answer", At: time.Now().Add(-time.Minute),
+		}}}
+		must(dead.Send(ctx, []broker.Outgoing{letter}))
+	}
+	letters := must(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
+	sent := 0
+	report, err := letters.Replay(ctx, dlq.ReplayOptions{
+		To: orders, Ramp: true, CanaryWait: 200 * time.Millisecond,
+		Each: func(dlq.Step) {
+			if sent++; sent == 10 { // the worker's part: the job fails again
+				again := broker.Dead{Fence: 900, Class: "timeout", LastErr: "no answer", At: time.Now()}
+				must(dead.Send(ctx, []broker.Outgoing{{Meta: &broker.Meta{Key: "order-7", Dead: &again}}}))
+			}
+		},
+	})
+	fmt.Println(err)
+	fmt.Println(report.Replayed, "sent,", must(dead.Depth(ctx)).Visible, "left")
+	// Output:
+	// dlq: of 10 letters sent 1 came back: order-7 [timeout]
+	// 10 sent, 31 left
 }
 
 // The bank answers again, so what had timed out goes back. Without DryRun the same call sends; its
@@ -170,7 +254,7 @@ func ExampleQueue_Replay_canary() {
 	var back *dlq.CanaryError
 	fmt.Println(errors.As(err, &back))
 	// Output:
-	// dlq: of 1 letters sent as canaries 1 came back: charge order-1 [timeout]
+	// dlq: of 1 letters sent 1 came back: charge order-1 [timeout]
 	// 1 sent
 	// true
 }

@@ -1,21 +1,20 @@
 package dlq
 
 import (
-	"cmp"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/letter"
 )
-
-// Unexplained is the class, in groups and filters, of letters that do not say why they are dead.
-// There are two kinds of them: those that the queue's own redrive has moved, and those that were
-// too large for our metadata.
-const Unexplained = "unexplained"
 
 // Filter chooses the letters that meet all of its fields. The zero Filter chooses all.
 type Filter struct {
 	// Class is the failure's class, such as "permanent"; [Unexplained] for letters that do not say.
 	Class string
+	// Group is the fingerprint of the failure, as [Group].Group has it: 8 hex digits, such as
+	// "a41f09c2". See [Fingerprint].
+	Group string
 	// Type is the job's type.
 	Type string
 	// Key is the job's idempotency key, or its id where it has no key of its own.
@@ -36,6 +35,8 @@ type Filter struct {
 
 func (f *Filter) check(of string) error {
 	switch {
+	case f.Group != "" && !isGroup(f.Group):
+		return bad(of+".Group", "%q is not a group, which is 8 hex digits in lower case, such as a41f09c2", letter.Cut(f.Group, 40))
 	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until):
 		return bad(of+".Since", "%v is not before %s.Until, %v", f.Since, of, f.Until)
 	case f.Max < 0:
@@ -46,7 +47,7 @@ func (f *Filter) check(of string) error {
 
 // isZero reports whether the filter chooses all.
 func (f *Filter) isZero() bool {
-	return f.Class == "" && f.Type == "" && f.Key == "" && f.Source == "" && f.Since.IsZero() && f.Until.IsZero() && f.Match == nil
+	return f.Class == "" && f.Group == "" && f.Type == "" && f.Key == "" && f.Source == "" && f.Since.IsZero() && f.Until.IsZero() && f.Match == nil
 }
 
 func (f *Filter) chooses(m *broker.Message) bool {
@@ -58,59 +59,14 @@ func (f *Filter) chooses(m *broker.Message) bool {
 	case f.Source != "" && f.Source != sourceOf(m.Meta):
 	case !f.Since.IsZero() && at.Before(f.Since):
 	case !f.Until.IsZero() && !at.Before(f.Until):
+	case f.Group != "" && f.Group != groupOf(m):
 	default:
 		return f.Match == nil || f.Match(m)
 	}
 	return false
 }
 
-// failedAt is when the job failed, or, where the letter does not say, when the broker took it.
-func failedAt(m *broker.Message) time.Time {
-	if d := deadOf(m.Meta); d != nil && !d.At.IsZero() {
-		return d.At
-	}
-	return m.Published
-}
-
-func classOf(m *broker.Message) string {
-	if d := deadOf(m.Meta); d != nil {
-		return cmp.Or(d.Class, Unexplained)
-	}
-	return Unexplained
-}
-
-func deadOf(m *broker.Meta) *broker.Dead {
-	if m == nil {
-		return nil
-	}
-	return m.Dead
-}
-
-func fenceOf(m *broker.Meta) uint64 {
-	if d := deadOf(m); d != nil {
-		return d.Fence
-	}
-	return 0
-}
-
-func sourceOf(m *broker.Meta) string {
-	if d := deadOf(m); d != nil {
-		return d.Source
-	}
-	return ""
-}
-
-func typeOf(m *broker.Meta) string {
-	if m == nil {
-		return ""
-	}
-	return m.Type
-}
-
-// keyOf is the key that a worker would claim, unless its ProcessorConfig.Key says otherwise.
-func keyOf(m *broker.Meta) string {
-	if m == nil {
-		return ""
-	}
-	return cmp.Or(m.Key, m.ID)
+// isGroup reports whether s could be a Fingerprint.
+func isGroup(s string) bool {
+	return len(s) == 8 && hexRun(s) == 8 && strings.ToLower(s) == s
 }

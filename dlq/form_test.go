@@ -91,24 +91,30 @@ func formLetters() (ls []formLetter) {
 	keyless := lettertest.Foreign()
 	keyless.Group = ""
 	long := strings.Repeat("a long text, ö ", 20)
+	own, other := lettertest.Key(), letter.Key{Scope: "payments:charge", Key: "tenant-3/order-7"}
 	for _, m := range []struct {
-		name string
-		m    *broker.Message
-		k    letter.Key
-		text string
+		name   string
+		m      *broker.Message
+		k      letter.Key
+		text   string
+		record letter.Key
 	}{
-		{"ours", lettertest.Message(), lettertest.Key(), "last"},
-		{"a long text", lettertest.Message(), lettertest.Key(), long},
-		{"foreign", lettertest.Foreign(), lettertest.Key(), "last"},
-		{"no key", keyless, letter.Key{}, "last"},
-		{"unreadable", lettertest.Unreadable(), lettertest.Key(), "last"},
-		{"moved back", moved, lettertest.Key(), "last"},
-		{"hidden metadata", hidden, lettertest.Key(), "last"},
+		{"ours", lettertest.Message(), lettertest.Key(), "last", letter.Key{}},
+		{"a long text", lettertest.Message(), lettertest.Key(), long, letter.Key{}},
+		{"foreign", lettertest.Foreign(), lettertest.Key(), "last", letter.Key{}},
+		{"no key", keyless, letter.Key{}, "last", letter.Key{}},
+		{"unreadable", lettertest.Unreadable(), lettertest.Key(), "last", letter.Key{}},
+		{"moved back", moved, lettertest.Key(), "last", letter.Key{}},
+		{"hidden metadata", hidden, lettertest.Key(), "last", letter.Key{}},
+		{"with its record", lettertest.Message(), own, "last", own},
+		{"with a record of another name", lettertest.Message(), other, "last", other},
+		{"foreign, with its record", lettertest.Foreign(), own, "last", own},
 	} {
 		for _, fence := range []uint64{0, 41} {
 			for f := range letter.Fits {
 				d := lettertest.Dead()
 				d.Fence, d.LastErr = fence, m.text
+				d.Scope, d.Key = m.record.Scope, m.record.Key
 				switch {
 				case m.m.MetaErr != nil:
 					d.Class = dlq.ClassBadMeta

@@ -161,27 +161,33 @@ func entryOf(l *item) Entry {
 	return Entry{Message: &m, Unsigned: l.unsigned}
 }
 
-// Group is the letters of one class.
+// Group is the letters of one kind of failure: of one class, whose errors differ only in what
+// belongs to one job.
 type Group struct {
+	// Group is the fingerprint of these failures; see [Fingerprint]. [Filter].Group chooses them.
+	Group string
 	Class string
+	// Error is what their errors have in common, as [Normalize] gives it. Print it through
+	// [Printable].
+	Error string
 	// Count is how many failures there are. Copies is how many more letters there are of them.
 	Count, Copies  int
 	Types, Sources map[string]int // how many failures of each
 	Oldest, Newest time.Time
-	// Sample is the last error of the newest failure, and Key the key of its job.
+	// Sample is the last error of the newest failure, whole, and Key the key of its job.
 	Sample, Key string
 }
 
-// Groups are the classes of a queue, the largest first.
+// Groups are the groups of a queue, the largest first.
 type Groups []Group
 
-// Group counts the letters that the filter chooses, by class. It goes through the queue as List
-// does. Filter.Max has no default here. With an error come the groups of what was seen.
+// Group counts the letters that the filter chooses, by kind of failure. It goes through the queue
+// as List does. Filter.Max has no default here. With an error come the groups of what was seen.
 func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 	if err := f.check("Filter"); err != nil {
 		return nil, err
 	}
-	by := make(map[string]*Group)
+	by, of := make(map[string]*Group), make(map[identity]*Group)
 	n := 0
 	err := q.look(ctx, f, visit{
 		one: func(l *item) {
@@ -189,14 +195,18 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 				return
 			}
 			n++
-			c := classOf(l.m)
-			if by[c] == nil {
-				by[c] = &Group{Class: c, Types: make(map[string]int), Sources: make(map[string]int)}
+			name := groupOf(l.m)
+			if by[name] == nil {
+				by[name] = &Group{
+					Group: name, Class: classOf(l.m), Error: Normalize(lastErrOf(l.m.Meta)),
+					Types: make(map[string]int), Sources: make(map[string]int),
+				}
 			}
-			by[c].add(entryOf(l))
+			by[name].add(entryOf(l))
+			of[l.id] = by[name]
 		},
 		copied: func(l *item) {
-			if g := by[classOf(l.m)]; g != nil {
+			if g := of[l.id]; g != nil { // its own text may be cut
 				g.Copies++
 			}
 		},
@@ -207,10 +217,7 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 		gs = append(gs, *g)
 	}
 	slices.SortFunc(gs, func(a, b Group) int {
-		if a.Count != b.Count {
-			return b.Count - a.Count
-		}
-		return strings.Compare(a.Class, b.Class)
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Class, b.Class), strings.Compare(a.Group, b.Group))
 	})
 	return gs, err
 }
@@ -225,19 +232,17 @@ func (g *Group) add(e Entry) {
 	}
 	if g.Newest.IsZero() || at.After(g.Newest) {
 		g.Newest, g.Key = at, keyOf(m.Meta)
-		if d := deadOf(m.Meta); d != nil {
-			g.Sample = d.LastErr
-		}
+		g.Sample = lastErrOf(m.Meta)
 	}
 }
 
 // String is a table for people. Where the letters come from more than one source, the sources of
-// each class stand below it: they are what [Filter].Source takes.
+// each group stand below it: they are what [Filter].Source takes.
 func (gs Groups) String() string {
-	rows := [][]string{{"class", "letters", "copies", "oldest", "newest", "types", "last error"}}
+	rows := [][]string{{"group", "class", "letters", "copies", "oldest", "newest", "types", "last error"}}
 	for _, g := range gs {
 		rows = append(rows, []string{
-			Printable(g.Class), strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
+			g.Group, Printable(g.Class), strconv.Itoa(g.Count), strconv.Itoa(g.Copies), stamp(g.Oldest), stamp(g.Newest), counted(g.Types), line(g.Sample),
 		})
 	}
 	t := table(rows)
@@ -254,7 +259,7 @@ func (gs Groups) String() string {
 	var all strings.Builder
 	all.WriteString(t)
 	for _, g := range gs {
-		all.WriteString(filled("sources of "+Printable(g.Class)+":", counts(g.Sources)))
+		all.WriteString(filled("sources of "+strings.TrimSpace(g.Group+" "+Printable(g.Class))+":", counts(g.Sources)))
 	}
 	return all.String()
 }

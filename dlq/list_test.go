@@ -347,26 +347,38 @@ func TestGet(t *testing.T) {
 
 func TestGroup(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("x", 7, class("timeout"), func(o *broker.Outgoing) { o.Meta.Type = "mail" }))
+		says := func(text string) func(*broker.Outgoing) {
+			return func(o *broker.Outgoing) { o.Meta.Dead.LastErr = text }
+		}
+		a := letterOf("a", 1, says("no such account 17"))
+		r.put(a, a, letterOf("x", 7, class("timeout"), says("no such account 17"), func(o *broker.Outgoing) { o.Meta.Type = "mail" }))
 		pass(time.Hour)
-		r.put(letterOf("b", 2, func(o *broker.Outgoing) { o.Meta.Dead.LastErr = "the newest\nand more" }), letterOf("raw", 0, noMeta))
+		r.put(letterOf("b", 2, says("no such account 90\nand more")), letterOf("raw", 0, noMeta))
 		gs, err := r.dlq.Group(context.Background(), dlq.Filter{})
 		if err != nil || len(gs) != 3 {
 			t.Fatal(gs, err)
 		}
 		g := gs[0]
 		if g.Class != "permanent" || g.Count != 2 || g.Copies != 1 || g.Types["charge"] != 2 || g.Sources["payments"] != 2 ||
-			g.Newest.Sub(g.Oldest).Round(time.Minute) != time.Hour || g.Sample != "the newest\nand more" || g.Key != "b" {
+			g.Newest.Sub(g.Oldest).Round(time.Minute) != time.Hour || g.Sample != "no such account 90\nand more" || g.Key != "b" ||
+			g.Error != "no such account #" || g.Group != dlq.Fingerprint("permanent", "no such account 1") {
 			t.Errorf("%+v", g)
 		}
 		if gs[1].Class != "timeout" || gs[1].Types["mail"] != 1 || gs[2].Class != dlq.Unexplained || gs[2].Count != 1 {
 			t.Errorf("%+v", gs)
 		}
 		text := gs.String()
-		if !strings.Contains(text, "charge 2") || !strings.Contains(text, "the newest …") || strings.Count(text, "\n") != 4 {
+		if !strings.Contains(text, "charge 2") || !strings.Contains(text, "no such account 90 …") || strings.Count(text, "\n") != 4 {
 			t.Errorf("%s", text)
 		}
 		r.depths(5, 0)
+		// A filter that names a group chooses its letters, and no others.
+		for _, g := range gs {
+			es, err := r.list(dlq.Filter{Group: g.Group})
+			if err != nil || len(es) != g.Count || es[0].Fingerprint() != g.Group || es[len(es)-1].Ref().Key != g.Key {
+				t.Errorf("group %s: %v, %v", g.Group, es, err)
+			}
+		}
 		if gs, err = r.dlq.Group(context.Background(), dlq.Filter{Max: 1}); err != nil || len(gs) != 1 || gs[0].Count != 1 {
 			t.Error(gs, err)
 		}
@@ -429,6 +441,11 @@ func TestFilter(t *testing.T) {
 			want string
 		}{
 			{dlq.Filter{Max: -1}, "Filter.Max: -1"},
+			{dlq.Filter{Group: "timeout"}, `Filter.Group: "timeout" is not a group, which is 8 hex digits`},
+			{dlq.Filter{Group: "A41F09C2"}, `Filter.Group: "A41F09C2" is not`},
+			{dlq.Filter{Group: "a41f09c"}, "Filter.Group"},
+			{dlq.Filter{Group: "a41f09cg"}, "Filter.Group"},
+			{dlq.Filter{Group: strings.Repeat("a", 1<<20)}, "a… (1048576 bytes)"},
 			{dlq.Filter{Since: at(1), Until: at(1)}, "Filter.Since"},
 		} {
 			if _, err := r.list(c.f); err == nil || !strings.Contains(err.Error(), c.want) {

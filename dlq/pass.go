@@ -2,9 +2,14 @@ package dlq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
+
+// This file owns the way of a replay or a purge through the queue: which letters are of the set,
+// and what is told of each. Both fill in choose, flush and full, and call through in the goroutine
+// of the caller. A pass has no lock; the letters that it holds are the keeper's.
 
 // pass is one way through the queue that takes letters out of it. A replay and a purge share it.
 type pass struct {
@@ -18,8 +23,12 @@ type pass struct {
 	stuck   error // the error with which acks fail
 	report  Report
 
+	planned *planned // the plan that is kept to; nil = the filter decides
+	draft   *draft   // the plan that is made; nil = none
+
 	meet   func(*item)                     // is shown each letter; may be nil
 	choose func(*item) error               // takes a letter of the set; an error ends the pass
+	remove func(*item)                     // takes a letter that is not to be sent; nil = choose does
 	flush  func(ctx context.Context) error // does what choose has gathered
 	full   func() bool                     // reports that nothing more is to be taken
 }
@@ -43,9 +52,15 @@ func (p *pass) through(ctx context.Context) error {
 			return err
 		}
 		if drained {
+			if p.planned != nil {
+				p.report.Missing = len(p.planned.left)
+			}
 			p.report.Elsewhere, err = p.w.rest(ctx)
 			return err
 		}
+	}
+	if p.report.Unacked > 0 && ctx.Err() != nil {
+		return context.Cause(ctx) // it cut off the last acks
 	}
 	return nil
 }
@@ -79,6 +94,10 @@ func (p *pass) look(l *item) error {
 		p.meet(l)
 	}
 	switch {
+	case p.planned != nil:
+		return p.lookPlanned(l)
+	case p.draft != nil && l.m.ID == "":
+		p.tell(l, Skipped, errNameless)
 	case !p.f.chooses(l.m):
 		p.tell(l, Unchosen, nil)
 	case !failedAt(l.m).Before(p.start):
@@ -89,6 +108,28 @@ func (p *pass) look(l *item) error {
 	return nil
 }
 
+// plans makes a plan of what run takes.
+func (p *pass) plans(act Act, run func() error) (*Plan, error) {
+	if p.q.o.Name == "" {
+		return nil, errNoName
+	}
+	p.draft = &draft{at: make(map[identity]int)}
+	p.draft.plan = Plan{
+		Act: act, Queue: p.q.o.Name, Made: p.start.UTC().Truncate(time.Millisecond), Skipped: make(map[string]int),
+	}
+	err := run()
+	if err != nil && !errors.Is(err, ErrIncomplete) {
+		return nil, err
+	}
+	plan, rep := &p.draft.plan, &p.report
+	plan.Seen, plan.Unchosen, plan.Elsewhere, plan.Unsigned = rep.Seen, rep.Unchosen+rep.Newer, rep.Elsewhere, rep.Unsigned
+	for _, l := range rep.Skipped {
+		plan.Skipped[l.Reason]++
+	}
+	plan.ID = plan.name()
+	return plan, err
+}
+
 // tell decides the fate of a letter, and reports it.
 func (p *pass) tell(l *item, f Fate, reason error) {
 	l.fate = f
@@ -96,6 +137,9 @@ func (p *pass) tell(l *item, f Fate, reason error) {
 	s.Entry.Copies = len(l.copies)
 	if reason != nil {
 		s.Reason = reason.Error()
+	}
+	if p.draft != nil {
+		p.draft.add(l, f)
 	}
 	// Nobody needs these any more, and the item may be kept for long.
 	l.m, l.out.Body, l.out.Meta, l.out.Attributes = nil, nil, nil, nil

@@ -9,6 +9,9 @@ import (
 type PurgeOptions struct {
 	// Filter chooses the letters. Max is how many are removed at most, copies counted.
 	Filter
+	// Plan, when set, names the letters: these are removed, but for those of judgement [Leave], and
+	// no others. Of the Filter only Max may be set then. See [Queue.PlanPurge].
+	Plan *Plan
 	// All says that every letter is meant. It is required where the Filter chooses all, Max aside,
 	// and refused where it does not.
 	All bool
@@ -26,14 +29,21 @@ type PurgeOptions struct {
 	Each func(Step)
 }
 
-func (o *PurgeOptions) check() error {
+func (o *PurgeOptions) check(q *Queue) error {
 	if err := o.Filter.check("PurgeOptions"); err != nil {
 		return err
 	}
+	if o.Plan != nil {
+		if err := o.Plan.check(q, ActPurge); err != nil {
+			return err
+		}
+	}
 	switch {
+	case o.Plan != nil && (o.All || !o.isZero()):
+		return bad("PurgeOptions.Plan", "is set, and so is a filter or All; the plan has chosen already")
 	case o.All && !o.isZero():
 		return bad("PurgeOptions.All", "is set, and so is a filter; which of the two is meant?")
-	case !o.All && o.isZero():
+	case o.Plan == nil && !o.All && o.isZero():
 		return bad("PurgeOptions.Filter", "is empty; to remove every letter, set PurgeOptions.All")
 	case o.Export == nil && !o.NoExport:
 		return bad("PurgeOptions.Export", "is nil; to lose the letters, set PurgeOptions.NoExport")
@@ -56,14 +66,43 @@ func (o *PurgeOptions) check() error {
 //   - [ErrIncomplete];
 //   - the broker's, after Options.Patience.
 func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
-	if err := o.check(); err != nil {
+	if err := o.check(q); err != nil {
 		return Report{}, err
 	}
-	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: &o}
-	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
-	defer p.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
-	err := p.through(ctx)
+	p := newPurge(ctx, q, &o)
+	err := p.removeAll(ctx)
 	return p.report, err
+}
+
+// CheckPurge is the error with which Purge would refuse o before it does anything; nil = none. It
+// does no I/O.
+func (q *Queue) CheckPurge(o PurgeOptions) error { return o.check(q) }
+
+// PlanPurge goes through the queue as a dry run of Purge does, and freezes the letters that o would
+// remove. Give the plan to Purge as PurgeOptions.Plan. Export is not called. The rest is as in
+// PlanReplay.
+func (q *Queue) PlanPurge(ctx context.Context, o PurgeOptions) (*Plan, error) {
+	if err := o.check(q); err != nil {
+		return nil, err
+	}
+	if o.Plan != nil {
+		return nil, bad("PurgeOptions.Plan", "is set; PlanPurge makes one")
+	}
+	o.DryRun = true
+	p := newPurge(ctx, q, &o)
+	return p.plans(ActPurge, func() error { return p.removeAll(ctx) })
+}
+
+func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
+	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: o}
+	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
+	p.keepTo(o.Plan)
+	return p
+}
+
+func (p *purge) removeAll(ctx context.Context) error {
+	defer p.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
+	return p.through(ctx)
 }
 
 type purge struct {
@@ -72,7 +111,9 @@ type purge struct {
 	exported []*item
 }
 
-func (p *purge) full() bool { return p.o.Max > 0 && p.report.Purged >= p.o.Max }
+func (p *purge) full() bool {
+	return p.o.Max > 0 && p.report.Purged >= p.o.Max || p.planned.isOver()
+}
 
 func (p *purge) choose(l *item) error {
 	if p.o.Max > 0 && p.report.Purged+len(p.exported) >= p.o.Max {

@@ -23,7 +23,7 @@ import (
 const (
 	DefaultVisibility  = time.Minute
 	DefaultWait        = 3 * time.Second
-	DefaultMaxHeld     = 10_000
+	DefaultMaxHeld     = 15_000
 	DefaultCallTimeout = 5 * time.Second
 	DefaultPatience    = time.Minute
 	DefaultCanaryWait  = time.Minute
@@ -41,6 +41,10 @@ var (
 
 // Options set up a [Queue]. The zero value, and nil, mean the defaults.
 type Options struct {
+	// Name is the queue's name. A [Plan] carries it, and is refused by a queue of another name.
+	// Default: the name that the broker gives itself (broker.Describer). Without a name there are
+	// no plans.
+	Name string
 	// Visibility is how long a letter stays hidden when the program that reads it dies. While the
 	// program lives, it extends that time, and hands back what it does not take. Default 1 min,
 	// brought within the broker's limits; at least 1 s, and within those limits. A driver that
@@ -50,7 +54,7 @@ type Options struct {
 	// 1 ms. With a real service it must be long enough for a long poll, 1 s at least.
 	Wait time.Duration
 	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not
-	// take. Default 10,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
+	// take. Default 15,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
 	MaxHeld int
 	// CallTimeout bounds one call of the broker. Default 5 s; at least 1 ms.
 	CallTimeout time.Duration
@@ -84,6 +88,9 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 	q := &Queue{b: b, l: b.Limits()}
 	if o != nil {
 		q.o = *o
+	}
+	if d, ok := broker.As[broker.Describer](b); ok && q.o.Name == "" {
+		q.o.Name = d.Describe().Name
 	}
 	l := &q.l
 	if l.ReceiveBatch < 1 || l.SettleBatch < 1 {

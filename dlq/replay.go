@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -21,6 +22,9 @@ import (
 type ReplayOptions struct {
 	// Filter chooses the letters; the zero Filter chooses all. Max is how many are sent at most.
 	Filter
+	// Plan, when set, names the letters: these are sent, but for those that it judges otherwise
+	// ([Judgement]), and no others. Of the Filter only Max may be set then. See [Queue.PlanReplay].
+	Plan *Plan
 	// To is the queue that the jobs' workers read. Required. Where several sources share a
 	// dead-letter queue, choose one with Filter.Source.
 	To broker.Sender
@@ -33,12 +37,24 @@ type ReplayOptions struct {
 	// ErrIncomplete, because a canary could come back unseen. Canary must be below Max, where that
 	// is set.
 	Canary int
-	// CanaryWait is how long the canaries are watched. Default 1 min; at least 1 ms. It is refused
-	// without Canary. A job with an error that is retried comes back only after its last attempt,
-	// so the window must be longer than that takes.
+	// Ramp sends in batches that grow: Canary, then 10, 50, 250 and so on, each five times the one
+	// before. After each the replay watches, as after the canaries. It ends with a [*CanaryError]
+	// at the first letter that came back, even amid a batch. Canary is the first batch, where it is
+	// set, and the next one is the first of these numbers above it.
+	Ramp bool
+	// CanaryWait is how long the canaries are watched, and under Ramp each batch. Default 1 min; at
+	// least 1 ms. It is refused without Canary or Ramp. A job with an error that is retried comes
+	// back only after its last attempt, so the window must be longer than that takes.
 	CanaryWait time.Duration
+	// Done, when set, is asked while a batch is watched: how many of these jobs, which are the
+	// batch, are done by now? When all are, the watch ends early. A Queue knows no store, so it
+	// cannot tell by itself. A job that Edit gave another key or type has no Record. Done is called
+	// in the goroutine of the call, three times in Options.Wait. Its error ends the replay.
+	Done func(ctx context.Context, batch []Ref) (int, error)
+	// EachBatch, when set, is called when a batch has been watched, in the goroutine of the call.
+	EachBatch func(Batch)
 	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
-	// replay would do. Canary and PerSecond are ignored.
+	// replay would do. Canary, Ramp and PerSecond are ignored.
 	DryRun bool
 	// Edit, when set, changes what is sent for a letter: its body, its attributes, its metadata. It
 	// is called in the goroutine of the call. An error leaves the letter where it is and becomes
@@ -72,7 +88,16 @@ func (o *ReplayOptions) check(q *Queue) error {
 	if err := o.Filter.check("ReplayOptions"); err != nil {
 		return err
 	}
+	if o.Plan != nil {
+		if err := o.Plan.check(q, ActReplay); err != nil {
+			return err
+		}
+	}
 	switch {
+	case o.Plan != nil && !o.isZero():
+		return bad("ReplayOptions.Plan", "is set, and so is a filter; the plan has chosen already")
+	case o.Plan != nil && o.Canary > 0 && o.Canary >= o.Plan.Count(Take):
+		return bad("ReplayOptions.Canary", "%d leaves nothing to go on with: ReplayOptions.Plan sends %d", o.Canary, o.Plan.Count(Take))
 	case values.IsNil(o.To):
 		return bad("ReplayOptions.To", "is nil; name the queue that the jobs' workers read")
 	case values.Same(o.To, q.b):
@@ -89,8 +114,8 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.Canary", "%d is negative", o.Canary)
 	case o.CanaryWait < 0:
 		return bad("ReplayOptions.CanaryWait", "%v is negative", o.CanaryWait)
-	case o.CanaryWait > 0 && o.Canary == 0:
-		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0", o.CanaryWait)
+	case o.CanaryWait > 0 && o.Canary == 0 && !o.Ramp:
+		return bad("ReplayOptions.CanaryWait", "is %v, but ReplayOptions.Canary is 0, and Ramp is not set", o.CanaryWait)
 	case durations.IsBare(o.CanaryWait):
 		return bare("ReplayOptions.CanaryWait", o.CanaryWait)
 	case o.Canary > 0 && o.Max > 0 && o.Canary >= o.Max:
@@ -154,18 +179,50 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	if err := o.check(q); err != nil {
 		return Report{}, err
 	}
+	r := newReplay(ctx, q, &o)
+	err := r.sendAll(ctx)
+	return r.report, err
+}
+
+// CheckReplay is the error with which Replay would refuse o before it does anything; nil = none. It
+// does no I/O, so a tool can ask before it writes down what it is about to do.
+func (q *Queue) CheckReplay(o ReplayOptions) error { return o.check(q) }
+
+// PlanReplay goes through the queue as a dry run of Replay does, and freezes the letters that
+// o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, Vouch, Expired
+// and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.
+//
+// It needs a name of the queue, Options.Name. With an error comes no plan, unless the error is
+// [ErrIncomplete]: then the plan has the letters that were seen, and no others.
+func (q *Queue) PlanReplay(ctx context.Context, o ReplayOptions) (*Plan, error) {
+	if err := o.check(q); err != nil {
+		return nil, err
+	}
+	if o.Plan != nil {
+		return nil, bad("ReplayOptions.Plan", "is set; PlanReplay makes one")
+	}
+	o.DryRun = true
+	r := newReplay(ctx, q, &o)
+	return r.plans(ActReplay, func() error { return r.sendAll(ctx) })
+}
+
+func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	if o.CanaryWait == 0 {
 		o.CanaryWait = DefaultCanaryWait
 	}
 	if o.DryRun {
-		o.Canary, o.PerSecond = 0, 0
+		o.Canary, o.Ramp, o.PerSecond = 0, false, 0
 	}
 	r := &replay{
-		pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: &o, limits: o.To.Limits(),
+		pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: o, limits: o.To.Limits(),
 		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
-	r.pass.choose, r.pass.flush, r.pass.full = r.choose, r.flush, r.full
-	if o.Canary > 0 {
+	r.pass.choose, r.pass.flush, r.pass.full, r.pass.remove = r.choose, r.flush, r.full, r.discard
+	r.keepTo(o.Plan)
+	if r.quota = o.Canary; o.Ramp && r.quota == 0 {
+		r.quota = ramp(0)
+	}
+	if r.quota > 0 {
 		r.meet = r.suspect
 	}
 	if o.PerSecond > 0 {
@@ -173,9 +230,16 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 		// to others.
 		r.most = min(r.most, max(1, int(o.PerSecond*q.o.Visibility.Seconds()/4)))
 	}
+	return r
+}
+
+func (r *replay) sendAll(ctx context.Context) error {
 	defer r.w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	err := r.through(ctx)
-	return r.report, err
+	if err == nil && r.o.Ramp && len(r.back) > 0 {
+		err = r.cameBackError() // all are sent, and yet it is not mended
+	}
+	return err
 }
 
 // replay is one call of Replay.
@@ -191,12 +255,26 @@ type replay struct {
 	next    time.Time          // when the rate allows the next letter
 
 	bodies, nameless map[identity]bool // of all that was sent, and of what has no jobName
-	watched          bool              // the canaries have been watched
-	back             []Ref             // canaries that came back
+	removing         []*item           // to be removed without being sent
+
+	quota int   // how many more are sent until the next watch; 0 = nothing is watched any more
+	batch []Ref // what was sent since the last watch
+	count int   // how many batches were watched
+	back  []Ref // letters of jobs that were sent and came back
+
+	looked time.Time // when a letter that came back would last have been met
 }
 
-// full reports whether Max letters have been sent.
-func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Max }
+// full reports whether Max letters have been sent, or all of the plan dealt with.
+func (r *replay) full() bool { return r.o.Max > 0 && r.report.Replayed >= r.o.Max || r.isThrough() }
+
+// isThrough reports whether no letter of the plan is left. Without a plan nobody knows.
+func (r *replay) isThrough() bool {
+	return r.planned.isOver() && len(r.pending)+len(r.removing) == 0
+}
+
+// discard takes a letter whose job is done, as the plan says.
+func (r *replay) discard(l *item) { r.removing = append(r.removing, l) }
 
 // choose makes a letter ready to be sent, or says why it is not. If the failure was met before, the
 // letter is a copy, and goes the way of its twin.
@@ -243,6 +321,9 @@ func (r *replay) flush(ctx context.Context) error {
 		return err
 	}
 	for len(r.pending) > 0 && !r.full() {
+		if err := r.lookAround(ctx); err != nil {
+			return err
+		}
 		if r.o.DryRun {
 			l := r.pending[0]
 			r.pending = r.pending[1:]
@@ -254,7 +335,7 @@ func (r *replay) flush(ctx context.Context) error {
 		if err := r.sendSome(ctx); err != nil {
 			return err
 		}
-		if r.o.Canary > 0 && !r.watched && r.report.Replayed >= r.o.Canary {
+		if r.meet != nil && r.quota == 0 && !r.full() {
 			if err := r.watch(ctx); err != nil {
 				return err
 			}
@@ -263,18 +344,47 @@ func (r *replay) flush(ctx context.Context) error {
 	return nil
 }
 
-// drop removes the copies of letters that were sent.
-func (r *replay) drop(ctx context.Context) (err error) {
+// lookAround asks, before letters are sent, whether they still are to be.
+func (r *replay) lookAround(ctx context.Context) error {
+	if r.meet != nil && r.report.Replayed > 0 && time.Since(r.looked) >= r.q.o.Wait/3 {
+		r.looked = time.Now()
+		if _, err := r.step(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if len(r.back) > 0 {
+		return r.cameBackError()
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(l *item) bool {
+		ref := refOf(l.m)
+		if !r.planned.hasMoved(&ref) {
+			return false
+		}
+		r.stays(l, Skipped, errMoved)
+		return true
+	})
+	return nil
+}
+
+// drop removes the copies of letters that were sent, and what the plan removes.
+func (r *replay) drop(ctx context.Context) error {
+	if err := r.dropAs(ctx, Copied, &r.copied); err != nil {
+		return err
+	}
+	return r.dropAs(ctx, Removed, &r.removing)
+}
+
+func (r *replay) dropAs(ctx context.Context, f Fate, from *[]*item) (err error) {
 	if r.stuck != nil {
 		return r.stuck
 	}
-	ls := r.copied
-	r.copied = nil
+	ls := *from
+	*from = nil
 	if !r.o.DryRun {
 		err = r.ack(ctx, names(ls))
 	}
 	for _, l := range ls {
-		r.tell(l, Copied, nil)
+		r.tell(l, f, nil)
 	}
 	return err
 }
@@ -285,8 +395,8 @@ func (r *replay) sendSome(ctx context.Context) error {
 	if r.o.PerSecond > 0 {
 		n = min(n, max(1, int(r.o.PerSecond/10)))
 	}
-	if r.o.Canary > 0 && !r.watched {
-		n = min(n, r.o.Canary-r.report.Replayed)
+	if r.quota > 0 {
+		n = min(n, r.quota)
 	}
 	if r.o.PerSecond > 0 {
 		now := time.Now()
@@ -347,7 +457,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 				refit = true
 				doubt, last = append(doubt, l), err
 			case letter.IsUnfit(err):
-				r.failed(l, err)
+				r.stays(l, Failed, err)
 				through++
 			default:
 				doubt, last = append(doubt, l), err
@@ -370,7 +480,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 			continue
 		}
 		for _, l := range batch {
-			r.failed(l, fmt.Errorf("it may have been sent, or not: %w", last))
+			r.stays(l, Failed, fmt.Errorf("it may have been sent, or not: %w", last))
 		}
 		switch {
 		case final != nil:
@@ -421,6 +531,9 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 			r.nameless[body] = true
 		}
 		r.copied = append(r.copied, l.copies...)
+		if r.meet != nil {
+			r.watchFor(l)
+		}
 	}
 	if !r.o.DryRun {
 		err = r.ack(ctx, names(ls))
@@ -434,10 +547,10 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	return r.drop(ctx)
 }
 
-// failed leaves a letter and its copies where they are.
-func (r *replay) failed(l *item, err error) {
+// stays leaves a letter and its copies where they are.
+func (r *replay) stays(l *item, f Fate, why error) {
 	copies := l.copies
-	r.tell(l, Failed, err)
+	r.tell(l, f, why)
 	for _, c := range copies {
 		r.tell(c, Skipped, errCopyStays)
 	}

@@ -339,7 +339,7 @@ func TestCanaryErrorIsShort(t *testing.T) {
 	for i := range 7 {
 		e.Back = append(e.Back, dlq.Ref{Key: fmt.Sprint("k", i), Class: "timeout"})
 	}
-	if got := e.Error(); !strings.HasSuffix(got, "of 9 letters sent as canaries 7 came back: k0 [timeout], k1 [timeout], k2 [timeout], k3 [timeout], k4 [timeout] and 2 more") {
+	if got := e.Error(); !strings.HasSuffix(got, "of 9 letters sent 7 came back: k0 [timeout], k1 [timeout], k2 [timeout], k3 [timeout], k4 [timeout] and 2 more") {
 		t.Error(got)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// This file owns what a replay or a purge tells of its letters. pass.go fills a report, in the
+// goroutine of the call; afterwards it is a value of the caller's. No lock is held.
+
 // Fate is what became of a letter in a replay or a purge.
 type Fate uint8
 
@@ -18,8 +21,9 @@ const (
 	Copied                   // a copy of one that was sent: removed without being sent
 	Skipped                  // it stays, for the reason that is given
 	Failed                   // it could not be sent or exported, or may have been sent, or not; it stays
-	Unchosen                 // the filter does not choose it; it stays
+	Unchosen                 // the filter, or the plan, does not choose it; it stays
 	Newer                    // its job failed after the call had begun; it stays
+	Removed                  // removed without being sent, because the plan says so
 )
 
 // String is the fate in a word.
@@ -39,12 +43,14 @@ func (f Fate) String() string {
 		return "unchosen"
 	case Newer:
 		return "newer"
+	case Removed:
+		return "removed"
 	}
 	return fmt.Sprintf("Fate(%d)", uint8(f))
 }
 
 // takes reports whether a letter of this fate may be acked.
-func (f Fate) takes() bool { return f == Replayed || f == Purged || f == Copied }
+func (f Fate) takes() bool { return f == Replayed || f == Purged || f == Copied || f == Removed }
 
 // Step is what a replay or a purge did with one letter.
 type Step struct {
@@ -71,8 +77,13 @@ type Report struct {
 	Replayed, Purged int
 	// Copies is how many copies were removed because their twin was sent.
 	Copies int
-	// Unchosen is how many the filter did not choose. Newer is how many are of jobs that failed
-	// after the call had begun.
+	// Removed is how many were removed without being sent, because the plan says so ([Remove]).
+	// Missing is how many letters of the plan, and copies of them, were not met: somebody has
+	// taken them since, or holds them. It is 0 where the call ended before it had seen the whole
+	// queue.
+	Removed, Missing int
+	// Unchosen is how many the filter, or the plan, did not choose. Newer is how many are of jobs
+	// that failed after the call had begun.
 	Unchosen, Newer int
 	// Unacked is how many of those that were sent or exported are not known to have left the
 	// dead-letter queue. The next run sends or exports again what is still there, and the claim
@@ -107,10 +118,12 @@ func (r Report) String() string {
 	part(r.Purged, would+"purged")
 	part(r.Unsigned, "of these not signed, which reopen nothing")
 	part(r.Copies, "copies "+would+"dropped")
+	part(r.Removed, would+"removed without being sent")
 	part(len(r.Skipped), would+"skipped")
 	part(len(r.Failed), "failed")
 	part(r.Unchosen, "not chosen")
 	part(r.Newer, "newer")
+	part(r.Missing, "of the plan gone")
 	part(r.Unacked, "perhaps still there")
 	part(r.Elsewhere, "in other hands")
 	list := func(what string, ls []Left) {
@@ -146,5 +159,7 @@ func (r *Report) add(s *Step) {
 		r.Unchosen++
 	case Newer:
 		r.Newer++
+	case Removed:
+		r.Removed++
 	}
 }

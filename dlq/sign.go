@@ -75,7 +75,11 @@ const noPriority = 0
 //   - the trace, and metadata that could not be read.
 func letterMAC(key, body []byte, attributes map[string]string, m *broker.Meta) []byte {
 	d := m.Dead
-	b := digest.Texts(nil, "onceq letter 1", d.Source, d.Class)
+	form := []string{"onceq letter 1"}
+	if d.Scope != "" || d.Key != "" { // else the letter may be from before there were these
+		form = []string{"onceq letter 2", d.Scope, d.Key}
+	}
+	b := digest.Texts(digest.Texts(nil, form...), d.Source, d.Class)
 	b = digest.Numbers(b, int64(d.Fence), int64(d.Attempts), millis(d.At)) // the same bits
 	b = digest.Texts(b, m.Key, m.ID, m.Type, m.CorrelationID)
 	b = digest.Numbers(b, millis(m.Created), millis(m.NotBefore), millis(m.Expires), int64(m.MaxAttempts), noPriority,

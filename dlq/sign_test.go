@@ -47,6 +47,31 @@ func TestSignatureStays(t *testing.T) {
 	}
 }
 
+// A letter that names its record is signed with that name, which survives the journey. Nobody can
+// take it away, or point it at another's record.
+func TestSignatureCoversTheRecord(t *testing.T) {
+	m := lettertest.Message()
+	d := lettertest.Dead()
+	d.Scope, d.Key = "payments:charge", m.Meta.Key
+	m.Meta.Dead = &d
+	out := broker.Outgoing{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta}
+	dlq.Keys{newKey}.Sign(&out)
+	const want = "ObLox2nw9qkGG-KeK5_r-KjpiduJS5XJEuCLiWhAYGM"
+	if got := out.Meta.Dead.Signature; got != want {
+		t.Errorf("the signature is %q, want %q", got, want)
+	}
+	var err error
+	if m.Meta, err = broker.DecodeMeta(broker.EncodeMeta(m.Meta)); err != nil || !(dlq.Keys{newKey}).Signed(m) {
+		t.Errorf("the signature does not survive the journey: %v, %+v", err, m.Meta)
+	}
+	for _, record := range [][2]string{{"", ""}, {"", d.Key}, {d.Scope, ""}, {d.Scope, "other"}, {"payments", d.Key}, {"payments:charg", "e" + d.Key}} {
+		m.Meta.Dead.Scope, m.Meta.Dead.Key = record[0], record[1]
+		if (dlq.Keys{newKey}).Signed(m) {
+			t.Errorf("the record %q is signed, too", record)
+		}
+	}
+}
+
 // No two lists of attributes are signed alike.
 func TestSignatureTellsPartsApart(t *testing.T) {
 	seen := make(map[string]map[string]string)

@@ -18,7 +18,7 @@ func fullMeta() *broker.Meta {
 		MaxAttempts: -1, Timeout: 1500*time.Millisecond + 1,
 		Dead: &broker.Dead{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",
-			Attempts: 7, Source: "orders", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
+			Attempts: 7, Source: "orders", Scope: "orders:order.charge", Key: "7", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
 			Signature: "c2lnbmVk_-",
 		},
 	}
@@ -63,6 +63,7 @@ func metadataRoundTrip(e *env) {
 		plain,
 		{},
 		{ID: "only", Dead: &broker.Dead{}},
+		{ID: "its own key", Dead: &broker.Dead{Scope: "orders", Key: "its own key"}},
 		{ID: "newer", Version: 9, Extra: `"zz":{"a":[1,"é"]}`, Dead: &broker.Dead{Fence: 3, Extra: `"n":null`}},
 	} {
 		o := e.out("body")

@@ -48,8 +48,10 @@ func main() {
 func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	o := shop.Settings{Bank: shop.Bank{Usual: 60 * time.Millisecond}, Restart: 500 * time.Millisecond}
 	var queue string
+	var keep bool
 	store := storeOptions{endpoint: os.Getenv(endpointVariable)}
 	code, ok := o.Parse("fleet", "", args, errs, func(f *flag.FlagSet) {
+		f.BoolVar(&keep, "keep", false, "keep the queues and the ledger at the end, for the command onceq, until an interrupt")
 		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs, or pubsub; the server is in this process")
 		f.StringVar(&store.name, "store", "sqlite", "where the charges and the keys are: sqlite, or dynamodb at the endpoint in "+endpointVariable)
 	})
@@ -60,6 +62,9 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	if err == nil {
 		err = store.check(o.Naive)
 	}
+	if err == nil && keep {
+		err = on.kept(ctx, &o, queue, store.name)
+	}
 	if err != nil {
 		fmt.Fprintln(errs, "fleet:", err)
 		return 2
@@ -69,7 +74,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "\nfleet: stopping")
 	})
 	defer told()
-	_, r, err := run(ctx, &o, on, store.endpoint, shop.NewScreen(out), errs)
+	d, r, err := run(ctx, &o, on, store.endpoint, shop.NewScreen(out), errs)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(errs, "fleet: stopped. Run it again: what was charged stays charged, the rest follows.")
@@ -79,6 +84,13 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		return 1
 	}
 	r.Print(out)
+	switch {
+	case keep:
+		d.directions(out)
+		<-ctx.Done()
+	case !o.Naive:
+		fmt.Fprintln(out, "To look at it with the command onceq: make demo ARGS=-keep")
+	}
 	if o.Naive || r.After.Holds() {
 		return 0
 	}

@@ -78,7 +78,7 @@ func replay(ctx context.Context, dead, orders broker.Broker) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(groups) // by class: how many, since when, of which types and sources, the last error
+	fmt.Print(groups) // by kind of failure: how many, since when, of which types and sources, the last error
 	report, err := letters.Replay(ctx, dlq.ReplayOptions{
 		Filter: dlq.Filter{Class: onceq.ClassTimeout}, To: orders, PerSecond: 50, Canary: 5,
 	})

@@ -301,9 +301,6 @@ func TestWallsFall(t *testing.T) {
 		{"a replacement that leads out of the tree", "modules", withModules(map[string]string{
 			"localstack/go.mod": "module m.test/m/localstack\nreplace m.test/m => ../../m\n",
 		}), "localstack/go.mod: replaces m.test/m => ../../m, which is not ."},
-		{"a command's replacement", "modules", withModules(map[string]string{
-			"cmd/x/go.mod": "module m.test/m/cmd/x\nrequire m.test/m v0.0.0\nreplace m.test/m => ../..\n",
-		}), "cmd/x/go.mod: replaces m.test/m: go install refuses"},
 		{"a module that the table does not know", "modules", withModules(map[string]string{
 			"dlq/go.mod": "module m.test/m/dlq",
 		}), "dlq/go.mod: add the module"},

@@ -31,8 +31,6 @@ func checkModules(t *tree) []string {
 				report("%s: must not require %s: %s", file, short, m.why)
 			case d.verb == "require" && !ours && !mayRequire(m, d):
 				report("%s: must not require %s: %s", file, d.path, m.why)
-			case d.verb == "replace" && strings.HasPrefix(dir, "cmd/"):
-				report("%s: replaces %s: go install refuses a command that does", file, d.path)
 			case d.verb == "replace" && !ours:
 				report("%s: replaces %s: those who take the module would have another", file, d.path)
 			case d.verb == "replace" && path.Join(dir, d.to) != short:

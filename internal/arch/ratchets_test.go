@@ -20,7 +20,7 @@ var largestCycle = map[string]int{
 	"dedupe/memstore":          3,
 	"dedupe/pgstore":           11,
 	"dedupe/sqlitestore":       5,
-	"dlq":                      4,
+	"dlq":                      3,
 	"examples/accounts":        2,
 	"examples/cloudrun":        2,
 	"examples/email":           2,

@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "control", "onceqtest", "adapters/membroker", "internal/...",
+	"visibility", "dlq", "control", "ops", "onceqtest", "adapters/membroker", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -46,6 +46,10 @@ var modules = []module{
 		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
 	},
 	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
+	{
+		dir: "cmd/onceq", uses: []string{"."},
+		why: "the command brings all drivers and a library for commands, which no library's user shall see",
+	},
 	{
 		dir: "localstack", uses: []string{"."},
 		brings: []string{"github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/..."},
@@ -132,6 +136,10 @@ var layers = []layer{
 	{
 		pkgs: ".", may: []string{"broker", "dedupe", "visibility", "dlq", "control"},
 		why: "the processor joins the contracts; which queue and which store is the user's choice",
+	},
+	{
+		pkgs: "ops", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		why: "tools of any kind are made of it: it knows the contracts, and neither a driver nor a terminal",
 	},
 	{
 		pkgs: "onceqtest", may: core,

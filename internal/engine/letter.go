@@ -57,6 +57,9 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: en.o.Source, At: at,
 	}
+	if r.Key.Key != "" {
+		l.dead.Scope, l.dead.Key = r.Key.Scope, r.Key.Key
+	}
 	l.fit = letter.FitFor(r.Message, en.o.DeadLetter.Limits())
 	l.failing = 0
 	r.tries = 0

@@ -108,7 +108,7 @@ func take(ctx context.Context, root, version, dir string) error {
 		fmt.Println("built a user's", u.name)
 	}
 	bin := filepath.Join(dir, "bin")
-	for _, command := range []string{"cmd/sqsfake", "examples/first"} {
+	for _, command := range []string{"cmd/sqsfake", "cmd/onceq", "examples/first"} {
 		// go install takes no module with a replacement
 		at := path.Join(library, command) + "@" + version
 		if _, err := run(ctx, dir, append(t.goEnv(), "GOBIN="+bin, "GOFLAGS=-modcacherw"), "go", "install", at); err != nil {

@@ -1,0 +1,442 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns the replay: plan, numbers, confirmation, act, report. It runs in the goroutine of
+// Main, and dlqedit.go has what --edit does to bodies.
+
+// replaying is what the flags of a replay say.
+type replaying struct {
+	filters
+	plan, rate, edit, to                      string
+	canary                                    int
+	canaryWait                                time.Duration
+	ramp, dry, vouch, expired, unproven, both bool
+}
+
+func (a *app) replayCommand() *cobra.Command {
+	var o replaying
+	c := &cobra.Command{
+		Use: "replay QUEUE", Short: "Send dead letters back: a frozen plan first, then as many as you say", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Long: "Freezes the letters that the filters choose, asks the store what became of their jobs, shows the\n" +
+			"numbers and asks. What comes into the dead-letter queue afterwards stays there. Letters of jobs that are\n" +
+			"done already are removed without being sent, and those of jobs that failed anew stay.\n\n" +
+			"--dry-run --plan FILE writes the plan; --plan FILE alone replays it, within 15 minutes.\n" +
+			"--canary N sends N letters and goes on only if none comes back. --ramp sends 10, 50, 250 and so on so.\n" +
+			"--edit CMD runs each body through a shell command; it must answer the same for the same body.",
+		RunE: a.unbounded(func(ctx context.Context, args []string) error { return a.replay(ctx, args[0], &o) }),
+	}
+	o.flags(c)
+	f := c.Flags()
+	f.BoolVar(&o.dry, "dry-run", false, "only say what would be done")
+	f.StringVar(&o.plan, "plan", "", "with --dry-run: the new file for the plan; else the file of the plan to replay")
+	f.IntVar(&o.canary, "canary", 0, "send so many first, and go on only if none comes back")
+	f.Var(span{&o.canaryWait}, "canary-wait", "how long each batch is watched (default 1m)")
+	f.BoolVar(&o.ramp, "ramp", false, "send in batches that grow, and watch each")
+	f.StringVar(&o.rate, "rate", "", "at most so many: 50/s, 10/m, 600/h")
+	f.StringVar(&o.edit, "edit", "", "a shell command that gets a body and answers the mended one, such as 'jq .cents=800'")
+	f.StringVar(&o.to, "to", "", "send them to this queue instead")
+	f.BoolVar(&o.expired, "expired", false, "letters of jobs whose time is over, too")
+	f.BoolVar(&o.unproven, "unproven", false, "letters that may have been done already, too: look at each first")
+	f.BoolVar(&o.vouch, "vouch", false, "sign letters that nobody has signed: look at their bodies first")
+	f.BoolVar(&o.both, "beside", false, "go on although somebody else replays the same letters")
+	a.reasonFlag(c)
+	return c
+}
+
+func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
+	spec, err := a.replaySpec(o)
+	if err != nil {
+		return err
+	}
+	var kept *dlq.Plan
+	if o.plan != "" && !o.dry {
+		if !o.none() {
+			return exit(exitUsage, "--plan has chosen the letters already: leave the filters out")
+		}
+		if kept, err = readPlan(o.plan); err != nil {
+			return err
+		}
+	}
+	if !o.dry {
+		if spec.Reason, err = a.reason(); err != nil {
+			return err
+		}
+	}
+	w, err := a.open(ctx, needDead|storeUnless(o.dry), queue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	spec.Queue = w.Names()[0]
+	if o.to != "" {
+		if spec.To, err = a.openTo(ctx, w, o.to); err != nil {
+			return err
+		}
+	}
+	var edits edits
+	if o.edit != "" {
+		spec.Edit, spec.Note = edits.through(ctx, o.edit), o.edit
+	}
+	plan, incomplete, err := a.planned(ctx, w, kept, spec)
+	if err != nil {
+		return err
+	}
+	if o.dry {
+		return a.dryRun(ctx, w, o, plan, edits.shown, incomplete)
+	}
+	n, remove := plan.Count(dlq.Take), plan.Count(dlq.Remove)
+	text := a.planText(ctx, w, o, plan, edits.shown)
+	if n+remove == 0 {
+		a.say("%s", text)
+		return a.show(out.Result{Lines: []string{"no letter to replay"}, Value: viewReport(spec.Queue, plan.Plan, &dlq.Report{}, ""), Next: "onceq dlq group " + spec.Queue})
+	}
+	q := question{Plan: text, Want: strconv.Itoa(n), Act: "replay " + out.Plural(n, "letter", "letters"), Bounded: o.plan != "" || o.most > 0}
+	if n == 0 {
+		q.Want, q.Act = strconv.Itoa(remove), "remove "+out.Plural(remove, "letter", "letters")
+	}
+	if err := a.confirm(w, q); err != nil {
+		return err
+	}
+	err = a.send(ctx, w, plan)
+	if err == nil && incomplete != nil {
+		err = lettersFailed(incomplete)
+	}
+	return err
+}
+
+// planned makes the plan, or takes the one that was kept. incomplete says that there are more
+// letters.
+func (a *app) planned(ctx context.Context, w *world, kept *dlq.Plan, spec ops.ReplaySpec) (plan *ops.Plan, incomplete, err error) {
+	if kept != nil {
+		if kept.Note != spec.Note {
+			return nil, nil, exit(exitRefused, "plan %s was made with --edit %q; give it again, or make it anew", kept.ID, kept.Note)
+		}
+		plan, err = w.Load(ctx, kept, spec)
+	} else {
+		plan, err = w.PlanReplay(ctx, spec)
+	}
+	if errors.Is(err, dlq.ErrIncomplete) && plan != nil {
+		incomplete, err = err, nil
+	}
+	return plan, incomplete, lettersFailed(err)
+}
+
+func storeUnless(dry bool) need {
+	if dry {
+		return 0
+	}
+	return needStore
+}
+
+func (a *app) replaySpec(o *replaying) (ops.ReplaySpec, error) {
+	filter, err := a.chosen(&o.filters)
+	if err != nil {
+		return ops.ReplaySpec{}, err
+	}
+	s := ops.ReplaySpec{
+		Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven, Beside: o.both,
+	}
+	if o.rate != "" {
+		if s.PerSecond, err = parseRate(o.rate); err != nil {
+			return s, err
+		}
+	}
+	switch {
+	case o.canary < 0:
+		return s, exit(exitUsage, "--canary: %d is negative", o.canary)
+	case o.canaryWait < 0:
+		return s, exit(exitUsage, "--canary-wait: %v is negative", o.canaryWait)
+	}
+	return s, nil
+}
+
+// parseRate reads 50/s, 10/m, 600/h; without a unit it is a second's.
+func parseRate(text string) (float64, error) {
+	number, unit, found := strings.Cut(text, "/")
+	per := map[string]float64{"s": 1, "m": 60, "min": 60, "h": 3600}[unit]
+	if !found {
+		per = 1
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || per == 0 || math.IsNaN(n) || math.IsInf(n, 0) || n <= 0 {
+		return 0, exit(exitUsage, "--rate: %s is not a rate; want 50/s, 10/m, 600/h, or leave it out", text)
+	}
+	return n / per, nil
+}
+
+// readPlan reads a plan from its file.
+func readPlan(file string) (*dlq.Plan, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, exit(exitUsage, "--plan: %w", err)
+	}
+	var p dlq.Plan
+	if err := json.Unmarshal(b, &p); err != nil {
+		if !errors.Is(err, dlq.ErrPlan) {
+			err = fmt.Errorf("it is no plan, or was edited: make it again")
+		}
+		return nil, exit(exitRefused, "--plan %s: %s", file, strings.TrimPrefix(err.Error(), dlq.ErrPlan.Error()+": "))
+	}
+	return &p, nil
+}
+
+// writePlan keeps a plan in a new file.
+func writePlan(file string, p *dlq.Plan) error {
+	b, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return exit(exitUsage, "--plan: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// openTo opens another queue to send to.
+func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender, error) {
+	c, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	q, err := c.profile.Find(name)
+	if err != nil {
+		return nil, exit(exitUsage, "--to: %w", err)
+	}
+	u, err := settings.ParseQueue(q.URL)
+	if err != nil {
+		return nil, exit(exitUsage, "--to: %w", err)
+	}
+	b, err := w.places.Queue(ctx, u)
+	if err != nil {
+		return nil, fmt.Errorf("--to: queue %s: %w", q.Name, err)
+	}
+	return b, nil
+}
+
+func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited, incomplete error) error {
+	name := p.Spec.Queue
+	text := a.planText(ctx, w, o, p, shown)
+	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain())
+	if o.plan != "" {
+		if err := writePlan(o.plan, p.Plan); err != nil {
+			return err
+		}
+		next = fmt.Sprintf("onceq dlq replay %s --plan %s --reason TEXT", name, quote(o.plan))
+	}
+	lines := append(strings.Split(text, "\n"), "nothing was sent")
+	var ids []string
+	for i := range p.Letters {
+		ids = append(ids, out.Text(p.Letters[i].Key))
+	}
+	if err := a.show(out.Result{Lines: lines, Value: viewPlan(name, p.Plan, p, o.plan), IDs: ids, Next: next}); err != nil {
+		return err
+	}
+	return lettersFailed(incomplete)
+}
+
+// flagsAgain are the filters as flags.
+func (o *replaying) flagsAgain() string {
+	var b strings.Builder
+	for _, f := range [...][2]string{
+		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
+	} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, " --%s %s", f[0], quote(f[1]))
+		}
+	}
+	if o.most > 0 {
+		fmt.Fprintf(&b, " --max %d", o.most)
+	}
+	return b.String() + " --canary 5 --ramp"
+}
+
+// planText is the plan for people, as lines.
+func (a *app) planText(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited) string {
+	to := p.Spec.Queue
+	if o.to != "" {
+		to = o.to
+	}
+	all := []string{fmt.Sprintf("plan %s (frozen %s): %s → %s", p.ID, a.out.Time(p.Made), out.Plural(len(p.Letters), "letter", "letters"), out.Text(to))}
+	var parts []string
+	part := func(n int, text string) {
+		if n > 0 {
+			parts = append(parts, out.Int(n)+" "+text)
+		}
+	}
+	part(p.Reopen, "reopen their failure")
+	part(p.Ordinary, "are claimed like new ones")
+	part(p.Unknown, "do not name their record: their claims decide")
+	part(p.Done, "are done already (removed, nothing sent)")
+	part(p.Moved, "failed anew since, or run (left)")
+	if len(parts) > 0 {
+		all = append(all, "  "+strings.Join(parts, "   "))
+	}
+	for _, why := range slices.Sorted(keysOf(p.Skipped)) {
+		all = append(all, fmt.Sprintf("  %s left: %s", out.Int(p.Skipped[why]), out.Text(why)))
+	}
+	if p.Unsigned > 0 {
+		all = append(all, fmt.Sprintf("  %s not signed: they reopen nothing", out.Int(p.Unsigned)))
+	}
+	if p.Elsewhere > 0 {
+		all = append(all, fmt.Sprintf("  about %s more are in other hands", out.Int(p.Elsewhere)))
+	}
+	if line := a.workersLine(ctx, w, p); line != "" {
+		all = append(all, "  "+line)
+	}
+	for _, e := range shown {
+		all = append(all, "  "+out.Text(e.key)+":", "  - "+out.Cut(out.Text(e.before), 100), "  + "+out.Cut(out.Text(e.after), 100))
+	}
+	return strings.Join(all, "\n")
+}
+
+func keysOf(m map[string]int) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// workersLine says who would do the jobs, and how long sending takes.
+func (a *app) workersLine(ctx context.Context, w *world, p *ops.Plan) string {
+	var parts []string
+	if states, err := w.Overview(ctx); err == nil && len(states) > 0 {
+		q := &states[0]
+		line := fmt.Sprintf("workers: %d live", q.Workers().Live)
+		if q.Paused != nil {
+			line += ", PAUSED until " + a.out.Time(q.Paused.Until)
+		}
+		parts = append(parts, line)
+	}
+	if r := p.Spec.PerSecond; r > 0 {
+		parts = append(parts, fmt.Sprintf("at %s: %s, and the watches", strconv.FormatFloat(r, 'g', 4, 64)+"/s", out.Span(time.Duration(float64(p.Count(dlq.Take))/r*float64(time.Second)))))
+	}
+	return strings.Join(parts, "   ")
+}
+
+// send replays the plan, and prints what came of it.
+func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
+	name, total := p.Spec.Queue, p.Count(dlq.Take)
+	var batches []dlq.Batch
+	p.Spec.EachBatch = func(b dlq.Batch) {
+		batches = append(batches, b)
+		a.progress("")
+		a.say("%s", batchLine(&b))
+	}
+	began, sent := time.Now(), 0
+	rep, audit, err := w.Replay(ctx, p, func(s dlq.Step) {
+		if s.Fate == dlq.Replayed {
+			if sent++; sent%10 == 0 {
+				a.progress(fmt.Sprintf("%s of %s sent", out.Int(sent), out.Int(total)))
+			}
+		}
+	})
+	a.progress("")
+	if audit == "" && err != nil && rep.Seen == 0 {
+		return lettersFailed(err) // nothing was begun
+	}
+	v := viewReport(name, p.Plan, &rep, audit)
+	v.Completed = err == nil
+	back, came := errors.AsType[*dlq.CanaryError](err)
+	if came {
+		for _, r := range back.Back {
+			v.Back = append(v.Back, r.Key)
+		}
+	}
+	for _, b := range batches {
+		v.Batches = append(v.Batches, batchView{Sent: b.Sent, Done: b.Done, Watched: seconds(b.Watched), Back: len(b.Back)})
+	}
+	lines := append([]string{sentLine(&rep, len(v.Back))}, reasonLines(&rep)...)
+	if audit != "" {
+		lines = append(lines, "audit "+audit)
+	}
+	next := fmt.Sprintf("onceq dlq ls %s --since %s", name, began.UTC().Format(time.RFC3339))
+	if e := a.show(out.Result{Lines: lines, Value: v, IDs: []string{audit}, Next: next}); e != nil {
+		return e
+	}
+	return sentError(ctx, err, came, &rep)
+}
+
+func batchLine(b *dlq.Batch) string {
+	line := fmt.Sprintf("batch %d: %s sent, watched %s", b.Number, out.Int(b.Sent), out.Span(b.Watched))
+	if b.Done > 0 {
+		line += fmt.Sprintf(", %s done", out.Int(b.Done))
+	}
+	if len(b.Back) > 0 {
+		return line + fmt.Sprintf(", %s came back", out.Int(len(b.Back)))
+	}
+	return line + ", none came back"
+}
+
+func sentLine(r *dlq.Report, back int) string {
+	parts := []string{out.Int(r.Replayed) + " sent"}
+	for _, p := range []struct {
+		n    int
+		text string
+	}{
+		{r.Purged, "purged"},
+		{r.Removed, "removed"},
+		{r.Copies, "copies dropped"},
+		{len(r.Skipped), "left"},
+		{len(r.Failed), "failed"},
+		{r.Missing, "of the plan gone"},
+		{r.Unacked, "perhaps still there"},
+		{r.Unsigned, "not signed"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, out.Int(p.n)+" "+p.text)
+		}
+	}
+	return strings.Join(parts, ", ") + fmt.Sprintf(" · %s came back so far", out.Int(back))
+}
+
+func reasonLines(r *dlq.Report) (lines []string) {
+	for _, of := range []struct {
+		what string
+		n    map[string]int
+	}{{"left", reasons(r.Skipped)}, {"failed", reasons(r.Failed)}} {
+		for _, why := range slices.Sorted(keysOf(of.n)) {
+			lines = append(lines, fmt.Sprintf("  %s %s: %s", out.Int(of.n[why]), of.what, out.Text(why)))
+		}
+	}
+	return lines
+}
+
+// sentError is the code that a replay or a purge ends with.
+func sentError(ctx context.Context, err error, came bool, r *dlq.Report) error {
+	switch {
+	case came:
+		return exit(exitFound, "%s", strings.TrimPrefix(err.Error(), "dlq: "))
+	case err != nil && ctx.Err() == nil && r.Replayed+r.Purged > 0:
+		return exit(exitPartly, "%w; run it again", err)
+	case err != nil:
+		return lettersFailed(err)
+	case len(r.Failed)+r.Unacked > 0:
+		return exit(exitPartly, "some letters failed, or may still be there; run it again")
+	}
+	return nil
+}

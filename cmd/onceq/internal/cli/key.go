@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns the commands about keys: lists, and the words on single records. keyshow.go has
+// the time line. Each command runs in the goroutine of Main.
+
+func (a *app) keyCommand() *cobra.Command {
+	return group("key", "Keys: what became of a job; list, resolve, forget",
+		a.keyShowCommand(), a.keyListCommand(), a.resolveCommand(), a.forgetCommand())
+}
+
+// where finds the record that a command's words name: SCOPE KEY, or KEY alone, which is looked for
+// in the scopes of the queue.
+func (a *app) where(ctx context.Context, w *world, queue string, words []string) (dedupe.Key, error) {
+	if len(words) == 2 {
+		k := dedupe.Key{Scope: words[0], Key: words[1]}
+		if err := k.Validate(); err != nil {
+			return k, exitWith(exitUsage, err)
+		}
+		return k, nil
+	}
+	key := words[0]
+	if err := (dedupe.Key{Scope: "x", Key: key}).Validate(); err != nil {
+		return dedupe.Key{}, exitWith(exitUsage, err)
+	}
+	names := w.Names()
+	if queue != "" {
+		names = []string{queue}
+	}
+	var scopes []string
+	for _, name := range names {
+		some, err := w.Scopes(ctx, name)
+		if err != nil {
+			return dedupe.Key{}, usable(err)
+		}
+		scopes = append(scopes, some...)
+	}
+	slices.Sort(scopes)
+	scopes = slices.Compact(scopes)
+	if len(scopes) == 0 {
+		return dedupe.Key{}, exit(exitUsage, "which scope? No worker's card and no profile names one: onceq key show SCOPE %s", out.Text(key))
+	}
+	found, err := w.Find(ctx, queue, scopes, key)
+	switch {
+	case err != nil:
+		return dedupe.Key{}, err
+	case len(found) == 1:
+		return found[0].Key, nil
+	case len(found) == 0:
+		return dedupe.Key{}, exit(exitFound, "no record of %s in %s; elsewhere: onceq key show SCOPE %s", out.Text(key), out.Text(strings.Join(scopes, ", ")), quote(key))
+	}
+	var in []string
+	for _, r := range found {
+		in = append(in, r.Key.Scope)
+	}
+	return dedupe.Key{}, exit(exitUsage, "%s is in several scopes; name one: %s", out.Text(key), out.Text(strings.Join(in, ", ")))
+}
+
+func (a *app) keyListCommand() *cobra.Command {
+	var status, scope, prefix, before string
+	var most int
+	var scan bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List keys by their status: failed, parked, released", Args: cobra.NoArgs,
+		Long: "Failed, parked and released keys are found by an index. Everything else reads whole scopes, or the\n" +
+			"table: the command then says what that costs, and --scan goes on.",
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			q := dedupe.Query{Scope: scope, Prefix: prefix, Limit: most}
+			var err error
+			if q.Before, err = a.moment("--before", before); err != nil {
+				return err
+			}
+			if most < 1 {
+				return exit(exitUsage, "--max: %d, want 1 or more", most)
+			}
+			statuses, err := statusesOf(status)
+			if err != nil {
+				return err
+			}
+			return a.listKeys(ctx, q, statuses, scan)
+		}),
+	}
+	f := c.Flags()
+	f.StringVar(&status, "status", "failed,parked,released", "statuses, with commas; all = every one")
+	f.StringVar(&scope, "scope", "", "of this scope alone")
+	f.StringVar(&prefix, "prefix", "", "keys that begin so")
+	f.StringVar(&before, "before", "", "last changed before: a time (2026-11-22T03:00:00Z), or how long ago (2h)")
+	f.IntVar(&most, "max", 100, "how many at most")
+	f.BoolVar(&scan, "scan", false, "read the table where no index answers, and pay for it")
+	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions([]string{"failed", "parked", "released", "claimed", "done", "all"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func statusesOf(text string) (l []dedupe.Status, err error) {
+	if text == "all" {
+		return []dedupe.Status{0}, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		s, err := dedupe.ParseStatus(strings.TrimSpace(word))
+		if err != nil {
+			return nil, exit(exitUsage, "--status: %q%s", word, settings.DidYouMean(word, []string{"failed", "parked", "released", "claimed", "done", "all"}))
+		}
+		l = append(l, s)
+	}
+	return l, nil
+}
+
+// moment reads a time, or how long ago something was.
+func (a *app) moment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	zone := time.Local
+	if a.utc {
+		zone = time.UTC
+	}
+	for _, layout := range [...]string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return t, nil
+		}
+	}
+	d, err := settings.ParseDuration(text)
+	if err != nil {
+		return time.Time{}, exit(exitUsage, "%s: %w, nor a time such as 2026-11-22T03:00:00Z", flag, err)
+	}
+	return a.io.Now().Add(-d), nil
+}
+
+func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.Status, scan bool) error {
+	w, err := a.open(ctx, needStore|needNoQueue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	r := out.Result{Columns: out.Columns("SCOPE", "KEY", "STATUS", "ATTEMPT>", "FENCE>", "CHANGED", "CLASS", "ERROR"), Empty: "no such key", Items: []any{}}
+	left := q.Limit
+	for _, s := range statuses {
+		q.Status, q.Limit = s, left
+		if left == 0 {
+			break
+		}
+		for rec, err := range w.Keys(ctx, "", q, scan) {
+			if err != nil {
+				return scanned(err)
+			}
+			left--
+			v := viewRecord(rec)
+			if a.out.Format == out.NDJSON && !a.quiet {
+				if err := a.out.Item(v); err != nil {
+					return err
+				}
+				continue
+			}
+			r.Rows = append(r.Rows, []string{
+				out.Text(rec.Key.Scope), out.Text(rec.Key.Key), rec.Status.String(), out.Int(rec.Attempt), strconv.FormatUint(rec.Fence, 10),
+				a.out.Time(rec.Updated), out.Or(rec.ErrClass), out.Cut(out.Text(firstLine(rec.LastErr)), 60),
+			})
+			r.Items = append(r.Items, v)
+			r.IDs = append(r.IDs, out.Text(rec.Key.String()))
+			if r.Next == "" {
+				r.Next = fmt.Sprintf("onceq key show %s %s", quote(rec.Key.Scope), quote(rec.Key.Key))
+			}
+		}
+	}
+	if a.out.Format == out.NDJSON && !a.quiet {
+		return nil
+	}
+	if len(r.Rows) == 0 {
+		r.Next = "onceq queue ls"
+	}
+	if err := a.show(r); err != nil {
+		return err
+	}
+	if left == 0 {
+		a.say("there may be more: --max %d", 10*len(r.Rows))
+	}
+	return nil
+}
+
+// scanned turns the price of a scan into a refusal.
+func scanned(err error) error {
+	e := (*ops.ScanError)(nil)
+	if errors.As(err, &e) {
+		return exit(exitRefused, "%s; --scan goes on", strings.TrimPrefix(e.Error(), "ops: "))
+	}
+	return usable(err)
+}
+
+func firstLine(s string) string {
+	l, _, _ := strings.Cut(s, "\n")
+	return l
+}
+
+// quote is a word as a shell takes it.
+func quote(s string) string {
+	s = out.Text(s)
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@%+=,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (a *app) resolveCommand() *cobra.Command {
+	var to, file, queue string
+	var fence uint64
+	c := &cobra.Command{
+		Use: "resolve [SCOPE] KEY", Short: "Decide on a parked job: it was done, it failed, or it shall run", Args: cobra.RangeArgs(1, 2),
+		Long: "A parked job was interrupted amid its effect. Look whether that happened; then say so: done (it did),\n" +
+			"failed (it did not, and shall not), released (it did not, and the job's next message runs it).\n" +
+			"--fence is the record's, as key show has it: a record that was parked anew since is not touched.",
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			s, err := dedupe.ParseStatus(to)
+			if err != nil || s == dedupe.Claimed || s == dedupe.Parked {
+				return exit(exitUsage, "--to: %q, want done, failed or released", to)
+			}
+			var result []byte
+			if file != "" {
+				if s != dedupe.Done {
+					return exit(exitUsage, "--result is for --to done")
+				}
+				if result, err = a.read(file); err != nil {
+					return err
+				}
+			}
+			return a.word(ctx, args, queue, fence, "resolve it to "+to, func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
+				return w.Resolve(ctx, "", k, fence, s, result, reason)
+			}, to)
+		}),
+	}
+	f := c.Flags()
+	f.StringVar(&to, "to", "", "done, failed or released (required)")
+	f.StringVar(&file, "result", "", "with --to done: a file with the job's result")
+	a.wordFlags(c, &fence, &queue)
+	_ = c.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"done", "failed", "released"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (a *app) forgetCommand() *cobra.Command {
+	var fence uint64
+	var queue string
+	var force bool
+	c := &cobra.Command{
+		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message runs as if it were the first", Args: cobra.RangeArgs(1, 2),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			return a.word(ctx, args, queue, fence, "forget it, so that it may run again", func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
+				return w.Forget(ctx, "", k, fence, force, reason)
+			}, "none")
+		}),
+	}
+	c.Flags().BoolVar(&force, "force", false, "also while a worker runs it, which then cannot record its end")
+	a.wordFlags(c, &fence, &queue)
+	return c
+}
+
+func (a *app) wordFlags(c *cobra.Command, fence *uint64, queue *string) {
+	c.Flags().Uint64Var(fence, "fence", 0, "the record's fence, as key show has it (required)")
+	c.Flags().StringVar(queue, "queue", "", "look for the key in this queue's scopes")
+	a.reasonFlag(c)
+}
+
+// word asks for and carries out an operator's word on one record.
+func (a *app) word(ctx context.Context, args []string, queue string, fence uint64, act string, do func(context.Context, *world, dedupe.Key, string) (string, error), status string) error {
+	if fence == 0 {
+		return exit(exitUsage, "--fence is missing: the record's, as onceq key show has it")
+	}
+	reason, err := a.reason()
+	if err != nil {
+		return err
+	}
+	w, err := a.open(ctx, needStore|needNoQueue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	k, err := a.where(ctx, w, queue, args)
+	if err != nil {
+		return err
+	}
+	l, err := w.Key(ctx, "", k, ops.KeyOptions{NoAudit: true})
+	if err != nil {
+		return usable(err)
+	}
+	plan := fmt.Sprintf("%s %s is %v, attempt %d, fence %d", out.Text(k.Scope), out.Text(k.Key), l.Record.Status, l.Record.Attempt, l.Record.Fence)
+	if l.Record.Fence != fence {
+		return exit(exitRefused, "%s, not %d: look again", plan, fence)
+	}
+	if err := a.confirm(w, question{Plan: plan, Want: k.Key, Act: act, Bounded: true}); err != nil {
+		return err
+	}
+	audit, err := do(ctx, w, k, reason)
+	if err != nil {
+		return usable(err)
+	}
+	v := doneView{Scope: k.Scope, Key: k.Key, Status: status, Audit: audit}
+	line := fmt.Sprintf("%s %s is %s now   audit %s", out.Text(k.Scope), out.Text(k.Key), status, audit)
+	return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{audit}, Next: fmt.Sprintf("onceq key show %s %s", quote(k.Scope), quote(k.Key))})
+}

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns what is shown of queues. Each command runs in the goroutine of Main.
+
+func (a *app) queueCommand() *cobra.Command {
+	ls := &cobra.Command{
+		Use: "ls [QUEUE…]", Short: "What waits, who works, what is paused: one line a queue",
+		Long: "One line a queue: its depth, what its workers say of themselves, its dead letters, and its state.\n" +
+			"DONE/MIN is how many deliveries ended a minute over the last five; FAIL% counts the handlers' runs\n" +
+			"since the workers started. What a service does not tell is –.",
+		ValidArgsFunction: a.completeQueues,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			return a.listQueues(ctx, args)
+		}),
+	}
+	show := &cobra.Command{
+		Use: "show QUEUE", Short: "All that is known of a queue", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.showQueue(ctx, args[0]) }),
+	}
+	return group("queue", "Queues: list, look, send, pause, resume, limit, purge",
+		ls, show, a.peekCommand(), a.sendCommand(), a.purgeQueueCommand(), a.pauseCommand(), a.resumeCommand(), a.limitCommand())
+}
+
+func (a *app) listQueues(ctx context.Context, names []string) error {
+	w, err := a.open(ctx, 0, names...)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	states, err := w.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	r := out.Result{Columns: out.Columns("QUEUE", "VISIBLE>", "IN FLIGHT>", "DELAYED>", "HEAD WAIT>", "DONE/MIN>", "FAIL%>", "WORKERS", "LETTERS>", "STATE")}
+	failed := 0
+	for i := range states {
+		q := &states[i]
+		r.Rows = append(r.Rows, a.queueRow(q))
+		r.Items = append(r.Items, a.viewQueue(q))
+		r.IDs = append(r.IDs, q.Queue)
+		if q.Err() != nil {
+			failed++
+		}
+	}
+	r.Next = nextOf(states)
+	if err := a.show(r); err != nil {
+		return err
+	}
+	return a.partErrors(states, failed)
+}
+
+// partErrors says which parts could not be asked.
+func (a *app) partErrors(states []ops.QueueState, failed int) error {
+	if failed == 0 {
+		return nil
+	}
+	var first error
+	seen := map[string]bool{}
+	for i := range states {
+		q := &states[i]
+		for _, part := range partsOf(q) {
+			text := out.Text(part.err.Error())
+			if seen[text] {
+				continue
+			}
+			seen[text] = true
+			if first == nil {
+				first = fmt.Errorf("%s: %s: %w", q.Queue, part.name, part.err)
+				continue
+			}
+			a.say("%s: %s: %s", q.Queue, part.name, text)
+		}
+	}
+	return first
+}
+
+type part struct {
+	name string
+	err  error
+}
+
+func partsOf(q *ops.QueueState) (ps []part) {
+	for _, p := range [...]part{{"depth", q.DepthErr}, {"workers", q.SeatsErr}, {"rules", q.RulesErr}, {"letters", q.LettersErr}} {
+		if p.err != nil {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+func (a *app) queueRow(q *ops.QueueState) []string {
+	visible, flight, delayed := out.None, out.None, out.None
+	if d := q.Depth; d != nil {
+		visible, flight, delayed = out.Int(d.Visible), out.Int(d.InFlight), out.Int(d.Delayed)
+	}
+	w := q.Workers()
+	wait, rate, fail, workers := out.None, out.None, out.None, out.None
+	if w.HeadWait != nil {
+		wait = out.Span(*w.HeadWait)
+	}
+	if w.PerMinute != nil {
+		rate = out.Int(int64(*w.PerMinute + 0.5))
+	}
+	if w.Runs > 0 {
+		fail = fmt.Sprintf("%.1f%%", 100*float64(w.Errors)/float64(w.Runs))
+	}
+	if w.Live > 0 {
+		workers = fmt.Sprintf("%d (%d/%d)", w.Live, w.Busy, w.Slots)
+	}
+	return []string{out.Text(q.Queue), visible, flight, delayed, wait, rate, fail, workers, out.IntOr(q.Letters), a.stateOf(q)}
+}
+
+// stateOf is a queue's state in words: the worst first.
+func (a *app) stateOf(q *ops.QueueState) string {
+	var words []string
+	w := q.Workers()
+	if q.Err() != nil {
+		words = append(words, "NOT REACHED: "+strings.Join(partNames(q), ", "))
+	}
+	if v := q.Paused; v != nil {
+		since := ""
+		for _, r := range q.Rules {
+			if r.ID == v.Rule {
+				since = " " + out.Span(a.io.Now().Sub(r.Made))
+			}
+		}
+		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.out.Time(v.Until)))
+	}
+	for _, what := range [...]string{"store", "queue"} {
+		if n := w.Outages[what]; n > 0 {
+			words = append(words, fmt.Sprintf("OUTAGE: the %s does not answer %s", what, out.Plural(n, "worker", "workers")))
+		}
+	}
+	if r := q.PausedPart(); r != nil {
+		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.out.Time(r.Until)))
+	}
+	if v := q.Limited; v != nil {
+		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.out.Time(v.Until)))
+	}
+	if w.Dead > 0 {
+		words = append(words, fmt.Sprintf("%s dead", out.Plural(w.Dead, "worker", "workers")))
+	}
+	if w.NoRules > 0 {
+		words = append(words, fmt.Sprintf("%s cannot read the rules", out.Plural(w.NoRules, "worker", "workers")))
+	}
+	if w.Live == 0 && len(words) == 0 {
+		return "no worker has a seat here"
+	}
+	if len(words) == 0 {
+		return "ok"
+	}
+	return strings.Join(words, "; ")
+}
+
+func partNames(q *ops.QueueState) (names []string) {
+	for _, p := range partsOf(q) {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// nextOf is the command that leads on from the worst queue.
+func nextOf(states []ops.QueueState) string {
+	for i := range states {
+		if q := &states[i]; q.Letters != nil && *q.Letters > 0 {
+			return "onceq dlq group " + q.Queue
+		}
+	}
+	for i := range states {
+		if q := &states[i]; q.Paused != nil || q.Limited != nil || q.PausedPart() != nil {
+			return "onceq queue show " + q.Queue
+		}
+	}
+	for i := range states {
+		if states[i].Workers().Dead > 0 {
+			return "onceq jobs stalled " + states[i].Queue
+		}
+	}
+	if len(states) > 0 {
+		return "onceq workers " + states[0].Queue
+	}
+	return ""
+}
+
+func (a *app) viewQueue(q *ops.QueueState) queueView {
+	v := queueView{Queue: q.Queue, At: out.Stamp(q.At), Letters: q.Letters, State: a.stateOf(q), Rules: viewRules(q.Rules), Errors: []string{}}
+	if d := q.Depth; d != nil {
+		v.Visible, v.InFlight, v.Delayed = &d.Visible, &d.InFlight, &d.Delayed
+	}
+	for _, p := range partsOf(q) {
+		v.Errors = append(v.Errors, p.name+": "+p.err.Error())
+	}
+	w := q.Workers()
+	if w.Live > 0 || w.Dead > 0 {
+		v.Workers, v.Dead, v.Busy, v.Slots = &w.Live, &w.Dead, &w.Busy, &w.Slots
+	}
+	if w.HeadWait != nil {
+		v.HeadWait = seconds(*w.HeadWait)
+	}
+	v.PerMin = w.PerMinute
+	if w.Runs > 0 {
+		v.Failed = new(float64(w.Errors) / float64(w.Runs))
+	}
+	return v
+}
+
+func (a *app) showQueue(ctx context.Context, name string) error {
+	w, err := a.open(ctx, 0, name)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	states, err := w.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	q := &states[0]
+	lines := a.queueLines(q)
+	next := nextOf(states)
+	if next == "onceq queue show "+q.Queue {
+		next = fmt.Sprintf("onceq queue resume %s --reason TEXT", q.Queue)
+	}
+	if err := a.show(out.Result{Lines: lines, Value: a.viewQueue(q), IDs: []string{q.Queue}, Next: next}); err != nil {
+		return err
+	}
+	failed := 0
+	if q.Err() != nil {
+		failed = 1
+	}
+	return a.partErrors(states, failed)
+}
+
+// queueLines are all that is known of a queue, for people.
+func (a *app) queueLines(q *ops.QueueState) []string {
+	sum := q.Workers()
+	lines := []string{fmt.Sprintf("%s   %s", out.Text(q.Queue), a.stateOf(q))}
+	add := func(name, format string, args ...any) {
+		lines = append(lines, fmt.Sprintf("  %-12s ", name)+fmt.Sprintf(format, args...))
+	}
+	if d := q.Depth; d != nil {
+		add("depth", "%s visible, %s in flight, %s delayed", out.Int(d.Visible), out.Int(d.InFlight), out.Int(d.Delayed))
+	} else if q.DepthErr == nil {
+		add("depth", "%s (the service does not tell)", out.None)
+	}
+	if q.Letters != nil {
+		add("letters", "%s", out.Int(*q.Letters))
+	}
+	if sum.Live+sum.Dead == 0 && q.SeatsErr == nil {
+		add("workers", "%s (no worker has a seat here)", out.None)
+	} else if q.SeatsErr == nil {
+		add("workers", "%d live, %d dead; %d of %d slots busy", sum.Live, sum.Dead, sum.Busy, sum.Slots)
+	}
+	if sum.HeadWait != nil {
+		add("head wait", "%s", out.Span(*sum.HeadWait))
+	}
+	if sum.Oldest != nil {
+		add("oldest job", "%s, for %s, on %s", out.Text(jobName(sum.Oldest)), out.Span(sum.On.Running(sum.Oldest)), out.Text(sum.On.Owner))
+	}
+	types := make([]string, 0, len(sum.P95))
+	for typ := range sum.P95 {
+		types = append(types, typ)
+	}
+	slices.Sort(types)
+	for _, typ := range types {
+		add("p95", "%s %s", out.Text(typ), out.Span(sum.P95[typ]))
+	}
+	for i := range q.Rules {
+		r := &q.Rules[i]
+		what := string(r.Do)
+		if r.Do == control.Limit {
+			what = fmt.Sprintf("limit to %d", r.Slots)
+		}
+		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.out.Time(r.Until), out.Text(r.By), r.Reason)
+	}
+	return lines
+}
+
+func jobName(j *control.CardJob) string {
+	if j.Key != "" {
+		return j.Key
+	}
+	return j.ID
+}

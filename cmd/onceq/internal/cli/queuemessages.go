@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns peek, send and purge of a live queue. Each command runs in the goroutine of Main.
+
+func (a *app) peekCommand() *cobra.Command {
+	var n int
+	var force bool
+	c := &cobra.Command{
+		Use: "peek QUEUE", Short: "Look at some messages; each has one receive more then", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if n < 1 || n > ops.MaxPeek {
+				return exit(exitUsage, "-n: %d, want 1 to %d", n, ops.MaxPeek)
+			}
+			w, err := a.open(ctx, 0, args[0])
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			t, err := w.Target("")
+			if err != nil {
+				return err
+			}
+			ms, err := w.Peek(ctx, t.Name, n, force)
+			if errors.Is(err, ops.ErrRefused) {
+				return exitWith(exitRefused, fmt.Errorf("%w (--force looks all the same)", err))
+			}
+			r := out.Result{Columns: out.Columns("KEY", "TYPE", "RECEIVES>", "SENT", "GROUP", "BODY"), Empty: "nothing came", Next: "onceq key show KEY"}
+			for _, m := range ms {
+				v := viewMessage(m)
+				receives := out.None
+				if m.Attempt > 0 {
+					receives = out.Int(m.Attempt)
+				}
+				r.Rows = append(r.Rows, []string{out.Or(v.Key), out.Or(v.Type), receives, a.out.Time(m.Published), out.Or(m.Group), out.Cut(body(m), 60)})
+				r.Items = append(r.Items, v)
+				r.IDs = append(r.IDs, m.ID)
+			}
+			if len(ms) == 0 {
+				r.Next = ""
+			}
+			if e := a.show(r); e != nil {
+				return e
+			}
+			a.say("received %s of %s; each has one receive more; given back", out.Int(len(ms)), t.Name)
+			if p, ok := broker.As[broker.RedrivePolicy](t.Queue); ok && len(ms) > 0 {
+				if most, _, _, e := p.RedrivePolicy(ctx); e == nil && most > 0 {
+					a.say("%s counts receives, to %d", t.Name, most)
+				}
+			}
+			return err
+		}),
+	}
+	c.Flags().IntVarP(&n, "count", "n", 10, "how many")
+	c.Flags().BoolVar(&force, "force", false, "also where groups stand still meanwhile (FIFO queues)")
+	return c
+}
+
+func body(m *broker.Message) string {
+	if !utf8.Valid(m.Body) {
+		return fmt.Sprintf("(%s, not text)", out.Bytes(len(m.Body)))
+	}
+	return out.Text(string(m.Body[:min(len(m.Body), 400)]))
+}
+
+func viewMessage(m *broker.Message) messageView {
+	v := messageView{ID: m.ID, Group: m.Group, Attempt: m.Attempt, Published: out.Stamp(m.Published), Attributes: m.Attributes}
+	if v.Attributes == nil {
+		v.Attributes = map[string]string{}
+	}
+	if m.Meta != nil {
+		v.Key, v.Type, v.Job, v.Created = m.Meta.Key, m.Meta.Type, m.Meta.ID, out.Stamp(m.Meta.Created)
+	}
+	if m.MetaErr != nil {
+		v.MetaError = m.MetaErr.Error()
+	}
+	if utf8.Valid(m.Body) {
+		v.Body = new(string(m.Body))
+	} else {
+		v.Base64 = m.Body
+	}
+	return v
+}
+
+// maxBody is more than any queue takes.
+const maxBody = 16 << 20
+
+func (a *app) sendCommand() *cobra.Command {
+	var typ, key, group, file string
+	var delay time.Duration
+	c := &cobra.Command{
+		Use: "send QUEUE", Short: "Send one job; its body comes from a file or the input", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if delay < 0 {
+				return exit(exitUsage, "--delay: %v is negative", delay)
+			}
+			b, err := a.read(file)
+			if err != nil {
+				return err
+			}
+			w, err := a.open(ctx, 0, args[0])
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			t, err := w.Target("")
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(w, question{Act: "send a job to " + t.Name, Free: true}); err != nil {
+				return err
+			}
+			m := &broker.Outgoing{Body: b, Group: group, Delay: delay, Meta: &broker.Meta{Type: typ, Key: key}}
+			audit, err := w.Send(ctx, t.Name, m, a.reasonText)
+			if err != nil {
+				return usable(err)
+			}
+			v := sentView{Key: m.Meta.Key, ID: m.Meta.ID, Queue: t.Name, Audit: audit}
+			line := fmt.Sprintf("sent %s to %s", out.Text(v.Key), t.Name)
+			if audit != "" {
+				line += "   audit " + audit
+			}
+			return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{v.Key}, Next: "onceq key show " + out.Text(v.Key)})
+		}),
+	}
+	f := c.Flags()
+	f.StringVar(&typ, "type", "", "the job's type")
+	f.StringVar(&key, "key", "", "its idempotency key (default: its id, which is new)")
+	f.StringVar(&group, "group", "", "its group, on queues that keep an order")
+	f.Var(span{&delay}, "delay", "deliver it later, such as 5m")
+	f.StringVarP(&file, "file", "f", "-", "the body; - is the input")
+	a.reasonFlag(c)
+	return c
+}
+
+// read reads a file, or the input.
+func (a *app) read(file string) ([]byte, error) {
+	in := a.io.In
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, exit(exitUsage, "-f: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, exit(exitUsage, "-f %s: %w", file, err)
+	case len(b) > maxBody:
+		return nil, exit(exitUsage, "-f %s: more than %s", file, out.Bytes(maxBody))
+	}
+	return b, nil
+}
+
+func (a *app) purgeQueueCommand() *cobra.Command {
+	var most int
+	var file string
+	var dry bool
+	c := &cobra.Command{
+		Use: "purge QUEUE", Short: "Remove messages of a live queue, into a file; their jobs never run", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Long: "Removes messages that nobody holds, and writes each to the file (NDJSON) before. Without --dry-run=false\n" +
+			"it only says how many there are.",
+		RunE: a.unbounded(func(ctx context.Context, args []string) error {
+			w, err := a.open(ctx, 0, args[0])
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			states, err := w.Overview(ctx)
+			if err != nil {
+				return err
+			}
+			q := &states[0]
+			v := emptiedView{Queue: q.Queue, DryRun: dry}
+			visible := "an unknown number of"
+			if q.Depth != nil {
+				v.Visible = &q.Depth.Visible
+				visible = "about " + out.Int(q.Depth.Visible)
+			}
+			plan := fmt.Sprintf("%s has %s messages that nobody holds", q.Queue, visible)
+			if v.DryRun {
+				next := fmt.Sprintf("onceq queue purge %s --dry-run=false --max N -f FILE --reason TEXT", q.Queue)
+				return a.show(out.Result{Lines: []string{plan + "; nothing was removed"}, Value: v, Next: next})
+			}
+			if most < 1 {
+				return exit(exitUsage, "--max is missing: how many messages may be removed at most")
+			}
+			if file == "" {
+				return exit(exitUsage, "-f is missing: the file that keeps what is removed")
+			}
+			reason, err := a.reason()
+			if err != nil {
+				return err
+			}
+			want := fmt.Sprint(most)
+			if err := a.confirm(w, question{Plan: plan, Want: want, Act: "remove up to " + out.Int(most) + " messages", Bounded: true}); err != nil {
+				return err
+			}
+			keep, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return exit(exitUsage, "-f: %w", err)
+			}
+			lines := json.NewEncoder(keep)
+			each := func(m *broker.Message) error {
+				if err := lines.Encode(viewMessage(m)); err != nil {
+					return err
+				}
+				a.progress("removing …")
+				return nil
+			}
+			v.Removed, v.Audit, err = w.Empty(ctx, q.Queue, ops.EmptyOptions{Max: most, Each: each, Reason: reason})
+			a.progress("")
+			err = errors.Join(err, keep.Sync(), keep.Close())
+			line := fmt.Sprintf("removed %s into %s   audit %s", out.Plural(v.Removed, "message", "messages"), file, v.Audit)
+			if e := a.show(out.Result{Lines: []string{line}, Value: v, Next: "onceq queue show " + q.Queue}); e != nil {
+				return e
+			}
+			if err != nil && v.Removed > 0 && ctx.Err() == nil {
+				return exitWith(exitPartly, err)
+			}
+			return usable(err)
+		}),
+	}
+	f := c.Flags()
+	f.BoolVar(&dry, "dry-run", true, "only say what there is; --dry-run=false removes")
+	f.IntVar(&most, "max", 0, "how many at most")
+	f.StringVarP(&file, "file", "f", "", "the new file that keeps what is removed")
+	a.reasonFlag(c)
+	return c
+}

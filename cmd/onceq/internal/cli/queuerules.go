@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns pause, resume and limit: what is asked before, and what is said of the workers
+// that follow. Each command runs in the goroutine of Main.
+
+func (a *app) reasonFlag(c *cobra.Command) {
+	c.Flags().StringVar(&a.reasonText, "reason", "", "why; others read it, and the audit keeps it")
+}
+
+func (a *app) pauseCommand() *cobra.Command {
+	var typ, scope, length string
+	var force bool
+	c := &cobra.Command{
+		Use: "pause QUEUE", Short: "Pause a queue, a scope or a type of jobs, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Long: "Workers of a paused queue stop receiving; what runs goes on. It costs no receives.\n" +
+			"With --type or --scope they give the messages of these jobs back, again and again. Each time is a\n" +
+			"receive, so a pause that the queue's redrive policy does not survive is refused (--force).\n" +
+			"The command waits until each live worker's card shows the rule, for 15 s at most.",
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			r := control.Rule{Do: control.Pause, Queue: args[0], Type: typ, Scope: scope}
+			return a.rule(ctx, r, length, force)
+		}),
+	}
+	f := c.Flags()
+	f.StringVar(&typ, "type", "", "pause jobs of this type alone")
+	f.StringVar(&scope, "scope", "", "pause jobs of this scope alone, as records have it")
+	f.StringVar(&length, "for", "", "how long, such as 30m, 2h, 1d; at most 30d (required)")
+	f.BoolVar(&force, "force", false, "pause although the queue may move messages away meanwhile")
+	a.reasonFlag(c)
+	return c
+}
+
+func (a *app) limitCommand() *cobra.Command {
+	var length string
+	var slots int
+	c := &cobra.Command{
+		Use: "limit QUEUE", Short: "Bound the handlers that each worker runs at once, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			if slots < 1 {
+				return exit(exitUsage, "--slots: %d, want 1 or more; pause the queue for none", slots)
+			}
+			return a.rule(ctx, control.Rule{Do: control.Limit, Queue: args[0], Slots: slots}, length, false)
+		}),
+	}
+	c.Flags().IntVar(&slots, "slots", 0, "handlers at once in each worker (required)")
+	c.Flags().StringVar(&length, "for", "", "how long, such as 30m, 2h, 1d; at most 30d (required)")
+	a.reasonFlag(c)
+	return c
+}
+
+// rule makes a rule.
+func (a *app) rule(ctx context.Context, r control.Rule, length string, force bool) error {
+	if length == "" {
+		return exit(exitUsage, "--for is missing: a rule without an end is forgotten; want 30m, 2h, 1d")
+	}
+	d, err := control.ParseFor(length)
+	if err != nil {
+		return exit(exitUsage, "--for: %w", bare(err))
+	}
+	if r.Reason, err = a.reason(); err != nil {
+		return err
+	}
+	r.Until = a.io.Now().Add(d)
+	w, err := a.open(ctx, needStore, r.Queue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name := w.Names()[0]
+	r.Queue = name
+	price, err := w.Price(ctx, r)
+	if err != nil {
+		if p := (*control.PriceError)(nil); !errors.As(err, &p) {
+			return usable(err)
+		} else if !force {
+			return exit(exitRefused, "%s (--force pauses all the same)", p.Error())
+		}
+		a.say("careful: %v", err)
+	} else if price != nil && price.MaxReceives > 0 {
+		a.say("each message of it is received about %d times meanwhile; %s lets it be received %d times", price.Receives(), name, price.MaxReceives)
+	}
+	plan := fmt.Sprintf("%s %s of %s until %s: %q", r.Do, ruled(&r), name, a.out.Time(r.Until), r.Reason)
+	if r.Do == control.Limit {
+		plan = fmt.Sprintf("limit each worker of %s to %d handlers at once until %s: %q", name, r.Slots, a.out.Time(r.Until), r.Reason)
+	}
+	if err := a.confirm(w, question{Plan: plan, Want: name, Act: string(r.Do) + " it", Bounded: true}); err != nil {
+		return err
+	}
+	do := w.Pause
+	if r.Do == control.Limit {
+		do = w.Limit
+	}
+	followed, err := do(ctx, r, &ops.RuleOptions{Force: true, Each: a.following})
+	a.progress("")
+	if err != nil {
+		return usable(err)
+	}
+	done := "paused"
+	if r.Do == control.Limit {
+		done = "limited"
+	}
+	line := fmt.Sprintf("%s %s until %s, rule %s", name, done, a.out.Time(r.Until), followed.Rules[0].ID)
+	return a.followed(followed, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
+}
+
+// bare is an error of package control without the prefix that programs want.
+func bare(err error) error {
+	return errors.New(strings.TrimPrefix(err.Error(), control.ErrInvalid.Error()+": "))
+}
+
+func (a *app) following(f ops.Followed) {
+	if len(f.Behind) > 0 {
+		a.progress(fmt.Sprintf("%d of %d workers follow (%.0f s)", f.Live-len(f.Behind), f.Live, f.Took.Seconds()))
+	}
+}
+
+// followed prints what became of a change of the rules.
+func (a *app) followed(f ops.Followed, line, next string) error {
+	v := followedView{Rules: viewRules(f.Rules), Version: f.Version, Live: f.Live, Behind: []string{}, Took: *seconds(f.Took), Audit: f.Audit}
+	lines := []string{line}
+	switch {
+	case f.Live == 0:
+		lines = append(lines, "no worker has a seat here: workers that start obey the rule; functions in Lambda do within 10 s")
+	case len(f.Behind) == 0:
+		lines = append(lines, fmt.Sprintf("all %d workers follow, after %s", f.Live, out.Span(f.Took)))
+	default:
+		lines = append(lines, fmt.Sprintf("%d of %d workers follow after %s; not yet:", f.Live-len(f.Behind), f.Live, out.Span(f.Took)))
+	}
+	for i := range f.Behind {
+		s := &f.Behind[i]
+		v.Behind = append(v.Behind, s.Owner)
+		why := "has not written a card yet"
+		if s.Card != nil {
+			why = fmt.Sprintf("shows rules %d of %d, seen %s ago", s.Card.Rules, f.Version, out.Span(s.Ago))
+			if s.Card.NoRules != "" {
+				why = "could never read the rules: " + out.Text(s.Card.NoRules)
+			}
+		}
+		lines = append(lines, fmt.Sprintf("  %s %s", out.Text(s.Owner), why))
+	}
+	if f.Audit != "" {
+		lines = append(lines, "audit "+f.Audit)
+	}
+	ids := make([]string, len(f.Rules))
+	for i, r := range f.Rules {
+		ids[i] = r.ID
+	}
+	if err := a.show(out.Result{Lines: lines, Value: v, IDs: ids, Next: next}); err != nil {
+		return err
+	}
+	if len(f.Behind) > 0 {
+		return exitWith(exitPartly, nil)
+	}
+	return nil
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "resume QUEUE [RULE]", Short: "End the pauses of a queue, or one rule", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			reason, err := a.reason()
+			if err != nil {
+				return err
+			}
+			w, err := a.open(ctx, needStore, args[0])
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			name, id := w.Names()[0], ""
+			plan := "end the pauses of " + name
+			if len(args) > 1 {
+				id = args[1]
+				plan = fmt.Sprintf("end rule %s of %s", id, name)
+			}
+			if err := a.confirm(w, question{Plan: plan + fmt.Sprintf(": %q", reason), Want: name, Act: "go on", Bounded: true}); err != nil {
+				return err
+			}
+			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
+			a.progress("")
+			if err != nil {
+				return usable(err)
+			}
+			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.out.Time(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
+			return a.followed(f, line, "onceq queue show "+name)
+		}),
+	}
+	a.reasonFlag(c)
+	return c
+}

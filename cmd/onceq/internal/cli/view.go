@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns the values that JSON has. Fields are only added: programs read them. "onceq help
+// json" lists them, and a test compares. What is not known is null; times are RFC 3339 in UTC, and
+// durations are seconds.
+
+type queueView struct {
+	Queue    string     `json:"queue"`
+	At       *string    `json:"at"`
+	Visible  *int64     `json:"visible"`
+	InFlight *int64     `json:"in_flight"`
+	Delayed  *int64     `json:"delayed"`
+	HeadWait *float64   `json:"head_wait"`
+	PerMin   *float64   `json:"per_minute"`
+	Failed   *float64   `json:"failed_ratio"`
+	Workers  *int       `json:"workers"`
+	Dead     *int       `json:"dead_workers"`
+	Busy     *int       `json:"busy"`
+	Slots    *int       `json:"slots"`
+	Letters  *int64     `json:"letters"`
+	State    string     `json:"state"`
+	Rules    []ruleView `json:"rules"`
+	Errors   []string   `json:"errors"`
+}
+
+type ruleView struct {
+	ID     string  `json:"id"`
+	Do     string  `json:"do"`
+	Queue  string  `json:"queue"`
+	Scope  string  `json:"scope"`
+	Type   string  `json:"type"`
+	Slots  *int    `json:"slots"`
+	Made   *string `json:"made"`
+	Until  *string `json:"until"`
+	By     string  `json:"by"`
+	Reason string  `json:"reason"`
+}
+
+type followedView struct {
+	Rules   []ruleView `json:"rules"`
+	Version uint64     `json:"version"`
+	Live    int        `json:"live"`
+	Behind  []string   `json:"behind"`
+	Took    float64    `json:"took"`
+	Audit   string     `json:"audit"`
+}
+
+type workerView struct {
+	Worker   string   `json:"worker"`
+	Seat     string   `json:"seat"`
+	Queue    string   `json:"queue"`
+	Host     string   `json:"host"`
+	PID      int      `json:"pid"`
+	Version  string   `json:"version"`
+	State    string   `json:"state"`
+	Busy     *int     `json:"busy"`
+	Slots    *int     `json:"slots"`
+	Held     *int     `json:"held"`
+	PerMin   *float64 `json:"per_minute"`
+	P95      *float64 `json:"p95"`
+	Skew     *float64 `json:"skew"`
+	Seen     *string  `json:"seen"`
+	Started  *string  `json:"started"`
+	Rules    *uint64  `json:"rules_version"`
+	PausedBy []string `json:"paused_by"`
+	Outage   string   `json:"outage"`
+}
+
+type jobView struct {
+	Key     string   `json:"key"`
+	ID      string   `json:"id"`
+	Type    string   `json:"type"`
+	Scope   string   `json:"scope"`
+	Queue   string   `json:"queue"`
+	Worker  string   `json:"worker"`
+	State   string   `json:"state"`
+	Running *float64 `json:"running"`
+	Began   *string  `json:"began"`
+	Attempt int      `json:"attempt"`
+	Fence   uint64   `json:"fence"`
+	Overdue bool     `json:"overdue"`
+	DeadFor *float64 `json:"dead_for"`
+}
+
+type keyView struct {
+	Scope     string            `json:"scope"`
+	Key       string            `json:"key"`
+	Status    string            `json:"status"`
+	Attempt   int               `json:"attempt"`
+	Fence     uint64            `json:"fence"`
+	Owner     string            `json:"owner"`
+	Class     string            `json:"error_class"`
+	FirstErr  string            `json:"first_error"`
+	LastErr   string            `json:"last_error"`
+	Result    *int              `json:"result_bytes"`
+	State     *int              `json:"state_bytes"`
+	Sent      *string           `json:"sent"`
+	Created   *string           `json:"created"`
+	Claimed   *string           `json:"claimed"`
+	Updated   *string           `json:"updated"`
+	Finished  *string           `json:"finished"`
+	Lease     *string           `json:"lease_until"`
+	Expires   *string           `json:"expires"`
+	Steps     []stepView        `json:"steps,omitempty"`
+	Gaps      []string          `json:"gaps,omitempty"`
+	EffectKey string            `json:"effect_key,omitempty"`
+	Links     map[string]string `json:"links,omitempty"`
+}
+
+type stepView struct {
+	At      *string `json:"at"`
+	What    string  `json:"what"`
+	Text    string  `json:"text"`
+	Class   string  `json:"error_class"`
+	Attempt int     `json:"attempt"`
+	Fence   uint64  `json:"fence"`
+	Owner   string  `json:"owner"`
+	Source  string  `json:"source"`
+	Audit   string  `json:"audit"`
+}
+
+type actView struct {
+	ID     string            `json:"id"`
+	Act    string            `json:"act"`
+	By     string            `json:"by"`
+	Reason string            `json:"reason"`
+	Queue  string            `json:"queue"`
+	Object string            `json:"object"`
+	Began  *string           `json:"began"`
+	Ended  *string           `json:"ended"`
+	Detail map[string]string `json:"detail"`
+	Result map[string]string `json:"result"`
+	Error  string            `json:"error"`
+}
+
+type messageView struct {
+	ID         string            `json:"id"`
+	Key        string            `json:"key"`
+	Type       string            `json:"type"`
+	Job        string            `json:"job"`
+	Group      string            `json:"group"`
+	Attempt    int               `json:"receives"`
+	Published  *string           `json:"published"`
+	Created    *string           `json:"created"`
+	Attributes map[string]string `json:"attributes"`
+	Body       *string           `json:"body"`
+	Base64     []byte            `json:"body_base64,omitempty"`
+	MetaError  string            `json:"metadata_error"`
+}
+
+type sentView struct {
+	Key   string `json:"key"`
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	Audit string `json:"audit"`
+}
+
+type doneView struct {
+	Scope  string `json:"scope"`
+	Key    string `json:"key"`
+	Status string `json:"status"`
+	Audit  string `json:"audit"`
+}
+
+type emptiedView struct {
+	Queue   string `json:"queue"`
+	DryRun  bool   `json:"dry_run"`
+	Visible *int64 `json:"visible"`
+	Removed int    `json:"removed"`
+	Audit   string `json:"audit"`
+}
+
+func seconds(d time.Duration) *float64 { return new(d.Round(time.Microsecond).Seconds()) }
+
+func viewRules(rs []control.Rule) []ruleView {
+	l := []ruleView{}
+	for _, r := range rs {
+		v := ruleView{
+			ID: r.ID, Do: string(r.Do), Queue: r.Queue, Scope: r.Scope, Type: r.Type, Made: out.Stamp(r.Made), Until: out.Stamp(r.Until), By: r.By, Reason: r.Reason,
+		}
+		if r.Do == control.Limit {
+			v.Slots = &r.Slots
+		}
+		l = append(l, v)
+	}
+	return l
+}
+
+func viewRecord(r *dedupe.Record) keyView {
+	v := keyView{
+		Scope: r.Key.Scope, Key: r.Key.Key, Status: r.Status.String(), Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner,
+		Class: r.ErrClass, FirstErr: r.FirstErr, LastErr: r.LastErr, Sent: out.Stamp(r.Sent), Created: out.Stamp(r.Created), Claimed: out.Stamp(r.ClaimedAt),
+		Updated: out.Stamp(r.Updated), Finished: out.Stamp(r.Finished), Lease: out.Stamp(r.LeaseUntil), Expires: out.Stamp(r.Expires),
+	}
+	if r.Status == dedupe.Done {
+		v.Result = new(len(r.Result))
+	}
+	if r.StateNo > 0 {
+		v.State = new(len(r.State))
+	}
+	return v
+}
+
+func viewAct(e *ops.AuditEntry) actView {
+	return actView{
+		ID: e.ID, Act: e.Act, By: e.By, Reason: e.Reason, Queue: e.Queue, Object: e.Object, Began: out.Stamp(e.Began), Ended: out.Stamp(e.Ended),
+		Detail: e.Detail, Result: e.Result, Error: e.Err,
+	}
+}
+
+func viewWorker(queue string, s *ops.Seat) workerView {
+	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}}
+	if s.Skew != nil {
+		v.Skew = seconds(*s.Skew)
+	}
+	c := s.Card
+	if c == nil {
+		return v
+	}
+	v.Host, v.PID, v.Version, v.Started, v.Outage = c.Host, c.PID, c.Version, out.Stamp(c.Started), c.Outage
+	v.Rules = &c.Rules
+	v.PausedBy = append(v.PausedBy, c.PausedBy...)
+	if !s.Alive() {
+		return v // its last numbers are nobody's any more
+	}
+	v.Busy, v.Slots, v.Held, v.PerMin = &c.Busy, &c.Slots, &c.Held, &c.Rate
+	if d, ok := worst(c); ok {
+		v.P95 = seconds(d)
+	}
+	return v
+}
+
+// worst is the longest of a card's times by type.
+func worst(c *control.Card) (d time.Duration, ok bool) {
+	for _, q := range c.Durations {
+		d, ok = max(d, q.P95), true
+	}
+	return d, ok
+}
+
+// ruled is what a rule speaks of.
+func ruled(r *control.Rule) string {
+	var parts []string
+	if r.Type != "" {
+		parts = append(parts, "type "+out.Text(r.Type))
+	}
+	if r.Scope != "" {
+		parts = append(parts, "scope "+out.Text(r.Scope))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "the queue")
+	}
+	return strings.Join(parts, ", ")
+}

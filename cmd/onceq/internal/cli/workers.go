@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns what workers' cards say: the workers, and the jobs that run or stand still. Each
+// command runs in the goroutine of Main.
+
+func (a *app) workersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "workers QUEUE", Short: "Who works on a queue", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Long: "One line a worker that has a seat: what its last card says, and when the store saw it. SKEW is how far\n" +
+			"its clock is ahead of the store's. Functions in Lambda have no seats.",
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			w, err := a.open(ctx, needStore|needNoQueue, args[0])
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			name := w.Names()[0]
+			seats, err := w.Seats(ctx, name)
+			if err != nil {
+				return usable(err)
+			}
+			r := out.Result{
+				Columns: workerColumns(), Items: []any{},
+				Empty: "no worker has a seat at " + name + ": none runs, or it has no seat (Lambda, Control.Every < 0, a version before seats)",
+				Next:  "onceq jobs running " + name,
+			}
+			for i := range seats {
+				s := &seats[i]
+				r.Rows = append(r.Rows, a.workerRow(s))
+				r.Items = append(r.Items, viewWorker(name, s))
+				r.IDs = append(r.IDs, out.Text(s.Owner))
+				if s.State == ops.StateDead {
+					r.Next = "onceq jobs stalled " + name
+				}
+			}
+			if len(seats) == 0 {
+				r.Next = "onceq queue show " + name
+			}
+			return a.show(r)
+		}),
+	}
+}
+
+func workerColumns() []out.Column {
+	return out.Columns("WORKER", "HOST", "BUSY>", "DONE/MIN>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB")
+}
+
+func (a *app) workerRow(s *ops.Seat) []string {
+	row := []string{out.Text(s.Owner), out.None, out.None, out.None, out.None, out.Or(s.State), out.None, out.Span(s.Ago), out.None, out.None}
+	if s.State == ops.StateDead {
+		row[5] = "DEAD"
+	}
+	c := s.Card
+	if c == nil {
+		return row
+	}
+	row[1] = out.Or(c.Host)
+	if s.Alive() {
+		row[2] = fmt.Sprintf("%d/%d", c.Busy, c.Slots)
+		row[3] = out.Int(int64(c.Rate + 0.5))
+		if d, ok := worst(c); ok {
+			row[4] = out.Span(d)
+		}
+		if row[6] = fmt.Sprintf("%+.1fs", s.Skew.Seconds()); row[6] == "-0.0s" {
+			row[6] = "+0.0s"
+		}
+		row[8] = fmt.Sprint(c.Rules)
+	}
+	if c.Outage != "" {
+		row[5] += ": " + out.Text(c.Outage)
+	}
+	switch {
+	case len(c.Jobs) == 0:
+	case s.Alive():
+		row[9] = fmt.Sprintf("%s  %s", out.Text(jobName(&c.Jobs[0])), out.Span(s.Running(&c.Jobs[0])))
+	default:
+		var names []string
+		for i := range c.Jobs[:min(3, len(c.Jobs))] {
+			names = append(names, out.Text(jobName(&c.Jobs[i])))
+		}
+		row[9] = strings.Join(names, ", ")
+		if more := len(c.Jobs) - len(names) + c.More; more > 0 {
+			row[9] += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return row
+}
+
+func (a *app) jobsCommand() *cobra.Command {
+	running := &cobra.Command{
+		Use: "running QUEUE", Short: "The jobs that run longest, as the workers' cards name them", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.running(ctx, args[0]) }),
+	}
+	var scan bool
+	stalled := &cobra.Command{
+		Use: "stalled QUEUE", Short: "Jobs whose worker died or went silent, and that nobody has taken over", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Long: "The cards of dead workers name some jobs; --scan looks at each claimed record instead, which reads\n" +
+			"the table. Nothing has to be done: the next delivery of such a job takes it over.",
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.stalled(ctx, args[0], scan) }),
+	}
+	stalled.Flags().BoolVar(&scan, "scan", false, "look at all claimed records, and pay for it")
+	return group("jobs", "Jobs that run, or stand still", running, stalled)
+}
+
+func (a *app) running(ctx context.Context, queue string) error {
+	w, err := a.open(ctx, needStore|needNoQueue, queue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name := w.Names()[0]
+	seats, err := w.Seats(ctx, name)
+	if err != nil {
+		return usable(err)
+	}
+	var js []jobView
+	more, silent := 0, 0
+	for i := range seats {
+		s := &seats[i]
+		if !s.Alive() {
+			continue
+		}
+		if s.Card == nil {
+			silent++
+			continue
+		}
+		more += s.Card.More
+		for n := range s.Card.Jobs {
+			j := &s.Card.Jobs[n]
+			js = append(js, jobView{
+				Key: j.Key, ID: j.ID, Type: j.Type, Scope: scopeOf(s.Card.Scope, j.Type), Queue: name, Worker: s.Owner, State: "running",
+				Running: seconds(s.Running(j)), Began: out.Stamp(j.At), Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue,
+			})
+		}
+	}
+	slices.SortStableFunc(js, func(x, y jobView) int { return cmp.Compare(*y.Running, *x.Running) })
+	r := out.Result{Columns: out.Columns("JOB", "TYPE", "RUNNING>", "ATTEMPT>", "WORKER", "STATE"), Items: []any{}, Empty: "no card names a job", Next: "onceq workers " + name}
+	for _, j := range js {
+		state := j.State
+		if j.Overdue {
+			state = "OVERDUE: its context has ended"
+		}
+		r.Rows = append(r.Rows, []string{out.Text(cmp.Or(j.Key, j.ID)), out.Or(j.Type), out.Span(time.Duration(*j.Running * 1e9)), out.Int(j.Attempt), out.Text(j.Worker), state})
+		r.Items = append(r.Items, j)
+		r.IDs = append(r.IDs, out.Text(cmp.Or(j.Key, j.ID)))
+	}
+	if len(js) > 0 {
+		r.Next = fmt.Sprintf("onceq key show %s %s", quote(js[0].Scope), quote(cmp.Or(js[0].Key, js[0].ID)))
+	}
+	if err := a.show(r); err != nil {
+		return err
+	}
+	if more > 0 {
+		a.say("%s run that no card names: a card has the oldest ones (Control.Jobs)", out.Plural(more, "more job", "more jobs"))
+	}
+	if silent > 0 {
+		a.say("%s not written a card yet", out.Plural(silent, "worker has", "workers have"))
+	}
+	return nil
+}
+
+func scopeOf(scope, typ string) string {
+	if typ == "" {
+		return scope
+	}
+	return scope + ":" + typ
+}
+
+func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
+	w, err := a.open(ctx, needStore|needNoQueue, queue)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name := w.Names()[0]
+	found, err := w.Stalled(ctx, name, scan)
+	if err != nil {
+		return scanned(err)
+	}
+	r := out.Result{
+		Columns: out.Columns("SCOPE", "KEY", "ATTEMPT>", "FENCE>", "WORKER", "DEAD FOR>"), Items: []any{},
+		Empty: "nothing stands still, as far as the cards of dead workers tell (--scan looks at all)", Next: "onceq workers " + name,
+	}
+	if scan {
+		r.Empty = "nothing stands still"
+	}
+	for _, s := range found {
+		r.Rows = append(r.Rows, []string{
+			out.Text(s.Record.Key.Scope), out.Text(s.Record.Key.Key), out.Int(s.Record.Attempt), fmt.Sprint(s.Record.Fence), out.Or(s.Record.Owner), out.Span(s.DeadFor),
+		})
+		r.Items = append(r.Items, stalledView(name, s))
+		r.IDs = append(r.IDs, out.Text(s.Record.Key.String()))
+	}
+	if len(found) > 0 {
+		k := found[0].Record.Key
+		r.Next = fmt.Sprintf("onceq key show %s %s", quote(k.Scope), quote(k.Key))
+	}
+	return a.show(r)
+}
+
+func stalledView(queue string, s ops.Stalled) jobView {
+	r := s.Record
+	return jobView{
+		Key: r.Key.Key, Scope: r.Key.Scope, Queue: queue, Worker: r.Owner, State: dedupe.Claimed.String(), Began: out.Stamp(r.ClaimedAt),
+		Attempt: r.Attempt, Fence: r.Fence, DeadFor: seconds(s.DeadFor),
+	}
+}

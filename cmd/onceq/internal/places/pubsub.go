@@ -1,0 +1,48 @@
+//go:build !nopubsub
+
+package places
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+)
+
+// IsDenied reports whether Google has refused a call because of a missing role. The error names the
+// role.
+func IsDenied(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && err != nil && s.Code() == codes.PermissionDenied
+}
+
+func (p *Places) pubsubQueue(ctx context.Context, q settings.QueueURL) (broker.Broker, error) {
+	clients, ok := p.pubsub.(*gcppubsub.Clients)
+	if !ok {
+		var err error
+		if clients, err = gcppubsub.Dial(ctx); err != nil {
+			return nil, err
+		}
+		p.pubsub = clients
+		p.closing(clients.Close)
+	}
+	full := func(kind, name string) string {
+		if name == "" || strings.HasPrefix(name, "projects/") {
+			return name
+		}
+		return path.Join("projects", q.Project, kind, name)
+	}
+	b, err := gcppubsub.New(clients, full("topics", q.Topic), full("subscriptions", q.Subscription),
+		&gcppubsub.Options{Ordered: q.Ordered, Attempts: q.Attempts})
+	if err != nil {
+		return nil, err
+	}
+	p.closing(b.Close)
+	return b, nil
+}

@@ -1,0 +1,377 @@
+// Package settings reads the command's configuration: the file with its profiles, and the URLs of
+// queues and stores. It opens nothing but the file.
+//
+// The package cli calls it once at the start. A File does not change after Load, so nothing is
+// locked.
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// This file owns the configuration file: where it is looked for, how it is read, and what is said
+// of its mistakes, each with its line. Load makes the whole, and nothing changes it after.
+
+// The variables of the environment that the command itself reads.
+const (
+	EnvConfig  = "ONCEQ_CONFIG"
+	EnvProfile = "ONCEQ_PROFILE"
+	EnvStore   = "ONCEQ_STORE"
+	EnvQueue   = "ONCEQ_QUEUE"
+	EnvDead    = "ONCEQ_DEAD"
+	EnvBy      = "ONCEQ_BY"
+)
+
+// A File is a configuration file. The zero File has no profile.
+type File struct {
+	Path     string // empty = none was found
+	Default  string
+	Profiles map[string]*Profile
+}
+
+// A Profile is a place to work on.
+type Profile struct {
+	Name string
+	// Protect asks for the profile's name before a destructive act.
+	Protect bool
+	Store   string
+	Queues  map[string]*Queue
+	// Order is the names of Queues as the file has them.
+	Order []string
+	// Links are templates for people: {key}, {trace}, {job}.
+	Links map[string]string
+	// LetterKeys are the workers' keys that sign dead letters.
+	LetterKeys [][]byte
+}
+
+// A Queue is one of a profile's.
+type Queue struct {
+	Name, URL, Dead string
+	// Known is the queue's name as its workers have it; empty: the URL's own.
+	Known       string
+	Scopes      []string
+	MaxAttempts int
+	Retention   time.Duration
+}
+
+// Env looks a variable of the environment up.
+type Env func(name string) (string, bool)
+
+// Load reads the file that the environment names, else ./onceq.yaml, else the user's own. A file
+// that nothing names and that is not there is an empty File.
+func Load(env Env, home string) (*File, error) {
+	if path, ok := env(EnvConfig); ok && path != "" {
+		return read(path, env)
+	}
+	for _, path := range candidates(env, home) {
+		f, err := read(path, env)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return f, err
+	}
+	return &File{}, nil
+}
+
+func candidates(env Env, home string) []string {
+	paths := []string{"onceq.yaml"}
+	if dir, ok := env("XDG_CONFIG_HOME"); ok && filepath.IsAbs(dir) {
+		paths = append(paths, filepath.Join(dir, "onceq", "config.yaml"))
+	} else if home != "" {
+		paths = append(paths, filepath.Join(home, ".config", "onceq", "config.yaml"))
+	}
+	return paths
+}
+
+func read(path string, env Env) (*File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, secret, err := parse(path, text, env)
+	if err != nil {
+		return nil, err
+	}
+	if secret > 0 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 && filepath.Separator == '/' {
+			return nil, fmt.Errorf("%s:%d: a password stands here, and others may read the file (mode %04o): chmod 600 %s, or write env:NAME",
+				path, secret, mode, path)
+		}
+	}
+	return f, nil
+}
+
+// parse also answers the first line with a password in a URL; 0 = none.
+func parse(path string, text []byte, env Env) (f *File, secret int, err error) {
+	f = &File{Path: path, Profiles: map[string]*Profile{}}
+	var doc yaml.Node
+	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) { // empty, or comments alone
+			return f, 0, nil
+		}
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	r := &reader{path: path, env: env}
+	if len(doc.Content) == 1 {
+		r.file(doc.Content[0], f)
+	}
+	if r.err == nil && f.Default != "" && f.Profiles[f.Default] == nil {
+		r.fail(r.defaultAt, "there is no profile %q%s", f.Default, DidYouMean(f.Default, names(f.Profiles)))
+	}
+	return f, r.secret, r.err
+}
+
+// A reader goes through the file's nodes. It keeps the first error.
+type reader struct {
+	path      string
+	env       Env
+	err       error
+	secret    int
+	defaultAt *yaml.Node
+}
+
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s:%d: %s", r.path, n.Line, fmt.Sprintf(format, args...))
+	}
+}
+
+// fields calls for each field of a mapping what the table has for its name.
+func (r *reader) fields(n *yaml.Node, what string, table map[string]func(*yaml.Node)) {
+	seen := map[string]bool{}
+	r.pairs(n, what, func(name, value *yaml.Node) {
+		do := table[name.Value]
+		switch {
+		case do == nil:
+			r.fail(name, "%s: unknown field%s", name.Value, DidYouMean(name.Value, names(table)))
+		case seen[name.Value]:
+			r.fail(name, "%s stands here twice", name.Value)
+		case value.Tag == "!!null": // the field's name alone
+		default:
+			do(value)
+		}
+		seen[name.Value] = true
+	})
+}
+
+func (r *reader) pairs(n *yaml.Node, what string, each func(name, value *yaml.Node)) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s: want names with values", what)
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		each(n.Content[i], n.Content[i+1])
+	}
+}
+
+func (r *reader) file(n *yaml.Node, f *File) {
+	r.fields(n, "the file", map[string]func(*yaml.Node){
+		"default": func(n *yaml.Node) { r.defaultAt, f.Default = n, r.text(n) },
+		"profiles": func(n *yaml.Node) {
+			r.pairs(n, "profiles", func(name, value *yaml.Node) {
+				if f.Profiles[name.Value] != nil {
+					r.fail(name, "profile %s stands here twice", name.Value)
+					return
+				}
+				f.Profiles[name.Value] = r.profile(name.Value, value)
+			})
+		},
+	})
+}
+
+func (r *reader) profile(name string, n *yaml.Node) *Profile {
+	p := &Profile{Name: name, Queues: map[string]*Queue{}, Links: map[string]string{}}
+	r.fields(n, "profile "+name, map[string]func(*yaml.Node){
+		"protect": func(n *yaml.Node) { p.Protect = r.flag(n) },
+		"store": func(n *yaml.Node) {
+			p.Store = r.place(n)
+			r.check(n, func(s string) error { _, err := ParseStore(s); return err }, p.Store)
+		},
+		"queues": func(n *yaml.Node) {
+			r.pairs(n, "queues", func(name, value *yaml.Node) {
+				if p.Queues[name.Value] != nil {
+					r.fail(name, "queue %s stands here twice", name.Value)
+					return
+				}
+				p.Queues[name.Value] = r.queue(name.Value, value)
+				p.Order = append(p.Order, name.Value)
+			})
+		},
+		"links": func(n *yaml.Node) {
+			r.pairs(n, "links", func(name, value *yaml.Node) { p.Links[name.Value] = r.text(value) })
+		},
+		"letter_keys": func(n *yaml.Node) {
+			for _, s := range r.list(n) {
+				if len(s) < 32 {
+					r.fail(n, "letter_keys: a key of %d bytes, want 32 or more", len(s))
+				}
+				p.LetterKeys = append(p.LetterKeys, []byte(s))
+			}
+		},
+	})
+	return p
+}
+
+func (r *reader) queue(name string, n *yaml.Node) *Queue {
+	q := &Queue{Name: name}
+	check := func(s string) error { _, err := ParseQueue(s); return err }
+	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" { // orders: sqs://orders
+		q.URL = r.place(n)
+		r.check(n, check, q.URL)
+		return q
+	}
+	r.fields(n, "queue "+name, map[string]func(*yaml.Node){
+		"url":   func(n *yaml.Node) { q.URL = r.place(n); r.check(n, check, q.URL) },
+		"dead":  func(n *yaml.Node) { q.Dead = r.place(n); r.check(n, check, q.Dead) },
+		"known": func(n *yaml.Node) { q.Known = r.text(n) },
+		"scopes": func(n *yaml.Node) {
+			q.Scopes = r.list(n)
+		},
+		"max_attempts": func(n *yaml.Node) {
+			v, err := strconv.Atoi(r.text(n))
+			if err != nil || v < 1 || v > 1000 {
+				r.fail(n, "max_attempts: %q is not a number from 1 to 1000", n.Value)
+			}
+			q.MaxAttempts = v
+		},
+		"retention": func(n *yaml.Node) {
+			d, err := ParseDuration(r.text(n))
+			if err != nil {
+				r.fail(n, "retention: %v", err)
+			}
+			q.Retention = d
+		},
+	})
+	if q.URL == "" {
+		r.fail(n, "queue %s has no url", name)
+	}
+	return q
+}
+
+func (r *reader) check(n *yaml.Node, valid func(string) error, s string) {
+	if r.err != nil {
+		return
+	}
+	if err := valid(s); err != nil {
+		r.fail(n, "%v", err)
+	}
+}
+
+// text is a scalar; env:NAME stands for the variable's value.
+func (r *reader) text(n *yaml.Node) string {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.ScalarNode {
+		r.fail(n, "want a single value here")
+		return ""
+	}
+	name, ok := strings.CutPrefix(n.Value, "env:")
+	if !ok {
+		return n.Value
+	}
+	v, ok := r.env(name)
+	if !ok || v == "" {
+		r.fail(n, "the environment has no %s", name)
+	}
+	return v
+}
+
+// place is a URL, which may hold a password.
+func (r *reader) place(n *yaml.Node) string {
+	s := r.text(n)
+	if r.secret == 0 && !strings.HasPrefix(n.Value, "env:") && HasPassword(s) {
+		r.secret = n.Line
+	}
+	return s
+}
+
+func (r *reader) flag(n *yaml.Node) bool {
+	var b bool
+	if err := n.Decode(&b); err != nil {
+		r.fail(n, "%q is neither true nor false", n.Value)
+	}
+	return b
+}
+
+func (r *reader) list(n *yaml.Node) (l []string) {
+	if n.Kind == yaml.ScalarNode {
+		return []string{r.text(n)}
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.fail(n, "want a list here")
+		return nil
+	}
+	for _, e := range n.Content {
+		l = append(l, r.text(e))
+	}
+	return l
+}
+
+// Pick is the profile of that name, else the file's default, else its only one. nil where the file
+// has none and none is asked for.
+func (f *File) Pick(name string) (*Profile, error) {
+	if name == "" {
+		name = f.Default
+	}
+	all := names(f.Profiles)
+	switch {
+	case name == "" && len(all) == 0:
+		return nil, nil
+	case name == "" && len(all) == 1:
+		return f.Profiles[all[0]], nil
+	case name == "":
+		return nil, fmt.Errorf("%s has the profiles %s and no default: choose one with -p", f.Path, strings.Join(all, ", "))
+	case f.Profiles[name] != nil:
+		return f.Profiles[name], nil
+	case f.Path == "":
+		return nil, fmt.Errorf("profile %q: there is no configuration file", name)
+	}
+	return nil, fmt.Errorf("%s: there is no profile %q%s", f.Path, name, DidYouMean(name, all))
+}
+
+// Find is the queue of that name. What has a scheme is a queue of its own.
+func (p *Profile) Find(name string) (*Queue, error) {
+	if strings.Contains(name, ":/") {
+		u, err := ParseQueue(name)
+		if err != nil {
+			return nil, err
+		}
+		return &Queue{Name: u.Name, URL: name}, nil
+	}
+	if p != nil && p.Queues[name] != nil {
+		return p.Queues[name], nil
+	}
+	if p == nil || len(p.Queues) == 0 {
+		return nil, fmt.Errorf("queue %q: no profile names it; give its URL, such as sqs://%s", name, name)
+	}
+	return nil, fmt.Errorf("profile %s has no queue %q%s", p.Name, name, DidYouMean(name, p.Order))
+}
+
+func names[V any](m map[string]V) []string {
+	l := make([]string, 0, len(m))
+	for name := range m {
+		l = append(l, name)
+	}
+	slices.Sort(l)
+	return l
+}

@@ -1,0 +1,162 @@
+package dlq
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/internal/digest"
+)
+
+// This file owns plans: which letters a replay or a purge is to take, frozen while somebody reads
+// the numbers and says yes. PlanReplay (replay.go) and PlanPurge (purge.go) make one in the
+// goroutine of their caller; Replay and Purge look into it (pass.go, planned.go). planfile.go is
+// its form as a file. A plan belongs to whoever holds it, and there is no lock.
+
+// PlanTTL is how long a plan can be used. What it says of the letters is older than that then.
+const PlanTTL = 15 * time.Minute
+
+// ErrPlan is wrapped by the errors that refuse a plan: it is of another queue or for another act,
+// older than [PlanTTL], or was edited. Nothing was done then.
+var ErrPlan = errors.New("dlq: the plan is refused")
+
+// Plan is a frozen set of letters, with what a replay or a purge of them would do. A call that gets
+// it takes these letters and no others, whatever has come into the queue since. As JSON it has a
+// checksum, so that a file that was edited is refused.
+//
+// The holder of a plan may set its Note, and the Judgement and the Why of its letters. A plan whose
+// letters were changed otherwise is refused.
+type Plan struct {
+	// ID is the plan's name for people: four hex digits, such as "8d2c".
+	ID string
+	// Act is what the plan is for; the other act refuses it.
+	Act Act
+	// Queue is the name of the dead-letter queue: Options.Name.
+	Queue string
+	// Made is when the set was frozen. PlanTTL counts from then.
+	Made time.Time
+	// Note is the holder's own, such as the command that edits the bodies. It travels in the file.
+	Note string
+	// Letters are those that the act would take, in the order in which they were met.
+	Letters []Planned
+	// Seen is how many letters were looked at, copies among them. Unchosen is how many the filter
+	// did not choose, and Elsewhere about how many others hold. They are as in [Report].
+	Seen, Unchosen, Elsewhere int
+	// Unsigned is how many of the letters would go without their fence; see [Report].
+	Unsigned int
+	// Skipped counts, by reason, the letters that are not to be sent and so are not in the plan.
+	Skipped map[string]int
+}
+
+// Act is what a plan is for.
+type Act string
+
+// The acts.
+const (
+	ActReplay Act = "replay"
+	ActPurge  Act = "purge"
+)
+
+// Planned is a letter of a plan.
+type Planned struct {
+	Ref
+	// Copies are the ids of the messages that are copies of the letter.
+	Copies []string
+	// Judgement is what is to become of the letter. The holder of the plan sets it, who may have
+	// asked the store for Ref.Record. Default: what the plan is for.
+	Judgement Judgement
+	// Why is the reason for the judgement, in a few words. It is the reason in the report.
+	Why string
+}
+
+// Judgement is a word on a letter of a plan.
+type Judgement uint8
+
+// The judgements.
+const (
+	Take   Judgement = iota // it is sent, or purged, as the plan says
+	Remove                  // it is removed without being sent, because its job is done already
+	Leave                   // it stays, because its job has failed anew, for example
+)
+
+// Count is how many letters of the plan have the judgement.
+func (p *Plan) Count(j Judgement) (n int) {
+	for i := range p.Letters {
+		if p.Letters[i].Judgement == j {
+			n++
+		}
+	}
+	return n
+}
+
+var errNoName = bad("Options.Name", "is empty, and the broker does not say its name; a plan needs one, so that no other queue takes it")
+
+// draft is a plan that is being made.
+type draft struct {
+	plan Plan
+	at   map[identity]int // by failure: its place among the letters
+}
+
+// add puts a letter into the plan that its pass would take.
+func (d *draft) add(l *item, f Fate) {
+	switch f {
+	case Replayed:
+		d.at[l.id] = len(d.plan.Letters)
+		fallthrough
+	case Purged:
+		d.plan.Letters = append(d.plan.Letters, Planned{Ref: refOf(l.m)})
+	case Copied:
+		if i, ok := d.at[l.id]; ok {
+			d.plan.Letters[i].Copies = append(d.plan.Letters[i].Copies, l.m.ID)
+		}
+	}
+}
+
+// name is made of the frozen set.
+func (p *Plan) name() string {
+	b := digest.Texts(nil, "onceq plan 1", string(p.Act), p.Queue)
+	b = digest.Numbers(b, p.Made.UnixMilli(), int64(len(p.Letters)))
+	for i := range p.Letters {
+		l := &p.Letters[i]
+		b = digest.Numbers(b, l.Fence, uint64(len(l.Copies)))
+		b = digest.Texts(digest.Texts(b, l.MessageID), l.Copies...)
+	}
+	return digest.Hex(b)[:4]
+}
+
+// check refuses a plan that this queue may not act on.
+func (p *Plan) check(q *Queue, act Act) error {
+	if q.o.Name == "" {
+		return errNoName
+	}
+	why := ""
+	switch age := time.Since(p.Made); {
+	case p.ID != p.name():
+		why = "its letters are not those that it was made of"
+	case p.Act != act:
+		why = fmt.Sprintf("to %s, not to %s", p.Act, act)
+	case p.Queue != q.o.Name:
+		why = "not for " + Printable(q.o.Name)
+	case age > PlanTTL:
+		why = "made " + ago(age) + " ago"
+	case age < -time.Minute:
+		why = "made " + ago(-age) + " from now, by this machine's clock"
+	default:
+		return nil
+	}
+	return p.refuse(why)
+}
+
+func (p *Plan) refuse(why string) error {
+	return fmt.Errorf("%w: plan %s is for %s, %s: make it again", ErrPlan, Printable(p.ID), Printable(p.Queue), why)
+}
+
+func ago(d time.Duration) string {
+	switch {
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d d", d/(24*time.Hour))
+}

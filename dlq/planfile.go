@@ -1,0 +1,133 @@
+package dlq
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// This file owns the form in which a plan is kept and sent: JSON, with a checksum over all of it.
+// encoding/json calls it. The checksum finds what was edited or cut off; it keeps nobody out who
+// can compute one, because whoever can write the plan may run the replay as well.
+
+// planVersion is the version of the form.
+const planVersion = 1
+
+type planFile struct {
+	Version   int            `json:"v"`
+	ID        string         `json:"id"`
+	Act       Act            `json:"act"`
+	Queue     string         `json:"queue"`
+	Made      time.Time      `json:"made"`
+	Note      string         `json:"note,omitempty"`
+	Seen      int            `json:"seen"`
+	Unchosen  int            `json:"unchosen,omitempty"`
+	Elsewhere int            `json:"elsewhere,omitempty"`
+	Unsigned  int            `json:"unsigned,omitempty"`
+	Skipped   map[string]int `json:"skipped,omitempty"`
+	Letters   []planLetter   `json:"letters"`
+	Sum       string         `json:"sum,omitempty"` // of the JSON without it
+}
+
+type planLetter struct {
+	Message string    `json:"m"`
+	Source  string    `json:"s,omitempty"`
+	Type    string    `json:"t,omitempty"`
+	Key     string    `json:"k,omitempty"`
+	Class   string    `json:"c,omitempty"`
+	Fence   uint64    `json:"f,omitempty"`
+	Scope   string    `json:"sc,omitempty"`
+	Record  *string   `json:"rk,omitempty"` // the record's key, where it is not Key
+	Copies  []string  `json:"copies,omitempty"`
+	Judged  Judgement `json:"j,omitempty"`
+	Why     string    `json:"why,omitempty"`
+}
+
+func (f *planFile) sum() (string, error) {
+	c := *f
+	c.Sum = ""
+	b, err := json.Marshal(&c)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// MarshalJSON writes the plan with its checksum.
+func (p Plan) MarshalJSON() ([]byte, error) {
+	f := planFile{
+		Version: planVersion, ID: p.ID, Act: p.Act, Queue: p.Queue, Made: p.Made, Note: p.Note, Seen: p.Seen,
+		Unchosen: p.Unchosen, Elsewhere: p.Elsewhere, Unsigned: p.Unsigned, Skipped: p.Skipped,
+		Letters: make([]planLetter, len(p.Letters)),
+	}
+	for i := range p.Letters {
+		l := &p.Letters[i]
+		f.Letters[i] = planLetter{
+			Message: l.MessageID, Source: l.Source, Type: l.Type, Key: l.Key, Class: l.Class, Fence: l.Fence,
+			Scope: l.Record.Scope, Copies: l.Copies, Judged: l.Judgement, Why: l.Why,
+		}
+		if l.Record != (Record{}) && (l.Record.Key != l.Key || l.Record.Scope == "") {
+			f.Letters[i].Record = &l.Record.Key
+		}
+	}
+	// What JSON cannot hold, such as bytes that are not UTF-8, must not look edited afterwards.
+	b, err := json.Marshal(&f)
+	if err != nil {
+		return nil, err
+	}
+	f = planFile{}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, err
+	}
+	if f.Sum, err = f.sum(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(&f)
+}
+
+// UnmarshalJSON reads a plan. An error wraps [ErrPlan] where the text is no plan, is one of a newer
+// version, or was edited.
+func (p *Plan) UnmarshalJSON(b []byte) error {
+	var f planFile
+	if err := json.Unmarshal(b, &f); err != nil || f.Version == 0 {
+		return fmt.Errorf("%w: it is no plan, or was edited: make it again", ErrPlan)
+	}
+	if f.Version > planVersion {
+		return fmt.Errorf("%w: it is of version %d, and this program reads version %d", ErrPlan, f.Version, planVersion)
+	}
+	// A member that is not ours was written by somebody else.
+	in := json.NewDecoder(bytes.NewReader(b))
+	in.DisallowUnknownFields()
+	f = planFile{}
+	known := in.Decode(&f)
+	got := Plan{
+		ID: f.ID, Act: f.Act, Queue: f.Queue, Made: f.Made, Note: f.Note, Seen: f.Seen, Unchosen: f.Unchosen,
+		Elsewhere: f.Elsewhere, Unsigned: f.Unsigned, Skipped: f.Skipped, Letters: make([]Planned, len(f.Letters)),
+	}
+	for i := range f.Letters {
+		l := &f.Letters[i]
+		got.Letters[i] = Planned{
+			Ref:    Ref{MessageID: l.Message, Source: l.Source, Type: l.Type, Key: l.Key, Class: l.Class, Fence: l.Fence},
+			Copies: l.Copies, Judgement: l.Judged, Why: l.Why,
+		}
+		switch r := &got.Letters[i].Record; {
+		case l.Record != nil:
+			*r = Record{l.Scope, *l.Record}
+		case l.Scope != "":
+			*r = Record{l.Scope, l.Key}
+		}
+	}
+	sum, err := f.sum()
+	if err != nil {
+		return err
+	}
+	if known != nil || f.Sum != sum || got.ID != got.name() {
+		return got.refuse("and was edited")
+	}
+	*p = got
+	return nil
+}

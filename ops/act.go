@@ -1,0 +1,90 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// AuditEntry is an act: who did what, and why, and what came of it.
+type AuditEntry = control.Entry
+
+// endPatience is how long the end of an act may take to be written, after the act's context has
+// ended.
+const endPatience = 5 * time.Second
+
+// act does something with an audit record around it. The id is the record's; it is empty where
+// Options.NoAudit let the act go on without one. The error is do's, or says that nothing was done.
+func (o *Ops) act(ctx context.Context, s dedupe.Store, e AuditEntry, do func(context.Context) (result map[string]string, err error)) (id string, err error) {
+	e.By = cmp.Or(e.By, o.o.By)
+	if e.By == "" {
+		return "", fmt.Errorf("%w: Options.By is empty: say who acts", control.ErrInvalid)
+	}
+	var a *control.Act
+	if s == nil {
+		err = fmt.Errorf("%w: there is no Store", ErrMissing)
+	} else {
+		a, err = control.Begin(ctx, s, e)
+	}
+	switch {
+	case errors.Is(err, control.ErrInvalid):
+		return "", err
+	case err != nil && !o.o.NoAudit:
+		return "", fmt.Errorf("%w: %w", ErrNoAudit, err)
+	case err == nil:
+		id = a.ID()
+	}
+	result, err := do(ctx)
+	if a != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		defer cancel()
+		if failed := a.End(end, result, err); failed != nil {
+			err = errors.Join(err, fmt.Errorf("what was done is not in the audit: %w", failed))
+		}
+	}
+	o.log(ctx, &e, id, err)
+	return id, err
+}
+
+func (o *Ops) log(ctx context.Context, e *AuditEntry, id string, err error) {
+	if o.o.Logger == nil {
+		return
+	}
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("act", e.Act), slog.String("by", e.By), slog.String("reason", e.Reason), slog.String("queue", e.Queue),
+		slog.String("object", e.Object), slog.String("audit", id),
+	}
+	if err != nil {
+		level = slog.LevelError
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	o.o.Logger.LogAttrs(ctx, level, "onceq: an operator's act", attrs...)
+}
+
+// Audit reads the acts from one time to another in the order of their beginning, of each store that
+// the targets have. It costs a read of eight numbers a day and store, and one more for each eight
+// acts.
+func (o *Ops) Audit(ctx context.Context, from, to time.Time) iter.Seq2[AuditEntry, error] {
+	return func(yield func(AuditEntry, error) bool) {
+		stores := o.stores()
+		if len(stores) == 0 {
+			yield(AuditEntry{}, fmt.Errorf("%w: no target has a Store", ErrMissing))
+			return
+		}
+		for _, s := range stores {
+			for e, err := range control.Acts(ctx, s, from, to) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

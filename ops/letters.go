@@ -1,0 +1,71 @@
+package ops
+
+import (
+	"context"
+	"iter"
+
+	"github.com/onceq/onceq/dlq"
+)
+
+// This file owns looking at dead letters. Tools call it; nothing is locked. Each call goes through
+// the dead-letter queue, and each letter has one receive more then.
+
+// Letters lists a queue's dead letters, as [dlq.Queue.List] does. Options.Redact has changed them.
+func (o *Ops) Letters(ctx context.Context, queue string, f dlq.Filter) iter.Seq2[dlq.Entry, error] {
+	return func(yield func(dlq.Entry, error) bool) {
+		q, err := o.lettersOf(queue)
+		if err != nil {
+			yield(dlq.Entry{}, err)
+			return
+		}
+		for e, err := range q.List(ctx, f) {
+			if err == nil {
+				e.Message = o.shown(e.Message)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// Groups counts a queue's dead letters by kind of failure, as [dlq.Queue.Group] does.
+func (o *Ops) Groups(ctx context.Context, queue string, f dlq.Filter) (dlq.Groups, error) {
+	q, err := o.lettersOf(queue)
+	if err != nil {
+		return nil, err
+	}
+	return q.Group(ctx, f)
+}
+
+// Letter gives the letters of one job, by its key, its id or a message's id, as [dlq.Queue.Get]
+// does. Options.Redact has changed them.
+func (o *Ops) Letter(ctx context.Context, queue, name string) ([]dlq.Entry, error) {
+	q, err := o.lettersOf(queue)
+	if err != nil {
+		return nil, err
+	}
+	found, err := q.Get(ctx, name)
+	for i := range found {
+		found[i].Message = o.shown(found[i].Message)
+	}
+	return found, err
+}
+
+func (o *Ops) lettersOf(queue string) (*dlq.Queue, error) {
+	t, err := o.target(queue)
+	if err != nil {
+		return nil, err
+	}
+	return t.letters()
+}
+
+// Act does something of a tool's own to a queue, with an audit record around it, as all acts have
+// one. do answers what came of it. The id is the record's.
+func (o *Ops) Act(ctx context.Context, queue, act, reason string, detail map[string]string, do func(context.Context) (map[string]string, error)) (audit string, err error) {
+	t, err := o.target(queue)
+	if err != nil {
+		return "", err
+	}
+	return o.act(ctx, t.Store, AuditEntry{Act: act, Reason: reason, Queue: t.known, Detail: detail}, do)
+}

@@ -1,0 +1,235 @@
+package ops
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+)
+
+// This file owns the overview: what a screen of all queues shows. Tools call Overview, which asks
+// all queues at once, each in goroutines of its own that end before it returns. Each of them writes
+// its own part of its own QueueState.
+
+// QueueState is what is known of a queue. Each part has an error of its own: where it is set, the
+// part is as if it was not known.
+type QueueState struct {
+	// Queue is the Target's name, and At when it was asked.
+	Queue string
+	At    time.Time
+
+	// Depth counts the messages, approximately; nil where the service does not tell.
+	Depth    *broker.Depth
+	DepthErr error
+	// Letters are those in the dead-letter queue, seen or held by somebody; nil where there is no
+	// such queue, or the service does not tell.
+	Letters    *int64
+	LettersErr error
+
+	// Seats are the workers.
+	Seats    []Seat
+	SeatsErr error
+	// Rules are those in force that speak of this queue, or of all.
+	Rules    []control.Rule
+	RulesErr error
+	// Paused is the rule that pauses the whole queue, and Limited the one that bounds its workers;
+	// nil = none does. Version is that of the rules.
+	Paused  *control.Verdict
+	Limited *control.Verdict
+	Version uint64
+}
+
+// Workers sums the cards up.
+type Workers struct {
+	// Live are those that work, Dead those that died in the last day.
+	Live, Dead int
+	// Busy of Slots handlers run.
+	Busy, Slots int
+	// PerMinute is how many deliveries ended a minute, over the last five; nil where no worker has
+	// said.
+	PerMinute *float64
+	// Runs is how many handlers have run since the workers started, and Errors how many of these
+	// failed, finally or to be tried again.
+	Runs, Errors uint64
+	// HeadWait is the longest that one worker's last new job had waited; nil where no worker takes
+	// jobs, so nobody knows.
+	HeadWait *time.Duration
+	// P95 is the longest of the workers' times by type.
+	P95 map[string]time.Duration
+	// Oldest is the job that has run longest; nil where no card names one. On is its worker.
+	Oldest *control.CardJob
+	On     *Seat
+	// Outages are what does not answer, as workers say: "store", "queue".
+	Outages map[string]int
+	// NoRules are workers that could never read the rules.
+	NoRules int
+}
+
+// ran are the outcomes of runs, and whether the run had failed.
+var ran = map[string]bool{
+	string(onceq.OutcomeDone): false, string(onceq.OutcomeRetried): true, string(onceq.OutcomeFailed): true, string(onceq.OutcomeParked): true,
+}
+
+// Workers sums up what the cards say.
+func (q *QueueState) Workers() Workers { return SumUp(q.Seats) }
+
+// SumUp sums up the cards of some workers.
+func SumUp(seats []Seat) Workers {
+	w := Workers{P95: map[string]time.Duration{}, Outages: map[string]int{}}
+	for i := range seats {
+		s := &seats[i]
+		if s.State == StateDead {
+			w.Dead++
+		}
+		if !s.Alive() {
+			continue
+		}
+		w.Live++
+		c := s.Card
+		if c == nil {
+			continue
+		}
+		w.Busy += c.Busy
+		w.Slots += c.Slots
+		if w.PerMinute == nil {
+			w.PerMinute = new(float64)
+		}
+		*w.PerMinute += c.Rate
+		for outcome, n := range c.Outcomes {
+			if failed, ok := ran[outcome]; ok {
+				w.Runs += n
+				if failed {
+					w.Errors += n
+				}
+			}
+		}
+		if s.State == string(onceq.StateRunning) && (w.HeadWait == nil || c.HeadWait > *w.HeadWait) {
+			w.HeadWait = &c.HeadWait
+		}
+		for typ, d := range c.Durations {
+			w.P95[typ] = max(w.P95[typ], d.P95)
+		}
+		if c.Outage != "" {
+			w.Outages[c.Outage]++
+		}
+		if c.NoRules != "" {
+			w.NoRules++
+		}
+		for j := range c.Jobs {
+			if job := &c.Jobs[j]; w.Oldest == nil || age(job, c) > age(w.Oldest, w.On.Card) {
+				w.Oldest, w.On = job, s
+			}
+		}
+	}
+	return w
+}
+
+// age is for how long a job ran when its worker wrote the card; both times are by its clock.
+func age(j *control.CardJob, c *control.Card) time.Duration { return c.At.Sub(j.At) }
+
+// Running is for how long a card's job has run, as far as the card and its age tell.
+func (s *Seat) Running(j *control.CardJob) time.Duration {
+	if s.Card == nil || j.At.IsZero() {
+		return 0
+	}
+	return max(0, age(j, s.Card)+s.Ago)
+}
+
+// Overview asks what is known of the queues; no name means all targets. It costs two requests to
+// each queue and its dead-letter queue where they tell depths, and reads of the store: the rules,
+// and the seats of each queue. The error is that of a name alone.
+func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, error) {
+	ts := o.ts
+	if len(queues) > 0 {
+		ts = nil
+		for _, name := range queues {
+			t, err := o.target(name)
+			if err != nil {
+				return nil, err
+			}
+			ts = append(ts, t)
+		}
+	}
+	states := make([]QueueState, len(ts))
+	var all sync.WaitGroup
+	for i, t := range ts {
+		q := &states[i]
+		q.Queue, q.At = t.Name, time.Now()
+		if t.Queue != nil {
+			all.Go(func() { q.Depth, q.DepthErr = depth(ctx, t.Queue) })
+		}
+		if t.Dead != nil {
+			all.Go(func() {
+				var d *broker.Depth
+				if d, q.LettersErr = depth(ctx, t.Dead); d != nil {
+					n := d.Visible + d.InFlight + d.Delayed
+					q.Letters = &n
+				}
+			})
+		}
+		if t.Store == nil {
+			continue
+		}
+		all.Go(func() { q.Seats, q.SeatsErr = t.seats(ctx) })
+		all.Go(func() { q.rules(ctx, t) })
+	}
+	all.Wait()
+	return states, nil
+}
+
+func depth(ctx context.Context, b broker.Broker) (*broker.Depth, error) {
+	d, ok := broker.As[broker.Depther](b)
+	if !ok {
+		return nil, nil
+	}
+	n, err := d.Depth(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &n, nil
+}
+
+func (q *QueueState) rules(ctx context.Context, t *target) {
+	rules, err := control.Read(ctx, t.Store)
+	if err != nil {
+		q.RulesErr = err
+		return
+	}
+	q.Version = rules.Version
+	now := time.Now()
+	for _, r := range rules.Rules {
+		if now.Before(r.Until) && (r.Queue == "" || r.Queue == t.known) {
+			q.Rules = append(q.Rules, r)
+		}
+	}
+	if v, ok := rules.For(t.known, "", "", now); ok {
+		if v.Do == control.Pause {
+			q.Paused = &v
+		} else {
+			q.Limited = &v
+		}
+	}
+}
+
+// PausedPart is a rule that pauses a scope or a type alone; nil = none does.
+func (q *QueueState) PausedPart() *control.Rule {
+	for i := range q.Rules {
+		if r := &q.Rules[i]; r.Do == control.Pause && !r.OfQueue() {
+			return r
+		}
+	}
+	return nil
+}
+
+// Err is the first error of the parts.
+func (q *QueueState) Err() error {
+	for _, err := range [...]error{q.DepthErr, q.SeatsErr, q.RulesErr, q.LettersErr} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

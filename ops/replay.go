@@ -1,0 +1,318 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+)
+
+// This file owns replays: the plan with what the store says of its letters, and the act. Tools call
+// PlanReplay, show the numbers, and call Replay. A Plan is its caller's, and nothing is locked:
+// fences decide where two replays meet.
+
+// ReplaySpec says which letters are replayed, and how. By and Reason are required for the act.
+type ReplaySpec struct {
+	// Queue is a Target's name. Filter chooses the letters.
+	Queue  string
+	Filter dlq.Filter
+	// To is where they are sent. Default: the Target's queue.
+	To broker.Sender
+	// Canary, Ramp, CanaryWait, PerSecond, Edit, Vouch, Expired and Unproven are those of
+	// [dlq.ReplayOptions]. The act ends a watch early, where the store says that all jobs of the
+	// batch are done.
+	Canary     int
+	Ramp       bool
+	CanaryWait time.Duration
+	PerSecond  float64
+	Edit       func(*broker.Outgoing) error
+	Vouch      bool
+	Expired    bool
+	Unproven   bool
+	// EachBatch is called when a batch has been watched.
+	EachBatch func(dlq.Batch)
+	// Beside lets the act go on although somebody else replays or purges the same queue. That does
+	// no harm, because of each letter only one copy runs; the numbers of both are then partial.
+	Beside bool
+	// By is who acts; default: Options.By. Reason is why.
+	By, Reason string
+	// Note is kept in the plan and in the audit, such as the command that Edit runs.
+	Note string
+}
+
+// Plan is a frozen set of letters with what the store says of them.
+type Plan struct {
+	*dlq.Plan
+	Spec ReplaySpec
+	// Reopen is how many letters reopen their failure. Ordinary is how many are sent for an
+	// ordinary claim: nothing is recorded that they would reopen. Unknown is how many do not name
+	// their record, as letters of older versions; they are sent, and their claim decides.
+	Reopen, Ordinary, Unknown int
+	// Done is how many are removed without being sent, because their jobs are done. Moved is how
+	// many stay, because their jobs have failed anew, or run again.
+	Done, Moved int
+}
+
+// ActPurge is what purges of dead letters are called in the audit.
+const ActPurge = "purge"
+
+// BesideError says that somebody else acts on the same letters.
+type BesideError struct{ Entry AuditEntry }
+
+// Error says who, and since when.
+func (e *BesideError) Error() string {
+	return fmt.Sprintf("ops: %s began a %s of the letters of %s at %s UTC, plan %s, and has not ended it (audit %s)",
+		e.Entry.By, e.Entry.Act, e.Entry.Queue, e.Entry.Began.UTC().Format("2006-01-02 15:04"), e.Entry.Object, e.Entry.ID)
+}
+
+// PlanReplay freezes the letters that spec chooses, and asks the store what became of their jobs
+// since. Nothing is sent. A letter whose job is done is to be removed; one whose job has a newer
+// claim stays. It costs a pass through the dead-letter queue, and a read of each letter's record.
+//
+// With an error comes no plan, unless the error is dlq.ErrIncomplete: then there are more letters
+// than those in the plan.
+func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
+	t, q, err := o.replayOf(&spec)
+	if err != nil {
+		return nil, err
+	}
+	ro := spec.options()
+	ro.Canary, ro.CanaryWait, ro.Ramp = 0, 0, false // whether they fit is the act's to say
+	made, err := q.PlanReplay(ctx, ro)
+	if made == nil {
+		return nil, err
+	}
+	p := &Plan{Plan: made, Spec: spec}
+	p.Note = spec.Note
+	if e := p.ask(ctx, t); e != nil {
+		return nil, e
+	}
+	return p, err
+}
+
+// Load takes a plan that was kept in a file, and asks the store anew. Its letters are those of the
+// file: spec's Filter means nothing.
+func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan, error) {
+	t, _, err := o.replayOf(&spec)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Plan: kept, Spec: spec}
+	p.Spec.Filter = dlq.Filter{Max: spec.Filter.Max}
+	return p, p.ask(ctx, t)
+}
+
+// Replay sends the letters of a plan, and no others. each gets each step; nil = nobody does. The
+// audit has the intent before, and the numbers after. The report says what was done, also beside an
+// error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was done.
+func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
+	spec := p.Spec
+	t, q, err := o.replayOf(&spec)
+	if err != nil {
+		return rep, "", err
+	}
+	ro := spec.options()
+	ro.Plan, ro.Each = p.Plan, each
+	ro.Filter = dlq.Filter{Max: spec.Filter.Max}
+	if t.Store != nil {
+		ro.Done = func(ctx context.Context, batch []dlq.Ref) (int, error) { return doneOf(ctx, t.Store, batch) }
+	}
+	if err := q.CheckReplay(ro); err != nil {
+		return rep, "", err
+	}
+	detail := map[string]string{
+		"letters": strconv.Itoa(p.Count(dlq.Take)), "remove": strconv.Itoa(p.Count(dlq.Remove)), "leave": strconv.Itoa(p.Count(dlq.Leave)),
+	}
+	for name, v := range map[string]string{
+		"canary": number(spec.Canary), "rate": rate(spec.PerSecond), "ramp": word(spec.Ramp), "expired": word(spec.Expired),
+		"unproven": word(spec.Unproven), "vouch": word(spec.Vouch), "edit": cutTo(p.Note, maxText),
+	} {
+		if v != "" {
+			detail[name] = v
+		}
+	}
+	audit, err = o.letterAct(ctx, t, p.Plan, ActReplay, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
+		var err error
+		rep, err = q.Replay(ctx, ro)
+		return counted(&rep), err
+	})
+	return rep, audit, err
+}
+
+// letterAct is an act on the letters of a plan.
+func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, reason string, beside bool, detail map[string]string, do func(context.Context) (map[string]string, error)) (string, error) {
+	if t.Store != nil && !beside {
+		if err := alone(ctx, t); err != nil {
+			return "", err
+		}
+	}
+	return o.act(ctx, t.Store, AuditEntry{Act: act, By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}, do)
+}
+
+// besideFor is how long ago an act may have begun that still may be under way.
+const besideFor = 12 * time.Hour
+
+// alone is a *BesideError where somebody acts on the letters of the target.
+func alone(ctx context.Context, t *target) error {
+	now := time.Now()
+	for e, err := range control.Acts(ctx, t.Store, now.Add(-besideFor), now.Add(time.Minute)) {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrNoAudit, err)
+		case e.Queue != t.known || !e.Ended.IsZero():
+		case e.Act == ActReplay, e.Act == ActPurge:
+			return &BesideError{Entry: e}
+		}
+	}
+	return nil
+}
+
+func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
+	t, err := o.target(spec.Queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := t.letters()
+	if err != nil {
+		return nil, nil, err
+	}
+	if spec.To == nil {
+		to, err := t.queue()
+		if err != nil {
+			return nil, nil, err
+		}
+		spec.To = to
+	}
+	return t, q, nil
+}
+
+func (s *ReplaySpec) options() dlq.ReplayOptions {
+	return dlq.ReplayOptions{
+		Filter: s.Filter, To: s.To, Canary: s.Canary, Ramp: s.Ramp, CanaryWait: s.CanaryWait, PerSecond: s.PerSecond,
+		Edit: s.Edit, Vouch: s.Vouch, Expired: s.Expired, Unproven: s.Unproven, EachBatch: s.EachBatch,
+	}
+}
+
+// ask judges the letters by their records. Without a store nothing is known of any.
+func (p *Plan) ask(ctx context.Context, t *target) error {
+	p.Reopen, p.Ordinary, p.Unknown, p.Done, p.Moved = 0, 0, 0, 0, 0
+	var of []*dlq.Planned
+	for i := range p.Letters {
+		l := &p.Letters[i]
+		l.Judgement, l.Why = dlq.Take, ""
+		if t.Store == nil || dedupe.Key(l.Record).Validate() != nil {
+			p.Unknown++
+			continue
+		}
+		of = append(of, l)
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	most := max(1, t.Store.Limits().MaxBatch)
+	for from := 0; from < len(of); from += most {
+		part := of[from:min(from+most, len(of))]
+		ks := make([]dedupe.Key, len(part))
+		for i, l := range part {
+			ks[i] = dedupe.Key(l.Record)
+		}
+		rs, err := t.Store.Get(ctx, ks)
+		switch {
+		case err != nil:
+			return fmt.Errorf("asking the store for the letters' records: %w", err)
+		case len(rs) != len(ks):
+			return fmt.Errorf("ops: the store answered %d of %d keys", len(rs), len(ks))
+		}
+		for i, r := range rs {
+			p.judge(part[i], r)
+		}
+	}
+	return nil
+}
+
+// judge is what the record says of a letter. A letter without a fence reopens nothing, and an
+// edited one may have another key then, so that the record of this one says nothing of it.
+func (p *Plan) judge(l *dlq.Planned, r *dedupe.Record) {
+	switch {
+	case r == nil, l.Fence == 0, r.Status == dedupe.Done && p.Spec.Edit != nil:
+		p.Ordinary++
+	case r.Status == dedupe.Done:
+		p.Done++
+		l.Judgement, l.Why = dlq.Remove, "its job is done"
+	case r.Fence > l.Fence:
+		p.Moved++
+		l.Judgement, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
+	case r.Fence == l.Fence && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
+		p.Reopen++
+	default:
+		p.Ordinary++
+	}
+}
+
+// doneOf counts the jobs of a batch that are done.
+func doneOf(ctx context.Context, s dedupe.Store, batch []dlq.Ref) (n int, err error) {
+	var ks []dedupe.Key
+	for _, r := range batch {
+		k := dedupe.Key(r.Record)
+		if k.Validate() != nil {
+			return 0, nil // of this one nobody can tell, so the batch is watched to its end
+		}
+		ks = append(ks, k)
+	}
+	most := max(1, s.Limits().MaxBatch)
+	for from := 0; from < len(ks); from += most {
+		rs, err := s.Get(ctx, ks[from:min(from+most, len(ks))])
+		if err != nil {
+			return 0, nil //nolint:nilerr // a store that does not answer says nothing of the jobs
+		}
+		for _, r := range rs {
+			if r != nil && r.Status == dedupe.Done {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// counted is a report for the audit.
+func counted(r *dlq.Report) map[string]string {
+	m := map[string]string{}
+	for name, n := range map[string]int{
+		"sent": r.Replayed, "purged": r.Purged, "copies": r.Copies, "removed": r.Removed, "skipped": len(r.Skipped), "failed": len(r.Failed),
+		"missing": r.Missing, "unacked": r.Unacked, "unsigned": r.Unsigned,
+	} {
+		if n > 0 {
+			m[name] = strconv.Itoa(n)
+		}
+	}
+	return m
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func rate(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64) + "/s"
+}
+
+func word(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
+
+func cutTo(s string, n int) string { return strings.ToValidUTF8(s[:min(len(s), n)], "") }

@@ -1,0 +1,221 @@
+package ops_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/ops"
+)
+
+// died fails a job, and puts its letter. change may make the letter one of another form.
+func (r *rig) died(k string, change ...func(*broker.Dead)) dedupe.Lease {
+	r.Helper()
+	of := dedupe.Key{Scope: "orders:charge", Key: k}
+	l := r.reclaim(of, 0)
+	r.settle(l, dedupe.Failed, "timeout")
+	d := &broker.Dead{
+		Fence: l.Fence, Class: "timeout", LastErr: "no answer", Attempts: 1, Source: "orders", Scope: of.Scope, Key: k, At: time.Now(),
+	}
+	for _, c := range change {
+		c(d)
+	}
+	m := broker.Outgoing{Body: []byte(k), Meta: &broker.Meta{ID: "j-" + k, Key: k, Type: "charge", Dead: d}}
+	must(r.dead.Send(r.Context(), []broker.Outgoing{m}))
+	<-time.After(time.Millisecond)
+	return l
+}
+
+// reclaim claims a key; fence names the failure that it reopens.
+func (r *rig) reclaim(k dedupe.Key, fence uint64) dedupe.Lease {
+	r.Helper()
+	cs := must(r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: k, Token: token(), TTL: time.Minute, Owner: "w", Reopen: fence}}))
+	if cs[0].Outcome != dedupe.Won {
+		r.Fatal(cs)
+	}
+	return cs[0].Lease
+}
+
+func (r *rig) wantDepths(dead, queue int64) {
+	r.Helper()
+	if d, q := must(r.dead.Depth(r.Context())), must(r.queue.Depth(r.Context())); d.Visible != dead || q.Visible != queue {
+		r.Errorf("letters %+v, queue %+v; want %d and %d", d, q, dead, queue)
+	}
+}
+
+// TestReplayJudges: the store says of each letter what became of its job. Done ones are removed,
+// those that failed anew or run stay, and each of the others is sent.
+func TestReplayJudges(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("reopens")
+		done := r.died("done")
+		r.settle(r.reclaim(done.Key, done.Fence), dedupe.Done, "")
+		anew := r.died("anew")
+		r.settle(r.reclaim(anew.Key, anew.Fence), dedupe.Failed, "timeout")
+		runs := r.died("runs")
+		r.reclaim(runs.Key, runs.Fence)
+		gone := r.died("forgotten")
+		must(r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: gone.Key, Fence: gone.Fence}}))
+		r.died("old", func(d *broker.Dead) { d.Scope, d.Key = "", "" })
+		r.died("early", func(d *broker.Dead) { d.Fence, d.Class = 0, dlq.ClassTooEarly })
+
+		spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", Note: "none"}
+		p := must(r.ops.PlanReplay(r.Context(), spec))
+		if p.Reopen != 1 || p.Done != 1 || p.Moved != 2 || p.Ordinary != 2 || p.Unknown != 1 || len(p.Letters) != 7 || p.Count(dlq.Take) != 4 || p.Queue != "orders-dead" {
+			t.Errorf("%+v", p)
+		}
+		r.wantDepths(7, 0)
+		var fates []string
+		rep, audit, err := r.ops.Replay(r.Context(), p, func(s dlq.Step) { fates = append(fates, s.Entry.Ref().Key+" "+s.Fate.String()) })
+		if err != nil || rep.Replayed != 4 || rep.Removed != 1 || len(rep.Skipped) != 2 || audit == "" {
+			t.Errorf("%v, %v, %v", err, rep, fates)
+		}
+		r.wantDepths(2, 4)
+		for e, err := range r.ops.Audit(r.Context(), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
+			if err != nil || e.Act != ops.ActReplay || e.By != "ana" || e.Reason != "bank back" || e.Object != "plan "+p.ID || e.Queue != "orders" ||
+				e.Result["sent"] != "4" || e.Result["removed"] != "1" || e.Detail["leave"] != "2" || e.Ended.IsZero() {
+				t.Errorf("%+v, %v", e, err)
+			}
+		}
+		// An edited body may be another job's, so the record of this one removes nothing.
+		spec.Edit = func(*broker.Outgoing) error { return nil }
+		again := r.died("done 2")
+		r.settle(r.reclaim(again.Key, again.Fence), dedupe.Done, "")
+		if p := must(r.ops.PlanReplay(r.Context(), spec)); p.Done != 0 || p.Moved != 2 || p.Ordinary != 1 {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// TestReplayIsRefused: without a reason, a name or an audit nothing is done. Neither is it while
+// somebody else does it, or by a plan that does not hold.
+func TestReplayIsRefused(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("a")
+		r.died("b")
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders"}))
+		act := func(change func(s *ops.ReplaySpec)) error {
+			t.Helper()
+			c := *p
+			c.Spec.Reason = "bank back"
+			change(&c.Spec)
+			_, audit, err := r.ops.Replay(r.Context(), &c, nil)
+			r.wantDepths(2, 0)
+			if err == nil || audit != "" {
+				t.Errorf("%v, audit %q", err, audit)
+			}
+			return err
+		}
+		if err := act(func(s *ops.ReplaySpec) { s.Reason = "" }); !errors.Is(err, control.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := act(func(s *ops.ReplaySpec) { s.Canary = 2 }); !strings.Contains(err.Error(), "leaves nothing to go on with") {
+			t.Error(err)
+		}
+		if err := act(func(s *ops.ReplaySpec) { s.Queue = "mails" }); !errors.Is(err, ops.ErrUnknownQueue) {
+			t.Error(err)
+		}
+		r.store.fail = func(call string) error {
+			if call == "claim" {
+				return errors.New("no")
+			}
+			return nil
+		}
+		if err := act(func(*ops.ReplaySpec) {}); !errors.Is(err, ops.ErrNoAudit) {
+			t.Error(err)
+		}
+		r.store.fail = nil
+		other := must(control.Begin(r.Context(), r.store, control.Entry{Act: ops.ActPurge, By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}))
+		err := act(func(*ops.ReplaySpec) {})
+		if b, ok := errors.AsType[*ops.BesideError](err); !ok || b.Entry.By != "bob" || !strings.Contains(err.Error(), "bob began a purge of the letters of orders at ") {
+			t.Error(err)
+		}
+		if err := other.End(r.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(dlq.PlanTTL)
+		if err := act(func(*ops.ReplaySpec) {}); !errors.Is(err, dlq.ErrPlan) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReplayWatchesTheStore: a batch whose jobs are done is not watched any longer.
+func TestReplayWatchesTheStore(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		for i := range 13 {
+			r.died(fmt.Sprint("k-", i))
+		}
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", Canary: 2, Ramp: true}))
+		var batches []dlq.Batch
+		p.Spec.EachBatch = func(b dlq.Batch) { batches = append(batches, b) }
+		began := time.Now()
+		rep, _, err := r.ops.Replay(r.Context(), p, func(s dlq.Step) {
+			if s.Fate == dlq.Replayed { // the worker's part
+				ref := s.Entry.Ref()
+				r.settle(r.reclaim(dedupe.Key(ref.Record), ref.Fence), dedupe.Done, "")
+			}
+		})
+		if err != nil || rep.Replayed != 13 || len(batches) != 2 || batches[0].Done != 2 || batches[1].Done != 10 || time.Since(began) > 10*time.Second {
+			t.Errorf("%v, %v, %+v after %v", err, rep, batches, time.Since(began))
+		}
+	})
+}
+
+// TestPurgeOfLetters: the plan's letters are removed, and no others; the audit has the numbers.
+func TestPurgeOfLetters(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("a")
+		spec := ops.PurgeSpec{Queue: "orders", Filter: dlq.Filter{Class: "timeout"}, Reason: "refunded"}
+		p := must(r.ops.PlanPurge(r.Context(), spec))
+		r.died("b")
+		if _, audit, err := r.ops.Purge(r.Context(), p, spec, nil); err == nil || audit != "" {
+			t.Errorf("without an Export: %v %q", err, audit)
+		}
+		r.wantDepths(2, 0)
+		kept := 0
+		spec.Export = func(dlq.Entry) error { kept++; return nil }
+		rep, audit, err := r.ops.Purge(r.Context(), p, spec, nil)
+		if err != nil || rep.Purged != 1 || kept != 1 {
+			t.Errorf("%v, %v", err, rep)
+		}
+		r.wantDepths(1, 0)
+		e := must(control.ReadAct(r.Context(), r.store, audit))
+		if e.Act != ops.ActPurge || e.Result["purged"] != "1" || e.Reason != "refunded" {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// TestLettersAreRedacted: nobody sees what Redact hides.
+func TestLettersAreRedacted(t *testing.T) {
+	hide := func(m *broker.Message) { m.Body = []byte("hidden") }
+	bubble(t, ops.Options{Redact: hide}, func(r *rig) {
+		r.died("a")
+		for e, err := range r.ops.Letters(r.Context(), "orders", dlq.Filter{}) {
+			if err != nil || string(e.Message.Body) != "hidden" {
+				t.Errorf("%v %s", err, e.Message.Body)
+			}
+		}
+		if es := must(r.ops.Letter(r.Context(), "orders", "a")); string(es[0].Message.Body) != "hidden" {
+			t.Errorf("%s", es[0].Message.Body)
+		}
+		if gs := must(r.ops.Groups(r.Context(), "orders", dlq.Filter{})); len(gs) != 1 || gs[0].Group != dlq.Fingerprint("timeout", "no answer") {
+			t.Errorf("%v", gs)
+		}
+		// What is replayed is what came.
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
+		if _, _, err := r.ops.Replay(r.Context(), p, nil); err != nil {
+			t.Fatal(err)
+		}
+		if ms := must(r.queue.Receive(r.Context(), broker.ReceiveOptions{Max: 1})); len(ms) != 1 || string(ms[0].Body) != "a" {
+			t.Errorf("%+v", ms)
+		}
+	})
+}

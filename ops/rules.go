@@ -1,0 +1,295 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// This file owns pauses and limits: what is refused, how they are written, and who follows them.
+// Tools call Pause, Limit and Resume, any number of them at once; control.Change sees to that none
+// is lost. Nothing is locked.
+
+// followEach is how often the cards are read while somebody waits for them.
+const followEach = 500 * time.Millisecond
+
+// DefaultFollow is how long Pause, Limit and Resume wait for the workers: what a worker needs to
+// read the rules, and to write its card.
+const DefaultFollow = 15 * time.Second
+
+// RuleOptions say how a rule is made. nil means the defaults.
+type RuleOptions struct {
+	// Force makes a pause of a scope or a type that would use up the receives of the queue.
+	Force bool
+	// Follow is how long to wait until each live worker's card shows the rules. Default
+	// DefaultFollow; < 0 = not at all.
+	Follow time.Duration
+	// Each is called after each look at the cards.
+	Each func(Followed)
+}
+
+// Followed is what became of a change of the rules.
+type Followed struct {
+	// Rules are those that were made, or removed; Version is that of all rules now.
+	Rules   []control.Rule
+	Version uint64
+	// Live is how many workers live, and Behind are those whose cards do not show the change yet.
+	// Without a card nobody can tell.
+	Live   int
+	Behind []Seat
+	// Took is how long the change took, with the wait.
+	Took time.Duration
+	// Audit is the act's id.
+	Audit string
+}
+
+// Price is what a pause of a scope or a type costs in receives, and the error where the queue does
+// not have so many. A pause of the whole queue, and a queue without a redrive policy, cost nothing:
+// nil. It asks the queue for its policy.
+func (o *Ops) Price(ctx context.Context, r control.Rule) (*control.Price, error) {
+	t, err := o.ruled(r.Queue)
+	if err != nil || t.Queue == nil || r.Do != control.Pause || r.OfQueue() {
+		return nil, err
+	}
+	policy, ok := broker.As[broker.RedrivePolicy](t.Queue)
+	if !ok {
+		return nil, nil
+	}
+	receives, target, _, err := policy.RedrivePolicy(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking how often %s lets a message be received: %w", t.Name, err)
+	}
+	p := &control.Price{
+		For: time.Until(r.Until).Round(time.Second), MaxReceives: receives, MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts),
+		Queue: t.Name, Target: target[strings.LastIndexAny(target, ":/")+1:],
+	}
+	return p, p.Check()
+}
+
+// ruled is the target that a rule speaks of; a rule of all queues speaks of the first one's store.
+func (o *Ops) ruled(queue string) (*target, error) {
+	if queue == "" {
+		return o.ts[0], nil
+	}
+	return o.target(queue)
+}
+
+// Pause pauses a queue, or a scope or a type of jobs, until Rule.Until, and waits until the workers
+// have seen it. Rule.Queue is a Target's name; Rule.By may be empty for Options.By. A pause whose
+// price the queue cannot pay is refused with the arithmetic; the error wraps [ErrRefused].
+//
+// After an error that wraps [control.ErrUnknown] the rule may be in force: look, or pause again.
+func (o *Ops) Pause(ctx context.Context, r control.Rule, ro *RuleOptions) (Followed, error) {
+	r.Do = control.Pause
+	return o.makeRule(ctx, r, ro)
+}
+
+// Limit bounds how many handlers each worker of a queue runs at once, as Pause does otherwise.
+func (o *Ops) Limit(ctx context.Context, r control.Rule, ro *RuleOptions) (Followed, error) {
+	r.Do = control.Limit
+	return o.makeRule(ctx, r, ro)
+}
+
+func (o *Ops) makeRule(ctx context.Context, r control.Rule, ro *RuleOptions) (f Followed, err error) {
+	began := time.Now()
+	if ro == nil {
+		ro = &RuleOptions{}
+	}
+	r.By = cmp.Or(r.By, o.o.By)
+	t, err := o.ruled(r.Queue)
+	if err != nil {
+		return f, err
+	}
+	s, err := t.store()
+	if err != nil {
+		return f, err
+	}
+	if _, err := o.Price(ctx, r); err != nil && !ro.Force {
+		if errors.As(err, new(*control.PriceError)) {
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		return f, err
+	}
+	of := []*target{t}
+	if r.Queue != "" {
+		r.Queue = t.known
+	} else {
+		of = o.sharing(s)
+	}
+	entry := AuditEntry{
+		Act: string(r.Do), By: r.By, Reason: r.Reason, Queue: r.Queue, Object: cmp.Or(r.Scope, r.Type),
+		Detail: map[string]string{"until": r.Until.UTC().Format(time.RFC3339)},
+	}
+	if r.Do == control.Limit {
+		entry.Detail["slots"] = fmt.Sprint(r.Slots)
+	}
+	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
+		var before map[string]bool
+		now, err := control.Change(ctx, s, func(rules *control.Rules) error {
+			before = map[string]bool{}
+			for _, u := range rules.Rules {
+				before[u.ID] = true
+			}
+			rules.Rules = append(rules.Rules, r)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		f.Version = now.Version
+		for _, u := range now.Rules {
+			if !before[u.ID] {
+				f.Rules = append(f.Rules, u)
+			}
+		}
+		if len(f.Rules) == 0 {
+			return nil, errors.New("the new rule is not among the rules")
+		}
+		return map[string]string{"rule": f.Rules[0].ID, "version": fmt.Sprint(now.Version)}, nil
+	})
+	if err != nil {
+		return f, err
+	}
+	return f, o.follow(ctx, of, ro, &f, began)
+}
+
+// sharing are the targets with that store.
+func (o *Ops) sharing(s dedupe.Store) (ts []*target) {
+	for _, t := range o.ts {
+		if t.Store != nil && hasStore([]dedupe.Store{s}, t.Store) {
+			ts = append(ts, t)
+		}
+	}
+	return ts
+}
+
+// ErrNoRule says that there is no such rule to end.
+var ErrNoRule = errors.New("ops: no such rule")
+
+// Resume ends rules of a queue: the one with the id, or, where the id is empty, each pause of this
+// queue. Pauses of all queues are not among these, unless the id names one. It waits as Pause does.
+func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOptions) (f Followed, err error) {
+	began := time.Now()
+	if ro == nil {
+		ro = &RuleOptions{}
+	}
+	t, err := o.ruled(queue)
+	if err != nil {
+		return f, err
+	}
+	s, err := t.store()
+	if err != nil {
+		return f, err
+	}
+	ends := func(r *control.Rule) bool {
+		if id != "" {
+			return r.ID == id && (r.Queue == "" || r.Queue == t.known)
+		}
+		return r.Do == control.Pause && r.Queue == t.known
+	}
+	rules, err := control.Read(ctx, s)
+	if err != nil {
+		return f, err
+	}
+	now := time.Now()
+	if !slices.ContainsFunc(rules.Rules, func(r control.Rule) bool { return ends(&r) && now.Before(r.Until) }) {
+		if id != "" {
+			return f, fmt.Errorf("%w: %s has no rule %q in force", ErrNoRule, t.label(), id)
+		}
+		return f, fmt.Errorf("%w: %s is not paused", ErrNoRule, t.label())
+	}
+	entry := AuditEntry{Act: "resume", Reason: reason, Queue: t.known, Object: id}
+	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
+		var gone []control.Rule
+		after, err := control.Change(ctx, s, func(rules *control.Rules) error {
+			gone = nil
+			rules.Rules = slices.DeleteFunc(rules.Rules, func(r control.Rule) bool {
+				if !ends(&r) {
+					return false
+				}
+				gone = append(gone, r)
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		f.Rules, f.Version = gone, after.Version
+		var ids []string
+		for _, r := range gone {
+			ids = append(ids, r.ID)
+		}
+		return map[string]string{"rules": strings.Join(ids, " "), "version": fmt.Sprint(after.Version)}, nil
+	})
+	if err != nil {
+		return f, err
+	}
+	return f, o.follow(ctx, []*target{t}, ro, &f, began)
+}
+
+// follow waits until the workers' cards show a version of the rules. That some do not is no error:
+// they are in f.Behind.
+func (o *Ops) follow(ctx context.Context, ts []*target, ro *RuleOptions, f *Followed, began time.Time) error {
+	wait := cmp.Or(ro.Follow, DefaultFollow)
+	if wait < 0 {
+		f.Took = time.Since(began)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	tick := time.NewTicker(followEach)
+	defer tick.Stop()
+	for {
+		live, behind, err := 0, []Seat(nil), error(nil)
+		for _, t := range ts {
+			var seats []Seat
+			if seats, err = t.seats(ctx); err != nil {
+				break
+			}
+			n, late := lagging(seats, f.Version)
+			live, behind = live+n, append(behind, late...)
+		}
+		f.Took = time.Since(began)
+		if err == nil {
+			f.Live, f.Behind = live, behind
+			if ro.Each != nil {
+				ro.Each(*f)
+			}
+			if len(behind) == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if err != nil && f.Live == 0 {
+				return fmt.Errorf("the rule is written; who follows it is not known: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+// lagging are the live workers, and those of them whose cards do not show the version.
+func lagging(seats []Seat, version uint64) (live int, behind []Seat) {
+	for _, s := range seats {
+		if !s.Alive() {
+			continue
+		}
+		live++
+		if s.Card == nil || s.Card.Rules < version {
+			behind = append(behind, s)
+		}
+	}
+	return live, behind
+}

@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// Seat is a worker as its card shows it.
+type Seat struct {
+	control.Sitting
+	// State is what the card says, or "dead": the worker has not been seen for longer than its
+	// lease; or "left": it has drained. Empty where there is no card yet.
+	State string
+	// Ago is how long ago the worker was seen.
+	Ago time.Duration
+	// Skew is how far the worker's clock is ahead of the store's, as its last card shows; the time
+	// of the write itself is in it. nil where there is no card.
+	Skew *time.Duration
+}
+
+// The states that a card itself does not have.
+const (
+	StateDead = "dead"
+	StateLeft = "left"
+)
+
+// Alive reports whether the worker lives.
+func (s *Seat) Alive() bool { return s.State != StateDead && s.State != StateLeft }
+
+// Seats are the workers of a queue, in the order of their numbers: those that live, those that died
+// in the last day, and those that left in the last minute. It costs a Get of 64 numbers for each 64
+// seats, and two more.
+func (o *Ops) Seats(ctx context.Context, queue string) ([]Seat, error) {
+	t, err := o.target(queue)
+	if err != nil {
+		return nil, err
+	}
+	return t.seats(ctx)
+}
+
+func (t *target) seats(ctx context.Context) ([]Seat, error) {
+	s, err := t.store()
+	if err != nil {
+		return nil, err
+	}
+	sat, err := control.Seats(ctx, s, t.known)
+	if err != nil || len(sat) == 0 {
+		return nil, err
+	}
+	return seatsOf(sat, clock(ctx, s)), nil
+}
+
+func seatsOf(sat []control.Sitting, now time.Time) []Seat {
+	seats := make([]Seat, len(sat))
+	for i := range sat {
+		x := Seat{Sitting: sat[i], Ago: max(0, now.Sub(sat[i].Seen))}
+		if c := x.Card; c != nil {
+			skew := c.At.Sub(x.Seen)
+			x.Skew, x.State = &skew, c.State
+		}
+		switch {
+		case x.Left:
+			x.State = StateLeft
+		case x.Dead(now):
+			x.State = StateDead
+		}
+		seats[i] = x
+	}
+	return seats
+}
+
+// clock is the store's time, else this host's.
+func clock(ctx context.Context, s dedupe.Store) time.Time {
+	if c, ok := broker.As[dedupe.Clock](s); ok {
+		if now, err := c.Now(ctx); err == nil {
+			return now
+		}
+	}
+	return time.Now()
+}
