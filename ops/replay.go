@@ -206,7 +206,7 @@ func (p *Plan) ask(ctx context.Context, t *target) error {
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		l.Judgement, l.Why = dlq.Take, ""
-		if t.Store == nil || (dedupe.Key(l.Record)).Validate() != nil {
+		if t.Store == nil || dedupe.Key(l.Record).Validate() != nil {
 			p.Unknown++
 			continue
 		}

@@ -398,8 +398,14 @@ func sentLine(r *dlq.Report, back int) string {
 		n    int
 		text string
 	}{
-		{r.Purged, "purged"}, {r.Removed, "removed"}, {r.Copies, "copies dropped"}, {len(r.Skipped), "left"}, {len(r.Failed), "failed"}, {r.Missing, "of the plan gone"},
-		{r.Unacked, "perhaps still there"}, {r.Unsigned, "not signed"},
+		{r.Purged, "purged"},
+		{r.Removed, "removed"},
+		{r.Copies, "copies dropped"},
+		{len(r.Skipped), "left"},
+		{len(r.Failed), "failed"},
+		{r.Missing, "of the plan gone"},
+		{r.Unacked, "perhaps still there"},
+		{r.Unsigned, "not signed"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, out.Int(p.n)+" "+p.text)
