@@ -203,3 +203,23 @@ func TestManyWorkersObey(t *testing.T) {
 		synctest.Wait()
 	}, steered, warnings)
 }
+
+// TestRunAgainAfterPause: a second Run of a worker that was paused reads the rules first, and
+// begins at once where the pause is over.
+func TestRunAgainAfterPause(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		id := r.orders(time.Hour, ofQueue)
+		r.run(time.Minute)
+		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.send("a")
+		began := time.Now()
+		r.start()
+		pass(time.Second)
+		r.wantOutcomes("a", "done")
+		for _, e := range r.seen.of("a") {
+			if e.Began.Sub(began) > 50*time.Millisecond {
+				t.Errorf("the worker has hesitated for %v", e.Began.Sub(began))
+			}
+		}
+	}, steered)
+}

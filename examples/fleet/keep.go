@@ -27,6 +27,13 @@ func (d *demo) directions(out io.Writer) {
 	if err != nil {
 		ledger = d.o.Ledger
 	}
+	row := d.rows[0]
+	for _, r := range d.rows {
+		if r.Kind == "poison" { // it has failed, and was mended: its time line is longer
+			row = r
+			break
+		}
+	}
 	fmt.Fprintf(out, `The queues and the ledger stay until you press ctrl-C. In another terminal, in this folder:
 
   export ONCEQ_STORE=sqlite://%s
@@ -35,5 +42,5 @@ func (d *demo) directions(out io.Writer) {
   go run ./cmd/onceq key show %s %s
   go run ./cmd/onceq dlq group %s
   go run ./cmd/onceq top
-`, filepath.ToSlash(ledger), d.a.Queue, d.a.Dead, "charge", d.rows[0].ID, queueName)
+`, filepath.ToSlash(ledger), d.a.Queue, d.a.Dead, "charge", row.ID, queueName)
 }

@@ -7,7 +7,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,11 +122,6 @@ func (a *app) unbounded(do func(ctx context.Context, args []string) error) func(
 		}
 		return a.run(do)(c, args)
 	}
-}
-
-func isCoded(err error) bool {
-	c := (*coded)(nil)
-	return errors.As(err, &c) || errors.Is(err, out.ErrClosed)
 }
 
 // by is who acts.

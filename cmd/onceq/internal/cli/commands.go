@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,9 +36,6 @@ func (s span) Set(text string) error {
 
 func (s span) Type() string { return "duration" }
 
-// completion must never keep a shell waiting.
-const completionBound = 300 * time.Millisecond
-
 // completeProfiles names the file's profiles.
 func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	f, err := settings.Load(a.io.Env, a.io.Home)
@@ -55,47 +50,25 @@ func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobr
 	return l, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeQueue names queues for the first argument: those of the profile, and those that workers'
-// cards name, as far as the store answers within completionBound.
-func (a *app) completeQueue(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeQueue names the profile's queues for the first argument.
+func (a *app) completeQueue(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.queueNames(c.Context()), cobra.ShellCompDirectiveNoFileComp
+	return a.queueNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeQueues is completeQueue for commands that take several.
-func (a *app) completeQueues(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	l := slices.DeleteFunc(a.queueNames(c.Context()), func(s string) bool { return slices.Contains(args, s) })
+func (a *app) completeQueues(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	l := slices.DeleteFunc(a.queueNames(), func(s string) bool { return slices.Contains(args, s) })
 	return l, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) queueNames(ctx context.Context) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
+// queueNames are those of the profile. It does no I/O beyond the file, so no shell waits.
+func (a *app) queueNames() []string {
 	conf, err := a.config()
-	if err != nil {
+	if err != nil || conf.profile == nil {
 		return nil
 	}
-	var l []string
-	if conf.profile != nil {
-		l = append(l, conf.profile.Order...)
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionBound)
-	defer cancel()
-	live := make(chan []string, 1)
-	go func() { live <- a.liveQueues(ctx) }() // a driver that does not heed ctx is left behind
-	select {
-	case more := <-live:
-		for _, name := range more {
-			if !slices.Contains(l, name) && !strings.ContainsAny(name, "\n\t ") {
-				l = append(l, name)
-			}
-		}
-	case <-ctx.Done():
-	}
-	return l
+	return slices.Clone(conf.profile.Order)
 }
-
-func (a *app) liveQueues(ctx context.Context) []string { return nil }

@@ -256,7 +256,7 @@ func TestPurgeCut(t *testing.T) {
 	}
 }
 
-// TestCompletion: names come from the profile and the cards, and a store that hangs keeps nobody.
+// TestCompletion: names come from the profile, and a store that hangs keeps nobody.
 func TestCompletion(t *testing.T) {
 	r := newRig(t)
 	r.run("__complete", "queue", "show", "").want(0, "orders\n")

@@ -143,3 +143,8 @@ func usable(err error) error {
 	}
 	return err
 }
+
+func isCoded(err error) bool {
+	c := (*coded)(nil)
+	return errors.As(err, &c) || errors.Is(err, out.ErrClosed)
+}

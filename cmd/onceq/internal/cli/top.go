@@ -142,7 +142,7 @@ func (t *top) live(ctx context.Context) error {
 	tick, size := time.NewTicker(t.every), time.NewTicker(resizes)
 	defer tick.Stop()
 	defer size.Stop()
-	t.again(ctx)
+	t.lookAgain(ctx)
 	for {
 		if err := t.paint(); err != nil {
 			return err
@@ -151,7 +151,7 @@ func (t *top) live(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			t.again(ctx)
+			t.lookAgain(ctx)
 		case <-size.C:
 		case l := <-t.looked:
 			t.looking = false
@@ -170,8 +170,8 @@ func (t *top) live(ctx context.Context) error {
 	}
 }
 
-// again looks, unless a look is under way.
-func (t *top) again(ctx context.Context) {
+// lookAgain looks, unless a look is under way.
+func (t *top) lookAgain(ctx context.Context) {
 	if t.looking {
 		return
 	}
