@@ -94,18 +94,25 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 // landClaims acts on the answers to one call of Claim, and starts the handlers of what was won.
 func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.Time) {
 	begin, now, sound := rs[:0], time.Now(), false
+	var failed error
 	for i, r := range rs {
 		c := &answers[i]
 		if c.Err == nil {
 			c.Err = sane(c, r, sent)
 		}
 		sound = sound || c.Err == nil
+		if c.Err != nil && !refusesEver(c.Err) {
+			failed = c.Err
+		}
 		if en.answered(r, c, sent, now) {
 			begin = append(begin, r)
 		}
 	}
 	if sound {
 		en.lastClaim.Store(int64(now.Sub(en.epoch)))
+		en.o.Pulse.claims.Answers()
+	} else if failed != nil {
+		en.o.Pulse.claims.Fails(failed)
 	}
 	launch(begin)
 }
@@ -129,6 +136,9 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	ctx.Close()
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
+	}
+	if err != nil {
+		en.o.Pulse.claims.Fails(err)
 	}
 	return answers, sent, err
 }
@@ -180,10 +190,15 @@ func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	return nil
 }
 
+// refusesEver reports whether a claim's error is the store's word that it never takes this one.
+func refusesEver(err error) bool {
+	return errors.Is(err, dedupe.ErrBadKey) || errors.Is(err, dedupe.ErrBadRequest)
+}
+
 // answered acts on the answer to a claim that was sent at the time sent. It reports whether the
 // handler is to run.
 func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) bool {
-	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
+	never := refusesEver(c.Err)
 	if c.Err != nil && !never {
 		en.unanswered(r, c.Err, &sent)
 		return false
