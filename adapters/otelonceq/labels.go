@@ -142,6 +142,7 @@ type queueLabels struct {
 
 	operations table[operation, set]
 	lost       table[string, set]
+	states     table[string, set]
 }
 
 // typeLabels are the sets of a queue's type.
@@ -236,4 +237,11 @@ func count(ctx context.Context, c metric.Int64Counter, n int64, s set) { c.Add(c
 
 func record(ctx context.Context, h metric.Float64Histogram, v float64, s set) {
 	h.Record(ctx, v, s.rec...)
+}
+
+func (q *queueLabels) byState(state string) set {
+	if s, ok := q.states.get(state); ok {
+		return s
+	}
+	return q.states.add(state, func() set { return newSet(labelQueue.String(q.name), labelState.String(state)) })
 }

@@ -17,6 +17,7 @@ import (
 const (
 	DefaultTypes   = 100
 	DefaultClasses = 50
+	minLabels      = 10
 	maxLabels      = 10_000
 )
 
@@ -34,7 +35,7 @@ type Options struct {
 	// own, with a link, as the conventions have it.
 	Parent bool
 	// Types and Classes are how many distinct job types, and error classes, become labels; others
-	// are "_other". Default 100 and 50; at most 10,000 each.
+	// are "_other". Default 100 and 50; 10 to 10,000 each.
 	Types, Classes int
 	// Known are job types that always become labels, beside the first Types others. Give
 	// mux.Types(), so that types that somebody made up cannot take the place of those that have a
@@ -86,8 +87,8 @@ func (o *Options) check() error {
 		field string
 		n     int
 	}{{"Types", o.Types}, {"Classes", o.Classes}} {
-		if f.n < 1 || f.n > maxLabels {
-			return fmt.Errorf("otelonceq: Options.%s is %d, want 1 to %d, or 0 for the default", f.field, f.n, maxLabels)
+		if f.n < minLabels || f.n > maxLabels {
+			return fmt.Errorf("otelonceq: Options.%s is %d, want %d to %d, or 0 for the default", f.field, f.n, minLabels, maxLabels)
 		}
 	}
 	return nil
