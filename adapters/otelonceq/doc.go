@@ -8,7 +8,7 @@
 //		Handler: mux, Store: store, Scope: "orders", Observer: tel.Observer(),
 //		Logger: slog.New(otelonceq.LogHandler(slog.NewJSONHandler(os.Stderr, nil))),
 //	})
-//	w, err := onceq.NewWorker(p, queue, onceq.WorkerConfig{DeadLetter: dead})
+//	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
 //	_, err = tel.Worker(w)                               // busy, slots, state
 //	stop, err := tel.Queues(otelonceq.QueueOptions{}, otelonceq.Queue{Broker: queue})
 //

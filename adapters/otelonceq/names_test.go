@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -92,10 +93,11 @@ func everything(t *testing.T, r *rig) families {
 	// A worker died while it ran A-4.
 	died := r.worker(r.config(&mux), onceq.WorkerConfig{DrainTimeout: time.Second})
 	r.send(message("charge", "A-4"))
+	time.Sleep(time.Second) //nolint:forbidigo // in virtual time
 	r.runs(died, 5*time.Second)
 
 	w := r.worker(r.config(&mux), onceq.WorkerConfig{})
-	var full = message("charge", "A-1")
+	full := message("charge", "A-1")
 	full.Attributes = map[string]string{"tracestate": "x=1"}
 	r.send(full, message("charge", "A-2"), message("charge", "A-3"))
 	r.send(message("charge", "A-1"))
@@ -107,7 +109,7 @@ func everything(t *testing.T, r *rig) families {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := letters.Replay(t.Context(), r.queue, &dlq.ReplayOptions{Each: r.tel.Letters("orders", nil)}); err != nil {
+	if _, err := letters.Replay(t.Context(), dlq.ReplayOptions{To: r.queue, Each: r.tel.Letters("orders", nil)}); err != nil {
 		t.Fatal(err)
 	}
 	w.Pause()
@@ -140,6 +142,9 @@ func surface(fs families) string {
 			if h := m.GetHistogram(); h != nil {
 				buckets = ""
 				for _, bucket := range h.GetBucket() {
+					if math.IsInf(bucket.GetUpperBound(), 1) { // it is there where it has an exemplar
+						continue
+					}
 					buckets += " " + strconv.FormatFloat(bucket.GetUpperBound(), 'g', -1, 64)
 				}
 			}

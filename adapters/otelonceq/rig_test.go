@@ -25,6 +25,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dlq"
 )
 
 // rig is a program with telemetry: what it records is scraped, and its spans are kept.
@@ -102,7 +103,7 @@ func (r *rig) worker(c onceq.ProcessorConfig, w onceq.WorkerConfig) *onceq.Worke
 	if w.DeadLetter == nil {
 		w.DeadLetter = r.dead
 	}
-	worker, err := onceq.NewWorker(p, r.queue, w)
+	worker, err := p.Worker(r.queue, w)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -283,3 +284,16 @@ func bubble(t *testing.T, o rigOptions, f func(t *testing.T, r *rig)) {
 }
 
 var errBoom = errors.New("boom")
+
+// replay sends all letters back.
+func (r *rig) replay() {
+	r.Helper()
+	letters, err := dlq.New(r.dead, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	report, err := letters.Replay(r.Context(), dlq.ReplayOptions{To: r.queue, Each: r.tel.Letters("orders", nil)})
+	if err != nil || report.Replayed == 0 {
+		r.Fatal(report, err)
+	}
+}
