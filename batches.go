@@ -158,7 +158,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	// claims, and calls batchHost.Start to run a handler and batchHost.Ended, which calls f.
 	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
 	fl := b.newBatchFlow(ctx, h, len(ds), o)
-	defer fl.End()
+	defer fl.Close()
 	runs, until := b.in.runsOf(fl, ds)
 	b.in.setEnd(fl, until)
 

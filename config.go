@@ -57,9 +57,9 @@ type ProcessorConfig struct {
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
 	// Queue is the name of the queue, for people, rules and metrics. Default: the broker's
-	// Describe().Name, else Scope, with the Name of the WorkerConfig or BatchConfig if there is one:
-	// "Scope:Name". Where a Processor has several queues, leave it empty, because it holds for all.
-	// At most 255 bytes of UTF-8, without control characters.
+	// Describe().Name, else Scope, or "Scope:Name" where the WorkerConfig or BatchConfig has a
+	// Name. Where a Processor has several queues, leave it empty, because it holds for all. At most
+	// 255 bytes of UTF-8, without control characters.
 	Queue string
 	// LetterKeys sign the dead letters whose replay may run a failed or parked job again. With
 	// keys, only a letter that one of them has signed reopens its failure. Default: none, and any

@@ -2,7 +2,6 @@ package onceq
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/onceq/onceq/internal/engine"
@@ -76,35 +75,6 @@ const (
 	ReasonLetters = "letters"
 )
 
-// tellEvent tells the Observer. No lock may be held.
-func (in *intake) tellEvent(ctx context.Context, e WorkerEvent) {
-	if in.events == nil {
-		return
-	}
-	e.Queue = in.queueName
-	if e.Since.IsZero() {
-		e.Since = time.Now()
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			in.observerPanicked(v)
-		}
-	}()
-	in.events.WorkerEvent(ctx, &e)
-}
-
-// tellOutage is told by the engine that something is away, or there again.
-func (in *intake) tellOutage(ctx context.Context, n engine.Notice) {
-	e := WorkerEvent{Kind: EventOutage, Reason: ReasonStore, Err: n.Err, Since: n.Since}
-	if n.Over {
-		e.Kind = EventOutageOver
-	}
-	if n.What == engine.TheLetters {
-		e.Reason = ReasonLetters
-	}
-	in.tellEvent(ctx, e)
-}
-
 // reasons are the words for why a flow is paused. A batch that has too little time left, or no
 // store, is no worker's pause.
 func reasons(why engine.Pauses) (rs []string) {
@@ -115,54 +85,4 @@ func reasons(why engine.Pauses) (rs []string) {
 		rs = append(rs, ReasonRules)
 	}
 	return rs
-}
-
-// What a Worker logs, and tells, of itself: that it starts, pauses, goes on, and drains.
-
-func (w *Worker) tellStart(f *flow) {
-	ctx, paused := f.Terms.Base, w.isPaused()
-	w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker starts", slog.String("scope", w.p.c.Scope), slog.Int("concurrency", w.c.Concurrency),
-		slog.Int("pollers", w.c.Pollers), slog.Duration("visibility", w.c.Visibility), slog.Bool("paused", paused != 0))
-	w.p.tellEvent(ctx, WorkerEvent{Kind: EventStarted})
-	for _, reason := range reasons(paused) {
-		w.p.tellEvent(ctx, WorkerEvent{Kind: EventPaused, Reason: reason})
-	}
-}
-
-func (w *Worker) tellPaused(f *flow, why engine.Pauses) {
-	w.p.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: paused; nothing is received, and what runs goes on", slog.Int("running", f.Running()), slog.Any("for", reasons(why)))
-	for _, reason := range reasons(why) {
-		w.p.tellEvent(f.Terms.Base, WorkerEvent{Kind: EventPaused, Reason: reason})
-	}
-}
-
-// tellResumed tells that the pause for the reasons is over, and what still holds.
-func (w *Worker) tellResumed(f *flow, why, left engine.Pauses, since time.Time) {
-	if left != 0 {
-		w.p.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: a pause is over, and another one holds", slog.Any("over", reasons(why)), slog.Any("for", reasons(left)))
-	} else {
-		w.p.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: resumed", slog.Int("running", f.Running()))
-	}
-	for _, reason := range reasons(why) {
-		w.p.tellEvent(f.Terms.Base, WorkerEvent{Kind: EventResumed, Reason: reason, Since: since})
-	}
-}
-
-// tellDrain logs that a drain begins. The caller calls ended when it is over, which logs how it
-// went.
-func (w *Worker) tellDrain(f *flow, err *error) (ended func()) {
-	ctx := f.Terms.Base
-	w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
-		slog.Int("running", f.Running()), slog.Duration("drain_timeout", w.c.DrainTimeout))
-	w.p.tellEvent(ctx, WorkerEvent{Kind: EventDraining})
-	began := time.Now()
-	return func() {
-		took := slog.Duration("took", time.Since(began).Round(time.Millisecond))
-		if *err != nil {
-			w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: the drain has ended, and jobs had not", took, slog.Any("error", *err))
-		} else {
-			w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: drained", took)
-		}
-		w.p.tellEvent(ctx, WorkerEvent{Kind: EventDrained, Err: *err, Since: began})
-	}
 }

@@ -51,11 +51,11 @@ type Health struct {
 	// of the queue; zero = it has none.
 	Rules uint64
 	Seat  string
-	// Silent is for how long no poller has come back, beyond the queue's longest wait and 2 s, while
-	// all pollers are receiving, slots are free and nothing is paused. 0 = one has.
+	// Silent is for how long no poller has come back, beyond the queue's longest wait and 2 s,
+	// while all pollers are receiving, slots are free and nothing is paused. 0 = one has.
 	Silent time.Duration
-	// Late is how late the heartbeats' scheduler is, beyond the time that a beat may take. 0 = it is
-	// not.
+	// Late is how late the heartbeats' scheduler is, beyond the shorter of Lease and Visibility.
+	// 0 = it is not.
 	Late time.Duration
 	// Stuck is for how long each slot has been held by a handler whose context has ended.
 	Stuck time.Duration

@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -42,7 +43,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		log = log.With(slog.String("queue", d.name))
 	}
 	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
-	e, err := engine.New(engine.Options{
+	e, err := engine.New[Job](engine.Options{
 		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
 		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
 		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
@@ -73,4 +74,37 @@ func (in *intake) lettersTo() engine.LetterTo {
 		return engine.ToNobody
 	}
 	return engine.ToQueue
+}
+
+// tellEvent tells the Observer. No lock may be held.
+func (in *intake) tellEvent(ctx context.Context, e WorkerEvent) {
+	if in.events == nil {
+		return
+	}
+	e.Queue = in.queueName
+	if e.Since.IsZero() {
+		e.Since = time.Now()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			in.observerPanicked(v)
+		}
+	}()
+	in.events.WorkerEvent(ctx, &e)
+}
+
+// tellOutage is told by the engine that something is away, or there again.
+func (in *intake) tellOutage(ctx context.Context, n engine.Notice) {
+	e := WorkerEvent{Kind: EventOutage, Reason: ReasonStore, Err: n.Err, Since: n.Since}
+	if n.Over {
+		e.Kind = EventOutageOver
+	}
+	if n.What == engine.TheLetters {
+		e.Reason = ReasonLetters
+	}
+	in.tellEvent(ctx, e)
+}
+
+func (in *intake) observerPanicked(v any) {
+	in.log.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }

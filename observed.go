@@ -66,10 +66,6 @@ func (in *intake) tellEnd(r *run, t *TimingRecord) {
 	in.c.Observer.JobEnded(ctx, t)
 }
 
-func (in *intake) observerPanicked(v any) {
-	in.log.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
-}
-
 // timing is made only when somebody asks: most runs have no observer.
 func (in *intake) timing(r *run) TimingRecord {
 	t := in.recordOf(r, in.e.Timing(r))

@@ -100,7 +100,8 @@ const (
 	// HoldGroup, a dead-letter queue that does not take it, or a missing ProcessorConfig.Key. The
 	// message comes again.
 	OutcomeKept Outcome = "kept"
-	// OutcomePaused: a rule pauses its type or scope. The message comes again, and no attempt counts.
+	// OutcomePaused: a rule pauses its type or scope. The message comes again, and no attempt
+	// counts.
 	OutcomePaused Outcome = "paused"
 	// OutcomeAbandoned: the time of a drain, or of a batch, was over before the job had ended. The
 	// message is left alone.

@@ -282,7 +282,7 @@ func (p *poller) rest(ctx context.Context, b *received) {
 // fails logs a receive that failed, when it is time to, and pauses before the next.
 func (p *poller) fails(ctx context.Context, err error) {
 	p.failed++
-	p.pulse.Fails(err)
+	p.pulse.Misses(err)
 	if lasts, tell := p.out.Fails(engine.Whole, p.failed >= 3); tell {
 		p.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 		p.w.p.tellEvent(p.f.Terms.Base, WorkerEvent{Kind: EventOutage, Reason: ReasonQueue, Err: err, Since: time.Now().Add(-lasts)})

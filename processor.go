@@ -23,7 +23,7 @@ type Processor struct {
 	storeOut   engine.Outage       // for all intakes: one outage is told of once
 	storePulse engine.StorePulse   // the same
 	events     WorkerObserver      // nil = the Observer is none
-	all        engine.Roll[Job]    // what is under way, of all intakes
+	all        engine.Roll         // what is under way, of all intakes
 	calls      *intake             // of Do
 	flights    flights             // of Do
 

@@ -26,6 +26,7 @@ type Worker struct {
 	p     *intake
 	queue broker.Receiver
 	l     broker.Limits
+	tell  teller
 
 	acks  *batch.Queue[*run]
 	nacks *batch.Queue[*run]
@@ -70,6 +71,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 		return nil, err
 	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
+	w.tell = teller{in, &w.c}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	return w, nil
@@ -97,7 +99,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// comes back to a hand, to run the handler, and to workerHost.Ended, to be acked.
 	ready := make(chan *run, w.c.Concurrency)
 	f := w.newFlow(ctx, ready)
-	defer f.End()
+	defer f.Close()
 	ps := &pollers{w: w, f: f}
 	if err := w.enter(f, ps); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	w.tellStart(f)
+	w.tell.starts(f, w.isPaused())
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -185,9 +187,68 @@ func (w *Worker) present() (f *flow, ps *pollers, ended time.Time) {
 	return w.flow, w.pollers, w.ended
 }
 
+// Pause stops receiving, and hands back what was never started. Running handlers go on. It may be
+// called before Run, and returns at once.
+func (w *Worker) Pause() { w.pause(engine.ByHand) }
+
+// Resume ends a Pause. It does not end an operator's.
+func (w *Worker) Resume() { w.resume(engine.ByHand) }
+
+// pause pauses for one reason, besides those that hold already.
+func (w *Worker) pause(why engine.Pauses) {
+	w.mu.Lock()
+	_, holds := w.paused[why]
+	if !holds {
+		if w.paused == nil {
+			w.paused = make(map[engine.Pauses]time.Time)
+		}
+		w.paused[why] = time.Now()
+	}
+	f := w.flow
+	w.mu.Unlock()
+	if f == nil {
+		return
+	}
+	if !holds {
+		w.tell.halts(f, why)
+	}
+	f.Pause(why)
+}
+
+// resume ends one reason. The worker goes on when none is left.
+func (w *Worker) resume(why engine.Pauses) {
+	w.mu.Lock()
+	since, holds := w.paused[why]
+	delete(w.paused, why)
+	left, f := w.pauses(), w.flow
+	w.mu.Unlock()
+	if f == nil {
+		return
+	}
+	if holds {
+		w.tell.resumes(f, why, left, since)
+	}
+	f.Resume(why)
+}
+
+// pauses are the reasons that hold. The caller holds the lock.
+func (w *Worker) pauses() (all engine.Pauses) {
+	for why := range w.paused {
+		all |= why
+	}
+	return all
+}
+
+// isPaused are the reasons that hold now.
+func (w *Worker) isPaused() engine.Pauses {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pauses()
+}
+
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
-	defer w.tellDrain(f, &err)()
+	defer w.tell.drains(f, &err)()
 	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {

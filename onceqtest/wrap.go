@@ -70,8 +70,8 @@ func filled[A any](others []A, n int, hit []int, a A) (as []A) {
 	return as
 }
 
-// Store is s as this process sees it. It has no power of s beyond those of a [dedupe.Store], because
-// no fault would befall what is asked of s itself.
+// Store is s as this process sees it. It has no power of s beyond those of a [dedupe.Store],
+// because no fault would befall what is asked of s itself.
 func (p *Process) Store(s dedupe.Store) dedupe.Store { return &store{s, p} }
 
 type store struct {

@@ -106,7 +106,7 @@ func (en *Engine[J]) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]
 		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
 	}
 	if err != nil {
-		en.o.Pulse.beats.Fails(err)
+		en.o.Pulse.beats.Misses(err)
 	} else {
 		en.o.Pulse.beats.Answers()
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -112,7 +113,7 @@ func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.
 		en.lastClaim.Store(int64(now.Sub(en.epoch)))
 		en.o.Pulse.claims.Answers()
 	} else if failed != nil {
-		en.o.Pulse.claims.Fails(failed)
+		en.o.Pulse.claims.Misses(failed)
 	}
 	launch(begin)
 }
@@ -125,7 +126,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.Key, r.Token, en.leaseFor(r)
 		q.Policy = r.Opts.Policy
-		q.Owner = en.o.Owner
+		q.Owner, q.Sent = en.o.Owner, sentAt(r.Message)
 		if r.known != nil {
 			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
@@ -138,9 +139,17 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
 	if err != nil {
-		en.o.Pulse.claims.Fails(err)
+		en.o.Pulse.claims.Misses(err)
 	}
 	return answers, sent, err
+}
+
+// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
+func sentAt(m *broker.Message) time.Time {
+	if m.Meta != nil && !m.Meta.Created.IsZero() {
+		return m.Meta.Created
+	}
+	return m.Published
 }
 
 // each takes the first of equal keys, because a second message with the same key would only wait

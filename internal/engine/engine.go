@@ -29,7 +29,7 @@ type Options struct {
 	StoreOutage   *Outage                       // of the Store, which is told of once for all engines on it
 	Pulse         *StorePulse                   // of the Store, for all engines on it
 	Tell          func(context.Context, Notice) // is told of outages; no lock is held
-	AskedUnit     *atomic.Bool                  // a line has asked about a RetryAfter without its unit; one for all engines
+	AskedUnit     *atomic.Bool                  // a line has asked about a RetryAfter without its unit
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
 	Source        string // of letters
@@ -65,12 +65,12 @@ type Engine[J any] struct {
 	lastClaim    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
 	lastEnd      atomic.Int64 // the same of ends
 	lastLetter   atomic.Int64 // the same of letters
-	nearest      atomic.Int64 // the least time to a deadline at which a beat was answered, since TakeMargin; 0 = none was
+	nearest      atomic.Int64 // the least time to a deadline at which a beat was answered
 	probed       atomic.Int64 // when, since the epoch, probe last asked
 	probeKey     string
 
-	Own Roll[J]  // the flows of this engine
-	all *Roll[J] // these, and those of others
+	Own Roll  // the flows of this engine
+	all *Roll // these, and those of others
 
 	leases  *visibility.Manager[*Run[J]]
 	claims  *batch.Queue[*Run[J]]

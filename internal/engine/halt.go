@@ -10,18 +10,6 @@ import (
 // f.mu guards paused, stopped and their times; shut says the same without the lock. What has to be
 // handed back is handed back when the lock has been let go.
 
-// Pauses are the reasons for which a flow is paused. Each begins and ends by itself: who resumes one
-// does not end the others.
-type Pauses uint8
-
-// The reasons.
-const (
-	ByHand   Pauses = 1 << iota // the program's own word
-	ByRules                     // an operator's, for many processes
-	ByEnd                       // a batch has too little time left for what has not begun
-	ByOutage                    // the store does not answer, and somebody waits
-)
-
 // Stop lets nothing new start, and hands back at once what has not started.
 func (f *Flow[J]) Stop() {
 	f.halt(func() {

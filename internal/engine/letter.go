@@ -140,7 +140,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 			slog.String("job", r.Name()), slog.Any("error", err))
 		en.finish(r, Nack, refusedFor, Kept)
 	default:
-		en.lettersPulse.Fails(err)
+		en.lettersPulse.Misses(err)
 		if !alone {
 			en.lettersFail(r, err)
 		}

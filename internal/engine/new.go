@@ -20,7 +20,7 @@ const (
 )
 
 // New makes an Engine. It does no I/O. all lists its flows beside those of other engines.
-func New[J any](o Options, all *Roll[J]) (*Engine[J], error) {
+func New[J any](o Options, all *Roll) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
 	en := &Engine[J]{o: o, all: all, epoch: time.Now(), probeKey: "onceq-probe-" + strings.ToLower(rand.Text()), margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release

@@ -41,8 +41,8 @@ func (p *Pulse) Answers() {
 	}
 }
 
-// Fails notes that a call had no answer.
-func (p *Pulse) Fails(err error) {
+// Misses notes that a call had no answer.
+func (p *Pulse) Misses(err error) {
 	now, text := time.Now(), verdict.Text(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,21 +103,3 @@ func (s *StorePulse) Read(now time.Time, while time.Duration) Vital {
 	}
 	return v.and(b)
 }
-
-// Patience is for how long a call that failed counts as failing: by then it was repeated, if
-// anybody still wanted its answer.
-func (en *Engine[J]) Patience() time.Duration { return 2 * (longestPause + en.o.CallTimeout) }
-
-// longestPause is the longest pause of retry.Pause.
-const longestPause = 5 * time.Second
-
-// Store tells how the store answers.
-func (en *Engine[J]) Store(now time.Time) Vital { return en.o.Pulse.Read(now, en.Patience()) }
-
-// BeatsLate is how late the scheduler of beats is, beyond a lease's whole time; 0 = it is not.
-func (en *Engine[J]) BeatsLate() time.Duration {
-	return max(0, en.leases.Late()-min(en.o.Lease, en.o.Visibility))
-}
-
-// Letters tells how the dead-letter queue takes letters.
-func (en *Engine[J]) Letters(now time.Time) Vital { return en.lettersPulse.Read(now, en.Patience()) }

@@ -108,12 +108,12 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	}
 	switch {
 	case err != nil:
-		en.o.Pulse.ends.Fails(err)
+		en.o.Pulse.ends.Misses(err)
 	case slices.ContainsFunc(answers, isSound):
 		en.lastEnd.Store(int64(time.Since(en.epoch)))
 		en.o.Pulse.ends.Answers()
 	case !errors.Is(answers[0].Err, dedupe.ErrBusy) || !rs[0].Joined.Load(): // which is locked by its own transaction
-		en.o.Pulse.ends.Fails(answers[0].Err)
+		en.o.Pulse.ends.Misses(answers[0].Err)
 	}
 	return answers, err
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // This file owns a Flow: its slots, its groups, the hard end, and each run's place in it. halt.go
-// has pause and drain. Hosts call its exported methods, the steps of a run the others. f.mu guards everything but
-// shut and storeAway. What follows from a change (claims, hand-backs) is called when the lock has
-// been let go. The flow knows the steps only by the Engine's function values and its queue of
-// claims.
+// has pause and drain. Hosts call its exported methods, the steps of a run the others. f.mu guards
+// everything but shut and storeAway. What follows from a change (claims, hand-backs) is called when
+// the lock has been let go. The flow knows the steps only by the Engine's function values and its
+// queue of claims.
 
 // Flow is the way of deliveries through the slots. There is one for each Worker.Run, each batch,
 // and each try of a call of Do. It knows which may be claimed now, which wait, and which hold their
@@ -301,7 +301,7 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	default:
 		f.pending--
 	}
-	f.ends.add(r.Outcome, 1)
+	f.ends.note(r.Outcome, 1)
 	f.leaveTrouble(r)
 	if r.lane != nil {
 		back = f.moveOn(r)
@@ -424,7 +424,7 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 		f.unlink(r)
 	}
 	if len(cut) > 0 {
-		f.ends.add(Abandoned, uint64(len(cut)))
+		f.ends.note(Abandoned, uint64(len(cut)))
 	}
 	f.idle.Broadcast()
 	return cut

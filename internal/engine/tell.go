@@ -9,23 +9,7 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// Notice is the news that something is away, or there again.
-type Notice struct {
-	What  What
-	Over  bool
-	Since time.Time // the first failure
-	Err   error     // the present one; nil where it is over
-}
-
-// What may be away.
-type What uint8
-
-// The dependencies.
-const (
-	TheStore What = iota + 1
-	TheLetters
-)
-
+// notice tells who shows outages.
 func (en *Engine[J]) notice(ctx context.Context, n Notice) {
 	if en.o.Tell != nil {
 		en.o.Tell(ctx, n)
