@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -297,3 +298,12 @@ func (r *rig) replay() {
 		r.Fatal(report, err)
 	}
 }
+
+// otelNothing is a propagator that carries nothing, and says that it does.
+type otelNothing struct{}
+
+func (otelNothing) Inject(context.Context, propagation.TextMapCarrier) {}
+func (otelNothing) Extract(ctx context.Context, _ propagation.TextMapCarrier) context.Context {
+	return ctx
+}
+func (otelNothing) Fields() []string { return []string{"none"} }
