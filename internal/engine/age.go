@@ -49,17 +49,13 @@ func madeAt(m *broker.Message) time.Time {
 	return latest(made, m.Meta.NotBefore)
 }
 
-// age is how old the job is: since it was made by its sender's word, else since it was published.
-// 0 where neither is known.
+// age is how old the job is, as far as its message tells; 0 = it does not.
 func age(m *broker.Message, now time.Time) time.Duration {
-	made := m.Published
-	if m.Meta != nil && !m.Meta.Created.IsZero() {
-		made = m.Meta.Created
-	}
-	if made.IsZero() {
+	sent := sentAt(m)
+	if sent.IsZero() {
 		return 0
 	}
-	return max(0, now.Sub(made))
+	return max(0, now.Sub(sent))
 }
 
 func latest(a, b time.Time) time.Time {

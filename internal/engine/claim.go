@@ -257,6 +257,10 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
 	}
+	if c.ErrClass != "" || c.From != "" {
+		k := r.knows()
+		k.prevClass, k.from, k.deadFor = c.ErrClass, c.From, c.DeadFor
+	}
 	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is
 		r.Attempt = int32(min(max(1, r.Message.Attempt), math.MaxInt32))
