@@ -196,6 +196,7 @@ func TestWorkerGauges(t *testing.T) {
 		if _, there := fs["pause_since_seconds"]; there {
 			t.Error("the pause of a worker that has ended is shown")
 		}
+		<-time.After(2 * time.Minute) // abandoned handlers end
 	})
 }
 
