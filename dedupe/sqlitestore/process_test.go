@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	roles := map[string]func(*Store, io.Writer) error{"rivals": claimAll, "endless": claimForEver}
+	roles := map[string]func(*Store, io.Writer) error{"rivals": claimAll, "endless": claimForEver, "operator": editForEver}
 	role := os.Getenv(roleVariable)
 	if role == "" {
 		os.Exit(m.Run())
@@ -105,6 +106,24 @@ func claimForEver(s *Store, out io.Writer) error {
 	}
 	wg.Wait()
 	return <-errs
+}
+
+// editForEver edits the rules until it is killed, and prints each version that it has made.
+func editForEver(s *Store, out io.Writer) error {
+	for n := 0; ; n++ {
+		r, err := control.Change(context.Background(), s, func(rs *control.Rules) error {
+			id := strconv.Itoa(os.Getpid())
+			rs.Remove(id)
+			rs.Rules = append(rs.Rules, control.Rule{
+				ID: id, Do: control.Pause, Queue: "q", Until: time.Now().Add(time.Hour), By: "ana", Reason: strconv.Itoa(n),
+			})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, r.Version)
+	}
 }
 
 // runOnce claims key and settles it done if it was won. Busy answers are repeated.
@@ -215,6 +234,33 @@ func TestKilledProcess(t *testing.T) {
 			}
 		}
 		claim(t, s, request(strconv.Itoa(p.Process.Pid)))
+	}
+}
+
+// TestKilledOperators: operators are killed in the middle of their edits. The rules are whole, what
+// an operator was told is kept, and the next edit works.
+func TestKilledOperators(t *testing.T) {
+	path := tempFile(t)
+	s, _ := newStore(t, path, nil)
+	for round := range 10 {
+		p := start(t, "operator", path)
+		last := ""
+		for n := 0; n < 20+round && p.out.Scan(); n++ {
+			last = p.out.Text()
+		}
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p.Wait()
+		told, _ := strconv.Atoi(last)
+		got, err := control.Read(t.Context(), s)
+		if err != nil || told == 0 || got.Version < uint64(told) || got.Find(strconv.Itoa(p.Process.Pid)) == nil {
+			t.Fatalf("it was told of version %q; the rules are %+v, %v", last, got, err)
+		}
+		next, err := control.Change(t.Context(), s, func(rs *control.Rules) error { return nil })
+		if err != nil || next.Version <= got.Version || len(next.Rules) != len(got.Rules) {
+			t.Fatalf("the next edit: %+v, %v", next, err)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "onceqtest", "adapters/membroker", "internal/...",
+	"visibility", "dlq", "control", "onceqtest", "adapters/membroker", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -126,7 +126,11 @@ var layers = []layer{
 		why: "dead letters are messages: whoever reads them needs a broker, not a store",
 	},
 	{
-		pkgs: ".", may: []string{"broker", "dedupe", "visibility", "dlq"},
+		pkgs: "control", may: []string{"dedupe"},
+		why: "operators and workers talk through a store, whatever the queue",
+	},
+	{
+		pkgs: ".", may: []string{"broker", "dedupe", "visibility", "dlq", "control"},
 		why: "the processor joins the contracts; which queue and which store is the user's choice",
 	},
 	{
@@ -138,24 +142,24 @@ var layers = []layer{
 		why: "the memory queue is a driver like any other, and part of the core",
 	},
 	{
-		pkgs: "adapters/httponceq", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "adapters/httponceq", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a server that answers once needs net/http and the core, nothing else",
 	},
 	{
-		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
 	},
 	{
 		pkgs: "adapters/gocloudpubsub/urls",
 		may: []string{
-			".", "broker", "dedupe", "visibility", "dlq",
+			".", "broker", "dedupe", "visibility", "dlq", "control",
 			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/gcppubsub", "adapters/membroker",
 		},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
 	},
 	{
-		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",
 	},

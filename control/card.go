@@ -1,0 +1,329 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// This file owns the card: what a worker says of itself, and its form. A worker makes one for each
+// beat, and readers get copies. Nothing is locked.
+//
+// With eight jobs the item of a seat stays below 1 KB on DynamoDB, which is one write unit. So the
+// names of the form are short, times are counted back from the card's own, a job's id is left out
+// where it is the key, and what is too long is cut.
+
+const (
+	// itemMost bounds the item of a seat with eight jobs or fewer, and itemRest is what it has
+	// beside the card, the owner's name and the key.
+	itemMost = 1024
+	itemRest = 240
+	// cardLeast is what a card may have however long those are.
+	cardLeast = 300
+	cardJobs  = 8
+	// cardJob is what each further job may add.
+	cardJob = 80
+)
+
+// cardRoom is how many bytes a card may have in the seat of an owner under a key.
+func cardRoom(owner, key string) int { return max(cardLeast, itemMost-itemRest-len(owner)-len(key)) }
+
+// A Card is what a worker says of itself, each time it renews its seat.
+type Card struct {
+	// Owner and Queue are filled in by readers: the seat has them.
+	Owner, Queue string
+	// Host and PID are the worker's process, and Version that of the library.
+	Host    string
+	PID     int
+	Version string
+	// Scope is ProcessorConfig.Scope, and Types the types of job that the worker knows.
+	Scope string
+	Types []string
+	// Started is when the worker started, and At when it wrote the card; both by its own clock.
+	Started, At time.Time
+	// Slots is how many handlers it runs at most at present, Busy how many jobs are in them, and
+	// Held how many messages wait for one.
+	Slots, Busy, Held int
+	// State is running, paused, outage or draining.
+	State string
+	// PausedBy are the ids of the rules that pause the worker.
+	PausedBy []string
+	// Rules is the version of the rules that the worker obeys. Where it could never read them,
+	// NoRules says why.
+	Rules   uint64
+	NoRules string
+	// Outage says what does not answer: "store" or "queue"; empty = all do. OutageSince is since
+	// when, by the worker's clock.
+	Outage      string
+	OutageSince time.Time
+	// Outcomes are how many deliveries ended in which way since the start.
+	Outcomes map[string]uint64
+	// Durations are those of the handlers in the last five minutes, by the type of job.
+	Durations map[string]Quantiles
+	// HeadWait is how long the last job waited that ran for the first time.
+	HeadWait time.Duration
+	// Rate is how many deliveries ended a minute, over the last five.
+	Rate float64
+	// Requests are the requests to the queue, by kind, where the broker counts them.
+	Requests map[string]uint64
+	// Jobs are those that run, the oldest first, and More how many others do.
+	Jobs []CardJob
+	More int
+	// Probe says that the worker answers probes.
+	Probe bool
+
+	id string // of the seat's worker
+}
+
+// Quantiles are times of which half, and 95 of a hundred, are shorter, and the longest.
+type Quantiles struct{ P50, P95, Max time.Duration }
+
+// CardJob is a running job on a [Card]. Key or ID is empty where it is left out: they are the same,
+// or keys are not shown. One that ends in "…" was cut.
+type CardJob struct {
+	Key, ID, Type string
+	// At is when its handler began, by the worker's clock, to the second.
+	At      time.Time
+	Attempt int
+	Fence   uint64
+	// Overdue says that its context has ended and it runs on.
+	Overdue bool
+}
+
+// wireCard is the form of a card. Fields are only added.
+type wireCard struct {
+	V        int                 `json:"v"`
+	ID       string              `json:"i"`
+	Host     string              `json:"h,omitempty"`
+	PID      int                 `json:"p,omitempty"`
+	Version  string              `json:"ver,omitempty"`
+	Scope    string              `json:"s,omitempty"`
+	Types    []string            `json:"t,omitempty"`
+	At       int64               `json:"at"` // ms since 1970; the other times are ms before it
+	Up       int64               `json:"up,omitempty"`
+	Slots    int                 `json:"n"`
+	Busy     int                 `json:"b,omitempty"`
+	Held     int                 `json:"hd,omitempty"`
+	State    string              `json:"st,omitempty"`
+	PausedBy []string            `json:"by,omitempty"`
+	Rules    uint64              `json:"r,omitempty"`
+	NoRules  string              `json:"nr,omitempty"`
+	Outage   string              `json:"out,omitempty"`
+	Since    int64               `json:"os,omitempty"`
+	Outcomes map[string]uint64   `json:"o,omitempty"`
+	Times    map[string][3]int64 `json:"d,omitempty"` // ms
+	Wait     int64               `json:"w,omitempty"` // ms
+	Rate     float64             `json:"rt,omitempty"`
+	Requests map[string]uint64   `json:"rq,omitempty"`
+	Jobs     []wireJob           `json:"j,omitempty"`
+	More     int                 `json:"m,omitempty"`
+	Probe    bool                `json:"pr,omitempty"`
+}
+
+// cuts make a card shorter, one after the other, until it fits. Each reports whether it can do more
+// of the same.
+var cuts = []func(*wireCard) (more bool){
+	func(w *wireCard) bool { w.Requests = nil; return false },
+	func(w *wireCard) bool { // a job's key leads to its id
+		for i := range w.Jobs {
+			if w.Jobs[i].Key != "" {
+				w.Jobs[i].ID = ""
+			}
+		}
+		return false
+	},
+	func(w *wireCard) bool { w.cutText(40); return false },
+	func(w *wireCard) bool { w.Times, w.Outcomes = mostly(w.Times, 3), mostly(w.Outcomes, 6); return false },
+	func(w *wireCard) bool { w.cutText(24); w.Types = w.Types[:min(len(w.Types), cardJobs)]; return false },
+	func(w *wireCard) bool { w.Times, w.Outcomes = nil, mostly(w.Outcomes, 3); return false },
+	func(w *wireCard) bool { // the newest job
+		if n := len(w.Jobs); n > 0 {
+			w.Jobs = w.Jobs[:n-1]
+			w.More++
+		}
+		return len(w.Jobs) > 0
+	},
+	func(w *wireCard) bool { w.Types, w.PausedBy, w.Outcomes = nil, nil, nil; return false },
+}
+
+// encode is the card of the worker with an id and a name, as short as it must be for room.
+func (c *Card) encode(id, owner string, room int) ([]byte, error) {
+	w := c.wire(id)
+	if owner == processOf(c.Host, c.PID) {
+		w.Host, w.PID = "", 0 // the name says it
+	}
+	most := room + cardJob*max(0, len(c.Jobs)-cardJobs)
+	b, err := json.Marshal(w)
+	for i := 0; err == nil && len(b) > most && i < len(cuts); {
+		if !cuts[i](w) {
+			i++
+		}
+		b, err = json.Marshal(w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control: writing a card: %w", err)
+	}
+	return b, nil
+}
+
+// processOf is the name that a worker has where its configuration gives it none.
+func processOf(host string, pid int) string { return host + "/" + strconv.Itoa(pid) }
+
+// named fills in what the seat says: the owner, and with it the process.
+func (c *Card) named(owner, queue string) {
+	c.Owner, c.Queue = owner, queue
+	if at := strings.LastIndexByte(owner, '/'); c.Host == "" && at >= 0 {
+		if pid, err := strconv.Atoi(owner[at+1:]); err == nil {
+			c.Host, c.PID = owner[:at], pid
+		}
+	}
+}
+
+func (c *Card) wire(id string) *wireCard {
+	ago := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return max(1, c.At.Sub(t).Milliseconds())
+	}
+	w := &wireCard{
+		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: c.types(), At: c.At.UnixMilli(), Up: ago(c.Started),
+		Slots: c.Slots, Busy: c.Busy, Held: c.Held, State: c.State, PausedBy: c.PausedBy, Rules: c.Rules, NoRules: c.NoRules,
+		Outage: c.Outage, Since: ago(c.OutageSince), Outcomes: maps.Clone(c.Outcomes), Wait: c.HeadWait.Milliseconds(), Rate: float64(int64(c.Rate*10)) / 10,
+		Requests: c.Requests, More: c.More, Probe: c.Probe,
+	}
+	if len(c.Durations) > 0 {
+		w.Times = make(map[string][3]int64, len(c.Durations))
+		for typ, q := range c.Durations {
+			w.Times[typ] = [3]int64{q.P50.Milliseconds(), q.P95.Milliseconds(), q.Max.Milliseconds()}
+		}
+	}
+	for i := range c.Jobs {
+		j := &c.Jobs[i]
+		k := wireJob{Key: j.Key, ID: j.ID, Type: j.Type, Ago: c.At.Sub(j.At), Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue}
+		if k.Nth = slices.Index(w.Types, j.Type) + 1; k.Nth > 0 {
+			k.Type = ""
+		}
+		if k.Key == k.ID {
+			k.ID = ""
+		}
+		w.Jobs = append(w.Jobs, k)
+	}
+	return w
+}
+
+// types are the types that the worker knows, those of its running jobs first.
+func (c *Card) types() []string {
+	ts := slices.Clone(c.Types)
+	first := 0
+	for i := range c.Jobs {
+		if at := slices.Index(ts, c.Jobs[i].Type); at >= first {
+			ts[at], ts[first] = ts[first], ts[at]
+			first++
+		}
+	}
+	return ts
+}
+
+// cutText cuts what people have named.
+func (w *wireCard) cutText(most int) {
+	for i := range w.Jobs {
+		j := &w.Jobs[i]
+		if len(pack(j.Key)) > most {
+			j.Key = cut(j.Key, most)
+		}
+		if len(pack(j.ID)) > most {
+			j.ID = cut(j.ID, most)
+		}
+		j.Type = cut(j.Type, most)
+	}
+	for i, t := range w.Types {
+		w.Types[i] = cut(t, most)
+	}
+	w.Host, w.Version, w.NoRules = cut(w.Host, most), cut(w.Version, most), cut(w.NoRules, 2*most)
+	for _, t := range slices.Collect(maps.Keys(w.Times)) {
+		if short := cut(t, most); short != t {
+			w.Times[short] = w.Times[t]
+			delete(w.Times, t)
+		}
+	}
+}
+
+// cut leaves at most that many bytes of s, with a mark at its end, and is UTF-8 where s is.
+func cut(s string, most int) string {
+	const mark = "…"
+	if len(s) <= most {
+		return s
+	}
+	s = s[:most-len(mark)]
+	for len(s) > 0 && !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + mark
+}
+
+// mostly keeps some entries of a map, in the order of their names.
+func mostly[V any](m map[string]V, most int) map[string]V {
+	if len(m) <= most {
+		return m
+	}
+	some := make(map[string]V, most)
+	for _, k := range slices.Sorted(maps.Keys(m))[:most] {
+		some[k] = m[k]
+	}
+	return some
+}
+
+// DecodeCard reads the state of a seat. Fields that it does not know are left out, so that workers
+// of a later version are shown, too.
+func DecodeCard(state []byte) (*Card, error) {
+	var w wireCard
+	if err := json.Unmarshal(state, &w); err != nil {
+		return nil, fmt.Errorf("control: a card cannot be read: %w", err)
+	}
+	at := time.UnixMilli(w.At).UTC()
+	back := func(ms int64) time.Time {
+		if ms == 0 {
+			return time.Time{}
+		}
+		return at.Add(-time.Duration(ms) * time.Millisecond)
+	}
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	c := &Card{
+		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, At: at, Started: back(w.Up),
+		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
+		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
+		More: w.More, Probe: w.Probe, id: w.ID,
+	}
+	if len(w.Times) > 0 {
+		c.Durations = make(map[string]Quantiles, len(w.Times))
+		for typ, q := range w.Times {
+			c.Durations[typ] = Quantiles{ms(q[0]), ms(q[1]), ms(q[2])}
+		}
+	}
+	for _, j := range w.Jobs {
+		k := CardJob{Key: j.Key, ID: j.ID, Type: j.Type, At: at.Add(-j.Ago), Attempt: max(1, j.Attempt), Fence: j.Fence, Overdue: j.Overdue}
+		if j.Nth > 0 && j.Nth <= len(w.Types) {
+			k.Type = w.Types[j.Nth-1]
+		}
+		c.Jobs = append(c.Jobs, k)
+	}
+	return c, nil
+}
+
+// Running is the running job with a key; nil = none is named.
+func (c *Card) Running(key string) *CardJob {
+	for i := range c.Jobs {
+		j := &c.Jobs[i]
+		short, wasCut := strings.CutSuffix(j.Key, "…")
+		if j.Key == key || wasCut && strings.HasPrefix(key, short) || j.Key == "" && j.ID == key {
+			return j
+		}
+	}
+	return nil
+}

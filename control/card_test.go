@@ -1,0 +1,126 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// busyCard is what a worker under load says of itself.
+func busyCard(jobs int) *Card {
+	at := time.Date(2026, 11, 22, 3, 32, 10, 0, time.UTC)
+	c := &Card{
+		Host: "ip-10-0-131-77.eu-central-1.compute.internal", PID: 28411, Version: "v0.9.2-0.20261122033210-0123456789ab", Scope: "orders",
+		Types: []string{"charge", "refund", "report", "mail"}, Started: at.Add(-49 * time.Hour), At: at, Slots: 100, Busy: jobs, Held: 20, State: "running",
+		Rules: 31, Outcomes: map[string]uint64{"done": 1_234_567, "retried": 5120, "already-done": 77, "failed": 12},
+		Durations: map[string]Quantiles{
+			"charge": {120 * time.Millisecond, 800 * time.Millisecond, 12 * time.Second}, "refund": {time.Second, 2 * time.Second, 3 * time.Second},
+			"report": {time.Minute, 2 * time.Minute, 3 * time.Minute}, "mail": {time.Second, time.Second, time.Second},
+		},
+		HeadWait: 38200 * time.Millisecond, Rate: 601.3, Requests: map[string]uint64{"receive": 123456, "delete": 99999},
+	}
+	for i := range jobs {
+		c.Jobs = append(c.Jobs, CardJob{
+			Key: fmt.Sprintf("0198c1d2-7d4f-7a3b-9c0d-%012d", i), ID: fmt.Sprintf("0198c1d2-7d4f-7a3b-9c0d-%012d", i),
+			Type: "charge", At: at.Add(-time.Duration(i) * time.Second), Attempt: 1, Fence: 1_795_318_330_000_000 + uint64(i),
+		})
+	}
+	return c
+}
+
+// TestCardSize: a card of eight jobs leaves room for the rest of its item in one write unit,
+// however long its names are, and is as whole as possible.
+func TestCardSize(t *testing.T) {
+	long := busyCard(8)
+	for i := range long.Jobs {
+		j := &long.Jobs[i]
+		j.Key, j.Type, j.Attempt, j.Overdue = strings.Repeat("ключ", 200), strings.Repeat("t", 255), 12, true
+	}
+	long.Types = nil
+	for i := range 300 {
+		long.Types = append(long.Types, fmt.Sprint(strings.Repeat("y", 200), i))
+		long.Durations[long.Types[i]] = Quantiles{Max: time.Hour}
+		long.Outcomes[fmt.Sprint("outcome", i)] = 1
+		long.PausedBy = append(long.PausedBy, fmt.Sprint("rule", i))
+	}
+	long.NoRules = strings.Repeat("AccessDenied ", 100)
+	for name, c := range map[string]*Card{"empty": {}, "idle": busyCard(0), "busy": busyCard(8), "long": long} {
+		b, err := c.encode("0123456789", "w", 700)
+		if err != nil || len(b) > 700 || !utf8.Valid(b) {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+		got, err := DecodeCard(b)
+		if err != nil || got.id != "0123456789" || got.Busy != c.Busy || len(got.Jobs)+got.More != len(c.Jobs) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	const owner = "ip-10-0-131-77.eu-central-1.compute.internal/28411"
+	b, _ := busyCard(8).encode("0123456789", owner, cardRoom(owner, "orders/123"))
+	got, _ := DecodeCard(b)
+	if len(got.Jobs) < 8 {
+		t.Errorf("of 8 jobs with UUIDs %d are shown, in %d bytes: %s", len(got.Jobs), len(b), b)
+	}
+	if got.named(owner, "orders"); got.Host != busyCard(0).Host || got.PID != 28411 {
+		t.Errorf("the process is %q, %d", got.Host, got.PID)
+	}
+	if j := got.Running("0198c1d2-7d4f-7a3b-9c0d-000000000003"); j == nil || j.Type != "charge" || j.Attempt != 1 || j.Fence != 1_795_318_330_000_003 || !j.At.Equal(got.At.Add(-3*time.Second)) {
+		t.Errorf("the job is %+v", j)
+	}
+	many, _ := busyCard(100).encode("0123456789", owner, 700)
+	if got, err := DecodeCard(many); err != nil || len(got.Jobs) < 90 {
+		t.Errorf("of 100 jobs %d are shown, %v", len(got.Jobs), err)
+	}
+}
+
+// TestCardWhole: what fits comes back as it was.
+func TestCardWhole(t *testing.T) {
+	at := time.Date(2026, 11, 22, 3, 32, 10, 0, time.UTC)
+	c := &Card{
+		Host: "h", PID: 1, Version: "v", Scope: "orders", Types: []string{"charge"}, Started: at.Add(-time.Hour), At: at, Slots: 10, Busy: 2, Held: 3, State: "paused",
+		PausedBy: []string{"abcde"}, Rules: 4, NoRules: "denied", Outage: "store", OutageSince: at.Add(-time.Minute), Outcomes: map[string]uint64{"done": 1},
+		Durations: map[string]Quantiles{"charge": {time.Second, 2 * time.Second, 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
+		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true, id: "0123456789",
+		Jobs: []CardJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
+	}
+	b, err := c.encode(c.id, "w", 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeCard(b)
+	if err != nil || !reflect.DeepEqual(got, c) {
+		t.Errorf("%+v\nwant\n%+v\n%v", got, c, err)
+	}
+}
+
+// TestLaterCard: what a later version adds is left out, and the rest is shown.
+func TestLaterCard(t *testing.T) {
+	got, err := DecodeCard([]byte(`{"v":7,"i":"x","at":1795318330000,"n":4,"gpu":[1,2],"j":[["A","",9,1,1,"2",0,"shard-3"]]}`))
+	if err != nil || got.Slots != 4 || len(got.Jobs) != 1 || got.Jobs[0].Key != "A" || got.Jobs[0].Type != "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "x", `{"n":"many"}`, `{"j":[{"k":1}]}`} {
+		if _, err := DecodeCard([]byte(bad)); err == nil {
+			t.Errorf("%q is read", bad)
+		}
+	}
+}
+
+func FuzzDecodeCard(f *testing.F) {
+	b, _ := busyCard(3).encode("x", "w", 700)
+	f.Add(b)
+	f.Add([]byte(`{"at":-9223372036854775808,"up":9223372036854775807,"j":[[1,2,-5,1e300,-1e300,"-1"],[],["~~x","~A",3]]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeCard(b)
+		if err != nil {
+			return
+		}
+		again, err := c.encode("x", "w", 700)
+		if err != nil || len(again) > 700+cardJob*len(c.Jobs) || !json.Valid(again) {
+			t.Errorf("%d bytes, %v", len(again), err)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+)
+
+// onceTTL is for how long the claim of a [Once] holds without a beat, and onceBeat the pause
+// between beats. A call of the store may take half of that.
+const (
+	onceTTL  = 30 * time.Second
+	onceBeat = onceTTL / 3
+)
+
+// Once runs f in one of all processes that call it with the same name, and reports whether it was
+// this one. While f runs, its claim is renewed; a claim that is lost ends f's context. If f fails
+// or its process dies, another call may run it. A name that is done stays so for retain, or for 31
+// days where retain is 0. Put the period into the name, such as "reconcile/2026-11-22T03".
+func Once(ctx context.Context, s dedupe.Store, name string, retain time.Duration, f func(context.Context) error) (ran bool, err error) {
+	k := dedupe.Key{Scope: ScopeOnce, Key: name}
+	token := newToken()
+	c, err := claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
+	if err != nil {
+		return false, fmt.Errorf("control: claiming %q: %w", name, err)
+	}
+	if c.Outcome != dedupe.Won {
+		return false, nil
+	}
+	err = whileHeld(ctx, s, k, token, f)
+	end := dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Retain: retain}
+	if err != nil {
+		end.To, end.ErrClass, end.ErrText = dedupe.Released, "error", cut(printable(err.Error()), maxErr)
+	}
+	// Also where ctx has ended: what was done must not be done again.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceBeat)
+	defer cancel()
+	if failed := settle(last, s, end); failed != nil {
+		return true, errors.Join(err, fmt.Errorf("control: settling %q: %w", name, failed))
+	}
+	return true, err
+}
+
+// whileHeld runs f beside the beats of its claim.
+func whileHeld(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token, f func(context.Context) error) error {
+	held, release := context.WithCancelCause(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		hold(held, s, k, token, release)
+	}()
+	defer func() {
+		release(nil)
+		<-stopped
+	}()
+	return f(held)
+}
+
+// hold renews a claim until ctx ends, and ends it where the claim is lost.
+func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token, end context.CancelCauseFunc) {
+	every := time.NewTicker(onceBeat)
+	defer every.Stop()
+	until := time.Now().Add(onceTTL)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		sent := time.Now()
+		call, cancel := context.WithTimeout(ctx, onceBeat/2)
+		a, err := first(s.Renew(call, []dedupe.Renewal{{Key: k, Token: token, TTL: onceTTL}}))
+		cancel()
+		switch {
+		case err == nil && a.Err == nil:
+			until = sent.Add(onceTTL)
+		case errors.Is(a.Err, dedupe.ErrLeaseLost), time.Until(until) <= onceBeat/2:
+			end(fmt.Errorf("control: the claim of %q is lost: %w", k.Key, dedupe.ErrLeaseLost))
+			return
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// This file owns what the rules of package control must keep on each store: edits by many operators
+// at once, and operators who die. Tests of stores call it. dying.mu guards who is dead.
+
+// EditRules lets operators edit the rules at once, each so many times. Each edit is kept.
+func EditRules(tb testing.TB, s dedupe.Store, operators, edits int) {
+	tb.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	tried := 0
+	for o := range operators {
+		wg.Go(func() {
+			for e := range edits {
+				id := fmt.Sprintf("%d-%d", o, e)
+				_, err := control.Change(tb.Context(), s, func(rs *control.Rules) error {
+					mu.Lock()
+					tried++
+					mu.Unlock()
+					// The count is kept in one rule an operator, so that there is room for it.
+					mine := fmt.Sprint("operator ", o)
+					rs.Remove(mine)
+					rs.Rules = append(rs.Rules, rule(mine, id))
+					return nil
+				})
+				if err != nil {
+					tb.Errorf("edit %s: %v", id, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got, err := control.Read(tb.Context(), s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if got.Version != uint64(operators*edits) || len(got.Rules) != operators {
+		tb.Errorf("%d edits are kept of %d, and %d rules", got.Version, operators*edits, len(got.Rules))
+	}
+	for o := range operators {
+		if r := got.Find(fmt.Sprint("operator ", o)); r == nil || r.Reason != fmt.Sprintf("%d-%d", o, edits-1) {
+			tb.Errorf("operator %d has left %+v", o, r)
+		}
+	}
+	tb.Logf("%d edits, %d tries", operators*edits, tried)
+}
+
+func rule(id, reason string) control.Rule {
+	return control.Rule{ID: id, Do: control.Pause, Queue: "q", Until: time.Now().Add(time.Hour), By: "ana", Reason: reason}
+}
+
+// KillOperators lets operators die at each of their calls, before it and after it was applied. The
+// rules stay whole, and the next edit works.
+func KillOperators(tb testing.TB, s dedupe.Store) {
+	tb.Helper()
+	var want uint64
+	edit := func(s dedupe.Store, id string) error {
+		_, err := control.Change(tb.Context(), s, func(rs *control.Rules) error {
+			rs.Rules = append(rs.Rules, rule(id, id))
+			return nil
+		})
+		if err == nil {
+			want++
+		}
+		return err
+	}
+	if err := edit(s, "first"); err != nil {
+		tb.Fatal(err)
+	}
+	for _, at := range []string{"get", "settle", "claim", "renew"} {
+		for _, applied := range []bool{false, true} {
+			name := fmt.Sprintf("%s-%v", at, applied)
+			if err := edit(&dying{Store: s, at: at, applied: applied}, name); !errors.Is(err, errDead) {
+				tb.Fatalf("%s: %v", name, err)
+			}
+			if at == "renew" && applied {
+				want++
+			}
+			got, err := control.Read(tb.Context(), s)
+			if err != nil || got.Version != want || len(got.Rules) != int(want) {
+				tb.Errorf("%s: version %d with %d rules, want %d, %v", name, got.Version, len(got.Rules), want, err)
+			}
+			if err := edit(s, "after-"+name); err != nil {
+				tb.Errorf("%s: the next edit: %v", name, err)
+			}
+		}
+	}
+}
+
+var errDead = fmt.Errorf("the operator is dead: %w", dedupe.ErrClosed) // which is not repeated
+
+// dying is the store of an operator who dies at a call: none of his later ones is applied.
+type dying struct {
+	dedupe.Store
+	at      string
+	applied bool
+
+	mu   sync.Mutex
+	dead bool
+}
+
+func dies[A any](d *dying, op string, call func() ([]A, error)) ([]A, error) {
+	d.mu.Lock()
+	was := d.dead
+	d.dead = was || op == d.at
+	now := d.dead
+	d.mu.Unlock()
+	if !now {
+		return call()
+	}
+	if !was && d.applied {
+		_, _ = call()
+	}
+	return nil, errDead
+}
+
+func (d *dying) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	return dies(d, "get", func() ([]*dedupe.Record, error) { return d.Store.Get(ctx, ks) })
+}
+
+func (d *dying) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	return dies(d, "claim", func() ([]dedupe.Claim, error) { return d.Store.Claim(ctx, rs) })
+}
+
+func (d *dying) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	return dies(d, "renew", func() ([]dedupe.Renewed, error) { return d.Store.Renew(ctx, rs) })
+}
+
+func (d *dying) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	return dies(d, "settle", func() ([]dedupe.Settled, error) { return d.Store.Settle(ctx, ss) })
+}
