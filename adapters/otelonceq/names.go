@@ -66,6 +66,7 @@ var (
 	workerSlots  = instrument{name: "worker.slots", unit: "{slot}", about: "How many handlers may run at once."}
 	workerBusy   = instrument{name: "worker.utilization", unit: "1", about: "Busy slots by all slots."}
 	workerStates = instrument{name: "worker.state", unit: "{worker}", about: "How many Workers of this process are in the state."}
+	workerSeats  = instrument{name: "worker.seats", unit: "{worker}", about: "Live workers of the queue in all processes, as the store knows them."}
 	pauseSince   = instrument{name: "pause.since", unit: "s", about: "The Unix time since which the rule has paused."}
 
 	messagingProcess = instrument{

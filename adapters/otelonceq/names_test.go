@@ -15,7 +15,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/otelonceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dlq"
 )
 
@@ -74,7 +77,7 @@ func TestAskedNames(t *testing.T) {
 // everything makes a worker, and what is around it, record each metric.
 func everything(t *testing.T, r *rig) families {
 	t.Helper()
-	stop, err := r.tel.Queues(otelonceq.QueueOptions{}, otelonceq.Queue{Broker: r.raw}, otelonceq.Queue{Broker: r.letter, DeadLetterOf: "orders"})
+	stop, err := r.tel.Queues(otelonceq.QueueOptions{}, otelonceq.Queue{Broker: r.raw, Store: r.bare}, otelonceq.Queue{Broker: r.letter, DeadLetterOf: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +93,22 @@ func everything(t *testing.T, r *rig) families {
 		}
 		return nil
 	}), nil)
+	// Operators speak through the store, and a worker has its seat there.
+	r.seat("orders")
+	r.pauses(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
+	// A message without room for a context.
+	narrow, err := membroker.New(&membroker.Options{Name: "mails", Preset: membroker.SQSStandard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowded := message("mail", "M-1")
+	crowded.Attributes = make(map[string]string)
+	for i := range 9 {
+		crowded.Attributes[fmt.Sprint("a", i)] = "1"
+	}
+	if err := onceq.Send(t.Context(), r.tel.Sender(narrow), []broker.Outgoing{crowded}); err != nil {
+		t.Fatal(err)
+	}
 	// A worker died while it ran A-4.
 	died := r.worker(r.config(&mux), onceq.WorkerConfig{DrainTimeout: time.Second})
 	r.send(message("charge", "A-4"))

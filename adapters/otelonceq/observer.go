@@ -128,13 +128,13 @@ func (t *Telemetry) processing(queue, class string) set {
 	})
 }
 
-// A pause is a reason why a queue is paused.
-type pause struct{ queue, reason string }
+// A pause is a reason why a queue, or a scope or type on it, is paused.
+type pause struct{ queue, scope, typ, reason string }
 
 // WorkerEvent keeps since when a worker is paused, and for whom.
 func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 	t := o.t
-	k := pause{label(e.Queue), e.Reason}
+	k := pause{queue: label(e.Queue), reason: e.Reason}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e.Kind {
@@ -144,7 +144,7 @@ func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 		delete(t.pauses, k)
 	case onceq.EventDrained, onceq.EventStarted:
 		for p := range t.pauses {
-			if p.queue == k.queue {
+			if p.queue == k.queue && (p.reason == onceq.ReasonLocal || p.reason == onceq.ReasonRules) {
 				delete(t.pauses, p)
 			}
 		}

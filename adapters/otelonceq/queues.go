@@ -13,11 +13,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/values"
 )
 
-// This file owns the depths of queues. One goroutine for each call of Queues asks the brokers, now
+// This file owns what is read of queues, now and then: their depths (seats.go has what the store
+// says). One goroutine for each call of Queues asks the brokers, now
 // and then; a scrape only reads what was found, under mu. A broker that hangs has one question open
 // at most, and holds up neither the others nor a scrape.
 
@@ -50,6 +52,11 @@ type Queue struct {
 	// from. Its size is then dead_letter_queue_size of that queue, and what is sent to it does not
 	// count as enqueued jobs.
 	DeadLetterOf string
+	// Store is that of the queue's workers. It is asked for their seats, which worker_seats counts,
+	// and for operators' pauses, which pause_since_seconds shows by scope and type. On DynamoDB
+	// that takes 130 read units or more each time, so one program should do it for all. Default
+	// nil: neither is read.
+	Store dedupe.Store
 }
 
 // Queues reads the depth of each queue, at once and then every QueueOptions.Every, in a goroutine
@@ -84,13 +91,16 @@ func (t *Telemetry) Queues(o QueueOptions, qs ...Queue) (stop func(), err error)
 				g.sets[i] = newSet(labelQueue.String(of), labelState.String(state))
 			}
 		}
+		if q.Store != nil && values.IsNil(q.Store) {
+			return nil, fmt.Errorf("otelonceq: Queue.Store of queue %d is a nil pointer", i)
+		}
 		if seen[of] {
 			return nil, fmt.Errorf("otelonceq: Queue.Name %q is given twice", q.Name)
 		}
 		seen[of] = true
 		d.gauges = append(d.gauges, g)
 	}
-	r, err := t.meter.RegisterCallback(d.observe, t.m.depth, t.m.deadLetters)
+	r, err := t.meter.RegisterCallback(d.observe, t.m.depth, t.m.deadLetters, t.m.seats)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +118,9 @@ func (t *Telemetry) Queues(o QueueOptions, qs ...Queue) (stop func(), err error)
 	return sync.OnceFunc(func() {
 		cancel()
 		<-over
+		for _, g := range d.gauges {
+			t.setPauses(label(g.Name), nil)
+		}
 		if err := r.Unregister(); err != nil {
 			t.log.LogAttrs(background, slog.LevelWarn, "otelonceq: the depths' callback stays registered", slog.Any("error", err))
 		}
@@ -131,12 +144,19 @@ type gauge struct {
 	at      time.Time // of the last answer; zero = there was none
 	reading bool
 	failing bool
+
+	seats          int64
+	seatsAt        time.Time // as at
+	asking, silent bool      // of the store, as reading and failing
 }
 
 func (d *depths) run(ctx context.Context) {
 	for {
 		for _, g := range d.gauges {
 			d.ask(ctx, g)
+			if g.Store != nil {
+				d.askStore(ctx, g)
+			}
 		}
 		tenth := int64(d.o.Every / 10)
 		pause := time.NewTimer(d.o.Every + time.Duration(rand.Int64N(2*tenth+1)-tenth))
@@ -193,12 +213,21 @@ func (d *depths) answered(ctx context.Context, g *gauge, depth broker.Depth, err
 	}
 }
 
+// fresh reports whether what was read at that time is still shown.
+func (d *depths) fresh(at time.Time) bool {
+	return !at.IsZero() && time.Since(at) <= staleAfter*d.o.Every+d.o.Timeout
+}
+
 // observe is called by a scrape.
 func (d *depths) observe(_ context.Context, o metric.Observer) error {
 	for _, g := range d.gauges {
 		g.mu.Lock()
-		depth, fresh := g.depth, !g.at.IsZero() && time.Since(g.at) <= staleAfter*d.o.Every+d.o.Timeout
+		depth, fresh := g.depth, d.fresh(g.at)
+		seats, seated := g.seats, d.fresh(g.seatsAt)
 		g.mu.Unlock()
+		if seated {
+			o.ObserveInt64(d.t.m.seats, seats, d.t.queue(g.Name).of.obs)
+		}
 		switch {
 		case !fresh:
 		case g.DeadLetterOf != "":

@@ -52,7 +52,9 @@ func TestQueues(t *testing.T) {
 		moving := &depth{get: func(context.Context) (broker.Depth, error) { return numbers, fails }}
 		hanging := &depth{get: func(ctx context.Context) (broker.Depth, error) { <-ctx.Done(); return broker.Depth{}, ctx.Err() }}
 		bad := &depth{get: func(context.Context) (broker.Depth, error) { panic("boom") }}
-		dead := &depth{get: func(context.Context) (broker.Depth, error) { return broker.Depth{Visible: 4, InFlight: 2, Delayed: 9}, nil }}
+		dead := &depth{get: func(context.Context) (broker.Depth, error) {
+			return broker.Depth{Visible: 4, InFlight: 2, Delayed: 9}, nil
+		}}
 		stop, err := r.tel.Queues(otelonceq.QueueOptions{},
 			otelonceq.Queue{Name: "hangs", Broker: hanging}, otelonceq.Queue{Name: "panics", Broker: bad},
 			otelonceq.Queue{Name: "moves", Broker: moving}, otelonceq.Queue{Name: "moves-dead", Broker: dead, DeadLetterOf: "moves"})

@@ -24,6 +24,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
@@ -307,3 +308,39 @@ func (otelNothing) Extract(ctx context.Context, _ propagation.TextMapCarrier) co
 	return ctx
 }
 func (otelNothing) Fields() []string { return []string{"none"} }
+
+// seat takes a seat for a worker of the queue, and sees to it that the worker lives until the test
+// ends.
+func (r *rig) seat(queue string) {
+	r.Helper()
+	s, err := control.NewSeat(r.bare, control.SeatOptions{Queue: queue, Owner: "w-1"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(r.Context())
+	r.Cleanup(stop)
+	if err := s.Beat(ctx, &control.Card{}); err != nil {
+		r.Fatal(err)
+	}
+	go func() {
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(10 * time.Second):
+				_ = s.Beat(ctx, &control.Card{})
+			case <-ctx.Done():
+			}
+		}
+	}()
+}
+
+// pauses adds an operator's rule that holds for a day.
+func (r *rig) pauses(rule control.Rule) {
+	r.Helper()
+	rule.Until, rule.By, rule.Reason = time.Now().Add(24*time.Hour), "ana", "SMTP migration"
+	if _, err := control.Change(r.Context(), r.bare, func(rs *control.Rules) error {
+		rs.Rules = append(rs.Rules, rule)
+		return nil
+	}); err != nil {
+		r.Fatal(err)
+	}
+}

@@ -26,18 +26,18 @@ type Telemetry struct {
 
 	types, classes *guard
 	queues         table[string, *queueLabels]
-	systems        table[string, string]       // of decorated brokers, by the queue's name
-	processes      table[process, set]         // of messaging.process.duration
-	stores         table[storeOperation, set]  // of store.call
-	letters        table[string, bool]         // queues of dead letters, by name
+	systems        table[string, string]      // of decorated brokers, by the queue's name
+	processes      table[process, set]        // of messaging.process.duration
+	stores         table[storeOperation, set] // of store.call
+	letters        table[string, bool]        // queues of dead letters, by name
 	fates          table[letterFate, set]
 
 	meter metric.Meter
 	m     instruments
 
-	mu       sync.Mutex
-	workers  []*worker
-	pauses   map[pause]float64   // since when
+	mu      sync.Mutex
+	workers []*worker
+	pauses  map[pause]float64 // since when
 }
 
 // New makes the instruments. It registers nothing global, and does no I/O. An error names the field
@@ -72,8 +72,8 @@ type instruments struct {
 	enqueued, completed, failed, ended, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
 	attempts, duration, wait, age, held, settle, margin, storeCall                      metric.Float64Histogram
 
-	depth, deadLetters, active, slots, state metric.Int64ObservableGauge
-	utilization, pauseSince                  metric.Float64ObservableGauge
+	depth, deadLetters, active, slots, state, seats metric.Int64ObservableGauge
+	utilization, pauseSince                         metric.Float64ObservableGauge
 
 	// The conventions'; nil where they are switched off.
 	process, operation metric.Float64Histogram
@@ -110,7 +110,7 @@ func (t *Telemetry) instruments() error {
 		attempts:    histogram(&jobAttempts), duration: histogram(&jobDuration), wait: histogram(&jobWait), age: histogram(&jobAge),
 		held: histogram(&jobHeld), settle: histogram(&jobSettle), margin: histogram(&leaseMargin), storeCall: histogram(&storeCall),
 		depth: whole(&queueDepth), deadLetters: whole(&deadLetters), active: whole(&jobsActive), slots: whole(&workerSlots),
-		state: whole(&workerStates), utilization: float(&workerBusy), pauseSince: float(&pauseSince),
+		state: whole(&workerStates), seats: whole(&workerSeats), utilization: float(&workerBusy), pauseSince: float(&pauseSince),
 	}
 	if !t.o.NoConventions {
 		t.m.process, t.m.operation = histogram(&messagingProcess), histogram(&messagingOperation)

@@ -128,14 +128,15 @@ func (t *Telemetry) observeWorkers(_ context.Context, o metric.Observer) error {
 			o.ObserveInt64(t.m.state, c.states[state], of.byState(state).obs)
 		}
 	}
-	since := make(map[string]float64) // the earliest of each queue
+	since := make(map[pause]float64) // the earliest of each place
 	for p, at := range pauses {
-		if first, ok := since[p.queue]; !ok || at < first {
-			since[p.queue] = at
+		p.reason = ""
+		if first, ok := since[p]; !ok || at < first {
+			since[p] = at
 		}
 	}
-	for name, at := range since {
-		o.ObserveFloat64(t.m.pauseSince, at, newSet(labelQueue.String(name), labelScope.String(""), labelType.String("")).obs)
+	for p, at := range since {
+		o.ObserveFloat64(t.m.pauseSince, at, newSet(labelQueue.String(p.queue), labelScope.String(p.scope), labelType.String(p.typ)).obs)
 	}
 	return nil
 }
