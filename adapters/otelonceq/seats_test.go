@@ -47,18 +47,20 @@ func TestSeatsAndRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(34 * time.Second)
-		scope := float64(time.Now().UnixMilli()) / 1000
 		r.pauses(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
-		<-time.After(time.Second)
-		typ := float64(time.Now().UnixMilli()) / 1000
 		r.pauses(control.Rule{Do: control.Pause, Type: "mail"})
 		r.pauses(control.Rule{Do: control.Pause, Queue: "mails"})
 		r.pauses(control.Rule{Do: control.Limit, Queue: "orders", Slots: 3})
+		rules, err := control.Read(t.Context(), r.bare)
+		if err != nil || len(rules.Rules) != 4 {
+			t.Fatal(rules, err)
+		}
+		made := func(i int) float64 { return float64(rules.Rules[i].Made.UnixMilli()) / 1000 }
 		<-time.After(2 * time.Minute)
 		fs := r.scrape()
 		r.want(fs, 2, "worker_seats", "queue=orders")
-		r.want(fs, scope, "pause_since_seconds", "queue=orders", "scope=orders:refund", "type=")
-		r.want(fs, typ, "pause_since_seconds", "queue=orders", "scope=", "type=mail")
+		r.want(fs, made(0), "pause_since_seconds", "queue=orders", "scope=orders:refund", "type=")
+		r.want(fs, made(1), "pause_since_seconds", "queue=orders", "scope=", "type=mail")
 		if n := len(fs["pause_since_seconds"].GetMetric()); n != 2 {
 			t.Errorf("%d pauses: %v", n, fs["pause_since_seconds"])
 		}
