@@ -117,7 +117,7 @@ walls:
 
 # With Prometheus's own engine, whose first build takes a minute or two.
 alerts:
-	GOWORK=off $(GO) -C internal/tools/promrules test ./...
+	GOWORK=off $(GO) -C internal/tools/promrules test -count=1 ./...
 
 bench: ## run the benchmarks, and internal/bench, which compares with others (BENCH=pattern, BENCHPKGS=packages)
 	@pkgs="$(BENCHPKGS)"; peers=; \

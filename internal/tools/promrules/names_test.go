@@ -92,13 +92,13 @@ func TestNames(t *testing.T) {
 func TestNamesSees(t *testing.T) {
 	known := surface(t)
 	for query, want := range map[string]string{
-		`rate(jobs_done_total[5m])`:                                   "no metric jobs_done_total",
-		`jobs_completed_total{class="a"}`:                             "jobs_completed_total has no label class",
-		`sum by (error_class) (jobs_completed_total)`:                 "no label error_class",
-		`rate(job_wait_seconds[5m])`:                                  "no metric job_wait_seconds",
-		`queue_depth and on (type) jobs_completed_total`:              "no label type",
-		`sum by (queue) (`:                                            "parse error",
-		`sum without (pod) (jobs_completed_total)`:                    "",
+		`rate(jobs_done_total[5m])`:                                      "no metric jobs_done_total",
+		`jobs_completed_total{class="a"}`:                                "jobs_completed_total has no label class",
+		`sum by (error_class) (jobs_completed_total)`:                    "no label error_class",
+		`rate(job_wait_seconds[5m])`:                                     "no metric job_wait_seconds",
+		`queue_depth and on (type) jobs_completed_total`:                 "no label type",
+		`sum by (queue) (`:                                               "parse error",
+		`sum without (pod) (jobs_completed_total)`:                       "",
 		`histogram_quantile(0.9, sum by (le) (job_wait_seconds_bucket))`: "",
 	} {
 		bad, _ := problems(known, query)
