@@ -2,6 +2,7 @@ package otelonceq_test
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,60 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
+// BenchmarkUnsampled is what spans cost that nobody keeps: one of the send, one of the run.
+func BenchmarkUnsampled(b *testing.B) {
+	tel := benchTel(b, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
+	observer, rec := tel.Observer(), doneRecord()
+	rig := &spanRig{o: observer, rec: rec}
+	queue, err := membroker.New(&membroker.Options{Name: "orders"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	store, err := memstore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
+		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+			defer close(done)
+			b.ReportAllocs()
+			for b.Loop() {
+				rig.run(context.Background(), j)
+			}
+			return nil
+		}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
+	if err != nil {
+		b.Fatal(err)
+	}
+	sent := message("charge", "A-1")
+	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+	if err := onceq.SendOne(b.Context(), queue, &sent); err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	<-done
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
+type spanRig struct {
+	o   onceq.Observer
+	rec *onceq.TimingRecord
+}
+
+func (r *spanRig) run(ctx context.Context, j *onceq.Job) { r.o.JobEnded(r.o.JobStarted(ctx, j), r.rec) }
+
 // TestAllocations holds what a job may allocate where nobody keeps spans.
 func TestAllocations(t *testing.T) {
 	tel := benchTel(t, otelonceq.Options{})
@@ -110,7 +165,7 @@ func perJob(b *testing.B, tel *otelonceq.Telemetry) float64 {
 	}
 	var queue broker.Broker = raw
 	var store dedupe.Store = bare
-	c := onceq.ProcessorConfig{Scope: "bench"}
+	c := onceq.ProcessorConfig{Scope: "bench", Logger: slog.New(slog.DiscardHandler)}
 	if tel != nil {
 		queue, store, c.Observer = tel.Broker(queue), tel.Store(store), tel.Observer()
 	}
