@@ -43,7 +43,7 @@ func doneRecord() *onceq.TimingRecord {
 type nowhere struct{ broker.Broker }
 
 func (nowhere) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) { return nil, nil }
-func (n nowhere) Unwrap() any                                                   { return n.Broker }
+func (n nowhere) Unwrap() any                                                  { return n.Broker }
 
 // BenchmarkJob is what one job costs, sent and done: all metrics, and without the conventions.
 func BenchmarkJob(b *testing.B) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -125,20 +124,4 @@ func plain(b []byte) bool {
 		}
 	}
 	return utf8.Valid(b)
-}
-
-func (q *queueLabels) byPart(part string) set {
-	if s, ok := q.lost.get(part); ok {
-		return s
-	}
-	return q.lost.add(part, func() set { return newSet(labelQueue.String(q.name), labelPart.String(part)) })
-}
-
-// conventions are the labels of messaging.*.
-func conventions(system, queue, operation, class string) []attribute.KeyValue {
-	kvs := []attribute.KeyValue{attrSystem.String(system), attrDestination.String(queue), attrOperationName.String(operation)}
-	if class != "" {
-		kvs = append(kvs, attrErrorType.String(class))
-	}
-	return kvs
 }

@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceq/onceq/dlq"
 )
 
 // This file owns what becomes a label: the bound on what senders and handlers choose, and the sets
@@ -164,27 +166,6 @@ type failure struct {
 
 type ending struct{ class, outcome string }
 
-func (t *Telemetry) queue(name string) *queueLabels {
-	if q, ok := t.queues.get(name); ok {
-		return q
-	}
-	return t.queues.add(name, func() *queueLabels {
-		l := label(name)
-		return &queueLabels{name: l, of: newSet(labelQueue.String(l))}
-	})
-}
-
-// job answers the sets of a type, which is a message's word.
-func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
-	typ = t.types.label(typ)
-	if l, ok := q.types.get(typ); ok {
-		return l
-	}
-	return q.types.add(typ, func() *typeLabels {
-		return &typeLabels{queue: q.name, typ: typ, of: newSet(labelQueue.String(q.name), labelType.String(typ))}
-	})
-}
-
 func (l *typeLabels) with(kvs ...attribute.KeyValue) set {
 	return newSet(append(kvs, labelQueue.String(l.queue), labelType.String(l.typ))...)
 }
@@ -244,4 +225,36 @@ func (q *queueLabels) byState(state string) set {
 		return s
 	}
 	return q.states.add(state, func() set { return newSet(labelQueue.String(q.name), labelState.String(state)) })
+}
+
+// process names a set of messaging.process.duration.
+type process struct{ queue, class string }
+
+// A pause is a reason why a queue, or a scope or type on it, is paused.
+type pause struct{ queue, scope, typ, reason string }
+
+type storeOperation struct{ store, operation, outcome string }
+
+type letterFate struct {
+	queue string
+	fate  dlq.Fate
+}
+
+// operation names a set of messaging.client.*.
+type operation struct{ name, class string }
+
+// conventions are the labels of messaging.*.
+func conventions(system, queue, operation, class string) []attribute.KeyValue {
+	kvs := []attribute.KeyValue{attrSystem.String(system), attrDestination.String(queue), attrOperationName.String(operation)}
+	if class != "" {
+		kvs = append(kvs, attrErrorType.String(class))
+	}
+	return kvs
+}
+
+func (q *queueLabels) byPart(part string) set {
+	if s, ok := q.lost.get(part); ok {
+		return s
+	}
+	return q.lost.add(part, func() set { return newSet(labelQueue.String(q.name), labelPart.String(part)) })
 }

@@ -98,7 +98,8 @@ func TestLabelsAreText(t *testing.T) {
 }
 
 // TestSeries counts what an instance with 5 queues, 20 types and 6 classes shows when everything
-// that can happen to a job has happened to each type: on the one queue that has it, and on all five.
+// that can happen to a job has happened to each type: on the one queue that has it, and on all
+// five.
 func TestSeries(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
 	o := r.tel.Observer()

@@ -84,7 +84,7 @@ func everything(t *testing.T, r *rig) families {
 	defer stop()
 	var mux onceq.Mux
 	mux.On("charge", onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-		time.Sleep(15 * time.Second) //nolint:forbidigo // in virtual time
+		<-time.After(15 * time.Second)
 		if j.Attempt < 3 && j.Key().Key == "A-2" {
 			return errBoom
 		}
@@ -112,7 +112,7 @@ func everything(t *testing.T, r *rig) families {
 	// A worker died while it ran A-4.
 	died := r.worker(r.config(&mux), onceq.WorkerConfig{DrainTimeout: time.Second})
 	r.send(message("charge", "A-4"))
-	time.Sleep(time.Second) //nolint:forbidigo // in virtual time
+	<-time.After(time.Second)
 	r.runs(died, 5*time.Second)
 
 	w := r.worker(r.config(&mux), onceq.WorkerConfig{})
@@ -123,7 +123,7 @@ func everything(t *testing.T, r *rig) families {
 	ctx, stopRun := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
-	time.Sleep(10 * time.Minute) //nolint:forbidigo // in virtual time
+	<-time.After(10 * time.Minute)
 	letters, err := dlq.New(r.letter, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func everything(t *testing.T, r *rig) families {
 		t.Fatal(err)
 	}
 	w.Pause()
-	time.Sleep(time.Minute) //nolint:forbidigo // in virtual time
+	<-time.After(time.Minute)
 	fs := r.scrape()
 	fs = r.scrape() // lease_margin_seconds is recorded by a scrape
 	stopRun()

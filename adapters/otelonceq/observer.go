@@ -2,9 +2,6 @@ package otelonceq
 
 import (
 	"context"
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceq/onceq"
 )
@@ -31,37 +28,6 @@ func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context
 func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 	began, of := o.t.ended(ctx, r)
 	o.t.measure(began, of, r)
-}
-
-// late are the outcomes of a run whose end could not be recorded.
-func late(o onceq.Outcome) bool {
-	return o == onceq.OutcomeLeaseLost || o == onceq.OutcomeUnsettled || o == onceq.OutcomeAbandoned
-}
-
-// refused are the outcomes of a delivery that became a dead letter and never ran.
-func refused(o onceq.Outcome) bool {
-	switch o {
-	case onceq.OutcomeExpired, onceq.OutcomeUnproven, onceq.OutcomeTooEarly, onceq.OutcomeNoKey, onceq.OutcomeBadKey, onceq.OutcomeBadMeta,
-		onceq.OutcomeBadFingerprint, onceq.OutcomeClaimRefused, onceq.OutcomeNoHandler, onceq.OutcomeConfig, onceq.OutcomeMismatch,
-		onceq.OutcomeDuplicate:
-		return true
-	}
-	return false
-}
-
-// failure says whether the delivery counts as a failure, of which class, and whether it was the
-// last: no attempt follows.
-func failureOf(r *onceq.TimingRecord) (class string, final, failed bool) {
-	switch {
-	case r.Outcome == onceq.OutcomeFailed || r.Outcome == onceq.OutcomeParked || refused(r.Outcome):
-		if class = r.ErrClass; class == "" {
-			class = string(r.Outcome)
-		}
-		return class, true, true
-	case r.Ran && r.ErrClass != "" && r.Outcome != onceq.OutcomeDone && r.Outcome != onceq.OutcomeHandedBack:
-		return r.ErrClass, false, true
-	}
-	return "", false, false
 }
 
 // measure records the metrics of a delivery. ctx has the span, for exemplars.
@@ -115,9 +81,6 @@ func (t *Telemetry) attempted(ctx context.Context, of *typeLabels, r *onceq.Timi
 	}
 }
 
-// process names a set of messaging.process.duration.
-type process struct{ queue, class string }
-
 func (t *Telemetry) processing(queue, class string) set {
 	k := process{queue, class}
 	if s, ok := t.processes.get(k); ok {
@@ -127,9 +90,6 @@ func (t *Telemetry) processing(queue, class string) set {
 		return newSet(conventions(t.system(queue), queue, "process", class)...)
 	})
 }
-
-// A pause is a reason why a queue, or a scope or type on it, is paused.
-type pause struct{ queue, scope, typ, reason string }
 
 // WorkerEvent keeps since when a worker is paused, and for whom.
 func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
@@ -151,15 +111,3 @@ func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 	default: // the others are in worker_state, or in the log
 	}
 }
-
-// exemplar is the context that metrics are recorded with: the span's where somebody keeps it, and
-// else none of the delivery's, because to look into that one costs allocations.
-func exemplar(ctx context.Context, span trace.Span) context.Context {
-	if span.SpanContext().IsSampled() {
-		return ctx
-	}
-	return background
-}
-
-// millis is a duration in the unit of our attributes.
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceq/onceq/broker"
@@ -41,13 +40,6 @@ func (s *sender) Unwrap() any { return s.Sender }
 
 // Describe is that of what is decorated; the zero value where it does not tell.
 func (s *sender) Describe() broker.Description { return described(s.Sender) }
-
-func described(v any) broker.Description {
-	if d, ok := broker.As[broker.Describer](v); ok {
-		return d.Describe()
-	}
-	return broker.Description{}
-}
 
 // The sources of a message.
 const (
@@ -201,13 +193,4 @@ func (s *sender) about(m *broker.Outgoing, operation string) []attribute.KeyValu
 		attrs = append(attrs, attrConversation.String(m.Meta.CorrelationID))
 	}
 	return attrs
-}
-
-// endCall ends the span of a call.
-func endCall(span trace.Span, err error) {
-	if err != nil {
-		span.SetAttributes(attrErrorType.String(errorType(err)))
-		span.SetStatus(codes.Error, err.Error())
-	}
-	span.End()
 }

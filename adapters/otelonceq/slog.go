@@ -3,13 +3,9 @@ package otelonceq
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 )
-
-// logs is set once a LogHandler was made: until then no Observer makes a context for it.
-var logs atomic.Bool
 
 // LogHandler adds to every line that is logged with the context of a job's handler: trace_id and
 // span_id, where there is a span, and job, key and attempt; fence too, under Options.Fences. They

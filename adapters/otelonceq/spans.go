@@ -11,44 +11,11 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
 )
 
 // This file owns the spans of jobs: process, settle and do. The Observer starts one in the
 // goroutine of the handler, and ends it in the one that tells of the job's end. Both find it in the
 // context that the core hands from one to the other; its end is marked, so that it ends once.
-
-// jobContext is the context of a handler: what came, with the job's own facts for its log lines, and
-// its span. It is one allocation where there is no span.
-type jobContext struct {
-	context.Context
-	id      string
-	key     dedupe.Key
-	attempt int
-	fence   uint64 // 0 = not to be written
-	span    trace.Span
-	do      bool
-	over    bool // the span has ended; the core tells of the end once, in one goroutine
-}
-
-type jobContextKey struct{}
-
-// Value also answers the job itself, without a context for it alone.
-func (c *jobContext) Value(key any) any {
-	if _, ok := key.(jobContextKey); ok {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// jobIn is the job whose handler the context belongs to; nil = none.
-func jobIn(ctx context.Context) *jobContext {
-	if c, ok := ctx.(*jobContext); ok {
-		return c
-	}
-	c, _ := ctx.Value(jobContextKey{}).(*jobContext)
-	return c
-}
 
 // started makes the context of a handler.
 func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
@@ -178,12 +145,6 @@ func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
 	if failed := r.Outcome == onceq.OutcomeUnsettled; !r.Ended.IsZero() && (failed || r.Settle >= slowSettle) {
 		t.settleSpan(c, r, end, failed)
 	}
-}
-
-// secret reports whether the fence is a permission: that of a job which has failed, or is parked,
-// may reopen the failure.
-func secret(r *onceq.TimingRecord) bool {
-	return r.ErrClass != "" && r.Outcome != onceq.OutcomeRetried && r.Outcome != onceq.OutcomeLeaseLost
 }
 
 // tell writes what a person looks for in a run that did not go well.

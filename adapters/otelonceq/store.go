@@ -126,8 +126,6 @@ func answer(err error) bool {
 		errors.Is(err, dedupe.ErrBadKey) || errors.Is(err, dedupe.ErrBadRequest)
 }
 
-type storeOperation struct{ store, operation, outcome string }
-
 func (s *store) called(began time.Time, operation string, err error) {
 	k := storeOperation{s.name, operation, "ok"}
 	switch {

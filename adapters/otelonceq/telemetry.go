@@ -40,33 +40,6 @@ type Telemetry struct {
 	pauses  map[pause]float64 // since when
 }
 
-// New makes the instruments. It registers nothing global, and does no I/O. An error names the field
-// of Options, or is the MeterProvider's.
-func New(o *Options) (*Telemetry, error) {
-	c := o.withDefaults()
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	t := &Telemetry{
-		o: c, log: c.Logger, traces: newTracing(c.TracerProvider), carry: propagators{c.Propagator},
-		types:   newGuard("job types", "Types", c.Types, c.Known, c.Logger),
-		classes: newGuard("error classes", "Classes", c.Classes-len(ownClasses), ownClasses, c.Logger),
-		pauses:  make(map[pause]float64),
-	}
-	t.meter = c.MeterProvider.Meter(scopeName)
-	if err := t.instruments(); err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// ownClasses are those of the library that always become labels, because alerts and people ask for
-// them. They count among Options.Classes.
-var ownClasses = []string{
-	onceq.ClassInterrupted, onceq.ClassAttempts, onceq.ClassError, onceq.ClassPermanent, onceq.ClassTimeout, onceq.ClassPanic,
-	onceq.ClassLease, onceq.ClassDecode,
-}
-
 // instruments are those of the table in names.go.
 type instruments struct {
 	enqueued, completed, failed, ended, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
@@ -116,8 +89,7 @@ func (t *Telemetry) instruments() error {
 		t.m.process, t.m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
 		t.m.sent, t.m.consumed = counter(&messagingSent), counter(&messagingConsumed)
 	}
-	_, err := t.meter.RegisterCallback(t.observeWorkers, t.m.active, t.m.slots, t.m.utilization, t.m.state, t.m.pauseSince)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 // describe answers the queue's name and the system's, as labels have them.
@@ -142,11 +114,6 @@ func (t *Telemetry) system(queue string) string {
 	return defaultSystem
 }
 
-type letterFate struct {
-	queue string
-	fate  dlq.Fate
-}
-
 // Letters answers a function for the field Each of dlq.ReplayOptions and dlq.PurgeOptions: it
 // counts what became of each letter of the queue, whose name is that of the queue that the letters
 // come from. each is called as well; nil = nothing. A dry run is not to be counted: do not give it
@@ -164,4 +131,34 @@ func (t *Telemetry) Letters(queue string, each func(dlq.Step)) func(dlq.Step) {
 			each(s)
 		}
 	}
+}
+
+func (t *Telemetry) queue(name string) *queueLabels {
+	if q, ok := t.queues.get(name); ok {
+		return q
+	}
+	return t.queues.add(name, func() *queueLabels {
+		l := label(name)
+		return &queueLabels{name: l, of: newSet(labelQueue.String(l))}
+	})
+}
+
+// job answers the sets of a type, which is a message's word.
+func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
+	typ = t.types.label(typ)
+	if l, ok := q.types.get(typ); ok {
+		return l
+	}
+	return q.types.add(typ, func() *typeLabels {
+		return &typeLabels{queue: q.name, typ: typ, of: newSet(labelQueue.String(q.name), labelType.String(typ))}
+	})
+}
+
+// worker is a Worker that was registered.
+type worker struct {
+	w interface {
+		Stats() onceq.Stats
+		Health() onceq.Health
+	}
+	queue string
 }

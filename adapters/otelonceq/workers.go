@@ -46,14 +46,6 @@ func (t *Telemetry) Worker(w interface {
 	return &registration{unregister: func() { t.forget(g) }}, nil
 }
 
-type worker struct {
-	w interface {
-		Stats() onceq.Stats
-		Health() onceq.Health
-	}
-	queue string
-}
-
 type registration struct {
 	embedded.Registration
 	unregister func()
