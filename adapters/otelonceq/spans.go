@@ -17,6 +17,12 @@ import (
 // goroutine of the handler, and ends it in the one that tells of the job's end. Both find it in the
 // context that the core hands from one to the other; its end is marked, so that it ends once.
 
+// Options that are the same for every span, made once.
+var (
+	ofConsumer = trace.WithSpanKind(trace.SpanKindConsumer)
+	asRoot     = trace.WithNewRoot()
+)
+
 // started makes the context of a handler.
 func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
 	spans := t.traces.on()
@@ -33,9 +39,12 @@ func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
 	}
 	m := j.Message
 	c.do = isDo(m)
-	name, options := "do "+c.key.Scope, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrJobKey.String(c.key.Key))}
-	parent := ctx
-	if !c.do {
+	parent, name := ctx, ""
+	var options []trace.SpanStartOption
+	if c.do {
+		name = "do " + c.key.Scope
+		options = append(options, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrJobKey.String(c.key.Key)))
+	} else {
 		queue := t.queue(j.Queue()).name
 		name = "process " + queue
 		parent, options = t.received(ctx, j, queue)
@@ -70,7 +79,8 @@ func (t *Telemetry) received(ctx context.Context, j *onceq.Job, queue string) (c
 	if m.Attempt > 0 {
 		attrs = append(attrs, attrReceives.Int(m.Attempt))
 	}
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...)}
+	options := make([]trace.SpanStartOption, 0, 4)
+	options = append(options, ofConsumer, trace.WithAttributes(attrs...))
 	from, carried := t.extracted(m.Attributes)
 	if carried.Len() > 0 {
 		ctx = baggage.ContextWithBaggage(ctx, carried)
@@ -88,7 +98,7 @@ func (t *Telemetry) received(ctx context.Context, j *onceq.Job, queue string) (c
 		links = append(links, trace.Link{SpanContext: ambient})
 	}
 	if root {
-		options = append(options, trace.WithNewRoot())
+		options = append(options, asRoot)
 	}
 	if len(links) > 0 {
 		options = append(options, trace.WithLinks(links...))
@@ -140,8 +150,10 @@ func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
 			c.span.SetAttributes(attrFence.Int64(int64(r.Fence)))
 		}
 		t.tell(c.span, r, end)
+		c.span.End(trace.WithTimestamp(end))
+	} else {
+		c.span.End()
 	}
-	c.span.End(trace.WithTimestamp(end))
 	if failed := r.Outcome == onceq.OutcomeUnsettled; !r.Ended.IsZero() && (failed || r.Settle >= slowSettle) {
 		t.settleSpan(c, r, end, failed)
 	}
