@@ -156,7 +156,6 @@ type typeLabels struct {
 	failed     table[failure, set] // final or not
 	retried    table[string, set]  // by class
 	attempts   table[ending, set]
-	process    table[string, set] // of messaging.*, by class
 }
 
 type failure struct {

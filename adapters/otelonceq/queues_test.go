@@ -48,8 +48,13 @@ func TestQueuesRefuses(t *testing.T) {
 func TestQueues(t *testing.T) {
 	bubble(t, rigOptions{noTraces: true}, func(t *testing.T, r *rig) {
 		numbers := broker.Depth{Visible: 7, InFlight: 3, Delayed: 1}
-		var fails error
-		moving := &depth{get: func(context.Context) (broker.Depth, error) { return numbers, fails }}
+		var fails atomic.Bool
+		moving := &depth{get: func(context.Context) (broker.Depth, error) {
+			if fails.Load() {
+				return broker.Depth{}, errBoom
+			}
+			return numbers, nil
+		}}
 		hanging := &depth{get: func(ctx context.Context) (broker.Depth, error) { <-ctx.Done(); return broker.Depth{}, ctx.Err() }}
 		bad := &depth{get: func(context.Context) (broker.Depth, error) { panic("boom") }}
 		dead := &depth{get: func(context.Context) (broker.Depth, error) {
@@ -89,7 +94,7 @@ func TestQueues(t *testing.T) {
 			t.Errorf("the one that hangs was asked %d times", n)
 		}
 		// What cannot be read any more goes.
-		fails = errBoom
+		fails.Store(true)
 		<-time.After(time.Minute)
 		r.want(r.scrape(), 7, "queue_depth", "queue=moves", "state=visible")
 		<-time.After(3 * time.Minute)
@@ -99,7 +104,7 @@ func TestQueues(t *testing.T) {
 		if n := len(r.log.with("queue=moves")); n != 1 {
 			t.Errorf("%d log lines of a queue that fails", n)
 		}
-		fails = nil
+		fails.Store(false)
 		<-time.After(time.Minute)
 		r.want(r.scrape(), 7, "queue_depth", "queue=moves", "state=visible")
 		if got := r.log.with("can be read again"); len(got) != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/onceq/onceq/control"
@@ -83,7 +84,5 @@ func (t *Telemetry) setPauses(queue string, paused map[pause]float64) {
 			delete(t.pauses, p)
 		}
 	}
-	for p, since := range paused {
-		t.pauses[p] = since
-	}
+	maps.Copy(t.pauses, paused)
 }

@@ -2,6 +2,7 @@ package otelonceq_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,12 +15,12 @@ import (
 // away is a store that does not answer while it is told to.
 type away struct {
 	dedupe.Store
-	err error
+	err atomic.Pointer[error]
 }
 
 func (a *away) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if a.err != nil {
-		return nil, a.err
+	if err := a.err.Load(); err != nil {
+		return nil, *err
 	}
 	return a.Store.Get(ctx, ks)
 }
@@ -72,7 +73,7 @@ func TestSeatsAndRules(t *testing.T) {
 		if _, there := r.scrape()["pause_since_seconds"]; there {
 			t.Error("a rule that was removed is shown")
 		}
-		s.err = errBoom
+		s.err.Store(&errBoom)
 		<-time.After(5 * time.Minute)
 		if _, there := r.scrape()["worker_seats"]; there {
 			t.Error("old seats are shown")

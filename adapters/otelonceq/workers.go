@@ -3,6 +3,7 @@ package otelonceq
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"go.opentelemetry.io/otel/metric"
@@ -90,9 +91,7 @@ func (t *Telemetry) observeWorkers(_ context.Context, o metric.Observer) error {
 	t.mu.Lock()
 	workers := slices.Clone(t.workers)
 	pauses := make(map[pause]float64, len(t.pauses))
-	for p, since := range t.pauses {
-		pauses[p] = since
-	}
+	maps.Copy(pauses, t.pauses)
 	t.mu.Unlock()
 	crews := make(map[string]*crew)
 	for _, w := range workers {
