@@ -260,3 +260,18 @@ func (a *answers) Send(_ context.Context, ms []broker.Outgoing) ([]string, error
 	a.sent = append(a.sent, ms)
 	return make([]string, len(ms)), a.err
 }
+
+// The wait grows with every retry, so only the first attempt tells of it.
+func TestWaitIsOfTheFirstAttempt(t *testing.T) {
+	r := newRig(t, rigOptions{noTraces: true})
+	for attempt := 1; attempt <= 3; attempt++ {
+		r.tel.Observer().JobEnded(context.Background(), &onceq.TimingRecord{
+			Queue: "orders", Type: "charge", Ran: true, Attempt: attempt, QueueWait: time.Minute, Outcome: onceq.OutcomeRetried, ErrClass: "error",
+		})
+	}
+	fs := r.scrape()
+	r.want(fs, 1, "job_wait_seconds", "queue=orders", "type=charge")
+	r.want(fs, 3, "job_duration_seconds", "queue=orders", "type=charge")
+	r.want(fs, 3, "jobs_retried_total", "queue=orders", "type=charge", "error_class=error")
+	r.want(fs, 3, "jobs_failed_total", "queue=orders", "type=charge", "error_class=error", "final=false")
+}
