@@ -53,7 +53,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test apart soak compat rehearsal check fmt-check vet fix-check staticcheck tidy-check walls bench lint fuzz fmt
+.PHONY: help demo test apart soak compat rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,7 +90,7 @@ compat: ## run pgstore's tests on each PostgreSQL from 13 to 18, and through PgB
 rehearsal: ## release a copy of the tree, and take what came of it as users would
 	$(GO) run ./internal/release -rehearse
 
-check: fmt-check vet fix-check staticcheck tidy-check walls ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls
+check: fmt-check vet fix-check staticcheck tidy-check walls alerts ## every gate but the tests: format, vet, go fix, staticcheck, tidy, import walls, alert rules
 
 fmt-check:
 	@out=$$($(TOOL) gofumpt -l .) || exit 1; \
@@ -110,9 +110,14 @@ staticcheck:
 tidy-check:
 	$(call each,$(GO) mod tidy -diff)
 	GOWORK=off $(GO) -C internal/tools mod tidy -diff
+	GOWORK=off $(GO) -C internal/tools/promrules mod tidy -diff
 
 walls:
 	$(GO) test -count=1 -v -run '^TestWalls$$' ./internal/arch
+
+# With Prometheus's own engine, whose first build takes a minute or two.
+alerts:
+	GOWORK=off $(GO) -C internal/tools/promrules test -count=1 ./...
 
 bench: ## run the benchmarks, and internal/bench, which compares with others (BENCH=pattern, BENCHPKGS=packages)
 	@pkgs="$(BENCHPKGS)"; peers=; \

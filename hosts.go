@@ -145,6 +145,7 @@ type callHost struct{ *try }
 
 func (h callHost) retention() time.Duration { return h.c.p.retention() }
 func (h callHost) mostResult() int          { return h.c.p.mostResult() }
+func (h callHost) queue() string            { return h.c.p.queue() }
 
 func (h callHost) serves(m *Mux, typ string) (own, knows bool) { return h.c.p.serves(m, typ) }
 

@@ -58,6 +58,8 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 	return in, nil
 }
 
+func (in *intake) queue() string { return in.queueName }
+
 // describe asks a queue for its name, if it has one.
 func describe(queue any) broker.Description {
 	if d, ok := broker.As[broker.Describer](queue); ok {

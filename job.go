@@ -49,6 +49,9 @@ func (j *Job) received() *broker.Message {
 	return j.r.Message
 }
 
+// Queue is the name of the queue that the job came from, as TimingRecord.Queue has it.
+func (j *Job) Queue() string { return j.owner().queue() }
+
 // Key is the idempotency key under which the job is claimed.
 func (j *Job) Key() dedupe.Key { return j.r.Key }
 
@@ -101,6 +104,7 @@ func (j *Job) SetResult(b []byte) error {
 type owner interface {
 	retention() time.Duration
 	mostResult() int // in bytes; 0 = any
+	queue() string
 }
 
 func (j *Job) owner() owner { return j.r.Flow().Host.(owner) }

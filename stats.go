@@ -44,6 +44,17 @@ func (w *Worker) Stats() Stats {
 	return s
 }
 
+// Queue is the name of the Worker's queue, as TimingRecord.Queue has it.
+func (w *Worker) Queue() string { return w.p.queue() }
+
+// Types are the types that have a handler, sorted; nil where the Handler is no Mux.
+func (w *Worker) Types() []string {
+	if m := muxIn(w.p.c.Handler); m != nil {
+		return m.Types()
+	}
+	return nil
+}
+
 // counted is Stats for the core's own use, which leaves Margin to the user.
 func (w *Worker) counted() Stats {
 	_, ps, _ := w.present()

@@ -25,8 +25,8 @@ var testSupport = []string{
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
-// with others.
-var apart = []string{"internal/bench"}
+// with others, or test with another's tools what we ship.
+var apart = []string{"internal/bench", "internal/tools/promrules"}
 
 // A module says what its go.mod may hold. A module that the table does not know is reported,
 // and so is one that it knows in vain.
@@ -45,6 +45,7 @@ var modules = []module{
 		dir: "adapters/gocloudpubsub", uses: []string{"."},
 		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
 	},
+	{dir: "adapters/otelonceq", uses: []string{"."}, why: "OpenTelemetry reaches those alone who use it"},
 	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
 	{
 		dir: "cmd/onceq", uses: []string{"."},
@@ -60,7 +61,7 @@ var modules = []module{
 		why: "what needs the whole house is tested there",
 	},
 	{
-		dir: "examples", uses: []string{".", "adapters/gocloudpubsub", "adapters/watermillonceq", "localstack"},
+		dir: "examples", uses: []string{".", "adapters/gocloudpubsub", "adapters/otelonceq", "adapters/watermillonceq", "localstack"},
 		why: "examples show the parts together, also with programs of gocloud and of Watermill",
 	},
 	{
@@ -68,6 +69,7 @@ var modules = []module{
 		why: "it brings what onceq is compared with",
 	},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
+	{dir: "internal/tools/promrules", why: "Prometheus tests the alerts, and nobody else takes it"},
 	{dir: "internal/tools/lint", why: "a tool's libraries are nobody else's"},
 }
 

@@ -1,0 +1,210 @@
+package otelonceq_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/adapters/otelonceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+)
+
+// benchTel records into an SDK as a program would: with a reader that is never read.
+func benchTel(tb testing.TB, o otelonceq.Options) *otelonceq.Telemetry {
+	tb.Helper()
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+	tel, err := otelonceq.New(&o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tel
+}
+
+// doneRecord is that of a job like any other.
+func doneRecord() *onceq.TimingRecord {
+	now := time.Now()
+	return &onceq.TimingRecord{
+		JobID: "0199f3a2-7c1e-7b3a-9d55-0242ac120002", Type: "charge", Key: dedupe.Key{Scope: "orders:charge", Key: "A-1"}, Queue: "orders",
+		Outcome: onceq.OutcomeDone, Ran: true, Attempt: 1, Receives: 1, Fence: 1, QueueWait: 20 * time.Millisecond, Process: 35 * time.Millisecond,
+		Began: now, Ended: now, Held: 2 * time.Millisecond, Settle: 3 * time.Millisecond, Age: 60 * time.Millisecond, Heartbeat: true,
+	}
+}
+
+type nowhere struct{ broker.Broker }
+
+func (nowhere) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) { return nil, nil }
+func (n nowhere) Unwrap() any                                                  { return n.Broker }
+
+// BenchmarkJob is what one job costs, sent and done: all metrics, and without the conventions.
+func BenchmarkJob(b *testing.B) {
+	for name, o := range map[string]otelonceq.Options{"all": {}, "no-conventions": {NoConventions: true}} {
+		b.Run(name, func(b *testing.B) {
+			tel := benchTel(b, o)
+			observer, sender := tel.Observer(), tel.Sender(nowhere{newQueue(b, "orders")})
+			ms, rec, ctx := []broker.Outgoing{message("charge", "A-1")}, doneRecord(), context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = sender.Send(ctx, ms)
+				observer.JobEnded(ctx, rec)
+			}
+		})
+	}
+}
+
+// BenchmarkUnsampled is what spans cost that nobody keeps: one of the send, one of the run.
+func BenchmarkUnsampled(b *testing.B) {
+	tel := benchTel(b, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
+	observer, rec := tel.Observer(), doneRecord()
+	rig := &spanRig{o: observer, rec: rec}
+	queue, err := membroker.New(&membroker.Options{Name: "orders"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	store, err := memstore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
+		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+			defer close(done)
+			b.ReportAllocs()
+			for b.Loop() {
+				rig.run(context.Background(), j)
+			}
+			return nil
+		}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
+	if err != nil {
+		b.Fatal(err)
+	}
+	sent := message("charge", "A-1")
+	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+	if err := onceq.SendOne(b.Context(), queue, &sent); err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	<-done
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
+type spanRig struct {
+	o   onceq.Observer
+	rec *onceq.TimingRecord
+}
+
+func (r *spanRig) run(ctx context.Context, j *onceq.Job) { r.o.JobEnded(r.o.JobStarted(ctx, j), r.rec) }
+
+// TestAllocations holds what a job may allocate where nobody keeps spans.
+func TestAllocations(t *testing.T) {
+	tel := benchTel(t, otelonceq.Options{})
+	observer, sender := tel.Observer(), tel.Sender(nowhere{newQueue(t, "orders")})
+	ms, rec, ctx := []broker.Outgoing{message("charge", "A-1")}, doneRecord(), context.Background()
+	if n := testing.AllocsPerRun(1000, func() {
+		_, _ = sender.Send(ctx, ms)
+		observer.JobEnded(ctx, rec)
+	}); n > 1 {
+		t.Errorf("%v allocations a job", n)
+	}
+}
+
+// BenchmarkWorker runs jobs from send to ack, with and without telemetry, by turns. x-bare is the
+// median of the ratios of the rounds.
+func BenchmarkWorker(b *testing.B) {
+	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	for name, o := range map[string]otelonceq.Options{"metrics": {}, "metrics-and-unsampled-spans": {TracerProvider: unsampled}} {
+		b.Run(name, func(b *testing.B) {
+			tel := benchTel(b, o)
+			var with, bare, ratios []float64
+			for range 11 {
+				bare = append(bare, perJob(b, nil))
+				with = append(with, perJob(b, tel))
+				ratios = append(ratios, with[len(with)-1]/bare[len(bare)-1])
+			}
+			slices.Sort(ratios)
+			slices.Sort(with)
+			slices.Sort(bare)
+			b.ReportMetric(with[5], "ns/job")
+			b.ReportMetric(bare[5], "bare-ns/job")
+			b.ReportMetric(ratios[5], "x-bare")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func perJob(b *testing.B, tel *otelonceq.Telemetry) float64 {
+	b.Helper()
+	const jobs = 20_000
+	raw, err := membroker.New(&membroker.Options{Name: "orders"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	bare, err := memstore.New(&memstore.Options{MaxRecords: 100_000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var queue broker.Broker = raw
+	var store dedupe.Store = bare
+	c := onceq.ProcessorConfig{Scope: "bench", Logger: slog.New(slog.DiscardHandler)}
+	if tel != nil {
+		queue, store, c.Observer = tel.Broker(queue), tel.Store(store), tel.Observer()
+	}
+	c.Store = store
+	var left atomic.Int64
+	left.Store(jobs)
+	done := make(chan struct{})
+	c.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return nil
+	})
+	p, err := onceq.NewProcessor(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 64})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- w.Run(ctx) }()
+	ms := make([]broker.Outgoing, 100)
+	for range jobs / len(ms) {
+		for i := range ms {
+			ms[i] = onceq.Message("charge", "", []byte("1"))
+		}
+		if err := onceq.Send(ctx, queue, ms); err != nil {
+			b.Fatal(err)
+		}
+	}
+	<-done
+	took := time.Since(began)
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	return float64(took) / jobs
+}

@@ -1,0 +1,259 @@
+package otelonceq
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceq/onceq/dlq"
+)
+
+// This file owns what becomes a label: the bound on what senders and handlers choose, and the sets
+// of attributes, which are built once and used again. Every job goes through it, in many
+// goroutines. Reading takes no lock; a new entry takes its map's lock and copies the map, which
+// happens once for each, and the bounds keep the maps small.
+
+// A table is a map that is read often and grows seldom.
+type table[K comparable, V any] struct {
+	at atomic.Pointer[map[K]V]
+	mu sync.Mutex
+}
+
+func (t *table[K, V]) get(k K) (v V, ok bool) {
+	if m := t.at.Load(); m != nil {
+		v, ok = (*m)[k]
+	}
+	return v, ok
+}
+
+// add puts what make answers, unless another goroutine was first.
+func (t *table[K, V]) add(k K, make func() V) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.at.Load()
+	grown := map[K]V{}
+	if old != nil {
+		if v, ok := (*old)[k]; ok {
+			return v
+		}
+		grown = maps.Clone(*old)
+	}
+	v := make()
+	grown[k] = v
+	t.at.Store(&grown)
+	return v
+}
+
+// A guard lets a bounded number of texts become labels.
+type guard struct {
+	what, field string
+	most        int
+	log         *slog.Logger
+
+	texts  table[string, string] // as given → as a label
+	mu     sync.Mutex
+	free   map[string]bool // known labels, which do not count
+	taken  map[string]bool // labels that count
+	logged bool
+}
+
+// maxLabel is the most bytes of a label's text. Core and stores take longer types, and a person
+// reading a dashboard does not.
+const maxLabel = 100
+
+func newGuard(what, field string, most int, known []string, log *slog.Logger) *guard {
+	g := &guard{what: what, field: field, most: most, log: log, free: map[string]bool{"": true, other: true}, taken: map[string]bool{}}
+	g.know(known)
+	return g
+}
+
+func (g *guard) know(texts []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range texts {
+		l := label(s)
+		g.free[l] = true
+		delete(g.taken, l)
+	}
+}
+
+func (g *guard) label(s string) string {
+	if l, ok := g.texts.get(s); ok {
+		return l
+	}
+	l, ok := g.admit(s)
+	if !ok {
+		return other
+	}
+	if l != s { // any number of texts are cut or mended to one label: they are not kept
+		return l
+	}
+	return g.texts.add(l, func() string { return l })
+}
+
+func (g *guard) admit(s string) (string, bool) {
+	l := label(s)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.free[l] || g.taken[l]:
+		return l, true
+	case len(g.taken) < g.most:
+		g.taken[l] = true
+		return l, true
+	}
+	if !g.logged {
+		g.logged = true
+		g.log.LogAttrs(background, slog.LevelWarn, "otelonceq: too many "+g.what+"; the label of further ones is "+other,
+			slog.Int("most", g.most), slog.String("first", l), slog.String("raise", "Options."+g.field))
+	}
+	return "", false
+}
+
+// label cuts a text and makes it UTF-8, because one label that is not fails a whole scrape.
+func label(s string) string {
+	if len(s) > maxLabel {
+		s = s[:maxLabel]
+	}
+	return strings.Clone(strings.ToValidUTF8(s, "_"))
+}
+
+// A set is a set of labels in the form in which recording them allocates nothing.
+type set struct {
+	add []metric.AddOption
+	rec []metric.RecordOption
+	obs metric.ObserveOption
+}
+
+func newSet(kvs ...attribute.KeyValue) set {
+	o := metric.WithAttributeSet(attribute.NewSet(kvs...))
+	return set{add: []metric.AddOption{o}, rec: []metric.RecordOption{o}, obs: o}
+}
+
+// queueLabels are the sets of one queue, and those of its types.
+type queueLabels struct {
+	name  string
+	of    set
+	types table[string, *typeLabels]
+
+	operations table[operation, set]
+	lost       table[string, set]
+	states     table[string, set]
+}
+
+// typeLabels are the sets of a queue's type.
+type typeLabels struct {
+	queue, typ string
+	of         set
+	enqueued   table[string, set]  // by source
+	ended      table[string, set]  // by outcome
+	failed     table[failure, set] // final or not
+	retried    table[string, set]  // by class
+	attempts   table[ending, set]
+}
+
+type failure struct {
+	class string
+	final bool
+}
+
+type ending struct{ class, outcome string }
+
+func (l *typeLabels) with(kvs ...attribute.KeyValue) set {
+	return newSet(append(kvs, labelQueue.String(l.queue), labelType.String(l.typ))...)
+}
+
+func (l *typeLabels) bySource(source string) set {
+	if s, ok := l.enqueued.get(source); ok {
+		return s
+	}
+	return l.enqueued.add(source, func() set { return l.with(labelSource.String(source)) })
+}
+
+func (l *typeLabels) byOutcome(outcome string) set {
+	if s, ok := l.ended.get(outcome); ok {
+		return s
+	}
+	return l.ended.add(outcome, func() set { return l.with(labelOutcome.String(outcome)) })
+}
+
+func (l *typeLabels) byFailure(class string, final bool) set {
+	k := failure{class, final}
+	if s, ok := l.failed.get(k); ok {
+		return s
+	}
+	return l.failed.add(k, func() set {
+		text := "false"
+		if final {
+			text = "true"
+		}
+		return l.with(labelClass.String(class), labelFinal.String(text))
+	})
+}
+
+func (l *typeLabels) byClass(class string) set {
+	if s, ok := l.retried.get(class); ok {
+		return s
+	}
+	return l.retried.add(class, func() set { return l.with(labelClass.String(class)) })
+}
+
+func (l *typeLabels) byEnding(class, outcome string) set {
+	k := ending{class, outcome}
+	if s, ok := l.attempts.get(k); ok {
+		return s
+	}
+	return l.attempts.add(k, func() set { return l.with(labelClass.String(class), labelOutcome.String(outcome)) })
+}
+
+// count and record are the two ways to use a set. ctx matters for exemplars alone.
+func count(ctx context.Context, c metric.Int64Counter, n int64, s set) { c.Add(ctx, n, s.add...) }
+
+func record(ctx context.Context, h metric.Float64Histogram, v float64, s set) {
+	h.Record(ctx, v, s.rec...)
+}
+
+func (q *queueLabels) byState(state string) set {
+	if s, ok := q.states.get(state); ok {
+		return s
+	}
+	return q.states.add(state, func() set { return newSet(labelQueue.String(q.name), labelState.String(state)) })
+}
+
+// process names a set of messaging.process.duration.
+type process struct{ queue, class string }
+
+// A pause is a reason why a queue, or a scope or type on it, is paused.
+type pause struct{ queue, scope, typ, reason string }
+
+type storeOperation struct{ store, operation, outcome string }
+
+type letterFate struct {
+	queue string
+	fate  dlq.Fate
+}
+
+// operation names a set of messaging.client.*.
+type operation struct{ name, class string }
+
+// conventions are the labels of messaging.*.
+func conventions(system, queue, operation, class string) []attribute.KeyValue {
+	kvs := []attribute.KeyValue{attrSystem.String(system), attrDestination.String(queue), attrOperationName.String(operation)}
+	if class != "" {
+		kvs = append(kvs, attrErrorType.String(class))
+	}
+	return kvs
+}
+
+func (q *queueLabels) byPart(part string) set {
+	if s, ok := q.lost.get(part); ok {
+		return s
+	}
+	return q.lost.add(part, func() set { return newSet(labelQueue.String(q.name), labelPart.String(part)) })
+}

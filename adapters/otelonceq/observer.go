@@ -1,0 +1,113 @@
+package otelonceq
+
+import (
+	"context"
+
+	"github.com/onceq/onceq"
+)
+
+// This file owns what is recorded of jobs. A worker calls the Observer from many goroutines, and
+// everything here is held up when it is slow: so no lock is taken and, once the labels of a type
+// are known, nothing is allocated. spans.go has the spans.
+
+// Observer tells of every job. Give it to ProcessorConfig.Observer; one may serve many Processors.
+// It is an onceq.WorkerObserver, too.
+func (t *Telemetry) Observer() onceq.Observer { return &observer{t} }
+
+type observer struct{ t *Telemetry }
+
+var (
+	_ onceq.Observer       = (*observer)(nil)
+	_ onceq.WorkerObserver = (*observer)(nil)
+)
+
+func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	return o.t.started(ctx, j)
+}
+
+func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+	began, of := o.t.ended(ctx, r)
+	o.t.measure(began, of, r)
+}
+
+// measure records the metrics of a delivery. ctx has the span, for exemplars.
+func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.TimingRecord) {
+	m := &t.m
+	count(ctx, m.ended, 1, of.byOutcome(string(r.Outcome)))
+	if late(r.Outcome) {
+		count(ctx, m.lateEnd, 1, of.of)
+	}
+	if r.From != "" {
+		count(ctx, m.stalled, 1, of.of)
+	}
+	class, final, failed := failureOf(r)
+	class = t.classes.label(class)
+	if failed {
+		count(ctx, m.failed, 1, of.byFailure(class, final))
+	}
+	switch r.Outcome {
+	case onceq.OutcomeDone:
+		count(ctx, m.completed, 1, of.of)
+		t.attempted(ctx, of, r, t.classes.label(r.PrevClass))
+		if r.Age > 0 {
+			record(ctx, m.age, r.Age.Seconds(), of.of)
+		}
+	case onceq.OutcomeRetried:
+		count(ctx, m.retried, 1, of.byClass(class))
+	case onceq.OutcomeFailed, onceq.OutcomeParked:
+		t.attempted(ctx, of, r, class)
+	default: // of the others no attempt is over
+	}
+	if !r.Ran {
+		return
+	}
+	record(ctx, m.duration, r.Process.Seconds(), of.of)
+	if r.Attempt == 1 && r.QueueWait > 0 {
+		record(ctx, m.wait, r.QueueWait.Seconds(), of.of)
+	}
+	queue := t.queue(r.Queue)
+	record(ctx, m.held, r.Held.Seconds(), queue.of)
+	if !r.Ended.IsZero() {
+		record(ctx, m.settle, r.Settle.Seconds(), queue.of)
+	}
+	if m.process != nil && (r.Receives > 0 || r.Age > 0) { // else it is a call of Do, which has no message
+		record(ctx, m.process, r.Process.Seconds(), t.processing(queue.name, class))
+	}
+}
+
+func (t *Telemetry) attempted(ctx context.Context, of *typeLabels, r *onceq.TimingRecord, class string) {
+	if r.Attempt > 0 {
+		record(ctx, t.m.attempts, float64(r.Attempt), of.byEnding(class, string(r.Outcome)))
+	}
+}
+
+func (t *Telemetry) processing(queue, class string) set {
+	k := process{queue, class}
+	if s, ok := t.processes.get(k); ok {
+		return s
+	}
+	return t.processes.add(k, func() set {
+		return newSet(conventions(t.system(queue), queue, "process", class)...)
+	})
+}
+
+// WorkerEvent keeps since when a worker is paused, and for whom.
+func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
+	t := o.t
+	k := pause{queue: label(e.Queue), reason: e.Reason}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e.Kind {
+	case onceq.EventPaused:
+		t.pauses[k] = float64(e.Since.UnixMilli()) / 1000
+	case onceq.EventResumed:
+		delete(t.pauses, k)
+	case onceq.EventDrained, onceq.EventStarted:
+		for p := range t.pauses {
+			if p.queue == k.queue && (p.reason == onceq.ReasonLocal || p.reason == onceq.ReasonRules) {
+				delete(t.pauses, p)
+			}
+		}
+	default: // the others are in worker_state, or in the log
+	}
+}

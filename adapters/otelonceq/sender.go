@@ -1,0 +1,196 @@
+package otelonceq
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/values"
+)
+
+// This file owns the decorated sender: its spans, the contexts that it puts into messages, and what
+// it counts. Whoever sends calls it, in many goroutines. It keeps no state.
+
+// Sender is s with spans for what is sent, a trace context in each message, and
+// jobs_enqueued_total. Every power of s is found through it by broker.As. nil stays nil.
+func (t *Telemetry) Sender(s broker.Sender) broker.Sender {
+	if values.IsNil(s) {
+		return s
+	}
+	return t.sender(s)
+}
+
+func (t *Telemetry) sender(s broker.Sender) *sender {
+	name, system := t.describe(s)
+	return &sender{Sender: s, t: t, queue: t.queue(name), system: system}
+}
+
+type sender struct {
+	broker.Sender
+	t      *Telemetry
+	queue  *queueLabels
+	system string
+}
+
+// Unwrap is what is decorated.
+func (s *sender) Unwrap() any { return s.Sender }
+
+// Describe is that of what is decorated; the zero value where it does not tell.
+func (s *sender) Describe() broker.Description { return described(s.Sender) }
+
+// The sources of a message.
+const (
+	sourceSend   = "send"
+	sourceReplay = "replay"
+)
+
+func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	began := time.Now()
+	var span trace.Span
+	sent := ms
+	if s.t.traces.on() || trace.SpanContextFromContext(ctx).IsValid() {
+		sent, span = s.traced(ctx, ms)
+	}
+	if span != nil {
+		ctx = trace.ContextWithSpan(ctx, span)
+	}
+	ids, err := s.Sender.Send(ctx, sent)
+	if span != nil {
+		endCall(span, err)
+	}
+	s.count(began, ms, err)
+	return ids, err
+}
+
+// count counts what the queue has accepted. An error without positions says of no entry that it
+// was.
+func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
+	m := &s.t.m
+	letters, _ := s.t.letters.get(s.queue.name)
+	for i := 0; i < len(ms); {
+		typ, source := typeOf(&ms[i]), sourceOf(&ms[i])
+		n := int64(0)
+		// Neighbours with one type are counted together.
+		for ; i < len(ms) && typeOf(&ms[i]) == typ && sourceOf(&ms[i]) == source; i++ {
+			if broker.ErrAt(err, i) == nil {
+				n++
+			}
+		}
+		if n > 0 && !(letters && source == sourceReplay) {
+			count(background, m.enqueued, n, s.t.job(s.queue, typ).bySource(source))
+		}
+	}
+	if m.sent == nil || len(ms) == 0 {
+		return
+	}
+	of := s.t.operation(s.queue, s.system, "send", "send", err)
+	count(background, m.sent, int64(len(ms)), of)
+	record(background, m.operation, time.Since(began).Seconds(), of)
+}
+
+func typeOf(m *broker.Outgoing) string {
+	if m.Meta == nil {
+		return ""
+	}
+	return m.Meta.Type
+}
+
+func sourceOf(m *broker.Outgoing) string {
+	if m.Meta != nil && m.Meta.Dead != nil {
+		return sourceReplay
+	}
+	return sourceSend
+}
+
+// traced makes the spans, and copies of the messages with their contexts. The conventions call a
+// message's first context its creation context. A message that has one keeps it, and gets no span
+// of its own.
+func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Outgoing, trace.Span) {
+	if len(ms) == 0 {
+		return ms, nil
+	}
+	out := make([]broker.Outgoing, len(ms))
+	copy(out, ms)
+	limits := s.Limits()
+	if !s.t.traces.on() {
+		for i := range out {
+			if !s.t.hasContext(out[i].Attributes) {
+				s.t.inject(ctx, &out[i], &limits, s.queue)
+			}
+		}
+		return out, nil
+	}
+	if len(ms) == 1 || s.t.o.NoCreateSpans {
+		return out, s.together(ctx, out, &limits)
+	}
+	links := make([]trace.Link, 0, len(out))
+	for i := range out {
+		m := &out[i]
+		if from, _ := s.t.extracted(m.Attributes); from.IsValid() || m.Attributes[broker.TraceAttribute] != "" {
+			links = append(links, trace.Link{SpanContext: from})
+			continue
+		}
+		made, span := s.t.traces.tracer.Start(ctx, "create "+s.queue.name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(s.about(m, "create")...))
+		s.t.inject(made, m, &limits, s.queue)
+		links = append(links, trace.Link{SpanContext: span.SpanContext()})
+		span.End()
+	}
+	_, span := s.t.traces.tracer.Start(ctx, "send "+s.queue.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...),
+		trace.WithAttributes(append(s.about(nil, "send"), attrBatch.Int(len(out)))...))
+	return out, span
+}
+
+// together makes one span, whose context goes into every message that has none.
+func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *broker.Limits) trace.Span {
+	attrs := s.about(nil, "send")
+	if len(out) == 1 {
+		attrs = s.about(&out[0], "send")
+	} else {
+		attrs = append(attrs, attrBatch.Int(len(out)))
+	}
+	kind := trace.SpanKindProducer
+	var links []trace.Link
+	parent := ctx
+	for i := range out {
+		from, _ := s.t.extracted(out[i].Attributes)
+		if !from.IsValid() {
+			continue
+		}
+		if len(out) == 1 {
+			kind = trace.SpanKindClient // the message was created before
+			if s.t.o.Parent && !trace.SpanContextFromContext(ctx).IsValid() {
+				parent = trace.ContextWithRemoteSpanContext(ctx, from)
+				continue
+			}
+		}
+		links = append(links, trace.Link{SpanContext: from})
+	}
+	made, span := s.t.traces.tracer.Start(parent, "send "+s.queue.name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+	for i := range out {
+		if !s.t.hasContext(out[i].Attributes) {
+			s.t.inject(made, &out[i], limits, s.queue)
+		}
+	}
+	return span
+}
+
+func (s *sender) about(m *broker.Outgoing, operation string) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		attrSystem.String(s.system), attrDestination.String(s.queue.name),
+		attrOperationName.String(operation), attrOperationType.String(operation),
+	}
+	if m == nil || m.Meta == nil {
+		return attrs
+	}
+	attrs = append(attrs, attrMessageID.String(m.Meta.ID), attrJobKey.String(m.Meta.Key))
+	if m.Meta.Type != "" {
+		attrs = append(attrs, attrJobType.String(m.Meta.Type))
+	}
+	if m.Meta.CorrelationID != "" {
+		attrs = append(attrs, attrConversation.String(m.Meta.CorrelationID))
+	}
+	return attrs
+}

@@ -1,0 +1,164 @@
+package otelonceq
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dlq"
+)
+
+// This file owns Telemetry and its instruments. New makes them, once; after that nothing changes
+// but the tables of labels, which have locks of their own, and the list of workers, under mu.
+
+// Telemetry tells OpenTelemetry what onceq does. One is enough for a program, whatever it runs; its
+// methods may be called from many goroutines.
+type Telemetry struct {
+	o      Options
+	log    *slog.Logger
+	traces tracing
+	carry  propagators
+
+	types, classes *guard
+	queues         table[string, *queueLabels]
+	systems        table[string, string]      // of decorated brokers, by the queue's name
+	processes      table[process, set]        // of messaging.process.duration
+	stores         table[storeOperation, set] // of store.call
+	letters        table[string, bool]        // queues of dead letters, by name
+	fates          table[letterFate, set]
+
+	meter metric.Meter
+	m     instruments
+
+	mu      sync.Mutex
+	workers []*worker
+	pauses  map[pause]float64 // since when
+}
+
+// instruments are those of the table in names.go.
+type instruments struct {
+	enqueued, completed, failed, ended, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
+	attempts, duration, wait, age, held, settle, margin, storeCall                      metric.Float64Histogram
+
+	depth, deadLetters, active, slots, state, seats metric.Int64ObservableGauge
+	utilization, pauseSince                         metric.Float64ObservableGauge
+
+	// The conventions'; nil where they are switched off.
+	process, operation metric.Float64Histogram
+	sent, consumed     metric.Int64Counter
+}
+
+func (t *Telemetry) instruments() error {
+	var errs []error
+	counter := func(i *instrument) metric.Int64Counter {
+		c, err := t.meter.Int64Counter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
+		errs = append(errs, err)
+		return c
+	}
+	histogram := func(i *instrument) metric.Float64Histogram {
+		h, err := t.meter.Float64Histogram(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about),
+			metric.WithExplicitBucketBoundaries(i.buckets...))
+		errs = append(errs, err)
+		return h
+	}
+	whole := func(i *instrument) metric.Int64ObservableGauge {
+		g, err := t.meter.Int64ObservableGauge(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
+		errs = append(errs, err)
+		return g
+	}
+	float := func(i *instrument) metric.Float64ObservableGauge {
+		g, err := t.meter.Float64ObservableGauge(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
+		errs = append(errs, err)
+		return g
+	}
+	t.m = instruments{
+		enqueued: counter(&jobEnqueued), completed: counter(&jobCompleted), failed: counter(&jobFailed), ended: counter(&jobEnded),
+		retried: counter(&jobRetried), stalled: counter(&jobStalled), lateEnd: counter(&jobLateEnd), letters: counter(&letterFates),
+		contextLost: counter(&contextLost),
+		attempts:    histogram(&jobAttempts), duration: histogram(&jobDuration), wait: histogram(&jobWait), age: histogram(&jobAge),
+		held: histogram(&jobHeld), settle: histogram(&jobSettle), margin: histogram(&leaseMargin), storeCall: histogram(&storeCall),
+		depth: whole(&queueDepth), deadLetters: whole(&deadLetters), active: whole(&jobsActive), slots: whole(&workerSlots),
+		state: whole(&workerStates), seats: whole(&workerSeats), utilization: float(&workerBusy), pauseSince: float(&pauseSince),
+	}
+	if !t.o.NoConventions {
+		t.m.process, t.m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
+		t.m.sent, t.m.consumed = counter(&messagingSent), counter(&messagingConsumed)
+	}
+	return errors.Join(errs...)
+}
+
+// describe answers the queue's name and the system's, as labels have them.
+func (t *Telemetry) describe(v any) (name, system string) {
+	d, ok := broker.As[broker.Describer](v)
+	if !ok {
+		return unknown, defaultSystem
+	}
+	of := d.Describe()
+	name, system = label(cmp.Or(of.Name, unknown)), label(cmp.Or(of.System, defaultSystem))
+	t.systems.add(name, func() string { return system })
+	return name, system
+}
+
+// defaultSystem is the messaging.system of a queue whose driver does not tell it.
+const defaultSystem = "onceq"
+
+func (t *Telemetry) system(queue string) string {
+	if s, ok := t.systems.get(queue); ok {
+		return s
+	}
+	return defaultSystem
+}
+
+// Letters answers a function for the field Each of dlq.ReplayOptions and dlq.PurgeOptions: it
+// counts what became of each letter of the queue, whose name is that of the queue that the letters
+// come from. each is called as well; nil = nothing. A dry run is not to be counted: do not give it
+// the function.
+func (t *Telemetry) Letters(queue string, each func(dlq.Step)) func(dlq.Step) {
+	queue = label(queue)
+	return func(s dlq.Step) {
+		k := letterFate{queue, s.Fate}
+		of, ok := t.fates.get(k)
+		if !ok {
+			of = t.fates.add(k, func() set { return newSet(labelQueue.String(queue), labelFate.String(s.Fate.String())) })
+		}
+		count(background, t.m.letters, 1, of)
+		if each != nil {
+			each(s)
+		}
+	}
+}
+
+func (t *Telemetry) queue(name string) *queueLabels {
+	if q, ok := t.queues.get(name); ok {
+		return q
+	}
+	return t.queues.add(name, func() *queueLabels {
+		l := label(name)
+		return &queueLabels{name: l, of: newSet(labelQueue.String(l))}
+	})
+}
+
+// job answers the sets of a type, which is a message's word.
+func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
+	typ = t.types.label(typ)
+	if l, ok := q.types.get(typ); ok {
+		return l
+	}
+	return q.types.add(typ, func() *typeLabels {
+		return &typeLabels{queue: q.name, typ: typ, of: newSet(labelQueue.String(q.name), labelType.String(typ))}
+	})
+}
+
+// worker is a Worker that was registered.
+type worker struct {
+	w interface {
+		Stats() onceq.Stats
+		Health() onceq.Health
+	}
+	queue string
+}
