@@ -158,6 +158,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 	// claims, and calls batchHost.Start to run a handler and batchHost.Ended, which calls f.
 	h := &batchHost{deliveryHost: deliveryHost{b.in}, tell: f}
 	fl := b.newBatchFlow(ctx, h, len(ds), o)
+	defer fl.Close()
 	runs, until := b.in.runsOf(fl, ds)
 	b.in.setEnd(fl, until)
 
@@ -257,7 +258,7 @@ func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left cha
 	if !cut.IsZero() {
 		at(cut, over)
 		if least > 0 {
-			at(cut.Add(-least), fl.Pause)
+			at(cut.Add(-least), func() { fl.Pause(engine.ByEnd) })
 		}
 	}
 	if !until.IsZero() {

@@ -56,6 +56,11 @@ type ProcessorConfig struct {
 	// Scope separates the keys of this kind of work from all others in the store. Required; at most
 	// 255 bytes, without ':'. Workers on one queue must agree on it.
 	Scope string
+	// Queue is the name of the queue, for people, rules and metrics. Default: the broker's
+	// Describe().Name, else Scope, or "Scope:Name" where the WorkerConfig or BatchConfig has a
+	// Name. Where a Processor has several queues, leave it empty, because it holds for all. At most
+	// 255 bytes of UTF-8, without control characters.
+	Queue string
 	// LetterKeys sign the dead letters whose replay may run a failed or parked job again. With
 	// keys, only a letter that one of them has signed reopens its failure. Default: none, and any
 	// message does that names the number of a failure, its fence: whoever may send messages and
@@ -153,6 +158,9 @@ func (c *ProcessorConfig) check() error {
 	case len(c.Owner) > maxScope:
 		return badConfig("ProcessorConfig.Owner", "has %d bytes, the limit is %d", len(c.Owner), maxScope)
 	}
+	if err := checkLabel("ProcessorConfig.Queue", c.Queue); err != nil {
+		return err
+	}
 	if err := checkScope("ProcessorConfig.Scope", c.Scope); err != nil {
 		return err
 	}
@@ -165,11 +173,11 @@ func (c *ProcessorConfig) check() error {
 	if l := c.Store.Limits(); l.MaxBatch < 1 {
 		return badConfig("ProcessorConfig.Store", "its Limits().MaxBatch is %d, want 1 or more", l.MaxBatch)
 	}
-	if c.Store == NoStore && c.Defaults.Interrupted == dedupe.Park {
+	if isNoStore(c.Store) && c.Defaults.Interrupted == dedupe.Park {
 		return badConfig("ProcessorConfig.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
 	}
 	if m := muxIn(c.Handler); m != nil {
-		return m.check(c.Scope, c.Store == NoStore, &c.Defaults)
+		return m.check(c.Scope, isNoStore(c.Store), &c.Defaults)
 	}
 	return nil
 }

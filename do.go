@@ -139,7 +139,7 @@ func newCall(p *Processor, k dedupe.Key, o *DoOptions) (*call, error) {
 	if p == nil {
 		return nil, badConfig("Do", "the Processor is nil")
 	}
-	if p.c.Store == NoStore {
+	if isNoStore(p.c.Store) {
 		return nil, ErrNoStore
 	}
 	c.p = p.calls

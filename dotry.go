@@ -162,6 +162,7 @@ func (t *try) end() {
 		go p.e.Forgo(r.Key, r.Token)
 	}
 	r.Flow().Gone(r)
+	r.Flow().Close()
 	close(t.over)
 }
 

@@ -1,11 +1,14 @@
 package onceq
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // intake is one way by which jobs come to a Processor: a Worker, a Batches, or all calls of Do.
@@ -17,13 +20,16 @@ type intake struct {
 	log     *slog.Logger // names the queue
 	letters broker.Sender
 	foreign foreign
-	begun   time.Time
+	// queueName is TimingRecord.Queue.
+	queueName string
+	begun     time.Time
 }
 
 // deliveries is what a Processor's intakes differ in.
 type deliveries struct {
 	letters    broker.Sender
-	name       string // of the queue
+	name       string // of the queue, as its configuration has it
+	queue      any    // it, where it is ours to call; nil = it is not
 	holdGroup  bool
 	visibility time.Duration // for which a delivery is extended
 	limits     broker.Limits // of the queue; zero = it is not ours to call
@@ -36,24 +42,67 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
 	e, err := engine.New[Job](engine.Options{
-		Store: c.Store, StoreOutage: &p.storeOut, AskedUnit: &p.asked.retryAfter,
+		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
 		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
 		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		Logger: log, Backoff: defaultBackoff,
 		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
-	})
+	}, &p.all)
 	if err != nil {
 		return nil, err
 	}
-	return &intake{Processor: p, e: e, log: log, letters: d.letters, begun: time.Now()}, nil
+	in.e = e
+	return in, nil
+}
+
+// describe asks a queue for its name, if it has one.
+func describe(queue any) broker.Description {
+	if d, ok := broker.As[broker.Describer](queue); ok {
+		return d.Describe()
+	}
+	return broker.Description{}
 }
 
 // lettersTo is where letters go, as far as the configuration says.
 func (in *intake) lettersTo() engine.LetterTo {
-	if in.letters == KeepInQueue {
+	if values.Same(in.letters, KeepInQueue) {
 		return engine.ToNobody
 	}
 	return engine.ToQueue
+}
+
+// tellEvent tells the Observer. No lock may be held.
+func (in *intake) tellEvent(ctx context.Context, e WorkerEvent) {
+	if in.events == nil {
+		return
+	}
+	e.Queue = in.queueName
+	if e.Since.IsZero() {
+		e.Since = time.Now()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			in.observerPanicked(v)
+		}
+	}()
+	in.events.WorkerEvent(ctx, &e)
+}
+
+// tellOutage is told by the engine that something is away, or there again.
+func (in *intake) tellOutage(ctx context.Context, n engine.Notice) {
+	e := WorkerEvent{Kind: EventOutage, Reason: ReasonStore, Err: n.Err, Since: n.Since}
+	if n.Over {
+		e.Kind = EventOutageOver
+	}
+	if n.What == engine.TheLetters {
+		e.Reason = ReasonLetters
+	}
+	in.tellEvent(ctx, e)
+}
+
+func (in *intake) observerPanicked(v any) {
+	in.log.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
 }

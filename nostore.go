@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // NoStore runs jobs without dedupe: at least once. Every claim wins, with fence 0. The broker
@@ -13,6 +14,9 @@ import (
 var NoStore dedupe.Store = noStore{}
 
 type noStore struct{}
+
+// isNoStore also finds a NoStore that is decorated.
+func isNoStore(s dedupe.Store) bool { return values.Same(s, NoStore) }
 
 func (noStore) Claim(_ context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	cs := make([]dedupe.Claim, len(rs))

@@ -43,6 +43,32 @@ type TimingRecord struct {
 	Fence uint64
 	// Result is what is kept with the key, when the job is done.
 	Result []byte
+	// Queue is ProcessorConfig.Queue, or its default.
+	Queue string
+	// Ran reports whether the handler was started. Began and Ended are when it was, and when it
+	// returned: zero where it was not, and Ended also where the job was abandoned.
+	Ran          bool
+	Began, Ended time.Time
+	// Held is from the receive to the start of the handler: waiting for a slot, and the claim. For
+	// Do it is from the call's claim. 0 where no handler started.
+	Held time.Duration
+	// Settle is from the handler's return to the disposition: the store, and the dead-letter queue.
+	// 0 where no handler started, and where the job was abandoned.
+	Settle time.Duration
+	// Age is from Meta.Created, else the publishing, to the disposition; 0 where neither is known,
+	// as in Do. It counts all attempts and delays.
+	Age time.Duration
+	// Delay is after what time the message comes again; 0 after an ack.
+	Delay time.Duration
+	// Policy says what happens when the run is interrupted, where the key was claimed.
+	Policy dedupe.Policy
+	// PrevClass is the class of the failure before this attempt: of a job that is done at its third
+	// attempt, what it failed with at its second. "" = there was none.
+	PrevClass string
+	// From is the owner whose dead lease this claim took over, and DeadFor how long that had been
+	// dead. "" = nobody's.
+	From    string
+	DeadFor time.Duration
 }
 
 // Observer is told of each job's start and end. Many goroutines call it: of a start, the one that

@@ -43,7 +43,7 @@ func (in *intake) observeEnd(r *run) {
 
 // observeAbandoned tells of a run that was given up, and answers its record.
 func (in *intake) observeAbandoned(r *run) TimingRecord {
-	t := recordOf(r, in.e.TimingOfAbandoned(r))
+	t := in.recordOf(r, in.e.TimingOfAbandoned(r))
 	t.Outcome = OutcomeAbandoned
 	in.tellEnd(r, &t)
 	in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
@@ -66,22 +66,20 @@ func (in *intake) tellEnd(r *run, t *TimingRecord) {
 	in.c.Observer.JobEnded(ctx, t)
 }
 
-func (in *intake) observerPanicked(v any) {
-	in.log.LogAttrs(context.Background(), slog.LevelError, "onceq: the Observer panicked", slog.Any("panic", v))
-}
-
 // timing is made only when somebody asks: most runs have no observer.
 func (in *intake) timing(r *run) TimingRecord {
-	t := recordOf(r, in.e.Timing(r))
+	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	t.Result = r.Result()
 	return t
 }
 
-func recordOf(r *run, t engine.Timing) TimingRecord {
+func (in *intake) recordOf(r *run, t engine.Timing) TimingRecord {
 	return TimingRecord{
 		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
 		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
 		Receives: t.Receives, Fence: t.Fence,
+		Queue: in.queueName, Ran: t.Ran, Began: t.Began, Ended: t.Ended, Held: t.Held, Settle: t.Settle,
+		Age: t.Age, Delay: t.Delay, Policy: t.Policy, PrevClass: t.PrevClass, From: t.From, DeadFor: t.DeadFor,
 	}
 }

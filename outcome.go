@@ -100,7 +100,23 @@ const (
 	// HoldGroup, a dead-letter queue that does not take it, or a missing ProcessorConfig.Key. The
 	// message comes again.
 	OutcomeKept Outcome = "kept"
+	// OutcomePaused: a rule pauses its type or scope. The message comes again, and no attempt
+	// counts.
+	OutcomePaused Outcome = "paused"
 	// OutcomeAbandoned: the time of a drain, or of a batch, was over before the job had ended. The
 	// message is left alone.
 	OutcomeAbandoned Outcome = "abandoned"
 )
+
+// Outcomes are all outcomes, in the order of their constants.
+func Outcomes() []Outcome {
+	return []Outcome{
+		OutcomeDone, OutcomeRetried, OutcomeFailed, OutcomeParked, OutcomeHandedBack,
+		OutcomeLeaseLost, OutcomeUnsettled, OutcomeExpired, OutcomeUnproven, OutcomeAlreadyDone,
+		OutcomeAlreadyFailed, OutcomeAlreadyParked, OutcomeInProgress, OutcomeHandedOver,
+		OutcomeDuplicate, OutcomeMismatch, OutcomeStale, OutcomeEarly, OutcomeTooEarly,
+		OutcomeNoKey, OutcomeBadKey, OutcomeBadMeta, OutcomeBadFingerprint, OutcomeClaimRefused,
+		OutcomeStoreUnreachable, OutcomeLostBeforeClaim, OutcomeNoHandler, OutcomeConfig,
+		OutcomeNoMessage, OutcomeKept, OutcomePaused, OutcomeAbandoned,
+	}
+}

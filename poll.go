@@ -30,11 +30,15 @@ type pollers struct {
 	fatal func(error)
 	once  atomic.Bool   // something was received, so the queue is there
 	out   engine.Outage // of receiving, for all of them
+	pulse engine.Pulse  // the same
+	began atomic.Int64  // when the first receive was answered, in nanoseconds of the wall clock; 0 = none was
 	all   sync.WaitGroup
 
 	mu     sync.Mutex
-	active int // pollers that receive, or are about to
-	late   int // pollers whose receive is overdue
+	active int       // pollers that receive, or are about to
+	late   int       // pollers whose receive is overdue
+	inside int       // receives under way
+	moved  time.Time // when one of them last began or came back
 }
 
 // manyCame is how many messages of one receive are a reason for one more poller. Fewer than two are
@@ -134,6 +138,49 @@ func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
 	}
 }
 
+// moves notes that a receive begins, or has come back.
+func (p *pollers) moves(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inside += n
+	p.moved = time.Now()
+}
+
+// running is how many pollers there are.
+func (p *pollers) running() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active + p.late
+}
+
+// silent is for how long no receive has come back beyond its time, while all pollers are receiving.
+// A poller that rests, or waits for room, is not silent.
+func (p *pollers) silent(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inside == 0 || p.inside < p.active+p.late {
+		return 0
+	}
+	return max(0, now.Sub(p.moved)-durations.Sum(p.w.l.MaxWait, stepIn))
+}
+
+// vital tells how receives go. One that failed counts until the next would have waited long enough
+// for its messages, because some queues answer only then.
+func (p *pollers) vital(now time.Time) engine.Vital {
+	return p.pulse.Read(now, min(max(durations.Sum(p.w.l.MaxWait, stepIn), failsFor), 3*failsFor))
+}
+
+// failsFor is for how long a receive that failed counts at least. By then there was another.
+const failsFor = 10 * time.Second
+
+// first is when the first receive was answered; zero = none was.
+func (p *pollers) first() time.Time {
+	if at := p.began.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
 // poller is one of the pollers, with what it has seen of its last receives.
 type poller struct {
 	*pollers
@@ -193,7 +240,9 @@ func (p *poller) poll(ctx context.Context) error {
 func (p *poller) take(ctx context.Context, n int) (received, error) {
 	b := received{asked: time.Now(), most: n}
 	done := p.watch(ctx, n)
+	p.moves(1)
 	ms, err := p.w.receive(ctx, n)
+	p.moves(-1)
 	reserved := done()
 	rs := p.w.taken(p.f, ms)
 	b.came, b.kept = len(rs), p.f.Offer(reserved, rs)
@@ -233,18 +282,24 @@ func (p *poller) rest(ctx context.Context, b *received) {
 // fails logs a receive that failed, when it is time to, and pauses before the next.
 func (p *poller) fails(ctx context.Context, err error) {
 	p.failed++
+	p.pulse.Misses(err)
 	if lasts, tell := p.out.Fails(engine.Whole, p.failed >= 3); tell {
 		p.w.p.log.LogAttrs(ctx, slog.LevelError, "onceq: receiving fails; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+		p.w.p.tellEvent(p.f.Terms.Base, WorkerEvent{Kind: EventOutage, Reason: ReasonQueue, Err: err, Since: time.Now().Add(-lasts)})
 	}
 	retry.Rest(ctx, retry.Pause(p.failed))
 }
 
 // receivesAgain notes a receive that had an answer, and logs it where receives had failed.
 func (p *poller) receivesAgain(ctx context.Context) {
-	p.once.Store(true)
+	if !p.once.Swap(true) {
+		p.began.Store(time.Now().UnixNano())
+	}
+	p.pulse.Answers()
 	p.failed = 0
 	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
 		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
+		p.w.p.tellEvent(p.f.Terms.Base, WorkerEvent{Kind: EventOutageOver, Reason: ReasonQueue, Since: time.Now().Add(-lasted)})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -17,11 +18,14 @@ import (
 //     serverless function does;
 //   - [Do] runs a function of the caller's, without a queue.
 type Processor struct {
-	c        ProcessorConfig
-	types    map[string]*jobType // under a Mux
-	storeOut engine.Outage       // for all intakes: one outage is told of once
-	calls    *intake             // of Do
-	flights  flights             // of Do
+	c          ProcessorConfig
+	types      map[string]*jobType // under a Mux
+	storeOut   engine.Outage       // for all intakes: one outage is told of once
+	storePulse engine.StorePulse   // the same
+	events     WorkerObserver      // nil = the Observer is none
+	all        engine.Roll         // what is under way, of all intakes
+	calls      *intake             // of Do
+	flights    flights             // of Do
 
 	asked    asked
 	hidesMux atomic.Bool // a job has shown that the Handler wraps a Mux
@@ -43,6 +47,7 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 		return nil, err
 	}
 	p := &Processor{c: c}
+	p.events, _ = broker.As[WorkerObserver](c.Observer)
 	if m := muxIn(c.Handler); m != nil {
 		p.types = m.snapshot(c.Scope)
 		tellSharedScopes(c.Logger, p.types)

@@ -9,6 +9,7 @@ import (
 	mrand "math/rand/v2"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
@@ -45,7 +46,7 @@ type sweeper struct {
 
 // sweeps begins to sweep, until ctx ends. wait waits for the end of that, but not beyond a time.
 func (w *Worker) sweeps(ctx context.Context) (wait func(until time.Time)) {
-	s, ok := w.p.c.Store.(dedupe.Sweeper)
+	s, ok := broker.As[dedupe.Sweeper](w.p.c.Store)
 	if !ok || w.c.SweepEvery < 0 {
 		return func(time.Time) {}
 	}

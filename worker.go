@@ -15,7 +15,7 @@ import (
 )
 
 // This file owns Worker: how it is made, runs, pauses and drains. The user calls the exported
-// methods; Run starts the hands and the pollers (poll.go). w.mu guards flow and paused alone. It is
+// methods; Run starts the hands and the pollers (poll.go). w.mu guards what stands below it. It is
 // let go before a flow, a log or an Observer is called, with one exception: enter calls the new
 // flow's SetPaused under it, so that a Pause in between is not lost.
 
@@ -26,13 +26,16 @@ type Worker struct {
 	p     *intake
 	queue broker.Receiver
 	l     broker.Limits
+	tell  teller
 
 	acks  *batch.Queue[*run]
 	nacks *batch.Queue[*run]
 
-	mu     sync.Mutex
-	flow   *flow // while Run is under way
-	paused bool
+	mu      sync.Mutex
+	flow    *flow                       // while Run is under way
+	pollers *pollers                    // of the flow
+	ended   time.Time                   // the last Run; zero = there was none
+	paused  map[engine.Pauses]time.Time // why, and since when
 }
 
 // ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are at
@@ -61,13 +64,14 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 		return nil, err
 	}
 	in, err := p.newIntake(deliveries{
-		letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup,
+		letters: c.DeadLetter, name: c.Name, queue: queue, holdGroup: c.HoldGroup,
 		visibility: c.Visibility, limits: l, slots: c.Concurrency,
 	})
 	if err != nil {
 		return nil, err
 	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
+	w.tell = teller{in, &w.c}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	return w, nil
@@ -95,7 +99,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	// comes back to a hand, to run the handler, and to workerHost.Ended, to be acked.
 	ready := make(chan *run, w.c.Concurrency)
 	f := w.newFlow(ctx, ready)
-	if err := w.enter(f); err != nil {
+	defer f.Close()
+	ps := &pollers{w: w, f: f}
+	if err := w.enter(f, ps); err != nil {
 		return err
 	}
 	defer w.leave()
@@ -103,13 +109,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	w.c.tellStart(ctx, w.p.log, w.p.c.Scope, w.isPaused())
+	w.tell.starts(f, w.isPaused())
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
 	}
 	receiving, stop := context.WithCancelCause(ctx)
-	ps := &pollers{w: w, f: f, fatal: stop}
+	ps.fatal = stop
 	ps.start(receiving)
 	swept := w.sweeps(receiving)
 
@@ -148,14 +154,14 @@ func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
 	})
 }
 
-func (w *Worker) enter(f *flow) error {
+func (w *Worker) enter(f *flow, ps *pollers) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.flow != nil {
 		return ErrRunning
 	}
-	w.flow = f
-	f.SetPaused(w.paused)
+	w.flow, w.pollers = f, ps
+	f.SetPaused(w.pauses())
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
 	return nil
@@ -164,7 +170,7 @@ func (w *Worker) enter(f *flow) error {
 func (w *Worker) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flow = nil
+	w.flow, w.pollers, w.ended = nil, nil, time.Now()
 	w.keep(false)
 }
 
@@ -174,42 +180,75 @@ func (w *Worker) keep(on bool) {
 	w.nacks.Keep(on)
 }
 
-func (w *Worker) isPaused() bool {
+// present is what Run has under way; f is nil where none is, and ended when the last one was over.
+func (w *Worker) present() (f *flow, ps *pollers, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.paused
+	return w.flow, w.pollers, w.ended
 }
 
 // Pause stops receiving, and hands back what was never started. Running handlers go on. It may be
 // called before Run, and returns at once.
-func (w *Worker) Pause() {
+func (w *Worker) Pause() { w.pause(engine.ByHand) }
+
+// Resume ends a Pause. It does not end an operator's.
+func (w *Worker) Resume() { w.resume(engine.ByHand) }
+
+// pause pauses for one reason, besides those that hold already.
+func (w *Worker) pause(why engine.Pauses) {
 	w.mu.Lock()
-	changes := !w.paused
-	w.paused = true
+	_, holds := w.paused[why]
+	if !holds {
+		if w.paused == nil {
+			w.paused = make(map[engine.Pauses]time.Time)
+		}
+		w.paused[why] = time.Now()
+	}
 	f := w.flow
 	w.mu.Unlock()
-	if f != nil { // the lock is let go, because an Observer is told, and may call the Worker
-		tellPaused(w.p.log, f, changes)
-		f.Pause()
+	if f == nil {
+		return
 	}
+	if !holds {
+		w.tell.halts(f, why)
+	}
+	f.Pause(why)
 }
 
-// Resume ends a Pause.
-func (w *Worker) Resume() {
+// resume ends one reason. The worker goes on when none is left.
+func (w *Worker) resume(why engine.Pauses) {
 	w.mu.Lock()
-	changes := w.paused
-	w.paused = false
-	f := w.flow
+	since, holds := w.paused[why]
+	delete(w.paused, why)
+	left, f := w.pauses(), w.flow
 	w.mu.Unlock()
-	if f != nil {
-		tellResumed(w.p.log, f, changes)
-		f.Resume()
+	if f == nil {
+		return
 	}
+	if holds {
+		w.tell.resumes(f, why, left, since)
+	}
+	f.Resume(why)
+}
+
+// pauses are the reasons that hold. The caller holds the lock.
+func (w *Worker) pauses() (all engine.Pauses) {
+	for why := range w.paused {
+		all |= why
+	}
+	return all
+}
+
+// isPaused are the reasons that hold now.
+func (w *Worker) isPaused() engine.Pauses {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pauses()
 }
 
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
-	defer w.c.tellDrain(w.p.log, f, &err)()
+	defer w.tell.drains(f, &err)()
 	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -269,7 +308,7 @@ func (w *Worker) look(ctx context.Context) error {
 	if w.l.Durable && !w.p.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
 	}
-	if w.p.c.Store != NoStore && w.p.c.Lease/2 < w.p.c.CallTimeout {
+	if !isNoStore(w.p.c.Store) && w.p.c.Lease/2 < w.p.c.CallTimeout {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: Lease is below twice CallTimeout: one slow call of the store uses a claim up, and its handler does not start or is cut off",
 			slog.Duration("lease", w.p.c.Lease), slog.Duration("call_timeout", w.p.c.CallTimeout))
 	}
@@ -296,7 +335,7 @@ func (w *Worker) warnUnread(ctx context.Context, of string, err error) {
 
 // policy reads how a queue dead-letters and how long it keeps messages.
 func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Duration, err error) {
-	rp, ok := b.(broker.RedrivePolicy)
+	rp, ok := broker.As[broker.RedrivePolicy](b)
 	if !ok {
 		return 0, 0, broker.ErrUnsupported
 	}
@@ -318,7 +357,7 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 	_, letters, err := w.policy(ctx, w.c.DeadLetter)
 	w.warnUnread(ctx, "dead-letter queue", err)
 	least := durations.Sum(max(0, queue), max(0, letters))
-	if w.p.c.Store == NoStore || w.p.c.Retention >= least {
+	if isNoStore(w.p.c.Store) || w.p.c.Retention >= least {
 		return nil
 	}
 	return badConfig("ProcessorConfig.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.p.c.Retention, least, queue, letters)

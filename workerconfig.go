@@ -118,7 +118,7 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.Prefetch", "%d is above %d", c.Prefetch, maxConcurrency)
 	case values.Same(c.DeadLetter, queue):
 		return badConfig("WorkerConfig.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
-	case p.Store == NoStore && !l.Attempts && p.Defaults.MaxAttempts > 0:
+	case isNoStore(p.Store) && !l.Attempts && p.Defaults.MaxAttempts > 0:
 		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", p.Defaults.MaxAttempts)
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("WorkerConfig.HoldGroup", "the broker does not order groups")
@@ -146,13 +146,19 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 
 // checkLetters refuses what cannot be, in the fields that WorkerConfig and BatchConfig share.
 func checkLetters(of string, to broker.Sender, name string) error {
-	switch {
-	case values.IsNil(to):
+	if values.IsNil(to) {
 		return badConfig(of+".DeadLetter", "is nil; to leave dead letters to the queue's own redrive, say KeepInQueue")
+	}
+	return checkLabel(of+".Name", name)
+}
+
+// checkLabel refuses a name that a letter, a card or a metric could not carry unchanged.
+func checkLabel(field, name string) error {
+	switch {
 	case len(name) > maxScope:
-		return badConfig(of+".Name", "has %d bytes, the limit is %d", len(name), maxScope)
+		return badConfig(field, "has %d bytes, the limit is %d", len(name), maxScope)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return badConfig(of+".Name", "%q is not UTF-8, or holds a control character: a letter must carry it unchanged", name)
+		return badConfig(field, "%q is not UTF-8, or holds a control character: a letter must carry it unchanged", name)
 	}
 	return nil
 }

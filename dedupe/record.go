@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -141,11 +142,17 @@ type Record struct {
 	ErrClass         string    // of the last failure
 	FirstErr         string    // text of the first failure
 	LastErr          string    // text of the last failure
-	Created          time.Time // when the record was made
-	ClaimedAt        time.Time // when the last claim was won
-	Updated          time.Time // last change
-	Finished         time.Time // when it became done, failed or parked
-	Expires          time.Time // zero while claimed or parked
+	// Past are the earlier attempts, the oldest first; see [Attempt]. A first attempt has none. A
+	// finished record keeps them, and a new record under its key begins without.
+	Past []Attempt
+	// Sent is when the job was sent, as the claim that made the record knew it. A later claim fills
+	// it in where it is zero: not known. For people.
+	Sent      time.Time
+	Created   time.Time // when the record was made
+	ClaimedAt time.Time // when the last claim was won
+	Updated   time.Time // last change
+	Finished  time.Time // when it became done, failed or parked
+	Expires   time.Time // zero while claimed or parked
 }
 
 // Expired reports whether the record's retention has ended: to claims, Get and List it then
@@ -165,6 +172,7 @@ func (r *Record) Clone() *Record {
 	c.Fingerprint = bytes.Clone(r.Fingerprint)
 	c.Result = bytes.Clone(r.Result)
 	c.State = bytes.Clone(r.State)
+	c.Past = slices.Clone(r.Past)
 	return &c
 }
 

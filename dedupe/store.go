@@ -71,6 +71,9 @@ type ClaimRequest struct {
 	// Owner is for people. MessageID names the message that claims: the worker tells by it, later,
 	// whether a message is the one that failed. Stores keep both as they come.
 	Owner, MessageID string
+	// Sent is when the job was sent: Meta.Created, else when the broker took the message. Zero where
+	// neither is known, as for a call of Do. Stores keep it for people, see [Record].Sent.
+	Sent time.Time
 }
 
 // Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].
@@ -129,18 +132,25 @@ func (o Outcome) String() string {
 
 // Claim is the answer to one ClaimRequest.
 type Claim struct {
-	Outcome  Outcome       // zero when Err is set
-	Lease    Lease         // Won
-	Fresh    bool          // Won: there was no record, or an expired one; IsParked: this claim has parked it
-	Created  time.Time     // Won: when the record was made; an older message may have had another
-	FirstErr string        // Won: the text of the first failure of an earlier attempt
-	State    []byte        // Won: what earlier attempts saved
-	StateNo  int           // Won: the number of State; 0 = there is none
-	Left     time.Duration // InProgress: until the lease is dead
-	Age      time.Duration // InProgress: since the claim was won
-	Term     time.Duration // InProgress: the lease's length when its owner last spoke; 0 = unknown
-	Record   *Record       // AlreadyDone, AlreadyFailed, IsParked, Mismatch: a copy
-	Err      error
+	Outcome  Outcome   // zero when Err is set
+	Lease    Lease     // Won
+	Fresh    bool      // Won: there was no record, or an expired one; IsParked: this claim has parked it
+	Created  time.Time // Won: when the record was made; an older message may have had another
+	FirstErr string    // Won: the text of the first failure of an earlier attempt
+	State    []byte    // Won: what earlier attempts saved
+	StateNo  int       // Won: the number of State; 0 = there is none
+	// ErrClass is the class of the last failure before this attempt, which a replay's reopening
+	// takes from the failure that it reopens; "" where there was none. Won.
+	ErrClass string
+	// From is the owner whose dead lease this claim took over, cut as in [Attempt], and DeadFor is
+	// how long the lease had been dead. "" and 0 where the claim took none over. Won.
+	From    string
+	DeadFor time.Duration
+	Left    time.Duration // InProgress: until the lease is dead
+	Age     time.Duration // InProgress: since the claim was won
+	Term    time.Duration // InProgress: the lease's length when its owner last spoke; 0 = unknown
+	Record  *Record       // AlreadyDone, AlreadyFailed, IsParked, Mismatch: a copy
+	Err     error
 }
 
 // Lease is a claim's hold on a key.
@@ -233,11 +243,18 @@ type Settled struct {
 }
 
 // Query selects records; zero fields select all.
+//
+// With Status Failed, Parked or Released a store in a database reads as many records as there are
+// of these, however many others it holds. dynamostore does so where Options.AttentionIndex names
+// its index. Every other query may read all records of the scope, or of the table.
 type Query struct {
 	Scope, Prefix string    // the scope, and how the key begins
 	Status        Status    // the status
 	Before        time.Time // last changed before
-	Limit         int       // at most so many
+	// LeaseBefore selects claimed records alone: those whose lease ended before it. Their owners
+	// died, or went silent.
+	LeaseBefore time.Time
+	Limit       int // at most so many
 }
 
 // Forgotten names a record to remove.

@@ -149,7 +149,7 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 // hands. An error says that letters wait behind others of their group that we hold. A broker
 // without Depth tells neither.
 func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
-	d, ok := w.q.b.(broker.Depther)
+	d, ok := broker.As[broker.Depther](w.q.b)
 	if !ok {
 		return 0, nil
 	}

@@ -21,6 +21,8 @@ type watch struct {
 	delay  time.Duration
 }
 
+func (w *watch) Unwrap() any { return w.Receiver }
+
 func (w *watch) Receive(ctx context.Context, _ broker.ReceiveOptions) ([]*broker.Message, error) {
 	w.mu.Lock()
 	m := w.next

@@ -70,7 +70,8 @@ func filled[A any](others []A, n int, hit []int, a A) (as []A) {
 	return as
 }
 
-// Store is s as this process sees it.
+// Store is s as this process sees it. It has no power of s beyond those of a [dedupe.Store],
+// because no fault would befall what is asked of s itself.
 func (p *Process) Store(s dedupe.Store) dedupe.Store { return &store{s, p} }
 
 type store struct {
@@ -133,7 +134,8 @@ func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 }
 
 // Receiver is r as this process sees it. It has the powers of a [broker.Depther] and of a
-// [broker.RedrivePolicy], and answers [broker.ErrUnsupported] where r has not.
+// [broker.RedrivePolicy], and answers [broker.ErrUnsupported] where r has not. [broker.As] finds
+// r's other powers, and no fault befalls those.
 func (p *Process) Receiver(r broker.Receiver) broker.Receiver { return &receiver{r, p} }
 
 type receiver struct {
@@ -145,6 +147,8 @@ var (
 	_ broker.Depther       = (*receiver)(nil)
 	_ broker.RedrivePolicy = (*receiver)(nil)
 )
+
+func (r *receiver) Unwrap() any { return r.Receiver }
 
 func (r *receiver) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	q := request[[]*broker.Message]{
@@ -168,7 +172,7 @@ func (r *receiver) Extend(ctx context.Context, hs []broker.Hold) error {
 }
 
 func (r *receiver) Depth(ctx context.Context) (broker.Depth, error) {
-	d, ok := r.Receiver.(broker.Depther)
+	d, ok := broker.As[broker.Depther](r.Receiver)
 	if !ok {
 		return broker.Depth{}, fmt.Errorf("onceqtest: %T tells no depth: %w", r.Receiver, broker.ErrUnsupported)
 	}
@@ -177,7 +181,7 @@ func (r *receiver) Depth(ctx context.Context) (broker.Depth, error) {
 }
 
 func (r *receiver) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	rp, ok := r.Receiver.(broker.RedrivePolicy)
+	rp, ok := broker.As[broker.RedrivePolicy](r.Receiver)
 	if !ok {
 		return 0, "", 0, fmt.Errorf("onceqtest: %T tells no redrive policy: %w", r.Receiver, broker.ErrUnsupported)
 	}
@@ -250,6 +254,8 @@ type sender struct {
 	p  *Process
 	op Op
 }
+
+func (s *sender) Unwrap() any { return s.Sender }
 
 func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	return answered(ctx, s.p, s.op, ms, s.Sender.Send)

@@ -188,6 +188,18 @@ func (m *Manager[L]) Len() int {
 	return m.leases.Len()
 }
 
+// Late is how long ago something was due, for some lease, that the manager has not begun yet: a
+// beat, or the news that a lease is over. It is 0 as long as the manager's goroutines get their
+// turn in the process. A beat that waits for its answer, or for a call, is not late.
+func (m *Manager[L]) Late() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.leases.Len() == 0 {
+		return 0
+	}
+	return time.Duration(max(0, m.now().mono-m.leases.First().Key))
+}
+
 // Release ends the care for the leases. A beat that is in flight may still arrive, and a callback
 // that is under way may still come.
 func (m *Manager[L]) Release(hs ...*Held[L]) {

@@ -50,6 +50,7 @@ var (
 	_ broker.Broker        = (*Broker)(nil)
 	_ broker.Depther       = (*Broker)(nil)
 	_ broker.RedrivePolicy = (*Broker)(nil)
+	_ broker.Describer     = (*Broker)(nil)
 )
 
 // New makes the driver of the queue with that URL; it does no I/O. A name that ends in ".fifo" is a
@@ -128,6 +129,14 @@ func (b *Broker) Name() string {
 		return ""
 	}
 	return b.name
+}
+
+// Describe is the queue's name and URL.
+func (b *Broker) Describe() broker.Description {
+	if b == nil {
+		return broker.Description{}
+	}
+	return broker.Description{System: "aws_sqs", Name: b.name, Address: b.url}
 }
 
 // Close ends the driver. Polls that wait are cut off. They and all later calls are answered

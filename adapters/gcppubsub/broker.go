@@ -1,6 +1,7 @@
 package gcppubsub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type Broker struct {
 var (
 	_ broker.Broker        = (*Broker)(nil)
 	_ broker.RedrivePolicy = (*Broker)(nil)
+	_ broker.Describer     = (*Broker)(nil)
 )
 
 // New makes the driver of a topic and a pull subscription; it does no I/O. The names are full:
@@ -115,6 +117,15 @@ func (b *Broker) Subscription() string {
 		return ""
 	}
 	return b.subscription
+}
+
+// Describe is the subscription's name, or the topic's where nothing is received.
+func (b *Broker) Describe() broker.Description {
+	if b == nil {
+		return broker.Description{}
+	}
+	full := cmp.Or(b.subscription, b.topic)
+	return broker.Description{System: "gcp_pubsub", Name: last(full), Address: full}
 }
 
 // Close ends the driver. Pulls that wait are cut off: what such a pull has just found is delivered

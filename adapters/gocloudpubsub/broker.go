@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +67,10 @@ const (
 	onPubSub
 )
 
-var _ broker.Broker = (*Broker)(nil)
+var (
+	_ broker.Broker    = (*Broker)(nil)
+	_ broker.Describer = (*Broker)(nil)
+)
 
 // NewBroker makes the driver of a topic and a subscription; it does no I/O. Where nothing is sent
 // the topic may be nil, and where nothing is received the subscription may. The calls that then
@@ -111,6 +115,23 @@ func (b *Broker) Limits() broker.Limits {
 		return broker.Limits{}
 	}
 	return b.limits
+}
+
+// Describe is what Options.Queue names: gocloud tells nothing of its topics and subscriptions.
+// Without a Queue the name is empty. Set ProcessorConfig.Queue then, so that rules and metrics have
+// one. The System is "aws_sqs" or "gcp_pubsub" where As shows one of these, else "gocloud".
+func (b *Broker) Describe() broker.Description {
+	if b == nil {
+		return broker.Description{}
+	}
+	d := broker.Description{System: "gocloud", Address: b.o.Queue, Name: b.o.Queue[strings.LastIndexByte(b.o.Queue, '/')+1:]}
+	switch {
+	case b.comes == onSQS, b.comes == anyDriver && b.sends == onSQS:
+		d.System = "aws_sqs"
+	case b.comes == onPubSub, b.comes == anyDriver && b.sends == onPubSub:
+		d.System = "gcp_pubsub"
+	}
+	return d
 }
 
 // Close takes for [Options].ReceiveGrace what gocloud has received and not handed out, gives it

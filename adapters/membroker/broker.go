@@ -44,6 +44,7 @@ var (
 	_ broker.Broker        = (*Broker)(nil)
 	_ broker.Depther       = (*Broker)(nil)
 	_ broker.RedrivePolicy = (*Broker)(nil)
+	_ broker.Describer     = (*Broker)(nil)
 )
 
 // New makes an empty queue; nil means the defaults. An error names the field of o and the
@@ -78,6 +79,14 @@ func (b *Broker) Close() error {
 
 // Limits are the preset's.
 func (b *Broker) Limits() broker.Limits { return b.rules.limits }
+
+// Describe is Options.Name. Two queues in memory may have the same.
+func (b *Broker) Describe() broker.Description {
+	if b == nil {
+		return broker.Description{}
+	}
+	return broker.Description{System: "onceq_memory", Name: b.name}
+}
 
 // Depth counts the messages, exactly. Visible includes those that their group's head
 // still holds. After a nack with a delay, a message counts as in flight on the presets

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/onceq/onceq/broker"
 )
 
 // timeoutsHidden is for how many timeouts of a function AWS wants a message to be hidden.
@@ -13,9 +15,9 @@ const timeoutsHidden = 6
 // invocation knows the latter. The question runs beside the invocation. When the invocation's end
 // cuts it off, the next invocation asks again.
 func (v *invocation) check() {
-	q, ok := v.h.o.Queue.(interface {
+	q, ok := broker.As[interface {
 		VisibilityTimeout(ctx context.Context) (time.Duration, error)
-	})
+	}](v.h.o.Queue)
 	if !ok || !v.h.asked.CompareAndSwap(false, true) {
 		return
 	}

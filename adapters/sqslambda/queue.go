@@ -78,7 +78,7 @@ func newInvocation(ctx context.Context, h *handler, rs []events.SQSMessage, t ti
 		return v
 	}
 	v.nacks = batch.New(batch.Options{Max: h.o.Queue.Limits().SettleBatch, Flight: flight}, v.nack)
-	known, tells := h.o.Queue.(interface{ HasARN(arn string) bool })
+	known, tells := broker.As[interface{ HasARN(arn string) bool }](h.o.Queue)
 	for i := range rs {
 		q := rs[i].EventSourceARN
 		another := tells && q != "" && !known.HasARN(q)

@@ -45,7 +45,7 @@ var (
 	hasClose     = need{Met: func(e *env) bool { return e.queue.Close != nil }, Why: "Queue.Close is nil"}
 	hasMissing   = need{Met: func(e *env) bool { return e.h.Missing != nil }, Why: "Harness.Missing is nil"}
 	hasLetters   = need{Met: func(e *env) bool { return e.queue.DeadLetters != nil }, Why: "Queue.DeadLetters is nil"}
-	countsDepth  = need{Met: func(e *env) bool { _, ok := e.b.(broker.Depther); return ok }, Why: "the broker is no Depther"}
+	countsDepth  = need{Met: func(e *env) bool { _, ok := broker.As[broker.Depther](e.b); return ok }, Why: "the broker is no Depther"}
 	exactDepth   = need{Met: func(e *env) bool { return e.h.Virtual }, Why: "Harness.Virtual is false: real services count approximately"}
 	receivesMany = need{Met: func(e *env) bool { return e.l.ReceiveBatch >= 2 }, Why: "Limits.ReceiveBatch is 1"}
 )

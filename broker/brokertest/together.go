@@ -292,7 +292,7 @@ func missingQueue(e *env) {
 
 func nativeRedrive(e *env) {
 	o := full(e)
-	if p, ok := e.b.(broker.RedrivePolicy); ok {
+	if p, ok := broker.As[broker.RedrivePolicy](e.b); ok {
 		n, _, _, err := p.RedrivePolicy(e.Context())
 		e.OK(err, "RedrivePolicy")
 		if n != redriveAfter {
@@ -323,7 +323,8 @@ func nativeRedrive(e *env) {
 func depth(e *env) {
 	check := func(want broker.Depth) {
 		e.Helper()
-		got, err := e.b.(broker.Depther).Depth(e.Context())
+		d, _ := broker.As[broker.Depther](e.b) // as countsDepth asks
+		got, err := d.Depth(e.Context())
 		e.OK(err, "Depth")
 		if got != want {
 			e.Errorf("Depth is %+v, want %+v", got, want)

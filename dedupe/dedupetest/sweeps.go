@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/values"
 )
 
-var sweeper = need{Met: func(e *env) bool { _, ok := e.s.(dedupe.Sweeper); return ok }, Why: "the Store is no dedupe.Sweeper"}
+var sweeper = need{Met: func(e *env) bool { _, ok := values.As[dedupe.Sweeper](e.s); return ok }, Why: "the Store is no dedupe.Sweeper"}
 
 func sweepCases() []testCase {
 	return []testCase{
@@ -57,7 +58,7 @@ func (e *env) sweepable(n int) (expired, kept []dedupe.Key) {
 
 func sweep(e *env) {
 	expired, kept := e.sweepable(3)
-	s := e.s.(dedupe.Sweeper)
+	s, _ := values.As[dedupe.Sweeper](e.s)
 	left := len(expired)
 	for _, limit := range []int{2, 1, 0, 5, -1} {
 		e.Doing = fmt.Sprintf("limit %d, %d are left", limit, left)
@@ -86,7 +87,7 @@ func sweep(e *env) {
 
 func sweepCancelled(e *env) {
 	expired, _ := e.sweepable(1)
-	s := e.s.(dedupe.Sweeper)
+	s, _ := values.As[dedupe.Sweeper](e.s)
 	ctx := e.Ended()
 	if n, err := s.Sweep(ctx, 0); err == nil || n != 0 {
 		e.Errorf("Sweep says %d, %v", n, err)

@@ -35,6 +35,20 @@ func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence f
 	return dedupe.Claim{Err: fmt.Errorf("%w: record of %v has status %v", dedupe.ErrBadRequest, q.Key, r.Status)}, false
 }
 
+// remember folds the attempt that r shows into its Past, before the next claim takes its place. What
+// is kept is what every store can hold: [dedupe.EncodePast] cuts it.
+func remember(r *dedupe.Record, reopened bool) {
+	a := dedupe.Attempt{
+		Number: r.Attempt, Fence: r.Fence, Owner: r.Owner, Claimed: r.ClaimedAt, Ended: r.Updated,
+		End: r.Status, Class: r.ErrClass, Err: r.LastErr, Reopened: reopened,
+	}
+	if r.Status == dedupe.Claimed {
+		a.Ended, a.Class, a.Err = r.LeaseUntil, "", "" // what the record has is of an attempt before it
+	}
+	past := append(r.Past[:len(r.Past):len(r.Past)], a)
+	r.Past = dedupe.DecodePast(dedupe.EncodePast(past))
+}
+
 func change(r *dedupe.Record, ch Change, q *dedupe.ClaimRequest, now time.Time, fence func() uint64) {
 	switch ch {
 	case Keep:
@@ -52,17 +66,22 @@ func change(r *dedupe.Record, ch Change, q *dedupe.ClaimRequest, now time.Time, 
 	case TakeFresh:
 		*r = dedupe.Record{Key: q.Key, Created: now, Attempt: 1}
 	case TakeNext:
+		remember(r, false)
 		if untouched(r) {
 			r.Fingerprint = nil
 		}
 		r.Attempt++
 	case TakeReopen:
+		remember(r, true)
 		r.Attempt = 1
 		r.FirstErr, r.LastErr, r.ErrClass, r.Fingerprint = "", "", "", nil
 	}
 	r.Status, r.Fence, r.Token = dedupe.Claimed, fence(), q.Token
 	r.Started, r.Policy = false, q.Policy
 	r.Owner, r.MessageID = q.Owner, q.MessageID
+	if r.Sent.IsZero() {
+		r.Sent = q.Sent
+	}
 	if q.Fingerprint != nil {
 		r.Fingerprint = bytes.Clone(q.Fingerprint)
 	}
@@ -83,6 +102,7 @@ func fill(c *dedupe.Claim, r *dedupe.Record, now time.Time) {
 		c.Lease = dedupe.Lease{Key: r.Key, Token: r.Token, Fence: r.Fence, Attempt: r.Attempt}
 		c.Created, c.FirstErr = r.Created, r.FirstErr
 		c.State, c.StateNo = bytes.Clone(r.State), r.StateNo
+		before(c, r)
 	case dedupe.InProgress:
 		c.Left = max(0, r.LeaseUntil.Sub(now))
 		c.Age = max(0, now.Sub(r.ClaimedAt))
@@ -90,6 +110,19 @@ func fill(c *dedupe.Claim, r *dedupe.Record, now time.Time) {
 	case dedupe.AlreadyDone, dedupe.AlreadyFailed, dedupe.IsParked, dedupe.Mismatch:
 		c.Record = r.Clone()
 	case dedupe.Stale: // the record is not its business
+	}
+}
+
+// before tells what the attempt before this one came to. It goes by what the claim has written, and
+// the repeat of a claim whose answer was lost finds the same.
+func before(c *dedupe.Claim, r *dedupe.Record) {
+	c.ErrClass = r.ErrClass // of a reopened job it is cleared
+	for i := len(r.Past) - 1; i >= 0 && c.ErrClass == ""; i-- {
+		c.ErrClass = r.Past[i].Class
+	}
+	if n := len(r.Past); n > 0 && r.Past[n-1].End == dedupe.Claimed {
+		last := &r.Past[n-1]
+		c.From, c.DeadFor = last.Owner, max(0, r.ClaimedAt.Sub(last.Ended))
 	}
 }
 

@@ -66,11 +66,29 @@ func failedOnce(r *dedupe.Record) { r.ErrClass = "error" }
 // taken is a record that the request of the tests has won.
 func taken(attempt int) func(*dedupe.Record) {
 	return func(r *dedupe.Record) {
+		if r.Past == nil {
+			folded(false)(r)
+		}
 		r.Status, r.Fence, r.Token, r.Attempt = dedupe.Claimed, fenced+1, mine, attempt
 		r.Owner, r.MessageID = "w-2", "m-2"
 		r.Started, r.Policy = false, dedupe.Rerun
 		r.ClaimedAt, r.Updated, r.LeaseUntil = now, now, now.Add(lease)
 		r.Finished, r.Expires = time.Time{}, time.Time{}
+	}
+}
+
+// folded leaves the attempt that record shows in its Past.
+func folded(reopened bool) func(*dedupe.Record) {
+	return func(r *dedupe.Record) {
+		at := past.Truncate(time.Microsecond)
+		a := dedupe.Attempt{
+			Number: r.Attempt, Fence: fenced, Owner: "w-1", Claimed: at, Ended: at, End: r.Status,
+			Class: r.ErrClass, Err: r.LastErr, Reopened: reopened,
+		}
+		if r.Status == dedupe.Claimed {
+			a.Ended, a.Class, a.Err = now.Truncate(time.Microsecond), "", ""
+		}
+		r.Past = []dedupe.Attempt{a}
 	}
 }
 
@@ -92,6 +110,7 @@ func TestApplyClaim(t *testing.T) {
 		r.ErrClass = dedupe.ClassInterrupted
 	}
 	reopened := func(r *dedupe.Record) {
+		folded(true)(r)
 		r.FirstErr, r.LastErr, r.ErrClass, r.Fingerprint = "", "", "", nil
 	}
 	live, gone := record(dedupe.Claimed), with(record(dedupe.Claimed), dead)
@@ -191,6 +210,7 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 		want.Lease = dedupe.Lease{Key: after.Key, Token: mine, Fence: after.Fence, Attempt: after.Attempt}
 		want.Fresh = after.Created.Equal(now)
 		want.Created, want.FirstErr, want.State, want.StateNo = after.Created, after.FirstErr, after.State, after.StateNo
+		want.ErrClass, want.From, want.DeadFor = got.ErrClass, got.From, got.DeadFor // see past_test.go
 	case dedupe.InProgress:
 		want.Left, want.Age = after.LeaseUntil.Sub(now), now.Sub(after.ClaimedAt)
 		want.Term = after.LeaseUntil.Sub(after.Updated)

@@ -93,6 +93,8 @@ func (q countedPubSub) Depth(context.Context) (broker.Depth, error) {
 	return broker.Depth{Visible: int64(n.Ready + n.Blocked), InFlight: int64(n.Held), Delayed: int64(n.Delayed)}, nil
 }
 
+func (q countedPubSub) Unwrap() any { return q.Broker }
+
 // local speaks to the server, which wants no credentials.
 func local(endpoint string) []option.ClientOption {
 	return []option.ClientOption{

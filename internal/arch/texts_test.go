@@ -64,7 +64,7 @@ var refusedAs = map[string]string{
 }
 
 // hostsOwn are the outcomes that package onceq gives by itself.
-var hostsOwn = []string{"OutcomeAbandoned", "OutcomeEarly"}
+var hostsOwn = []string{"OutcomeEarly", "OutcomePaused"}
 
 // outcomePage tells operators what each outcome means.
 const outcomePage = "docs/outcomes.md"

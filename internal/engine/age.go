@@ -49,6 +49,15 @@ func madeAt(m *broker.Message) time.Time {
 	return latest(made, m.Meta.NotBefore)
 }
 
+// age is how old the job is, as far as its message tells; 0 = it does not.
+func age(m *broker.Message, now time.Time) time.Duration {
+	sent := sentAt(m)
+	if sent.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(sent))
+}
+
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
@@ -104,6 +105,11 @@ func (en *Engine[J]) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("onceq: the store answered %d of %d renewals", len(answers), len(batch))
 	}
+	if err != nil {
+		en.o.Pulse.beats.Misses(err)
+	} else {
+		en.o.Pulse.beats.Answers()
+	}
 	return answers, err
 }
 
@@ -114,6 +120,7 @@ func (en *Engine[J]) landRenewals(ctx context.Context, rs []*Run[J], at []int, a
 		r, e := rs[i], answers[n].Err
 		switch {
 		case e == nil:
+			en.nears(en.leases.Left(&r.held))
 			en.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = en.claimGone(r)
@@ -194,3 +201,18 @@ func (en *Engine[J]) lost(r *Run[J], err error) {
 		en.holdUnanswered(r)
 	}
 }
+
+// nears notes how much time was left to a deadline when its beat was answered.
+func (en *Engine[J]) nears(left time.Duration) {
+	now := max(1, int64(left))
+	for {
+		least := en.nearest.Load()
+		if least != 0 && least <= now || en.nearest.CompareAndSwap(least, now) {
+			return
+		}
+	}
+}
+
+// TakeMargin is the least time to a deadline at which a beat was answered since it was last asked
+// for; 0 = none was.
+func (en *Engine[J]) TakeMargin() time.Duration { return time.Duration(en.nearest.Swap(0)) }

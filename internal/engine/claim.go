@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -94,18 +95,25 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 // landClaims acts on the answers to one call of Claim, and starts the handlers of what was won.
 func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.Time) {
 	begin, now, sound := rs[:0], time.Now(), false
+	var failed error
 	for i, r := range rs {
 		c := &answers[i]
 		if c.Err == nil {
 			c.Err = sane(c, r, sent)
 		}
 		sound = sound || c.Err == nil
+		if c.Err != nil && !refusesEver(c.Err) {
+			failed = c.Err
+		}
 		if en.answered(r, c, sent, now) {
 			begin = append(begin, r)
 		}
 	}
 	if sound {
 		en.lastClaim.Store(int64(now.Sub(en.epoch)))
+		en.o.Pulse.claims.Answers()
+	} else if failed != nil {
+		en.o.Pulse.claims.Misses(failed)
 	}
 	launch(begin)
 }
@@ -118,7 +126,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		q := &reqs[i]
 		q.Key, q.Token, q.TTL = r.Key, r.Token, en.leaseFor(r)
 		q.Policy = r.Opts.Policy
-		q.Owner = en.o.Owner
+		q.Owner, q.Sent = en.o.Owner, sentAt(r.Message)
 		if r.known != nil {
 			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
@@ -130,7 +138,18 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
+	if err != nil {
+		en.o.Pulse.claims.Misses(err)
+	}
 	return answers, sent, err
+}
+
+// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
+func sentAt(m *broker.Message) time.Time {
+	if m.Meta != nil && !m.Meta.Created.IsZero() {
+		return m.Meta.Created
+	}
+	return m.Published
 }
 
 // each takes the first of equal keys, because a second message with the same key would only wait
@@ -180,10 +199,15 @@ func sane[J any](c *dedupe.Claim, r *Run[J], sent time.Time) error {
 	return nil
 }
 
+// refusesEver reports whether a claim's error is the store's word that it never takes this one.
+func refusesEver(err error) bool {
+	return errors.Is(err, dedupe.ErrBadKey) || errors.Is(err, dedupe.ErrBadRequest)
+}
+
 // answered acts on the answer to a claim that was sent at the time sent. It reports whether the
 // handler is to run.
 func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) bool {
-	never := errors.Is(c.Err, dedupe.ErrBadKey) || errors.Is(c.Err, dedupe.ErrBadRequest)
+	never := refusesEver(c.Err)
 	if c.Err != nil && !never {
 		en.unanswered(r, c.Err, &sent)
 		return false
@@ -232,6 +256,10 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	r.Fence = c.Lease.Fence
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
+	}
+	if c.ErrClass != "" || c.From != "" {
+		k := r.knows()
+		k.prevClass, k.from, k.deadFor = c.ErrClass, c.From, c.DeadFor
 	}
 	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is

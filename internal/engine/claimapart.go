@@ -93,6 +93,7 @@ func (en *Engine[J]) probe(scope string) {
 		return
 	}
 	en.lastClaim.Store(int64(time.Since(en.epoch)))
+	en.o.Pulse.claims.Answers()
 	_, _ = Guard(func() ([]error, error) {
 		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})

@@ -14,7 +14,7 @@ const crowded = time.Second
 func (f *Flow[J]) KeepBack(r *Run[J], d time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped || f.paused || f.closed || r.lostDelivery() {
+	if f.stopped || f.paused != 0 || f.closed || r.lostDelivery() {
 		return false
 	}
 	if f.delayed >= f.o.Live/2 {

@@ -47,7 +47,8 @@
 // timingUpTo). DESIGN.md has the same table.
 //
 //	phase              who has the run, one after the other       writes
-//	waiting            its maker until the offer; then nobody     Index, known; Do: Key, Opts, too
+//	waiting            its maker until the offer; then nobody     Index, came, known; Do: Key,
+//	                                                              Opts, too
 //	claiming           who gave it a slot, through Admit          Key, Opts, known, Verdict, later,
 //	                                                              tries
 //	                   the carrier of claims                      Token, Fence, Attempt, Said,

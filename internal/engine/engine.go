@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,10 @@ const MaxStoreBatch = 100
 // sets the defaults.
 type Options struct {
 	Store         dedupe.Store
-	StoreOutage   *Outage      // of the Store, which is told of once for all engines on it
-	AskedUnit     *atomic.Bool // a line has asked about a RetryAfter without its unit; one for all engines
+	StoreOutage   *Outage                       // of the Store, which is told of once for all engines on it
+	Pulse         *StorePulse                   // of the Store, for all engines on it
+	Tell          func(context.Context, Notice) // is told of outages; no lock is held
+	AskedUnit     *atomic.Bool                  // a line has asked about a RetryAfter without its unit
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
 	Source        string // of letters
@@ -57,12 +60,17 @@ type Engine[J any] struct {
 
 	// What an engine takes for signs of life it has seen itself: a store may answer one scope and
 	// not another.
-	lettersOut Outage       // of the dead-letter queue
-	lastClaim  atomic.Int64 // when, since the epoch, the store last answered a claim without an error
-	lastEnd    atomic.Int64 // the same of ends
-	lastLetter atomic.Int64 // the same of letters
-	probed     atomic.Int64 // when, since the epoch, probe last asked
-	probeKey   string
+	lettersOut   Outage // of the dead-letter queue
+	lettersPulse Pulse
+	lastClaim    atomic.Int64 // when, since the epoch, the store last answered a claim without an error
+	lastEnd      atomic.Int64 // the same of ends
+	lastLetter   atomic.Int64 // the same of letters
+	nearest      atomic.Int64 // the least time to a deadline at which a beat was answered
+	probed       atomic.Int64 // when, since the epoch, probe last asked
+	probeKey     string
+
+	Own Roll  // the flows of this engine
+	all *Roll // these, and those of others
 
 	leases  *visibility.Manager[*Run[J]]
 	claims  *batch.Queue[*Run[J]]

@@ -196,6 +196,7 @@ func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 	switch {
 	case r.receipt != h.batch[i].Receipt: // a redelivery has handed its receipt over meanwhile
 	case err == nil && !late:
+		en.nears(r.deliveryEnds.Sub(answered))
 		r.deliveryEnds = h.ends[i]
 		if !r.claimHeld {
 			en.leases.Update(&r.held, h.ends[i])

@@ -34,6 +34,7 @@ type realContext struct {
 	deadline time.Time // zero = none
 	alarmed  bool      // the deadline ends it; a handler's is ended by the visibility manager
 
+	ended    time.Time       // when it was ended; zero = it was not
 	observed context.Context // what an Observer made of the context; nil = nothing
 }
 
@@ -135,7 +136,7 @@ func (c *LazyContext) End(cause error) bool {
 	if c.cause != nil {
 		return false
 	}
-	c.cause = cause
+	c.cause, c.more().ended = cause, time.Now()
 	c.cut(cause)
 	return true
 }
@@ -148,7 +149,7 @@ func (c *LazyContext) EndForeign(cause error) bool {
 	if c.cause != nil {
 		return false
 	}
-	c.cause, c.foreign = cause, true
+	c.cause, c.foreign, c.more().ended = cause, true, time.Now()
 	c.cut(cause)
 	return true
 }
@@ -168,6 +169,16 @@ func (c *LazyContext) Observer() context.Context {
 		return nil
 	}
 	return c.real.observed
+}
+
+// EndedAt is when the context was cancelled; zero = it was not.
+func (c *LazyContext) EndedAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.real == nil {
+		return time.Time{}
+	}
+	return c.real.ended
 }
 
 // Because is the cause as it was given, for the user to see.

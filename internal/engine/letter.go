@@ -119,6 +119,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
 		en.lastLetter.Store(int64(time.Since(en.epoch)))
+		en.lettersPulse.Answers()
 		en.lettersAgain(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r, r.later.dead.Fence))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
@@ -139,6 +140,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 			slog.String("job", r.Name()), slog.Any("error", err))
 		en.finish(r, Nack, refusedFor, Kept)
 	default:
+		en.lettersPulse.Misses(err)
 		if !alone {
 			en.lettersFail(r, err)
 		}

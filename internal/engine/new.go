@@ -19,10 +19,10 @@ const (
 	holdFlight   = 16 // they hold up none of the calls that renew claims
 )
 
-// New makes an Engine. It does no I/O.
-func New[J any](o Options) (*Engine[J], error) {
+// New makes an Engine. It does no I/O. all lists its flows beside those of other engines.
+func New[J any](o Options, all *Roll) (*Engine[J], error) {
 	timeout := min(o.Lease, o.Visibility)
-	en := &Engine[J]{o: o, epoch: time.Now(), probeKey: "onceq-probe-" + strings.ToLower(rand.Text()), margin: min(o.CallTimeout, timeout/6)}
+	en := &Engine[J]{o: o, all: all, epoch: time.Now(), probeKey: "onceq-probe-" + strings.ToLower(rand.Text()), margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
 	en.beginOne = en.beginClaim
 	store := o.Store.Limits().MaxBatch
@@ -68,9 +68,11 @@ func (en *Engine[J]) Keep(on bool) {
 	en.joins.Keep(on)
 }
 
-// NewFlow makes a flow of runs that h brings.
+// NewFlow makes a flow of runs that h brings. h calls its End when all is over.
 func (en *Engine[J]) NewFlow(h Host[J], t Terms, o SlotOptions[J]) *Flow[J] {
 	f := &Flow[J]{en: en, Host: h, Terms: t, o: o, epoch: time.Now()}
 	f.room.L, f.idle.L = &f.mu, &f.mu
+	en.Own.enter(f)
+	en.all.enter(f)
 	return f
 }

@@ -80,3 +80,20 @@ func (o *Outage) Succeeds(of Part) (lasted time.Duration, tell bool) {
 
 // ForSo says how long an outage lasts, as all lines about outages do.
 func ForSo(lasts time.Duration) slog.Attr { return slog.Duration("since", lasts.Round(time.Second)) }
+
+// Notice is the news that something is away, or there again.
+type Notice struct {
+	What  What
+	Over  bool
+	Since time.Time // the first failure
+	Err   error     // the present one; nil where it is over
+}
+
+// What may be away.
+type What uint8
+
+// The dependencies.
+const (
+	TheStore What = iota + 1
+	TheLetters
+)

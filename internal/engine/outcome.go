@@ -34,4 +34,5 @@ const (
 	LostBeforeClaim  Outcome = "lost-before-claim"
 	NoMessage        Outcome = "no-message"
 	Kept             Outcome = "kept"
+	Abandoned        Outcome = "abandoned"
 )

@@ -53,6 +53,7 @@ type Run[J any] struct {
 	later   *later
 	began   time.Duration  // when the handler began, since the flow's epoch
 	ended   time.Duration  // when it returned, or was found not to start
+	came    time.Duration  // when its delivery came; a later one may have been handed over since
 	Ran     bool           // it began
 	whole   bool           // it began with at least half of its batch's time left
 	missed  missed         // belongs to the beats, and at most one beat is in flight
@@ -96,6 +97,9 @@ type known struct {
 	reopens     uint64 // the fence of the failure that the message may reopen
 	stales      int
 	firstErr    string
+	prevClass   string        // of the failure before this attempt
+	from        string        // whose dead lease the claim has taken over
+	deadFor     time.Duration // how long that was dead
 	record      *dedupe.Record
 	parked      bool // by this claim: whoever had it before is dead, or silent
 }
@@ -293,6 +297,7 @@ func heldOf[J any](rs []*Run[J]) []*visibility.Held[*Run[J]] {
 // NewRun makes the run of a delivery that came now.
 func (f *Flow[J]) NewRun(m *broker.Message, now time.Time) *Run[J] {
 	r := &Run[J]{f: f, Message: m, received: now.Sub(f.epoch)}
+	r.came = r.received
 	r.ctx.base = f.Terms.Base //nolint:fatcontext // one level deep: every run has its own
 	r.held.Lease = r
 	if m != nil {

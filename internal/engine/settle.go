@@ -106,8 +106,14 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	if err == nil && len(answers) != len(rs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
-	if err == nil && slices.ContainsFunc(answers, isSound) {
+	switch {
+	case err != nil:
+		en.o.Pulse.ends.Misses(err)
+	case slices.ContainsFunc(answers, isSound):
 		en.lastEnd.Store(int64(time.Since(en.epoch)))
+		en.o.Pulse.ends.Answers()
+	case !errors.Is(answers[0].Err, dedupe.ErrBusy) || !rs[0].Joined.Load(): // which is locked by its own transaction
+		en.o.Pulse.ends.Misses(answers[0].Err)
 	}
 	return answers, err
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// This file owns a Flow: its slots, its groups, pause, drain and the hard end, and each run's place
-// in it. Hosts call its exported methods, the steps of a run the others. f.mu guards everything but
-// shut and storeAway. What follows from a change (claims, hand-backs) is called when the lock has
-// been let go. The flow knows the steps only by the Engine's function values and its queue of
-// claims.
+// This file owns a Flow: its slots, its groups, the hard end, and each run's place in it. halt.go
+// has pause and drain. Hosts call its exported methods, the steps of a run the others. f.mu guards
+// everything but shut and storeAway. What follows from a change (claims, hand-backs) is called when
+// the lock has been let go. The flow knows the steps only by the Engine's function values and its
+// queue of claims.
 
 // Flow is the way of deliveries through the slots. There is one for each Worker.Run, each batch,
 // and each try of a call of Do. It knows which may be claimed now, which wait, and which hold their
@@ -47,8 +47,11 @@ type Flow[J any] struct {
 	count     int           // of live
 	stopped   bool          // drain: nothing new starts
 	since     time.Duration // when it stopped, since the epoch
-	paused    bool          // as stopped, until Resume
+	paused    Pauses        // why it has paused; as stopped, until each reason is resumed
+	turned    time.Duration // when it last began or ended to be paused, since the epoch
 	closed    bool          // hard end: nobody acts on what still happens
+	ends      Tally         // how its runs have ended
+	seen      handlers      // the last look at them
 }
 
 // SlotOptions bound what a Flow holds.
@@ -102,7 +105,7 @@ func (f *Flow[J]) Unreserve(n int) {
 func (f *Flow[J]) free() int { return f.o.Capacity - f.reserved - f.pending - f.busy }
 
 func (f *Flow[J]) hasRoom() bool {
-	return !f.paused && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
+	return f.paused == 0 && f.troubled == 0 && f.unsettled < f.o.Slots && f.count-f.followers < f.o.Live && f.free() >= f.few
 }
 
 // tell wakes the pollers if there is something for them to do. The caller holds the lock.
@@ -178,7 +181,7 @@ func (f *Flow[J]) ahead(r *Run[J]) *lane[J] {
 // pump takes what may start from the queue. The caller holds the lock, and hands the answer to send
 // when it has let the lock go.
 func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
-	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && !f.paused {
+	for f.first < len(f.queue) && f.busy < f.o.Slots && f.unsettled < f.o.Slots && !f.stopped && f.paused == 0 {
 		r := f.queue[f.first]
 		f.queue[f.first] = nil
 		f.first++
@@ -220,7 +223,7 @@ func (f *Flow[J]) sendFew(rs []*Run[J]) {
 // unstarted empties the queue and the lanes when the flow has stopped or paused, and answers what
 // was in them. The caller holds the lock.
 func (f *Flow[J]) unstarted() []*Run[J] {
-	if !f.stopped && !f.paused {
+	if !f.stopped && f.paused == 0 {
 		return nil
 	}
 	back := append([]*Run[J](nil), f.queue[f.first:]...)
@@ -298,6 +301,7 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	default:
 		f.pending--
 	}
+	f.ends.note(r.Outcome, 1)
 	f.leaveTrouble(r)
 	if r.lane != nil {
 		back = f.moveOn(r)
@@ -382,73 +386,6 @@ func (f *Flow[J]) WaitAll() {
 	}
 }
 
-// Stop lets nothing new start, and hands back at once what has not started.
-func (f *Flow[J]) Stop() {
-	f.halt(func() {
-		if !f.stopped {
-			f.stopped, f.since = true, time.Since(f.epoch)
-		}
-	})
-}
-
-// Pause is a Stop that Resume ends.
-func (f *Flow[J]) Pause() { f.halt(func() { f.paused = true }) }
-
-// outage is a pause because the store does not answer.
-func (f *Flow[J]) outage() {
-	f.storeAway.Store(true)
-	f.Pause()
-}
-
-func (f *Flow[J]) halt(set func()) {
-	f.mu.Lock()
-	set()
-	f.shut.Store(true)
-	var delayed []*Run[J]
-	back := f.unstarted()
-	for r := f.live; r != nil; r = r.next {
-		switch {
-		case !f.unwait(r):
-		case r.isOver():
-			delayed = append(delayed, r)
-		default:
-			back = append(back, r)
-		}
-	}
-	f.tell()
-	f.mu.Unlock()
-	for _, r := range delayed {
-		f.o.Nack(r)
-	}
-	f.handBack(back)
-}
-
-// Resume ends a pause.
-func (f *Flow[J]) Resume() {
-	f.mu.Lock()
-	f.paused = false
-	f.shut.Store(f.stopped)
-	f.tell()
-	f.mu.Unlock()
-}
-
-// isOpen reports whether a run that has not begun may still do so.
-func (f *Flow[J]) isOpen() bool {
-	return !f.shut.Load()
-}
-
-func (f *Flow[J]) isStopped() bool {
-	stopped, _ := f.stoppedAt()
-	return stopped
-}
-
-// stoppedAt reports whether the flow has stopped, and when, since its epoch.
-func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stopped, f.since
-}
-
 // HandOver gives the receipt of again, a redelivery, to the job that runs for the same message. It
 // reports whether there is one. give is called under the flow's lock.
 func (f *Flow[J]) HandOver(again *Run[J], give func(r, again *Run[J])) bool {
@@ -463,23 +400,6 @@ func (f *Flow[J]) HandOver(again *Run[J], give func(r, again *Run[J])) bool {
 		}
 	}
 	return false
-}
-
-// CutOff stops the flow and ends the handlers' contexts.
-func (f *Flow[J]) CutOff() {
-	f.cutAll(func(*Run[J]) error { return verdict.ErrDraining })
-}
-
-// TimeUp is CutOff at the batch's Deadline.
-func (f *Flow[J]) TimeUp() { f.cutAll((*Run[J]).outOfTime) }
-
-func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
-	f.Stop()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for r := f.live; r != nil; r = r.next {
-		r.stopHandler(cause(r))
-	}
 }
 
 // Abandon gives up what has not ended. Nothing of it is settled, acked or released any more, and
@@ -502,6 +422,9 @@ func (f *Flow[J]) Abandon() (cut []*Run[J]) {
 	}
 	for _, r := range cut {
 		f.unlink(r)
+	}
+	if len(cut) > 0 {
+		f.ends.note(Abandoned, uint64(len(cut)))
 	}
 	f.idle.Broadcast()
 	return cut
@@ -545,7 +468,7 @@ func (f *Flow[J]) Abandoned() bool {
 func (f *Flow[J]) later(r *Run[J], d time.Duration, trouble bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped || f.paused || f.closed {
+	if f.stopped || f.paused != 0 || f.closed {
 		return false
 	}
 	switch {
@@ -573,12 +496,6 @@ func (f *Flow[J]) Running() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.busy
-}
-
-// SetPaused says, before anything is offered, whether the flow begins with a pause.
-func (f *Flow[J]) SetPaused(paused bool) {
-	f.paused = paused
-	f.shut.Store(paused)
 }
 
 // Waiting is how many runs wait for a slot, and how many places their queue has.

@@ -9,11 +9,19 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// notice tells who shows outages.
+func (en *Engine[J]) notice(ctx context.Context, n Notice) {
+	if en.o.Tell != nil {
+		en.o.Tell(ctx, n)
+	}
+}
+
 // lettersFail is told that the queue took neither this letter nor any other of its call.
 func (en *Engine[J]) lettersFail(r *Run[J], err error) {
 	if lasts, tell := en.lettersOut.Fails(Whole, r.tries >= 3); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 			ForSo(lasts), slog.String("job", r.Name()), slog.Any("error", err))
+		en.notice(r.f.Terms.Base, Notice{What: TheLetters, Since: time.Now().Add(-lasts), Err: err})
 	}
 }
 
@@ -21,6 +29,7 @@ func (en *Engine[J]) lettersFail(r *Run[J], err error) {
 func (en *Engine[J]) lettersAgain(ctx context.Context) {
 	if lasted, tell := en.lettersOut.Succeeds(Whole); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the dead-letter queue takes letters again", ForSo(lasted))
+		en.notice(ctx, Notice{What: TheLetters, Over: true, Since: time.Now().Add(-lasted)})
 	}
 }
 
@@ -30,6 +39,7 @@ func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 	if lasts, tell := en.o.StoreOutage.Fails(of, worth); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store does not answer; claims and the ends of jobs are tried again until it does",
 			ForSo(lasts), slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
+		en.notice(r.f.Terms.Base, Notice{What: TheStore, Since: time.Now().Add(-lasts), Err: err})
 	}
 }
 
@@ -38,6 +48,7 @@ func (en *Engine[J]) storeFails(r *Run[J], of Part, worth bool, err error) {
 func (en *Engine[J]) storeAgain(ctx context.Context, of Part) {
 	if lasted, tell := en.o.StoreOutage.Succeeds(of); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the store answers again", ForSo(lasted))
+		en.notice(ctx, Notice{What: TheStore, Over: true, Since: time.Now().Add(-lasted)})
 	}
 }
 

@@ -18,6 +18,15 @@ type Timing struct {
 	Heartbeat  bool
 	Beats      int
 	Receives   int
+
+	Ran          bool
+	Began, Ended time.Time
+	Held, Settle time.Duration
+	Age, Delay   time.Duration
+	Policy       dedupe.Policy
+	PrevClass    string
+	From         string
+	DeadFor      time.Duration
 }
 
 // Timing is that of a run which has ended.
@@ -25,6 +34,11 @@ func (en *Engine[J]) Timing(r *Run[J]) Timing {
 	t := en.timingUpTo(r, over)
 	if r.Ran {
 		t.Process = max(0, r.ended-r.began)
+		t.Ended = t.Began.Add(t.Process)
+		t.Settle = max(0, time.Since(t.Ended))
+	}
+	if r.Action == Nack {
+		t.Delay = r.Verdict.Delay
 	}
 	return t
 }
@@ -39,6 +53,14 @@ func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
 	if at >= claimed {
 		t.Key, t.Attempt, t.Fence = r.Key, int(r.Attempt), r.Fence
 		t.Heartbeat = t.Heartbeat || r.Fence != 0
+		t.Policy = r.Opts.Policy
+		if k := r.known; k != nil {
+			t.PrevClass, t.From, t.DeadFor = k.prevClass, k.from, k.deadFor
+		}
+	}
+	if at >= running && r.Ran {
+		t.Ran, t.Began = true, r.f.epoch.Add(r.began)
+		t.Held = max(0, r.began-r.came)
 	}
 	if at == running {
 		t.Process = time.Since(r.f.epoch) - r.began
@@ -56,6 +78,7 @@ func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
 	t.Beats = int(r.beats)
 	r.mu.Unlock()
 	from := m.Published
+	t.Age = age(m, time.Now())
 	if m.Meta != nil {
 		from = latest(from, m.Meta.NotBefore)
 	}

@@ -11,5 +11,6 @@ func Matches(r *dedupe.Record, q *dedupe.Query) bool {
 	return (q.Scope == "" || r.Key.Scope == q.Scope) &&
 		strings.HasPrefix(r.Key.Key, q.Prefix) &&
 		(q.Status == 0 || r.Status == q.Status) &&
-		(q.Before.IsZero() || r.Updated.Before(q.Before))
+		(q.Before.IsZero() || r.Updated.Before(q.Before)) &&
+		(q.LeaseBefore.IsZero() || r.Status == dedupe.Claimed && r.LeaseUntil.Before(q.LeaseBefore))
 }

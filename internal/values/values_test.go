@@ -16,6 +16,10 @@ func TestIsNil(t *testing.T) {
 	}
 }
 
+type wrapper struct{ v any }
+
+func (w *wrapper) Unwrap() any { return w.v }
+
 func TestSame(t *testing.T) {
 	type one struct{ n int }
 	p := &one{1}
@@ -28,6 +32,13 @@ func TestSame(t *testing.T) {
 		{one{1}, one{1}, true},
 		{one{1}, 1, false},
 		{[]int{1}, []int{1}, false}, // not comparable: no panic
+		{nil, p, false},
+		{nil, nil, true},
+		{&wrapper{p}, p, true},
+		{&wrapper{&wrapper{p}}, &wrapper{p}, true},
+		{&wrapper{p}, &wrapper{&one{1}}, false},
+		{&wrapper{}, &wrapper{}, false},
+		{(*wrapper)(nil), p, false},
 	} {
 		if got := Same(c.a, c.b); got != c.want {
 			t.Errorf("Same(%v, %v) is %v", c.a, c.b, got)

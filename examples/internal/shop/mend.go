@@ -148,7 +148,7 @@ func ListLetters(ctx context.Context, dead broker.Broker, most int) (classes map
 			classes[e.Ref().Key] = e.Class()
 			n += 1 + e.Copies
 		}
-		d, ok := dead.(broker.Depther)
+		d, ok := broker.As[broker.Depther](dead)
 		if !ok {
 			return classes, n, nil
 		}

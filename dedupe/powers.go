@@ -1,0 +1,34 @@
+package dedupe
+
+import (
+	"context"
+	"time"
+)
+
+// This file owns the powers that some stores have and others do not. Who needs one asks the store by
+// a type assertion, from any goroutine.
+
+// Count is how many records of a scope have a status.
+type Count struct {
+	Scope  string
+	Status Status
+	N      int64
+	// Exact is false where N is an estimate, because counting would have read a large table.
+	Exact bool
+}
+
+// Counter is a power that some stores have: counting records without reading each.
+type Counter interface {
+	// Count answers how many records q selects, by scope and status, in that order; what has none
+	// is left out. q.Limit is not looked at. Expired records do not count. Counts of Failed, Parked
+	// and Released are exact, and cost what [Query] says of them. Those of Claimed and Done may be
+	// estimates: [Count].Exact.
+	Count(ctx context.Context, q Query) ([]Count, error)
+}
+
+// Clock is a power that some stores have: telling the time by which they judge leases.
+type Clock interface {
+	// Now is the time of the store's own clock: the server's, the service's, or, where the store is
+	// a file or the memory of this host, the host's. It comes late by what the answer took.
+	Now(ctx context.Context) (time.Time, error)
+}

@@ -1,0 +1,214 @@
+package onceq
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/internal/engine"
+)
+
+// This file owns Health: what a worker's state is, and what probes are told of it. Probes call
+// Worker.Health from any goroutine. It does no I/O. It takes one lock after the other for a moment,
+// and holds two only where it looks at a flow.
+
+// State is what a worker is doing, in one word. The text of a constant never changes.
+type State string
+
+// The states of a Worker. Where several fit, the first of this list holds.
+const (
+	// StateStopped: no Run is under way.
+	StateStopped State = "stopped"
+	// StateDraining: the context of Run has ended, and jobs that run are waited for.
+	StateDraining State = "draining"
+	// StatePaused: nothing is received, because the program or an operator has said so.
+	StatePaused State = "paused"
+	// StateOutage: the queue or the store has not answered for a second or more, and was asked
+	// again meanwhile.
+	StateOutage State = "outage"
+	// StateStarting: no receive was answered yet.
+	StateStarting State = "starting"
+	// StateRunning: none of these.
+	StateRunning State = "running"
+)
+
+// Health is how a worker is doing. [Health.Ready] and [Health.Live] judge it for probes.
+type Health struct {
+	State State
+	// Since is when the state began; the zero time where no Run ever was under way.
+	Since time.Time
+	// Reasons says why the worker does not run as it should, for people: why it is paused, and what
+	// does not answer, with the error. It may name hosts and users.
+	Reasons []string
+	// Queue tells how receives go, Store how claims, renewals and ends go, and Letters how dead
+	// letters go. Of the store, what all Workers of the Processor have seen counts.
+	Queue, Store, Letters Dependency
+	// Slots, Busy, Overdue and Oldest are those of [Stats].
+	Busy, Slots, Overdue int
+	Oldest               time.Duration
+	// Rules is the version of the rules that the worker obeys, and Seat its place among the workers
+	// of the queue; zero = it has none.
+	Rules uint64
+	Seat  string
+	// Silent is for how long no poller has come back, beyond the queue's longest wait and 2 s,
+	// while all pollers are receiving, slots are free and nothing is paused. 0 = one has.
+	Silent time.Duration
+	// Late is how late the heartbeats' scheduler is, beyond the shorter of Lease and Visibility.
+	// 0 = it is not.
+	Late time.Duration
+	// Stuck is for how long each slot has been held by a handler whose context has ended.
+	Stuck time.Duration
+}
+
+// Dependency is how something answers that a worker needs.
+type Dependency struct {
+	// Seen is the last answer; zero = there was none yet.
+	Seen time.Time
+	// Failing is since when calls have no answer, up to now; zero = the last one had an answer, or
+	// nobody asks any more.
+	Failing time.Time
+	// Err is the text of the last failure while it is failing. It may name hosts and users.
+	Err string
+}
+
+// Liveness bounds what [Health.Live] lets pass. nil and the zero value mean the defaults.
+type Liveness struct {
+	// Stuck is how long Health.Silent may last. Default 2 min.
+	Stuck time.Duration
+	// Overdue is how long Health.Stuck may last: all slots are held by handlers that ignore their
+	// ended contexts. Default 0 = for ever, because a restart interrupts these jobs.
+	Overdue time.Duration
+}
+
+const defaultStuck = 2 * time.Minute
+
+// Health looks at the worker. It does no I/O, and takes about a microsecond.
+func (w *Worker) Health() Health {
+	now := time.Now()
+	f, ps, ended := w.present()
+	c := w.p.e.Own.Count(false)
+	store, letters := w.p.e.Store(now), w.p.e.Letters(now)
+	h := Health{
+		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(),
+		Store: dependency(&store), Letters: dependency(&letters),
+	}
+	if f == nil {
+		h.State, h.Since = StateStopped, ended
+		return h
+	}
+	if c.Paused == 0 && c.Stopped.IsZero() && c.Busy+c.Held < c.Slots {
+		h.Silent = ps.silent(now)
+	}
+	queue, first := ps.vital(now), ps.first()
+	if h.Silent > 0 && queue.Failing.IsZero() {
+		queue.Failing, queue.Last, queue.Err = now.Add(-h.Silent), now, "a receive is overdue"
+	}
+	h.Queue = dependency(&queue)
+	switch {
+	case !c.Stopped.IsZero():
+		h.State, h.Since = StateDraining, c.Stopped
+	case c.Paused != 0:
+		h.State, h.Since = StatePaused, later(f.Began(), c.Turned)
+	case queue.IsAway() || store.IsAway():
+		h.State, h.Since = StateOutage, queue.Failing
+		if !queue.IsAway() || store.IsAway() && store.Failing.Before(h.Since) {
+			h.Since = store.Failing
+		}
+	case first.IsZero():
+		h.State, h.Since = StateStarting, later(f.Began(), c.Turned)
+	default:
+		h.State, h.Since = StateRunning, later(first, c.Turned, queue.Back, store.Back)
+	}
+	h.because(c.Paused)
+	return h
+}
+
+func dependency(v *engine.Vital) Dependency {
+	return Dependency{Seen: v.Seen, Failing: v.Failing, Err: v.Err}
+}
+
+func later(t time.Time, others ...time.Time) time.Time {
+	for _, o := range others {
+		if o.After(t) {
+			t = o
+		}
+	}
+	return t
+}
+
+// because fills in the reasons.
+func (h *Health) because(paused engine.Pauses) {
+	if paused&engine.ByHand != 0 {
+		h.Reasons = append(h.Reasons, "paused by the program")
+	}
+	if paused&engine.ByRules != 0 {
+		h.Reasons = append(h.Reasons, "paused by a rule")
+	}
+	for _, d := range []struct {
+		name string
+		of   *Dependency
+	}{{ReasonQueue, &h.Queue}, {ReasonStore, &h.Store}, {ReasonLetters, &h.Letters}} {
+		if !d.of.Failing.IsZero() {
+			h.Reasons = append(h.Reasons, d.name+": "+d.of.Err)
+		}
+	}
+}
+
+// Ready is nil where the worker does what it is for: it runs, and a receive was answered; or it is
+// paused, because a rollout must finish. Its error is a sentence for a probe. It names no hosts and
+// no users: Reasons have these.
+//
+// It fails while a drain is under way or no Run is, before the first receive was answered, and when
+// the queue or the store has not answered for patience. With a patience of 0 any failure counts, as
+// for a startup probe. It never fails because of dead letters that are not taken.
+func (h *Health) Ready(patience time.Duration) error {
+	switch h.State {
+	case StateStopped:
+		return errors.New("stopped: Run is not under way")
+	case StateDraining:
+		return errors.New("draining")
+	}
+	now := time.Now()
+	if err := errors.Join(h.Queue.lasts("the queue", now, patience), h.Store.lasts("the store", now, patience)); err != nil {
+		return err
+	}
+	if h.State == StateStarting {
+		return errors.New("starting: no receive was answered yet")
+	}
+	return nil
+}
+
+// lasts is an error where it has been failing for d.
+func (d *Dependency) lasts(what string, now time.Time, patience time.Duration) error {
+	if d.Failing.IsZero() || now.Sub(d.Failing) < patience {
+		return nil
+	}
+	return fmt.Errorf("%s has not answered for %v", what, now.Sub(d.Failing).Round(time.Second))
+}
+
+// Live is nil unless the process itself is stuck, so that a restart helps. It never fails because
+// the store, the queue or the network is away: a restart would lose what is held, and help nobody.
+// nil means the defaults. It fails when
+//
+//   - no poller comes back, as from a connection that hangs without a deadline (Silent);
+//   - heartbeats are not sent any more (Late);
+//   - all slots are held by handlers that ignore their ended contexts, where Liveness.Overdue says
+//     so (Stuck).
+//
+// Its error is a sentence for a probe.
+func (h *Health) Live(o *Liveness) error {
+	most := Liveness{Stuck: defaultStuck}
+	if o != nil {
+		most.Stuck, most.Overdue = cmp.Or(o.Stuck, defaultStuck), o.Overdue
+	}
+	switch {
+	case h.Late > 0:
+		return fmt.Errorf("no heartbeat was sent for %v beyond a lease's whole time", h.Late.Round(time.Second))
+	case h.Silent >= most.Stuck:
+		return fmt.Errorf("no receive has come back for %v beyond its time, and slots are free", h.Silent.Round(time.Second))
+	case most.Overdue > 0 && h.Stuck >= most.Overdue:
+		return fmt.Errorf("all %d slots are held by handlers that ignore their ended contexts, for %v", h.Slots, h.Stuck.Round(time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package engine
+
+import "time"
+
+// This file owns looking at a flow and at an engine from outside: what runs, and what answers.
+// Whoever shows numbers or health calls it. The flow's lock guards its numbers, which it keeps
+// anyway, so that the hot path pays for the tally of outcomes alone.
+
+// Close takes the flow from the lists of those that are under way. Its host calls it once, when it
+// waits for nothing of the flow any more.
+func (f *Flow[J]) Close() {
+	f.mu.Lock()
+	ends := f.ends
+	f.mu.Unlock()
+	f.en.Own.leave(f, ends)
+	f.en.all.leave(f, ends)
+}
+
+func (f *Flow[J]) leases() (engine any, n int) { return f.en, f.en.Held() }
+
+func (f *Flow[J]) addTo(c *Counts, ends bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.Slots += f.o.Slots
+	c.Busy += f.busy
+	c.Held += f.pending + f.followers
+	c.Unsettled += f.unsettled
+	c.Paused |= f.paused
+	if f.turned != 0 {
+		c.Turned = latest(c.Turned, f.epoch.Add(f.turned))
+	}
+	if at := f.epoch.Add(f.since); f.stopped && (c.Stopped.IsZero() || at.Before(c.Stopped)) {
+		c.Stopped = at
+	}
+	if ends {
+		c.Ends.noteAll(f.ends)
+	}
+	if f.busy == 0 {
+		return
+	}
+	h, now := f.handlers(), time.Since(f.epoch)
+	c.Overdue += h.overdue
+	c.Oldest = max(c.Oldest, h.oldest+now-h.at)
+	if h.overdue >= f.o.Slots {
+		c.Stuck = max(c.Stuck, now-h.last)
+	}
+}
+
+// A look at more than lookMost runs serves for lookAgain, because who asks for health asks often.
+const (
+	lookMost  = 64
+	lookAgain = time.Second
+)
+
+// handlers looks at those that run. The caller holds the lock.
+func (f *Flow[J]) handlers() handlers {
+	now := time.Since(f.epoch)
+	if h := f.seen; h.looked > lookMost && now-h.at < lookAgain {
+		return h
+	}
+	h := handlers{at: now}
+	for r := f.live; r != nil; r = r.next {
+		h.looked++
+		if r.at() != running {
+			continue
+		}
+		h.oldest = max(h.oldest, now-r.began)
+		if at := r.ctx.EndedAt(); !at.IsZero() {
+			h.overdue++
+			h.last = max(h.last, at.Sub(f.epoch))
+		}
+	}
+	f.seen = h
+	return h
+}
+
+// Patience is for how long a call that failed counts as failing: by then it was repeated, if
+// anybody still wanted its answer.
+func (en *Engine[J]) Patience() time.Duration { return 2 * (longestPause + en.o.CallTimeout) }
+
+// longestPause is the longest pause of retry.Pause.
+const longestPause = 5 * time.Second
+
+// Store tells how the store answers.
+func (en *Engine[J]) Store(now time.Time) Vital { return en.o.Pulse.Read(now, en.Patience()) }
+
+// BeatsLate is how late the scheduler of beats is, beyond a lease's whole time; 0 = it is not.
+func (en *Engine[J]) BeatsLate() time.Duration {
+	return max(0, en.leases.Late()-min(en.o.Lease, en.o.Visibility))
+}
+
+// Letters tells how the dead-letter queue takes letters.
+func (en *Engine[J]) Letters(now time.Time) Vital { return en.lettersPulse.Read(now, en.Patience()) }
