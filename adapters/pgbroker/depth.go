@@ -2,10 +2,14 @@ package pgbroker
 
 import (
 	"context"
+	"iter"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -23,10 +27,14 @@ const depthOf = `SELECT
 	(SELECT pg_catalog.count(*) FROM (SELECT FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp IS NOT NULL AND t.waits LIMIT $2::bigint) b),
 	(SELECT pg_catalog.count(*) FROM (SELECT t.held FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>} {now} ORDER BY t.due LIMIT $2::bigint) c WHERE c.held),
 	(SELECT pg_catalog.count(*) FROM (SELECT t.held FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>} {now} ORDER BY t.due LIMIT $2::bigint) d WHERE NOT d.held),
-	(SELECT t.published FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {<=} {now} ORDER BY t.due, t.seq LIMIT 1)`
+	(SELECT t.due FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {<=} {now} ORDER BY t.due, t.seq LIMIT 1)`
 
 // peekRows reads messages and leaves them.
-const peekRows = `SELECT {columns} FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {<=} {now} ORDER BY t.due, t.seq LIMIT $2::bigint`
+const peekRows = `SELECT t.due {>} {now}, t.due, {columns} FROM {table} t
+WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits ORDER BY t.due, t.seq LIMIT $2::bigint`
+
+// maxPeek bounds one answer.
+const maxPeek = 1000
 
 // Depth counts the messages, up to 100,000 of each kind. Visible includes those that wait behind
 // their group's head.
@@ -46,7 +54,70 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 		return broker.Depth{}, q.explain(ctx, call, err)
 	}
 	d.Visible = min(d.Visible+waiting, maxCount)
+	if oldest.Valid {
+		d.Oldest = oldest.Time.UTC()
+	}
 	return d, nil
+}
+
+// Peek shows up to n messages, 1 to 1,000, of a group its head alone. It receives nothing, and waits
+// for nobody.
+func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, error] {
+	const call = "Peek"
+	return func(yield func(*broker.Message, error) bool) {
+		if err := q.ready(ctx, call, 1, 1); err != nil {
+			yield(nil, err)
+			return
+		}
+		if n < 1 || n > maxPeek {
+			yield(nil, q.wrap(call, unsupported("%d messages; it shows 1 to %d", n, maxPeek)))
+			return
+		}
+		var (
+			ms     []*broker.Message
+			hidden bool
+			due    time.Time
+			w      row
+		)
+		to := append([]any{&hidden, &due}, w.targets()...)
+		p := newPipeline()
+		p.query(q.sql().peek, []any{q.name, int64(n)}, func(rows pgx.Rows) error {
+			if err := rows.Scan(to...); err != nil {
+				return err
+			}
+			m, _ := w.message()
+			if m.Receipt = ""; hidden {
+				m.Deadline = due.UTC()
+			}
+			ms = append(ms, m)
+			return nil
+		})
+		if err := p.run(ctx, q.db); err != nil {
+			yield(nil, q.explain(ctx, call, err))
+			return
+		}
+		for _, m := range ms {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Describe names the queue. The address is that of the pool, where it is a [*pgxpool.Pool], with the
+// table, and without the user.
+//
+// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
+func (q *Queue) Describe() broker.Description {
+	if q == nil {
+		return broker.Description{}
+	}
+	where := ""
+	if pool, ok := q.db.(*pgxpool.Pool); ok {
+		c := pool.Config().ConnConfig
+		where = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database + "/"
+	}
+	return broker.Description{System: "postgresql", Name: q.name, Address: where + q.o.Table + "/" + q.name}
 }
 
 // RedrivePolicy answers what the options have set. retention is 0, because messages are kept until

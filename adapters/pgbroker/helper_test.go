@@ -140,3 +140,15 @@ func ack(tb testing.TB, r broker.Receiver, ms ...*broker.Message) {
 		tb.Fatal(err)
 	}
 }
+
+// until waits for what another goroutine, or the server, does.
+func until(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(60 * time.Second); !done(); <-tick.C {
+		if time.Now().After(end) {
+			tb.Fatalf("%s did not come", what)
+		}
+	}
+}
