@@ -92,8 +92,9 @@ func (q *Queue) completeReceive(o *broker.ReceiveOptions) error {
 func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain bool) ([]*broker.Message, error) {
 	from := q.floor.begin()
 	hinted := q.groups.hint.Swap(false)
-	for {
-		l := look{q: q, o: o, from: from, groups: from.full || hinted}
+	// Groups are ordered once: where a row is in somebody's hands, it would be looked at for ever.
+	for ordered := false; ; {
+		l := look{q: q, o: o, from: from, groups: !ordered && (from.full || hinted)}
 		if err := l.run(ctx); err != nil {
 			if hinted {
 				q.groups.hint.Store(true)
@@ -102,11 +103,11 @@ func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain b
 				return nil, err
 			}
 		}
+		ordered = ordered || l.ordered
 		switch {
 		case len(l.ms) > 0:
 			return l.ms, nil
-		case l.changed: // what was in the way is gone
-			hinted = false
+		case l.ordered || l.moved: // there may be something behind that
 			from = q.floor.begin()
 		case certain && !from.full:
 			from = q.floor.beginFull()
@@ -126,9 +127,9 @@ type look struct {
 	from   start
 	groups bool // it also looks for messages of groups that nobody has looked at
 	ms     []*broker.Message
-	// changed: it has brought nothing, and another look may.
-	changed bool
-	rows    []taken
+	// ordered: groups have got heads. moved: messages went to the dead letters.
+	ordered, moved bool
+	rows           []taken
 }
 
 // taken is a row of the answer.
@@ -179,11 +180,11 @@ func (l *look) run(ctx context.Context) error {
 		l.ms = append(l.ms, t.m)
 	}
 	if len(spent) > 0 {
-		l.changed = true
+		l.moved = true
 		err = q.redrive(patient, spent)
 	}
 	if len(fresh) > 0 && err == nil {
-		l.changed = true
+		l.ordered = true
 		err = q.orderGroups(patient, fresh)
 	}
 	return err
