@@ -103,7 +103,7 @@ const lookAtTable = `SELECT pg_catalog.current_setting('server_version_num')::in
 	pg_catalog.current_setting('server_encoding'), pg_catalog.current_database()::pg_catalog.text, coalesce(n.nspname::pg_catalog.text, ''),
 	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
 		WHERE d.objoid {=} c.oid AND d.classoid {=} 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid {=} 0), ''),
-	ARRAY(SELECT f.relname::pg_catalog.text FROM pg_catalog.pg_class f JOIN unnest($2::pg_catalog.text[]) AS u (name) ON f.relname {=} u.name::pg_catalog.name
+	ARRAY(SELECT f.relname::pg_catalog.text FROM pg_catalog.pg_class f JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS u (name) ON f.relname {=} u.name::pg_catalog.name
 		WHERE f.relnamespace {=} n.oid)
 FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
 LEFT JOIN pg_catalog.pg_class c ON c.oid {=} given.oid

@@ -167,13 +167,13 @@ const freshRows = `SELECT t.seq, t.grp FROM {table} t WHERE t.queue {=} $1::pg_c
 // The locks of the groups of given rows, and of given groups.
 const (
 	lockOfGiven = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
-	SELECT DISTINCT {group} AS n FROM unnest($2::bigint[]) AS g (seq) JOIN {table} x ON x.seq {=} g.seq
+	SELECT DISTINCT {group} AS n FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} x ON x.seq {=} g.seq
 	WHERE x.queue {=} $1::pg_catalog.text AND x.grp IS NOT NULL ORDER BY n OFFSET 0
 ) h`
 	lockOfGroups = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
 	SELECT DISTINCT {group} AS n FROM (` + givenGroups + `) x ORDER BY n OFFSET 0
 ) h`
-	givenGroups = `SELECT pg_catalog.convert_from(u.g, 'UTF8') AS grp FROM unnest($2::pg_catalog.bytea[]) AS u (g)`
+	givenGroups = `SELECT pg_catalog.convert_from(u.g, 'UTF8') AS grp FROM pg_catalog.unnest($2::pg_catalog.bytea[]) AS u (g)`
 )
 
 // headsOfGroups gives each group its head, under the groups' locks. It is the first message, unless
@@ -198,7 +198,7 @@ FROM next WHERE t.seq {=} next.seq`
 
 // seenRows are fresh no longer where their group has a head.
 const seenRows = `WITH x AS MATERIALIZED (
-	SELECT t.seq FROM unnest($2::bigint[]) AS g (seq) JOIN {table} t ON t.seq {=} g.seq
+	SELECT t.seq FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} t ON t.seq {=} g.seq
 	WHERE t.queue {=} $1::pg_catalog.text AND t.fresh AND EXISTS (SELECT FROM {table} h
 		WHERE h.queue {=} $1::pg_catalog.text AND h.grp {=} t.grp AND NOT h.waits) FOR UPDATE OF t SKIP LOCKED
 )
