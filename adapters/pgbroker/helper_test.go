@@ -152,3 +152,8 @@ func until(tb testing.TB, what string, done func() bool) {
 		}
 	}
 }
+
+func contextFor(tb testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
+	tb.Helper()
+	return context.WithTimeout(tb.Context(), d)
+}
