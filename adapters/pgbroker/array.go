@@ -31,8 +31,8 @@ func (a *array) blob(b []byte) {
 	*a = append(*a, '"')
 }
 
-// text is the argument. The array must not be used afterwards.
-func (a array) text() string { return string(append(a, '}')) }
+// arg is the argument. The array must not be used afterwards.
+func (a array) arg() string { return string(append(a, '}')) }
 
 // blobText is one value of bytea.
 func blobText(s string) string { return `\x` + hex.EncodeToString([]byte(s)) }

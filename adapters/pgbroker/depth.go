@@ -20,8 +20,8 @@ import (
 // maxCount is where counting stops: a backlog of millions must not cost more than its first part.
 const maxCount = 100_000
 
-// depthOf counts, of each kind, the first rows in the index. What is held is due within 12 hours, so
-// it stands before long delays. A group's followers count as visible.
+// depthOf counts, of each kind, the first rows in the index. What is held is due within 12 hours,
+// so it stands before long delays. A group's followers count as visible.
 const depthOf = `SELECT
 	(SELECT pg_catalog.count(*) FROM (SELECT FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {<=} {now} LIMIT $2::bigint) a),
 	(SELECT pg_catalog.count(*) FROM (SELECT FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp IS NOT NULL AND t.waits LIMIT $2::bigint) b),
@@ -60,8 +60,8 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 	return d, nil
 }
 
-// Peek shows up to n messages, 1 to 1,000, of a group its head alone. It receives nothing, and waits
-// for nobody.
+// Peek shows up to n messages, 1 to 1,000, of a group its head alone. It receives nothing, and
+// waits for nobody.
 func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, error] {
 	const call = "Peek"
 	return func(yield func(*broker.Message, error) bool) {
@@ -104,8 +104,8 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 	}
 }
 
-// Describe names the queue. The address is that of the pool, where it is a [*pgxpool.Pool], with the
-// table, and without the user.
+// Describe names the queue. The address is that of the pool, where it is a [*pgxpool.Pool], with
+// the table, and without the user.
 //
 // [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 func (q *Queue) Describe() broker.Description {

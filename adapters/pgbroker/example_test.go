@@ -73,7 +73,6 @@ func ExampleNew() {
 	d, ok := broker.As[broker.Describer](queue)
 	fmt.Println(ok, d.Describe().System, d.Describe().Name)
 	// Output:
-	// pgbroker: Options.DeadLetters: empty; it names the queue that takes what was received Options.MaxReceives times
-	// 100 12h0m0s true true
-	// true postgresql mail
+	// pgbroker: Options.DeadLetters: empty; it names the queue that takes what was received
+	// Options.MaxReceives times 100 12h0m0s true true true postgresql mail
 }

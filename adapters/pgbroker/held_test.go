@@ -56,7 +56,7 @@ func TestGroupsLocked(t *testing.T) {
 	m := next(t, q, "g1")
 	name := newArray(0)
 	name.blob([]byte("g"))
-	given := name.text()
+	given := name.arg()
 	for what, do := range map[string]func() error{
 		"orderGroups": func() error { return q.orderGroups(t.Context(), []freshRow{{1, "g"}}) },
 		"Ack":         func() error { return q.Ack(t.Context(), []broker.Receipt{m.Receipt}) },
@@ -82,8 +82,8 @@ func TestGroupsLocked(t *testing.T) {
 	ack(t, q, next(t, q, "g3"))
 }
 
-// TestFreshWithoutHead: a row of a group that has no head stays fresh, so that the next look gives it
-// one.
+// TestFreshWithoutHead: a row of a group that has no head stays fresh, so that the next look gives
+// it one.
 func TestFreshWithoutHead(t *testing.T) {
 	pool := openPool(t)
 	q := newQueue(t, pool, newName(), nil)

@@ -26,8 +26,8 @@ var wanted = map[string]uint32{
 const oldest = 13
 
 // Migrate makes what is missing: the table, its indexes, and the schema if [Options].Table names
-// one. Run it at every start. Several starters at once take turns. If nothing is missing it needs no
-// right to create, and writes nothing.
+// one. Run it at every start. Several starters at once take turns. If nothing is missing it needs
+// no right to create, and writes nothing.
 //
 // Migrate refuses, with the reason:
 //
@@ -45,7 +45,7 @@ func (q *Queue) Migrate(ctx context.Context) error {
 		have, err = q.inspect(ctx, tx)
 		return err
 	})
-	if err == nil && !have.complete() {
+	if err == nil && !have.whole() {
 		err = q.transact(ctx, func(tx pgx.Tx) (err error) {
 			have, err = q.migrate(ctx, tx)
 			return err
@@ -95,7 +95,7 @@ type present struct {
 	indexes  []string // the suffixes of those that are there
 }
 
-func (p *present) complete() bool { return p.version == version && len(p.indexes) == len(indexes) }
+func (p *present) whole() bool { return p.version == version && len(p.indexes) == len(indexes) }
 
 // look finds the table as statements would, and beside it what belongs to it. It does not use
 // obj_description, because before version 14 the operators within that are the search_path's.

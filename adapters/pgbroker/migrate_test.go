@@ -224,8 +224,8 @@ func TestSendRefuses(t *testing.T) {
 	none(t, q, "after all")
 }
 
-// TestLongDelays: a delay of years, and a time in metadata, decide when a message is due; a letter is
-// due at once.
+// TestLongDelays: a delay of years, and a time in metadata, decide when a message is due; a letter
+// is due at once.
 func TestLongDelays(t *testing.T) {
 	pool := openPool(t)
 	q := newQueue(t, pool, newName(), nil)

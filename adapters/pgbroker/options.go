@@ -30,20 +30,20 @@ type Options struct {
 	// to 12 h. Default 30 s.
 	Visibility time.Duration
 	// Poll is how often a waiting Receive looks for messages: 5 ms to 10 s. All receives of a Queue
-	// share one look. Default 100 ms. What is sent through the same Queue is found at once, whatever
-	// Poll is.
+	// share one look. Default 100 ms. What is sent through the same Queue is found at once,
+	// whatever Poll is.
 	Poll time.Duration
-	// Notify wakes the receives of other processes: Send notifies after its commit, at most 20 times
-	// a second, and waiting receives listen, on one connection, which leaves the pool for good.
-	// Nothing is ever notified within the transaction of a [Queue.Tx], because a pending
+	// Notify wakes the receives of other processes: Send notifies after its commit, at most 20
+	// times a second, and waiting receives listen, on one connection, which leaves the pool for
+	// good. Nothing is ever notified within the transaction of a [Queue.Tx], because a pending
 	// notification holds a lock over all commits of the server; call [Queue.Wake] after the commit.
-	// It needs a [*pgxpool.Pool] that leads to the server itself, not through a pooler in transaction
-	// mode. Default false: Poll alone.
+	// It needs a [*pgxpool.Pool] that leads to the server itself, not through a pooler in
+	// transaction mode. Default false: Poll alone.
 	//
 	// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 	Notify bool
-	// MaxReceives moves a message to the queue DeadLetters, instead of delivering it once more, when
-	// it was received so often and not acked: 1 to 1,000,000. Default 0: never.
+	// MaxReceives moves a message to the queue DeadLetters, instead of delivering it once more,
+	// when it was received so often and not acked: 1 to 1,000,000. Default 0: never.
 	MaxReceives int
 	// DeadLetters is the name of that queue, in the same table. It is needed with MaxReceives, and
 	// refused without.

@@ -32,8 +32,8 @@ func fill(t testing.TB, q *Queue) {
 
 var seqScan = regexp.MustCompile(`Seq Scan on "?onceq_messages|Bitmap|Sort \(|Sort Key`)
 
-// TestPlans: however little the planner knows of the table, every statement goes down an index: with
-// the settings of a pipeline, and a plan for any arguments.
+// TestPlans: however little the planner knows of the table, every statement goes down an index:
+// with the settings of a pipeline, and a plan for any arguments.
 func TestPlans(t *testing.T) {
 	pool := openPool(t)
 	q := newQueue(t, pool, "big", nil)

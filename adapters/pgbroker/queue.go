@@ -15,7 +15,8 @@ import (
 )
 
 // This file owns the Queue: its construction, its limits and its end. A Queue may be used by many
-// goroutines: its fields are set by New, or guard themselves. Rows are locked by the database alone.
+// goroutines: its fields are set by New, or guard themselves. Rows are locked by the database
+// alone.
 
 // The calls, as errors name them.
 const (
@@ -121,7 +122,8 @@ func checkPool(db DB) error {
 
 // Close ends the queue: waiting receives and later calls answer [broker.ErrClosed]. Calls under way
 // go on, and the pool stays open, because it is the user's. Messages stay in the table. It may be
-// called more than once, and answers the error of closing the connection that [Options].Notify took.
+// called more than once, and answers the error of closing the connection that [Options].Notify
+// took.
 func (q *Queue) Close() error {
 	q.wakes.close()
 	return q.notice.close()

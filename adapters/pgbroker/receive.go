@@ -26,11 +26,11 @@ const (
 )
 
 // Receive brings up to o.Max messages, those first that were due first. Of a group it brings one at
-// a time. Where nothing is there it looks again each [Options].Poll until o.Wait is over, and at once
-// when something is sent through this Queue, or [Queue.Wake] is called.
+// a time. Where nothing is there it looks again each [Options].Poll until o.Wait is over, and at
+// once when something is sent through this Queue, or [Queue.Wake] is called.
 //
-// A look that takes longer than 10 s is given up. When ctx ends, the look in flight goes on for up to
-// 3 s, and what it brings is returned.
+// A look that takes longer than 10 s is given up. When ctx ends, the look in flight goes on for up
+// to 3 s, and what it brings is returned.
 //
 // An empty answer to a receive with Wait 0 means that nothing was there. While it waits, a receive
 // may find what a slow transaction has committed a few looks later: see the package comment.
@@ -95,7 +95,7 @@ func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain b
 	// Groups are ordered once: where a row is in somebody's hands, it would be looked at for ever.
 	for ordered := false; ; {
 		l := look{q: q, o: o, from: from, groups: !ordered && (from.full || hinted)}
-		if err := l.run(ctx); err != nil {
+		if err := l.take(ctx); err != nil {
 			if hinted {
 				q.groups.hint.Store(true)
 			}
@@ -139,7 +139,7 @@ type taken struct {
 	receipt
 }
 
-func (l *look) run(ctx context.Context) error {
+func (l *look) take(ctx context.Context) error {
 	q := l.q
 	patient, cancel := patience(ctx)
 	defer cancel()

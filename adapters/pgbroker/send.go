@@ -15,8 +15,8 @@ import (
 )
 
 // This file owns what enters the queue: which messages are refused, and how the others become the
-// arguments of insertions. Producers call Send from many goroutines; tx.go sends what is packed here
-// in the user's transaction. A parcel belongs to one call, so nothing is locked.
+// arguments of insertions. Producers call Send from many goroutines; tx.go sends what is packed
+// here in the user's transaction. A parcel belongs to one call, so nothing is locked.
 
 // maxBytes of bodies go into one statement; a batch that has more takes several.
 const maxBytes = 8 << 20
@@ -27,14 +27,15 @@ const maxBytes = 8 << 20
 //
 // An entry is answered
 //
-//   - [broker.ErrTooLarge]: a body above [Options].MaxBody, more than 100 attributes with our own, or
-//     more than 1 MiB of attributes, or of metadata,
-//   - [broker.ErrUnsupported]: a Delay that is not within 0 and 10 years, a Group above 1,024 bytes or
-//     with a NUL, or a Group or an attribute that is not UTF-8,
+//   - [broker.ErrTooLarge]: a body above [Options].MaxBody, more than 100 attributes with our own,
+//     or more than 1 MiB of attributes, or of metadata,
+//   - [broker.ErrUnsupported]: a Delay that is not within 0 and 10 years, a Group above 1,024 bytes
+//     or with a NUL, or a Group or an attribute that is not UTF-8,
 //   - [broker.ErrBadMeta]: both a Meta and an attribute named [broker.MetaAttribute].
 //
 // [broker.ErrThrottled] means that the server has refused the statement because of others, and
-// nothing was put. After any other error that is not by position, all of them may be there, or none.
+// nothing was put. After any other error that is not by position, all of them may be there, or
+// none.
 func (q *Queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -155,7 +156,7 @@ func (q *Queue) part(ms []broker.Outgoing, at []int, beside, ids []string) *part
 	}
 	p := &part{at: at, ids: ids}
 	p.to = []any{&p.seq}
-	p.args = []any{blobText(q.name), delays.text(), times.text(), grps.text(), metaTo.text(), attributes.text(), bodyTo.text()}
+	p.args = []any{blobText(q.name), delays.arg(), times.arg(), grps.arg(), metaTo.arg(), attributes.arg(), bodyTo.arg()}
 	return p
 }
 

@@ -254,8 +254,8 @@ func wantText(t *testing.T, err error, want string) {
 	}
 }
 
-// TestBusyServer: where the role's statement_timeout has cut a call off, nothing was written, and the
-// error says so.
+// TestBusyServer: where the role's statement_timeout has cut a call off, nothing was written, and
+// the error says so.
 func TestBusyServer(t *testing.T) {
 	admin := openPool(t)
 	newQueue(t, admin, "first", nil)

@@ -46,8 +46,9 @@ func parseReceipt(r broker.Receipt) (receipt, bool) {
 	return p, ok && err1 == nil && err2 == nil && p.String() == string(r)
 }
 
-// Ack removes the messages. An ack is late only when the message was delivered again, or given back:
-// then it answers [broker.ErrReceiptExpired] and changes nothing. So does an ack that is repeated.
+// Ack removes the messages. An ack is late only when the message was delivered again, or given
+// back: then it answers [broker.ErrReceiptExpired] and changes nothing. So does an ack that is
+// repeated.
 //
 // An entry is answered [broker.ErrThrottled] where somebody holds its row, or that of the next
 // message of its group: nothing has happened then.
@@ -87,7 +88,7 @@ func (q *Queue) hold(ctx context.Context, call string, hs []broker.Hold, least, 
 			for _, e := range of {
 				ds.int(micros(hs[e.i].For))
 			}
-			return ds.text()
+			return ds.arg()
 		},
 	}
 	return q.settle(ctx, &s, sql, nil)
@@ -167,7 +168,7 @@ func (q *Queue) settle(ctx context.Context, s *settling, plain, grouped *settlem
 		seqs.int(e.seq)
 		ns.int(int64(e.n))
 	}
-	args := []any{q.name, seqs.text(), ns.text()}
+	args := []any{q.name, seqs.arg(), ns.arg()}
 	if s.last != nil {
 		args = append(args, s.last(es))
 	}

@@ -26,8 +26,9 @@ type Execer interface {
 }
 
 // SQLExecer is the user's transaction in database/sql: a [*sql.Tx], or a [*sql.Conn] on which BEGIN
-// was run. Refused are a [*sql.DB], whatever has one embedded, such as the DB of other packages, and
-// a conn of pgx/v5/stdlib without its BEGIN. With another driver a missing BEGIN cannot be seen.
+// was run. Refused are a [*sql.DB], whatever has one embedded, such as the DB of other packages,
+// and a conn of pgx/v5/stdlib without its BEGIN. With another driver a missing BEGIN cannot be
+// seen.
 type SQLExecer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -44,10 +45,10 @@ type SQLExecer interface {
 //	})
 //	queue.Wake() // where the worker is in this process; otherwise its next Poll finds them
 //
-// tx must be in the queue's own database; one in a database of another name is refused, once Migrate
-// was called. Every isolation level will do. After an error roll back, or the messages that were not
-// refused are sent all the same. The answer never is [broker.ErrThrottled], because a statement
-// cannot be repeated in a transaction that has failed; repeat the transaction.
+// tx must be in the queue's own database; one in a database of another name is refused, once
+// Migrate was called. Every isolation level will do. After an error roll back, or the messages that
+// were not refused are sent all the same. The answer never is [broker.ErrThrottled], because a
+// statement cannot be repeated in a transaction that has failed; repeat the transaction.
 //
 // The ids are those of the messages, also where tx is rolled back.
 func (q *Queue) Tx(tx Execer) broker.Sender {
@@ -159,7 +160,8 @@ func checkTx(tx Execer) error {
 	return checkConn(tx)
 }
 
-// isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction has.
+// isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction
+// has.
 func isPool(tx any) bool {
 	_, ok := tx.(interface{ Reset() })
 	return ok

@@ -233,8 +233,8 @@ func TestTxByPosition(t *testing.T) {
 	ack(t, q, take(t, q, 1)...)
 }
 
-// TestNoNotification: nothing is notified in the user's transaction, also with Options.Notify, since
-// a pending notification would hold a lock over all commits of the server.
+// TestNoNotification: nothing is notified in the user's transaction, also with Options.Notify,
+// since a pending notification would hold a lock over all commits of the server.
 func TestNoNotification(t *testing.T) {
 	pool := openPool(t)
 	q := newQueue(t, pool, newName(), &Options{Notify: true})

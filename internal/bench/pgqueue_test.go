@@ -21,7 +21,7 @@ import (
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
-func openQueue(tb testing.TB, pool *pgxpool.Pool, name string) *pgbroker.Queue {
+func openPGQueue(tb testing.TB, pool *pgxpool.Pool, name string) *pgbroker.Queue {
 	tb.Helper()
 	q, err := pgbroker.New(pool, name, nil)
 	if err == nil {
@@ -62,7 +62,7 @@ func fillQueue(ctx context.Context, tb testing.TB, q *pgbroker.Queue, n int) {
 func BenchmarkPostgresQueue(b *testing.B) {
 	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
-	q, st := openQueue(b, pool, "bench"), openStore(b, pool, "bench_queue")
+	q, st := openPGQueue(b, pool, "bench"), openStore(b, pool, "bench_queue")
 	quick := func(c *river.Config) { c.FetchCooldown, c.FetchPollInterval = time.Millisecond, 5*time.Millisecond }
 	prefilled := func(run func(ctx context.Context, n int) error) func(context.Context, testing.TB, int) (do, after func()) {
 		return func(ctx context.Context, tb testing.TB, n int) (do, after func()) {
@@ -157,7 +157,7 @@ func drain(ctx context.Context, q *pgbroker.Queue, st dedupe.Store, n int) error
 func BenchmarkPostgresSend(b *testing.B) {
 	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
-	q := openQueue(b, pool, "bench")
+	q := openPGQueue(b, pool, "bench")
 	meta := `{"v":1,"id":"order-000000000001","k":"order-000000000001","cr":1764000000000}`
 	each := func(do func(ctx context.Context) error) func(context.Context, testing.TB, int) (run, after func()) {
 		return straight(func(ctx context.Context, n int) error {
@@ -203,9 +203,9 @@ func BenchmarkPostgresSend(b *testing.B) {
 // pinnedEnv is how long BenchmarkPinnedHorizon runs, such as "3m". Default 1 min.
 const pinnedEnv = "ONCEQ_PINNED"
 
-// BenchmarkPinnedHorizon sends and receives 2,000 messages a second while somebody's REPEATABLE READ
-// transaction stays open, so that nothing can be vacuumed; and one message's transaction is committed
-// half way, 30 s late or, in a shorter run, a third of it.
+// BenchmarkPinnedHorizon sends and receives 2,000 messages a second while somebody's REPEATABLE
+// READ transaction stays open, so that nothing can be vacuumed; and one message's transaction is
+// committed half way, 30 s late or, in a shorter run, a third of it.
 func BenchmarkPinnedHorizon(b *testing.B) {
 	length := time.Minute
 	if s := os.Getenv(pinnedEnv); s != "" {
@@ -216,7 +216,7 @@ func BenchmarkPinnedHorizon(b *testing.B) {
 	}
 	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
-	q := openQueue(b, pool, "bench")
+	q := openPGQueue(b, pool, "bench")
 	ctx, cancel := context.WithTimeout(b.Context(), length)
 	defer cancel()
 	pin, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
