@@ -132,7 +132,7 @@ func TestWorker(t *testing.T) {
 			if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", n); err != nil {
 				return err
 			}
-			m := onceq.Message("pay", fmt.Sprint("order-", n), []byte(fmt.Sprint(n)))
+			m := onceq.Message("pay", fmt.Sprint("order-", n), fmt.Append(nil, n))
 			if n%10 == 0 {
 				m.Group = "vip"
 			}
