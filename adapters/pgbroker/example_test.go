@@ -60,7 +60,7 @@ func ExampleNew() {
 		return
 	}
 	defer pool.Close()
-	_, err = pgbroker.New(pool, "mail", &pgbroker.Options{MaxReceives: 10})
+	_, err = pgbroker.New(pool, "mail", &pgbroker.Options{Visibility: 30})
 	fmt.Println(err)
 
 	queue, err := pgbroker.New(pool, "mail", &pgbroker.Options{MaxReceives: 10, DeadLetters: "mail-dead"})
@@ -73,6 +73,7 @@ func ExampleNew() {
 	d, ok := broker.As[broker.Describer](queue)
 	fmt.Println(ok, d.Describe().System, d.Describe().Name)
 	// Output:
-	// pgbroker: Options.DeadLetters: empty; it names the queue that takes what was received
-	// Options.MaxReceives times 100 12h0m0s true true true postgresql mail
+	// pgbroker: Options.Visibility: 30ns is not within 100ms and 12h0m0s; is its unit missing?
+	// 100 12h0m0s true true
+	// true postgresql mail
 }

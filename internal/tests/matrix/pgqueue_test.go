@@ -10,9 +10,9 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// postgresQueue is a queue in a table of PostgreSQL beside the store in the same server, each process
-// with connections of its own, which end with it. The job's own transaction has its cells with the
-// queue in memory already, but the queue's calls are other ones here.
+// postgresQueue is a queue in a table of PostgreSQL beside the store in the same server, each
+// process with connections of its own, which end with it. The job's own transaction has its cells
+// with the queue in memory already, but the queue's calls are other ones here.
 func postgresQueue(t *testing.T) *backend {
 	t.Helper()
 	b := postgres(t)
