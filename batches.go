@@ -258,7 +258,7 @@ func (in *intake) bound(fl *flow, until time.Time, least time.Duration, left cha
 	if !cut.IsZero() {
 		at(cut, over)
 		if least > 0 {
-			at(cut.Add(-least), func() { fl.Pause(engine.ByEnd) })
+			at(cut.Add(-least), func() { fl.Pause(engine.ByEnd)() })
 		}
 	}
 	if !until.IsZero() {

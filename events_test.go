@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -176,6 +177,31 @@ func TestEventsThatCallBackAndPanic(t *testing.T) {
 		if n, want := r.log.count("the Observer panicked"), len(o.told()); n != want || want < 4 {
 			t.Errorf("%d panics are logged, want %d", n, want)
 		}
+	}, observedBy(o))
+}
+
+// TestResumeFromTheEventOfItsPause: who is told of a pause may end it, and that is the last word.
+func TestResumeFromTheEventOfItsPause(t *testing.T) {
+	o := &eventful{}
+	bubble(t, returns(nil), func(r *rig) {
+		o.then = func(e *onceq.WorkerEvent) {
+			if e.Kind == onceq.EventPaused {
+				if s := r.w.Stats(); len(s.Paused) != 1 {
+					t.Errorf("told of a pause, and Stats says %q", s.Paused)
+				}
+				r.w.Resume()
+			}
+		}
+		r.start()
+		pass(time.Second)
+		r.w.Pause()
+		if s := r.w.Stats(); s.Paused != nil {
+			t.Errorf("resumed, and Stats says %q", s.Paused)
+		}
+		r.send("a")
+		pass(time.Second)
+		r.wantStatus("a", dedupe.Done)
+		wantTold(t, o, "started", "paused local", "resumed local")
 	}, observedBy(o))
 }
 

@@ -87,10 +87,10 @@ const defaultStuck = 2 * time.Minute
 func (w *Worker) Health() Health {
 	now := time.Now()
 	f, ps, ended := w.present()
-	c := w.p.e.Own.Count(false)
+	c := w.p.e.Own.Count(now, false)
 	store, letters := w.p.e.Store(now), w.p.e.Letters(now)
 	h := Health{
-		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(),
+		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(now),
 		Store: dependency(&store), Letters: dependency(&letters),
 	}
 	if f == nil {
@@ -169,14 +169,11 @@ func (h *Health) Ready(patience time.Duration) error {
 	case StateDraining:
 		return errors.New("draining")
 	}
+	if h.State == StateStarting || h.State == StateOutage && h.Queue.Seen.IsZero() {
+		return errors.New("starting: no poll was answered yet")
+	}
 	now := time.Now()
-	if err := errors.Join(h.Queue.lasts("the queue", now, patience), h.Store.lasts("the store", now, patience)); err != nil {
-		return err
-	}
-	if h.State == StateStarting {
-		return errors.New("starting: no receive was answered yet")
-	}
-	return nil
+	return errors.Join(h.Queue.lasts("the queue", now, patience), h.Store.lasts("the store", now, patience))
 }
 
 // lasts is an error where it has been failing for d.
@@ -184,7 +181,7 @@ func (d *Dependency) lasts(what string, now time.Time, patience time.Duration) e
 	if d.Failing.IsZero() || now.Sub(d.Failing) < patience {
 		return nil
 	}
-	return fmt.Errorf("%s has not answered for %v", what, now.Sub(d.Failing).Round(time.Second))
+	return fmt.Errorf("%s has failed for %v", what, now.Sub(d.Failing).Round(time.Second))
 }
 
 // Live is nil unless the process itself is stuck, so that a restart helps. It never fails because

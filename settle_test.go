@@ -277,10 +277,17 @@ func TestWhatIsRecorded(t *testing.T) {
 		r.send("a")
 		r.run(time.Second)
 		rec := r.record("a")
-		if got := rec.Expires.Sub(rec.Finished); got != 48*time.Hour || rec.Owner != "me" || rec.MessageID == "" {
-			t.Errorf("kept for %v, owner %q, message %q", got, rec.Owner, rec.MessageID)
+		if got := rec.Expires.Sub(rec.Finished); got != 48*time.Hour || rec.Owner != "me" || rec.MessageID != "" {
+			t.Errorf("kept for %v, owner %q, message %q, want none", got, rec.Owner, rec.MessageID)
 		}
 	}, with(func(c *setup) { c.Retention, c.Owner = 48*time.Hour, "me" }))
+	bubble(t, returns(onceq.Permanent(errBoom)), func(r *rig) {
+		r.send("a")
+		r.run(time.Second)
+		if rec := r.record("a"); rec.Status != dedupe.Failed || rec.MessageID == "" {
+			t.Errorf("%v, message %q: a failed record knows its message", rec.Status, rec.MessageID)
+		}
+	})
 	bubble(t, returns(nil), func(r *rig) {
 		r.send("a")
 		r.run(time.Second)

@@ -47,7 +47,7 @@ func (w *Worker) Stats() Stats {
 // counted is Stats for the core's own use, which leaves Margin to the user.
 func (w *Worker) counted() Stats {
 	_, ps, _ := w.present()
-	s := statsOf(w.p.e.Own.Count(true))
+	s := statsOf(w.p.e.Own.Count(time.Now(), true))
 	s.Leases = w.p.e.Held()
 	if ps != nil {
 		s.Pollers = ps.running()
@@ -59,7 +59,7 @@ func (w *Worker) counted() Stats {
 // and Margin are 0: ask the Workers. Where Workers differ in Paused and Draining, it tells what
 // holds for any of them.
 func (p *Processor) Stats() Stats {
-	s := statsOf(p.all.Count(true))
+	s := statsOf(p.all.Count(time.Now(), true))
 	s.Leases = p.all.Leases()
 	return s
 }

@@ -147,8 +147,8 @@ func TestStatsOfAProcessor(t *testing.T) {
 	}, with(func(c *setup) { c.Pollers = 1 }))
 }
 
-// Whatever happens to jobs, no gauge is left standing: 1,000 of them end in each of these ways, with
-// a drain and a hard end in between.
+// Whatever happens to jobs, no gauge is left standing: 1,000 of them end in each of these ways,
+// with a drain and a hard end in between.
 func TestStatsReturnToZero(t *testing.T) {
 	ways := []onceq.HandlerFunc{
 		returns(nil), returns(errBoom), failing,

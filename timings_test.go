@@ -84,8 +84,8 @@ func TestTimingsOfAWorker(t *testing.T) {
 	}
 }
 
-// A message that waits for a slot is held; its age counts from the publishing where nobody says when
-// it was made. A second attempt says what the first one failed with.
+// A message that waits for a slot is held; its age counts from the publishing where nobody says
+// when it was made. A second attempt says what the first one failed with.
 func TestTimingsOfTheSecondAttempt(t *testing.T) {
 	attempt := 0
 	bubble(t, func(context.Context, *onceq.Job) error {

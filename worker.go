@@ -16,8 +16,8 @@ import (
 
 // This file owns Worker: how it is made, runs, pauses and drains. The user calls the exported
 // methods; Run starts the hands and the pollers (poll.go). w.mu guards what stands below it. It is
-// let go before a flow, a log or an Observer is called, with one exception: enter calls the new
-// flow's SetPaused under it, so that a Pause in between is not lost.
+// let go before a log or an Observer is called, and before anything is handed back. A flow's pause
+// begins and ends under it, so that the flow obeys who came last.
 
 // Worker runs the jobs of a queue. It receives messages, keeps them hidden while they are worked
 // on, and acks them. It claims, runs and settles their jobs as its [Processor] says.
@@ -204,15 +204,15 @@ func (w *Worker) pause(why engine.Pauses) {
 		}
 		w.paused[why] = time.Now()
 	}
-	f := w.flow
-	w.mu.Unlock()
-	if f == nil {
-		return
+	f, handBack := w.flow, func() {}
+	if f != nil {
+		handBack = f.Pause(why)
 	}
-	if !holds {
+	w.mu.Unlock()
+	if f != nil && !holds {
 		w.tell.halts(f, why)
 	}
-	f.Pause(why)
+	handBack()
 }
 
 // resume ends one reason. The worker goes on when none is left.
@@ -221,14 +221,13 @@ func (w *Worker) resume(why engine.Pauses) {
 	since, holds := w.paused[why]
 	delete(w.paused, why)
 	left, f := w.pauses(), w.flow
-	w.mu.Unlock()
-	if f == nil {
-		return
+	if f != nil {
+		f.Resume(why)
 	}
-	if holds {
+	w.mu.Unlock()
+	if f != nil && holds {
 		w.tell.resumes(f, why, left, since)
 	}
-	f.Resume(why)
 }
 
 // pauses are the reasons that hold. The caller holds the lock.

@@ -21,25 +21,6 @@ const (
 	maxErrText   = 60
 )
 
-// Attempt is an earlier claim of a key, as the claim after it found it.
-type Attempt struct {
-	// Number is the attempt's, from 1; one less where the attempt was given back.
-	Number int
-	Fence  uint64
-	Owner  string // at most 64 bytes of it
-	// Claimed is when the attempt began, and Ended when the record was last changed under it; of a
-	// dead lease, when that ended. Both in microseconds.
-	Claimed, Ended time.Time
-	End            Status // Released, Failed or Parked; Claimed = its lease died
-	// Class is that of the record when the attempt ended, at most 64 bytes of it; "" where its lease
-	// died.
-	Class string
-	// Err is at most 60 bytes of the error's text. Where the room of a record's Past is short, the
-	// texts go first, and then attempts from the middle: the first one and the newest stay.
-	Err      string
-	Reopened bool // the next claim was a replay's
-}
-
 // pastVersion is the first byte of an encoded Past. Who does not know it reads none.
 const pastVersion = 1
 
@@ -145,8 +126,8 @@ func cut(s string, n int) string {
 // errPast says that bytes are no Past of this version.
 var errPast = errors.New("dedupe: no past of version 1")
 
-// DecodePast is the reverse of [EncodePast]. What cannot be read, because something else wrote it or
-// a later version did, is nil: the history is for people, and no call fails for it.
+// DecodePast is the reverse of [EncodePast]. What cannot be read, because something else wrote it
+// or a later version did, is nil: the history is for people, and no call fails for it.
 func DecodePast(b []byte) []Attempt {
 	if len(b) == 0 || len(b) > MaxPastBytes || b[0] != pastVersion {
 		return nil

@@ -42,8 +42,8 @@ func TestEncodePast(t *testing.T) {
 	}
 }
 
-// TestPastBounds: texts are cut in whole characters; where the room is short, the texts of errors go
-// first, and then attempts of the middle.
+// TestPastBounds: texts are cut in whole characters; where the room is short, the texts of errors
+// go first, and then attempts of the middle.
 func TestPastBounds(t *testing.T) {
 	long := func(n int, owner, class, err string) (past []dedupe.Attempt) {
 		for i := range n {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// This file owns the powers that some stores have and others do not. Who needs one asks the store by
-// a type assertion, from any goroutine.
+// This file owns the powers that some stores have and others do not. Who needs one asks the store
+// by a type assertion, from any goroutine.
 
 // Count is how many records of a scope have a status.
 type Count struct {

@@ -155,6 +155,25 @@ type Record struct {
 	Expires   time.Time // zero while claimed or parked
 }
 
+// Attempt is an earlier claim of a key, as the claim after it found it.
+type Attempt struct {
+	// Number is the attempt's, from 1; one less where the attempt was given back.
+	Number int
+	Fence  uint64
+	Owner  string // at most 64 bytes of it
+	// Claimed is when the attempt began, and Ended when the record was last changed under it; of a
+	// dead lease, when that ended. Both in microseconds.
+	Claimed, Ended time.Time
+	End            Status // Released, Failed or Parked; Claimed = its lease died
+	// Class is that of the record when the attempt ended, at most 64 bytes of it; "" where its
+	// lease died.
+	Class string
+	// Err is at most 60 bytes of the error's text. Where the room of a record's Past is short, the
+	// texts go first, and then attempts from the middle: the first one and the newest stay.
+	Err      string
+	Reopened bool // the next claim was a replay's
+}
+
 // Expired reports whether the record's retention has ended: to claims, Get and List it then
 // counts as absent, removed or not.
 func (r *Record) Expired(now time.Time) bool {

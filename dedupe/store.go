@@ -71,8 +71,8 @@ type ClaimRequest struct {
 	// Owner is for people. MessageID names the message that claims: the worker tells by it, later,
 	// whether a message is the one that failed. Stores keep both as they come.
 	Owner, MessageID string
-	// Sent is when the job was sent: Meta.Created, else when the broker took the message. Zero where
-	// neither is known, as for a call of Do. Stores keep it for people, see [Record].Sent.
+	// Sent is when the job was sent: Meta.Created, else when the broker took the message. Zero
+	// where neither is known, as for a call of Do. Stores keep it for people, see [Record].Sent.
 	Sent time.Time
 }
 

@@ -147,3 +147,43 @@ func TestShortestTimes(t *testing.T) {
 		r.Release(h)
 	})
 }
+
+// TestLate: beats that the manager does not begin are late, and those that wait for their answer
+// are not.
+func TestLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Options[int]{}, nil)
+		wants := func(want time.Duration) {
+			t.Helper()
+			if got := r.Late(time.Now()); got != want {
+				t.Errorf("after %v the manager is %v late, want %v", r.since(), got, want)
+			}
+		}
+		wants(0)
+		r.hold(1, timeout)
+		wait(10 * time.Minute)
+		wants(0)
+
+		r.answer(takes(8*time.Second, nil))
+		for range 60 {
+			wait(time.Second)
+			wants(0)
+		}
+		r.answer(nil)
+		wait(20 * time.Second)
+
+		r.mu.Lock()
+		due := time.Duration(r.leases.First().Key - r.Manager.now().mono)
+		r.timer.Stop() // nobody gets the turn
+		r.mu.Unlock()
+		wait(due)
+		wants(0)
+		wait(time.Minute)
+		wants(time.Minute)
+
+		r.tick()
+		wait(time.Minute)
+		wants(0)
+		r.told() // the lease was over meanwhile
+	})
+}

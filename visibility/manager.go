@@ -188,16 +188,16 @@ func (m *Manager[L]) Len() int {
 	return m.leases.Len()
 }
 
-// Late is how long ago something was due, for some lease, that the manager has not begun yet: a
+// Late is how long before now something was due, for some lease, that the manager has not begun: a
 // beat, or the news that a lease is over. It is 0 as long as the manager's goroutines get their
 // turn in the process. A beat that waits for its answer, or for a call, is not late.
-func (m *Manager[L]) Late() time.Duration {
+func (m *Manager[L]) Late(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.leases.Len() == 0 {
 		return 0
 	}
-	return time.Duration(max(0, m.now().mono-m.leases.First().Key))
+	return time.Duration(max(0, m.at(now).mono-m.leases.First().Key))
 }
 
 // Release ends the care for the leases. A beat that is in flight may still arrive, and a callback

@@ -28,7 +28,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		rowCases(), walkCases(), invariantCases(), leaseCases(), outcomeCases(), resultCases(), keyCases(), batchCases(),
-		listCases(), sweepCases(), callCases(), txCases(),
+		pastCases(), listCases(), countCases(), sweepCases(), callCases(), txCases(),
 	} {
 		all = append(all, some...)
 	}

@@ -68,8 +68,11 @@ func (e *env) on(s dedupe.Store) *env {
 func (e *env) token() dedupe.Token            { return e.m.token() }
 func (e *env) at(k dedupe.Key) *dedupe.Record { return e.m.at(k) }
 func (e *env) request(k dedupe.Key) dedupe.ClaimRequest {
-	return dedupe.ClaimRequest{Key: k, Token: e.token(), TTL: ttl, Owner: "worker-1", MessageID: "message-1"}
+	return dedupe.ClaimRequest{Key: k, Token: e.token(), TTL: ttl, Owner: "worker-1", MessageID: "message-1", Sent: sent}
 }
+
+// sent is when the jobs of the suite were sent.
+var sent = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 
 // key is a key of the case.
 func key(name string) dedupe.Key { return dedupe.Key{Scope: "suite", Key: name} }
@@ -126,6 +129,10 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 	if !same(got.State, want.State) || got.StateNo != want.StateNo {
 		e.Errorf("Claim of %s: State is %s, number %d; want %s, %d", q.Key, show(got.State), got.StateNo, show(want.State), want.StateNo)
 	}
+	if got.ErrClass != want.ErrClass || got.From != want.From {
+		e.Errorf("Claim of %s: ErrClass is %q and From %q, want %q and %q; the record was %s", q.Key, got.ErrClass, got.From, want.ErrClass, want.From, brief(before))
+	}
+	e.near("Claim: DeadFor", got.DeadFor, want.DeadFor)
 	if got.Outcome == dedupe.InProgress {
 		e.near("Claim: Left", got.Left, want.Left)
 		e.near("Claim: Age", got.Age, want.Age)

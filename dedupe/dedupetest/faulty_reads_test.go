@@ -103,7 +103,8 @@ func (s *shop) selects(q *dedupe.Query, r *dedupe.Record) bool {
 	}
 	return (q.Scope == "" || q.Scope == r.Key.Scope) && strings.HasPrefix(k, prefix) &&
 		(q.Status == 0 || q.Status == r.Status || s.is("status ignored")) &&
-		(q.Before.IsZero() || r.Updated.Before(q.Before) || s.is("before ignored"))
+		(q.Before.IsZero() || r.Updated.Before(q.Before) || s.is("before ignored")) &&
+		(q.LeaseBefore.IsZero() || (r.Status == dedupe.Claimed || s.is("old leases of any status")) && r.LeaseUntil.Before(q.LeaseBefore) || s.is("lease before ignored"))
 }
 
 func (s *shop) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {

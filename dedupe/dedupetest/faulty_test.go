@@ -208,7 +208,10 @@ func (s *shop) claimOne(q dedupe.ClaimRequest) dedupe.Claim {
 		}
 	}
 	was := r.Clone()
-	c, _ := machine.ApplyClaim(r, &q, now, func() uint64 { return s.next(was) })
+	c, changed := machine.ApplyClaim(r, &q, now, func() uint64 { return s.next(was) })
+	if changed {
+		s.spoilPast(r, was, &q, &c, row)
+	}
 	switch s.fault {
 	case "freshness lost on a repeat":
 		c.Fresh = c.Fresh && row != "own claim again"
@@ -361,7 +364,16 @@ func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
 			r.FirstErr = ""
 		}
 	}
+	was := r.Clone()
 	a, changed := machine.ApplySettle(r, &t, now)
+	switch {
+	case s.is("done keeps the message") && changed:
+		r.MessageID = was.MessageID
+	case s.is("done keeps the steps") && changed:
+		r.State, r.StateNo = was.State, was.StateNo
+	case s.is("a settlement drops past") && changed:
+		r.Past = nil
+	}
 	if s.is("results shared") && changed && t.To == dedupe.Done {
 		r.Result = given
 	}

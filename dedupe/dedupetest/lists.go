@@ -25,6 +25,11 @@ func listCases() []testCase {
 			Run:  listFilters,
 		},
 		{
+			Name: "list-dead-leases",
+			Rule: "List with LeaseBefore gives claimed records alone, those whose lease ended before",
+			Run:  listDeadLeases,
+		},
+		{
 			Name: "list-prefix-is-literal",
 			Rule: "a prefix is compared byte by byte: wildcards and case mean nothing",
 			Run:  listPrefix,
@@ -76,7 +81,8 @@ func (e *env) want(q dedupe.Query) []dedupe.Key {
 	for k := range e.m.records {
 		r := e.m.live(k)
 		if r == nil || q.Scope != "" && k.Scope != q.Scope || !strings.HasPrefix(k.Key, q.Prefix) ||
-			q.Status != 0 && r.Status != q.Status || !q.Before.IsZero() && !r.Updated.Before(q.Before) {
+			q.Status != 0 && r.Status != q.Status || !q.Before.IsZero() && !r.Updated.Before(q.Before) ||
+			!q.LeaseBefore.IsZero() && (r.Status != dedupe.Claimed || !r.LeaseUntil.Before(q.LeaseBefore)) {
 			continue
 		}
 		ks = append(ks, k)
@@ -97,7 +103,8 @@ func (e *env) compareList(q dedupe.Query) {
 }
 
 func describe(q dedupe.Query) string {
-	return fmt.Sprintf("scope %q, prefix %q, status %v, before given %v, limit %d", q.Scope, q.Prefix, q.Status, !q.Before.IsZero(), q.Limit)
+	return fmt.Sprintf("scope %q, prefix %q, status %v, before given %v, lease before given %v, limit %d",
+		q.Scope, q.Prefix, q.Status, !q.Before.IsZero(), !q.LeaseBefore.IsZero(), q.Limit)
 }
 
 func names(ks []dedupe.Key) string {
@@ -192,6 +199,20 @@ func listFilters(e *env) {
 	}
 	e.compareList(dedupe.Query{Scope: "s1", Prefix: "old", Before: hourAgo, Limit: 2})
 	e.compareList(dedupe.Query{Status: dedupe.Done, Limit: 3})
+}
+
+func listDeadLeases(e *env) {
+	e.mix()
+	now := time.Now()
+	for _, before := range []time.Time{now.Add(-3 * time.Hour), now, now.Add(24 * time.Hour)} {
+		for s := dedupe.Status(0); s <= dedupe.Parked; s++ {
+			e.compareList(dedupe.Query{Status: s, LeaseBefore: before})
+			e.compareList(dedupe.Query{Status: s, Scope: "s1", LeaseBefore: before, Before: now.Add(time.Hour)})
+		}
+	}
+	if n := len(e.want(dedupe.Query{LeaseBefore: now})); n != 2 {
+		e.Harnessf("%d leases are dead, want 2", n)
+	}
 }
 
 func listPrefix(e *env) {

@@ -84,6 +84,9 @@ func (w *walk) claim(e *env, k dedupe.Key) {
 	q := dedupe.ClaimRequest{
 		Key: k, Token: w.token(k, e, 3), TTL: w.grant(), Fingerprint: w.print(), Owner: w.word("worker"), MessageID: w.word("message"),
 	}
+	if w.flip(2) {
+		q.Sent = sent.Add(time.Duration(w.r.IntN(1000)) * time.Second)
+	}
 	if w.flip(3) {
 		q.Policy = dedupe.Park
 	}

@@ -76,6 +76,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			return c, nil
 		}
 		if tight {
+			after.Past = nil
 			after.ErrClass, after.FirstErr, after.LastErr = short(after.ErrClass), short(after.FirstErr), short(after.LastErr)
 		}
 		no, err := s.swap(send, q.Key, found, s.encode(&after, version))

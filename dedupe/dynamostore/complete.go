@@ -75,7 +75,7 @@ func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease
 // one's.
 func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
 	w := s.write("complete")
-	w.end(dedupe.Done, s.now(), max(0, job.Retain()))
+	w.end(l.Key, dedupe.Done, s.now(), max(0, job.Retain()))
 	w.done(result, tight)
 	if commit != "" {
 		w.set(attrCommit, text(commit))

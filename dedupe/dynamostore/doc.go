@@ -38,10 +38,17 @@
 //	result       and state, fingerprint: binary; state_no: the state's number
 //	error_class  and first_error, last_error
 //	commit       which transaction has completed it
+//	past         binary: the earlier attempts of a job that was tried again; dedupe.DecodePast reads it
+//	sent         when the job was sent, in microseconds since 1970
+//	attention    failed, parked or released, a point and a hexadecimal digit; absent in every other state
 //
 // and some 350 to 600 bytes in all, beside results and saved steps. DynamoDB deletes an expired
 // item within some days ([TTL]). The store counts it as absent at once. An item that this store has
 // not written is an error that says so.
+//
+// A list of failed, parked or released records reads the whole table, unless Options.AttentionIndex
+// names a global secondary index with the partition key "attention", a string, and the projection
+// KEYS_ONLY. It may be added to a table that is there.
 //
 // In Terraform:
 //
@@ -93,8 +100,9 @@
 //	  "Statement": [
 //	    {"Sid": "Work", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
 //	     "Action": ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"]},
-//	    {"Sid": "Operators", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
-//	     "Action": ["dynamodb:Scan"]},
+//	    {"Sid": "Operators", "Effect": "Allow",
+//	     "Resource": ["arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records", "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records/index/*"],
+//	     "Action": ["dynamodb:Scan", "dynamodb:Query"]},
 //	    {"Sid": "Setup", "Effect": "Allow", "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-records",
 //	     "Action": ["dynamodb:CreateTable", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:UpdateTimeToLive"]}
 //	  ]
@@ -107,8 +115,8 @@
 //   - onceq.Do, when its call has failed after a Commit,
 //   - onceq.Result, [Store.Forget] and [Store.List].
 //
-// A worker whose handlers return after their Commit works without it. [Store.List] needs Scan,
-// [Store.CreateTable] the last part.
+// A worker whose handlers return after their Commit works without it. [Store.List] needs Scan, and
+// Query where Options.AttentionIndex names an index; [Store.CreateTable] needs the last part.
 //
 // # What it costs
 //
@@ -202,9 +210,10 @@
 //	items of a Commit                            99, and 4 MB in all; those of one transaction are different items
 //	entries of a call                            100
 //
-// If a result does not fit beside the steps that a run has saved, the steps are dropped, because
-// the job is done. If an error's text does not fit, it is cut. Each duplicate reads the result, so
-// keep large ones elsewhere. Sources: DynamoDB's [quotas] and [transactions].
+// A result takes the place of the steps that a run has saved, because the job is done. If an
+// error's text does not fit, it is cut, and the history of earlier attempts is dropped. Each
+// duplicate reads the result, so keep large ones elsewhere. Sources: DynamoDB's [quotas] and
+// [transactions].
 //
 // # Moving from Powertools' idempotency table
 //
@@ -229,11 +238,12 @@
 //   - When Powertools' records have expired and the queue's retention is over, take out the read
 //     and delete the old table.
 //
-// [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey
-// [TTL]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
-// [signatures]: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html
-// [units]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+// [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey [TTL]:
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html [signatures]:
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html [units]:
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
 // [quotas]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html
-// [transactions]: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
+// [transactions]:
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
 // [onceq.Job.SetResult]: https://pkg.go.dev/github.com/onceq/onceq#Job.SetResult
 package dynamostore

@@ -43,13 +43,16 @@ const (
 	attrUpdated     = "updated"
 	attrFinished    = "finished"
 	attrCommit      = "commit" // which transaction has completed it
+	attrPast        = "past"
+	attrSent        = "sent"
+	attrAttention   = "attention" // only while failed, parked or released; see shard.go
 )
 
 // attributes are all but the expiry, whose name is the user's choice.
 var attributes = []string{
 	attrKey, attrScope, attrStatus, attrFence, attrVersion, attrToken, attrAttempt, attrStarted, attrPolicy, attrOwner, attrMessage,
 	attrLease, attrFingerprint, attrResult, attrState, attrStateNo, attrClass, attrFirstErr, attrLastErr, attrCreated, attrClaimed, attrUpdated,
-	attrFinished, attrCommit,
+	attrFinished, attrCommit, attrPast, attrSent, attrAttention,
 }
 
 // forgotten is the status of what Forget leaves: the fence, which must not fall.
@@ -95,7 +98,7 @@ type stored struct {
 
 // encode is r as an item.
 func (s *Store) encode(r *dedupe.Record, version uint64) item {
-	it := make(item, 20)
+	it := make(item, 22)
 	it[attrKey], it[attrScope] = text(r.Key.Key), text(r.Key.Scope)
 	it[attrStatus], it[attrPolicy] = text(r.Status.String()), text(r.Policy.String())
 	it[attrFence], it[attrVersion], it[attrAttempt] = number(r.Fence), number(version), number(r.Attempt)
@@ -104,7 +107,7 @@ func (s *Store) encode(r *dedupe.Record, version uint64) item {
 		it[attrStarted] = truth(true)
 	}
 	for _, f := range [...]struct{ attr, text string }{
-		{attrOwner, r.Owner}, {attrMessage, r.MessageID}, {attrClass, r.ErrClass}, {attrFirstErr, r.FirstErr}, {attrLastErr, r.LastErr},
+		{attrAttention, attention(r.Key, r.Status)}, {attrOwner, r.Owner}, {attrMessage, r.MessageID}, {attrClass, r.ErrClass}, {attrFirstErr, r.FirstErr}, {attrLastErr, r.LastErr},
 	} {
 		if f.text != "" {
 			it[f.attr] = text(clean(f.text))
@@ -113,7 +116,7 @@ func (s *Store) encode(r *dedupe.Record, version uint64) item {
 	for _, f := range [...]struct {
 		attr string
 		b    []byte
-	}{{attrFingerprint, r.Fingerprint}, {attrResult, r.Result}, {attrState, r.State}} {
+	}{{attrFingerprint, r.Fingerprint}, {attrResult, r.Result}, {attrState, r.State}, {attrPast, dedupe.EncodePast(r.Past)}} {
 		if f.b != nil {
 			it[f.attr] = blob(f.b)
 		}
@@ -124,7 +127,7 @@ func (s *Store) encode(r *dedupe.Record, version uint64) item {
 	for _, f := range [...]struct {
 		attr string
 		t    time.Time
-	}{{attrLease, r.LeaseUntil}, {attrCreated, r.Created}, {attrClaimed, r.ClaimedAt}, {attrUpdated, r.Updated}, {attrFinished, r.Finished}} {
+	}{{attrLease, r.LeaseUntil}, {attrCreated, r.Created}, {attrClaimed, r.ClaimedAt}, {attrUpdated, r.Updated}, {attrFinished, r.Finished}, {attrSent, r.Sent}} {
 		if !f.t.IsZero() {
 			it[f.attr] = moment(f.t)
 		}
@@ -182,7 +185,8 @@ func (s *Store) decode(it item) (*stored, error) {
 	r.Fingerprint, r.Result, r.State = d.blob(attrFingerprint), d.blob(attrResult), d.blob(attrState)
 	r.StateNo = int(d.count(attrStateNo))
 	r.LeaseUntil, r.Created, r.ClaimedAt = d.moment(attrLease), d.moment(attrCreated), d.moment(attrClaimed)
-	r.Updated, r.Finished = d.moment(attrUpdated), d.moment(attrFinished)
+	r.Updated, r.Finished, r.Sent = d.moment(attrUpdated), d.moment(attrFinished), d.moment(attrSent)
+	r.Past = dedupe.DecodePast(d.blob(attrPast))
 	if n := d.count(s.ttl); n > 0 {
 		r.Expires = time.Unix(int64(n), 0).UTC()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
@@ -24,6 +25,13 @@ type Options struct {
 	// of the store's other attributes. All stores on a table must name the same. Default
 	// "expires_at".
 	TTLAttribute string
+	// AttentionIndex is the name of a global secondary index of the table, with the partition key
+	// "attention", a string, no sort key, and the projection KEYS_ONLY: see the package comment.
+	// With it a [Store.List] of failed, parked or released records reads these alone, by Query;
+	// without it, the whole table, by Scan. Only a record in one of these states has the attribute,
+	// so a job that is claimed and done costs the index nothing. [Store.CreateTable] makes it with
+	// a new table. It has 3 to 255 of A-Z a-z 0-9 _ - . Default: none.
+	AttentionIndex string
 }
 
 // tableName matches what DynamoDB takes for a table's name, or an ARN, which names a table of
@@ -52,11 +60,13 @@ func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
 		return nil, fmt.Errorf("dynamostore: New: %w: table is %q, want 3 to 255 of A-Z a-z 0-9 _ - . or an ARN", dedupe.ErrBadRequest, table)
 	case len(ttl) > maxTTLAttribute:
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute has %d bytes, the limit is %d", dedupe.ErrBadRequest, len(ttl), maxTTLAttribute)
+	case o.AttentionIndex != "" && (strings.Contains(o.AttentionIndex, "/") || !isTableName(o.AttentionIndex)):
+		return nil, fmt.Errorf("dynamostore: New: %w: Options.AttentionIndex is %q, want 3 to 255 of A-Z a-z 0-9 _ . -", dedupe.ErrBadRequest, o.AttentionIndex)
 	case slices.Contains(attributes, ttl):
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute is %q, an attribute that the store uses for something else",
 			dedupe.ErrBadRequest, ttl)
 	}
-	s := &Store{table: table, ttl: ttl}
+	s := &Store{table: table, ttl: ttl, attentionIndex: o.AttentionIndex}
 	s.client = s.copyOf(client)
 	return s, nil
 }

@@ -68,6 +68,10 @@ func (s *Store) read(ctx context.Context, call string, k dedupe.Key) (*stored, e
 // meanwhile is left out, and a new one is not seen. The first part costs a read unit for each 4 KB
 // of the table, about a tenth of a unit a record. The second part costs a unit for each record that
 // the caller takes.
+//
+// With Options.AttentionIndex a list of failed, parked or released records asks the index instead,
+// by 16 queries, and reads as many records as there are of these. The index follows the table
+// within a second or so, so the newest may be missing.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		keys, err := s.matching(ctx, &q)
@@ -115,6 +119,9 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 			return nil, err
 		}
 	}
+	if s.attentionIndex != "" && needsAttention(q.Status) {
+		return s.attentive(ctx, q)
+	}
 	in := s.scan(q)
 	var keys []dedupe.Key
 	for {
@@ -134,10 +141,12 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 		}
 		in.ExclusiveStartKey = out.LastEvaluatedKey
 	}
-	slices.SortFunc(keys, func(a, b dedupe.Key) int {
-		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
-	})
+	slices.SortFunc(keys, compareKeys)
 	return keys, nil
+}
+
+func compareKeys(a, b dedupe.Key) int {
+	return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
 }
 
 // scan asks for the keys of what q selects. DynamoDB filters what it can, which saves bytes on the
@@ -164,6 +173,11 @@ func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
 	if !q.Before.IsZero() {
 		w.given(attrUpdated, moment(q.Before))
 		filter(w.name(attrUpdated) + " < :" + attrUpdated)
+	}
+	if !q.LeaseBefore.IsZero() {
+		w.given("dead", text(dedupe.Claimed.String()))
+		w.given(attrLease, moment(q.LeaseBefore))
+		filter(w.name(attrStatus) + " = :dead AND " + w.name(attrLease) + " < :" + attrLease)
 	}
 	return &dynamodb.ScanInput{
 		TableName: &s.table, ConsistentRead: aws.Bool(true), FilterExpression: w.condition(),

@@ -32,7 +32,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 	}
 	// A lease is never shortened. It is rare that one lives longer than what is asked for. Then a
 	// second write leaves it as it is.
-	longer, saves := false, n.State != nil
+	longer, saves, tight := false, n.State != nil, false
 	var at reading
 	for range renewTries {
 		if !longer { // else it is longer than what was asked for then
@@ -61,8 +61,14 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 		if saves {
 			w.when(&olderState)
 		}
+		if tight {
+			w.drop(attrPast)
+		}
 		_, no, err := w.update(ctx, n.Key, false, types.ReturnValueNone)
 		switch {
+		case isTooLarge(err) && !tight:
+			tight = true // the steps are worth more than the history
+			continue
 		case err != nil:
 			return time.Time{}, s.explain(ctx, "Renew", err)
 		case no == nil && s.clock.misled(at):

@@ -42,7 +42,7 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	}
 	_, no, err := s.settlement(t, at.now, false).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	if isTooLarge(err) {
-		// The saved steps, or earlier errors, leave no room for the end.
+		// The saved steps, or what earlier attempts have left, leave no room for the end.
 		_, no, err = s.settlement(t, at.now, true).update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 	}
 	switch {
@@ -104,7 +104,7 @@ func (s *Store) touch(t dedupe.Token) *write {
 // be spared.
 func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *write {
 	w := s.write("settle")
-	w.end(t.To, now, t.Retain)
+	w.end(t.Key, t.To, now, t.Retain)
 	if t.To == dedupe.Done {
 		w.done(t.Result, tight)
 	} else {
@@ -120,11 +120,12 @@ func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *wri
 }
 
 // end writes what every settlement does.
-func (w *write) end(to dedupe.Status, now time.Time, retain time.Duration) {
+func (w *write) end(k dedupe.Key, to dedupe.Status, now time.Time, retain time.Duration) {
 	w.set(attrStatus, text(to.String()))
 	w.set(attrUpdated, moment(now))
 	w.add(attrVersion, 1)
 	w.drop(attrLease)
+	w.setText(attrAttention, attention(k, to))
 	if to == dedupe.Released {
 		w.drop(attrFinished, attrStarted)
 	} else {
@@ -137,17 +138,17 @@ func (w *write) end(to dedupe.Status, now time.Time, retain time.Duration) {
 	}
 }
 
-// done keeps the result. If the result needs the room of the saved steps, it gets it, because the
-// steps of a job that is done are of no use any more.
+// done keeps the result, and drops what nobody asks a done record for. tight leaves out the history
+// as well.
 func (w *write) done(result []byte, tight bool) {
 	if result == nil {
 		w.drop(attrResult)
 	} else {
 		w.set(attrResult, blob(result))
 	}
-	w.drop(attrClass, attrFirstErr, attrLastErr)
+	w.drop(attrClass, attrFirstErr, attrLastErr, attrMessage, attrState, attrStateNo)
 	if tight {
-		w.drop(attrState, attrStateNo)
+		w.drop(attrPast)
 	}
 }
 
@@ -166,6 +167,7 @@ func (w *write) failed(t *dedupe.Settlement, tight bool) {
 	}
 	class, reason := t.ErrClass, t.ErrText
 	if tight {
+		w.drop(attrPast)
 		class, reason = short(class), short(reason)
 	}
 	if class == "" && reason == "" {

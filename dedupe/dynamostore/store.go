@@ -37,6 +37,9 @@ type Store struct {
 	client *dynamodb.Client
 	table  string
 	ttl    string
+	// attentionIndex is the name of the index; empty = none.
+	attentionIndex string
+
 	clock  clock
 	closed atomic.Bool
 	// keySeen: the table has the key that the store needs, because DynamoDB has taken a request

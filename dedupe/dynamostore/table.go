@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 		case err != nil:
 			return fail(err)
 		case out.Table.TableStatus == types.TableStatusActive, out.Table.TableStatus == types.TableStatusUpdating:
-			if err := s.checkKey(out.Table); err != nil {
+			if err := cmp.Or(s.checkKey(out.Table), s.checkIndex(out.Table)); err != nil {
 				return fmt.Errorf("dynamostore: CreateTable: %w", err)
 			}
 			return s.expire(ctx)
@@ -50,7 +51,7 @@ func (s *Store) CreateTable(ctx context.Context) error {
 }
 
 func (s *Store) newTable() *dynamodb.CreateTableInput {
-	return &dynamodb.CreateTableInput{
+	in := &dynamodb.CreateTableInput{
 		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
 		AttributeDefinitions: []types.AttributeDefinition{
 			{AttributeName: aws.String(attrKey), AttributeType: types.ScalarAttributeTypeS},
@@ -61,6 +62,34 @@ func (s *Store) newTable() *dynamodb.CreateTableInput {
 			{AttributeName: aws.String(attrScope), KeyType: types.KeyTypeRange},
 		},
 	}
+	if s.attentionIndex != "" {
+		in.AttributeDefinitions = append(in.AttributeDefinitions,
+			types.AttributeDefinition{AttributeName: aws.String(attrAttention), AttributeType: types.ScalarAttributeTypeS})
+		in.GlobalSecondaryIndexes = []types.GlobalSecondaryIndex{{
+			IndexName:  &s.attentionIndex,
+			KeySchema:  []types.KeySchemaElement{{AttributeName: aws.String(attrAttention), KeyType: types.KeyTypeHash}},
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+		}}
+	}
+	return in
+}
+
+// checkIndex refuses a table without the index that Options name, because every list would fail.
+func (s *Store) checkIndex(t *types.TableDescription) error {
+	if s.attentionIndex == "" {
+		return nil
+	}
+	for _, i := range t.GlobalSecondaryIndexes {
+		if deref(i.IndexName) != s.attentionIndex {
+			continue
+		}
+		if len(i.KeySchema) != 1 || deref(i.KeySchema[0].AttributeName) != attrAttention || i.KeySchema[0].KeyType != types.KeyTypeHash {
+			return fmt.Errorf("index %s of table %s has another key, want the partition key %q alone", s.attentionIndex, s.table, attrAttention)
+		}
+		return nil
+	}
+	return fmt.Errorf("table %s has no index %s, which Options.AttentionIndex names: add it (partition key %q, a string; projection KEYS_ONLY), or leave the option out",
+		s.table, s.attentionIndex, attrAttention)
 }
 
 // checkKey refuses a table that was made for something else.

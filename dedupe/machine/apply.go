@@ -35,8 +35,8 @@ func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence f
 	return dedupe.Claim{Err: fmt.Errorf("%w: record of %v has status %v", dedupe.ErrBadRequest, q.Key, r.Status)}, false
 }
 
-// remember folds the attempt that r shows into its Past, before the next claim takes its place. What
-// is kept is what every store can hold: [dedupe.EncodePast] cuts it.
+// remember folds the attempt that r shows into its Past, before the next claim takes its place.
+// What is kept is what every store can hold: [dedupe.EncodePast] cuts it.
 func remember(r *dedupe.Record, reopened bool) {
 	a := dedupe.Attempt{
 		Number: r.Attempt, Fence: r.Fence, Owner: r.Owner, Claimed: r.ClaimedAt, Ended: r.Updated,
@@ -180,7 +180,9 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 	switch t.To {
 	case dedupe.Done:
 		r.Result = bytes.Clone(t.Result)
+		// Nobody asks a done record for the rest, and most records are done.
 		r.ErrClass, r.FirstErr, r.LastErr = "", "", ""
+		r.MessageID, r.State, r.StateNo = "", nil, 0
 		return
 	case dedupe.Released:
 		r.Finished = time.Time{}

@@ -58,6 +58,7 @@ func TestApplySettle(t *testing.T) {
 			r.Status, r.Updated, r.Finished, r.LeaseUntil, r.Expires = s, now, now, time.Time{}, now.Add(keep)
 			switch s {
 			case dedupe.Done:
+				r.MessageID, r.State, r.StateNo = "", nil, 0
 				r.ErrClass, r.FirstErr, r.LastErr = "", "", ""
 			case dedupe.Released:
 				r.Finished, r.Started = time.Time{}, false

@@ -57,3 +57,45 @@ func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 	})
 	return keys
 }
+
+var (
+	_ dedupe.Counter = (*Store)(nil)
+	_ dedupe.Clock   = (*Store)(nil)
+)
+
+// Count counts records by scope and status, all of them exactly. It goes through the whole store,
+// whatever the query, with one shard locked at a time.
+func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
+	if err := s.ready(ctx, 0); err != nil {
+		return nil, err
+	}
+	type group struct {
+		scope  string
+		status dedupe.Status
+	}
+	of := make(map[group]int64)
+	now := time.Now()
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for e := range sh.table.all() {
+			if r := &e.rec; !r.Expired(now) && records.Matches(r, &q) {
+				of[group{r.Key.Scope, r.Status}]++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	counts := make([]dedupe.Count, 0, len(of))
+	for g, n := range of {
+		counts = append(counts, dedupe.Count{Scope: g.scope, Status: g.status, N: n, Exact: true})
+	}
+	slices.SortFunc(counts, func(a, b dedupe.Count) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Status, b.Status))
+	})
+	return counts, nil
+}
+
+// Now is the process's clock, by which the store judges leases.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return time.Now(), s.ready(ctx, 0)
+}

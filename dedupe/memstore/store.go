@@ -28,7 +28,7 @@ type Options struct {
 	// MaxRecords bounds the records of the whole store. In a full store, the claim of a new key
 	// drops an expired record, else the oldest done one. Claimed, released, failed and parked
 	// records are never dropped before they expire. If there is nothing to drop, the claim is
-	// answered [dedupe.ErrFull]. A record takes about 500 bytes besides its key, texts, result and
+	// answered [dedupe.ErrFull]. A record takes about 575 bytes besides its key, texts, result and
 	// state. Default 1,000,000; at least 1.
 	MaxRecords int
 	// MaxResult bounds one result and one saved state, in bytes. Default 1 MiB; at least 1.

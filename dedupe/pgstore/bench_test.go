@@ -1,13 +1,17 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,9 +32,83 @@ func benchPool(b *testing.B) *pgxpool.Pool {
 // BenchmarkBatch is what a worker under load does: claims and settlements of 100 jobs in one call
 // each, four at once. One operation is one job.
 func BenchmarkBatch(b *testing.B) {
-	s := newStore(b, benchPool(b), newTable())
+	pool := benchPool(b)
+	s := newStore(b, pool, newTable())
 	const size, callers = 100, 4
+	server := startServerCost(b, pool)
 	spread(b, callers, (b.N+size-1)/size, func(n int64) error { return claimAndSettle(b.Context(), s, "job", n*size, size) })
+	server.report(b, pool, s)
+}
+
+// serverCost is what the server has spent: on a machine that is shared with others it tells more
+// than jobs a second.
+type serverCost struct {
+	wal string
+	cpu map[int]time.Duration // of each of its processes that can be seen
+}
+
+func startServerCost(b *testing.B, pool *pgxpool.Pool) *serverCost {
+	b.Helper()
+	for range pool.Config().MaxConns - 1 { // all connections are there
+		conn, err := pool.Acquire(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	return &serverCost{scan[string](b, pool, "SELECT pg_current_wal_insert_lsn()::text"), serverCPU(b, pool)}
+}
+
+// report adds the WAL and the processor time a job, and what a key takes on the disk, as the jobs
+// have left it and after a VACUUM FULL.
+func (c *serverCost) report(b *testing.B, pool *pgxpool.Pool, s *Store) {
+	b.Helper()
+	wal := scan[int64](b, pool, "SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::bigint", c.wal)
+	var cpu time.Duration
+	for pid, used := range serverCPU(b, pool) {
+		cpu += used - c.cpu[pid]
+	}
+	n := float64(b.N)
+	b.ReportMetric(float64(wal)/n, "WAL-B/job")
+	b.ReportMetric(float64(cpu.Microseconds())/n, "server-µs/job")
+	size := func(table, index string) {
+		const q = "SELECT pg_table_size($1::regclass), pg_indexes_size($1::regclass)"
+		var t, i int64
+		if err := pool.QueryRow(b.Context(), q, s.sql().table).Scan(&t, &i); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(t)/n, table)
+		b.ReportMetric(float64(i)/n, index)
+	}
+	size("table-B/key", "index-B/key")
+	exec(b, pool, "VACUUM FULL "+s.sql().table)
+	size("packed-table-B/key", "packed-index-B/key")
+}
+
+// serverCPU is the processor time of each process of the server, where it runs on this host.
+func serverCPU(b *testing.B, pool *pgxpool.Pool) map[int]time.Duration {
+	b.Helper()
+	rows, err := pool.Query(b.Context(), "SELECT pid FROM pg_stat_activity")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		b.Fatal(err)
+	}
+	used := make(map[int]time.Duration)
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // elsewhere, or gone
+		}
+		// The name, which may have blanks, ends with the last parenthesis.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		user, _ := strconv.ParseInt(fields[11], 10, 64)
+		system, _ := strconv.ParseInt(fields[12], 10, 64)
+		used[pid] = time.Duration(user+system) * 10 * time.Millisecond // a tick of Linux
+	}
+	return used
 }
 
 func claimAndSettle(ctx context.Context, s dedupe.Store, name string, from int64, size int) error {
@@ -38,6 +116,9 @@ func claimAndSettle(ctx context.Context, s dedupe.Store, name string, from int64
 	es := make([]dedupe.Settlement, size)
 	for i := range qs {
 		qs[i] = request(fmt.Sprintf("%s-%012d", name, from+int64(i)))
+		// As a worker names a message of SQS: its id, and a sum.
+		qs[i].MessageID = fmt.Sprintf("%08x-7f4e-4b7e-9d4b-%012x#1x2u4y6r8w9q", from, from+int64(i))
+		qs[i].Owner, qs[i].Sent = "ip-10-0-12-34.eu-west-1/4711", time.Now()
 		es[i] = dedupe.Settlement{Key: qs[i].Key, Token: qs[i].Token, To: dedupe.Done}
 	}
 	cs, err := s.Claim(ctx, qs)

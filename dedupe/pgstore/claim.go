@@ -25,17 +25,21 @@ import (
 // completed. It still waits for another claim of the same key that is being committed, as long as
 // waits allow. Then it leaves the row to that claim.
 const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
-	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated)
+	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated, sent)
 SELECT g.scope, g.key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
-	g.at {+} (g.ttl::float {*} interval '1 microsecond'), g.fingerprint, '', '', '', g.at, g.at, g.at
+	g.at {+} (g.ttl::float {*} interval '1 microsecond'), g.fingerprint, '', '', '', g.at, g.at, g.at,
+	` + sinceEpoch + `
 FROM (SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.owner, ($6::pg_catalog.text[])[1]) AS owner,
-		g.message_id, g.fingerprint, g.ord, pg_catalog.clock_timestamp() AS at
-	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[])
-	WITH ORDINALITY AS g (scope, key, token, ttl, park, owner, message_id, fingerprint, ord)) g
+		g.message_id, g.fingerprint, g.sent, g.ord, pg_catalog.clock_timestamp() AS at
+	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[], $9::bigint[])
+	WITH ORDINALITY AS g (scope, key, token, ttl, park, owner, message_id, fingerprint, sent, ord)) g
 WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope {=} g.scope AND h.key {=} g.key)
 ORDER BY g.ord
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING t.scope, t.key, t.fence, t.created`
+
+// sinceEpoch is the time sent, which is given in microseconds.
+const sinceEpoch = `'epoch'::pg_catalog.timestamptz {+} (g.sent::float {*} interval '1 microsecond')`
 
 // readGiven reads the records under keys. Those that the transaction itself has just written are
 // left out.
@@ -56,11 +60,11 @@ var changeRead = `WITH given AS MATERIALIZED (
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.uuid[], $5::pg_catalog.text[], $6::pg_catalog.timestamptz[], $7::pg_catalog.timestamptz[],
 		$8::pg_catalog.text[], $9::boolean[], $10::pg_catalog.uuid[], $11::integer[], $12::boolean[], $13::boolean[], $14::pg_catalog.text[], $15::pg_catalog.text[], $16::pg_catalog.bytea[],
 		$17::boolean[], $18::pg_catalog.text[], $19::pg_catalog.text[], $20::pg_catalog.text[],
-		$21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[])
+		$21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], $26::pg_catalog.bytea[], $27::bigint[])
 	WITH ORDINALITY AS u (scope, key, was_fence, was_token, was_status, was_updated, was_lease,
 		status, rises, token, attempt, started, park, owner, message_id, fingerprint,
 		anew, error_class, first_error, last_error,
-		lease_until, created, claimed_at, finished, expires, ord)
+		lease_until, created, claimed_at, finished, expires, past, sent, ord)
 ), locked AS MATERIALIZED (
 	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
 	WHERE t.fence {=} g.was_fence AND t.token {=} g.was_token AND t.status {=} g.was_status
@@ -72,7 +76,7 @@ UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, st
 	policy = CASE WHEN g.park THEN 'park' ELSE 'rerun' END, owner = g.owner, message_id = g.message_id, fingerprint = g.fingerprint,
 	result = CASE WHEN g.anew THEN NULL ELSE t.result END, state = CASE WHEN g.anew THEN NULL ELSE t.state END,
 	error_class = g.error_class, first_error = g.first_error, last_error = g.last_error,
-	updated = g.at, ` +
+	past = g.past, sent = ` + sinceEpoch + `, updated = g.at, ` +
 	fromNow("lease_until") + `, ` + fromNow("created") + `, ` + fromNow("claimed_at") + `, ` + fromNow("finished") + `, ` + fromNow("expires") + `
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord, t.fence, g.at`
@@ -295,6 +299,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 	shared(a, fresh, func(c *claim) string { return clean(c.req.Owner) }, (*array).text)
 	column(a, fresh, func(c *claim) string { return clean(c.req.MessageID) }, (*array).text)
 	column(a, fresh, func(c *claim) []byte { return c.req.Fingerprint }, (*array).blob)
+	column(a, fresh, func(c *claim) time.Time { return c.req.Sent }, (*array).micros)
 	args := a.args()
 	var (
 		scope, key pgtype.DriverBytes // of the moment only
@@ -380,6 +385,8 @@ func (s *Store) change(p *pipeline, changed []*claim) {
 		}
 		a.end()
 	}
+	add(func(a *array, _, r *dedupe.Record) { a.blob(dedupe.EncodePast(r.Past)) })
+	add(func(a *array, _, r *dedupe.Record) { a.micros(r.Sent) })
 	var (
 		ord, fence int64
 		now        time.Time
@@ -432,6 +439,9 @@ func (c *claim) written(fence int64, now time.Time) {
 		}
 	}
 	r.Fence, r.Updated = uint64(fence), now
+	if c.answer.From != "" {
+		c.answer.DeadFor += now.Sub(c.now)
+	}
 	if c.answer.Outcome == dedupe.Won {
 		c.answer.Lease.Fence, c.answer.Created = r.Fence, r.Created
 	}

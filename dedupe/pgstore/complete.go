@@ -30,6 +30,7 @@ import (
 // The user's transaction has the client_encoding of its role, which may not be UTF8. Nothing here
 // is text that the server would transcode: the key goes as bytes.
 const finishOwn = `UPDATE {table} t SET status = 'done', result = $1::pg_catalog.bytea, error_class = '', first_error = '', last_error = '', lease_until = NULL,
+	state = NULL, message_id = '',
 	updated = pg_catalog.statement_timestamp(), finished = pg_catalog.statement_timestamp(),
 	expires = pg_catalog.statement_timestamp() {+} ($2::bigint::float {*} interval '1 microsecond')
 WHERE t.scope {=} pg_catalog.convert_from($3::pg_catalog.bytea, 'UTF8') AND t.key {=} pg_catalog.convert_from($4::pg_catalog.bytea, 'UTF8')

@@ -93,7 +93,11 @@
 // PostgreSQL's text holds no NUL and no invalid UTF-8: in owner, message id and errors they become
 // U+FFFD, and keys that have them are refused by [dedupe.Key.Validate].
 //
-// Beside the table stand an index on expires and a sequence, from which every claim takes its
+// Column past holds the earlier attempts of a job that was tried again, in a form of its own
+// ([dedupe.DecodePast] reads it).
+//
+// Beside the table stand an index on expires, one on what failed, is parked or was released, and a
+// sequence, from which every claim takes its
 // fence. The sequence starts at the clock's microseconds and survives the records, so that a dead
 // letter never matches a failure that is not its own. A copy of the database that came without its
 // sequences (logical replication, pg_dump --schema-only), or an older state of it, would give out
@@ -113,10 +117,15 @@
 //
 // # Rights and versions
 //
+// This is version 2 of the table. [Store.Migrate] leads there from version 1 beside workers of
+// either version, which may also start again in any order: migrate first, then deploy. A worker of
+// version 1 leaves the columns that came since as they are.
+//
 // A worker's role needs SELECT, INSERT, UPDATE and DELETE on the table and USAGE on the sequence
 // and the schema. [Store.Migrate] needs CREATE on the schema only when something is missing, so
-// that another role may run it beforehand. The database's encoding must be UTF8, and its version 13
-// or later; columns scope and key of a table that was made by hand need COLLATE "C".
+// that another role may run it beforehand. To change a table of an older version it needs the
+// table's owner. The database's encoding must be UTF8, and its version 13 or later; columns scope
+// and key of a table that was made by hand need COLLATE "C".
 //
 // The statements name the schema of each function, type and operator, and of the table once Migrate
 // was called. So a role that may create in a schema of the search_path cannot put anything in their

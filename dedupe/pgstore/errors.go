@@ -17,6 +17,8 @@ const (
 	lockNotAvailable     = "55P03"
 	queryCanceled        = "57014" // statement_timeout, or an operator's pg_cancel_backend
 	undefinedTable       = "42P01"
+	undefinedColumn      = "42703"
+	noPrivilege          = "42501"
 	readOnly             = "25006"
 	failedTransaction    = "25P02"
 )
@@ -51,6 +53,11 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("pgstore: %s: nothing was written: %w: %w", what, dedupe.ErrBusy, err)
 	case state == undefinedTable:
 		return fmt.Errorf("pgstore: %s: %w (has Migrate been run on table %s?)", what, err, s.sql().name)
+	case state == undefinedColumn:
+		return fmt.Errorf("pgstore: %s: %w (is table %s of an older version? Run this version's Migrate on it)", what, err, s.sql().name)
+	case state == noPrivilege && what == "Migrate":
+		return fmt.Errorf("pgstore: %s: %w (something is missing; run Migrate of this version once as the owner of table %s, before the workers start)",
+			what, err, s.sql().name)
 	case state == readOnly:
 		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica, or default_transaction_read_only on?)", what, err)
 	}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // This file owns Migrate: what it looks at, what it makes, and how it raises the sequence of
@@ -17,7 +20,7 @@ import (
 // transaction, let starters take turns: turn while something is made, and turn plus the sequence's
 // oid while it is raised.
 
-// wanted are the columns of this version and their types.
+// wanted are the columns that every version has, and their types; see newer.
 var wanted = map[string]uint32{
 	"scope": pgtype.TextOID, "key": pgtype.TextOID, "status": pgtype.TextOID, "fence": pgtype.Int8OID, "token": pgtype.UUIDOID,
 	"attempt": pgtype.Int4OID, "started": pgtype.BoolOID, "policy": pgtype.TextOID, "owner": pgtype.TextOID, "message_id": pgtype.TextOID,
@@ -26,20 +29,31 @@ var wanted = map[string]uint32{
 	"claimed_at": pgtype.TimestamptzOID, "updated": pgtype.TimestamptzOID, "finished": pgtype.TimestamptzOID, "expires": pgtype.TimestamptzOID,
 }
 
+// newer are the columns that a table of version 1 has not.
+var newer = map[string]uint32{"past": pgtype.ByteaOID, "sent": pgtype.TimestamptzOID}
+
 // oldest is the first server that has pg_current_xact_id_if_assigned.
 const oldest = 13
 
-// Migrate makes what is missing: the table, its index, the sequence of fences, and the schema if
-// [Options].Table names one. Run it at every start. Several starters at once take turns.
+// Migrate makes what is missing: the table, its indexes, the sequence of fences, and the schema if
+// [Options].Table names one. A table of an older version gets what it lacks. Run it at every start.
+// Several starters at once take turns.
 //
 // If nothing is missing it needs no right to create, and writes to the sequence alone. It keeps the
 // sequence a minute ahead of the clock's microseconds, if the role has the right, because a
 // database that was copied without its sequences, or restored, must not give out a fence a second
 // time.
 //
+// Workers of the older version may be at work meanwhile, and may start afterwards. Two columns are
+// added, under a lock that Migrate waits for 200 ms at a time, for a minute; then the answer is
+// [dedupe.ErrBusy]. An index is built without a lock (CREATE INDEX CONCURRENTLY). One starter
+// builds it, the others go on. The builder waits for all transactions of the database that are
+// older than its own, so give ctx an end where some last for hours. What an interrupted build has
+// left, the next start removes. Changing a table that is there takes its owner's rights.
+//
 // Migrate refuses, with the reason:
 //
-//   - a table of that name that is not the store's, or is of a newer version,
+//   - a table of that name that is not the store's, or that only a newer version can read,
 //   - a server before version 13, and a database whose encoding is not UTF8,
 //   - settings with which pgx sends no call of the store, such as client_encoding LATIN1 with the
 //     simple protocol.
@@ -49,16 +63,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	var have *present
 	err := s.transact(ctx, func(tx pgx.Tx) (err error) {
-		if have, err = s.inspect(ctx, tx); err == nil && have.complete() {
+		if have, err = s.inspect(ctx, tx); err == nil && have.whole() {
 			err = s.raise(ctx, tx, have)
 		}
 		return err
 	})
-	if err == nil && !have.complete() {
-		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
-			have, err = s.migrate(ctx, tx)
-			return err
-		})
+	if err == nil && !have.whole() {
+		have, err = s.complement(ctx)
+	}
+	if err == nil && have.attention != ready {
+		err = s.buildAttention(ctx, have)
 	}
 	if err != nil {
 		return s.explain(ctx, "Migrate", err)
@@ -67,6 +81,25 @@ func (s *Store) Migrate(ctx context.Context) error {
 	st.name = s.sql().name
 	s.st.Store(st)
 	return s.explain(ctx, "Migrate", s.ask(ctx))
+}
+
+// complement makes what is missing, as far as a transaction can. Whoever holds the table lets go of
+// it in the end.
+func (s *Store) complement(ctx context.Context) (have *present, err error) {
+	var held *heldError
+	for n := 1; ; n++ {
+		err = s.transact(ctx, func(tx pgx.Tx) (err error) {
+			have, err = s.migrate(ctx, tx)
+			return err
+		})
+		if !errors.As(err, &held) || n == alterTries || !retry.Rest(ctx, alterPause(n)) {
+			break
+		}
+	}
+	if err != nil && held != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (before that, %v)", err, held) //nolint:errorlint // only the first decides
+	}
+	return have, err
 }
 
 // ask sends a statement with an argument as all calls send theirs, so that what hinders them is
@@ -98,11 +131,24 @@ func (s *Store) transact(ctx context.Context, do func(pgx.Tx) error) error {
 // present is what is there of the store's.
 type present struct {
 	schema        string // the table's, or where it is to be made; empty = none
-	version       int    // of the table; 0 = none
+	oid           uint32
+	version       int  // of the table, by its columns; 0 = none
+	ours          bool // its comment is the store's
 	fence, expiry bool
+	attention     attention
 }
 
-func (p *present) complete() bool { return p.version == version && p.fence && p.expiry }
+// whole reports whether nothing is missing that is made in a transaction.
+func (p *present) whole() bool { return p.version == version && p.fence && p.expiry }
+
+// attention is the state of the index that is built outside of transactions.
+type attention int
+
+const (
+	absent  attention = iota
+	invalid           // being built, or left by a build that was interrupted
+	ready
+)
 
 // look finds the table as statements would, and beside it what belongs to it. It does not use
 // obj_description, because before version 14 the operators within that are the search_path's.
@@ -111,7 +157,9 @@ const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, 
 	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
 		WHERE d.objoid {=} c.oid AND d.classoid {=} 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid {=} 0), ''),
 	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $2::pg_catalog.name),
-	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $3::pg_catalog.name)
+	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $3::pg_catalog.name),
+	coalesce((SELECT CASE WHEN i.indisvalid THEN 2 ELSE 1 END FROM pg_catalog.pg_class f JOIN pg_catalog.pg_index i ON i.indexrelid {=} f.oid
+		WHERE f.relnamespace {=} n.oid AND f.relname {=} $5::pg_catalog.name), 0)
 FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
 LEFT JOIN pg_catalog.pg_class c ON c.oid {=} given.oid
 LEFT JOIN pg_catalog.pg_namespace n ON CASE WHEN c.oid IS NULL THEN n.nspname {=} coalesce($4::pg_catalog.name, pg_catalog.current_schema())
@@ -121,34 +169,37 @@ LEFT JOIN pg_catalog.pg_namespace n ON CASE WHEN c.oid IS NULL THEN n.nspname {=
 func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	var number int
 	var server, encoding, comment string
-	var oid uint32
 	p := new(present)
 	table := newStatements(s.schema, s.table).table
 	schema := pgtype.Text{String: s.schema, Valid: s.schema != ""}
-	err := tx.QueryRow(ctx, operators.Replace(look), table, s.table+"_fence", s.table+"_expires", schema).
-		Scan(&number, &server, &encoding, &p.schema, &oid, &comment, &p.fence, &p.expiry)
+	err := tx.QueryRow(ctx, operators.Replace(look), table, s.table+"_fence", s.table+"_expires", schema, s.attentionName()).
+		Scan(&number, &server, &encoding, &p.schema, &p.oid, &comment, &p.fence, &p.expiry, &p.attention)
 	if err == nil {
 		err = checkServer(number, server, encoding)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if oid == 0 {
+	if p.oid == 0 {
 		if s.schema != "" {
 			p.schema = s.schema
 		}
 		return p, nil
 	}
-	p.version = version // where people have written a comment of their own, the columns tell
+	// Where people have written a comment of their own, the columns alone tell.
 	if number, ok := strings.CutPrefix(comment, mark); ok {
-		if _, err := fmt.Sscan(number, &p.version); err != nil || p.version < 1 {
+		var reader int
+		if _, err := fmt.Sscan(number, &reader); err != nil || reader < 1 {
 			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", s.sql().name, comment, mark)
 		}
+		if reader > version {
+			return nil, fmt.Errorf("table %s is of version %d, made by a newer pgstore; this one knows up to %d: update this program", s.sql().name, reader, version)
+		}
+		p.ours = true
 	}
-	if p.version > version {
-		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgstore; this one knows up to %d: update this program", s.sql().name, p.version, version)
-	}
-	return p, errors.Join(s.checkColumns(ctx, tx, oid), s.checkKey(ctx, tx, oid))
+	var bad error
+	p.version, bad = s.checkColumns(ctx, tx, p.oid)
+	return p, errors.Join(bad, s.checkKey(ctx, tx, p.oid))
 }
 
 // checkServer finds what the statements cannot run on.
@@ -168,11 +219,12 @@ const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.
 	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid
 FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
 
-// checkColumns finds the table that only has the name of ours.
-func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
+// checkColumns finds the table that only has the name of ours, and answers the version of one that
+// is.
+func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) (found int, err error) {
 	rows, err := tx.Query(ctx, operators.Replace(tableColumns), oid)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	type column struct {
 		oid    uint32
@@ -183,11 +235,16 @@ func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	var name string
 	var c column
 	if _, err := pgx.ForEachRow(rows, []any{&name, &c.oid, &c.kind, &c.byByte}, func() error { have[name] = c; return nil }); err != nil {
-		return err
+		return 0, err
 	}
+	found = version
+	all := maps.Clone(wanted)
+	maps.Copy(all, newer)
 	var wrong []string
-	for name, oid := range wanted {
+	for name, oid := range all {
 		switch got, ok := have[name]; {
+		case !ok && newer[name] != 0:
+			found = 1
 		case !ok:
 			wrong = append(wrong, "no column "+name)
 		case got.oid != oid:
@@ -199,9 +256,9 @@ func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	}
 	if len(wrong) > 0 {
 		slices.Sort(wrong)
-		return fmt.Errorf("table %s is not this store's: %s; choose another Options.Table", s.sql().name, strings.Join(wrong, "; "))
+		return 0, fmt.Errorf("table %s is not this store's: %s; choose another Options.Table", s.sql().name, strings.Join(wrong, "; "))
 	}
-	return nil
+	return found, nil
 }
 
 // keyIndexes are the unique indexes of the whole table on scope and key alone. In one of another
@@ -259,17 +316,30 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 	}
 	st := newStatements(have.schema, s.table)
 	var todo []string
-	for v := have.version; v < version; v++ {
-		todo = append(todo, steps[v]...)
+	if have.version > 0 {
+		// Whoever comes behind a statement that waits for the table waits, too. So it waits for
+		// less time than a claim does.
+		if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`, alterWait); err != nil {
+			return nil, err
+		}
 	}
-	if have.version < version {
-		todo = append(todo, fmt.Sprintf(`COMMENT ON TABLE {table} IS '%s%d'`, mark, version))
+	switch have.version {
+	case 0:
+		todo = append(todo, createTable, s.attentionIndex(""))
+		have.attention = ready
+	case 1:
+		todo = append(todo, addColumns)
+	}
+	if have.version == 0 || have.version < version && have.ours {
+		todo = append(todo, fmt.Sprintf(`COMMENT ON TABLE {table} IS '%s%d%s'`, mark, oldestReader, added))
 	}
 	if !have.expiry {
 		todo = append(todo, `CREATE INDEX `+pgx.Identifier{s.table + "_expires"}.Sanitize()+` ON {table} (expires) WHERE expires IS NOT NULL`)
 	}
 	for _, q := range todo {
-		if _, err := tx.Exec(ctx, st.fill(q)); err != nil {
+		if _, err := tx.Exec(ctx, st.fill(q)); sqlState(err) == lockNotAvailable || sqlState(err) == deadlockDetected {
+			return nil, &heldError{s.sql().name, err}
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -278,6 +348,17 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 	}
 	return have, makeFence(ctx, tx, st)
 }
+
+// heldError is a change of the table that would have had to wait for somebody's transaction.
+type heldError struct {
+	table string
+	err   error
+}
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("a transaction holds table %s: %v", e.table, e.err)
+}
+func (e *heldError) Unwrap() error { return e.err }
 
 // clockFence is the clock's microseconds. A sequence that begins there is above all fences that
 // were given out before, here or where this database was copied from, because nobody claims a

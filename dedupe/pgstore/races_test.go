@@ -103,8 +103,8 @@ func TestRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer blocker.Rollback(context.Background())
-	insert := `INSERT INTO ` + s.sql().table + ` SELECT scope, 'b', status, fence, token, attempt, started, policy, owner, message_id, lease_until,
-		fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM ` + s.sql().table
+	const others = "status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error, created, claimed_at, updated, finished, expires"
+	insert := `INSERT INTO ` + s.sql().table + ` (scope, key, ` + others + `) SELECT scope, 'b', ` + others + ` FROM ` + s.sql().table
 	if _, err := blocker.Exec(t.Context(), insert); err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -71,43 +69,17 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	if !possible(q.Scope) {
 		return nil, nil
 	}
-	var where strings.Builder
-	var args []any
-	add := func(cond string, values ...any) {
-		for _, v := range values {
-			args = append(args, v)
-			cond = strings.Replace(cond, "?", fmt.Sprintf("$%d", len(args)), 1)
-		}
-		where.WriteString(" AND " + cond)
-	}
-	where.WriteString("(t.expires IS NULL OR t.expires {>} pg_catalog.clock_timestamp())")
-	if last != (dedupe.Key{}) {
-		add("(t.scope, t.key) {>} (?::pg_catalog.text, ?::pg_catalog.text)", last.Scope, last.Key)
-	}
-	if q.Scope != "" {
-		add("t.scope {=} ?::pg_catalog.text", q.Scope)
-	}
-	if q.Prefix != "" {
-		addPrefix(add, q.Prefix)
-	}
-	if q.Status != 0 {
-		add("t.status {=} ?::pg_catalog.text", q.Status.String())
-	}
-	if !q.Before.IsZero() {
-		add("t.updated {<} ?::pg_catalog.timestamptz", q.Before)
-	}
-	add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
+	sql, args := s.pageQuery(q, last, n)
 	var page []*dedupe.Record
 	var bad error
-	w := new(row)
-	targets := w.listed()
+	rec := new(row)
+	targets := rec.listed()
 	p := newPipeline()
-	sql := operators.Replace("SELECT t.scope, t.key, " + columns + " FROM " + s.sql().table + " t WHERE " + where.String())
 	p.query(sql, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
-		r, err := w.record(w.key)
+		r, err := rec.record(rec.key)
 		bad = errors.Join(bad, err)
 		page = append(page, &r)
 		return nil
@@ -118,48 +90,13 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	return page, nil
 }
 
-// possible reports whether there can be a key of the scope; empty selects all.
-func possible(scope string) bool {
-	return scope == "" || (dedupe.Key{Scope: scope, Key: "any"}).Validate() == nil
-}
-
-// addPrefix compares byte by byte. A prefix that is no text, because it ends in half a character
-// for instance, can only be compared as bytes. Its part that is text narrows the search in the
-// index.
-func addPrefix(add func(string, ...any), prefix string) {
-	text := prefix
-	for i, r := range prefix {
-		if _, size := utf8.DecodeRuneInString(prefix[i:]); r == 0 || r == utf8.RuneError && size == 1 {
-			text = prefix[:i]
-			break
-		}
+func (s *Store) pageQuery(q *dedupe.Query, last dedupe.Key, n int) (sql string, args []any) {
+	w := where(q)
+	if last != (dedupe.Key{}) {
+		w.add("(t.scope, t.key) {>} (?::pg_catalog.text, ?::pg_catalog.text)", last.Scope, last.Key)
 	}
-	if text != prefix {
-		add("pg_catalog.substr(pg_catalog.convert_to(t.key, 'UTF8'), 1, ?::integer) {=} ?::pg_catalog.bytea", len(prefix), []byte(prefix))
-	}
-	if text == "" {
-		return
-	}
-	add("t.key {>=} ?::pg_catalog.text", text)
-	if end := follower(text); end != "" {
-		add("t.key {<} ?::pg_catalog.text", end)
-	}
-}
-
-// follower is the least text above all that begin with s. It is empty if there is none.
-func follower(s string) string {
-	for s != "" {
-		r, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-		switch r {
-		case utf8.MaxRune: // none is above it
-		case 0xd7ff: // the surrogates behind it are no characters
-			return s + "\ue000"
-		default:
-			return s + string(r+1)
-		}
-	}
-	return ""
+	w.add("true ORDER BY t.scope, t.key LIMIT ?::bigint", n)
+	return s.sql().fill("SELECT t.scope, t.key, {columns} FROM {table} t WHERE " + w.text.String()), w.args
 }
 
 // removeRead deletes records that were read before, if they are still the same and nobody holds

@@ -13,7 +13,7 @@ import (
 
 // columns are those of a record beside its key, in the order in which row holds them.
 const columns = `t.status, t.fence, t.token, t.attempt, t.started, t.policy, t.owner, t.message_id, t.lease_until, t.fingerprint,
-	t.result, t.state, t.error_class, t.first_error, t.last_error, t.created, t.claimed_at, t.updated, t.finished, t.expires`
+	t.result, t.state, t.error_class, t.first_error, t.last_error, t.created, t.claimed_at, t.updated, t.finished, t.expires, t.past, t.sent`
 
 // row is a record as it is read. One row is used for all of a result: pgx then plans the reading
 // once.
@@ -26,7 +26,9 @@ type row struct {
 	fence  int64
 	policy string
 
-	leaseUntil, created, claimedAt, updated, finished, expires pgtype.Timestamptz
+	past []byte
+
+	leaseUntil, created, claimedAt, updated, finished, expires, sent pgtype.Timestamptz
 }
 
 // targets are what the columns are read into.
@@ -34,7 +36,7 @@ func (w *row) targets() []any {
 	return []any{
 		&w.status, &w.fence, (*[16]byte)(&w.r.Token), &w.r.Attempt, &w.r.Started, &w.policy, &w.r.Owner, &w.r.MessageID, &w.leaseUntil,
 		&w.r.Fingerprint, &w.r.Result, &w.r.State, &w.r.ErrClass, &w.r.FirstErr, &w.r.LastErr,
-		&w.created, &w.claimedAt, &w.updated, &w.finished, &w.expires,
+		&w.created, &w.claimedAt, &w.updated, &w.finished, &w.expires, &w.past, &w.sent,
 	}
 }
 
@@ -78,6 +80,7 @@ func (w *row) record(k dedupe.Key) (dedupe.Record, error) {
 		{&r.Updated, &w.updated},
 		{&r.Finished, &w.finished},
 		{&r.Expires, &w.expires},
+		{&r.Sent, &w.sent},
 	} {
 		switch {
 		case !c.from.Valid:
@@ -88,6 +91,7 @@ func (w *row) record(k dedupe.Key) (dedupe.Record, error) {
 			*c.to = c.from.Time.UTC()
 		}
 	}
+	r.Past = records.DecodePast(w.past, r.Created)
 	return r, nil
 }
 

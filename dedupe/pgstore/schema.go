@@ -17,9 +17,15 @@ import (
 const (
 	defaultTable = "onceq_dedupe"
 	// version is that of the table that this package makes and reads.
-	version = 1
-	// mark begins the table's comment, before its version.
+	version = 2
+	// oldestReader is the oldest version of this package that works on such a table. The older
+	// ones leave alone what was added since, because their statements name their columns.
+	oldestReader = 1
+	// mark begins the table's comment, before oldestReader: a package refuses a table whose number
+	// is above its own version.
 	mark = "onceq dedupe records, version "
+	// added goes behind the number.
+	added = "; with what version 2 adds"
 )
 
 // splitTable finds names that cannot stand in a statement as they are.
@@ -89,34 +95,42 @@ func (st *statements) fill(sql string) string {
 	return operators.Replace(strings.NewReplacer("{table}", st.table, "{sequence}", st.fence, "{fence}", fence, "{columns}", columns).Replace(sql))
 }
 
-// step is what leads from one version of the table to the next; steps[0] makes version 1.
-var steps = [version][]string{{
-	`CREATE TABLE {table} (
-	scope pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-	status pg_catalog.text NOT NULL CHECK (status {=} 'claimed' OR status {=} 'released' OR status {=} 'done' OR status {=} 'failed' OR status {=} 'parked'),
+// createTable makes a table of this version. The columns of a fixed size come first, because
+// PostgreSQL would align each that stands behind a text: 7 bytes a row.
+const createTable = `CREATE TABLE {table} (
 	fence bigint NOT NULL,
-	token pg_catalog.uuid NOT NULL,
-	attempt integer NOT NULL,
-	started boolean NOT NULL,
-	policy pg_catalog.text NOT NULL CHECK (policy {=} 'rerun' OR policy {=} 'park'),
-	owner pg_catalog.text NOT NULL,
-	message_id pg_catalog.text NOT NULL,
-	lease_until pg_catalog.timestamptz,
-	fingerprint pg_catalog.bytea,
-	result pg_catalog.bytea,
-	state pg_catalog.bytea,
-	error_class pg_catalog.text NOT NULL,
-	first_error pg_catalog.text NOT NULL,
-	last_error pg_catalog.text NOT NULL,
 	created pg_catalog.timestamptz NOT NULL,
 	claimed_at pg_catalog.timestamptz NOT NULL,
 	updated pg_catalog.timestamptz NOT NULL,
+	sent pg_catalog.timestamptz,
+	lease_until pg_catalog.timestamptz,
 	finished pg_catalog.timestamptz,
 	expires pg_catalog.timestamptz,
+	token pg_catalog.uuid NOT NULL,
+	attempt integer NOT NULL,
+	started boolean NOT NULL,
+	scope pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	status pg_catalog.text NOT NULL CHECK (status {=} 'claimed' OR status {=} 'released' OR status {=} 'done' OR status {=} 'failed' OR status {=} 'parked'),
+	policy pg_catalog.text NOT NULL CHECK (policy {=} 'rerun' OR policy {=} 'park'),
+	owner pg_catalog.text NOT NULL,
+	message_id pg_catalog.text NOT NULL,
+	error_class pg_catalog.text NOT NULL,
+	first_error pg_catalog.text NOT NULL,
+	last_error pg_catalog.text NOT NULL,
+	fingerprint pg_catalog.bytea,
+	result pg_catalog.bytea,
+	state pg_catalog.bytea,
+	past pg_catalog.bytea,
 	PRIMARY KEY (scope, key)
-)`,
-}}
+)`
+
+// addColumns leads from version 1 to version 2. Columns without a default touch no row.
+const addColumns = `ALTER TABLE {table} ADD COLUMN IF NOT EXISTS past pg_catalog.bytea, ADD COLUMN IF NOT EXISTS sent pg_catalog.timestamptz`
+
+// createAttention makes the index of what people look for: what failed, was parked, or waits for
+// another attempt. A job that is claimed and done never enters it.
+const createAttention = `(status, scope, key) WHERE status {=} 'failed' OR status {=} 'parked' OR status {=} 'released'`
 
 // sweepRows names the statuses although the others have no expiry: a row that was mended by hand
 // must not lose its claim. The clock stands in a subquery, which the index can be searched for.

@@ -31,7 +31,8 @@
 //
 //	SELECT key, status, attempt, last_error FROM onceq_dedupe WHERE status = 'failed';
 //
-// The first 8 bytes of state are its number.
+// The first 8 bytes of state are its number. Column past holds the earlier attempts of a job that
+// was tried again, in a form of its own ([dedupe.DecodePast] reads it).
 //
 // Stop all processes before you replace the file, by a restore or mv. A process that runs would go
 // on with the file that is gone, while another one wins the same keys in the new one. After a

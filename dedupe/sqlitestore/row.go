@@ -16,7 +16,7 @@ import (
 var columns = []string{
 	"scope", "key", "status", "fence", "token", "attempt", "started", "policy", "owner", "message_id",
 	"lease_until", "fingerprint", "result", "state", "error_class", "first_error", "last_error",
-	"created", "claimed_at", "updated", "finished", "expires",
+	"created", "claimed_at", "updated", "finished", "expires", "past", "sent",
 }
 
 func columnValues(r *dedupe.Record) []any {
@@ -24,6 +24,7 @@ func columnValues(r *dedupe.Record) []any {
 		r.Key.Scope, r.Key.Key, r.Status.String(), int64(r.Fence), r.Token[:], r.Attempt, r.Started, r.Policy.String(), r.Owner, r.MessageID,
 		timeText(r.LeaseUntil), r.Fingerprint, r.Result, records.EncodeState(r.StateNo, r.State), r.ErrClass, r.FirstErr, r.LastErr,
 		timeText(r.Created), timeText(r.ClaimedAt), timeText(r.Updated), timeText(r.Finished), timeText(r.Expires),
+		dedupe.EncodePast(r.Past), timeText(r.Sent),
 	}
 }
 
@@ -34,6 +35,7 @@ func columnTargets(r *dedupe.Record) []any {
 		(*timeColumn)(&r.LeaseUntil), (*blobColumn)(&r.Fingerprint), (*blobColumn)(&r.Result), &stateColumn{r},
 		&r.ErrClass, &r.FirstErr, &r.LastErr,
 		(*timeColumn)(&r.Created), (*timeColumn)(&r.ClaimedAt), (*timeColumn)(&r.Updated), (*timeColumn)(&r.Finished), (*timeColumn)(&r.Expires),
+		&pastColumn{r}, (*timeColumn)(&r.Sent),
 	}
 }
 
@@ -168,5 +170,17 @@ func (c *stateColumn) Scan(v any) error {
 	if c.r.StateNo, c.r.State, err = records.DecodeState(b); err != nil {
 		return badContent("%v", err)
 	}
+	return nil
+}
+
+// pastColumn is the history of a record whose Created was read before it.
+type pastColumn struct{ r *dedupe.Record }
+
+func (c *pastColumn) Scan(v any) error {
+	var b blobColumn
+	if err := b.Scan(v); err != nil {
+		return err
+	}
+	c.r.Past = records.DecodePast(b, c.r.Created)
 	return nil
 }

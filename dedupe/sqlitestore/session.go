@@ -102,6 +102,8 @@ func explain(what string, err error) error {
 		return fmt.Errorf("sqlitestore: %s: %w: %w", what, dedupe.ErrBusy, err)
 	case strings.Contains(err.Error(), "no such table"):
 		return fmt.Errorf("sqlitestore: %s: %w (has Migrate been run?)", what, err)
+	case strings.Contains(err.Error(), "no such column"), strings.Contains(err.Error(), "has no column named"), strings.Contains(err.Error(), "no such index"):
+		return fmt.Errorf("sqlitestore: %s: %w (is something missing, or the table of an older version? Run this version's Migrate on the file)", what, err)
 	}
 	return fmt.Errorf("sqlitestore: %s: %w", what, err)
 }

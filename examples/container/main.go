@@ -7,7 +7,7 @@
 //
 // The answer: the first signal ends the context of Run, and DrainTimeout is derived from the grace
 // (settings.go). Readiness tells of a drain, and of a queue or a store that has failed for a while;
-// liveness tells only that the process works (health.go).
+// liveness tells only that the process works (adapters/healthonceq).
 //
 //	go run ./examples/container
 //
@@ -34,6 +34,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/healthonceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
@@ -41,7 +42,7 @@ import (
 
 // This file owns the worker's life, from its settings to its drain. main calls work, which waits
 // for Run. Two goroutines beside it wait for signals and serve health. They share only the context
-// and health with work, so nothing is locked here. settings.go reads the environment, queues.go
+// and the worker with work, so nothing is locked here. settings.go reads the environment, queues.go
 // opens what it names, and demo.go replaces what it does not.
 
 // bank charges orders through an API, which knows a repeated charge by its key.
@@ -112,16 +113,15 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	}
 	defer q.close()
 
-	h := newHealth(s.patience, log)
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(bank{s.bank}.charge),
-		Store:   watchedStore{store, &h.store}, Scope: "orders",
+		Store:   store, Scope: "orders",
 		SettleTimeout: settleTimeout, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	worker, err := p.Worker(watchedQueue{q.from, &h.queue}, onceq.WorkerConfig{
+	worker, err := p.Worker(q.from, onceq.WorkerConfig{
 		DeadLetter: q.dead, Concurrency: s.concurrency, DrainTimeout: s.drainTimeout(),
 	})
 	if err != nil {
@@ -131,14 +131,13 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	if err != nil {
 		return fmt.Errorf("HTTP_ADDR: %w", err)
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: healthonceq.Options{Patience: s.patience}.Handler(worker), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close() // it answers until the drain is over
 	log.Info("working", "queue", q.name, "health", l.Addr().String(), "drain", s.drainTimeout())
 
 	go func() {
 		log.Info("draining", "signal", (<-signals).String(), "at_most", s.drainTimeout()+settleTimeout)
-		h.drain()
 		stop()
 		log.Error("ending at once: what was running comes again when its lease is over", "signal", (<-signals).String())
 		os.Exit(1)

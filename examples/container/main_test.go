@@ -328,7 +328,7 @@ func TestUnready(t *testing.T) {
 	w.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Code: "AccessDenied"})
 	until(t, p, "unready", func() bool { return strings.HasPrefix(p.ask("/readyz"), "503 the queue has failed for") })
 	require.NotContains(t, p.ask("/readyz"), "AccessDenied", "whoever asks need not know")
-	require.Contains(t, p.log(), "AccessDenied")
+	until(t, p, "the log says why", func() bool { return strings.Contains(p.log(), "AccessDenied") })
 	require.Equal(t, "200 ok", p.ask("/livez"))
 	w.SetFaults()
 	until(t, p, "ready again", func() bool { return p.ask("/readyz") == "200 ok" })

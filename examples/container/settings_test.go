@@ -1,23 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/dedupe"
 )
 
 func TestSettings(t *testing.T) {
@@ -101,44 +92,4 @@ func TestRole(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "of the environment")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
 	require.Equal(t, "of the environment", keyOf(settings{region: "eu-central-1"}))
-}
-
-// broken is a store that does not answer.
-type broken struct {
-	dedupe.Store
-	err error
-}
-
-func (b *broken) Claim(context.Context, []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	return nil, b.err
-}
-
-func TestStoreOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		h := newHealth(onceq.DefaultLease, slog.New(slog.NewTextHandler(&log, nil)))
-		h.queue.saw(t.Context(), nil)
-		b := &broken{err: errors.New("connection refused")}
-		store := watchedStore{b, &h.store}
-		claim := func() { _, _ = store.Claim(t.Context(), nil) }
-		claim()
-		require.NoError(t, h.ready(30*time.Second), "one failure is none")
-		<-time.After(29 * time.Second)
-		claim()
-		require.NoError(t, h.ready(30*time.Second))
-		<-time.After(time.Second)
-		require.EqualError(t, h.ready(30*time.Second), "the store has failed for 30s", "the error itself is for the log alone")
-		require.Equal(t, 2, strings.Count(log.String(), "connection refused"), "each outage, and every ten seconds: %s", log.String())
-		b.err = nil
-		claim()
-		require.NoError(t, h.ready(30*time.Second))
-
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		h.queue.saw(ctx, ctx.Err())
-		<-time.After(time.Minute)
-		require.NoError(t, h.ready(30*time.Second), "a poll that was given up says nothing")
-		h.drain()
-		require.EqualError(t, h.ready(30*time.Second), "draining")
-	})
 }

@@ -142,6 +142,10 @@ var layers = []layer{
 		why: "a server that answers once needs net/http and the core, nothing else",
 	},
 	{
+		pkgs: "adapters/healthonceq", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
+		why: "probes need net/http and the core, whatever the queue and the store are",
+	},
+	{
 		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
 	},

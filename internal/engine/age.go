@@ -49,6 +49,14 @@ func madeAt(m *broker.Message) time.Time {
 	return latest(made, m.Meta.NotBefore)
 }
 
+// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
+func sentAt(m *broker.Message) time.Time {
+	if m.Meta != nil && !m.Meta.Created.IsZero() {
+		return m.Meta.Created
+	}
+	return m.Published
+}
+
 // age is how old the job is, as far as its message tells; 0 = it does not.
 func age(m *broker.Message, now time.Time) time.Duration {
 	sent := sentAt(m)
@@ -56,11 +64,4 @@ func age(m *broker.Message, now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, now.Sub(sent))
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -142,14 +141,6 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		en.o.Pulse.claims.Misses(err)
 	}
 	return answers, sent, err
-}
-
-// sentAt is when the job was sent, as far as its message tells. Of a Do nobody tells.
-func sentAt(m *broker.Message) time.Time {
-	if m.Meta != nil && !m.Meta.Created.IsZero() {
-		return m.Meta.Created
-	}
-	return m.Published
 }
 
 // each takes the first of equal keys, because a second message with the same key would only wait

@@ -23,6 +23,16 @@ type Counts struct {
 	Ends      Tally
 }
 
+func (c *Counts) include(o Counts) {
+	c.Slots, c.Busy, c.Held, c.Unsettled = c.Slots+o.Slots, c.Busy+o.Busy, c.Held+o.Held, c.Unsettled+o.Unsettled
+	c.Overdue, c.Oldest, c.Stuck = c.Overdue+o.Overdue, max(c.Oldest, o.Oldest), max(c.Stuck, o.Stuck)
+	c.Paused, c.Turned = c.Paused|o.Paused, latest(c.Turned, o.Turned)
+	if c.Stopped.IsZero() || !o.Stopped.IsZero() && o.Stopped.Before(c.Stopped) {
+		c.Stopped = o.Stopped
+	}
+	c.Ends.noteAll(o.Ends)
+}
+
 // Tally counts outcomes. There are few, and mostly the first is asked for.
 type Tally []Ended
 
@@ -50,8 +60,10 @@ func (t *Tally) noteAll(of Tally) {
 
 // counted is a flow, as far as it can be counted.
 type counted interface {
-	// addTo adds what the flow has under way.
-	addTo(c *Counts, ends bool)
+	// counts is what the flow has under way; with how its runs have ended, if that is asked for.
+	counts(now time.Time, ends bool) Counts
+	// tally adds how its runs have ended to a tally.
+	tally(*Tally)
 	// leases is how many its engine keeps, and which engine that is.
 	leases() (engine any, n int)
 }
@@ -72,26 +84,26 @@ func (l *Roll) enter(f counted) {
 	l.flows[f] = struct{}{}
 }
 
-// leave takes a flow off the list, with how its runs ended.
-func (l *Roll) leave(f counted, ends Tally) {
+// leave takes a flow off the list, and keeps how its runs have ended.
+func (l *Roll) leave(f counted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.flows[f]; !ok {
 		return
 	}
 	delete(l.flows, f)
-	l.past.noteAll(ends)
+	f.tally(&l.past)
 }
 
 // Count looks at all flows. With ends, it also counts how runs have ended.
-func (l *Roll) Count(ends bool) (c Counts) {
+func (l *Roll) Count(now time.Time, ends bool) (c Counts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ends {
 		c.Ends.noteAll(l.past)
 	}
 	for f := range l.flows {
-		f.addTo(&c, ends)
+		c.include(f.counts(now, ends))
 	}
 	return c
 }

@@ -16,12 +16,13 @@ func (f *Flow[J]) Stop() {
 		if !f.stopped {
 			f.stopped, f.since = true, time.Since(f.epoch)
 		}
-	})
+	})()
 }
 
-// Pause is a Stop that Resume ends. A flow is paused as long as any reason holds.
-func (f *Flow[J]) Pause(why Pauses) {
-	f.halt(func() {
+// Pause is a Stop that Resume ends. A flow is paused as long as any reason holds, and from when
+// Pause returns. The caller then calls handBack, holding no lock: what has not started goes back.
+func (f *Flow[J]) Pause(why Pauses) (handBack func()) {
+	return f.halt(func() {
 		if f.paused == 0 && why != 0 {
 			f.turned = time.Since(f.epoch)
 		}
@@ -32,11 +33,12 @@ func (f *Flow[J]) Pause(why Pauses) {
 // outage is a pause because the store does not answer.
 func (f *Flow[J]) outage() {
 	f.storeAway.Store(true)
-	f.Pause(ByOutage)
+	f.Pause(ByOutage)()
 }
 
-func (f *Flow[J]) halt(set func()) {
+func (f *Flow[J]) halt(set func()) (handBack func()) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	set()
 	f.shut.Store(true)
 	var delayed []*Run[J]
@@ -51,11 +53,12 @@ func (f *Flow[J]) halt(set func()) {
 		}
 	}
 	f.tell()
-	f.mu.Unlock()
-	for _, r := range delayed {
-		f.o.Nack(r)
+	return func() {
+		for _, r := range delayed {
+			f.o.Nack(r)
+		}
+		f.handBack(back)
 	}
-	f.handBack(back)
 }
 
 // Resume ends the reasons that are given, and no other.
@@ -109,6 +112,8 @@ func (f *Flow[J]) cutAll(cause func(*Run[J]) error) {
 
 // SetPaused says, before anything is offered, for what reasons the flow begins with a pause.
 func (f *Flow[J]) SetPaused(why Pauses) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.paused = why
 	f.shut.Store(why != 0)
 }

@@ -68,10 +68,11 @@ func (en *Engine[J]) Keep(on bool) {
 	en.joins.Keep(on)
 }
 
-// NewFlow makes a flow of runs that h brings. h calls its End when all is over.
+// NewFlow makes a flow of runs that h brings. h calls its Close when all is over.
 func (en *Engine[J]) NewFlow(h Host[J], t Terms, o SlotOptions[J]) *Flow[J] {
 	f := &Flow[J]{en: en, Host: h, Terms: t, o: o, epoch: time.Now()}
 	f.room.L, f.idle.L = &f.mu, &f.mu
+	f.ends = f.endsRoom[:0]
 	en.Own.enter(f)
 	en.all.enter(f)
 	return f

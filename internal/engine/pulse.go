@@ -103,3 +103,10 @@ func (s *StorePulse) Read(now time.Time, while time.Duration) Vital {
 	}
 	return v.and(b)
 }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

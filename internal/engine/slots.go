@@ -51,6 +51,7 @@ type Flow[J any] struct {
 	turned    time.Duration // when it last began or ended to be paused, since the epoch
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
+	endsRoom  [2]Ended      // room for the first of them, because many flows have one run
 	seen      handlers      // the last look at them
 }
 

@@ -9,41 +9,42 @@ import "time"
 // Close takes the flow from the lists of those that are under way. Its host calls it once, when it
 // waits for nothing of the flow any more.
 func (f *Flow[J]) Close() {
+	f.en.Own.leave(f)
+	f.en.all.leave(f)
+}
+
+func (f *Flow[J]) tally(to *Tally) {
 	f.mu.Lock()
-	ends := f.ends
-	f.mu.Unlock()
-	f.en.Own.leave(f, ends)
-	f.en.all.leave(f, ends)
+	defer f.mu.Unlock()
+	to.noteAll(f.ends)
 }
 
 func (f *Flow[J]) leases() (engine any, n int) { return f.en, f.en.Held() }
 
-func (f *Flow[J]) addTo(c *Counts, ends bool) {
+func (f *Flow[J]) counts(at time.Time, ends bool) (c Counts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.Slots += f.o.Slots
-	c.Busy += f.busy
-	c.Held += f.pending + f.followers
-	c.Unsettled += f.unsettled
-	c.Paused |= f.paused
+	c.Slots, c.Busy, c.Held, c.Unsettled = f.o.Slots, f.busy, f.pending+f.followers, f.unsettled
+	c.Paused = f.paused
 	if f.turned != 0 {
-		c.Turned = latest(c.Turned, f.epoch.Add(f.turned))
+		c.Turned = f.epoch.Add(f.turned)
 	}
-	if at := f.epoch.Add(f.since); f.stopped && (c.Stopped.IsZero() || at.Before(c.Stopped)) {
-		c.Stopped = at
+	if f.stopped {
+		c.Stopped = f.epoch.Add(f.since)
 	}
 	if ends {
 		c.Ends.noteAll(f.ends)
 	}
 	if f.busy == 0 {
-		return
+		return c
 	}
-	h, now := f.handlers(), time.Since(f.epoch)
-	c.Overdue += h.overdue
-	c.Oldest = max(c.Oldest, h.oldest+now-h.at)
+	now := at.Sub(f.epoch)
+	h := f.handlers(now)
+	c.Overdue, c.Oldest = h.overdue, h.oldest+now-h.at
 	if h.overdue >= f.o.Slots {
-		c.Stuck = max(c.Stuck, now-h.last)
+		c.Stuck = now - h.last
 	}
+	return c
 }
 
 // A look at more than lookMost runs serves for lookAgain, because who asks for health asks often.
@@ -53,8 +54,7 @@ const (
 )
 
 // handlers looks at those that run. The caller holds the lock.
-func (f *Flow[J]) handlers() handlers {
-	now := time.Since(f.epoch)
+func (f *Flow[J]) handlers(now time.Duration) handlers {
 	if h := f.seen; h.looked > lookMost && now-h.at < lookAgain {
 		return h
 	}
@@ -85,8 +85,8 @@ const longestPause = 5 * time.Second
 func (en *Engine[J]) Store(now time.Time) Vital { return en.o.Pulse.Read(now, en.Patience()) }
 
 // BeatsLate is how late the scheduler of beats is, beyond a lease's whole time; 0 = it is not.
-func (en *Engine[J]) BeatsLate() time.Duration {
-	return max(0, en.leases.Late()-min(en.o.Lease, en.o.Visibility))
+func (en *Engine[J]) BeatsLate(now time.Time) time.Duration {
+	return max(0, en.leases.Late(now)-min(en.o.Lease, en.o.Visibility))
 }
 
 // Letters tells how the dead-letter queue takes letters.

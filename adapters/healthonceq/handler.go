@@ -1,0 +1,155 @@
+package healthonceq
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/onceq/onceq"
+)
+
+// This file owns the answers to probes. The HTTP server calls the handlers, each in a goroutine of
+// its own. Nothing is kept between two of them, and nothing is locked.
+
+const (
+	defaultPatience = 30 * time.Second
+	maxPatience     = time.Hour
+)
+
+// Options say how patient the probes are. The zero value means the defaults.
+type Options struct {
+	// Patience is how long the queue or the store may fail before /readyz does, where the request
+	// does not say. Default 30 s; 1 h is the most, and more counts as that.
+	Patience time.Duration
+	// Liveness bounds what /livez lets pass. Default as in [onceq.Health.Live].
+	Liveness onceq.Liveness
+}
+
+// Reporter is a worker, as far as probes ask it: an *[onceq.Worker].
+type Reporter interface {
+	Health() onceq.Health
+}
+
+// Handler is Options.Handler with the defaults.
+func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
+
+// Handler answers GET and HEAD of /livez, /readyz and /healthz for the workers; the package comment
+// says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it answers
+// 200, because there is nothing that could be ill.
+func (o Options) Handler(w ...Reporter) http.Handler {
+	o.Patience = min(cmp.Or(o.Patience, defaultPatience), maxPatience)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) {
+		answer(rw, each(w, func(h *onceq.Health) error { return h.Live(&o.Liveness) }))
+	})
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, r *http.Request) {
+		bound, err := patienceOf(r, o.Patience)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(rw, each(w, func(h *onceq.Health) error { return h.Ready(bound) }))
+	})
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) {
+		all := make([]worker, len(w))
+		for i, one := range w {
+			all[i] = o.shown(one.Health())
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(rw).Encode(struct {
+			Workers []worker `json:"workers"`
+		}{all})
+	})
+	return mux
+}
+
+// patienceOf is what the request asks for, if it does.
+func patienceOf(r *http.Request, patience time.Duration) (time.Duration, error) {
+	text := r.URL.Query().Get("patience")
+	if text == "" {
+		return patience, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("patience: want a time with its unit, such as 30s")
+	}
+	if d < 0 || d > maxPatience {
+		return 0, fmt.Errorf("patience: %v is not within 0s and %v", d, maxPatience)
+	}
+	return d, nil
+}
+
+// each is the first worker's error, with its number where there are several.
+func each(w []Reporter, judge func(*onceq.Health) error) error {
+	for i, one := range w {
+		h := one.Health()
+		if err := judge(&h); err != nil && len(w) > 1 {
+			return fmt.Errorf("worker %d: %w", i+1, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func answer(rw http.ResponseWriter, err error) {
+	rw.Header().Set("Cache-Control", "no-store")
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(rw, "ok\n")
+}
+
+// worker is what /healthz shows of one: all but the texts of errors and reasons.
+type worker struct {
+	State   onceq.State `json:"state"`
+	Since   *time.Time  `json:"since,omitempty"`
+	Live    string      `json:"live"`
+	Ready   string      `json:"ready"`
+	Slots   int         `json:"slots"`
+	Busy    int         `json:"busy"`
+	Overdue int         `json:"overdue"`
+	Oldest  float64     `json:"oldest_seconds"`
+	Rules   uint64      `json:"rules,omitempty"`
+	Seat    string      `json:"seat,omitempty"`
+	Queue   dependency  `json:"queue"`
+	Store   dependency  `json:"store"`
+	Letters dependency  `json:"letters"`
+}
+
+type dependency struct {
+	Seen    *time.Time `json:"seen,omitempty"`
+	Failing *time.Time `json:"failing,omitempty"`
+}
+
+func (o *Options) shown(h onceq.Health) worker {
+	return worker{
+		State: h.State, Since: when(h.Since), Live: sentence(h.Live(&o.Liveness)), Ready: sentence(h.Ready(o.Patience)),
+		Slots: h.Slots, Busy: h.Busy, Overdue: h.Overdue, Oldest: h.Oldest.Seconds(), Rules: h.Rules, Seat: h.Seat,
+		Queue: of(h.Queue), Store: of(h.Store), Letters: of(h.Letters),
+	}
+}
+
+func of(d onceq.Dependency) dependency { return dependency{when(d.Seen), when(d.Failing)} }
+
+// when leaves out a time that there is not.
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func sentence(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}

@@ -1,0 +1,27 @@
+package membroker_test
+
+import (
+	"testing"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+)
+
+func TestDescribe(t *testing.T) {
+	b, err := membroker.New(&membroker.Options{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.Describe(), (broker.Description{System: "onceq_memory", Name: "orders"}); got != want {
+		t.Errorf("it is %+v, want %+v", got, want)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b.Describe().Name != "orders" {
+		t.Error("a closed queue has lost its name")
+	}
+	if got := (*membroker.Broker)(nil).Describe(); got != (broker.Description{}) {
+		t.Errorf("of nil it is %+v", got)
+	}
+}

@@ -1,0 +1,1 @@
+SELECT scope, key, status, fence, token, attempt, started, policy, owner, message_id, lease_until, fingerprint, result, state, error_class, first_error, last_error, created, claimed_at, updated, finished, expires FROM onceq_dedupe WHERE scope = ? AND key = ?

@@ -1,0 +1,67 @@
+package onceq_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+)
+
+// TestSent: a job's record tells when it was sent: what its metadata says, else when the broker
+// took the message. A retry keeps it, and the record tells of the attempt before it.
+func TestSent(t *testing.T) {
+	tries := 0
+	bubble(t, func(context.Context, *onceq.Job) error {
+		if tries++; tries == 1 {
+			return errors.New("no answer")
+		}
+		return nil
+	}, func(r *rig) {
+		m := message("a")
+		m.Meta.Created = time.Now().Add(-time.Hour)
+		r.put(m)
+		r.run(time.Minute)
+		rec := r.record("a")
+		if !rec.Sent.Equal(m.Meta.Created) {
+			t.Errorf("Sent is %v, want %v", rec.Sent, m.Meta.Created)
+		}
+		if rec.Status != dedupe.Done || len(rec.Past) != 1 || rec.Past[0].End != dedupe.Released || rec.Past[0].Err != "no answer" {
+			t.Errorf("the record is %v with the Past %+v", rec.Status, rec.Past)
+		}
+	})
+	bubble(t, returns(nil), func(r *rig) {
+		m := message("a")
+		m.Meta.Created = time.Time{}
+		sent := time.Now()
+		r.put(m)
+		pass(time.Hour)
+		r.run(time.Second)
+		if rec := r.record("a"); !rec.Sent.Equal(sent) {
+			t.Errorf("Sent is %v, want when the broker took it, %v", rec.Sent, sent)
+		}
+	})
+}
+
+// TestSentOfABatch: the same for deliveries that somebody else has received. Nobody has sent a Do.
+func TestSentOfABatch(t *testing.T) {
+	bubbleDo(t, func(d *doer) {
+		if _, err := d.do("do", nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
+			t.Fatal(err)
+		}
+		if rec := d.record("do"); rec.Status != dedupe.Done || !rec.Sent.IsZero() {
+			t.Errorf("a Do is %v, sent %v", rec.Status, rec.Sent)
+		}
+	})
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	bubble(t, returns(nil), func(r *rig) {
+		ds := deliveries("a")
+		ds[0].Message.Meta.Created = created
+		r.wantEnds(r.batch(r.Context(), onceq.BatchOptions{}, ds...), "done")
+		if rec := r.record("a"); !rec.Sent.Equal(created) {
+			t.Errorf("Sent is %v, want %v", rec.Sent, created)
+		}
+	})
+}
