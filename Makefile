@@ -84,7 +84,7 @@ apart: ## build and test each module by itself, without go.work
 soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 24 times)
 	$(MAKE) test PKGS='./internal/tests/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
-compat: ## run pgstore's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
+compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
 	$(GO) run ./localstack/internal/compat $(ARGS)
 
 rehearsal: ## release a copy of the tree, and take what came of it as users would

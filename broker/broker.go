@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -83,7 +84,21 @@ type Depther interface {
 }
 
 // Depth counts messages; on real services the numbers are approximate.
-type Depth struct{ Visible, InFlight, Delayed int64 }
+type Depth struct {
+	Visible, InFlight, Delayed int64
+	// Oldest is since when the message that is visible for the longest has been visible, by the
+	// service's clock. Its age is how far the readers are behind, in time. Zero = nothing is
+	// visible, or the driver does not know.
+	Oldest time.Time
+}
+
+// Peeker is a power that some brokers have: showing messages without receiving them.
+type Peeker interface {
+	// Peek gives up to n messages, those first that would be received first, and behind them those
+	// that are in flight or delayed: their Deadline is when they are visible. They have no Receipt.
+	// No message changes. An error ends the sequence.
+	Peek(ctx context.Context, n int) iter.Seq2[*Message, error]
+}
 
 // RedrivePolicy is a power that some brokers have: telling how the queue itself
 // dead-letters.

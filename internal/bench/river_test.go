@@ -31,7 +31,7 @@ func (w *riverWorker) Work(context.Context, *river.Job[riverArgs]) error {
 }
 
 // openRiver makes River's tables and returns the variant that runs its jobs.
-func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+func openRiver(tb testing.TB, pool *pgxpool.Pool, settings ...func(*river.Config)) func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 	tb.Helper()
 	driver := riverpgxv5.New(pool)
 	m, err := rivermigrate.New(driver, nil)
@@ -47,9 +47,13 @@ func openRiver(tb testing.TB, pool *pgxpool.Pool) func(ctx context.Context, tb t
 		w.left.Store(int64(n))
 		ws := river.NewWorkers()
 		river.AddWorker(ws, w)
-		c, err := river.NewClient(driver, &river.Config{
+		config := &river.Config{
 			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 500}}, Workers: ws,
-		})
+		}
+		for _, set := range settings {
+			set(config)
+		}
+		c, err := river.NewClient(driver, config)
 		if err != nil {
 			tb.Fatal(err)
 		}

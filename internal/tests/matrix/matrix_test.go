@@ -51,6 +51,7 @@ func TestMatrix(t *testing.T) {
 		})
 	}
 	live("postgres", postgres)
+	live("postgres-queue", postgresQueue)
 	live("dynamodb", dynamoDB)
 	inBubbles(t, "memory", memory)
 	inBubbles(t, "sqlite", sqlite)

@@ -1,6 +1,7 @@
 //go:build !unix
 
-// Compat runs the tests of pgstore on each version of PostgreSQL; on this system it cannot.
+// Compat runs the tests of pgstore and pgbroker on each version of PostgreSQL; on this system it
+// cannot.
 package main
 
 import (

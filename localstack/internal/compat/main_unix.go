@@ -1,7 +1,7 @@
 //go:build unix
 
-// Compat runs the tests of pgstore on each version of PostgreSQL that it supports, and through
-// PgBouncer:
+// Compat runs the tests of pgstore and pgbroker on each version of PostgreSQL that it supports, and
+// through PgBouncer:
 //
 //	go run ./localstack/internal/compat [-run REGEXP] [MAJOR...]
 //
@@ -139,7 +139,7 @@ func pooler(ctx context.Context) (r result) {
 // tests runs them in a run of its own.
 func tests(ctx context.Context, r result, pattern, set string) result {
 	fmt.Println("compat", r.name)
-	cmd := exec.CommandContext(ctx, "go", "run", "./localstack/internal/testrun", "go", "test", "-count=1", "-timeout", "30m", "-run", pattern, "./dedupe/pgstore")
+	cmd := exec.CommandContext(ctx, "go", "run", "./localstack/internal/testrun", "go", "test", "-count=1", "-timeout", "30m", "-run", pattern, "./dedupe/pgstore", "./adapters/pgbroker")
 	cmd.Env = append(os.Environ(), set)
 	if os.Getenv(rundir.RequireEnv) == "" {
 		cmd.Env = append(cmd.Env, rundir.RequireEnv+"=postgres") // a test that went without a server has not passed

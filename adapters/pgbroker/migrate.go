@@ -1,0 +1,254 @@
+package pgbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// This file owns Migrate: what it looks at, and what it makes. Every starter calls it. An advisory
+// lock of PostgreSQL, until the end of the transaction, lets starters take turns while something is
+// made.
+
+// wanted are the columns of this version and their types.
+var wanted = map[string]uint32{
+	"seq": pgtype.Int8OID, "queue": pgtype.TextOID, "due": pgtype.TimestamptzOID, "attempts": pgtype.Int4OID, "held": pgtype.BoolOID,
+	"waits": pgtype.BoolOID, "fresh": pgtype.BoolOID, "grp": pgtype.TextOID, "published": pgtype.TimestamptzOID, "meta": pgtype.TextOID,
+	"attributes": pgtype.JSONOID, "body": pgtype.ByteaOID,
+}
+
+// oldest is the first server that we try; the statements need 12.
+const oldest = 13
+
+// Migrate makes what is missing: the table, its indexes, and the schema if [Options].Table names
+// one. Run it at every start. Several starters at once take turns. If nothing is missing it needs
+// no right to create, and writes nothing.
+//
+// Migrate refuses, with the reason:
+//
+//   - a table of that name that is not a table of messages, or is of a newer version,
+//   - a server before version 13, and a database whose encoding is not UTF8,
+//   - settings with which pgx sends no call of the queue, such as client_encoding LATIN1 with the
+//     simple protocol.
+func (q *Queue) Migrate(ctx context.Context) error {
+	const call = "Migrate"
+	if err := q.ready(ctx, call, 1, 1); err != nil {
+		return err
+	}
+	var have *present
+	err := q.transact(ctx, func(tx pgx.Tx) (err error) {
+		have, err = q.inspect(ctx, tx)
+		return err
+	})
+	if err == nil && !have.whole() {
+		err = q.transact(ctx, func(tx pgx.Tx) (err error) {
+			have, err = q.migrate(ctx, tx)
+			return err
+		})
+	}
+	if err != nil {
+		return q.explain(ctx, call, err)
+	}
+	st := newStatements(have.schema, q.table)
+	st.name = q.sql().name
+	q.st.Store(st)
+	q.database.Store(&have.database)
+	return q.explain(ctx, call, q.ask(ctx))
+}
+
+// ask sends a statement with an argument as all calls send theirs, so that what hinders them is
+// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
+// the simple protocol, because it has set the encoding before its next statement.
+func (q *Queue) ask(ctx context.Context) error {
+	p := newPipeline()
+	p.exec(`SELECT $1::pg_catalog.text`, "")
+	return p.run(ctx, q.db)
+}
+
+// transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
+// set.
+func (q *Queue) transact(ctx context.Context, do func(pgx.Tx) error) error {
+	tx, err := q.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after Commit it does nothing
+	if _, err := tx.Exec(ctx, plain+`, pg_catalog.set_config('quote_all_identifiers', 'off', true), pg_catalog.set_config('lock_timeout', '10s', true)`); err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// present is what is there of the table.
+type present struct {
+	schema   string // the table's, or where it is to be made; empty = none
+	database string
+	version  int      // of the table; 0 = none
+	indexes  []string // the suffixes of those that are there
+}
+
+func (p *present) whole() bool { return p.version == version && len(p.indexes) == len(indexes) }
+
+// look finds the table as statements would, and beside it what belongs to it. It does not use
+// obj_description, because before version 14 the operators within that are the search_path's.
+const lookAtTable = `SELECT pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_version'),
+	pg_catalog.current_setting('server_encoding'), pg_catalog.current_database()::pg_catalog.text, coalesce(n.nspname::pg_catalog.text, ''),
+	coalesce(c.oid, 0::pg_catalog.oid), coalesce((SELECT d.description FROM pg_catalog.pg_description d
+		WHERE d.objoid {=} c.oid AND d.classoid {=} 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objsubid {=} 0), ''),
+	ARRAY(SELECT f.relname::pg_catalog.text FROM pg_catalog.pg_class f JOIN pg_catalog.unnest($2::pg_catalog.text[]) AS u (name) ON f.relname {=} u.name::pg_catalog.name
+		WHERE f.relnamespace {=} n.oid)
+FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
+LEFT JOIN pg_catalog.pg_class c ON c.oid {=} given.oid
+LEFT JOIN pg_catalog.pg_namespace n ON CASE WHEN c.oid IS NULL THEN n.nspname {=} coalesce($3::pg_catalog.name, pg_catalog.current_schema())
+	ELSE n.oid {=} c.relnamespace END`
+
+// inspect looks without changing anything. The error tells why the table cannot be ours.
+func (q *Queue) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
+	var number int
+	var server, encoding, comment string
+	var oid uint32
+	p := new(present)
+	schema := pgtype.Text{String: q.schema, Valid: q.schema != ""}
+	var names []string
+	for _, x := range indexes {
+		names = append(names, q.table+x.suffix)
+	}
+	err := tx.QueryRow(ctx, operators.Replace(lookAtTable), quote(q.schema, q.table), names, schema).
+		Scan(&number, &server, &encoding, &p.database, &p.schema, &oid, &comment, &p.indexes)
+	if err == nil {
+		err = checkServer(number, server, encoding)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if oid == 0 {
+		if q.schema != "" {
+			p.schema = q.schema
+		}
+		p.indexes = nil
+		return p, nil
+	}
+	p.version = version // where people have written a comment of their own, the columns tell
+	if number, ok := strings.CutPrefix(comment, mark); ok {
+		if _, err := fmt.Sscan(number, &p.version); err != nil || p.version < 1 {
+			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", q.sql().name, comment, mark)
+		}
+	}
+	if p.version > version {
+		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgbroker; this one knows up to %d: update this program", q.sql().name, p.version, version)
+	}
+	return p, q.checkColumns(ctx, tx, oid)
+}
+
+// checkServer finds what the statements cannot run on.
+func checkServer(number int, server, encoding string) error {
+	switch {
+	case number < oldest*10000:
+		return fmt.Errorf("the server is PostgreSQL %s; pgbroker needs %d or later", server, oldest)
+	case encoding != "UTF8":
+		return fmt.Errorf("the database's encoding is %s, which cannot hold every group; it must be UTF8 (CREATE DATABASE … ENCODING 'UTF8')", encoding)
+	}
+	return nil
+}
+
+// tableColumns also reads whether each column's texts are compared byte by byte (950 and 951 are
+// the collations "C" and "POSIX"), and whether the column gets a value by itself.
+const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
+	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid,
+	a.atthasdef OR pg_catalog.length(a.attidentity::pg_catalog.text) {>} 0
+FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
+
+// checkColumns finds the table that only has the name of ours.
+func (q *Queue) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
+	rows, err := tx.Query(ctx, operators.Replace(tableColumns), oid)
+	if err != nil {
+		return err
+	}
+	type column struct {
+		oid                uint32
+		kind               string
+		byByte, hasDefault bool
+	}
+	have := make(map[string]column)
+	var name string
+	var c column
+	if _, err := pgx.ForEachRow(rows, []any{&name, &c.oid, &c.kind, &c.byByte, &c.hasDefault}, func() error { have[name] = c; return nil }); err != nil {
+		return err
+	}
+	var wrong []string
+	for name, oid := range wanted {
+		switch got, ok := have[name]; {
+		case !ok:
+			wrong = append(wrong, "no column "+name)
+		case got.oid != oid:
+			t, _ := tx.Conn().TypeMap().TypeForOID(oid)
+			wrong = append(wrong, fmt.Sprintf("column %s is %s, want %s", name, got.kind, t.Name))
+		case (name == "queue" || name == "grp") && !got.byByte:
+			wrong = append(wrong, fmt.Sprintf(`column %s is not compared byte by byte; it needs COLLATE "C"`, name))
+		case name == "seq" && !got.hasDefault:
+			wrong = append(wrong, "column seq has no numbers of its own; it needs GENERATED ALWAYS AS IDENTITY")
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		return fmt.Errorf("table %s is no table of messages: %s; choose another Options.Table", q.sql().name, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// turn is the number of the advisory lock under which starters take turns, whatever their tables;
+// pgstore's starters take it, too. It ends with the transaction, so it works through a pooler.
+const turn = 0x6f6e636571 // "onceq"
+
+func (q *Queue) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
+	if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint)`, int64(turn)); err != nil {
+		return nil, err
+	}
+	if q.schema != "" {
+		// IF NOT EXISTS wants the right to create even where it is there.
+		var there bool
+		name := pgx.Identifier{q.schema}.Sanitize()
+		if err := tx.QueryRow(ctx, `SELECT pg_catalog.to_regnamespace($1::pg_catalog.text) IS NOT NULL`, name).Scan(&there); err != nil {
+			return nil, err
+		}
+		if !there {
+			if _, err := tx.Exec(ctx, `CREATE SCHEMA `+name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	have, err := q.inspect(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if have.schema == "" {
+		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table")
+	}
+	st := newStatements(have.schema, q.table)
+	var todo []string
+	for v := have.version; v < version; v++ {
+		todo = append(todo, steps[v]...)
+	}
+	if have.version < version {
+		todo = append(todo, fmt.Sprintf(`COMMENT ON TABLE {table} IS '%s%d'`, mark, version))
+	}
+	for _, x := range indexes {
+		if !slices.Contains(have.indexes, q.table+x.suffix) {
+			todo = append(todo, `CREATE INDEX `+pgx.Identifier{q.table + x.suffix}.Sanitize()+` ON {table} `+x.of)
+		}
+	}
+	for _, do := range todo {
+		if _, err := tx.Exec(ctx, st.fill(do)); err != nil {
+			return nil, err
+		}
+	}
+	return have, nil
+}

@@ -1,0 +1,346 @@
+package pgbroker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// TestMigrateRace: any number of starters at once make one table, and all of them work.
+func TestMigrateRace(t *testing.T) {
+	pool := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 24 })
+	for _, table := range []string{"", "jobs.messages"} {
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				q, err := New(pool, "raced", &Options{Table: table})
+				if err == nil {
+					err = q.Migrate(t.Context())
+				}
+				if err == nil {
+					_, err = q.Send(t.Context(), bodies("", "x"))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		ack(t, newQueue(t, pool, "raced", &Options{Table: table}), take(t, newQueue(t, pool, "raced", &Options{Table: table}), 16)...)
+	}
+	if n := scan[int](t, pool, "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE 'messages\\_%'"); n != 4 {
+		t.Errorf("%d indexes, want 4", n)
+	}
+	if o := scan[string](t, pool, "SELECT reloptions::text FROM pg_class WHERE relname = 'onceq_messages'"); !strings.Contains(o, "autovacuum_vacuum_scale_factor=0.01") {
+		t.Errorf("the table has the options %s", o)
+	}
+}
+
+// TestMigrateRefuses: a table that is not ours, or is of a newer version, is left alone, with a
+// sentence; an index that is missing is made again.
+func TestMigrateRefuses(t *testing.T) {
+	pool := openPool(t)
+	newQueue(t, pool, "x", nil)
+	exec(t, pool, "DROP INDEX onceq_messages_group")
+	newQueue(t, pool, "x", nil)
+	if n := scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
+		t.Error("the index was not made again")
+	}
+	for _, c := range []struct{ do, want string }{
+		{"COMMENT ON TABLE onceq_messages IS 'onceq messages, version 2'", "is of version 2, made by a newer pgbroker; this one knows up to 1: update this program"},
+		{"COMMENT ON TABLE onceq_messages IS 'onceq messages, version x'", "want a number"},
+		{"COMMENT ON TABLE onceq_messages IS 'our queue'; ALTER TABLE onceq_messages DROP COLUMN held", "no column held"},
+		{"DROP TABLE onceq_messages; CREATE TABLE onceq_messages (seq text, queue text)", "column seq is text, want int8"},
+	} {
+		exec(t, pool, c.do)
+		q, err := New(pool, "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, q.Migrate(t.Context()), c.want)
+	}
+}
+
+// TestSearchPath: a function, an operator or a type that somebody has put into a schema before
+// pg_catalog does not take the place of PostgreSQL's own.
+func TestSearchPath(t *testing.T) {
+	admin := openPool(t)
+	exec(t, admin, `CREATE SCHEMA evil;
+		CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE FUNCTION evil.convert_from(bytea, name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE FUNCTION evil.length(bytea) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE FUNCTION evil.eq(text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq);
+		CREATE FUNCTION evil.eq(bigint, bigint) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE OPERATOR evil.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.eq);
+		CREATE FUNCTION evil.eq(integer, integer) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE OPERATOR evil.= (LEFTARG = integer, RIGHTARG = integer, FUNCTION = evil.eq);
+		CREATE FUNCTION evil.le(timestamptz, timestamptz) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE OPERATOR evil.<= (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = evil.le);
+		CREATE OPERATOR evil.>= (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = evil.le);
+		CREATE OPERATOR evil.> (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = evil.le);
+		CREATE FUNCTION evil.pl(integer, integer) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE OPERATOR evil.+ (LEFTARG = integer, RIGHTARG = integer, FUNCTION = evil.pl);
+		CREATE FUNCTION evil.hashtextextended(text, bigint) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE FUNCTION evil.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$;
+		CREATE FUNCTION evil.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'hijacked'; END $$`)
+	pool, _ := newRole(t, admin, "SUPERUSER", "search_path = evil, pg_catalog, public")
+	if _, err := pool.Exec(t.Context(), "SELECT clock_timestamp()"); err == nil {
+		t.Error("the twin does not take the call: this test shows nothing")
+	}
+	newQueue(t, admin, "first", &Options{Table: "public.onceq_messages"})
+	q := newQueue(t, pool, "first", &Options{Table: "public.onceq_messages", MaxReceives: 1, DeadLetters: "dead"})
+	send(t, q, append(bodies("g", "g1", "g2"), bodies("", "u")...)...)
+	ms := take(t, q, 2)
+	if err := q.Extend(t.Context(), []broker.Hold{{Receipt: ms[0].Receipt, For: time.Minute}}); err != nil {
+		t.Error(err)
+	}
+	if err := q.Nack(t.Context(), []broker.Hold{{Receipt: ms[0].Receipt}}); err != nil {
+		t.Error(err)
+	}
+	ack(t, q, ms[1])
+	if ms, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 10}); err != nil || len(ms) > 1 {
+		t.Error(ms, err)
+	}
+	if _, err := q.Depth(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, err := range q.Peek(t.Context(), 3) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	tx := begin(t, pool, pgx.TxOptions{})
+	send(t, q.Tx(tx), bodies("g", "x")...)
+	commit(t, tx)
+}
+
+// TestNewRefuses: each field is checked, and named with its limit.
+func TestNewRefuses(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var none *pgxpool.Pool
+	for _, c := range []struct {
+		db    DB
+		queue string
+		o     Options
+		want  string
+	}{
+		{db: nil, queue: "q", want: "db is nil"},
+		{db: none, queue: "q", want: "db is a nil *pgxpool.Pool"},
+		{db: &pgx.Conn{}, queue: "q", want: "one connection, which calls from many goroutines cannot share"},
+		{db: pool, want: "New: the queue's name is empty"},
+		{db: pool, queue: strings.Repeat("q", 256), want: "has 256 bytes, the limit is 255"},
+		{db: pool, queue: "a\x00b", want: "has a NUL"},
+		{db: pool, queue: "a\xff", want: "not UTF-8"},
+		{db: pool, queue: "q", o: Options{Table: "a b"}, want: "Options.Table"},
+		{db: pool, queue: "q", o: Options{Table: "pg_catalog.x"}, want: "PostgreSQL's own"},
+		{db: pool, queue: "q", o: Options{Table: strings.Repeat("t", 49)}, want: "the limit is 48"},
+		{db: pool, queue: "q", o: Options{Visibility: 30}, want: "Options.Visibility: 30ns is not within 100ms and 12h0m0s; is its unit missing?"},
+		{db: pool, queue: "q", o: Options{Visibility: 13 * time.Hour}, want: "Options.Visibility"},
+		{db: pool, queue: "q", o: Options{Poll: time.Millisecond}, want: "Options.Poll: 1ms is not within 5ms and 10s"},
+		{db: pool, queue: "q", o: Options{MaxBody: 65 << 20}, want: "Options.MaxBody: 68157440 is not within 1 and 67108864"},
+		{db: pool, queue: "q", o: Options{MaxBody: -1}, want: "Options.MaxBody"},
+		{db: pool, queue: "q", o: Options{MaxReceives: -1}, want: "Options.MaxReceives: -1"},
+		{db: pool, queue: "q", o: Options{MaxReceives: 3}, want: "Options.DeadLetters: empty"},
+		{db: pool, queue: "q", o: Options{DeadLetters: "d"}, want: "Options.MaxReceives: 0"},
+		{db: pool, queue: "q", o: Options{MaxReceives: 3, DeadLetters: "q"}, want: "is the queue itself"},
+		{db: pool, queue: "q", o: Options{MaxReceives: 3, DeadLetters: "\x00"}, want: "Options.DeadLetters"},
+		{db: wrapped{pool}, queue: "q", o: Options{Notify: true}, want: "Options.Notify"},
+	} {
+		_, err := New(c.db, c.queue, &c.o)
+		wantText(t, err, c.want)
+	}
+	if _, err := New(wrapped{pool}, "q", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// wrapped is a pool in a type of the user's.
+type wrapped struct{ pool *pgxpool.Pool }
+
+func (w wrapped) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return w.pool.SendBatch(ctx, b)
+}
+
+func (w wrapped) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	return w.pool.BeginTx(ctx, o)
+}
+
+// TestSendRefuses: what the table cannot hold is refused by position, with field and limit, and its
+// neighbours are sent.
+func TestSendRefuses(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, wrapped{pool}, newName(), &Options{MaxBody: 1000}) // and a wrapped pool works
+	big := map[string]string{"a": strings.Repeat("x", 1<<20)}
+	for _, c := range []struct {
+		m    broker.Outgoing
+		want string
+		is   error
+	}{
+		{broker.Outgoing{Group: "a\x00b"}, "Group \"a\\x00b\" has a NUL", broker.ErrUnsupported},
+		{broker.Outgoing{Group: "a\xffb"}, "not UTF-8", broker.ErrUnsupported},
+		{broker.Outgoing{Group: strings.Repeat("g", 1025)}, "a Group of 1025 bytes; it has at most 1024", broker.ErrUnsupported},
+		{broker.Outgoing{Attributes: map[string]string{"a": "\xff"}}, `attribute "a" has bytes that are not UTF-8`, broker.ErrUnsupported},
+		{broker.Outgoing{Attributes: map[string]string{"\xff": "a"}}, "the attribute's name", broker.ErrUnsupported},
+		{broker.Outgoing{Attributes: big}, "attributes of 1048577 bytes; at most 1048576", broker.ErrTooLarge},
+		{broker.Outgoing{Body: make([]byte, 1001)}, "a body of 1001 bytes; Options.MaxBody is 1000", broker.ErrTooLarge},
+		{broker.Outgoing{Meta: &broker.Meta{CorrelationID: big["a"]}}, "metadata of", broker.ErrTooLarge},
+		{broker.Outgoing{Delay: -1}, "a Delay of -1ns", broker.ErrUnsupported},
+		{broker.Outgoing{Delay: longest + 1}, "a Delay of", broker.ErrUnsupported},
+		{broker.Outgoing{Meta: &broker.Meta{}, Attributes: map[string]string{"onceq": "x"}}, "is ours", broker.ErrBadMeta},
+	} {
+		ids, err := q.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}, c.m, {Body: []byte("b")}})
+		wantText(t, broker.ErrAt(err, 1), c.want)
+		if !errors.Is(broker.ErrAt(err, 1), c.is) || broker.ErrAt(err, 0) != nil || broker.ErrAt(err, 2) != nil || ids[0] == "" || ids[1] != "" || ids[2] == "" {
+			t.Errorf("%q, %v", ids, err)
+		}
+		ack(t, q, take(t, q, 2)...)
+	}
+	// What is just within the limits works.
+	edge := broker.Outgoing{
+		Group: strings.Repeat("ü", 512), Body: make([]byte, 1000), Delay: 0,
+		Attributes: map[string]string{"a\x00": "b\x00"},
+	}
+	send(t, q, edge, broker.Outgoing{})
+	ms := take(t, q, 2)
+	for _, m := range ms {
+		if m.Group != "" && (m.Group != edge.Group || m.Attributes["a\x00"] != "b\x00") {
+			t.Errorf("%+v came", m)
+		}
+	}
+	ack(t, q, ms...)
+	none(t, q, "after all")
+}
+
+// TestLongDelays: a delay of years, and a time in metadata, decide when a message is due; a letter
+// is due at once.
+func TestLongDelays(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), nil)
+	at := time.Now().AddDate(300, 0, 0).Truncate(time.Millisecond)
+	send(t, q,
+		broker.Outgoing{Body: []byte("delay"), Delay: longest},
+		broker.Outgoing{Body: []byte("not before"), Meta: &broker.Meta{ID: "a", NotBefore: at}},
+		broker.Outgoing{Body: []byte("both"), Delay: time.Hour, Meta: &broker.Meta{ID: "b", NotBefore: time.Now()}},
+		broker.Outgoing{Body: []byte("the end of time"), Meta: &broker.Meta{ID: "c", NotBefore: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "d", NotBefore: at, Dead: &broker.Dead{Class: "permanent"}}})
+	ack(t, q, next(t, q, "letter"))
+	none(t, q, "behind the letter")
+	d, err := q.Depth(t.Context())
+	if err != nil || d != (broker.Depth{Delayed: 4}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	var got []string
+	for m, err := range q.Peek(t.Context(), 10) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, body(m)); body(m) == "not before" && m.Deadline.Sub(at).Abs() > time.Millisecond {
+			t.Errorf("it is due at %v, want %v", m.Deadline, at)
+		}
+	}
+	if s := strings.Join(got, ", "); s != "both, delay, not before, the end of time" {
+		t.Errorf("Peek shows %s", s)
+	}
+}
+
+// TestDepthAndPeek: what is visible, in flight, delayed and waiting is counted and shown, and no
+// message is received by it.
+func TestDepthAndPeek(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), nil)
+	sent := time.Now()
+	send(t, q, append(bodies("", "a", "b", "c"), bodies("g", "g1", "g2")...)...)
+	take(t, q, 1)
+	take(t, q, 1)
+	d1, err := q.Depth(t.Context())
+	if err != nil || d1.InFlight != 2 || d1.Visible != 3 || d1.Delayed != 0 || d1.Oldest.Sub(sent).Abs() > time.Minute || d1.Oldest.IsZero() {
+		t.Errorf("%+v, %v", d1, err)
+	}
+	for range 2 {
+		n := 0
+		for m, err := range q.Peek(t.Context(), 2) {
+			if err != nil || m.Receipt != "" || m.Attempt != 0 {
+				t.Errorf("%+v, %v", m, err)
+			}
+			n++
+		}
+		if n != 2 {
+			t.Errorf("%d messages", n)
+		}
+	}
+	for range q.Peek(t.Context(), 1000) {
+		break
+	}
+	for _, err := range q.Peek(t.Context(), 0) {
+		if !errors.Is(err, broker.ErrUnsupported) {
+			t.Error(err)
+		}
+	}
+	d := q.Describe()
+	if d.System != "postgresql" || d.Name != q.name || !strings.HasSuffix(d.Address, "/onceq_messages/"+q.name) || strings.Contains(d.Address, "secret") {
+		t.Errorf("%+v", d)
+	}
+	if d := (*Queue)(nil).Describe(); d != (broker.Description{}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestPlainSQL: what a producer without onceq writes with INSERT alone is received.
+func TestPlainSQL(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, "plain", nil)
+	exec(t, pool, `INSERT INTO onceq_messages (queue, body) VALUES ('plain', 'a')`)
+	exec(t, pool, `INSERT INTO onceq_messages (queue, body, attributes) VALUES ('plain', 'b', '{"n": 1, "s": "x"}'), ('plain', 'c', '[1]')`)
+	ms := take(t, q, 3)
+	if ms[1].Attributes["n"] != "1" || ms[1].Attributes["s"] != "x" {
+		t.Errorf("%v", ms[1].Attributes)
+	}
+	if !errors.Is(ms[2].MetaErr, broker.ErrBadMeta) {
+		t.Errorf("an array for attributes gives %v", ms[2].MetaErr)
+	}
+	ack(t, q, ms...)
+	for _, sql := range []string{
+		`INSERT INTO onceq_messages (queue, body, waits) VALUES ('plain', 'a', true)`,
+		`INSERT INTO onceq_messages (queue, body, fresh) VALUES ('plain', 'a', true)`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err == nil {
+			t.Errorf("%s was taken, and nobody would ever receive it", sql)
+		}
+	}
+}
+
+// TestReceipts: what is no receipt of this queue names nothing.
+func TestReceipts(t *testing.T) {
+	pool := openPool(t)
+	q, other := newQueue(t, pool, "one", nil), newQueue(t, pool, "two", nil)
+	send(t, q, bodies("", "x")...)
+	m := take(t, q, 1)[0]
+	for _, r := range []broker.Receipt{"", "x", "1", "1.", ".1", "1.1.1", "+1.1", "01.1", "1.1gg", "9223372036854775808.1", "1.2147483648", m.Receipt + "g", m.Receipt + "0", "-1.1"} {
+		err := q.Ack(t.Context(), []broker.Receipt{r})
+		if r == m.Receipt+"g" {
+			continue // it names the same delivery
+		}
+		if !errors.Is(broker.ErrAt(err, 0), broker.ErrReceiptExpired) {
+			t.Errorf("%q was answered %v", r, err)
+		}
+	}
+	send(t, q, bodies("", "y")...)
+	m = take(t, q, 1)[0]
+	if err := other.Ack(t.Context(), []broker.Receipt{m.Receipt}); !errors.Is(broker.ErrAt(err, 0), broker.ErrReceiptExpired) {
+		t.Errorf("another queue answered %v", err)
+	}
+	ack(t, q, m)
+}

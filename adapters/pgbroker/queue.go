@@ -1,0 +1,154 @@
+package pgbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/values"
+)
+
+// This file owns the Queue: its construction, its limits and its end. A Queue may be used by many
+// goroutines: its fields are set by New, or guard themselves. Rows are locked by the database
+// alone.
+
+// The calls, as errors name them.
+const (
+	callSend    = "Send"
+	callReceive = "Receive"
+	callAck     = "Ack"
+	callNack    = "Nack"
+	callExtend  = "Extend"
+)
+
+const (
+	receiveBatch = 100
+	settleBatch  = 100
+	sendBatchMax = 1000
+	// maxAttributes is no limit of PostgreSQL's.
+	maxAttributes = 100
+	// maxBeside is the most bytes of attributes and metadata, each.
+	maxBeside = 1 << 20
+	maxWait   = 20 * time.Second
+)
+
+// DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called
+// from many goroutines.
+//
+// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
+type DB interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Queue is one queue in a table of PostgreSQL. Make one with [New]. Its methods may be called from
+// many goroutines.
+type Queue struct {
+	db            DB
+	name          string
+	o             Options
+	schema, table string // as Options.Table has them
+	// st is replaced by Migrate, which finds the schema where Options.Table names none.
+	st atomic.Pointer[statements]
+	// database is the name of the database, once Migrate was called.
+	database atomic.Pointer[string]
+
+	floor  floor
+	wakes  wakes
+	notice notice
+	groups groups
+}
+
+var (
+	_ broker.Broker        = (*Queue)(nil)
+	_ broker.Depther       = (*Queue)(nil)
+	_ broker.RedrivePolicy = (*Queue)(nil)
+	_ broker.Peeker        = (*Queue)(nil)
+	_ broker.Describer     = (*Queue)(nil)
+)
+
+// New returns the queue of that name in the database of db, a pool. The name has 1 to 255 bytes of
+// UTF-8. New does no I/O: call [Queue.Migrate] before the first use. nil options mean the defaults;
+// an error names the field and its limit.
+func New(db DB, queue string, o *Options) (*Queue, error) {
+	if err := checkPool(db); err != nil {
+		return nil, err
+	}
+	if err := checkQueue("New", queue); err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	c, err := o.complete(queue)
+	if err != nil {
+		return nil, err
+	}
+	schema, table, err := splitTable(c.Table)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := db.(*pgxpool.Pool); c.Notify && !ok {
+		return nil, fmt.Errorf("pgbroker: Options.Notify: db is a %T; listening takes a connection of its own, out of a *pgxpool.Pool", db)
+	}
+	q := &Queue{db: db, name: queue, o: c, schema: schema, table: table}
+	q.wakes.init()
+	q.st.Store(newStatements(schema, table))
+	return q, nil
+}
+
+func (q *Queue) sql() *statements { return q.st.Load() }
+
+// checkPool finds what only one goroutine at a time may use.
+func checkPool(db DB) error {
+	switch db.(type) {
+	case nil:
+		return errors.New("pgbroker: New: db is nil")
+	case *pgx.Conn, interface{ Conn() *pgx.Conn }:
+		return fmt.Errorf("pgbroker: New: db is a %T, one connection, which calls from many goroutines cannot share; "+
+			"give it a *pgxpool.Pool", db)
+	}
+	if values.IsNil(db) {
+		return fmt.Errorf("pgbroker: New: db is a nil %T", db)
+	}
+	return nil
+}
+
+// Close ends the queue: waiting receives and later calls answer [broker.ErrClosed]. Calls under way
+// go on, and the pool stays open, because it is the user's. Messages stay in the table. It may be
+// called more than once, and answers the error of closing the connection that [Options].Notify
+// took.
+func (q *Queue) Close() error {
+	q.wakes.close()
+	return q.notice.close()
+}
+
+// Limits says what the queue can do.
+func (q *Queue) Limits() broker.Limits {
+	return broker.Limits{
+		ReceiveBatch: receiveBatch, SettleBatch: settleBatch, SendBatch: sendBatchMax,
+		MinHold: minHold, MaxHold: maxHold,
+		MaxNack: longest, MaxDelay: longest, MaxWait: maxWait,
+		MaxBody: q.o.MaxBody, MaxAttributes: maxAttributes,
+		Attempts: true, OrderedGroups: true, Extends: true, Durable: true,
+	}
+}
+
+// ready tells why a call of n entries cannot begin.
+func (q *Queue) ready(ctx context.Context, call string, n, most int) error {
+	switch {
+	case q.wakes.isClosed():
+		return q.wrap(call, broker.ErrClosed)
+	case n > most:
+		return q.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))
+	case ctx.Err() != nil:
+		return q.wrap(call, ctx.Err())
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package pgbroker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// This file owns receives: a look at the table, and how a receive waits from look to look. A
+// worker's pollers call Receive, each in a goroutine of its own. floor.go says where a look begins,
+// wakes.go when there is one, and groups.go what a look does for groups; each has its own lock.
+
+const (
+	// lookTimeout bounds a look whatever the network does; grace is what is left of it when the
+	// caller's context has ended, because what the server has marked as delivered would be stranded
+	// until its timeout.
+	lookTimeout = 10 * time.Second
+	grace       = 3 * time.Second
+)
+
+// Receive brings up to o.Max messages, those first that were due first. Of a group it brings one at
+// a time. Where nothing is there it looks again each [Options].Poll until o.Wait is over, and at
+// once when something is sent through this Queue, or [Queue.Wake] is called.
+//
+// A look that takes longer than 10 s is given up. When ctx ends, the look in flight goes on for up
+// to 3 s, and what it brings is returned.
+//
+// An empty answer to a receive with Wait 0 means that nothing was there. While it waits, a receive
+// may find what a slow transaction has committed a few looks later: see the package comment.
+func (q *Queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	if err := q.ready(ctx, callReceive, 1, 1); err != nil {
+		return nil, err
+	}
+	if err := q.completeReceive(&o); err != nil {
+		return nil, q.wrap(callReceive, err)
+	}
+	end := time.Now().Add(o.Wait)
+	for first := true; ; first = false {
+		if q.wakes.turn(q.o.Poll) || first {
+			ms, err := q.receive(ctx, &o, o.Wait == 0)
+			if err != nil || len(ms) > 0 {
+				if len(ms) == o.Max {
+					q.wakes.wake() // there may be more, for another receive
+				}
+				return ms, err
+			}
+		}
+		left := time.Until(end)
+		if left <= 0 {
+			return nil, nil
+		}
+		if err := q.rest(ctx, left); err != nil {
+			return nil, q.wrap(callReceive, err)
+		}
+	}
+}
+
+// rest waits until there may be something, at most left.
+func (q *Queue) rest(ctx context.Context, left time.Duration) error {
+	if q.o.Notify && q.listen(ctx, min(left, q.o.Poll)) {
+		return q.wakes.err(ctx)
+	}
+	return q.wakes.wait(ctx, min(left, q.wakes.untilTurn(q.o.Poll)))
+}
+
+// completeReceive checks o and puts the defaults in.
+func (q *Queue) completeReceive(o *broker.ReceiveOptions) error {
+	o.Visibility = cmp.Or(o.Visibility, q.o.Visibility)
+	switch {
+	case o.Max < 1 || o.Max > receiveBatch:
+		return unsupported("a Max of %d; it is within 1 and %d", o.Max, receiveBatch)
+	case o.Wait > maxWait:
+		return unsupported("a Wait of %v; it is at most %v", o.Wait, maxWait)
+	case o.Visibility < minHold || o.Visibility > maxHold:
+		return unsupported("a Visibility of %v; it is within %v and %v", o.Visibility, minHold, maxHold)
+	}
+	if o.Wait < 0 {
+		o.Wait = maxWait
+	}
+	return nil
+}
+
+// receive looks once, or twice where the first look was from the floor, has found nothing, and the
+// caller wants to be certain.
+func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain bool) ([]*broker.Message, error) {
+	from := q.floor.begin()
+	hinted := q.groups.hint.Swap(false)
+	// Groups are ordered once: where a row is in somebody's hands, it would be looked at for ever.
+	for ordered := false; ; {
+		l := look{q: q, o: o, from: from, groups: !ordered && (from.full || hinted)}
+		if err := l.take(ctx); err != nil {
+			if hinted {
+				q.groups.hint.Store(true)
+			}
+			if len(l.ms) == 0 {
+				return nil, err
+			}
+		}
+		ordered = ordered || l.ordered
+		switch {
+		case len(l.ms) > 0:
+			return l.ms, nil
+		case l.ordered || l.moved: // there may be something behind that
+			from = q.floor.begin()
+		case certain && !from.full:
+			from = q.floor.beginFull()
+		default:
+			return nil, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, q.wrap(callReceive, err)
+		}
+	}
+}
+
+// look is one round trip that takes messages, and what it has found.
+type look struct {
+	q      *Queue
+	o      *broker.ReceiveOptions
+	from   start
+	groups bool // it also looks for messages of groups that nobody has looked at
+	ms     []*broker.Message
+	// ordered: groups have got heads. moved: messages went to the dead letters.
+	ordered, moved bool
+	rows           []taken
+}
+
+// taken is a row of the answer.
+type taken struct {
+	m   *broker.Message
+	due time.Time // that it had
+	receipt
+}
+
+func (l *look) take(ctx context.Context) error {
+	q := l.q
+	patient, cancel := patience(ctx)
+	defer cancel()
+	p := newPipeline()
+	var fresh []freshRow
+	if l.groups {
+		q.readFresh(p, &fresh)
+	}
+	p.query(q.sql().receive, []any{q.name, int64(l.o.Max), l.from.text(), micros(l.o.Visibility)}, l.reader())
+	sent := time.Now()
+	err := p.runPatient(ctx, patient, q.db)
+	answered := time.Now()
+	took := answered.Sub(sent)
+	if err != nil {
+		l.rows = nil
+		if ctx.Err() == nil && errors.Is(patient.Err(), context.DeadlineExceeded) {
+			return q.wrap(callReceive, fmt.Errorf("no answer within %v: %w", lookTimeout, err))
+		}
+		return q.explain(ctx, callReceive, err)
+	}
+	slices.SortFunc(l.rows, func(a, b taken) int {
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+	})
+	var highest time.Time
+	if n := len(l.rows); n > 0 {
+		highest = l.rows[n-1].due
+	}
+	q.floor.end(l.from, took, highest, len(l.rows) == l.o.Max)
+	deadline := answered.Add(l.o.Visibility - min(took, 5*time.Second, l.o.Visibility/4))
+	l.ms = make([]*broker.Message, 0, len(l.rows))
+	var spent []taken
+	for _, t := range l.rows {
+		if most := q.o.MaxReceives; most > 0 && t.m.Attempt > most {
+			spent = append(spent, t)
+			continue
+		}
+		t.m.Deadline = deadline
+		l.ms = append(l.ms, t.m)
+	}
+	if len(spent) > 0 {
+		l.moved = true
+		err = q.redrive(patient, spent)
+	}
+	if len(fresh) > 0 && err == nil {
+		l.ordered = true
+		err = q.orderGroups(patient, fresh)
+	}
+	return err
+}
+
+// patience is a context that goes on for the grace when ctx has ended, and ends with lookTimeout.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(grace, cancel)
+		context.AfterFunc(patient, func() { late.Stop() })
+	})
+	return patient, func() {
+		stop()
+		cancel()
+	}
+}
+
+// reader reads the rows of the answer.
+func (l *look) reader() func(pgx.Rows) error {
+	var w row
+	var due time.Time
+	to := append([]any{&due}, w.targets()...)
+	return func(rows pgx.Rows) error {
+		if err := rows.Scan(to...); err != nil {
+			return err
+		}
+		m, r := w.message()
+		l.rows = append(l.rows, taken{m, due, r})
+		return nil
+	}
+}

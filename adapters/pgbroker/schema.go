@@ -1,0 +1,267 @@
+package pgbroker
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// This file owns the SQL of one table: its names, its version, and every statement. New and Migrate
+// make the statements, which never change afterwards.
+//
+// A receive never waits for a row (SKIP LOCKED). But it may hold, until it ends, rows that it then
+// does not take, because others took them first. So a settlement waits for its rows, for a moment
+// (settleTimeout): there are no circles, because a receive that holds rows waits for nobody. Where
+// that is over, an operator holds a row, and the settlement is repeated with SKIP LOCKED, without
+// that row.
+//
+// What changes the order of a group holds that group's advisory lock, until its transaction ends;
+// locks of several groups are taken in the order of their numbers, and before any row.
+
+const (
+	// version is that of the table that this package makes and reads.
+	version = 1
+	// mark begins the table's comment, before its version.
+	mark = "onceq messages, version "
+)
+
+// statements is the SQL of one table. They name the schema of all functions, types and operators
+// that the grammar does not name itself. So they mean PostgreSQL's own, whatever the search_path is
+// and whoever may create in its schemas.
+type statements struct {
+	name  string // as people write it
+	table string // as statements do
+
+	insert, insertGuarded        string
+	receive, fresh, heads, seen  string
+	lockGiven, lockGroups, still string
+	depth, peek                  string
+
+	ack, ackGrouped, redrive, redriveGrouped, nack, extend settlement
+}
+
+// settlement is a statement that waits for the rows of its receipts, and one that does not.
+type settlement struct{ waits, skips string }
+
+// operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which
+// comes first.
+var operators = strings.NewReplacer("{=}", own("="), "{<>}", own("<>"), "{<}", own("<"), "{<=}", own("<="), "{>}", own(">"), "{>=}", own(">="),
+	"{+}", own("+"), "{-}", own("-"), "{*}", own("*"), "{/}", own("/"))
+
+func own(operator string) string { return "OPERATOR(pg_catalog." + operator + ")" }
+
+func newStatements(schema, table string) *statements {
+	st := &statements{name: table, table: quote(schema, table)}
+	if schema != "" {
+		st.name = schema + "." + table
+	}
+	for to, sql := range map[*string]string{
+		&st.insert: insertGiven, &st.insertGuarded: insertGiven + insertGuard,
+		&st.receive: receiveDue, &st.fresh: freshRows,
+		&st.lockGiven: lockOfGiven, &st.lockGroups: lockOfGroups,
+		&st.heads: headsOfGroups, &st.seen: seenRows,
+		&st.still: stillHeld,
+		&st.depth: depthOf, &st.peek: peekRows,
+	} {
+		*to = st.fill(sql)
+	}
+	for to, sql := range map[*settlement]string{
+		&st.ack: ackPlain, &st.ackGrouped: leaveGrouped(deleteLocked),
+		&st.redrive: redrivePlain, &st.redriveGrouped: leaveGrouped(moveLocked),
+		&st.nack: nackHeld, &st.extend: extendHeld,
+	} {
+		*to = settlement{st.fill(strings.ReplaceAll(sql, "{skip}", "")), st.fill(strings.ReplaceAll(sql, "{skip}", "SKIP LOCKED"))}
+	}
+	st.insert += insertEnd
+	st.insertGuarded += insertEnd
+	return st
+}
+
+func quote(schema, name string) string {
+	if schema == "" {
+		return pgx.Identifier{name}.Sanitize()
+	}
+	return pgx.Identifier{schema, name}.Sanitize()
+}
+
+// fill puts the table's name and PostgreSQL's operators into a statement.
+func (st *statements) fill(sql string) string {
+	return operators.Replace(strings.NewReplacer("{table}", st.table, "{columns}", columns, "{now}", now, "{group}", groupHash).Replace(sql))
+}
+
+// step is what leads from one version of the table to the next; steps[0] makes version 1.
+//
+// One index serves what is ready, delayed or held: a held row becomes visible when its due passes,
+// so expiry needs nobody. Of a group only the head is in it. In the group's index the head comes
+// first, then the followers in order, so that both are found by one look each, however many there
+// are.
+var steps = [version][]string{{
+	`CREATE TABLE {table} (
+	seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	queue pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+	due pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	attempts integer NOT NULL DEFAULT 0,
+	held boolean NOT NULL DEFAULT false,
+	waits boolean NOT NULL DEFAULT false CHECK (grp IS NOT NULL OR NOT waits),
+	fresh boolean NOT NULL DEFAULT false CHECK (grp IS NOT NULL OR NOT fresh),
+	grp pg_catalog.text COLLATE pg_catalog."C",
+	published pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	meta pg_catalog.text,
+	attributes pg_catalog.json,
+	body pg_catalog.bytea NOT NULL
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0)`,
+}}
+
+// indexes are those beside the primary key, by what their names end with.
+var indexes = []struct{ suffix, of string }{
+	{"_ready", `(queue, due, seq) WHERE NOT waits`},
+	{"_group", `(queue, grp, waits, seq) WHERE grp IS NOT NULL`},
+	{"_fresh", `(queue, seq) WHERE fresh`},
+}
+
+const (
+	// columns are those of a message, in the order in which row holds them.
+	columns = `t.seq, t.attempts, t.grp, t.published, t.meta, t.attributes::pg_catalog.text, t.body`
+	// now is the clock in a subquery, for which an index can be searched.
+	now = `(SELECT pg_catalog.clock_timestamp())`
+	// groupHash is the number of a group's advisory lock; $1 is the queue.
+	groupHash = `pg_catalog.hashtextextended(x.grp, pg_catalog.hashtextextended($1::pg_catalog.text, 0::bigint))`
+)
+
+// insertGiven runs in transactions of the user's, too, whose client_encoding, isolation level and
+// planner settings may be any: names come as bytes, and no table is read. A message of a group is
+// fresh, and waits: only who reads the queue decides which one is the head, so that no transaction
+// of a producer's ever keeps a reader waiting. Its due is a delay from now, or a time, in
+// microseconds.
+const insertGiven = `INSERT INTO {table} AS t (queue, due, waits, fresh, grp, meta, attributes, body)
+SELECT pg_catalog.convert_from($1::pg_catalog.bytea, 'UTF8'),
+	greatest(pg_catalog.clock_timestamp() {+} (g.delay::float {*} interval '1 microsecond'), pg_catalog.to_timestamp(g.not_before::float {/} 1000000::float)),
+	pg_catalog.length(g.grp) {>} 0, pg_catalog.length(g.grp) {>} 0,
+	CASE WHEN pg_catalog.length(g.grp) {>} 0 THEN pg_catalog.convert_from(g.grp, 'UTF8') END,
+	CASE WHEN pg_catalog.length(g.meta) {>} 0 THEN pg_catalog.convert_from(g.meta, 'UTF8') END,
+	CASE WHEN pg_catalog.length(g.attributes) {>} 0 THEN pg_catalog.convert_from(g.attributes, 'UTF8')::pg_catalog.json END,
+	g.body
+FROM unnest($2::bigint[], $3::bigint[], $4::pg_catalog.bytea[], $5::pg_catalog.bytea[], $6::pg_catalog.bytea[], $7::pg_catalog.bytea[])
+	WITH ORDINALITY AS g (delay, not_before, grp, meta, attributes, body, ord)`
+
+// insertGuard inserts nothing in a database of another name than the queue's.
+const insertGuard = ` WHERE pg_catalog.current_database()::pg_catalog.text {=} pg_catalog.convert_from($8::pg_catalog.bytea, 'UTF8')`
+
+const insertEnd = ` ORDER BY g.ord RETURNING t.seq`
+
+// receiveDue takes what is due from the floor on. Its place in the index, not the number of rows,
+// decides what it costs.
+const receiveDue = `WITH c AS MATERIALIZED (
+	SELECT t.seq, t.due FROM {table} t
+	WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>=} $3::pg_catalog.timestamptz AND t.due {<=} {now}
+	ORDER BY t.due, t.seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED
+)
+UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} ($4::bigint::float {*} interval '1 microsecond'),
+	attempts = t.attempts {+} 1, held = true
+FROM c WHERE t.seq {=} c.seq
+RETURNING c.due, {columns}`
+
+// freshRows are messages of groups that nobody has looked at.
+const freshRows = `SELECT t.seq, t.grp FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.fresh ORDER BY t.seq LIMIT $2::bigint`
+
+// The locks of the groups of given rows, and of given groups.
+const (
+	lockOfGiven = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
+	SELECT DISTINCT {group} AS n FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} x ON x.seq {=} g.seq
+	WHERE x.queue {=} $1::pg_catalog.text AND x.grp IS NOT NULL ORDER BY n OFFSET 0
+) h`
+	lockOfGroups = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
+	SELECT DISTINCT {group} AS n FROM (` + givenGroups + `) x ORDER BY n OFFSET 0
+) h`
+	givenGroups = `SELECT pg_catalog.convert_from(u.g, 'UTF8') AS grp FROM pg_catalog.unnest($2::pg_catalog.bytea[]) AS u (g)`
+)
+
+// headsOfGroups gives each group its head, under the groups' locks. It is the first message, unless
+// a later one was delivered already, because the first was committed late: that one stays the head
+// until it is acked. A row that somebody holds, an operator perhaps, is left for the next look.
+const headsOfGroups = `WITH q AS MATERIALIZED (SELECT x.grp, h.seq AS head, n.seq AS next FROM (` + givenGroups + `) x
+	LEFT JOIN LATERAL (SELECT t.seq FROM {table} t
+		WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND NOT t.waits ORDER BY t.seq LIMIT 1) h ON true
+	LEFT JOIN LATERAL (SELECT t.seq FROM {table} t
+		WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits ORDER BY t.seq LIMIT 1) n ON true
+), undelivered AS MATERIALIZED (
+	SELECT t.seq FROM q JOIN {table} t ON t.seq {=} q.head
+	WHERE q.next {<} q.head AND t.attempts {=} 0 AND NOT t.waits FOR UPDATE OF t SKIP LOCKED
+), next AS MATERIALIZED (
+	SELECT t.seq, q.head FROM q JOIN {table} t ON t.seq {=} q.next
+	WHERE t.waits AND (q.head IS NULL OR EXISTS (SELECT FROM undelivered u WHERE u.seq {=} q.head)) FOR UPDATE OF t SKIP LOCKED
+), back AS (
+	UPDATE {table} t SET waits = true FROM next WHERE t.seq {=} next.head
+)
+UPDATE {table} t SET waits = false, fresh = false, due = greatest(t.due, pg_catalog.clock_timestamp())
+FROM next WHERE t.seq {=} next.seq`
+
+// seenRows are fresh no longer where their group has a head.
+const seenRows = `WITH x AS MATERIALIZED (
+	SELECT t.seq FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} t ON t.seq {=} g.seq
+	WHERE t.queue {=} $1::pg_catalog.text AND t.fresh AND EXISTS (SELECT FROM {table} h
+		WHERE h.queue {=} $1::pg_catalog.text AND h.grp {=} t.grp AND NOT h.waits) FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE {table} t SET fresh = false FROM x WHERE t.seq {=} x.seq`
+
+// given are the receipts of a call; locked are the rows that they name.
+const (
+	given  = `g AS MATERIALIZED (SELECT u.seq, u.n, u.ord FROM unnest($2::bigint[], $3::integer[]) WITH ORDINALITY AS u (seq, n, ord))`
+	named  = `t.queue {=} $1::pg_catalog.text AND t.attempts {=} g.n AND t.held`
+	locked = given + `, locked AS MATERIALIZED (
+	SELECT t.seq, t.grp, g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named + ` FOR UPDATE OF t {skip}
+)`
+)
+
+// How a row leaves the queue.
+const (
+	deleteLocked = `DELETE FROM {table} t USING locked l WHERE t.seq {=} l.seq`
+	moveLocked   = `UPDATE {table} t SET queue = $4::pg_catalog.text, due = pg_catalog.clock_timestamp(), attempts = 0, held = false,
+	waits = t.grp IS NOT NULL, fresh = t.grp IS NOT NULL
+FROM locked l WHERE t.seq {=} l.seq`
+
+	ackPlain     = `WITH ` + locked + ` ` + deleteLocked + ` RETURNING l.ord`
+	redrivePlain = `WITH ` + locked + ` ` + moveLocked + ` RETURNING l.ord`
+)
+
+// leaveGrouped makes the next message of each group the head in the transaction in which the head
+// leaves. Where somebody holds that next row, the head stays, and its entry is busy: so no group is
+// ever left without a head.
+func leaveGrouped(leave string) string {
+	return `WITH ` + locked + `, next AS MATERIALIZED (
+	SELECT q.grp, n.seq FROM (SELECT DISTINCT l.grp FROM locked l WHERE l.grp IS NOT NULL) q CROSS JOIN LATERAL (
+		SELECT t.seq FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} q.grp AND t.waits ORDER BY t.seq LIMIT 1
+	) n
+), free AS MATERIALIZED (
+	SELECT t.seq, next.grp FROM next JOIN {table} t ON t.seq {=} next.seq WHERE t.waits FOR UPDATE OF t {skip}
+), gone AS (
+	` + leave + ` AND NOT EXISTS (SELECT FROM next WHERE next.grp {=} l.grp AND NOT EXISTS (SELECT FROM free WHERE free.seq {=} next.seq))
+	RETURNING l.ord, l.grp
+), head AS (
+	UPDATE {table} t SET waits = false, fresh = false, due = greatest(t.due, pg_catalog.clock_timestamp())
+	FROM free WHERE t.seq {=} free.seq AND EXISTS (SELECT FROM gone WHERE gone.grp {=} free.grp)
+		AND NOT EXISTS (SELECT FROM {table} h WHERE h.queue {=} $1::pg_catalog.text AND h.grp {=} free.grp AND NOT h.waits
+			AND NOT EXISTS (SELECT FROM locked l WHERE l.seq {=} h.seq))
+)
+SELECT gone.ord FROM gone`
+}
+
+// nackHeld and extendHeld set when a row is visible again. An extension after the deadline finds
+// nothing.
+const (
+	givenFor = `WITH g AS MATERIALIZED (SELECT u.seq, u.n, u.d, u.ord
+	FROM unnest($2::bigint[], $3::integer[], $4::bigint[]) WITH ORDINALITY AS u (seq, n, d, ord)
+), locked AS MATERIALIZED (
+	SELECT t.seq, g.d, g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named
+	forD = ` FOR UPDATE OF t {skip}
+)
+UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} (l.d::float {*} interval '1 microsecond')`
+	ofLocked = ` FROM locked l WHERE t.seq {=} l.seq RETURNING l.ord`
+
+	nackHeld   = givenFor + forD + `, held = false` + ofLocked
+	extendHeld = givenFor + ` AND t.due {>} {now}` + forD + ` FROM locked l WHERE t.seq {=} l.seq AND t.due {>} pg_catalog.clock_timestamp() RETURNING l.ord`
+)
+
+// stillHeld tells which of the receipts name a row: where a settlement has left it, somebody holds
+// it.
+const stillHeld = `WITH ` + given + ` SELECT g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named

@@ -1,0 +1,275 @@
+package pgbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/broker"
+)
+
+// modes are all ways in which pgx sends statements.
+var modes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
+// roleSettings are what a role or a database may have set. None of them may matter, but where
+// refused says so.
+var roleSettings = []struct {
+	set string
+	// refused is a part of the error of all calls; empty = none. Simple is that in the simple
+	// protocol alone.
+	refused, simple string
+}{
+	{set: "datestyle = 'German, DMY'"},
+	{set: "datestyle = 'SQL, MDY'"},
+	{set: "bytea_output = 'escape'"},
+	{set: "intervalstyle = 'sql_standard'"},
+	{set: "timezone = 'Asia/Kolkata'"},
+	{set: "client_encoding = 'LATIN1'", simple: "client_encoding"},
+	{set: "client_encoding = 'SQL_ASCII'", simple: "client_encoding"},
+	{set: "default_transaction_isolation = 'repeatable read'"},
+	{set: "default_transaction_isolation = 'serializable'"},
+	{set: "default_transaction_read_only = on", refused: "default_transaction_read_only"},
+	{set: "standard_conforming_strings = off", simple: "standard_conforming_strings"},
+	{set: "statement_timeout = '20s'"},
+	{set: "lock_timeout = '1ms'"},
+	{set: "idle_in_transaction_session_timeout = '5s'"},
+	{set: "enable_indexscan = off"},
+	{set: "transform_null_equals = on"},
+	{set: "array_nulls = off"},
+	{set: "quote_all_identifiers = on"},
+	{set: "extra_float_digits = -5"},
+	{set: "row_security = off"},
+	{set: "default_transaction_deferrable = on"},
+	{set: "xmloption = document"},
+	{set: "search_path = public, pg_catalog"},
+}
+
+// newRole makes a role with these rights and this setting, and opens a pool as it.
+func newRole(t *testing.T, admin *pgxpool.Pool, rights, set string, more ...func(*pgxpool.Config)) (*pgxpool.Pool, string) {
+	t.Helper()
+	role := strings.ToLower(fmt.Sprintf("%s_r%d", scan[string](t, admin, "SELECT current_database()"), queues.Add(1)))
+	exec(t, admin, "CREATE ROLE "+role+" LOGIN "+rights+" PASSWORD 'secret'")
+	if set != "" {
+		exec(t, admin, "ALTER ROLE "+role+" SET "+set)
+	}
+	t.Cleanup(func() {
+		if _, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	return poolOn(t, admin.Config().ConnString(), append(more, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "secret" })...), role
+}
+
+// TestRoleSettings: what a role or a database has set changes no answer, however the statements are
+// sent.
+func TestRoleSettings(t *testing.T) {
+	admin := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 30 })
+	newQueue(t, admin, "first", nil)
+	var wg sync.WaitGroup
+	for _, c := range roleSettings {
+		pools := make([]*pgxpool.Pool, len(modes))
+		pools[0], _ = newRole(t, admin, "SUPERUSER", c.set)
+		for i, mode := range modes {
+			if pools[i] = pools[0]; i > 0 {
+				config := pools[0].Config()
+				config.ConnConfig.DefaultQueryExecMode = mode
+				var err error
+				if pools[i], err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(pools[i].Close)
+			}
+		}
+		wg.Go(func() {
+			for i, mode := range modes {
+				refused := c.refused
+				if mode == pgx.QueryExecModeSimpleProtocol && c.simple != "" {
+					refused = c.simple
+				}
+				var err error
+				for try := range 10 {
+					// On a busy machine the lock on the end of a file is kept for longer than a
+					// millisecond. Nothing was written then.
+					err = wholeLife(t.Context(), pools[i], fmt.Sprintf("käse-☃-%v-%s-%d", mode, c.set, try))
+					if !errors.Is(err, broker.ErrThrottled) && sqlState(err) != lockNotAvailable {
+						break
+					}
+				}
+				if (err != nil) != (refused != "") || err != nil && !strings.Contains(err.Error(), refused) {
+					t.Errorf("%s, %v: %v; want an error with %q", c.set, mode, err, refused)
+				}
+				pools[i].Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// wholeLife makes every call of a queue, and looks at what the answers say.
+func wholeLife(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	q, err := New(pool, name, &Options{MaxReceives: 2, DeadLetters: name + "-tot"})
+	if err != nil {
+		return err
+	}
+	dead, err := New(pool, name+"-tot", nil)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(q.Migrate(ctx), dead.Migrate(ctx)); err != nil {
+		return err
+	}
+	out := broker.Outgoing{
+		Body: []byte{0, 255, '\\', '"', '\''}, Attributes: map[string]string{"grün\x00": "\x00ß☃\"\\", "": "NULL"},
+		Meta: &broker.Meta{ID: "j-☃", Key: "ä\x00"}, Group: "größe \\\"",
+	}
+	two := []broker.Outgoing{out, {Attributes: map[string]string{}}}
+	ids, err := q.Send(ctx, two)
+	if err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		more, err := q.Tx(tx).Send(ctx, []broker.Outgoing{out})
+		ids = append(ids, more...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("send in a transaction: %w", err)
+	}
+	receive := func(q *Queue, n int) (ms []*broker.Message, err error) {
+		for try := 0; len(ms) < n && err == nil && try < 50; try++ {
+			var more []*broker.Message
+			more, err = q.Receive(ctx, broker.ReceiveOptions{Max: 10, Wait: 200 * time.Millisecond, Visibility: 10 * time.Minute})
+			ms = append(ms, more...)
+		}
+		if err == nil && len(ms) != n {
+			err = fmt.Errorf("%d messages, want %d", len(ms), n)
+		}
+		return ms, err
+	}
+	ms, err := receive(q, 2)
+	if err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	for _, m := range ms {
+		if m.Published.IsZero() || time.Since(m.Published).Abs() > time.Minute {
+			return fmt.Errorf("published %v", m.Published)
+		}
+		if m.Group == "" {
+			continue
+		}
+		if m.ID != ids[0] || string(m.Body) != string(out.Body) || !maps.Equal(m.Attributes, out.Attributes) || m.Meta == nil || m.Meta.Key != "ä\x00" || m.Group != out.Group {
+			return fmt.Errorf("%+v came", m)
+		}
+	}
+	d, err := q.Depth(ctx)
+	if err != nil || d.InFlight != 2 || d.Visible != 1 {
+		return fmt.Errorf("depth %+v, %w", d, err)
+	}
+	hs := []broker.Hold{{Receipt: ms[0].Receipt, For: time.Minute}, {Receipt: ms[1].Receipt, For: time.Minute}}
+	if err := q.Extend(ctx, hs); err != nil {
+		return fmt.Errorf("extend: %w", err)
+	}
+	hs[0].For, hs[1].For = 0, 0
+	if err := q.Nack(ctx, hs); err != nil {
+		return fmt.Errorf("nack: %w", err)
+	}
+	if ms, err = receive(q, 2); err != nil {
+		return fmt.Errorf("receive again: %w", err)
+	}
+	for i, m := range ms {
+		hs[i].Receipt = m.Receipt
+	}
+	if err := q.Nack(ctx, hs); err != nil {
+		return fmt.Errorf("nack: %w", err)
+	}
+	if ms, err = receive(q, 1); err != nil || ms[0].ID != ids[2] {
+		return fmt.Errorf("the third time: %v, %w", ms, err)
+	}
+	if err := q.Ack(ctx, []broker.Receipt{ms[0].Receipt}); err != nil {
+		return fmt.Errorf("ack: %w", err)
+	}
+	for m, err := range dead.Peek(ctx, 10) {
+		if err != nil || m.Receipt != "" {
+			return fmt.Errorf("peek: %v, %w", m, err)
+		}
+	}
+	if ms, err = receive(dead, 2); err != nil {
+		return fmt.Errorf("receive dead letters: %w", err)
+	}
+	return dead.Ack(ctx, []broker.Receipt{ms[0].Receipt, ms[1].Receipt})
+}
+
+// TestRights: a worker's role needs four rights on the table and none on the sequence; a producer's
+// two; and who lacks one reads which.
+func TestRights(t *testing.T) {
+	admin := openPool(t)
+	first := newQueue(t, admin, "first", &Options{Table: "jobs.messages"})
+	as := func(rights string) (*Queue, *pgxpool.Pool) {
+		pool, role := newRole(t, admin, "", "")
+		exec(t, admin, "GRANT USAGE ON SCHEMA jobs TO "+role)
+		if rights != "" {
+			exec(t, admin, "GRANT "+rights+" ON jobs.messages TO "+role)
+		}
+		q := newQueue(t, pool, "first", &Options{Table: "jobs.messages"})
+		return q, pool
+	}
+	worker, _ := as("SELECT, INSERT, UPDATE, DELETE")
+	send(t, worker, bodies("g", "x")...)
+	ack(t, worker, take(t, worker, 1)...)
+	producer, pool := as("SELECT, INSERT")
+	send(t, producer, bodies("", "y")...)
+	tx := begin(t, pool, pgx.TxOptions{})
+	send(t, producer.Tx(tx), bodies("", "z")...)
+	commit(t, tx)
+	_, err := producer.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+	wantText(t, err, "the role needs SELECT, INSERT, UPDATE and DELETE on table jobs.messages")
+	nobody, _ := as("")
+	_, err = nobody.Send(t.Context(), bodies("", "x"))
+	wantText(t, err, "who only sends needs INSERT and SELECT")
+	ack(t, first, take(t, first, 2)...)
+	// Who may not create is told by the server.
+	pool, _ = newRole(t, admin, "", "")
+	exec(t, admin, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	q, err := New(pool, "x", &Options{Table: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, q.Migrate(t.Context()), "permission denied")
+}
+
+func wantText(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("answered %v, want %q", err, want)
+	}
+}
+
+// TestBusyServer: where the role's statement_timeout has cut a call off, nothing was written, and
+// the error says so.
+func TestBusyServer(t *testing.T) {
+	admin := openPool(t)
+	newQueue(t, admin, "first", nil)
+	pool, _ := newRole(t, admin, "SUPERUSER", "statement_timeout = '300ms'")
+	q := newQueue(t, pool, "first", nil)
+	tx := begin(t, admin, pgx.TxOptions{})
+	exec(t, tx, "LOCK TABLE onceq_messages")
+	_, err := q.Send(t.Context(), bodies("", "x"))
+	if !errors.Is(err, broker.ErrThrottled) {
+		t.Errorf("Send was answered %v", err)
+	}
+	if _, err = q.Receive(t.Context(), broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrThrottled) {
+		t.Errorf("Receive was answered %v", err)
+	}
+	commit(t, tx)
+	none(t, q, "after a refused send")
+}
