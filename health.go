@@ -72,7 +72,8 @@ type Dependency struct {
 	Err string
 }
 
-// Liveness bounds what [Health.Live] lets pass. nil and the zero value mean the defaults.
+// Liveness bounds what [Health.Live] lets pass. nil, zero and what is negative
+// mean the defaults.
 type Liveness struct {
 	// Stuck is how long Health.Silent may last. Default 2 min.
 	Stuck time.Duration
@@ -197,7 +198,7 @@ func (d *Dependency) lasts(what string, now time.Time, patience time.Duration) e
 func (h *Health) Live(o *Liveness) error {
 	most := Liveness{Stuck: defaultStuck}
 	if o != nil {
-		most.Stuck, most.Overdue = cmp.Or(o.Stuck, defaultStuck), o.Overdue
+		most.Stuck, most.Overdue = cmp.Or(max(0, o.Stuck), defaultStuck), o.Overdue
 	}
 	switch {
 	case h.Late > 0:

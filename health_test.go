@@ -303,6 +303,13 @@ func TestHealthOfOverdueHandlers(t *testing.T) {
 	}, pollsFor5s, with(func(c *setup) { c.Concurrency, c.Defaults.Timeout = 2, 30*sec }))
 }
 
+func TestLiveOfANegativeBound(t *testing.T) {
+	h := onceq.Health{State: onceq.StateRunning}
+	if err := h.Live(&onceq.Liveness{Stuck: -sec, Overdue: -sec}); err != nil {
+		t.Errorf("live is %v", err)
+	}
+}
+
 func TestLiveOfLateBeats(t *testing.T) {
 	h := onceq.Health{State: onceq.StateRunning, Late: 40 * sec}
 	if err := h.Live(nil); err == nil || err.Error() != "no heartbeat was sent for 40s beyond a lease's whole time" {

@@ -23,7 +23,7 @@ const (
 // Options say how patient the probes are. The zero value means the defaults.
 type Options struct {
 	// Patience is how long the queue or the store may fail before /readyz does, where the request
-	// does not say. Default 30 s; 1 h is the most, and more counts as that.
+	// does not say. Default 30 s, also of what is negative; 1 h is the most, and more counts as that.
 	Patience time.Duration
 	// Liveness bounds what /livez lets pass. Default as in [onceq.Health.Live].
 	Liveness onceq.Liveness
@@ -41,7 +41,7 @@ func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
 // says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it answers
 // 200, because there is nothing that could be ill.
 func (o Options) Handler(w ...Reporter) http.Handler {
-	o.Patience = min(cmp.Or(o.Patience, defaultPatience), maxPatience)
+	o.Patience = min(cmp.Or(max(0, o.Patience), defaultPatience), maxPatience)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) {
 		answer(rw, each(w, func(h *onceq.Health) error { return h.Live(&o.Liveness) }))
