@@ -161,13 +161,17 @@ func DecodePast(b []byte) []Attempt {
 		if flags&hasErr != 0 {
 			a.Err = d.text(maxErrText)
 		}
-		if d.err != nil || a.End < Claimed || a.End > Parked || flags&(1<<7) != 0 {
+		if d.err != nil || a.End < Claimed || a.End > Parked || flags&(1<<7) != 0 || !writable(a.Claimed) || !writable(a.Ended) {
 			return nil
 		}
 		past = append(past, a)
 	}
 	return past
 }
+
+// writable reports whether t has a year that JSON can write. A record must not fail the tool that
+// prints it.
+func writable(t time.Time) bool { return t.Year() >= 1 && t.Year() <= 9999 }
 
 // pastReader reads and remembers the first error.
 type pastReader struct {

@@ -99,7 +99,8 @@ func TestDecodePastRefuses(t *testing.T) {
 	cases := map[string][]byte{
 		"empty": {}, "another version": append([]byte{2}, good[1:]...), "too long": append(bytes.Clone(good), make([]byte, 1024)...),
 		"a status of none": {1, 0, 1, 2, 2, 2}, "an unknown flag": append([]byte{1, good[1] | 1<<7}, good[2:]...),
-		"a long text": {1, 2, 1, 2, 2, 2, 65},
+		"a long text":                   {1, 2, 1, 2, 2, 2, 65},
+		"a year that JSON cannot write": {1, 2 | 1<<4 | 1<<5, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0},
 	}
 	var many []byte
 	for range 17 {

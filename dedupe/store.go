@@ -72,7 +72,8 @@ type ClaimRequest struct {
 	// whether a message is the one that failed. Stores keep both as they come.
 	Owner, MessageID string
 	// Sent is when the job was sent: Meta.Created, else when the broker took the message. Zero
-	// where neither is known, as for a call of Do. Stores keep it for people, see [Record].Sent.
+	// where neither is known, as for a call of Do. Stores keep it for people, see [Record].Sent; a
+	// time outside the years 1 to 9999 counts as not known.
 	Sent time.Time
 }
 

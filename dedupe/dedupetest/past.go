@@ -198,6 +198,8 @@ func sentOnce(e *env) {
 	k := key("k")
 	for n, c := range []struct{ given, want time.Time }{
 		{time.Time{}, time.Time{}},
+		{time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{}},
+		{time.Date(-10_000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{}},
 		{sent, sent},
 		{sent.Add(time.Hour), sent},
 	} {

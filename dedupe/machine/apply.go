@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // This file owns what a call does to a record: it runs the tables and changes the record in place.
@@ -80,7 +81,7 @@ func change(r *dedupe.Record, ch Change, q *dedupe.ClaimRequest, now time.Time, 
 	r.Started, r.Policy = false, q.Policy
 	r.Owner, r.MessageID = q.Owner, q.MessageID
 	if r.Sent.IsZero() {
-		r.Sent = q.Sent
+		r.Sent = records.Sent(q.Sent)
 	}
 	if q.Fingerprint != nil {
 		r.Fingerprint = bytes.Clone(q.Fingerprint)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +42,8 @@ func (s *Store) attentionIndex(way string) string {
 func (s *Store) buildAttention(ctx context.Context, have *present) error {
 	for n := 1; ; n++ {
 		err := s.tryBuild(ctx, have)
-		if !isBusy(err) || n == buildTries || !retry.Rest(ctx, alterPause(n)) {
+		// A time limit would end the next try, too, after as much work.
+		if !isBusy(err) || sqlState(err) == queryCanceled || n == buildTries || !retry.Rest(ctx, alterPause(n)) {
 			return err
 		}
 	}
@@ -54,7 +56,7 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	}
 	free := func() { _ = lock.Rollback(context.WithoutCancel(ctx)) }
 	defer free()
-	if _, err := lock.Exec(ctx, plain); err != nil {
+	if _, err := lock.Exec(ctx, plain+patient); err != nil {
 		return err
 	}
 	// It never waits, because a statement that waits has a snapshot, and the build waits for that.
@@ -66,6 +68,13 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	now, err := s.inspect(ctx, lock)
 	if err != nil || now.attention == ready {
 		return err
+	}
+	if now.attention == invalid {
+		// Somebody may be building whose turn has ended with a connection.
+		var building bool
+		if err := lock.QueryRow(ctx, operators.Replace(isBuilding), have.oid).Scan(&building); err != nil || building {
+			return err
+		}
 	}
 	// The portal of the last query with arguments keeps its snapshot until the next statement, and
 	// the build would wait for it for ever. One without arguments leaves no portal.
@@ -85,6 +94,16 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	return s.alone(ctx, st.fill(s.attentionIndex("CONCURRENTLY IF NOT EXISTS")))
 }
 
+// patient takes the limits off a transaction that is idle while the index is built. If the server
+// ended it, another starter would have the turn, and drop what is being built.
+const patient = `, pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true), ` +
+	`CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL THEN pg_catalog.set_config('transaction_timeout', '0', true) END`
+
+// isBuilding reports whether an index of the table is being built. Of another role's builds the
+// view does not tell the table.
+const isBuilding = `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index b
+	WHERE b.datname {=} pg_catalog.current_database() AND (b.relid IS NULL OR b.relid {=} $1::pg_catalog.oid))`
+
 // hasSecond reports whether the pool gives a connection beside the one that is taken.
 func (s *Store) hasSecond(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -96,8 +115,19 @@ func (s *Store) hasSecond(ctx context.Context) bool {
 func (s *Store) alone(ctx context.Context, sql string) error {
 	var b pgx.Batch
 	b.Queue(sql)
-	if err := s.db.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("building the index %s: %w", s.attentionName(), err)
+	err := s.db.SendBatch(ctx, &b).Close()
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("building the index %s: %w", s.attentionName(), err)
+	switch sqlState(err) {
+	case queryCanceled, lockNotAvailable:
+		if ctx.Err() == nil {
+			err = fmt.Errorf("%w (if a statement_timeout or lock_timeout of the role has ended it: run Migrate once, before the workers start, as a role without)", err)
+		}
+	case notSupported:
+		err = fmt.Errorf("%w (run this once as the table's owner, when a lock on the table harms nobody: %s)", err,
+			strings.Join(strings.Fields(strings.ReplaceAll(sql, " CONCURRENTLY", "")), " "))
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // This file owns the claim: the insertion of new records, the compare-and-swap of those that were
@@ -299,7 +300,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 	shared(a, fresh, func(c *claim) string { return clean(c.req.Owner) }, (*array).text)
 	column(a, fresh, func(c *claim) string { return clean(c.req.MessageID) }, (*array).text)
 	column(a, fresh, func(c *claim) []byte { return c.req.Fingerprint }, (*array).blob)
-	column(a, fresh, func(c *claim) time.Time { return c.req.Sent }, (*array).micros)
+	column(a, fresh, func(c *claim) time.Time { return records.Sent(c.req.Sent) }, (*array).micros)
 	args := a.args()
 	var (
 		scope, key pgtype.DriverBytes // of the moment only

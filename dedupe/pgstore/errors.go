@@ -19,6 +19,7 @@ const (
 	undefinedTable       = "42P01"
 	undefinedColumn      = "42703"
 	noPrivilege          = "42501"
+	notSupported         = "0A000" // such as CONCURRENTLY on a partitioned table
 	readOnly             = "25006"
 	failedTransaction    = "25P02"
 )

@@ -159,7 +159,10 @@ const look = `SELECT pg_catalog.current_setting('server_version_num')::integer, 
 	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $2::pg_catalog.name),
 	EXISTS (SELECT FROM pg_catalog.pg_class f WHERE f.relnamespace {=} n.oid AND f.relname {=} $3::pg_catalog.name),
 	coalesce((SELECT CASE WHEN i.indisvalid THEN 2 ELSE 1 END FROM pg_catalog.pg_class f JOIN pg_catalog.pg_index i ON i.indexrelid {=} f.oid
-		WHERE f.relnamespace {=} n.oid AND f.relname {=} $5::pg_catalog.name), 0)
+		WHERE i.indrelid {=} c.oid AND f.relnamespace {=} n.oid AND f.relname {=} $5::pg_catalog.name), 0),
+	(SELECT coalesce(r.relname::pg_catalog.text, '') FROM pg_catalog.pg_class f LEFT JOIN pg_catalog.pg_index i ON i.indexrelid {=} f.oid
+		LEFT JOIN pg_catalog.pg_class r ON r.oid {=} i.indrelid
+		WHERE f.relnamespace {=} n.oid AND f.relname {=} $5::pg_catalog.name AND (c.oid IS NULL OR i.indrelid IS NULL OR i.indrelid {<>} c.oid))
 FROM (SELECT pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid AS oid) given
 LEFT JOIN pg_catalog.pg_class c ON c.oid {=} given.oid
 LEFT JOIN pg_catalog.pg_namespace n ON CASE WHEN c.oid IS NULL THEN n.nspname {=} coalesce($4::pg_catalog.name, pg_catalog.current_schema())
@@ -170,12 +173,16 @@ func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	var number int
 	var server, encoding, comment string
 	p := new(present)
+	var taken *string // by whose index the attention index's name is taken; "" = by no index
 	table := newStatements(s.schema, s.table).table
 	schema := pgtype.Text{String: s.schema, Valid: s.schema != ""}
 	err := tx.QueryRow(ctx, operators.Replace(look), table, s.table+"_fence", s.table+"_expires", schema, s.attentionName()).
-		Scan(&number, &server, &encoding, &p.schema, &p.oid, &comment, &p.fence, &p.expiry, &p.attention)
+		Scan(&number, &server, &encoding, &p.schema, &p.oid, &comment, &p.fence, &p.expiry, &p.attention, &taken)
 	if err == nil {
 		err = checkServer(number, server, encoding)
+	}
+	if err == nil && taken != nil {
+		err = s.nameTaken(*taken)
 	}
 	if err != nil {
 		return nil, err
@@ -200,6 +207,16 @@ func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	var bad error
 	p.version, bad = s.checkColumns(ctx, tx, p.oid)
 	return p, errors.Join(bad, s.checkKey(ctx, tx, p.oid))
+}
+
+// nameTaken says what stands where the attention index should. A table that was renamed keeps the
+// names of its indexes.
+func (s *Store) nameTaken(by string) error {
+	if by == "" {
+		return fmt.Errorf("the name %s is taken by something that is no index; choose another Options.Table", s.attentionName())
+	}
+	return fmt.Errorf("the name %[1]s is taken by an index of table %[2]s; if that table was renamed, rename its indexes %[1]s and %[3]s, too (ALTER INDEX … RENAME TO …)",
+		s.attentionName(), by, s.table+"_expires")
 }
 
 // checkServer finds what the statements cannot run on.
