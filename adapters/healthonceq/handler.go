@@ -23,7 +23,8 @@ const (
 // Options say how patient the probes are. The zero value means the defaults.
 type Options struct {
 	// Patience is how long the queue or the store may fail before /readyz does, where the request
-	// does not say. Default 30 s, also of what is negative; 1 h is the most, and more counts as that.
+	// does not say. Default 30 s, also of what is negative. The most is 1 h, and more counts as
+	// that.
 	Patience time.Duration
 	// Liveness bounds what /livez lets pass. Default as in [onceq.Health.Live].
 	Liveness onceq.Liveness

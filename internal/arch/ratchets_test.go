@@ -44,7 +44,7 @@ var largestCycle = map[string]int{
 
 // twoMeanings are the methods of one name on two types of a package, with different meanings.
 var twoMeanings = map[string][]string{
-	".":                           {"On", "Stats", "check", "end", "join", "leave", "message"},
+	".":                           {"On", "check", "end", "join", "leave", "message"},
 	"adapters/awssqs":             {"failed", "read"},
 	"adapters/membroker":          {"add", "complete", "expire", "push", "remove"},
 	"adapters/watermillonceq":     {"Subscribe", "SubscribeInitialize", "check", "withDefaults"},

@@ -20,11 +20,6 @@ import (
 // This file owns the commands about keys: lists, and the words on single records. keyshow.go has
 // the time line. Each command runs in the goroutine of Main.
 
-func (a *app) keyCommand() *cobra.Command {
-	return group("key", "Keys: what became of a job; list, resolve, forget",
-		a.keyShowCommand(), a.keyListCommand(), a.resolveCommand(), a.forgetCommand())
-}
-
 // where finds the record that a command's words name: SCOPE KEY, or KEY alone, which is looked for
 // in the scopes of the queue.
 func (a *app) where(ctx context.Context, w *world, queue string, words []string) (dedupe.Key, error) {

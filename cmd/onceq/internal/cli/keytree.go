@@ -1,0 +1,9 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// keyCommand holds the commands on keys.
+func (a *app) keyCommand() *cobra.Command {
+	return group("key", "Keys: what became of a job; list, resolve, forget",
+		a.keyShowCommand(), a.keyListCommand(), a.resolveCommand(), a.forgetCommand())
+}
