@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +35,7 @@ func TestBeatCost(t *testing.T) {
 			return applied
 		}
 		a := m.answer(c)
-		for name, v := range m.item {
-			seen[name] = v
-		}
+		maps.Copy(seen, m.item)
 		return a
 	})
 	const owner = "ip-10-0-131-77.eu-central-1.compute.internal/28411"

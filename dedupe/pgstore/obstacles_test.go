@@ -1,9 +1,11 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -129,5 +131,48 @@ func TestMigrateHurried(t *testing.T) {
 	}
 	if err := s.Migrate(t.Context()); !errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "statement_timeout") {
 		t.Errorf("Migrate: %v, want ErrBusy that names statement_timeout", err)
+	}
+}
+
+// TestBuildersWithOneConnection: a builder whose pool has one connection gives up its turn. The
+// next starter leaves its index alone nevertheless.
+func TestBuildersWithOneConnection(t *testing.T) {
+	pool := openPool(t)
+	newStore(t, pool, "records")
+	exec(t, pool, "DROP INDEX records_attention")
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Rollback(t.Context()) }()
+	if _, err := old.Exec(t.Context(), "SELECT count(*) FROM records"); err != nil {
+		t.Fatal(err)
+	}
+	starter := func() *Store {
+		one := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+		s, err := New(one, &Options{Table: "records"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first, built := starter(), make(chan error, 1)
+	go func() { built <- first.Migrate(t.Context()) }()
+	const index = "SELECT coalesce(sum(indexrelid::bigint), 0)::bigint FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid"
+	until(t, "the build", func() bool { return scan[int64](t, pool, index) != 0 })
+	was := scan[int64](t, pool, index)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := starter().Migrate(ctx); err != nil {
+		t.Errorf("the second starter: %v", err)
+	}
+	if err := old.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-built; err != nil {
+		t.Error(err)
+	}
+	if now := scan[int64](t, pool, "SELECT to_regclass('records_attention')::oid::bigint"); now != was {
+		t.Errorf("the index is %d, the first starter built %d", now, was)
 	}
 }

@@ -27,7 +27,6 @@ type frame struct {
 	selected int
 	message  string   // the last line
 	pane     []string // over everything else, when it is not nil
-	help     bool
 }
 
 // A line and what it is, for its colour.
