@@ -25,7 +25,7 @@ func TestBusyKeepsTheConnection(t *testing.T) {
 	pid := func() int { return scan[int](t, pool, "SELECT pg_backend_pid()") }
 	first := pid()
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		as, err := s.Settle(ctx, []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Released, Joined: true}})
 		cancel()
 		if err != nil || !errors.Is(as[0].Err, dedupe.ErrBusy) {
