@@ -156,8 +156,9 @@ func ExampleNewSubscriber() {
 	if err := sub.Close(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(must(orders.Depth(context.Background())))
+	depth := must(orders.Depth(context.Background()))
+	fmt.Println("left:", depth.Visible+depth.InFlight+depth.Delayed)
 	// Output:
 	// m-1 hello
-	// {0 0 0}
+	// left: 0
 }
