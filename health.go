@@ -124,6 +124,9 @@ func (w *Worker) Health() Health {
 	h.because(c.Paused)
 	var steered []string
 	h.Rules, h.Seat, steered = w.steering().words()
+	if c.Paused&engine.ByRules != 0 && len(steered) == 0 {
+		steered = []string{"paused by a rule"}
+	}
 	h.Reasons = append(h.Reasons, steered...)
 	return h
 }

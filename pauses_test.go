@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,9 @@ import (
 // TestPausesForTwoReasons: neither the program nor an operator ends the other's pause, in whatever
 // order they come and go.
 func TestPausesForTwoReasons(t *testing.T) {
-	ran := 0
+	var ran atomic.Int32
 	inside(t, 3, func(c *worked) {
-		c.Handler = HandlerFunc(func(context.Context, *Job) error { ran++; return nil })
+		c.Handler = HandlerFunc(func(context.Context, *Job) error { ran.Add(1); return nil })
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil }
 	}, func(w *Worker) {
 		<-time.After(time.Second)
@@ -26,8 +27,8 @@ func TestPausesForTwoReasons(t *testing.T) {
 			<-time.After(time.Minute)
 			synctest.Wait()
 			h := w.Health()
-			if s := w.Stats(); h.State != state || !slices.Equal(s.Paused, reasons) || ran != jobs {
-				t.Errorf("%s, paused for %q, %d jobs have run; want %s, %q, %d", h.State, s.Paused, ran, state, reasons, jobs)
+			if s := w.Stats(); h.State != state || !slices.Equal(s.Paused, reasons) || int(ran.Load()) != jobs {
+				t.Errorf("%s, paused for %q, %d jobs have run; want %s, %q, %d", h.State, s.Paused, ran.Load(), state, reasons, jobs)
 			}
 			if len(h.Reasons) != len(reasons) || h.Ready(0) != nil || h.Live(nil) != nil {
 				t.Errorf("health is %+v; ready: %v, live: %v", h, h.Ready(0), h.Live(nil))

@@ -326,7 +326,7 @@ func (w *Worker) look(ctx context.Context) error {
 	if w.l.Durable && !w.p.c.Store.Limits().Durable {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue is durable and the store is not: after a restart a job may be done again")
 	}
-	if isNoStore(w.p.c.Store) && w.p.c.Control.asked && !w.p.asked.unsteered.Swap(true) {
+	if isNoStore(w.p.c.Store) && relayIn(w.p.c.Handler) == nil && w.p.c.Control.asked && !w.p.asked.unsteered.Swap(true) {
 		log.LogAttrs(ctx, slog.LevelWarn, "onceq: there is no Store, so no operator's rule reaches this worker, and nobody sees it")
 	}
 	if !isNoStore(w.p.c.Store) && w.p.c.Lease/2 < w.p.c.CallTimeout {
