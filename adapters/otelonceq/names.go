@@ -122,7 +122,6 @@ const (
 	attrQueueWait = attribute.Key("onceq.queue_wait_ms")
 	attrBeats     = attribute.Key("onceq.beats")
 	attrSettleMs  = attribute.Key("onceq.settle_ms")
-	attrShared    = attribute.Key("shared")
 	attrDead      = attribute.Key("dead_ms")
 )
 
