@@ -26,7 +26,7 @@ type backend struct {
 	queues  func(testing.TB, *backend) queues
 	plain   bool   // the queue has no delay of a fraction of a second, and to ask for its depth is dear
 	group   string // of all messages, where the queue is ordered
-	only    mode   // the one that it has; "" = all
+	only    []mode // that it has; nil = all
 	// transactions: the store's database is the user's too.
 	transactions bool
 	// oneCall: such a transaction, effects and all, is one call, which is commit.
@@ -34,7 +34,8 @@ type backend struct {
 	open    func(testing.TB) database
 
 	lease, visibility, call, settle, backoff time.Duration
-	// A job that outlives its visibility timeout, or at least two beats.
+	// A job that outlives its visibility timeout, or at least two beats. Where time is real, it ends
+	// half-way between two of them.
 	long   time.Duration
 	second time.Duration // after which a duplicate comes, and the grain of waiting
 	stall  time.Duration // longer than the leases

@@ -11,13 +11,14 @@ import (
 )
 
 // postgresQueue is a queue in a table of PostgreSQL beside the store in the same server, each
-// process with connections of its own, which end with it. The job's own transaction has its cells
-// with the queue in memory already, but the queue's calls are other ones here.
+// process with connections of its own, which end with it. The modes without the job's own
+// transaction are postgres's to show: the queue's calls are the same ones there.
 func postgresQueue(t *testing.T) *backend {
 	t.Helper()
 	b := postgres(t)
 	url := localstack.Postgres(t).URL
 	var cells atomic.Int64
+	b.only = []mode{completeTx}
 	b.name, b.queues = "postgres-queue", func(t testing.TB, b *backend) queues {
 		return &postgresQueues{t: t, url: url, name: fmt.Sprintf("orders-%d", cells.Add(1)), b: b}
 	}
