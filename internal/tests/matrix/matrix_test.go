@@ -181,7 +181,7 @@ func (b *backend) cell(t *testing.T, m mode, s scenario, fault *onceqtest.Fault,
 			return
 		}
 		slow := o.slow(b)
-		if b.virtual || slow == nil || try == 3 {
+		if b.virtual || slow == nil || try == 6 {
 			t.Errorf("the live worker took %v, %v without the fault: it has waited for itself (the lease is %v)", o.took, plain, b.lease)
 			return
 		}
