@@ -39,7 +39,8 @@ type ReplaySpec struct {
 	// EachBatch is called when a batch has been watched.
 	EachBatch func(dlq.Batch)
 	// Beside lets the act go on although somebody else replays or purges the same queue, or did so
-	// and died within the last half minute. That does no harm, because of each letter only one copy runs; the numbers of both are then partial.
+	// and died within the last half minute. That does no harm, because of each letter only one copy
+	// runs; the numbers of both are then partial.
 	Beside bool
 	// By is who acts; default: Options.By. Reason is why.
 	By, Reason string
