@@ -125,6 +125,7 @@ func TestKeepLeavesLetters(t *testing.T) {
 		}
 	}
 	require.Equal(t, 10, left)
+	require.True(t, o.Fresh, "an older ledger has charges of what is left")
 	own := &shop.Settings{Orders: "mine.csv", Ledger: o.Ledger}
 	require.NoError(t, k.kept(t.Context(), own, "sqs", "sqlite"))
 	require.Empty(t, own.Corrections)

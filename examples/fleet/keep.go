@@ -46,6 +46,8 @@ func unmended(o *shop.Settings) error {
 		}
 	}
 	dir := filepath.Dir(o.Ledger)
+	// Of a run before, the ledger has charges of the orders that nobody mends now.
+	o.Ledger, o.Fresh = filepath.Join(dir, "kept.db"), true
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}

@@ -23,7 +23,6 @@ func Main(ctx context.Context, args []string, on *IO) int {
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(on.In)
-	root.SetOut(&quietly{on.Out})
 	root.SetErr(on.Err)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
@@ -80,6 +79,7 @@ func (a *app) root() *cobra.Command {
 	for _, c := range a.commands() {
 		root.AddCommand(c)
 	}
+	root.SetOut(&quietly{a.io.Out}) // before the next line, which keeps it
 	root.InitDefaultCompletionCmd()
 	strict(root)
 	return root
