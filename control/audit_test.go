@@ -240,3 +240,48 @@ func TestOnceFails(t *testing.T) {
 		}()
 	})
 }
+
+// TestAlone: while one acts another is told. Afterwards it is free, also after an error, and half a
+// minute after the one has died. A claim that is lost does not end the act.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tap(newStore(t))
+		fine := func(context.Context) error { return nil }
+		mine := errors.New("no")
+		err := control.Alone(t.Context(), s, "letters/a", func(context.Context) error {
+			for range 3 {
+				<-time.After(time.Minute) // longer than the lease
+				h, held := errors.AsType[*control.HeldError](control.Alone(t.Context(), s, "letters/a", fine))
+				if !held || h.Name != "letters/a" || h.Left <= 0 || h.Left > 30*time.Second {
+					t.Error(h)
+				}
+			}
+			if err := control.Alone(t.Context(), s, "letters/b", fine); err != nil {
+				t.Error(err)
+			}
+			return mine
+		})
+		if !errors.Is(err, mine) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := control.Alone(ctx, s, "letters/a", func(context.Context) error { cancel(); return nil }); err != nil {
+			t.Error("after an error it is not free:", err)
+		}
+		s.cut = func(op string, _ int) (bool, bool) { return op == "renew" || op == "settle", false }
+		if err := control.Alone(t.Context(), s, "letters/a", func(ctx context.Context) error {
+			<-time.After(25 * time.Second)
+			return ctx.Err()
+		}); err != nil {
+			t.Error("after an interrupt it is not free:", err)
+		}
+		s.cut = nil
+		if err := control.Alone(t.Context(), s, "letters/a", fine); !errors.As(err, new(*control.HeldError)) {
+			t.Error(err)
+		}
+		<-time.After(30 * time.Second)
+		if err := control.Alone(t.Context(), s, "letters/a", fine); err != nil {
+			t.Error("its holder is dead, and it is not free:", err)
+		}
+	})
+}

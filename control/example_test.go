@@ -91,6 +91,20 @@ func ExampleOnce() {
 	// false <nil>
 }
 
+// While one operator acts on the letters of a queue, another one is told.
+func ExampleAlone() {
+	store, _ := memstore.New(nil)
+	err := control.Alone(context.Background(), store, "letters/orders", func(ctx context.Context) error {
+		err := control.Alone(ctx, store, "letters/orders", func(context.Context) error { return nil })
+		fmt.Println(err)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// control: another process holds "letters/orders"
+	// <nil>
+}
+
 // A pause of one type of job makes its messages come again and again. Where the queue counts
 // receives, that may move them away.
 func ExamplePrice() {

@@ -14,6 +14,8 @@ import (
 const (
 	onceTTL  = 30 * time.Second
 	onceBeat = onceTTL / 3
+	// onceKept is for how long the record of an [Alone] is kept that nobody holds.
+	onceKept = time.Hour
 )
 
 // Once runs f in one of all processes that call it with the same name, and reports whether it was
@@ -82,4 +84,40 @@ func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token,
 			return
 		}
 	}
+}
+
+// A HeldError says that another process holds a name that [Alone] was asked for.
+type HeldError struct {
+	// Name is what is held. Left is how long its holder may be silent until the name is free.
+	Name string
+	Left time.Duration
+}
+
+// Error names what is held.
+func (e *HeldError) Error() string { return fmt.Sprintf("control: another process holds %q", e.Name) }
+
+// Alone runs f while no other process runs one under the same name. While f runs, its claim is
+// renewed, and it is given back at f's end; where the process dies, it ends after 30 seconds. A
+// claim that is lost on the way does not end f, so f must do no harm beside another one.
+//
+// The error is f's, a [*HeldError], or the store's. Unless it is f's, f has not run.
+func Alone(ctx context.Context, s dedupe.Store, name string, f func(context.Context) error) error {
+	k := dedupe.Key{Scope: ScopeOnce, Key: name}
+	token := newToken()
+	c, err := claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
+	switch {
+	case err != nil:
+		return fmt.Errorf("control: claiming %q: %w", name, err)
+	case c.Outcome == dedupe.InProgress:
+		return &HeldError{Name: name, Left: c.Left}
+	case c.Outcome != dedupe.Won:
+		return fmt.Errorf("control: claiming %q: it is %v", name, c.Outcome)
+	}
+	defer func() { // also where f panics, and where ctx has ended: the name is free at once
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceBeat/2)
+		defer cancel()
+		// Where this fails, the claim ends by itself.
+		_ = settle(last, s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: onceKept})
+	}()
+	return whileHeld(ctx, s, k, token, func(context.Context) error { return f(ctx) })
 }

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,8 +38,9 @@ type ReplaySpec struct {
 	Unproven   bool
 	// EachBatch is called when a batch has been watched.
 	EachBatch func(dlq.Batch)
-	// Beside lets the act go on although somebody else replays or purges the same queue. That does
-	// no harm, because of each letter only one copy runs; the numbers of both are then partial.
+	// Beside lets the act go on although somebody else replays or purges the same queue, or did so
+	// and died within the last half minute. That does no harm, because of each letter only one copy
+	// runs; the numbers of both are then partial.
 	Beside bool
 	// By is who acts; default: Options.By. Reason is why.
 	By, Reason string
@@ -62,13 +64,17 @@ type Plan struct {
 // ActPurge is what purges of dead letters are called in the audit.
 const ActPurge = "purge"
 
-// BesideError says that somebody else acts on the same letters.
-type BesideError struct{ Entry AuditEntry }
+// BesideError says that somebody else acts on the same letters. Entry is his act, as far as the
+// audit has it. Left is how long until he is known to have died, should he stay silent.
+type BesideError struct {
+	Entry AuditEntry
+	Left  time.Duration
+}
 
 // Error says who, and since when.
 func (e *BesideError) Error() string {
-	return fmt.Sprintf("ops: %s began a %s of the letters of %s at %s UTC, plan %s, and has not ended it (audit %s)",
-		e.Entry.By, e.Entry.Act, e.Entry.Queue, e.Entry.Began.UTC().Format("2006-01-02 15:04"), e.Entry.Object, e.Entry.ID)
+	return fmt.Sprintf("ops: %s began a %s of the letters of %s at %s UTC, %s, and is at it (audit %s); should he have died, they are free in %v",
+		e.Entry.By, e.Entry.Act, e.Entry.Queue, e.Entry.Began.UTC().Format("2006-01-02 15:04"), e.Entry.Object, e.Entry.ID, e.Left.Round(time.Second))
 }
 
 // PlanReplay freezes the letters that spec chooses, and asks the store what became of their jobs
@@ -145,32 +151,53 @@ func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq
 	return rep, audit, err
 }
 
-// letterAct is an act on the letters of a plan.
-func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, reason string, beside bool, detail map[string]string, do func(context.Context) (map[string]string, error)) (string, error) {
-	if t.Store != nil && !beside {
-		if err := alone(ctx, t); err != nil {
-			return "", err
-		}
+// letterAct is an act on the letters of a plan. While it lasts it holds the queue's letters, so
+// that another operator hears of it. An operator who died holds them for half a minute longer.
+func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, reason string, beside bool, detail map[string]string, do func(context.Context) (map[string]string, error)) (id string, err error) {
+	began := false
+	acting := func(ctx context.Context) error {
+		began = true
+		e := AuditEntry{Act: act, By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}
+		id, err = o.act(ctx, t.Store, e, do)
+		return err
 	}
-	return o.act(ctx, t.Store, AuditEntry{Act: act, By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}, do)
+	if t.Store == nil || beside {
+		return id, acting(ctx)
+	}
+	err = control.Alone(ctx, t.Store, heldLetters(t.known), acting)
+	held, others := errors.AsType[*control.HeldError](err)
+	switch {
+	case began:
+	case others:
+		return "", besides(ctx, t, act, held.Left)
+	case o.o.NoAudit:
+		err = acting(ctx)
+	default:
+		err = fmt.Errorf("%w: %w", ErrNoAudit, err)
+	}
+	return id, err
 }
+
+// heldLetters is what an act on the letters of a queue holds.
+func heldLetters(queue string) string { return "letters/" + queue }
 
 // besideFor is how long ago an act may have begun that still may be under way.
 const besideFor = 12 * time.Hour
 
-// alone is a *BesideError where somebody acts on the letters of the target.
-func alone(ctx context.Context, t *target) error {
+// besides names who acts on the letters of the target: the last one who has not said that he ended.
+func besides(ctx context.Context, t *target, act string, left time.Duration) error {
 	now := time.Now()
+	found := &BesideError{Entry: AuditEntry{Act: act, By: "somebody", Queue: t.known, Object: "a plan", Began: now}, Left: left}
 	for e, err := range control.Acts(ctx, t.Store, now.Add(-besideFor), now.Add(time.Minute)) {
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: %w", ErrNoAudit, err)
+			return found
 		case e.Queue != t.known || !e.Ended.IsZero():
 		case e.Act == ActReplay, e.Act == ActPurge:
-			return &BesideError{Entry: e}
+			found.Entry = e
 		}
 	}
-	return nil
+	return found
 }
 
 func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {

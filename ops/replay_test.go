@@ -1,10 +1,14 @@
 package ops_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -131,14 +135,23 @@ func TestReplayIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 		r.store.fail = nil
-		other := must(control.Begin(r.Context(), r.store, control.Entry{Act: ops.ActPurge, By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}))
-		err := act(func(*ops.ReplaySpec) {})
-		if b, ok := errors.AsType[*ops.BesideError](err); !ok || b.Entry.By != "bob" || !strings.Contains(err.Error(), "bob began a purge of the letters of orders at ") {
+		// While Bob is at it others are refused.
+		bob, dies := context.WithCancel(r.Context())
+		defer dies()
+		at := r.actsAs(bob, "bob")
+		beside := *p
+		beside.Spec.Reason = "x"
+		_, _, err := r.ops.Replay(r.Context(), &beside, nil)
+		b, ok := errors.AsType[*ops.BesideError](err)
+		if !ok || b.Entry.By != "bob" || b.Left <= 0 || b.Left > 30*time.Second || !strings.Contains(err.Error(), "bob began a purge of the letters of orders at ") {
 			t.Error(err)
 		}
-		if err := other.End(r.Context(), nil, nil); err != nil {
-			t.Fatal(err)
+		<-time.After(time.Minute) // he lives, so he is still at it
+		if _, _, err := r.ops.Replay(r.Context(), &beside, nil); !errors.As(err, &b) {
+			t.Error(err)
 		}
+		dies()
+		<-at
 		<-time.After(dlq.PlanTTL)
 		if err := act(func(*ops.ReplaySpec) {}); !errors.Is(err, dlq.ErrPlan) {
 			t.Error(err)
@@ -217,5 +230,104 @@ func TestLettersAreRedacted(t *testing.T) {
 		if ms := must(r.queue.Receive(r.Context(), broker.ReceiveOptions{Max: 1})); len(ms) != 1 || string(ms[0].Body) != "a" {
 			t.Errorf("%+v", ms)
 		}
+	})
+}
+
+// actsAs is a purge by somebody who says nothing more once ctx has ended, as if he had been killed.
+func (r *rig) actsAs(ctx context.Context, by string) (done <-chan struct{}) {
+	r.Helper()
+	began, ended := make(chan struct{}), make(chan struct{})
+	store := &silenced{Store: r.store.Store}
+	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Dead: r.dead, Store: store}}, &ops.Options{By: by}))
+	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", All: true}))
+	go func() {
+		defer close(ended)
+		_, _, _ = his.Purge(ctx, p, ops.PurgeSpec{Queue: "orders", All: true, Reason: "x", Export: func(dlq.Entry) error {
+			close(began)
+			<-ctx.Done()
+			store.dead.Store(true)
+			return errors.New("killed")
+		}}, nil)
+	}()
+	<-began
+	synctest.Wait()
+	return ended
+}
+
+// silenced is the store of a process that was killed: nothing that it says arrives any more.
+type silenced struct {
+	dedupe.Store
+	dead atomic.Bool
+}
+
+var errSilenced = fmt.Errorf("%w: killed", dedupe.ErrBadRequest)
+
+func (m *silenced) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if m.dead.Load() {
+		return nil, errSilenced
+	}
+	return m.Store.Renew(ctx, rs)
+}
+
+func (m *silenced) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if m.dead.Load() {
+		return nil, errSilenced
+	}
+	return m.Store.Settle(ctx, ss)
+}
+
+// TestReplayAfterADeadOperator: an operator who was killed in his act leaves an audit record
+// without an end. The next one waits for half a minute at most, and does not have to say that he
+// goes on beside somebody.
+func TestReplayAfterADeadOperator(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("a")
+		bob, dies := context.WithCancel(r.Context())
+		at := r.actsAs(bob, "bob")
+		dies()
+		<-at
+		spec := ops.ReplaySpec{Queue: "orders", Reason: "bob is gone"}
+		p := must(r.ops.PlanReplay(r.Context(), spec))
+		_, _, err := r.ops.Replay(r.Context(), p, nil)
+		b, ok := errors.AsType[*ops.BesideError](err)
+		if !ok || b.Entry.By != "bob" {
+			t.Fatal(err)
+		}
+		<-time.After(b.Left + time.Second)
+		rep, audit, err := r.ops.Replay(r.Context(), p, nil)
+		if err != nil || rep.Replayed != 1 || audit == "" {
+			t.Error(rep, audit, err)
+		}
+		r.wantDepths(0, 1)
+	})
+}
+
+// TestReplayByTwoAtOnce: of two who begin together one goes on, and the other hears of him.
+func TestReplayByTwoAtOnce(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		for i := range 20 {
+			r.died(fmt.Sprint("k-", i))
+		}
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", PerSecond: 1}))
+		var wg sync.WaitGroup
+		var done, refused atomic.Int32
+		for range 8 {
+			wg.Go(func() {
+				mine := *p
+				switch _, _, err := r.ops.Replay(r.Context(), &mine, nil); {
+				case err == nil:
+					done.Add(1)
+				case errors.As(err, new(*ops.BesideError)):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if done.Load() != 1 || refused.Load() != 7 {
+			t.Errorf("%d went on, %d were refused", done.Load(), refused.Load())
+		}
+		r.wantDepths(0, 20)
 	})
 }

@@ -205,7 +205,7 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		if id != "" {
 			return f, fmt.Errorf("%w: %s has no rule %q in force", ErrNoRule, t.label(), id)
 		}
-		return f, fmt.Errorf("%w: %s is not paused", ErrNoRule, t.label())
+		return f, fmt.Errorf("%w: %s is not paused%s", ErrNoRule, t.label(), t.others(rules.Rules, now))
 	}
 	entry := AuditEntry{Act: "resume", Reason: reason, Queue: t.known, Object: id}
 	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
@@ -235,6 +235,20 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		return f, err
 	}
 	return f, o.follow(ctx, []*target{t}, ro, &f, began)
+}
+
+// others names the rules that hold for the target, and that only their ids end.
+func (t *target) others(rules []control.Rule, now time.Time) string {
+	var l []string
+	for _, r := range rules {
+		if now.Before(r.Until) && (r.Queue == "" || r.Queue == t.known) {
+			l = append(l, fmt.Sprintf("%s (%s)", r.ID, r.Do))
+		}
+	}
+	if len(l) == 0 {
+		return ""
+	}
+	return "; in force, and ended by their ids, are " + strings.Join(l, ", ")
 }
 
 // follow waits until the workers' cards show a version of the rules. That some do not is no error:

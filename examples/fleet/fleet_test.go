@@ -108,6 +108,30 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 	require.Contains(t, out, "All 200 orders had been charged before; nobody was charged again.")
 }
 
+// What is kept has dead letters left, and the proof holds with them.
+func TestKeepLeavesLetters(t *testing.T) {
+	t.Parallel()
+	o := &shop.Settings{Ledger: filepath.Join(t.TempDir(), "sub", "ledger.db")}
+	k := kinds["sqs"]
+	require.NoError(t, k.kept(t.Context(), o, "sqs", "sqlite"))
+	rows, err := shop.LoadOrders("")
+	require.NoError(t, err)
+	corrections, err := shop.LoadCorrections(o.Corrections, true)
+	require.NoError(t, err)
+	left := 0
+	for _, r := range shop.Expected(rows, corrections) {
+		if r.Kind == shop.Poison {
+			left++
+		}
+	}
+	require.Equal(t, 10, left)
+	require.True(t, o.Fresh, "an older ledger has charges of what is left")
+	own := &shop.Settings{Orders: "mine.csv", Ledger: o.Ledger}
+	require.NoError(t, k.kept(t.Context(), own, "sqs", "sqlite"))
+	require.Empty(t, own.Corrections)
+	require.Error(t, k.kept(t.Context(), o, "pubsub", "sqlite"))
+}
+
 // The same on DynamoDB, where the charge and the record are two items of one transaction.
 func TestOnDynamoDB(t *testing.T) {
 	t.Parallel()

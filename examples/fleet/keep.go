@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/onceq/onceq/examples/internal/shop"
 )
@@ -16,9 +18,41 @@ func (k *kind) kept(ctx context.Context, o *shop.Settings, queue, store string) 
 	if queue != "sqs" || store != "sqlite" || o.Naive {
 		return errors.New("-keep is for SQS with SQLite, without -no-onceq")
 	}
+	if o.Orders == "" && o.Corrections == "" {
+		if err := unmended(o); err != nil {
+			return err
+		}
+	}
 	serve := k.serve
 	k.serve = func(context.Context) (service, error) { return serve(ctx) }
 	return nil
+}
+
+// unmended has the demo not know in which currency some orders were meant, so that dead letters are
+// left to look at.
+func unmended(o *shop.Settings) error {
+	rows, err := shop.LoadOrders("")
+	if err != nil {
+		return err
+	}
+	all, err := shop.LoadCorrections("", true)
+	if err != nil {
+		return err
+	}
+	lines := []string{"id,cents,currency"}
+	for _, r := range rows {
+		if c, ok := all[r.ID]; ok && r.Currency == c.Currency {
+			lines = append(lines, r.ID+","+c.Cents+","+c.Currency)
+		}
+	}
+	dir := filepath.Dir(o.Ledger)
+	// Of a run before, the ledger has charges of the orders that nobody mends now.
+	o.Ledger, o.Fresh = filepath.Join(dir, "kept.db"), true
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	o.Corrections = filepath.Join(dir, "corrections-of-keep.csv")
+	return os.WriteFile(o.Corrections, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
 
 // directions tell what to try with the command onceq.
@@ -29,7 +63,8 @@ func (d *demo) directions(out io.Writer) {
 	}
 	row := d.rows[0]
 	for _, r := range d.rows {
-		if r.Kind == "poison" { // it has failed, and was mended: its time line is longer
+		if r.Kind == shop.Poison && d.corrections[r.ID].Cents != "" {
+			// It has failed, and was mended: its time line is longer.
 			row = r
 			break
 		}

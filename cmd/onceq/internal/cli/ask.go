@@ -37,6 +37,9 @@ func (a *app) confirm(w *world, q question) error {
 		}
 	case a.io.Terminal:
 	case !a.yes && !q.Free:
+		if q.Bounded {
+			return exit(exitRefused, "not confirmed: there is no terminal to ask; --yes goes on")
+		}
 		return exit(exitRefused, "not confirmed: there is no terminal to ask; --yes with a bound (--plan FILE, --max N) goes on")
 	case !q.Bounded && !q.Free:
 		return exit(exitRefused, "--yes wants a bound beside it: --plan FILE or --max N")

@@ -29,9 +29,12 @@ func TestBadInput(t *testing.T) {
 		want string
 	}{
 		{"frob", 2, `unknown command "frob"`},
-		{"queue frob", 2, `onceq queue: unknown command "frob"`},
+		{"queue frob", 2, `onceq: queue: unknown command "frob"`},
 		{"queue paus orders", 2, "did you mean pause?"},
-		{"queue show", 2, "accepts 1 arg"},
+		{"queue show", 2, "onceq queue show QUEUE: accepts 1 arg(s), received 0"},
+		{"workers", 2, "onceq workers QUEUE: accepts 1 arg"},
+		{"key show", 2, "onceq key show [SCOPE] KEY: accepts between 1 and 2"},
+		{"completion frob", 2, `completion: unknown command "frob"`},
 		{"queue ls -o yaml", 2, "-o yaml: want table, json, ndjson or md"},
 		{"queue ls --frob", 2, "unknown flag: --frob"},
 		{"queue ls --timeout 10", 2, "--timeout: 10 has no unit; want 10m, 1h"},
@@ -134,6 +137,53 @@ func TestUnreachable(t *testing.T) {
 	_ = l.Close()
 	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
 	r.run("key", "ls").want(3, "postgres://app:***@").not("secret")
+}
+
+// TestAwayParts: what does not answer is told beside the rest, because in an outage the rest is
+// what one needs. What is named wrongly is refused.
+func TestAwayParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.send("A-1", "A-2")
+	stored := r.env["ONCEQ_CONFIG"]
+	text, err := os.ReadFile(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
+	for _, args := range [][]string{{"queue", "ls"}, {"queue", "show", "orders"}, {"top"}} {
+		r.run(args...).want(3, "orders", "NOT REACHED", "postgres://app:***@").not("secret")
+	}
+	var qs []queueView
+	r.run("queue", "ls", "-o", "json").want(3).json(&qs)
+	if len(qs) != 1 || qs[0].Visible == nil || *qs[0].Visible != 2 || qs[0].Workers != nil || len(qs[0].Errors) == 0 {
+		t.Errorf("%+v", qs)
+	}
+	delete(r.env, "ONCEQ_STORE")
+	r.config(strings.Replace(string(text), "      orders:\n", "      mails: sqs+"+r.server.URL+"/mails\n      orders:\n", 1))
+	r.seat("w-1/1", nil)
+	r.run("queue", "ls").want(3, "mails ", "NOT REACHED: depth", "queue not found", "1 (80/100)")
+	r.run("queue", "show", "mails").want(3, "queue not found")
+	r.run("queue", "peek", "mails").want(3, "queue not found")
+	r.env["ONCEQ_STORE"] = "postgrs://app@x/y"
+	r.run("queue", "ls").want(2, "want postgres://…")
+}
+
+// TestResumeNamesTheOthers: a limit is no pause; resume says how it is ended.
+func TestResumeNamesTheOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var f followedView
+	r.run("--yes", "queue", "limit", "orders", "--slots", "5", "--for", "1h", "--reason", "x", "-o", "json").want(0).json(&f)
+	id := f.Rules[0].ID
+	r.run("--yes", "queue", "resume", "orders", "--reason", "x").want(1, "orders is not paused; in force, and ended by their ids, are "+id+" (limit)").not("ops:")
+	r.run("--yes", "queue", "resume", "orders", id, "--reason", "x").want(0, "1 rule ended")
 }
 
 // TestSilent: a service that takes calls and never answers is given up after --timeout.

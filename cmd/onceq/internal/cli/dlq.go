@@ -104,7 +104,7 @@ func lettersFailed(err error) error {
 	case errors.Is(err, dlq.ErrPlan):
 		return exit(exitRefused, "%s", strings.TrimPrefix(text, dlq.ErrPlan.Error()+": "))
 	case errors.As(err, new(*ops.BesideError)):
-		return exit(exitRefused, "%s; --beside goes on, and does no harm", strings.TrimPrefix(text, "ops: "))
+		return exit(exitRefused, "%s; --beside goes on at once, and does no harm", strings.TrimPrefix(text, "ops: "))
 	case errors.Is(err, dlq.ErrNoLetter):
 		return exit(exitFound, "%s", strings.TrimPrefix(text, "dlq: "))
 	case errors.Is(err, dlq.ErrIncomplete):

@@ -170,13 +170,25 @@ func TestReplayPlanFile(t *testing.T) {
 func TestReplayBeside(t *testing.T) {
 	t.Parallel()
 	r := outage(t)
-	if _, err := control.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}); err != nil {
+	args := []string{"--yes", "dlq", "replay", "orders", "--max", "9", "--reason", "bank back"}
+	dead, err := control.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "eve", Reason: "x", Queue: "orders", Object: "plan 1111"})
+	if err != nil {
+		t.Fatal(err) // eve has died
+	}
+	err = control.Alone(r.Context(), r.store, "letters/orders", func(context.Context) error {
+		if _, err := control.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}); err != nil {
+			t.Fatal(err)
+		}
+		r.run(args...).want(5, "bob began a replay of the letters of orders at ", "plan 8d2c", "--beside goes on at once").not("eve")
+		r.depths(4, 0)
+		r.run("audit").want(0, dead.ID(), "its end is not known")
+		r.run(append(args, "--beside", "--max", "1")...).want(0, "1 sent")
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--yes", "dlq", "replay", "orders", "--max", "9", "--reason", "bank back"}
-	r.run(args...).want(5, "bob began a replay of the letters of orders at ", "plan 8d2c", "--beside goes on")
-	r.depths(4, 0)
-	r.run(append(args, "--beside")...).want(0, "4 sent")
+	r.run(args...).want(0, "3 sent")
 }
 
 // TestReplayStops: letters that come back end a ramp; an end of the context hands letters back.

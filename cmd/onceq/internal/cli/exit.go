@@ -137,7 +137,7 @@ func usable(err error) error {
 	case errors.Is(err, ops.ErrRefused):
 		return exitWith(exitRefused, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), ops.ErrRefused.Error()+": ")))
 	case errors.Is(err, ops.ErrNoRule), errors.Is(err, ops.ErrNoKey):
-		return exitWith(exitFound, err)
+		return exit(exitFound, "%s", strings.TrimPrefix(err.Error(), "ops: "))
 	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrMissing), errors.Is(err, control.ErrInvalid):
 		return exitWith(exitUsage, err)
 	}

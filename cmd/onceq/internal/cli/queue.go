@@ -35,7 +35,7 @@ func (a *app) queueCommand() *cobra.Command {
 }
 
 func (a *app) listQueues(ctx context.Context, names []string) error {
-	w, err := a.open(ctx, 0, names...)
+	w, err := a.open(ctx, needParts, names...)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (a *app) viewQueue(q *ops.QueueState) queueView {
 }
 
 func (a *app) showQueue(ctx context.Context, name string) error {
-	w, err := a.open(ctx, 0, name)
+	w, err := a.open(ctx, needParts, name)
 	if err != nil {
 		return err
 	}

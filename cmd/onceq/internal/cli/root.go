@@ -23,7 +23,6 @@ func Main(ctx context.Context, args []string, on *IO) int {
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(on.In)
-	root.SetOut(&quietly{on.Out})
 	root.SetErr(on.Err)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
@@ -80,6 +79,8 @@ func (a *app) root() *cobra.Command {
 	for _, c := range a.commands() {
 		root.AddCommand(c)
 	}
+	root.SetOut(&quietly{a.io.Out}) // before the next line, which keeps it
+	root.InitDefaultCompletionCmd()
 	strict(root)
 	return root
 }
@@ -95,6 +96,14 @@ func strict(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		strict(sub)
 	}
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return exit(exitUsage, "%s: %w", strings.TrimSuffix(c.UseLine(), " [flags]"), err)
+			}
+			return nil
+		}
+	}
 	if c.RunE == nil && c.Run == nil && c.HasSubCommands() {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -106,10 +115,18 @@ func strict(c *cobra.Command) {
 					names = append(names, sub.Name())
 				}
 			}
-			return exit(exitUsage, "%sunknown command %q%s", strings.TrimPrefix(c.CommandPath()+": ", "onceq: "), args[0], settings.DidYouMean(args[0], names))
+			return exit(exitUsage, "%sunknown command %q%s", groupOf(c), args[0], settings.DidYouMean(args[0], names))
 		}
 		c.Args = cobra.ArbitraryArgs
 	}
+}
+
+// groupOf is what stands before an error in a group of commands.
+func groupOf(c *cobra.Command) string {
+	if name, ok := strings.CutPrefix(c.CommandPath(), "onceq "); ok {
+		return name + ": "
+	}
+	return ""
 }
 
 // badFlag is how pflag refuses a value.

@@ -149,6 +149,7 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
 	{regexp.MustCompile(`(DATE )?\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
+	{regexp.MustCompile(`plan [0-9a-f]{4,}`), "plan PLAN"},
 	{regexp.MustCompile(`fence \d+`), "fence FENCE"},
 	{regexp.MustCompile(`failed +(\d+) +\d+ `), "failed $1 FENCE "},
 	{regexp.MustCompile(`(rules?|orders) [a-z2-7]{5}( --reason|\b)`), "$1 RULE$2"},

@@ -35,7 +35,7 @@ func (a *app) topCommand() *cobra.Command {
 			if every < minEvery {
 				return exit(exitUsage, "--every: %v is below %v", every, minEvery)
 			}
-			w, err := a.open(ctx, 0, args...)
+			w, err := a.open(ctx, needParts, args...)
 			if err != nil {
 				return err
 			}
@@ -109,11 +109,18 @@ func (t *top) once(ctx context.Context) error {
 		lines = append(lines, strings.TrimRight(l.text, " "))
 	}
 	items := []any{}
+	failed := 0
 	for i := range t.states {
+		if t.states[i].Err() != nil {
+			failed++
+		}
 		items = append(items, t.viewQueue(&t.states[i]))
 		ids = append(ids, t.states[i].Queue)
 	}
-	return t.show(out.Result{Lines: lines, Items: items, IDs: ids})
+	if err := t.show(out.Result{Lines: lines, Items: items, IDs: ids}); err != nil {
+		return err
+	}
+	return t.partErrors(t.states, failed)
 }
 
 // The sequences that the screen needs; every terminal of today has them.

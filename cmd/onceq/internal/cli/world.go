@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/places"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
@@ -23,9 +24,15 @@ type world struct {
 	profile *settings.Profile // nil: no file has one
 	places  *places.Places
 	links   map[string]string
+	closing []func()
 }
 
-func (w *world) close() { _ = w.places.Close() }
+func (w *world) close() {
+	_ = w.places.Close()
+	for _, c := range w.closing {
+		c()
+	}
+}
 
 // label is the profile's name, for people.
 func (w *world) label() string {
@@ -33,6 +40,29 @@ func (w *world) label() string {
 		return "no profile"
 	}
 	return w.profile.Name
+}
+
+// openPatience is how long queues and stores may take to be opened by a command that shows the
+// others all the same.
+const openPatience = 10 * time.Second
+
+// patiently is ctx, cut off where the opening takes too long. Clients keep their context, so it
+// lives on when opened was called, until the world is closed.
+func patiently(ctx context.Context, w *world) (opening context.Context, opened func()) {
+	opening, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(openPatience, func() { cancel(errNoAnswer) })
+	w.closing = append(w.closing, func() { timer.Stop(); cancel(nil) })
+	return opening, func() { timer.Stop() }
+}
+
+var errNoAnswer = fmt.Errorf("no answer in %v", openPatience)
+
+// silent is an error of opening, with what cut it off.
+func silent(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errNoAnswer) {
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return err
 }
 
 // conf is the profile with what the environment says above it.
@@ -90,6 +120,9 @@ func (a *app) queues(c *conf, names []string) ([]*settings.Queue, error) {
 			continue
 		}
 		q, err := c.profile.Find(name)
+		if err != nil && own != nil {
+			return nil, exit(exitUsage, "%s names the queue %s: %w", settings.EnvQueue, own.Name, err)
+		}
 		if err != nil {
 			return nil, exitWith(exitUsage, err)
 		}
@@ -108,6 +141,8 @@ const (
 	needDead
 	// needNoQueue: keys alone are looked at, and queues only if they cost nothing to open.
 	needNoQueue
+	// needParts: what does not answer is shown as such, beside the rest.
+	needParts
 )
 
 // open opens the store, and the queues that a command names; no name means all.
@@ -129,7 +164,16 @@ func (a *app) open(ctx context.Context, needs need, names ...string) (*world, er
 }
 
 func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue, needs need) error {
+	all := ctx
+	if needs&needParts != 0 {
+		var opened func()
+		ctx, opened = patiently(all, w)
+		defer opened()
+	}
 	store, err := a.store(ctx, w, c, needs)
+	if needs&needParts != 0 && isAway(all, err) {
+		store, err = awayStore{silent(ctx, err)}, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -137,7 +181,16 @@ func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue,
 	for _, q := range qs {
 		t := ops.Target{Name: q.Name, Known: q.Known, Store: store, Scopes: q.Scopes, MaxAttempts: q.MaxAttempts, Retention: q.Retention}
 		if needs&needNoQueue == 0 {
-			if err := a.openQueue(ctx, w, q, &t, needs); err != nil {
+			err := a.openQueue(ctx, w, q, &t, needs)
+			if needs&needParts != 0 && isAway(all, err) {
+				if t.Queue == nil {
+					t.Queue = awayQueue{silent(ctx, err)}
+				} else {
+					t.Dead = awayQueue{silent(ctx, err)}
+				}
+				err = nil
+			}
+			if err != nil {
 				return err
 			}
 		}
