@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ type fake struct {
 	mu     sync.Mutex
 	tables map[string]map[string]object // by the key's two texts
 	keys   map[string][2]string         // the names of a table's key
-	tokens map[string]string            // ClientRequestToken: the request's body
+	tokens map[string]object            // ClientRequestToken: the request
 	counts map[string]int               // requests by operation
 	read   int                          // items that Query has read
 	// fail answers a request instead, where it gives a code; "lost" drops the answer after the
@@ -36,6 +37,8 @@ type fake struct {
 	fail func(op string, in object) (code string)
 	// before runs before a request, without mu.
 	before func(op string, in object)
+	// after runs when a request was done, before its answer is seen, without mu.
+	after func(op string)
 	// leaveOut is how many deletes of a BatchWriteItem are not processed.
 	leaveOut int
 }
@@ -43,7 +46,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		tables: make(map[string]map[string]object), keys: make(map[string][2]string),
-		tokens: make(map[string]string), counts: make(map[string]int),
+		tokens: make(map[string]object), counts: make(map[string]int),
 	}
 }
 
@@ -75,7 +78,10 @@ func (f *fake) Do(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	out, code, lost := f.serve(op, in, string(raw))
+	out, code, lost := f.serve(op, in)
+	if f.after != nil {
+		f.after(op)
+	}
 	if lost {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -96,7 +102,7 @@ func (f *fake) Do(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func (f *fake) serve(op string, in object, raw string) (out object, code string, lost bool) {
+func (f *fake) serve(op string, in object) (out object, code string, lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts[op]++
@@ -112,7 +118,7 @@ func (f *fake) serve(op string, in object, raw string) (out object, code string,
 	case "DescribeTable":
 		out, code = f.describe(textIn(in, "TableName"))
 	case "TransactWriteItems":
-		out, code = f.transact(in, raw)
+		out, code = f.transact(in)
 	case "BatchWriteItem":
 		out, code = f.batch(in)
 	default:
@@ -193,11 +199,11 @@ func (f *fake) put(in object) (object, string) {
 	return nil, ""
 }
 
-func (f *fake) transact(in object, raw string) (object, string) {
+func (f *fake) transact(in object) (object, string) {
 	if token := textIn(in, "ClientRequestToken"); token != "" {
-		switch f.tokens[token] {
-		case "":
-		case raw:
+		switch earlier := f.tokens[token]; {
+		case earlier == nil:
+		case reflect.DeepEqual(earlier, in):
 			return nil, ""
 		default:
 			return object{"message": "the request differs"}, "IdempotentParameterMismatchException"
@@ -236,7 +242,7 @@ func (f *fake) transact(in object, raw string) (object, string) {
 		_, _ = f.put(a.(object)["Put"].(object))
 	}
 	if token := textIn(in, "ClientRequestToken"); token != "" {
-		f.tokens[token] = raw
+		f.tokens[token] = in
 	}
 	return nil, ""
 }

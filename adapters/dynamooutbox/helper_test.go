@@ -54,7 +54,10 @@ const (
 func newWorld(tb testing.TB) *world {
 	tb.Helper()
 	w := &world{TB: tb, f: newFake(), leases: newLeases(tb)}
-	w.outbox(nil)
+	// The table is there, with another queue.
+	if err := newOutbox(tb, w.f.client(), testTable, "other", nil, nil).CreateTable(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
 	return w
 }
 
