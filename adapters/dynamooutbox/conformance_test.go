@@ -21,7 +21,7 @@ func TestConformanceInMemory(t *testing.T) {
 		Virtual: true, Visibility: 30 * time.Second, Slack: virtualPoll, StaleReceiptsVoid: true,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 			f := newFake()
-			return opened(t, f.client(), "outbox", newLeases(t), virtualPoll)
+			return opened(t, f.client(), "outbox", newLeases(t), Options{Partitions: 2, Poll: virtualPoll, Visibility: o.Visibility})
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			c := newFake().client()
@@ -46,9 +46,9 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	brokertest.Run(t, brokertest.Harness{
-		StaleReceiptsVoid: true, Visibility: 4 * time.Second,
+		StaleReceiptsVoid: true,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
-			return opened(t, c, table, leases, 10*time.Millisecond)
+			return opened(t, c, table, leases, Options{Partitions: 1, Poll: 100 * time.Millisecond, Visibility: o.Visibility})
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			return &queue{newOutbox(t, c, "no-such-table", "missing", leases, nil), c}
@@ -57,9 +57,9 @@ func TestConformance(t *testing.T) {
 }
 
 // opened is a new queue in the table, which may be there already.
-func opened(t testing.TB, c *dynamodb.Client, table string, leases dedupe.Store, poll time.Duration) brokertest.Queue {
+func opened(t testing.TB, c *dynamodb.Client, table string, leases dedupe.Store, o Options) brokertest.Queue {
 	name := t.Name()
-	q := &queue{newOutbox(t, c, table, name, leases, &Options{Poll: poll, Partitions: 2}), c}
+	q := &queue{newOutbox(t, c, table, name, leases, &o), c}
 	if err := q.CreateTable(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (b *Outbox) count(ctx context.Context, p *partition, d *broker.Depth, most 
 		for _, it := range items {
 			from = textOf(it[attrSK]) + "\x00"
 			due := dueOf(it)
-			switch held, waits := b.isOut(p, it, now); {
+			switch held, waits := b.outAt(p, it, now); {
 			case held:
 				d.InFlight++
 			case waits || due.After(now):
@@ -75,8 +75,8 @@ func dueOf(it item) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// isOut reports whether this relay has handed the item out, or it waits for its nack's delay.
-func (b *Outbox) isOut(p *partition, it item, now time.Time) (held, waits bool) {
+// outAt reports whether this relay has handed the item out, or it waits for its nack's delay.
+func (b *Outbox) outAt(p *partition, it item, now time.Time) (held, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := p.entries[textOf(it[attrSK])]
@@ -160,7 +160,7 @@ func (b *Outbox) seen(p *partition, it item, sk string) seen {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := p.entries[sk]; e.isHeld(now) {
+	if e := p.entries[sk]; e.isOut(now) {
 		s.m.Attempt = e.times
 		if s.m.Deadline = e.until; e.isLive(now) {
 			s.m.Deadline = e.deadline

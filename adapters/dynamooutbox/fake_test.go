@@ -355,4 +355,3 @@ func (f *fake) failing(tb testing.TB, fail func(op string, in object) string) {
 	defer f.mu.Unlock()
 	f.fail = fail
 }
-

@@ -98,6 +98,9 @@ func (w *world) put(b *Outbox, ms ...broker.Outgoing) {
 	put(w, w.f.client(), b, ms...)
 }
 
+// pass lets time go by, in a bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
 // inGroup is a message of a group; a sequence below 0 is none.
 func inGroup(group string, sequence int, body string) broker.Outgoing {
 	m := onceq.Message("", "", []byte(body))
@@ -144,8 +147,8 @@ func ack(tb testing.TB, b *Outbox, ms ...*broker.Message) {
 	}
 }
 
-// queue is an Outbox that also sends, as the contract's suite asks: each message in a transaction of
-// its batch. What the suite says of sends holds for Items then.
+// queue is an Outbox that also sends, as the contract's suite asks: each message in a transaction
+// of its batch. What the suite says of sends holds for Items then.
 type queue struct {
 	*Outbox
 	c *dynamodb.Client
@@ -253,4 +256,3 @@ func (q *queue) sendRaw(ctx context.Context, body []byte, attributes map[string]
 	_, err = q.c.PutItem(ctx, &dynamodb.PutItemInput{TableName: &q.table, Item: it})
 	return err
 }
-

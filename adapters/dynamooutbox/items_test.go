@@ -74,19 +74,22 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, f := range map[string]func() (*Outbox, error){
-		"client is nil":             func() (*Outbox, error) { return New(nil, testTable, testQueue, nil, nil) },
-		"the client has no region":  func() (*Outbox, error) { return New(dynamodb.New(dynamodb.Options{}), testTable, testQueue, nil, nil) },
-		`table is "a b"`:            func() (*Outbox, error) { return New(c, "a b", testQueue, nil, nil) },
-		`table is "ab"`:             func() (*Outbox, error) { return New(c, "ab", testQueue, nil, nil) },
-		"queue's name is empty":     func() (*Outbox, error) { return New(c, testTable, "", nil, nil) },
-		"name has 256 bytes":        func() (*Outbox, error) { return New(c, testTable, strings.Repeat("q", 256), nil, nil) },
-		"holds a NUL":               func() (*Outbox, error) { return New(c, testTable, "a\x00", nil, nil) },
-		"leases is onceq.NoStore":   func() (*Outbox, error) { return New(c, testTable, testQueue, onceq.NoStore, nil) },
-		"leases is a nil *mem":      func() (*Outbox, error) { return New(c, testTable, testQueue, (*memstore.Store)(nil), nil) },
-		"lost with its process":     func() (*Outbox, error) { return New(c, testTable, testQueue, memory, nil) },
-		"Options.Partitions: 129":   func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Partitions: 129}) },
-		"Options.Partitions: -1":    func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Partitions: -1}) },
-		"Options.Poll: 11s":         func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Poll: 11 * time.Second}) },
+		"client is nil":            func() (*Outbox, error) { return New(nil, testTable, testQueue, nil, nil) },
+		"the client has no region": func() (*Outbox, error) { return New(dynamodb.New(dynamodb.Options{}), testTable, testQueue, nil, nil) },
+		`table is "a b"`:           func() (*Outbox, error) { return New(c, "a b", testQueue, nil, nil) },
+		`table is "ab"`:            func() (*Outbox, error) { return New(c, "ab", testQueue, nil, nil) },
+		"queue's name is empty":    func() (*Outbox, error) { return New(c, testTable, "", nil, nil) },
+		"name has 256 bytes":       func() (*Outbox, error) { return New(c, testTable, strings.Repeat("q", 256), nil, nil) },
+		"holds a NUL":              func() (*Outbox, error) { return New(c, testTable, "a\x00", nil, nil) },
+		"leases is onceq.NoStore":  func() (*Outbox, error) { return New(c, testTable, testQueue, onceq.NoStore, nil) },
+		"leases is a nil *mem":     func() (*Outbox, error) { return New(c, testTable, testQueue, (*memstore.Store)(nil), nil) },
+		"lost with its process":    func() (*Outbox, error) { return New(c, testTable, testQueue, memory, nil) },
+		"Options.Partitions: 129":  func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Partitions: 129}) },
+		"Options.Partitions: -1":   func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Partitions: -1}) },
+		"Options.Poll: 11s":        func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Poll: 11 * time.Second}) },
+		"Options.Visibility: 3m0s": func() (*Outbox, error) {
+			return New(c, testTable, testQueue, nil, &Options{Visibility: 3 * time.Minute})
+		},
 		"Options.Lease: 30ns is":    func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Lease: 30}) },
 		"Options.Lease: 2s is not":  func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Lease: 2 * time.Second}) },
 		"Options.Lease: 11m0s is n": func() (*Outbox, error) { return New(c, testTable, testQueue, nil, &Options{Lease: 11 * time.Minute}) },
@@ -117,7 +120,7 @@ func TestItemsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		again, err := b.Items(ms...)
 		if err != nil || !reflect.DeepEqual(first, again) {
 			t.Fatalf("the same messages gave other items: %v\n%v\n%v", err, first, again)

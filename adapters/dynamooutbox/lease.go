@@ -101,7 +101,7 @@ func (b *Outbox) toKeep(need time.Duration, of map[int]bool) (renew, claim []*pa
 			if of == nil && !now.Before(p.tryAt) {
 				claim = append(claim, p)
 			}
-		case !p.isHeld(now, max(need, b.maxHold())-1):
+		case !p.isHeld(now, max(need, b.o.maxHold())-1):
 			renew = append(renew, p)
 		}
 	}
@@ -133,7 +133,7 @@ func (b *Outbox) renew(ctx context.Context, ps []*partition) error {
 			p.drop()
 			p.tryAt = time.Now() // who has won it tells how long
 		default:
-			failed = errors.Join(failed, p.explain("renewing", as[i].Err))
+			failed = errors.Join(failed, p.failed("renewing", as[i].Err))
 			p.dropIfDead(time.Now())
 		}
 	}
@@ -183,7 +183,7 @@ func (b *Outbox) claim(ctx context.Context, ps []*partition) error {
 func (p *partition) claimed(a *dedupe.Claim, now time.Time, again time.Duration) error {
 	if a.Err != nil {
 		p.tryAt = now.Add(keepPause)
-		return p.explain("claiming", a.Err)
+		return p.failed("claiming", a.Err)
 	}
 	if a.Outcome == dedupe.Won {
 		p.deadline, p.soon = a.Lease.Deadline, true
@@ -204,7 +204,7 @@ func (p *partition) claimed(a *dedupe.Claim, now time.Time, again time.Duration)
 		p.n, a.Outcome, p.key.Key, p.key.Scope)
 }
 
-func (p *partition) explain(what string, err error) error {
+func (p *partition) failed(what string, err error) error {
 	return &leaseError{fmt.Errorf("%s partition %d: %w", what, p.n, err)}
 }
 

@@ -22,10 +22,13 @@ import (
 // Options tune an [Outbox]. The zero value and nil are usable.
 type Options struct {
 	// Partitions is how many partition keys the messages are spread over, 1 to 128: by their group,
-	// or by their id where they have none. DynamoDB takes 1,000 write units a second for one key, so
-	// 8 carry about 2,500 messages a second. All producers and relays of a queue must have the same
-	// number: [Outbox.CreateTable] records it, and refuses another one. Default 8.
+	// or by their id where they have none. DynamoDB takes 1,000 write units a second for one key,
+	// so 8 carry about 2,500 messages a second. All producers and relays of a queue must have the
+	// same number: [Outbox.CreateTable] records it, and refuses another one. Default 8.
 	Partitions int
+	// Visibility is how long a received message stays hidden when the receive does not say: 100 ms
+	// to two thirds of Lease. Default 30 s, or two thirds of Lease where that is less.
+	Visibility time.Duration
 	// Poll is how often an idle relay looks into each partition that it holds: 10 ms to 10 s. Each
 	// look is a request, and a read unit at least. Default 1 s. After [Outbox.Wake] it looks at
 	// once, whatever Poll is.
@@ -40,13 +43,14 @@ type Options struct {
 const (
 	defaultPartitions = 8
 	maxPartitions     = 128
+	defaultVisibility = 30 * time.Second
 	defaultPoll       = time.Second
 	minPoll, maxPoll  = 10 * time.Millisecond, 10 * time.Second
 	defaultLease      = 45 * time.Second
 	minLease          = 3 * time.Second
 	maxLease          = 10 * time.Minute
-	// maxQueue keeps the name, with what follows it, within the 1,024 bytes of a store's key, beside
-	// the longest name of a table.
+	// maxQueue keeps the name, with what follows it, within the 1,024 bytes of a store's key,
+	// beside the longest name of a table.
 	maxQueue = 255
 )
 
@@ -61,8 +65,15 @@ func (o Options) complete() (Options, error) {
 	if err := within("Poll", o.Poll, minPoll, maxPoll); err != nil {
 		return o, err
 	}
-	return o, within("Lease", o.Lease, minLease, maxLease)
+	if err := within("Lease", o.Lease, minLease, maxLease); err != nil {
+		return o, err
+	}
+	o.Visibility = cmp.Or(o.Visibility, min(defaultVisibility, o.maxHold()))
+	return o, within("Visibility", o.Visibility, minHold, o.maxHold())
 }
+
+// maxHold is what is left of a claim at least, after it was renewed or needed no renewal.
+func (o *Options) maxHold() time.Duration { return o.Lease / 3 * 2 }
 
 func within(field string, d, least, most time.Duration) error {
 	switch {

@@ -42,13 +42,13 @@ func TestHeadWaits(t *testing.T) {
 		}
 		ack(t, b, ms[1])
 		want(t, b, 10, "")
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		ms = want(t, b, 10, "h1 h3")
 		if ms[0].Attempt != 2 || ms[1].Attempt != 1 {
 			t.Errorf("attempts %d and %d", ms[0].Attempt, ms[1].Attempt)
 		}
 		ack(t, b, ms...)
-		time.Sleep(50 * time.Second)
+		pass(50 * time.Second)
 		want(t, b, 10, "g1 g2")
 	})
 }
@@ -122,8 +122,8 @@ func TestAckDuringALook(t *testing.T) {
 	})
 }
 
-// TestLooks: an idle relay asks once a Poll and partition, consistently, and one that holds much asks
-// less often.
+// TestLooks: an idle relay asks once a Poll and partition, consistently, and one that holds much
+// asks less often.
 func TestLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -177,7 +177,7 @@ func TestStrays(t *testing.T) {
 		}
 		to := &destination{}
 		end := relay(t, w.outbox(&Options{Poll: 5 * time.Second}), to)
-		time.Sleep(15 * time.Minute)
+		pass(15 * time.Minute)
 		if got := to.keys(); len(got) != 200 {
 			t.Errorf("%d of 200 were sent", len(got))
 		}

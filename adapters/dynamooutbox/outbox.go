@@ -16,8 +16,8 @@ import (
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
-// This file owns the Outbox: its construction, its limits and its end. An Outbox may be used by many
-// goroutines: what New sets never changes, and mu guards the partitions (partition.go), which
+// This file owns the Outbox: its construction, its limits and its end. An Outbox may be used by
+// many goroutines: what New sets never changes, and mu guards the partitions (partition.go), which
 // receives, settlements and Wake share. It is never held during a request.
 
 const (
@@ -139,14 +139,11 @@ const closeTimeout = 5 * time.Second
 func (b *Outbox) Limits() broker.Limits {
 	return broker.Limits{
 		ReceiveBatch: receiveBatch, SettleBatch: settleBatch, SendBatch: maxActions,
-		MinHold: minHold, MaxHold: b.maxHold(), MaxNack: maxNack, MaxDelay: longest, MaxWait: maxWait,
+		MinHold: minHold, MaxHold: b.o.maxHold(), MaxNack: maxNack, MaxDelay: longest, MaxWait: maxWait,
 		MaxBody: maxBody, MaxAttributes: maxAttributes,
 		Attempts: true, OrderedGroups: true, Extends: true, Durable: true,
 	}
 }
-
-// maxHold is what is left of a claim at least, after it was renewed or needed no renewal.
-func (b *Outbox) maxHold() time.Duration { return b.o.Lease / 3 * 2 }
 
 // Describe names the outbox.
 func (b *Outbox) Describe() broker.Description {

@@ -56,8 +56,8 @@ type entry struct {
 
 func (e *entry) isLive(now time.Time) bool { return e.n != 0 && (e.acking || now.Before(e.deadline)) }
 
-// isHeld reports whether the item must not be handed out now.
-func (e *entry) isHeld(now time.Time) bool {
+// isOut reports whether the item must not be handed out now.
+func (e *entry) isOut(now time.Time) bool {
 	return e != nil && (e.isLive(now) || now.Before(e.until))
 }
 
@@ -128,7 +128,7 @@ func (g *page) take() {
 		if group := groupOf(sk); group != g.group || group == "" {
 			g.group, g.blocked, g.last = group, false, nil
 		}
-		waits := e.isHeld(g.now) || p.gone[sk] || g.group != "" && numberOf(it[attrDue]) > g.now.UnixMilli()
+		waits := e.isOut(g.now) || p.gone[sk] || g.group != "" && numberOf(it[attrDue]) > g.now.UnixMilli()
 		switch {
 		case g.blocked || waits:
 			// Of a group only what stands before the first that is held, or waits.

@@ -62,7 +62,7 @@ func (b *Outbox) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 
 // completeReceive checks o and puts the defaults in.
 func (b *Outbox) completeReceive(o *broker.ReceiveOptions) error {
-	o.Visibility = cmp.Or(o.Visibility, min(30*time.Second, b.maxHold()))
+	o.Visibility = cmp.Or(o.Visibility, b.o.Visibility)
 	switch {
 	case b.leases == nil:
 		return unsupported("New was given no leases, so this Outbox sends alone; a relay needs the dynamostore there")
@@ -70,8 +70,8 @@ func (b *Outbox) completeReceive(o *broker.ReceiveOptions) error {
 		return unsupported("a Max of %d; it is within 1 and %d", o.Max, receiveBatch)
 	case o.Wait > maxWait:
 		return unsupported("a Wait of %v; it is at most %v", o.Wait, maxWait)
-	case o.Visibility < minHold || o.Visibility > b.maxHold():
-		return unsupported("a Visibility of %v; it is within %v and %v, two thirds of Options.Lease", o.Visibility, minHold, b.maxHold())
+	case o.Visibility < minHold || o.Visibility > b.o.maxHold():
+		return unsupported("a Visibility of %v; it is within %v and %v, two thirds of Options.Lease", o.Visibility, minHold, b.o.maxHold())
 	}
 	if o.Wait < 0 {
 		o.Wait = maxWait

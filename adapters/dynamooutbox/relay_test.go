@@ -32,7 +32,7 @@ func (d *destination) Limits() broker.Limits {
 
 func (d *destination) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	if d.takes > 0 {
-		time.Sleep(d.takes)
+		pass(d.takes)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func TestRelay(t *testing.T) {
 			wanted = append(wanted, m.Meta.Key)
 			w.put(producer, m)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		got := to.keys()
 		if slices.Sort(got); !slices.Equal(got, wanted) {
 			t.Errorf("%d messages were sent, want each of 300 once", len(got))
@@ -125,11 +125,11 @@ func TestRelayWakes(t *testing.T) {
 		w := newWorld(t)
 		b, to := w.outbox(&Options{Poll: 10 * time.Second}), &destination{}
 		end := relay(t, b, to)
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		before := w.f.count("Query")
 		w.put(b, keyed("a"))
 		b.Wake()
-		time.Sleep(50 * time.Millisecond)
+		pass(50 * time.Millisecond)
 		if got := to.keys(); len(got) != 1 {
 			t.Errorf("%q was sent within 50 ms", got)
 		}
@@ -149,9 +149,9 @@ func TestRelayDies(t *testing.T) {
 		w.put(dead, onceq.Message("mail", "", []byte("a")))
 		m := want(t, dead, 10, "a")[0] // it is sent, and then the process is killed
 		want(t, next, 10, "")
-		time.Sleep(dead.o.Lease - time.Second)
+		pass(dead.o.Lease - time.Second)
 		want(t, next, 10, "")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		again := want(t, next, 10, "a")[0]
 		if again.Meta.ID != m.Meta.ID || again.Meta.Key != m.Meta.Key || m.Meta.Key == "" || again.ID != m.ID || !again.Meta.Created.Equal(m.Meta.Created) {
 			t.Errorf("the job is %+v, and was %+v", again.Meta, m.Meta)
@@ -186,7 +186,7 @@ func TestLostReply(t *testing.T) {
 		})
 		end := relay(t, b, to)
 		w.put(b, keyed("a"))
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if got := to.keys(); !slices.Equal(got, []string{"a"}) || n < 2 {
 			t.Errorf("%q was sent, after %d deletes", got, n)
 		}
@@ -209,7 +209,7 @@ func TestTakeover(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(b.o.Lease/3 + time.Second)
+		pass(b.o.Lease/3 + time.Second)
 		want(t, b, 1, "x")
 		if _, err := a.Receive(t.Context(), broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrClosed) {
 			t.Error(err)
@@ -239,8 +239,8 @@ func (f *failing) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Rene
 	return f.Store.Renew(ctx, rs)
 }
 
-// TestStoreIsAway: a relay goes on while its claims last, and neither reads nor keeps a message when
-// they are over.
+// TestStoreIsAway: a relay goes on while its claims last, and neither reads nor keeps a message
+// when they are over.
 func TestStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -253,7 +253,7 @@ func TestStoreIsAway(t *testing.T) {
 		w.put(b, keyed("a"))
 		m := want(t, b, 1, "a")[0]
 		store.set(away)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		hold := []broker.Hold{{Receipt: m.Receipt, For: 30 * time.Second}}
 		if err := b.Extend(t.Context(), hold); !errors.Is(err, away) {
 			t.Errorf("an extension beyond the claim: %v", err)
@@ -266,7 +266,7 @@ func TestStoreIsAway(t *testing.T) {
 		if ms := want(t, b, 1, "b"); time.Until(ms[0].Deadline) > 25*time.Second {
 			t.Errorf("a message is held for %v, beyond the claim", time.Until(ms[0].Deadline))
 		}
-		time.Sleep(26 * time.Second)
+		pass(26 * time.Second)
 		w.put(b, keyed("c"))
 		for range 3 {
 			if ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 10}); len(ms) > 0 || !errors.Is(err, away) && err != nil {
@@ -274,7 +274,7 @@ func TestStoreIsAway(t *testing.T) {
 			}
 		}
 		store.set(nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if ms := receive(t, b, 10); len(ms) != 3 {
 			t.Errorf("%q came when the store was back", bodies(ms))
 		}
@@ -295,7 +295,7 @@ func TestPoison(t *testing.T) {
 		}}
 		end := relay(t, b, to)
 		w.put(b, inGroup("g", 1, "poison"), inGroup("g", 2, "behind"), inGroup("h", 1, "other"), keyed("none"))
-		time.Sleep(3*time.Hour + time.Minute)
+		pass(3*time.Hour + time.Minute)
 		if got := len(to.keys()); got != 2 || tries != 4 {
 			t.Errorf("%d were sent, and the poison was tried %d times in three hours; want 2 and 4", got, tries)
 		}
@@ -311,7 +311,7 @@ func TestPoison(t *testing.T) {
 			}
 		}
 		w.f.mu.Unlock()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		if got := len(to.keys()); got != 3 {
 			t.Errorf("%d were sent after the poison was removed, want 3", got)
 		}
@@ -334,7 +334,7 @@ func TestDestinationIsDown(t *testing.T) {
 		for i := range 40 {
 			w.put(b, inGroup(fmt.Sprint("g", i%4), i, fmt.Sprint(i)))
 		}
-		time.Sleep(20 * time.Minute)
+		pass(20 * time.Minute)
 		if got := to.keys(); len(got) != 40 {
 			t.Errorf("%d were sent, want 40", len(got))
 		}

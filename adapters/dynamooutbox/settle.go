@@ -193,7 +193,7 @@ func (b *Outbox) Nack(ctx context.Context, hs []broker.Hold) error {
 // of them. An extension that comes after the deadline answers [broker.ErrReceiptExpired] and
 // changes nothing, and so does one of a message whose partition another relay has claimed.
 func (b *Outbox) Extend(ctx context.Context, hs []broker.Hold) error {
-	errs, err := b.held(ctx, callExtend, hs, minHold, b.maxHold())
+	errs, err := b.held(ctx, callExtend, hs, minHold, b.o.maxHold())
 	if errs == nil {
 		return err
 	}
