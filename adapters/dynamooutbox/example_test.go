@@ -2,6 +2,7 @@ package dynamooutbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -52,11 +53,11 @@ func ExampleNew() {
 		return
 	}
 	_, err = outbox.Items(broker.Outgoing{Body: make([]byte, 500_000)})
-	fmt.Println(err)
+	fmt.Println(errors.Is(err, broker.ErrTooLarge))
 
-	_, err = dynamooutbox.New(dynamodb.New(dynamodb.Options{}), "onceq-outbox", "mail", nil, nil)
+	_, err = dynamooutbox.New(client, "onceq-outbox", "mail", nil, &dynamooutbox.Options{Partitions: 500})
 	fmt.Println(err)
-	// Output: dynamooutbox: Items: mail: message 0: broker: message too large: a body of 500000
-	// bytes; at most 393216, because an item has at most 409600 dynamooutbox: New: the client has
-	// no region: set AWS_REGION, or give config.LoadDefaultConfig a config.WithRegion
+	// Output:
+	// true
+	// dynamooutbox: Options.Partitions: 500 is not within 1 and 128
 }
