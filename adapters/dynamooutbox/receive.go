@@ -84,7 +84,7 @@ func (b *Outbox) beginAnew() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.parts {
-		p.soon = p.soon || p.ended && !p.looking
+		p.soon = p.soon || !p.looking
 	}
 }
 
