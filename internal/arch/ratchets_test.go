@@ -7,6 +7,7 @@ package arch
 var largestCycle = map[string]int{
 	".":                        4,
 	"adapters/awssqs":          10,
+	"adapters/dynamooutbox":    10,
 	"adapters/gcppubsub":       5,
 	"adapters/gocloudpubsub":   10,
 	"adapters/httponceq":       2,
