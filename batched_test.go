@@ -534,3 +534,29 @@ func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
 		}, preset(p), inBatches(4, h), steady)
 	}
 }
+
+// Copies of one job that are there together are one job: one of them is in a batch, and the others
+// find it done.
+func TestBatchedWithCopiesOfAJob(t *testing.T) {
+	seen := newBatchesSeen()
+	fails := 2
+	h := onceq.Batched(onceq.BatchedOptions{Max: 10}, func(_ context.Context, js []*onceq.Job) []error {
+		if seen.note(js); fails > 0 {
+			fails--
+			panic("once more")
+		}
+		return nil
+	})
+	bubble(t, nil, func(r *rig) {
+		r.send("a", "a", "b", "a", "b", "c")
+		r.run(10 * time.Minute)
+		if ns := seen.sizes(); !slices.Equal(ns, []int{3, 3, 3}) {
+			t.Errorf("the batches had %v jobs, want three of 3", ns)
+		}
+		for _, k := range []string{"a", "b", "c"} {
+			r.wantStatus(k, dedupe.Done)
+		}
+		r.wantQueue(0)
+		r.noLetters()
+	}, inBatches(10, h), steady)
+}
