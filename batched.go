@@ -265,7 +265,7 @@ func (b *gathering) begin() {
 	}
 }
 
-// answer gives each job its error: errs is in the order that f has left js in, which is own then. It
+// answer gives each job its error: errs is in the order of own, which is js as f has left it. It
 // reports whether each of js is still there, once.
 func (b *gathering) answer(at []int, js, own []*Job, errs []error) bool {
 	sorted := !slices.Equal(own, js)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +169,64 @@ func TestForwardToAWickedDestination(t *testing.T) {
 			t.Errorf("no call ended in way %d", way)
 		}
 	}
+}
+
+// A message that makes every call fail takes others with it three times at most, though they come
+// back together. While all fail, two messages are tried alone, and no more. A call that hangs is
+// not divided.
+func TestForwardDividesCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       func(ctx context.Context) error
+		poison    string
+		most      int // calls in a round that was divided
+		delivered int
+	}{
+		"one message": {func(context.Context) error { return errors.New("cannot encode") }, "poison", 21, 19},
+		"all":         {func(context.Context) error { return errors.New("connection refused") }, "", 3, 0},
+		"all hang":    {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOffice(t, func(o *office) {
+				s := &counting{Sender: o.dest, err: c.err, poison: c.poison}
+				o.put(append(numbered("k", 19), "poison")...)
+				o.relay(func(w *setup) {
+					w.Handler, w.CallTimeout = onceq.Forward(s), time.Second
+					w.Defaults.Backoff = func(int, error) time.Duration { return time.Minute }
+				})
+				o.work(nil)
+				for round := range 6 {
+					pass(30 * time.Second)
+					calls := int(s.calls.Swap(0))
+					if want := 1; round < 3 && calls != want {
+						t.Errorf("round %d: %d calls, want %d", round, calls, want)
+					}
+					if round == 3 && (calls < min(2, c.most) || calls > c.most) {
+						t.Errorf("round %d: %d calls, want up to %d", round, calls, c.most)
+					}
+					pass(31 * time.Second)
+				}
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				if n := len(o.effects); n != c.delivered {
+					t.Errorf("%d jobs were done, want %d", n, c.delivered)
+				}
+			})
+		})
+	}
+}
+
+// counting fails each call that has the poison in it; all calls where there is none.
+type counting struct {
+	broker.Sender
+	err    func(ctx context.Context) error
+	poison string
+	calls  atomic.Int64
+}
+
+func (s *counting) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	s.calls.Add(1)
+	if s.poison == "" || slices.ContainsFunc(ms, func(m broker.Outgoing) bool { return string(m.Body) == s.poison }) {
+		return nil, s.err(ctx)
+	}
+	return s.Sender.Send(ctx, ms)
 }

@@ -29,7 +29,6 @@ var largestCycle = map[string]int{
 	"examples/invoice":         2,
 	"examples/longjob":         2,
 	"examples/longvisibility":  2,
-	"examples/outbox":          3,
 	"examples/payment":         2,
 	"examples/stock":           2,
 	"internal/engine":          4,
