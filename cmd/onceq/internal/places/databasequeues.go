@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
-// This file owns the queues in databases, and the pools of those in PostgreSQL. The package cli
+// This file owns the queues in databases, and how PostgreSQL is looked at without a change. The package cli
 // calls it, from one goroutine; nothing is locked.
 
 // ErrNoQueueTable says that a queue's table is not there.
@@ -68,4 +69,18 @@ func (p *Places) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	}
 	p.pools[url] = pool
 	return pool, nil
+}
+
+// What PostgreSQL answers to who would change something.
+const (
+	readOnly = "25006"
+	denied   = "42501"
+)
+
+// unchanged is a pool whose transactions change nothing.
+type unchanged struct{ *pgxpool.Pool }
+
+func (u unchanged) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	o.AccessMode = pgx.ReadOnly
+	return u.Pool.BeginTx(ctx, o)
 }

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -20,35 +19,30 @@ type DatabaseQueue struct {
 const wantPostgresQueue = "want postgres-queue://USER@HOST/DATABASE/QUEUE?onceq.table=TABLE"
 
 // parsePostgresQueue reads the URL of a queue in PostgreSQL: that of the database, with another
-// scheme, and the queue's name behind the database's. In the name, %2F stands for a slash.
-func parsePostgresQueue(s string) (QueueURL, error) {
-	bad := func(why string) (QueueURL, error) {
-		return QueueURL{}, fmt.Errorf("queue %q: %s", Mask(s), cmp.Or(why, wantPostgresQueue))
-	}
+// scheme, and the queue's name behind the database's. In the name, %2F stands for a slash. why is
+// not empty where it is none.
+func parsePostgresQueue(s string) (q DatabaseQueue, queue, why string) {
 	u, err := url.Parse(s)
 	if err != nil || u.Opaque != "" || u.Fragment != "" {
-		return bad("")
+		return q, "", wantPostgresQueue
 	}
 	database, name, ok := strings.Cut(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	if !ok || database == "" || name == "" || strings.Contains(name, "/") {
-		return bad("")
-	}
-	q := QueueURL{Kind: PostgresQueue}
-	if q.Name, err = url.PathUnescape(name); err != nil {
-		return bad("")
+		return q, "", wantPostgresQueue
 	}
 	v := u.Query()
 	q.Table = v.Get("onceq.table")
 	v.Del("onceq.table")
 	for name := range v {
 		if strings.HasPrefix(name, "onceq.") {
-			return bad(fmt.Sprintf("unknown parameter %s%s", name, DidYouMean(name, []string{"onceq.table"})))
+			return q, "", fmt.Sprintf("unknown parameter %s%s", name, DidYouMean(name, []string{"onceq.table"}))
 		}
 	}
-	if u.Path, err = url.PathUnescape("/" + database); err != nil {
-		return bad("")
+	queue, errQueue := url.PathUnescape(name)
+	if u.Path, err = url.PathUnescape("/" + database); err != nil || errQueue != nil {
+		return q, "", wantPostgresQueue
 	}
 	u.Scheme, u.RawPath, u.RawQuery = "postgres", "/"+database, v.Encode()
-	q.DatabaseQueue.URL = u.String()
-	return q, nil
+	q.URL = u.String()
+	return q, queue, ""
 }

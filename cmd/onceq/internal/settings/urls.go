@@ -44,7 +44,11 @@ func ParseQueue(s string) (QueueURL, error) {
 		return QueueURL{}, fmt.Errorf("queue %q: %s", Mask(s), cmp.Or(why, wantQueue))
 	}
 	if strings.HasPrefix(s, PostgresQueue+"://") {
-		return parsePostgresQueue(s)
+		at, name, why := parsePostgresQueue(s)
+		if why != "" {
+			return bad(why)
+		}
+		return QueueURL{Kind: PostgresQueue, Name: name, DatabaseQueue: at}, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
