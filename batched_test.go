@@ -153,8 +153,11 @@ func TestBatchedThatSorts(t *testing.T) {
 				slices.SortFunc(js, func(a, b *onceq.Job) int { return strings.Compare(a.Key().Key, b.Key().Key) })
 				errs := make([]error, len(js))
 				for i, j := range js {
-					if j.Key().Key == "b" {
+					switch j.Key().Key {
+					case "b":
 						errs[i] = onceq.Permanent(errBoom)
+					case left:
+						t.Errorf("%q is in a batch, and its context has ended", left)
 					}
 				}
 				return errs

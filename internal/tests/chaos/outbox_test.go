@@ -418,4 +418,3 @@ func (s *shop) audit(kills int) {
 		s.Errorf("%d orders were committed: the rounds prove nothing", committed)
 	}
 }
-

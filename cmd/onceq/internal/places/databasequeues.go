@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
-// This file owns the queues in databases, and how PostgreSQL is looked at without a change. The package cli
-// calls it, from one goroutine; nothing is locked.
+// This file owns the queues in databases, and how PostgreSQL is looked at without a change. The
+// package cli calls it, from one goroutine; nothing is locked.
 
 // ErrNoQueueTable says that a queue's table is not there.
 var ErrNoQueueTable = errors.New("its table is not there: call Migrate of its queue, which programs do at their start")
