@@ -67,9 +67,9 @@ func (o BatchedOptions) check() error {
 // of the batch, in the order they came, and is called from several goroutines at a time.
 //
 // f answers by position: the error at i is that of js[i], with the meaning it has for every
-// Handler, [Permanent], [RetryAfter] and [Unknown] included. A nil slice says that all jobs are
-// done. Where the slice is not nil and not as long as js, or where f panics, nobody knows which
-// jobs are done: each gets an error of class "panic", and is parked under dedupe.Park.
+// Handler, [Permanent], [RetryAfter] and [Unknown] included. f may sort js. A nil slice says that
+// all jobs are done. Where the slice is not nil and not as long as js, or where f panics, nobody
+// knows which jobs are done: each gets an error of class "panic", and is parked under dedupe.Park.
 //
 // ctx has the values of the first job's context. It ends when the contexts of all jobs in js have
 // ended, with the last one's cause: a Timeout, or a lost lease, of one job does not cut off the
@@ -253,20 +253,43 @@ func (b *gathering) begin() {
 			b.broke(at, "the handler ended its goroutine (runtime.Goexit)")
 		}
 	}()
-	n := len(js) // js is f's own from here on
-	errs := b.h.f(ctx, js)
+	own := slices.Clone(js) // f may sort it
+	errs := b.h.f(ctx, own)
 	returned = true
 	switch {
 	case errs == nil:
-	case len(errs) != n:
-		b.broke(at, "onceq: the function of a Batched handler answered %d errors for %d jobs; it must answer one for each, or a nil slice", len(errs), n)
-	case at == nil:
-		copy(b.errs, errs)
-	default:
-		for n, i := range at {
-			b.errs[i] = errs[n]
+	case len(errs) != len(js):
+		b.broke(at, "onceq: the function of a Batched handler answered %d errors for %d jobs; it must answer one for each, or a nil slice", len(errs), len(js))
+	case !b.answer(at, js, own, errs):
+		b.broke(at, "onceq: the function of a Batched handler has changed js, so that nobody knows whose its errors are; it may sort js, and do no more")
+	}
+}
+
+// answer gives each job its error: errs is in the order of own, which is js as f has left it. It
+// reports whether each of js is still there, once.
+func (b *gathering) answer(at []int, js, own []*Job, errs []error) bool {
+	sorted := !slices.Equal(own, js)
+	places := make(map[*Job]int)
+	if sorted {
+		for n, j := range js {
+			places[j] = n
 		}
 	}
+	for n, err := range errs {
+		if sorted {
+			place, there := places[own[n]]
+			if !there {
+				return false
+			}
+			delete(places, own[n])
+			n = place
+		}
+		if at != nil {
+			n = at[n]
+		}
+		b.errs[n] = err
+	}
+	return true
 }
 
 // leaveOut answers the jobs that must not begin any more, as the engine does before a handler. at

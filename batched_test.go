@@ -145,6 +145,51 @@ func TestBatchedErrorsAreByPosition(t *testing.T) {
 	}, inBatches(5, h), parks, steady)
 }
 
+// A function that sorts its jobs, as who locks rows must, answers in that order.
+func TestBatchedThatSorts(t *testing.T) {
+	for name, left := range map[string]string{"all": "", "with a job left out": "e"} {
+		t.Run(name, func(t *testing.T) {
+			h := onceq.Batched(onceq.BatchedOptions{Max: 6}, func(_ context.Context, js []*onceq.Job) []error {
+				slices.SortFunc(js, func(a, b *onceq.Job) int { return strings.Compare(a.Key().Key, b.Key().Key) })
+				errs := make([]error, len(js))
+				for i, j := range js {
+					switch j.Key().Key {
+					case "b":
+						errs[i] = onceq.Permanent(errBoom)
+					case left:
+						t.Errorf("%q is in a batch, and its context has ended", left)
+					}
+				}
+				return errs
+			})
+			bubble(t, nil, func(r *rig) {
+				r.send("e", "b", "d", "a", "c", "f")
+				r.run(500 * time.Millisecond)
+				for _, k := range []string{"a", "c", "d", "e", "f"} {
+					if k != left {
+						r.wantOutcomes(k, "done")
+					}
+				}
+				r.wantOutcomes("b", "failed")
+			}, inBatches(6, h), steady, with(func(c *setup) {
+				if left == "" {
+					return
+				}
+				c.Handler = onceq.Chain(c.Handler, func(next onceq.Handler) onceq.Handler {
+					return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+						if j.Key().Key == "e" { // its context ends before its batch begins
+							ended, end := context.WithCancel(ctx)
+							end()
+							ctx = ended
+						}
+						return next.Handle(ctx, j)
+					})
+				})
+			}))
+		})
+	}
+}
+
 // Where nobody knows what the function has done, each job gets an error, and is parked under Park.
 func TestBatchedThatBreaks(t *testing.T) {
 	for name, f := range map[string]func(js []*onceq.Job) []error{
@@ -154,6 +199,11 @@ func TestBatchedThatBreaks(t *testing.T) {
 		"too long":     func(js []*onceq.Job) []error { return make([]error, len(js)+1) },
 		"empty":        func([]*onceq.Job) []error { return []error{} },
 		"cuts its own": func(js []*onceq.Job) []error { clear(js); return []error{nil} },
+		"forgets whose": func(js []*onceq.Job) []error {
+			js[0] = js[1] // as slices.Compact does
+			return make([]error, len(js))
+		},
+		"loses one": func(js []*onceq.Job) []error { clear(js[2:]); return make([]error, len(js)) },
 	} {
 		for _, park := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, park %v", name, park), func(t *testing.T) {
@@ -486,4 +536,30 @@ func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
 			}
 		}, preset(p), inBatches(4, h), steady)
 	}
+}
+
+// Copies of one job that are there together are one job: one of them is in a batch, and the others
+// find it done.
+func TestBatchedWithCopiesOfAJob(t *testing.T) {
+	seen := newBatchesSeen()
+	fails := 2
+	h := onceq.Batched(onceq.BatchedOptions{Max: 10}, func(_ context.Context, js []*onceq.Job) []error {
+		if seen.note(js); fails > 0 {
+			fails--
+			panic("once more")
+		}
+		return nil
+	})
+	bubble(t, nil, func(r *rig) {
+		r.send("a", "a", "b", "a", "b", "c")
+		r.run(10 * time.Minute)
+		if ns := seen.sizes(); !slices.Equal(ns, []int{3, 3, 3}) {
+			t.Errorf("the batches had %v jobs, want three of 3", ns)
+		}
+		for _, k := range []string{"a", "b", "c"} {
+			r.wantStatus(k, dedupe.Done)
+		}
+		r.wantQueue(0)
+		r.noLetters()
+	}, inBatches(10, h), steady)
 }

@@ -306,6 +306,9 @@ func TestForwardOfADelayedJob(t *testing.T) {
 			if want := most / (15 * time.Minute); r.sends() != int(want) {
 				t.Errorf("%v: %d sends at once, want %d", p, r.sends(), want)
 			}
+			if d, err := o.dest.Depth(o.Context()); err != nil || d.Visible != 0 {
+				t.Errorf("%v: %d jobs may be received before their time (%v)", p, d.Visible, err)
+			}
 			pass(10*time.Minute + time.Second)
 			if got := len(o.arrived()); got != 1 {
 				t.Errorf("%v: after 10 min %d jobs are there, want the one", p, got)

@@ -27,6 +27,10 @@ const (
 // Peek receives some messages and gives them back at once; at most [MaxPeek]. Each has one receive
 // more then, which a queue with a redrive policy counts. A queue that keeps the order of groups is
 // refused without force, because its groups stand still meanwhile; the error wraps [ErrRefused].
+//
+// A queue that is a [broker.Peeker], as one in a database, is looked at without a receive. It shows
+// messages that are hidden as well, such as one that its workers keep back, and of a group the head
+// alone.
 func (o *Ops) Peek(ctx context.Context, queue string, n int, force bool) ([]*broker.Message, error) {
 	t, err := o.target(queue)
 	if err != nil {
@@ -38,6 +42,16 @@ func (o *Ops) Peek(ctx context.Context, queue string, n int, force bool) ([]*bro
 	}
 	if n < 1 || n > MaxPeek {
 		return nil, fmt.Errorf("%w: Peek: n is %d, want 1 to %d", ErrRefused, n, MaxPeek)
+	}
+	if p, ok := broker.As[broker.Peeker](q); ok {
+		var ms []*broker.Message
+		for m, err := range p.Peek(ctx, n) {
+			if err != nil {
+				return ms, err
+			}
+			ms = append(ms, o.shown(m))
+		}
+		return ms, nil
 	}
 	if q.Limits().OrderedGroups && !force {
 		return nil, fmt.Errorf("%w: %s keeps the order of groups, and those of the messages that are looked at would stand still", ErrRefused, t.Name)

@@ -55,7 +55,7 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 	}
 	d.Visible = min(d.Visible+waiting, maxCount)
 	if oldest.Valid {
-		d.Oldest = oldest.Time.UTC()
+		d.Oldest = instant(oldest)
 	}
 	return d, nil
 }
@@ -76,7 +76,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 		var (
 			ms     []*broker.Message
 			hidden bool
-			due    time.Time
+			due    pgtype.Timestamptz
 			w      row
 		)
 		to := append([]any{&hidden, &due}, w.targets()...)
@@ -87,7 +87,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 			}
 			m, _ := w.message()
 			if m.Receipt = ""; hidden {
-				m.Deadline = due.UTC()
+				m.Deadline = instant(due)
 			}
 			ms = append(ms, m)
 			return nil

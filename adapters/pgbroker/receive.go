@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -206,14 +207,14 @@ func patience(ctx context.Context) (context.Context, context.CancelFunc) {
 // reader reads the rows of the answer.
 func (l *look) reader() func(pgx.Rows) error {
 	var w row
-	var due time.Time
+	var due pgtype.Timestamptz
 	to := append([]any{&due}, w.targets()...)
 	return func(rows pgx.Rows) error {
 		if err := rows.Scan(to...); err != nil {
 			return err
 		}
 		m, r := w.message()
-		l.rows = append(l.rows, taken{m, due, r})
+		l.rows = append(l.rows, taken{m, instant(due), r})
 		return nil
 	}
 }

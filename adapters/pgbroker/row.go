@@ -18,7 +18,7 @@ type row struct {
 	seq        int64
 	attempts   int32
 	grp        pgtype.Text
-	published  time.Time
+	published  pgtype.Timestamptz
 	meta       pgtype.Text
 	attributes pgtype.Text
 	body       []byte
@@ -34,7 +34,7 @@ func (w *row) message() (*broker.Message, receipt) {
 	r := receipt{w.seq, w.attempts, w.grp.Valid}
 	m := &broker.Message{
 		ID: strconv.FormatInt(w.seq, 10), Body: w.body, Receipt: broker.Receipt(r.String()),
-		Attempt: int(w.attempts), Group: w.grp.String, Published: w.published.UTC(),
+		Attempt: int(w.attempts), Group: w.grp.String, Published: instant(w.published),
 	}
 	w.body = nil // it belongs to m now
 	if w.attributes.Valid {
@@ -56,6 +56,21 @@ func (w *row) message() (*broker.Message, receipt) {
 		}
 	}
 	return m, r
+}
+
+// endOfTime is where the calendar of JSON, and of most programs, ends.
+var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// instant is a time of the table. People write 'infinity' for never, and '-infinity' for at once,
+// which Go's times have not.
+func instant(at pgtype.Timestamptz) time.Time {
+	switch at.InfinityModifier {
+	case pgtype.Infinity:
+		return endOfTime
+	case pgtype.NegativeInfinity:
+		return time.Unix(0, 0).UTC()
+	}
+	return at.Time.UTC()
 }
 
 // attributesOf reads an object. A producer of plain SQL may have put other values than texts, which

@@ -150,14 +150,15 @@ const insertGuard = ` WHERE pg_catalog.current_database()::pg_catalog.text {=} p
 const insertEnd = ` ORDER BY g.ord RETURNING t.seq`
 
 // receiveDue takes what is due from the floor on. Its place in the index, not the number of rows,
-// decides what it costs.
+// decides what it costs. A count that somebody has set to what cannot be counted on begins anew:
+// one such row would fail the statement for all.
 const receiveDue = `WITH c AS MATERIALIZED (
 	SELECT t.seq, t.due FROM {table} t
 	WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>=} $3::pg_catalog.timestamptz AND t.due {<=} {now}
 	ORDER BY t.due, t.seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED
 )
 UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} ($4::bigint::float {*} interval '1 microsecond'),
-	attempts = t.attempts {+} 1, held = true
+	attempts = CASE WHEN t.attempts {>=} 0 AND t.attempts {<} 2147483647 THEN t.attempts {+} 1 ELSE 1 END, held = true
 FROM c WHERE t.seq {=} c.seq
 RETURNING c.due, {columns}`
 

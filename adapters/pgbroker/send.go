@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -167,8 +166,8 @@ func notBefore(m *broker.Meta) int64 {
 		return 0
 	}
 	at := m.NotBefore
-	if most := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC); at.After(most) {
-		at = most
+	if at.After(endOfTime) {
+		at = endOfTime
 	}
 	return max(0, at.UnixMicro())
 }

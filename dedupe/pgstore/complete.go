@@ -218,7 +218,14 @@ func isPool(tx any) bool {
 
 // checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no
 // transaction was begun, or on which it has ended.
-func checkConn(tx any) error {
+func checkConn(tx any) (err error) {
+	defer func() {
+		// A connection that went back to its pool, and a struct whose transaction was left out,
+		// have methods that panic.
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: tx is a %T that holds no connection: it was released, or nothing was put into it", dedupe.ErrBadRequest, tx)
+		}
+	}()
 	idle := false
 	switch c := tx.(type) {
 	case interface{ Conn() *pgx.Conn }:

@@ -137,6 +137,11 @@ func TestCompleteTxRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sqlConn.Close()
+	released, err := b.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	released.Release()
 	over := b.begin(pgx.ReadCommitted)
 	if err := over.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -160,6 +165,8 @@ func TestCompleteTxRefusals(t *testing.T) {
 		"a pool":                     {tx: b.pool, lease: l, want: dedupe.ErrBadRequest, text: "*pgxpool.Pool"},
 		"a conn":                     {tx: conn.Conn(), lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
 		"a conn of the pool":         {tx: conn, lease: l, want: dedupe.ErrBadRequest, text: "in no transaction"},
+		"a conn that was released":   {tx: released, lease: l, want: dedupe.ErrBadRequest, text: "holds no connection"},
+		"a struct without its Tx":    {tx: struct{ pgx.Tx }{}, lease: l, want: dedupe.ErrBadRequest, text: "holds no connection"},
 		"a transaction that is over": {tx: over, lease: l, text: "clos"},
 		"a *sql.DB":                  {sql: db, lease: l, want: dedupe.ErrBadRequest, text: "*sql.DB"},
 		"another package's DB":       {sql: houseDB{db}, lease: l, want: dedupe.ErrBadRequest, text: "pgstore.houseDB"},

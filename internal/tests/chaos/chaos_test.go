@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 		play(roleVariable, work)
 	case os.Getenv(pausedVariable) != "":
 		play(pausedVariable, obey)
+	case os.Getenv(outboxVariable) != "":
+		play(outboxVariable, serveOutbox)
 	default:
 		os.Exit(m.Run())
 	}

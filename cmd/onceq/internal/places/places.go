@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Places opens queues and stores. The zero value is ready.
@@ -22,8 +23,9 @@ type Places struct {
 	Old bool
 
 	aws     *aws.Config
-	sqs     map[string]*sqs.Client // by region and endpoint
-	pubsub  any                    // Pub/Sub's clients, once they are there
+	sqs     map[string]*sqs.Client   // by region and endpoint
+	pubsub  any                      // Pub/Sub's clients, once they are there
+	pools   map[string]*pgxpool.Pool // of queues, by URL
 	closers []func() error
 }
 

@@ -16,8 +16,11 @@ import (
 
 // Queue opens a queue. A name on SQS costs a call, of GetQueueUrl.
 func (p *Places) Queue(ctx context.Context, q settings.QueueURL) (broker.Broker, error) {
-	if q.Kind == settings.PubSub {
+	switch q.Kind {
+	case settings.PubSub:
 		return p.pubsubQueue(ctx, q)
+	case settings.PostgresQueue:
+		return p.postgresQueue(ctx, q)
 	}
 	client, err := p.sqsClient(ctx, q)
 	if err != nil {

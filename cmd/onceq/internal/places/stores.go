@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -67,20 +66,6 @@ func (p *Places) postgres(ctx context.Context, s settings.StoreURL) (dedupe.Stor
 		return nil, err
 	}
 	return pgstore.New(pool, o)
-}
-
-// What PostgreSQL answers to who would change something.
-const (
-	readOnly = "25006"
-	denied   = "42501"
-)
-
-// unchanged is a pool whose transactions change nothing.
-type unchanged struct{ *pgxpool.Pool }
-
-func (u unchanged) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
-	o.AccessMode = pgx.ReadOnly
-	return u.Pool.BeginTx(ctx, o)
 }
 
 func (p *Places) dynamo(ctx context.Context, s settings.StoreURL) (dedupe.Store, error) {

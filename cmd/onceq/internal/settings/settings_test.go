@@ -165,12 +165,18 @@ func TestPassword(t *testing.T) {
 
 func TestQueueURLs(t *testing.T) {
 	for s, want := range map[string]QueueURL{
-		"sqs://orders":                                                    {Kind: SQS, Name: "orders"},
-		"sqs://eu-central-1/orders.fifo":                                  {Kind: SQS, Region: "eu-central-1", Name: "orders.fifo"},
-		"sqs://eu-central-1/123456789012/orders":                          {Kind: SQS, Region: "eu-central-1", Account: "123456789012", Name: "orders"},
-		"sqs+http://127.0.0.1:9324/orders":                                {Kind: SQS, Endpoint: "http://127.0.0.1:9324", Name: "orders"},
-		"gcppubsub://p/sub?topic=t&ordered=true":                          {Kind: PubSub, Name: "sub", Project: "p", Subscription: "sub", Topic: "t", Ordered: true},
-		"gcppubsub://p?topic=t":                                           {Kind: PubSub, Name: "t", Project: "p", Topic: "t"},
+		"sqs://orders":                           {Kind: SQS, Name: "orders"},
+		"sqs://eu-central-1/orders.fifo":         {Kind: SQS, Region: "eu-central-1", Name: "orders.fifo"},
+		"sqs://eu-central-1/123456789012/orders": {Kind: SQS, Region: "eu-central-1", Account: "123456789012", Name: "orders"},
+		"sqs+http://127.0.0.1:9324/orders":       {Kind: SQS, Endpoint: "http://127.0.0.1:9324", Name: "orders"},
+		"gcppubsub://p/sub?topic=t&ordered=true": {Kind: PubSub, Name: "sub", Project: "p", Subscription: "sub", Topic: "t", Ordered: true},
+		"postgres-queue://app:x@h:1/db/orders?sslmode=disable": {
+			Kind: PostgresQueue, Name: "orders", DatabaseQueue: DatabaseQueue{URL: "postgres://app:x@h:1/db?sslmode=disable"},
+		},
+		"postgres-queue:///my%20db/a%2Fb%20c?host=/run/pg&onceq.table=jobs.messages": {
+			Kind: PostgresQueue, Name: "a/b c", DatabaseQueue: DatabaseQueue{URL: "postgres:///my%20db?host=%2Frun%2Fpg", Table: "jobs.messages"},
+		},
+		"gcppubsub://p?topic=t": {Kind: PubSub, Name: "t", Project: "p", Topic: "t"},
 		"https://sqs.eu-central-1.amazonaws.com/123456789012/orders":      {Kind: SQS, Account: "123456789012", Name: "orders", URL: "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"},
 		"sqs+http://127.0.0.1:9324/000000000000/orders?region=eu-north-1": {Kind: SQS, Endpoint: "http://127.0.0.1:9324", Account: "000000000000", Name: "orders", Region: "eu-north-1"},
 	} {
@@ -179,20 +185,26 @@ func TestQueueURLs(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{
-		"sqs:/orders":               `queue "sqs:/orders": want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION`,
-		"sqs://":                    "want sqs://NAME",
-		"kafka://x":                 "want sqs://NAME",
-		"orders":                    "want sqs://NAME",
-		"sqs://a/b/c/d":             "want sqs://[REGION/[ACCOUNT/]]NAME",
-		"sqs://eu-central-1/12/o":   `the account "12" has not 12 digits`,
-		"sqs://orders?colour=red":   "unknown parameter colour",
-		"gcppubsub://p/sub?topik=t": "unknown parameter topik: did you mean topic?",
-		"gcppubsub://p/a/b":         "want gcppubsub://PROJECT/SUBSCRIPTION?topic=TOPIC",
-		"gcppubsub://p":             "want gcppubsub://PROJECT/SUBSCRIPTION?topic=TOPIC",
-		"gcppubsub://p/s?ordered=1": "ordered is neither true nor false",
-		"https://sqs.eu/orders":     "want https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
-		"sqs+http://host/":          "want sqs+http://HOST:PORT/NAME",
-		"sqs://u:p@orders":          `queue "sqs://u:***@orders"`,
+		"sqs:/orders":                           `queue "sqs:/orders": want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE`,
+		"sqs://":                                "want sqs://NAME",
+		"kafka://x":                             "want sqs://NAME",
+		"orders":                                "want sqs://NAME",
+		"sqs://a/b/c/d":                         "want sqs://[REGION/[ACCOUNT/]]NAME",
+		"sqs://eu-central-1/12/o":               `the account "12" has not 12 digits`,
+		"sqs://orders?colour=red":               "unknown parameter colour",
+		"gcppubsub://p/sub?topik=t":             "unknown parameter topik: did you mean topic?",
+		"gcppubsub://p/a/b":                     "want gcppubsub://PROJECT/SUBSCRIPTION?topic=TOPIC",
+		"gcppubsub://p":                         "want gcppubsub://PROJECT/SUBSCRIPTION?topic=TOPIC",
+		"gcppubsub://p/s?ordered=1":             "ordered is neither true nor false",
+		"https://sqs.eu/orders":                 "want https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
+		"sqs+http://host/":                      "want sqs+http://HOST:PORT/NAME",
+		"postgres-queue://u:secret@h/db":        `queue "postgres-queue://u:***@h/db": want postgres-queue://USER@HOST/DATABASE/QUEUE`,
+		"postgres-queue://h/db/":                "want postgres-queue://USER@HOST/DATABASE/QUEUE",
+		"postgres-queue://h//q":                 "want postgres-queue://USER@HOST/DATABASE/QUEUE",
+		"postgres-queue://h/db/a/b":             "want postgres-queue://USER@HOST/DATABASE/QUEUE",
+		"postgres-queue://h/db/q#x":             "want postgres-queue://USER@HOST/DATABASE/QUEUE",
+		"postgres-queue://h/db/q?onceq.tabel=x": "unknown parameter onceq.tabel: did you mean onceq.table?",
+		"sqs://u:p@orders":                      `queue "sqs://u:***@orders"`,
 	} {
 		if _, err := ParseQueue(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", s, err, want)

@@ -33,14 +33,22 @@ type QueueURL struct {
 	Topic           string // Pub/Sub; may be empty
 	Ordered         bool   // Pub/Sub: the subscription has message ordering
 	Attempts        bool   // Pub/Sub: it has a dead-letter policy
+	DatabaseQueue          // in a database
 }
 
-const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION"
+const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE"
 
 // ParseQueue reads the URL of a queue.
 func ParseQueue(s string) (QueueURL, error) {
 	bad := func(why string) (QueueURL, error) {
 		return QueueURL{}, fmt.Errorf("queue %q: %s", Mask(s), cmp.Or(why, wantQueue))
+	}
+	if strings.HasPrefix(s, PostgresQueue+"://") {
+		at, name, why := parsePostgresQueue(s)
+		if why != "" {
+			return bad(why)
+		}
+		return QueueURL{Kind: PostgresQueue, Name: name, DatabaseQueue: at}, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

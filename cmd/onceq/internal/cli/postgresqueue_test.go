@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/pgbroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/testserver/testpg"
+)
+
+// TestPostgresQueue: the commands of queues and letters on queues in a table of PostgreSQL.
+func TestPostgresQueue(t *testing.T) {
+	r := postgresRig(t)
+	db := testpg.New(t)
+	pool, err := pgxpool.New(t.Context(), db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	url := func(name string) string {
+		before, query, _ := strings.Cut(db.URL, "?")
+		return "postgres-queue" + strings.TrimPrefix(strings.TrimPrefix(before, "postgresql"), "postgres") + "/" + name + "?" + query
+	}
+	r.run("queue", "peek", url("outbox")).want(exitReach, "its table is not there: call Migrate")
+
+	open := func(name string) *pgbroker.Queue {
+		q, err := pgbroker.New(pool, name, nil)
+		if err == nil {
+			err = q.Migrate(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	outbox, dead := open("outbox"), open("outbox-dead")
+	ms := []broker.Outgoing{onceq.Message("ship", "order-7", []byte("to Rome")), onceq.Message("ship", "order-8", nil)}
+	ms[0].Group, ms[1].Group = "customer-1", "customer-1"
+	if err := onceq.Send(t.Context(), outbox, ms); err != nil {
+		t.Fatal(err)
+	}
+	letter := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{ID: "A-1", Key: "A-1", Type: "ship", Created: time.Now(), Dead: &broker.Dead{
+		Class: "timeout", LastErr: "no answer", Fence: 1, At: time.Now(), Attempts: 6, Source: "outbox", Scope: "orders", Key: "A-1",
+	}}}
+	if _, err := dead.Send(t.Context(), []broker.Outgoing{letter}); err != nil {
+		t.Fatal(err)
+	}
+	r.config(fmt.Sprintf("profiles:\n  p:\n    store: %s\n    queues:\n      outbox:\n        url: %q\n        dead: %q\n", r.storeURL, url("outbox"), url("outbox-dead")))
+	r.run("queue", "ls").want(0, "outbox", "2")
+	held, err := outbox.Receive(t.Context(), broker.ReceiveOptions{Max: 1}) // a worker has the head
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	r.run("queue", "peek", "outbox").want(0, "order-7", "to Rome").not("order-8")
+	if err := outbox.Ack(t.Context(), []broker.Receipt{held[0].Receipt}); err != nil {
+		t.Errorf("after a look: %v", err)
+	}
+	r.run("queue", "peek", "outbox").want(0, "order-8")
+	r.run("dlq", "ls", "outbox").want(0, "A-1", "timeout")
+	r.run("queue", "ls", url("outbox")).want(0, "outbox")
+	if _, err := pool.Exec(t.Context(), "COMMENT ON TABLE onceq_messages IS 'onceq messages, version 2'"); err != nil {
+		t.Fatal(err)
+	}
+	r.run("queue", "peek", "outbox").want(exitReach, "made by a newer pgbroker")
+}

@@ -1,0 +1,48 @@
+package settings
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// PostgresQueue is the kind of a queue in a table of PostgreSQL, and the scheme of its URL.
+const PostgresQueue = "postgres-queue"
+
+// DatabaseQueue is where the table of a queue is, in a database.
+type DatabaseQueue struct {
+	// URL is what the database's client takes: the queue and our own parameters are gone.
+	URL   string
+	Table string // may be empty
+}
+
+const wantPostgresQueue = "want postgres-queue://USER@HOST/DATABASE/QUEUE?onceq.table=TABLE"
+
+// parsePostgresQueue reads the URL of a queue in PostgreSQL: that of the database, with another
+// scheme, and the queue's name behind the database's. In the name, %2F stands for a slash. why is
+// not empty where it is none.
+func parsePostgresQueue(s string) (q DatabaseQueue, queue, why string) {
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" || u.Fragment != "" {
+		return q, "", wantPostgresQueue
+	}
+	database, name, ok := strings.Cut(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	if !ok || database == "" || name == "" || strings.Contains(name, "/") {
+		return q, "", wantPostgresQueue
+	}
+	v := u.Query()
+	q.Table = v.Get("onceq.table")
+	v.Del("onceq.table")
+	for name := range v {
+		if strings.HasPrefix(name, "onceq.") {
+			return q, "", fmt.Sprintf("unknown parameter %s%s", name, DidYouMean(name, []string{"onceq.table"}))
+		}
+	}
+	queue, errQueue := url.PathUnescape(name)
+	if u.Path, err = url.PathUnescape("/" + database); err != nil || errQueue != nil {
+		return q, "", wantPostgresQueue
+	}
+	u.Scheme, u.RawPath, u.RawQuery = "postgres", "/"+database, v.Encode()
+	q.URL = u.String()
+	return q, queue, ""
+}
