@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -101,7 +102,7 @@ func (s *steward) describe(g glance) *control.Card {
 	}
 	c.Rate = s.card.rate(now, total)
 	s.mu.Lock()
-	c.NoRules = s.refused
+	c.NoRules = cmp.Or(s.refused, s.book.failing())
 	if s.holds.Do == control.Pause {
 		c.PausedBy = []string{s.holds.Rule}
 	}

@@ -228,10 +228,10 @@ func (w *Worker) pause(why engine.Pauses) {
 		handBack = f.Pause(why)
 	}
 	w.mu.Unlock()
+	handBack() // first, because an Observer may be slow, and other workers wait for the messages
 	if f != nil && !holds {
 		w.tell.halts(f, why)
 	}
-	handBack()
 }
 
 // resume ends one reason. The worker goes on when none is left.
