@@ -62,12 +62,12 @@ func TestLimitInsteadOfPause(t *testing.T) {
 		}
 		bubble(t, h, func(r *rig) {
 			r.start()
-			pause := r.orders(time.Minute, ofQueue)
+			pause := r.orders(64*time.Second, ofQueue)
 			pass(bound)
 			for i := range 500 {
 				r.send(fmt.Sprint(i))
 			}
-			pass(time.Minute - bound)
+			pass(64*time.Second - bound)
 			r.rules(func(rs *control.Rules) {
 				rs.Remove(pause)
 				rs.Rules = append(rs.Rules, control.Rule{

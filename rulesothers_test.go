@@ -223,3 +223,62 @@ func TestRunAgainAfterPause(t *testing.T) {
 		}
 	}, steered)
 }
+
+// TestRunAgainWithOneReasonLeft: who ends one of two reasons does not end the other for the next
+// Run either.
+func TestRunAgainWithOneReasonLeft(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		id := r.orders(time.Hour, ofQueue)
+		r.start()
+		r.w.Pause()
+		pass(bound)
+		r.rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
+		pass(2 * bound)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		r.done = nil
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		r.wantOutcomes("a")
+		if s := r.w.Stats(); len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
+			t.Errorf("the second Run is paused for %q", s.Paused)
+		}
+		r.w.Resume()
+		pass(time.Minute)
+		r.wantOutcomes("a", "done")
+	}, steered)
+}
+
+// TestBusyAfterLostLease: a job whose claim another has taken counts as busy until its handler
+// returns, and not longer.
+func TestBusyAfterLostLease(t *testing.T) {
+	release := atomic.Pointer[chan struct{}]{}
+	h := func(ctx context.Context, _ *onceq.Job) error { <-*release.Load(); return ctx.Err() }
+	bubble(t, h, func(r *rig) {
+		c := make(chan struct{})
+		release.Store(&c)
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		k := dedupe.Key{Scope: scope, Key: "a"}
+		rec, err := r.store.Store.Get(r.Context(), []dedupe.Key{k})
+		if err != nil || rec[0] == nil {
+			t.Fatal(rec, err)
+		}
+		if _, err := r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: k, Fence: rec[0].Fence, Force: true}}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		// The message has come again, and its second handler runs beside the first.
+		if s := r.w.Stats(); s.Busy != 2 || s.Overdue != 1 {
+			t.Errorf("while its handler runs on: %+v", s)
+		}
+		close(c)
+		pass(time.Second)
+		if s := r.w.Stats(); s.Busy != 0 || s.Overdue != 0 || s.Unsettled != 0 || s.Outcomes[onceq.OutcomeLeaseLost] != 1 {
+			t.Errorf("when its handler has returned: %+v", s)
+		}
+	})
+}
