@@ -45,7 +45,7 @@ func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
 func (o Options) Handler(w ...Reporter) http.Handler {
 	for i, one := range w {
 		if values.IsNil(one) {
-			// invariant: as for http.Handle, a nil is the program's mistake, and no probe is to find it
+			// invariant: a nil is the program's mistake, as for http.Handle; no probe is to find it
 			panic(fmt.Sprintf("healthonceq: worker %d is nil", i+1))
 		}
 	}
