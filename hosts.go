@@ -51,7 +51,11 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
-func (h deliveryHost) Observe(r *run)                    { h.observeEnd(r) }
+func (h deliveryHost) Observe(r *run) {
+	h.took.note(r)
+	h.observeEnd(r)
+}
+
 func (h deliveryHost) Handle(r *run) error {
 	r.Job.Attempt = int(r.Attempt)
 	err := h.c.Handler.Handle(h.observeStart(r), &r.Job)

@@ -282,3 +282,47 @@ func TestBusyAfterLostLease(t *testing.T) {
 		}
 	})
 }
+
+// TestDurationsOnCard: a card says how long the handlers of the last five minutes took, by type.
+func TestDurationsOnCard(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("charge", onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+		takes(time.Second)
+		if j.Key().Key == "0" {
+			takes(time.Minute)
+		}
+		return nil
+	}), nil)
+	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(10 * time.Millisecond); return nil }), nil)
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		pass(time.Minute)
+		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+			t.Errorf("before any job the card says %v", d)
+		}
+		for i := range 40 {
+			r.put(jobOf("charge", fmt.Sprint(i), ""))
+		}
+		r.put(jobOf("mail", "m", ""))
+		pass(2 * time.Minute)
+		near := func(d, want time.Duration) bool { return d > want*3/4 && d < want*5/4 }
+		d := r.seats()[0].Card.Durations
+		if q := d["charge"]; !near(q.P50, time.Second) || !near(q.P95, time.Second) || q.Max != 61*time.Second {
+			t.Errorf("the times are %v", d)
+		}
+		if q := d["mail"]; len(d) != 2 || !near(q.P50, 10*time.Millisecond) || q.Max != 10*time.Millisecond {
+			t.Errorf("the times are %v", d)
+		}
+		r.put(jobOf("mail", "n", ""))
+		pass(4 * time.Minute)
+		r.put(jobOf("charge", "last", ""))
+		pass(3 * time.Minute)
+		if q := r.seats()[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
+			t.Errorf("minutes later they are %v", q)
+		}
+		pass(6 * time.Minute)
+		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+			t.Errorf("after a rest the card says %v", d)
+		}
+	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
+}

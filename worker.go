@@ -77,6 +77,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	if err != nil {
 		return nil, err
 	}
+	if p.c.Control.isOn() {
+		in.took = newSketches(p)
+	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
 	w.tell = teller{in, &w.c}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
