@@ -18,9 +18,6 @@ import (
 // This file owns what a Worker's card says. The goroutine that keeps the seat calls describe; cards
 // is its own, so there is no lock.
 
-// rateOver is the time over which a card's rate is counted.
-const rateOver = 5 * time.Minute
-
 // cards is what one card knows of those before it.
 type cards struct {
 	began time.Time

@@ -52,7 +52,9 @@ func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run) {
-	h.took.note(r)
+	if d, ran := r.Took(); ran {
+		h.took.count(r.Type(), d)
+	}
 	h.observeEnd(r)
 }
 

@@ -15,6 +15,8 @@ import (
 const (
 	// sketchSize is for 40 doublings of a microsecond, 12 days, each in two halves.
 	sketchSize = 80
+	// rateOver is the time over which a card's rate and durations are counted.
+	rateOver = 5 * time.Minute
 	// lookEvery is the least time between two looks that are kept.
 	lookEvery = 30 * time.Second
 )
@@ -26,7 +28,7 @@ type sketch struct {
 	longest atomic.Int64 // since the last look, in nanoseconds
 }
 
-func (s *sketch) note(d time.Duration) {
+func (s *sketch) tookFor(d time.Duration) {
 	s.counts[bucketOf(d)].Add(1)
 	for {
 		most := s.longest.Load()
@@ -56,28 +58,24 @@ func middle(i int) time.Duration {
 // the map.
 type sketches map[string]*sketch
 
-func newSketches(p *Processor) sketches {
+func newSketches(types []string) sketches {
 	all := sketches{"": new(sketch)}
-	for t := range p.types {
+	for _, t := range types {
 		all[t] = new(sketch)
 	}
 	return all
 }
 
-// note is called for each delivery that ends. nil notes nothing.
-func (all sketches) note(r *run) {
+// count counts one handler's time. nil counts nothing.
+func (all sketches) count(typ string, d time.Duration) {
 	if all == nil {
 		return
 	}
-	d, ran := r.Took()
-	if !ran {
-		return
-	}
-	s := all[r.Type()]
+	s := all[typ]
 	if s == nil {
 		s = all[""]
 	}
-	s.note(d)
+	s.tookFor(d)
 }
 
 // look is what a sketch has counted at a time.

@@ -78,7 +78,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 		return nil, err
 	}
 	if p.c.Control.isOn() {
-		in.took = newSketches(p)
+		in.took = newSketches(p.typeNames())
 	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
 	w.tell = teller{in, &w.c}
