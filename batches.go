@@ -194,12 +194,8 @@ func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
 	if !in.book.o.isOn() {
 		return
 	}
-	rs, known, err := in.book.inForce()
-	if !known && in.book.o.Required {
-		if h.norule = err; err == nil {
-			h.norule = context.Cause(ctx)
-		}
-	}
+	h.norule = in.book.required(ctx)
+	rs, _, _ := in.book.inForce()
 	switch v, ok := rs.For(in.queueName, "", "", time.Now()); {
 	case !ok:
 	case v.Do == control.Pause:

@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -17,15 +18,13 @@ import (
 // This file owns what a Worker's card says. The goroutine that keeps the seat calls describe; cards
 // is its own, so there is no lock.
 
-// rateOver is the time over which a card's rate is counted.
-const rateOver = 5 * time.Minute
-
 // cards is what one card knows of those before it.
 type cards struct {
 	began time.Time
 	ends  []ended // the oldest first
 	wait  time.Duration
 	last  time.Time // when the job began whose wait that is
+	looks map[string]*looks
 }
 
 // ended is how many deliveries had ended at a time.
@@ -45,6 +44,25 @@ func (c *cards) rate(now time.Time, n uint64) float64 {
 		return float64(n-first.n) / over.Minutes()
 	}
 	return 0
+}
+
+// durations are those of the handlers that ended in the last five minutes.
+func (c *cards) durations(all sketches, now time.Time) map[string]control.Quantiles {
+	if c.looks == nil {
+		c.looks = make(map[string]*looks, len(all))
+	}
+	qs := make(map[string]control.Quantiles)
+	for typ, s := range all {
+		ls := c.looks[typ]
+		if ls == nil {
+			ls = new(looks)
+			c.looks[typ] = ls
+		}
+		if q, ok := ls.quantiles(s, now); ok {
+			qs[typ] = q
+		}
+	}
+	return qs
 }
 
 // head notes how long the newest first attempt has waited, of those that run.
@@ -100,8 +118,9 @@ func (s *steward) describe(g glance) *control.Card {
 		total += n
 	}
 	c.Rate = s.card.rate(now, total)
+	c.Durations = s.card.durations(s.p.took, now)
 	s.mu.Lock()
-	c.NoRules = s.refused
+	c.NoRules = cmp.Or(s.refused, s.book.failing())
 	if s.holds.Do == control.Pause {
 		c.PausedBy = []string{s.holds.Rule}
 	}

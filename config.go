@@ -199,7 +199,7 @@ func (c *ProcessorConfig) checkRelay() error {
 	switch {
 	case relayIn(c.Handler) == nil:
 		return nil
-	case !isStoreless(c.Store):
+	case !isNoStore(c.Store):
 		return badConfig("ProcessorConfig.Store", "a Forward needs NoStore: a record that a message was sent on would tell the destination's workers that its job is done")
 	case c.Defaults.MaxAttempts > 0:
 		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d: a message that was not sent after so many tries would never be; a Forward needs -1, unlimited", c.Defaults.MaxAttempts)

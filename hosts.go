@@ -51,7 +51,13 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
-func (h deliveryHost) Observe(r *run)                    { h.observeEnd(r) }
+func (h deliveryHost) Observe(r *run) {
+	if d, ran := r.Took(); ran {
+		h.took.count(r.Type(), d)
+	}
+	h.observeEnd(r)
+}
+
 func (h deliveryHost) Handle(r *run) error {
 	r.Job.Attempt = int(r.Attempt)
 	err := h.c.Handler.Handle(h.observeStart(r), &r.Job)

@@ -23,6 +23,7 @@ type intake struct {
 	// queueName is TimingRecord.Queue.
 	queueName string
 	begun     time.Time
+	took      sketches // of a Worker that writes cards; else nil
 }
 
 // deliveries is what a Processor's intakes differ in.

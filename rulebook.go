@@ -2,6 +2,7 @@ package onceq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	mrand "math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
 )
 
 // This file owns the rules that a Processor obeys: reading them, and which jobs they hold back.
@@ -24,7 +26,7 @@ import (
 // rulebook is what a Processor knows of the rules.
 type rulebook struct {
 	o     ControlOptions
-	store dedupe.Store // each call has CallTimeout
+	store *timedStore // each call has CallTimeout
 	log   *slog.Logger
 	out   engine.Outage
 
@@ -34,7 +36,7 @@ type rulebook struct {
 	mu    sync.Mutex
 	rules control.Rules
 	asked time.Time // when the read of rules began
-	tried time.Time // when the last read began
+	tried time.Time // when the last read began that somebody has waited for to its end
 	known bool      // they were read once
 	err   error     // of the last read; nil = it had an answer
 	fails int       // reads in a row
@@ -48,15 +50,15 @@ func newRulebook(c *ProcessorConfig) *rulebook {
 // fetch reads the rules once. Where that fails, the last ones stay in force.
 func (b *rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
-	b.mu.Lock()
-	b.tried = sent
-	b.mu.Unlock()
 	rs, err := control.Read(ctx, b.store)
 	if ctx.Err() != nil && err != nil {
-		return err // nobody wants it any more
+		return err // nobody wants it any more; whoever comes next reads again
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.tried.Before(sent) {
+		b.tried = sent
+	}
 	if b.fails++; err == nil {
 		b.fails = 0
 	}
@@ -81,6 +83,17 @@ func heldBy(all *control.Rules, now time.Time) *control.Rules {
 	return &control.Rules{Version: all.Version, Rules: some}
 }
 
+// failing is why the rules cannot be read, although they were read before; "" = they can. One read
+// that fails says nothing.
+func (b *rulebook) failing() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known && b.err != nil && b.fails > 1 {
+		return b.err.Error()
+	}
+	return ""
+}
+
 // inForce are the rules in force. known is false where they were never read, and err is why the
 // last read failed.
 func (b *rulebook) inForce() (rs control.Rules, known bool, err error) {
@@ -89,26 +102,31 @@ func (b *rulebook) inForce() (rs control.Rules, known bool, err error) {
 	return b.rules, b.known, b.err
 }
 
+// firstTries is how often the first read is tried for a batch or a call. One lost packet must not
+// make it begin during a pause; a store that refuses reads must not hold it up for long.
+const firstTries = 3
+
 // fresh reads the rules for somebody who has no Worker, where nobody has read them for Every. One
-// caller reads, and the others go on with what is known. While nothing is known they wait for him.
+// caller reads, and the others go on with what is known. While nothing is known they wait for him,
+// and he repeats a read that fails.
 func (b *rulebook) fresh(ctx context.Context) {
 	if !b.o.isOn() {
 		return
 	}
 	stale, known := b.isStale()
-	if !stale {
-		return
-	}
-	if known {
-		select {
-		case b.turn <- struct{}{}:
-		default:
-			return
-		}
-	} else {
+	switch {
+	case !known: // also where a read has failed, because it may be repeated just now
 		select {
 		case b.turn <- struct{}{}:
 		case <-ctx.Done():
+			return
+		}
+	case !stale:
+		return
+	default:
+		select {
+		case b.turn <- struct{}{}:
+		default:
 			return
 		}
 	}
@@ -116,7 +134,32 @@ func (b *rulebook) fresh(ctx context.Context) {
 	if stale, _ = b.isStale(); !stale {
 		return
 	}
-	b.reports(ctx, b.fetch(ctx))
+	began := time.Now()
+	for n := 1; ; n++ {
+		err := b.fetch(ctx)
+		b.reports(ctx, err)
+		if err == nil || known || n == firstTries || time.Since(began) >= b.store.timeout || !retry.Rest(ctx, retry.Pause(n)) {
+			return
+		}
+	}
+}
+
+// errNeverRead is why a job does not start whose rules are required.
+var errNeverRead = errors.New("onceq: ProcessorConfig.Control.Required: operators' rules were never read")
+
+// required is nil where a job may start, as far as it is known whether rules hold it back.
+func (b *rulebook) required(ctx context.Context) error {
+	_, known, err := b.inForce()
+	switch {
+	case known || !b.o.Required:
+		return nil
+	case err == nil:
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return errNeverRead
+	}
+	return fmt.Errorf("%w: %w", errNeverRead, err)
 }
 
 func (b *rulebook) isStale() (stale, known bool) {
@@ -183,8 +226,8 @@ func (p *Processor) pausedCall(ctx context.Context, k dedupe.Key) error {
 	if !p.book.o.isOn() {
 		return nil
 	}
-	if _, known, err := p.book.inForce(); !known && p.book.o.Required {
-		return fmt.Errorf("onceq: ProcessorConfig.Control.Required: the rules were never read: %w", err)
+	if err := p.book.required(ctx); err != nil {
+		return err
 	}
 	_, typ, _ := strings.Cut(k.Scope, ":")
 	v, ok := p.book.pausedJob("", k.Scope, typ)

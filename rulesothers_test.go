@@ -223,3 +223,106 @@ func TestRunAgainAfterPause(t *testing.T) {
 		}
 	}, steered)
 }
+
+// TestRunAgainWithOneReasonLeft: who ends one of two reasons does not end the other for the next
+// Run either.
+func TestRunAgainWithOneReasonLeft(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		id := r.orders(time.Hour, ofQueue)
+		r.start()
+		r.w.Pause()
+		pass(bound)
+		r.rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
+		pass(2 * bound)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		r.done = nil
+		r.send("a")
+		r.start()
+		pass(time.Minute)
+		r.wantOutcomes("a")
+		if s := r.w.Stats(); len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
+			t.Errorf("the second Run is paused for %q", s.Paused)
+		}
+		r.w.Resume()
+		pass(time.Minute)
+		r.wantOutcomes("a", "done")
+	}, steered)
+}
+
+// TestBusyAfterLostLease: a job whose claim another has taken counts as busy until its handler
+// returns, and not longer.
+func TestBusyAfterLostLease(t *testing.T) {
+	release := atomic.Pointer[chan struct{}]{}
+	h := func(ctx context.Context, _ *onceq.Job) error { <-*release.Load(); return ctx.Err() }
+	bubble(t, h, func(r *rig) {
+		c := make(chan struct{})
+		release.Store(&c)
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		k := dedupe.Key{Scope: scope, Key: "a"}
+		rec, err := r.store.Store.Get(r.Context(), []dedupe.Key{k})
+		if err != nil || rec[0] == nil {
+			t.Fatal(rec, err)
+		}
+		if _, err := r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: k, Fence: rec[0].Fence, Force: true}}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		// The message has come again, and its second handler runs beside the first.
+		if s := r.w.Stats(); s.Busy != 2 || s.Overdue != 1 {
+			t.Errorf("while its handler runs on: %+v", s)
+		}
+		close(c)
+		pass(time.Second)
+		if s := r.w.Stats(); s.Busy != 0 || s.Overdue != 0 || s.Unsettled != 0 || s.Outcomes[onceq.OutcomeLeaseLost] != 1 {
+			t.Errorf("when its handler has returned: %+v", s)
+		}
+	})
+}
+
+// TestDurationsOnCard: a card says how long the handlers of the last five minutes took, by type.
+func TestDurationsOnCard(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("charge", onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+		takes(time.Second)
+		if j.Key().Key == "0" {
+			takes(time.Minute)
+		}
+		return nil
+	}), nil)
+	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(10 * time.Millisecond); return nil }), nil)
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		pass(time.Minute)
+		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+			t.Errorf("before any job the card says %v", d)
+		}
+		for i := range 40 {
+			r.put(jobOf("charge", fmt.Sprint(i), ""))
+		}
+		r.put(jobOf("mail", "m", ""))
+		pass(2 * time.Minute)
+		near := func(d, want time.Duration) bool { return d > want*3/4 && d < want*5/4 }
+		d := r.seats()[0].Card.Durations
+		if q := d["charge"]; !near(q.P50, time.Second) || !near(q.P95, time.Second) || q.Max != 61*time.Second {
+			t.Errorf("the times are %v", d)
+		}
+		if q := d["mail"]; len(d) != 2 || !near(q.P50, 10*time.Millisecond) || q.Max != 10*time.Millisecond {
+			t.Errorf("the times are %v", d)
+		}
+		r.put(jobOf("mail", "n", ""))
+		pass(4 * time.Minute)
+		r.put(jobOf("charge", "last", ""))
+		pass(3 * time.Minute)
+		if q := r.seats()[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
+			t.Errorf("minutes later they are %v", q)
+		}
+		pass(6 * time.Minute)
+		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+			t.Errorf("after a rest the card says %v", d)
+		}
+	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
+}

@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -90,19 +91,36 @@ func newSteward(w steered, p *intake, f *flow) *steward {
 }
 
 // boot reads the rules before the first receive, until they are read or ctx ends. So a worker that
-// starts during a pause runs nothing. Where the store answers other calls and refuses this one, the
-// worker goes on without rules after a while, unless they are required.
+// starts during a pause runs nothing. A store that hangs and ignores its context does not keep Run
+// from ending.
 func (s *steward) boot(ctx context.Context) {
 	if s == nil {
 		return
 	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		s.learns(ctx)
+	}()
+	select {
+	case <-read:
+	case <-ctx.Done():
+	}
+	if ctx.Err() == nil {
+		s.obey(ctx, true)
+	}
+}
+
+// learns reads the rules until they are read or ctx ends. Where the store answers other calls and
+// refuses this one, the worker goes on without rules after a while, unless they are required.
+func (s *steward) learns(ctx context.Context) {
 	var refused time.Time
 	for n := 1; ctx.Err() == nil; n++ {
 		err := s.book.fetch(ctx)
 		if err == nil {
 			s.waitsFor("")
 			s.book.reports(ctx, nil)
-			break
+			return
 		}
 		switch {
 		case !s.answersOthers(ctx):
@@ -110,18 +128,15 @@ func (s *steward) boot(ctx context.Context) {
 		case refused.IsZero():
 			refused = time.Now()
 		}
-		if !refused.IsZero() && time.Since(refused) >= refusedRules && !s.book.o.Required {
+		if !refused.IsZero() && time.Since(refused) >= refusedRules && !s.book.o.Required && ctx.Err() == nil {
 			s.goesWithout(ctx, err)
-			break
+			return
 		}
 		s.waitsFor(err.Error())
 		if n >= 3 {
 			s.book.reports(ctx, err)
 		}
 		retry.Rest(ctx, retry.Pause(n))
-	}
-	if ctx.Err() == nil {
-		s.obey(ctx, true)
 	}
 }
 
@@ -248,7 +263,7 @@ func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	if ok && v.Do == control.Pause {
 		s.w.pause(engine.ByRules)
 	} else if s.w.isPaused()&engine.ByRules != 0 {
-		if !atStart && !s.hesitates(ctx) {
+		if !atStart && !s.hesitates(ctx, &v) {
 			return 0 // the rules have changed meanwhile
 		}
 		s.w.resume(engine.ByRules)
@@ -256,14 +271,16 @@ func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	if s.seen.Swap(rs.Version) != rs.Version {
 		poke(s.show)
 	}
+	// A timer stands still with its host, and knows nothing of a clock that was set. So nobody
+	// relies on a long one for the end of a rule.
 	if end := rs.Next(time.Now()); !end.IsZero() {
-		return max(0, time.Until(end))
+		return min(max(0, time.Until(end)), s.every)
 	}
 	return s.every
 }
 
-// hesitates waits for a random time, and reports whether the worker may still go on then.
-func (s *steward) hesitates(ctx context.Context) bool {
+// hesitates waits for a random time, and reports whether the rules still say v then.
+func (s *steward) hesitates(ctx context.Context, v *control.Verdict) bool {
 	t := time.NewTimer(mrand.N(min(s.every, stampede) + 1))
 	defer t.Stop()
 	for {
@@ -274,7 +291,7 @@ func (s *steward) hesitates(ctx context.Context) bool {
 			return true
 		case <-s.news:
 			rs, _, _ := s.book.inForce()
-			if v, ok := rs.For(s.p.queueName, "", "", time.Now()); ok && v.Do == control.Pause {
+			if now, _ := rs.For(s.p.queueName, "", "", time.Now()); now.Do != v.Do || now.Slots != v.Slots {
 				return false
 			}
 		}
@@ -342,8 +359,8 @@ func (s *steward) words() (rules uint64, seat string, reasons []string) {
 	case s.holds.Do == control.Limit:
 		reasons = append(reasons, fmt.Sprintf("limited to %d slots by rule %s by %s: %s", s.holds.Slots, s.holds.Rule, s.holds.By, s.holds.Reason))
 	}
-	if s.refused != "" {
-		reasons = append(reasons, "operators' rules cannot be read: "+s.refused)
+	if why := cmp.Or(s.refused, s.book.failing()); why != "" {
+		reasons = append(reasons, "operators' rules cannot be read: "+why)
 	}
 	if s.waits != "" {
 		reasons = append(reasons, "nothing is received before operators' rules are read: "+s.waits)

@@ -77,6 +77,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	if err != nil {
 		return nil, err
 	}
+	if p.c.Control.isOn() {
+		in.took = newSketches(p.typeNames())
+	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
 	w.tell = teller{in, &w.c}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
@@ -228,10 +231,10 @@ func (w *Worker) pause(why engine.Pauses) {
 		handBack = f.Pause(why)
 	}
 	w.mu.Unlock()
+	handBack() // first, because an Observer may be slow, and other workers wait for the messages
 	if f != nil && !holds {
 		w.tell.halts(f, why)
 	}
-	handBack()
 }
 
 // resume ends one reason. The worker goes on when none is left.

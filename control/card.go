@@ -53,8 +53,8 @@ type Card struct {
 	State string
 	// PausedBy are the ids of the rules that pause the worker.
 	PausedBy []string
-	// Rules is the version of the rules that the worker obeys. Where it could never read them,
-	// NoRules says why.
+	// Rules is the version of the rules that the worker obeys. Where it cannot read them, NoRules
+	// says why; with a version above 0 the last ones stay in force.
 	Rules   uint64
 	NoRules string
 	// Outage says what does not answer: "store" or "queue"; empty = all do. OutageSince is since

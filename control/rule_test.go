@@ -263,3 +263,17 @@ func TestPrice(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitWithoutSlots: a limit to nothing that Change has not made, such as one that was written
+// by hand, is a pause. Nobody takes it for no limit.
+func TestLimitWithoutSlots(t *testing.T) {
+	now := time.Now()
+	for _, slots := range []int{0, -1} {
+		rs := control.Rules{Rules: []control.Rule{
+			{ID: "a", Do: control.Limit, Slots: slots, Until: now.Add(time.Hour)}, {ID: "b", Do: control.Limit, Slots: 3, Until: now.Add(time.Hour)},
+		}}
+		if v, ok := rs.For("orders", "", "", now); !ok || v.Do != control.Pause || v.Rule != "a" {
+			t.Errorf("a limit of %d says %+v, %v", slots, v, ok)
+		}
+	}
+}

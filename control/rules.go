@@ -62,12 +62,12 @@ func (r *Rules) For(queue, scope, typ string, now time.Time) (Verdict, bool) {
 		if !u.Fits(queue, scope, typ, now) {
 			continue
 		}
-		switch u.Do {
-		case Pause:
+		switch {
+		case u.Do == Pause, u.Do == Limit && u.Slots <= 0: // Change makes pauses of these, others may not
 			if pause == nil || u.Until.After(pause.Until) {
 				pause = u
 			}
-		case Limit:
+		case u.Do == Limit:
 			if limit == nil || u.Slots < limit.Slots {
 				limit = u
 			}

@@ -83,9 +83,9 @@ type store struct {
 // test counts the calls of its jobs.
 func (*store) Unsteered() {}
 
-// Storeless reports whether it is onceq.NoStore that is wrapped. A Forward asks it.
+// Storeless reports whether it is onceq.NoStore that is wrapped, decorated or not.
 func (s *store) Storeless() bool {
-	n, ok := s.Store.(interface{ Storeless() bool })
+	n, ok := broker.As[interface{ Storeless() bool }](s.Store)
 	return ok && n.Storeless()
 }
 

@@ -64,7 +64,7 @@ type Workers struct {
 	On     *Seat
 	// Outages are what does not answer, as workers say: "store", "queue".
 	Outages map[string]int
-	// NoRules are workers that could never read the rules.
+	// NoRules are workers that cannot read the rules.
 	NoRules int
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the answers to probes. The HTTP server calls the handlers, each in a goroutine of
@@ -40,8 +41,14 @@ func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
 
 // Handler answers GET and HEAD of /livez, /readyz and /healthz for the workers; the package comment
 // says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it answers
-// 200, because there is nothing that could be ill.
+// 200, because there is nothing that could be ill. It panics where one of the workers is nil.
 func (o Options) Handler(w ...Reporter) http.Handler {
+	for i, one := range w {
+		if values.IsNil(one) {
+			// invariant: a nil is the program's mistake, as for http.Handle; no probe is to find it
+			panic(fmt.Sprintf("healthonceq: worker %d is nil", i+1))
+		}
+	}
 	o.Patience = min(cmp.Or(max(0, o.Patience), defaultPatience), maxPatience)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) {

@@ -121,3 +121,31 @@ func TestSeveralWorkers(t *testing.T) {
 		t.Errorf("livez is %d %q", got.Code, got.Body)
 	}
 }
+
+// A patience below zero is the default, and not the least.
+func TestNegativePatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for away, code := range map[time.Duration]int{29 * time.Second: http.StatusOK, 30 * time.Second: http.StatusServiceUnavailable} {
+			h := healthonceq.Options{Patience: -time.Hour}.Handler(fixed{
+				State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: onceq.Dependency{Failing: time.Now().Add(-away)},
+			})
+			if got := get(h, http.MethodGet, "/readyz"); got.Code != code {
+				t.Errorf("after %v readyz is %d %q", away, got.Code, got.Body)
+			}
+		}
+	})
+}
+
+// A worker that is nil is found when the program starts, and not by the first probe.
+func TestNilWorker(t *testing.T) {
+	for name, w := range map[string]healthonceq.Reporter{"nil": nil, "a nil pointer": (*onceq.Worker)(nil)} {
+		func() {
+			defer func() {
+				if v := recover(); v != "healthonceq: worker 2 is nil" {
+					t.Errorf("%s: the panic is %v", name, v)
+				}
+			}()
+			healthonceq.Handler(fixed{}, w)
+		}()
+	}
+}

@@ -43,6 +43,10 @@ func (en *Engine[J]) Timing(r *Run[J]) Timing {
 	return t
 }
 
+// Took is how long the handler of a run that has ended has taken; false where none has, or where
+// the claim was lost while it ran.
+func (r *Run[J]) Took() (time.Duration, bool) { return r.ended - r.began, r.Ran && r.ended > r.began }
+
 // TimingOfAbandoned is that of a run which was given up.
 func (en *Engine[J]) TimingOfAbandoned(r *Run[J]) Timing { return en.timingUpTo(r, phase(r.left)) }
 

@@ -147,7 +147,7 @@ func (a *app) followed(f ops.Followed, line, next string) error {
 		if s.Card != nil {
 			why = fmt.Sprintf("shows rules %d of %d, seen %s ago", s.Card.Rules, f.Version, out.Span(s.Ago))
 			if s.Card.NoRules != "" {
-				why = "could never read the rules: " + out.Text(s.Card.NoRules)
+				why = "cannot read the rules: " + out.Text(s.Card.NoRules)
 			}
 		}
 		lines = append(lines, fmt.Sprintf("  %s %s", out.Text(s.Owner), why))
