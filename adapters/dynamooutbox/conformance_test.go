@@ -1,6 +1,7 @@
 package dynamooutbox
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -12,6 +13,23 @@ import (
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
+
+// TestMain lets more tests wait at a time than there are processors: in real time they wait for
+// timeouts.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		if err := flag.Set(parallel, "64"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}
+
+// parallel is go test's flag.
+const parallel = "test.parallel"
 
 // TestConformanceInMemory runs each case in virtual time, where the long holds cost nothing. Cases
 // about sends check Items, which [queue] puts by a transaction.
@@ -46,7 +64,8 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	brokertest.Run(t, brokertest.Harness{
-		StaleReceiptsVoid: true,
+		// A Java that shares two processors with the tests answers within seconds.
+		Visibility: 10 * time.Second, Slack: 5 * time.Second, StaleReceiptsVoid: true,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 			return opened(t, c, table, leases, Options{Partitions: 1, Poll: 100 * time.Millisecond, Visibility: o.Visibility})
 		},
