@@ -46,13 +46,13 @@ func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker
 		span.SetAttributes(attrBatch.Int(len(ms)))
 		endCall(span, ended(ctx, err))
 	}
-	if q.t.m.consumed == nil {
+	if q.t.m.operation == nil {
 		return ms, err
 	}
 	of := q.t.operation(q.queue, q.system, "receive", "receive", ended(ctx, err))
-	record(background, q.t.m.operation, time.Since(began).Seconds(), of)
+	record(background, q.t.m.operation, time.Since(began).Seconds(), of.of)
 	if len(ms) > 0 {
-		count(background, q.t.m.consumed, int64(len(ms)), of)
+		of.consumed.add(int64(len(ms)))
 	}
 	return ms, err
 }
@@ -89,6 +89,6 @@ func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
 
 func (q *queue) settled(began time.Time, name string, n int, err error) {
 	if q.t.m.operation != nil && n > 0 {
-		record(background, q.t.m.operation, time.Since(began).Seconds(), q.t.operation(q.queue, q.system, name, "settle", err))
+		record(background, q.t.m.operation, time.Since(began).Seconds(), q.t.operation(q.queue, q.system, name, "settle", err).of)
 	}
 }

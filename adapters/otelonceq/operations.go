@@ -10,7 +10,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err error) set {
+// operation answers the labels of a call. It is not asked where the conventions are switched off.
+func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err error) called {
 	k := operation{name: name}
 	if err != nil {
 		k.class = errorType(err)
@@ -18,8 +19,15 @@ func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err err
 	if s, ok := q.operations.get(k); ok {
 		return s
 	}
-	return q.operations.add(k, func() set {
-		return newSet(append(conventions(system, q.name, k.name, k.class), attrOperationType.String(kind))...)
+	return q.operations.add(k, func() called {
+		c := called{of: newSet(append(conventions(system, q.name, k.name, k.class), attrOperationType.String(kind))...)}
+		switch name {
+		case "send":
+			c.sent = t.m.sent.with(c.of)
+		case "receive":
+			c.consumed = t.m.consumed.with(c.of)
+		}
+		return c
 	})
 }
 

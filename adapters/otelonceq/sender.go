@@ -48,7 +48,10 @@ const (
 )
 
 func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	began := time.Now()
+	var began time.Time
+	if s.t.m.operation != nil {
+		began = time.Now()
+	}
 	var span trace.Span
 	sent := ms
 	if s.t.traces.on() || trace.SpanContextFromContext(ctx).IsValid() {
@@ -69,7 +72,6 @@ func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 // was.
 func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
 	m := &s.t.m
-	letters, _ := s.t.letters.get(s.queue.name)
 	for i := 0; i < len(ms); {
 		typ, source := typeOf(&ms[i]), sourceOf(&ms[i])
 		n := int64(0)
@@ -79,16 +81,22 @@ func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
 				n++
 			}
 		}
-		if n > 0 && !(letters && source == sourceReplay) {
-			count(background, m.enqueued, n, s.t.job(s.queue, typ).bySource(source))
+		if n > 0 && !(source == sourceReplay && s.ofLetters()) {
+			s.t.job(s.queue, typ).bySource(source).add(n)
 		}
 	}
-	if m.sent == nil || len(ms) == 0 {
+	if m.operation == nil || len(ms) == 0 {
 		return
 	}
 	of := s.t.operation(s.queue, s.system, "send", "send", err)
-	count(background, m.sent, int64(len(ms)), of)
-	record(background, m.operation, time.Since(began).Seconds(), of)
+	of.sent.add(int64(len(ms)))
+	record(background, m.operation, time.Since(began).Seconds(), of.of)
+}
+
+// ofLetters reports whether the queue is known as one of dead letters.
+func (s *sender) ofLetters() bool {
+	letters, _ := s.t.letters.get(s.queue.name)
+	return letters
 }
 
 func typeOf(m *broker.Outgoing) string {

@@ -27,7 +27,6 @@ type Telemetry struct {
 	types, classes *guard
 	queues         table[string, *queueLabels]
 	systems        table[string, string]      // of decorated brokers, by the queue's name
-	processes      table[process, set]        // of messaging.process.duration
 	stores         table[storeOperation, set] // of store.call
 	letters        table[string, bool]        // queues of dead letters, by name
 	fates          table[letterFate, set]
@@ -42,15 +41,17 @@ type Telemetry struct {
 
 // instruments are those of the table in names.go.
 type instruments struct {
-	enqueued, completed, failed, ended, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
-	attempts, duration, wait, age, held, settle, margin, storeCall                      metric.Float64Histogram
+	enqueued, completed, ended                              counters
+	failed, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
+
+	attempts, duration, wait, age, held, settle, margin, storeCall metric.Float64Histogram
 
 	depth, deadLetters, active, slots, state, seats metric.Int64ObservableGauge
 	utilization, pauseSince                         metric.Float64ObservableGauge
 
 	// The conventions'; nil where they are switched off.
 	process, operation metric.Float64Histogram
-	sent, consumed     metric.Int64Counter
+	sent, consumed     counters
 }
 
 func (t *Telemetry) instruments() error {
@@ -59,6 +60,10 @@ func (t *Telemetry) instruments() error {
 		c, err := t.meter.Int64Counter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
 		errs = append(errs, err)
 		return c
+	}
+	observed := func(to *counters, i *instrument) {
+		c, err := t.meter.Int64ObservableCounter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
+		to.shown, errs = c, append(errs, err)
 	}
 	histogram := func(i *instrument) metric.Float64Histogram {
 		h, err := t.meter.Float64Histogram(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about),
@@ -76,18 +81,20 @@ func (t *Telemetry) instruments() error {
 		errs = append(errs, err)
 		return g
 	}
-	t.m = instruments{
-		enqueued: counter(&jobEnqueued), completed: counter(&jobCompleted), failed: counter(&jobFailed), ended: counter(&jobEnded),
-		retried: counter(&jobRetried), stalled: counter(&jobStalled), lateEnd: counter(&jobLateEnd), letters: counter(&letterFates),
-		contextLost: counter(&contextLost),
-		attempts:    histogram(&jobAttempts), duration: histogram(&jobDuration), wait: histogram(&jobWait), age: histogram(&jobAge),
-		held: histogram(&jobHeld), settle: histogram(&jobSettle), margin: histogram(&leaseMargin), storeCall: histogram(&storeCall),
-		depth: whole(&queueDepth), deadLetters: whole(&deadLetters), active: whole(&jobsActive), slots: whole(&workerSlots),
-		state: whole(&workerStates), seats: whole(&workerSeats), utilization: float(&workerBusy), pauseSince: float(&pauseSince),
-	}
+	m := &t.m
+	observed(&m.enqueued, &jobEnqueued)
+	observed(&m.completed, &jobCompleted)
+	observed(&m.ended, &jobEnded)
+	m.failed, m.retried, m.stalled = counter(&jobFailed), counter(&jobRetried), counter(&jobStalled)
+	m.lateEnd, m.letters, m.contextLost = counter(&jobLateEnd), counter(&letterFates), counter(&contextLost)
+	m.attempts, m.duration, m.wait, m.age = histogram(&jobAttempts), histogram(&jobDuration), histogram(&jobWait), histogram(&jobAge)
+	m.held, m.settle, m.margin, m.storeCall = histogram(&jobHeld), histogram(&jobSettle), histogram(&leaseMargin), histogram(&storeCall)
+	m.depth, m.deadLetters, m.active, m.slots = whole(&queueDepth), whole(&deadLetters), whole(&jobsActive), whole(&workerSlots)
+	m.state, m.seats, m.utilization, m.pauseSince = whole(&workerStates), whole(&workerSeats), float(&workerBusy), float(&pauseSince)
 	if !t.o.NoConventions {
-		t.m.process, t.m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
-		t.m.sent, t.m.consumed = counter(&messagingSent), counter(&messagingConsumed)
+		m.process, m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
+		observed(&m.sent, &messagingSent)
+		observed(&m.consumed, &messagingConsumed)
 	}
 	return errors.Join(errs...)
 }
@@ -145,13 +152,14 @@ func (t *Telemetry) queue(name string) *queueLabels {
 
 // job answers the sets of a type, which is a message's word.
 func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
+	if l, ok := q.types.get(typ); ok {
+		return l // only labels are kept, so it is one
+	}
 	typ = t.types.label(typ)
 	if l, ok := q.types.get(typ); ok {
 		return l
 	}
-	return q.types.add(typ, func() *typeLabels {
-		return &typeLabels{queue: q.name, typ: typ, of: newSet(labelQueue.String(q.name), labelType.String(typ))}
-	})
+	return q.types.add(typ, func() *typeLabels { return newTypeLabels(t, q, typ) })
 }
 
 // worker is a Worker that was registered.
