@@ -91,42 +91,46 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-// BenchmarkUnsampled is what spans cost that nobody keeps: one of the send, one of the run.
+// BenchmarkUnsampled is what a run costs whose span nobody keeps, with its metrics.
 func BenchmarkUnsampled(b *testing.B) {
-	tel := benchTel(b, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
-	observer, rec := tel.Observer(), doneRecord()
-	rig := &spanRig{o: observer, rec: rec}
-	queue, err := membroker.New(&membroker.Options{Name: "orders"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	inAHandler(b, func(run func()) {
+		b.ReportAllocs()
+		for b.Loop() {
+			run()
+		}
+	})
+}
+
+// inAHandler gives f a run to tell of, whose span nobody keeps, of a job that was sent with a trace.
+func inAHandler(tb testing.TB, f func(run func())) {
+	tb.Helper()
+	tel := benchTel(tb, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
+	rig := &spanRig{o: tel.Observer(), rec: doneRecord()}
+	queue := newQueue(tb, "orders")
 	store, err := memstore.New(nil)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	done := make(chan struct{})
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			defer close(done)
-			b.ReportAllocs()
-			for b.Loop() {
-				rig.run(context.Background(), j)
-			}
+			f(func() { rig.run(context.Background(), j) })
 			return nil
 		}),
 	})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	sent := message("charge", "A-1")
 	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
-	if err := onceq.SendOne(b.Context(), queue, &sent); err != nil {
-		b.Fatal(err)
+	if err := onceq.SendOne(tb.Context(), queue, &sent); err != nil {
+		tb.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -134,7 +138,7 @@ func BenchmarkUnsampled(b *testing.B) {
 	<-done
 	stop()
 	if err := <-ended; err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -145,7 +149,7 @@ type spanRig struct {
 
 func (r *spanRig) run(ctx context.Context, j *onceq.Job) { r.o.JobEnded(r.o.JobStarted(ctx, j), r.rec) }
 
-// TestAllocations holds what a job may allocate where nobody keeps spans.
+// TestAllocations holds what a job may allocate: without spans, and with one that nobody keeps.
 func TestAllocations(t *testing.T) {
 	tel := benchTel(t, otelonceq.Options{})
 	observer, sender := tel.Observer(), tel.Sender(nowhere{newQueue(t, "orders")})
@@ -156,6 +160,11 @@ func TestAllocations(t *testing.T) {
 	}); n > 1 {
 		t.Errorf("%v allocations a job", n)
 	}
+	inAHandler(t, func(run func()) {
+		if n := testing.AllocsPerRun(1000, run); n > 14 {
+			t.Errorf("%v allocations a job with a span that nobody keeps", n)
+		}
+	})
 }
 
 // BenchmarkWorker runs jobs from send to ack, with and without telemetry, by turns. x-bare is the

@@ -38,7 +38,7 @@ func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker
 	began := time.Now()
 	var span trace.Span
 	if q.t.o.Spans.Receive && q.t.traces.on() {
-		ctx, span = q.t.traces.tracer.Start(ctx, "receive "+q.queue.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
+		ctx, span = q.t.traces.tracer.Start(ctx, q.queue.spans.receive, ofClient, asRoot,
 			trace.WithAttributes(q.about(nil, "receive")...))
 	}
 	ms, err := q.b.Receive(ctx, o)

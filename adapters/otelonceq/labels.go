@@ -143,6 +143,7 @@ func newSet(kvs ...attribute.KeyValue) set {
 // queueLabels are the sets of one queue, and those of its types.
 type queueLabels struct {
 	name  string
+	spans spanNames
 	of    set
 	types table[string, *typeLabels]
 
@@ -150,6 +151,16 @@ type queueLabels struct {
 	processes  table[string, set] // of messaging.process.duration, by class
 	lost       table[string, set]
 	states     table[string, set]
+}
+
+// spanNames are the names of a queue's spans.
+type spanNames struct{ create, send, process, settle, receive string }
+
+func newQueueLabels(name string) *queueLabels {
+	return &queueLabels{
+		name: name, of: newSet(labelQueue.String(name)),
+		spans: spanNames{"create " + name, "send " + name, "process " + name, "settle " + name, "receive " + name},
+	}
 }
 
 // typeLabels are the sets of a queue's type.

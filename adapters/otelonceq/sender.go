@@ -122,17 +122,17 @@ func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Out
 	}
 	out := make([]broker.Outgoing, len(ms))
 	copy(out, ms)
-	limits := s.Limits()
+	in := injection{t: s.t, limits: s.Limits(), queue: s.queue}
 	if !s.t.traces.on() {
 		for i := range out {
 			if !s.t.hasContext(out[i].Attributes) {
-				s.t.inject(ctx, &out[i], &limits, s.queue)
+				in.into(ctx, &out[i])
 			}
 		}
 		return out, nil
 	}
 	if len(ms) == 1 || s.t.o.NoCreateSpans {
-		return out, s.together(ctx, out, &limits)
+		return out, s.together(ctx, out, &in)
 	}
 	links := make([]trace.Link, 0, len(out))
 	for i := range out {
@@ -141,25 +141,25 @@ func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Out
 			links = append(links, trace.Link{SpanContext: from})
 			continue
 		}
-		made, span := s.t.traces.tracer.Start(ctx, "create "+s.queue.name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(s.about(m, "create")...))
-		s.t.inject(made, m, &limits, s.queue)
+		made, span := s.t.traces.tracer.Start(ctx, s.queue.spans.create, ofProducer, trace.WithAttributes(s.about(m, "create")...))
+		in.into(made, m)
 		links = append(links, trace.Link{SpanContext: span.SpanContext()})
 		span.End()
 	}
-	_, span := s.t.traces.tracer.Start(ctx, "send "+s.queue.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...),
+	_, span := s.t.traces.tracer.Start(ctx, s.queue.spans.send, ofClient, trace.WithLinks(links...),
 		trace.WithAttributes(append(s.about(nil, "send"), attrBatch.Int(len(out)))...))
 	return out, span
 }
 
 // together makes one span, whose context goes into every message that has none.
-func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *broker.Limits) trace.Span {
+func (s *sender) together(ctx context.Context, out []broker.Outgoing, in *injection) trace.Span {
 	attrs := s.about(nil, "send")
 	if len(out) == 1 {
 		attrs = s.about(&out[0], "send")
 	} else {
 		attrs = append(attrs, attrBatch.Int(len(out)))
 	}
-	kind := trace.SpanKindProducer
+	kind := ofProducer
 	var links []trace.Link
 	parent := ctx
 	for i := range out {
@@ -168,7 +168,7 @@ func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *br
 			continue
 		}
 		if len(out) == 1 {
-			kind = trace.SpanKindClient // the message was created before
+			kind = ofClient // the message was created before
 			if s.t.o.Parent && !trace.SpanContextFromContext(ctx).IsValid() {
 				parent = trace.ContextWithRemoteSpanContext(ctx, from)
 				continue
@@ -176,20 +176,19 @@ func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *br
 		}
 		links = append(links, trace.Link{SpanContext: from})
 	}
-	made, span := s.t.traces.tracer.Start(parent, "send "+s.queue.name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+	made, span := s.t.traces.tracer.Start(parent, s.queue.spans.send, kind, trace.WithAttributes(attrs...), trace.WithLinks(links...))
 	for i := range out {
 		if !s.t.hasContext(out[i].Attributes) {
-			s.t.inject(made, &out[i], limits, s.queue)
+			in.into(made, &out[i])
 		}
 	}
 	return span
 }
 
 func (s *sender) about(m *broker.Outgoing, operation string) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
-		attrSystem.String(s.system), attrDestination.String(s.queue.name),
-		attrOperationName.String(operation), attrOperationType.String(operation),
-	}
+	attrs := make([]attribute.KeyValue, 0, 8)
+	attrs = append(attrs, attrSystem.String(s.system), attrDestination.String(s.queue.name),
+		attrOperationName.String(operation), attrOperationType.String(operation))
 	if m == nil || m.Meta == nil {
 		return attrs
 	}

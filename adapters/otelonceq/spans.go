@@ -20,6 +20,9 @@ import (
 // Options that are the same for every span, made once.
 var (
 	ofConsumer = trace.WithSpanKind(trace.SpanKindConsumer)
+	ofProducer = trace.WithSpanKind(trace.SpanKindProducer)
+	ofClient   = trace.WithSpanKind(trace.SpanKindClient)
+	ofInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	asRoot     = trace.WithNewRoot()
 )
 
@@ -43,11 +46,11 @@ func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
 	var options []trace.SpanStartOption
 	if c.do {
 		name = "do " + c.key.Scope
-		options = append(options, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrJobKey.String(c.key.Key)))
+		options = append(options, ofInternal, trace.WithAttributes(attrJobKey.String(c.key.Key)))
 	} else {
-		queue := t.queue(j.Queue()).name
-		name = "process " + queue
-		parent, options = t.received(ctx, j, queue)
+		queue := t.queue(j.Queue())
+		name = queue.spans.process
+		parent, options = t.received(ctx, j, queue.name)
 	}
 	c.Context, c.span = t.traces.tracer.Start(parent, name, options...)
 	return c
@@ -97,7 +100,7 @@ func (t *Telemetry) received(ctx context.Context, j *onceq.Job, queue string) (c
 	if ambient.IsValid() && !ambient.Equal(from) {
 		links = append(links, trace.Link{SpanContext: ambient})
 	}
-	if root {
+	if root && ambient.HasTraceID() { // where nothing is around it, it is a root all the same
 		options = append(options, asRoot)
 	}
 	if len(links) > 0 {
@@ -187,8 +190,9 @@ func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) 
 }
 
 func (t *Telemetry) settleSpan(c *jobContext, r *onceq.TimingRecord, began time.Time, failed bool) {
-	queue := t.queue(r.Queue).name
-	_, span := t.traces.tracer.Start(c.Context, "settle "+queue, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(began),
+	of := t.queue(r.Queue)
+	queue := of.name
+	_, span := t.traces.tracer.Start(c.Context, of.spans.settle, ofClient, trace.WithTimestamp(began),
 		trace.WithAttributes(attrSystem.String(t.system(queue)), attrDestination.String(queue), attrOperationName.String("settle"),
 			attrOperationType.String("settle"), attrOutcome.String(string(r.Outcome)), attrSettleMs.Float64(millis(r.Settle))))
 	if failed {

@@ -144,10 +144,7 @@ func (t *Telemetry) queue(name string) *queueLabels {
 	if q, ok := t.queues.get(name); ok {
 		return q
 	}
-	return t.queues.add(name, func() *queueLabels {
-		l := label(name)
-		return &queueLabels{name: l, of: newSet(labelQueue.String(l))}
-	})
+	return t.queues.add(name, func() *queueLabels { return newQueueLabels(label(name)) })
 }
 
 // job answers the sets of a type, which is a message's word.
