@@ -24,10 +24,11 @@ func (t *Telemetry) contextOf(m *broker.Message) trace.SpanContext {
 	return from
 }
 
-func (t *Telemetry) extracted(attributes map[string]string) (trace.SpanContext, baggage.Baggage) {
+func (t *Telemetry) extracted(attributes map[string]string) (_ trace.SpanContext, _ baggage.Baggage) {
 	if len(attributes) == 0 {
 		return trace.SpanContext{}, baggage.Baggage{}
 	}
+	defer t.survive()
 	ctx := t.carry.now().Extract(background, propagation.MapCarrier(attributes))
 	return trace.SpanContextFromContext(ctx), baggage.FromContext(ctx)
 }

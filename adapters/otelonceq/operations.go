@@ -66,8 +66,12 @@ func described(v any) broker.Description {
 	return broker.Description{}
 }
 
-// endCall ends the span of a call.
-func endCall(span trace.Span, err error) {
+// endCall ends the span of a call; nil is none.
+func (t *Telemetry) endCall(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
+	defer t.survive()
 	if err != nil {
 		span.SetAttributes(attrErrorType.String(errorType(err)))
 		span.SetStatus(codes.Error, err.Error())

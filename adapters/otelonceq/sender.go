@@ -52,25 +52,32 @@ func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	if s.t.m.operation != nil {
 		began = time.Now()
 	}
-	var span trace.Span
-	sent := ms
-	if s.t.traces.on() || trace.SpanContextFromContext(ctx).IsValid() {
-		sent, span = s.traced(ctx, ms)
-	}
-	if span != nil {
-		ctx = trace.ContextWithSpan(ctx, span)
-	}
+	ctx, sent, span := s.before(ctx, ms)
 	ids, err := s.Sender.Send(ctx, sent)
-	if span != nil {
-		endCall(span, err)
-	}
+	s.t.endCall(span, err)
 	s.count(began, ms, err)
 	return ids, err
+}
+
+// before answers what to send, and with which context. After a panic of a span processor or a
+// propagator that is what came, because the message matters more.
+func (s *sender) before(ctx context.Context, ms []broker.Outgoing) (with context.Context, out []broker.Outgoing, span trace.Span) {
+	with, out = ctx, ms
+	if len(ms) == 0 || !s.t.traces.on() && !trace.SpanContextFromContext(ctx).IsValid() {
+		return with, out, nil
+	}
+	defer s.t.survive()
+	sent, span := s.traced(ctx, ms)
+	if span != nil {
+		with = trace.ContextWithSpan(ctx, span)
+	}
+	return with, sent, span
 }
 
 // count counts what the queue has accepted. An error without positions says of no entry that it
 // was.
 func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
+	defer s.t.survive()
 	m := &s.t.m
 	for i := 0; i < len(ms); {
 		typ, source := typeOf(&ms[i]), sourceOf(&ms[i])
@@ -117,9 +124,6 @@ func sourceOf(m *broker.Outgoing) string {
 // message's first context its creation context. A message that has one keeps it, and gets no span
 // of its own.
 func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Outgoing, trace.Span) {
-	if len(ms) == 0 {
-		return ms, nil
-	}
 	out := make([]broker.Outgoing, len(ms))
 	copy(out, ms)
 	in := injection{t: s.t, limits: s.Limits(), queue: s.queue}

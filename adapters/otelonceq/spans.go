@@ -52,8 +52,15 @@ func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
 		name = queue.spans.process
 		parent, options = t.received(ctx, j, queue.name)
 	}
-	c.Context, c.span = t.traces.tracer.Start(parent, name, options...)
+	c.Context, c.span = t.begin(ctx, parent, name, options...)
 	return c
+}
+
+// begin starts a span. Where that panics there is none, and the context is ctx.
+func (t *Telemetry) begin(ctx, parent context.Context, name string, options ...trace.SpanStartOption) (with context.Context, span trace.Span) {
+	with = ctx
+	defer t.survive()
+	return t.traces.tracer.Start(parent, name, options...)
 }
 
 // passOn hands a caller's trace on to the handler where nobody makes spans.
@@ -140,6 +147,7 @@ func (t *Telemetry) ended(ctx context.Context, r *onceq.TimingRecord) (context.C
 const slowSettle = 100 * time.Millisecond
 
 func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
+	defer t.survive() // the metrics are still to be recorded
 	end := r.Ended
 	if end.IsZero() {
 		end = time.Now()

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/metric"
 
@@ -30,6 +32,8 @@ type Telemetry struct {
 	stores         table[storeOperation, set] // of store.call
 	letters        table[string, bool]        // queues of dead letters, by name
 	fates          table[letterFate, set]
+
+	panicked atomic.Bool // and one log line was written
 
 	meter metric.Meter
 	m     instruments
@@ -99,6 +103,16 @@ func (t *Telemetry) instruments() error {
 	return errors.Join(errs...)
 }
 
+// survive is deferred around what a program gives to OpenTelemetry: processors of spans,
+// propagators, filters. A panic there must not lose a message, or the answer of a call that was
+// made.
+func (t *Telemetry) survive() {
+	if v := recover(); v != nil && !t.panicked.Swap(true) {
+		t.log.LogAttrs(background, slog.LevelError, "otelonceq: OpenTelemetry has panicked; spans or metrics are missing, and jobs go on. Logged once",
+			slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+	}
+}
+
 // describe answers the queue's name and the system's, as labels have them.
 func (t *Telemetry) describe(v any) (name, system string) {
 	d, ok := broker.As[broker.Describer](v)
@@ -166,4 +180,5 @@ type worker struct {
 		Health() onceq.Health
 	}
 	queue string
+	times int // how often it is registered
 }
