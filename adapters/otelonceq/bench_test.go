@@ -75,8 +75,8 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what the SDK takes for one record, whoever makes it: two labels in a set that is
-// kept, as job_duration_seconds has them.
+// BenchmarkFloor is what the SDK takes for one record, whoever makes it: two labels in a set that
+// is kept, as job_duration_seconds has them.
 func BenchmarkFloor(b *testing.B) {
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("floor")
 	h, err := meter.Float64Histogram("h", metric.WithExplicitBucketBoundaries(.01, .025, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200))
@@ -101,7 +101,8 @@ func BenchmarkUnsampled(b *testing.B) {
 	})
 }
 
-// inAHandler gives f a run to tell of, whose span nobody keeps, of a job that was sent with a trace.
+// inAHandler gives f a run to tell of, whose span nobody keeps, of a job that was sent with a
+// trace.
 func inAHandler(tb testing.TB, f func(run func())) {
 	tb.Helper()
 	tel := benchTel(tb, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})

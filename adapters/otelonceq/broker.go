@@ -57,7 +57,7 @@ func (q *queue) received(began time.Time, n int, err error) {
 	of := q.t.operation(q.queue, q.system, "receive", "receive", err)
 	record(background, q.t.m.operation, time.Since(began).Seconds(), of.of)
 	if n > 0 {
-		of.consumed.add(int64(n))
+		of.consumed.grow(int64(n))
 	}
 }
 

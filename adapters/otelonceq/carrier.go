@@ -103,7 +103,7 @@ func (in *injection) into(ctx context.Context, m *broker.Outgoing) {
 	for _, p := range in.parts {
 		size := len(p.name) + len(p.value) + attributeOverhead
 		if _, has := m.Attributes[p.name]; has || l.MaxAttributes > 0 && taken >= l.MaxAttributes || room >= 0 && size > room {
-			count(background, in.t.m.contextLost, 1, in.queue.byPart(in.label(p.name)))
+			count(background, in.t.m.contextLost, 1, in.queue.byPart(in.known(p.name)))
 			continue
 		}
 		if !owned {
@@ -118,9 +118,9 @@ func (in *injection) into(ctx context.Context, m *broker.Outgoing) {
 	}
 }
 
-// label is the name of a part that is left out. A propagator may make names of what a caller has in
+// known is the name of a part that is left out. A propagator may make names of what a caller has in
 // his baggage, and these do not become labels.
-func (in *injection) label(name string) string {
+func (in *injection) known(name string) string {
 	if slices.Contains(in.t.carry.now().Fields(), name) {
 		return name
 	}

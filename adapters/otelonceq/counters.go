@@ -1,7 +1,6 @@
 package otelonceq
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,7 +19,7 @@ type counter struct {
 	of metric.ObserveOption
 }
 
-func (c *counter) add(n int64) { c.n.Add(n) }
+func (c *counter) grow(n int64) { c.n.Add(n) }
 
 // counters are the series of one instrument. They keep their order: where an SDK bounds the sets of
 // an instrument, the same ones stay within the bound at each scrape.
@@ -30,16 +29,16 @@ type counters struct {
 	shown  metric.Int64ObservableCounter
 }
 
-// with makes the series of a set of labels. It is not shown until something is counted.
-func (c *counters) with(of set) *counter {
-	made := &counter{of: of.obs}
+// of makes the series of a set of labels. It is not shown until something is counted.
+func (c *counters) of(labels metric.ObserveOption) *counter {
+	made := &counter{of: labels}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.series = append(c.series, made)
 	return made
 }
 
-func (c *counters) observe(o metric.Observer) {
+func (c *counters) show(o metric.Observer) {
 	c.mu.Lock()
 	series := slices.Clone(c.series)
 	c.mu.Unlock()
@@ -48,21 +47,4 @@ func (c *counters) observe(o metric.Observer) {
 			o.ObserveInt64(c.shown, n, s.of)
 		}
 	}
-}
-
-// observeCounters is called by a scrape.
-func (t *Telemetry) observeCounters(_ context.Context, o metric.Observer) error {
-	for _, c := range t.counted() {
-		c.observe(o)
-	}
-	return nil
-}
-
-// counted are the instruments of this file that exist.
-func (t *Telemetry) counted() []*counters {
-	cs := []*counters{&t.m.enqueued, &t.m.completed, &t.m.ended}
-	if t.m.process != nil {
-		cs = append(cs, &t.m.sent, &t.m.consumed)
-	}
-	return cs
 }

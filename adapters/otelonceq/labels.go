@@ -165,7 +165,6 @@ func newQueueLabels(name string) *queueLabels {
 
 // typeLabels are the sets of a queue's type.
 type typeLabels struct {
-	t         *Telemetry
 	queue     *queueLabels
 	typ       string
 	of        set
@@ -173,17 +172,19 @@ type typeLabels struct {
 	done      *counter // ended with the outcome done
 	atOnce    set      // of attempts: done, and there was no failure before
 
-	enqueued table[string, *counter]        // by source
+	sends    *counters
+	enqueued table[string, *counter] // by source
+	ends     *counters
 	ended    table[onceq.Outcome, *counter] // the others
 	failed   table[failure, set]            // final or not
 	retried  table[string, set]             // by class
 	attempts table[ending, set]
 }
 
-func newTypeLabels(t *Telemetry, q *queueLabels, typ string) *typeLabels {
-	l := &typeLabels{t: t, queue: q, typ: typ}
+func newTypeLabels(sends, completed, ends *counters, q *queueLabels, typ string) *typeLabels {
+	l := &typeLabels{sends: sends, ends: ends, queue: q, typ: typ}
 	l.of = l.with()
-	l.completed, l.done = t.m.completed.with(l.of), t.m.ended.with(l.with(labelOutcome.String(string(onceq.OutcomeDone))))
+	l.completed, l.done = completed.of(l.of.obs), ends.of(l.with(labelOutcome.String(string(onceq.OutcomeDone))).obs)
 	l.atOnce = l.byEnding("", string(onceq.OutcomeDone))
 	return l
 }
@@ -203,7 +204,7 @@ func (l *typeLabels) bySource(source string) *counter {
 	if c, ok := l.enqueued.get(source); ok {
 		return c
 	}
-	return l.enqueued.add(source, func() *counter { return l.t.m.enqueued.with(l.with(labelSource.String(source))) })
+	return l.enqueued.add(source, func() *counter { return l.sends.of(l.with(labelSource.String(source)).obs) })
 }
 
 func (l *typeLabels) byOutcome(outcome onceq.Outcome) *counter {
@@ -213,7 +214,7 @@ func (l *typeLabels) byOutcome(outcome onceq.Outcome) *counter {
 	if c, ok := l.ended.get(outcome); ok {
 		return c
 	}
-	return l.ended.add(outcome, func() *counter { return l.t.m.ended.with(l.with(labelOutcome.String(string(outcome)))) })
+	return l.ended.add(outcome, func() *counter { return l.ends.of(l.with(labelOutcome.String(string(outcome))).obs) })
 }
 
 func (l *typeLabels) byFailure(class string, final bool) set {

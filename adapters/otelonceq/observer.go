@@ -33,7 +33,7 @@ func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 // measure records the metrics of a delivery. ctx has the span, for exemplars.
 func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.TimingRecord) {
 	m := &t.m
-	of.byOutcome(r.Outcome).add(1)
+	of.byOutcome(r.Outcome).grow(1)
 	if late(r.Outcome) {
 		count(ctx, m.lateEnd, 1, of.of)
 	}
@@ -47,7 +47,7 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.Timing
 	}
 	switch r.Outcome {
 	case onceq.OutcomeDone:
-		of.completed.add(1)
+		of.completed.grow(1)
 		t.attempted(ctx, of, r, t.classes.label(r.PrevClass))
 		if r.Age > 0 {
 			record(ctx, m.age, r.Age.Seconds(), of.of)

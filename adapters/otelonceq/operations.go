@@ -23,9 +23,9 @@ func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err err
 		c := called{of: newSet(append(conventions(system, q.name, k.name, k.class), attrOperationType.String(kind))...)}
 		switch name {
 		case "send":
-			c.sent = t.m.sent.with(c.of)
+			c.sent = t.m.sent.of(c.of.obs)
 		case "receive":
-			c.consumed = t.m.consumed.with(c.of)
+			c.consumed = t.m.consumed.of(c.of.obs)
 		}
 		return c
 	})

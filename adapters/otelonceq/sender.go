@@ -89,14 +89,14 @@ func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
 			}
 		}
 		if n > 0 && !(source == sourceReplay && s.ofLetters()) {
-			s.t.job(s.queue, typ).bySource(source).add(n)
+			s.t.job(s.queue, typ).bySource(source).grow(n)
 		}
 	}
 	if m.operation == nil || len(ms) == 0 {
 		return
 	}
 	of := s.t.operation(s.queue, s.system, "send", "send", err)
-	of.sent.add(int64(len(ms)))
+	of.sent.grow(int64(len(ms)))
 	record(background, m.operation, time.Since(began).Seconds(), of.of)
 }
 

@@ -12,8 +12,8 @@ import (
 // LogHandler adds to every line that is logged with the context of a job's handler: trace_id and
 // span_id, where there is a span, and job, key and attempt; fence too, under Options.Fences. They
 // stand beside the line's own attributes, within the logger's groups. Make it before the worker
-// runs. It needs the Observer of a Telemetry; other lines get the ids of their span alone. nil stays
-// nil, which slog.New refuses.
+// runs. It needs the Observer of a Telemetry; other lines get the ids of their span alone. nil
+// stays nil, which slog.New refuses.
 func LogHandler(h slog.Handler) slog.Handler {
 	if values.IsNil(h) {
 		return nil

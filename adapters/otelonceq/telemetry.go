@@ -2,6 +2,7 @@ package otelonceq
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
@@ -103,6 +104,23 @@ func (t *Telemetry) instruments() error {
 	return errors.Join(errs...)
 }
 
+// observeCounters is called by a scrape.
+func (t *Telemetry) observeCounters(_ context.Context, o metric.Observer) error {
+	for _, c := range t.counted() {
+		c.show(o)
+	}
+	return nil
+}
+
+// counted are the own counters that exist.
+func (t *Telemetry) counted() []*counters {
+	cs := []*counters{&t.m.enqueued, &t.m.completed, &t.m.ended}
+	if t.m.process != nil {
+		cs = append(cs, &t.m.sent, &t.m.consumed)
+	}
+	return cs
+}
+
 // survive is deferred around what a program gives to OpenTelemetry: processors of spans,
 // propagators, filters. A panic there must not lose a message, or the answer of a call that was
 // made.
@@ -170,7 +188,7 @@ func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
 	if l, ok := q.types.get(typ); ok {
 		return l
 	}
-	return q.types.add(typ, func() *typeLabels { return newTypeLabels(t, q, typ) })
+	return q.types.add(typ, func() *typeLabels { return newTypeLabels(&t.m.enqueued, &t.m.completed, &t.m.ended, q, typ) })
 }
 
 // worker is a Worker that was registered.
