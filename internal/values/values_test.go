@@ -32,7 +32,7 @@ func TestSame(t *testing.T) {
 		{p, &one{1}, false},
 		{one{1}, one{1}, true},
 		{one{1}, 1, false},
-		{[]int{1}, []int{1}, false}, // not comparable: no panic
+		{[]int{1}, []int{1}, false},             // not comparable: no panic
 		{some{[]int{1}}, some{[]int{1}}, false}, // its type is comparable, it is not: no panic
 		{some{1}, some{1}, true},
 		{nil, p, false},
