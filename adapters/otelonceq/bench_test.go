@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -20,9 +22,9 @@ import (
 )
 
 // benchTel records into an SDK as a program would: with a reader that is never read.
-func benchTel(tb testing.TB, o otelonceq.Options) *otelonceq.Telemetry {
+func benchTel(tb testing.TB, o otelonceq.Options, more ...sdkmetric.Option) *otelonceq.Telemetry {
 	tb.Helper()
-	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+	o.MeterProvider = sdkmetric.NewMeterProvider(append(more, sdkmetric.WithReader(sdkmetric.NewManualReader()))...)
 	tel, err := otelonceq.New(&o)
 	if err != nil {
 		tb.Fatal(err)
@@ -45,11 +47,23 @@ type nowhere struct{ broker.Broker }
 func (nowhere) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) { return nil, nil }
 func (n nowhere) Unwrap() any                                                  { return n.Broker }
 
-// BenchmarkJob is what one job costs, sent and done: all metrics, and without the conventions.
+// BenchmarkJob is what one job costs, sent and done: all metrics, without the conventions, and with
+// four histograms: attempts, duration, wait and age.
 func BenchmarkJob(b *testing.B) {
-	for name, o := range map[string]otelonceq.Options{"all": {}, "no-conventions": {NoConventions: true}} {
-		b.Run(name, func(b *testing.B) {
-			tel := benchTel(b, o)
+	dropped := func(name string) sdkmetric.Option {
+		return sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: name}, sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}}))
+	}
+	for _, c := range []struct {
+		name  string
+		o     otelonceq.Options
+		views []sdkmetric.Option
+	}{
+		{"all", otelonceq.Options{}, nil},
+		{"no-conventions", otelonceq.Options{NoConventions: true}, nil},
+		{"four-histograms", otelonceq.Options{NoConventions: true}, []sdkmetric.Option{dropped("job.held"), dropped("job.settle")}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			tel := benchTel(b, c.o, c.views...)
 			observer, sender := tel.Observer(), tel.Sender(nowhere{newQueue(b, "orders")})
 			ms, rec, ctx := []broker.Outgoing{message("charge", "A-1")}, doneRecord(), context.Background()
 			b.ReportAllocs()
@@ -61,42 +75,63 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
-// BenchmarkUnsampled is what spans cost that nobody keeps: one of the send, one of the run.
-func BenchmarkUnsampled(b *testing.B) {
-	tel := benchTel(b, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
-	observer, rec := tel.Observer(), doneRecord()
-	rig := &spanRig{o: observer, rec: rec}
-	queue, err := membroker.New(&membroker.Options{Name: "orders"})
+// BenchmarkFloor is what the SDK takes for one record, whoever makes it: two labels in a set that
+// is kept, as job_duration_seconds has them.
+func BenchmarkFloor(b *testing.B) {
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("floor")
+	h, err := meter.Float64Histogram("h", metric.WithExplicitBucketBoundaries(.01, .025, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200))
 	if err != nil {
 		b.Fatal(err)
 	}
+	of := []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attribute.String("queue", "orders"), attribute.String("type", "charge")))}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		h.Record(ctx, .035, of...)
+	}
+}
+
+// BenchmarkUnsampled is what a run costs whose span nobody keeps, with its metrics.
+func BenchmarkUnsampled(b *testing.B) {
+	inAHandler(b, func(run func()) {
+		b.ReportAllocs()
+		for b.Loop() {
+			run()
+		}
+	})
+}
+
+// inAHandler gives f a run to tell of, whose span nobody keeps, of a job that was sent with a
+// trace.
+func inAHandler(tb testing.TB, f func(run func())) {
+	tb.Helper()
+	tel := benchTel(tb, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
+	rig := &spanRig{o: tel.Observer(), rec: doneRecord()}
+	queue := newQueue(tb, "orders")
 	store, err := memstore.New(nil)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	done := make(chan struct{})
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			defer close(done)
-			b.ReportAllocs()
-			for b.Loop() {
-				rig.run(context.Background(), j)
-			}
+			f(func() { rig.run(context.Background(), j) })
 			return nil
 		}),
 	})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	sent := message("charge", "A-1")
 	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
-	if err := onceq.SendOne(b.Context(), queue, &sent); err != nil {
-		b.Fatal(err)
+	if err := onceq.SendOne(tb.Context(), queue, &sent); err != nil {
+		tb.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -104,7 +139,7 @@ func BenchmarkUnsampled(b *testing.B) {
 	<-done
 	stop()
 	if err := <-ended; err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -115,7 +150,7 @@ type spanRig struct {
 
 func (r *spanRig) run(ctx context.Context, j *onceq.Job) { r.o.JobEnded(r.o.JobStarted(ctx, j), r.rec) }
 
-// TestAllocations holds what a job may allocate where nobody keeps spans.
+// TestAllocations holds what a job may allocate: without spans, and with one that nobody keeps.
 func TestAllocations(t *testing.T) {
 	tel := benchTel(t, otelonceq.Options{})
 	observer, sender := tel.Observer(), tel.Sender(nowhere{newQueue(t, "orders")})
@@ -126,6 +161,11 @@ func TestAllocations(t *testing.T) {
 	}); n > 1 {
 		t.Errorf("%v allocations a job", n)
 	}
+	inAHandler(t, func(run func()) {
+		if n := testing.AllocsPerRun(1000, run); n > 14 {
+			t.Errorf("%v allocations a job with a span that nobody keeps", n)
+		}
+	})
 }
 
 // BenchmarkWorker runs jobs from send to ack, with and without telemetry, by turns. x-bare is the

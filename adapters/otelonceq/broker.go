@@ -38,23 +38,27 @@ func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker
 	began := time.Now()
 	var span trace.Span
 	if q.t.o.Spans.Receive && q.t.traces.on() {
-		ctx, span = q.t.traces.tracer.Start(ctx, "receive "+q.queue.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
-			trace.WithAttributes(q.about(nil, "receive")...))
+		ctx, span = q.t.begin(ctx, ctx, q.queue.spans.receive, ofClient, asRoot, trace.WithAttributes(q.about(nil, "receive")...))
 	}
 	ms, err := q.b.Receive(ctx, o)
 	if span != nil {
 		span.SetAttributes(attrBatch.Int(len(ms)))
-		endCall(span, ended(ctx, err))
+		q.t.endCall(span, ended(ctx, err))
 	}
-	if q.t.m.consumed == nil {
-		return ms, err
-	}
-	of := q.t.operation(q.queue, q.system, "receive", "receive", ended(ctx, err))
-	record(background, q.t.m.operation, time.Since(began).Seconds(), of)
-	if len(ms) > 0 {
-		count(background, q.t.m.consumed, int64(len(ms)), of)
-	}
+	q.received(began, len(ms), ended(ctx, err))
 	return ms, err
+}
+
+func (q *queue) received(began time.Time, n int, err error) {
+	if q.t.m.operation == nil {
+		return
+	}
+	defer q.t.survive()
+	of := q.t.operation(q.queue, q.system, "receive", "receive", err)
+	record(background, q.t.m.operation, time.Since(began).Seconds(), of.of)
+	if n > 0 {
+		of.consumed.grow(int64(n))
+	}
 }
 
 // ended is err, unless the caller has given up the call: a worker that pauses or stops ends its
@@ -88,7 +92,8 @@ func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
 }
 
 func (q *queue) settled(began time.Time, name string, n int, err error) {
+	defer q.t.survive()
 	if q.t.m.operation != nil && n > 0 {
-		record(background, q.t.m.operation, time.Since(began).Seconds(), q.t.operation(q.queue, q.system, name, "settle", err))
+		record(background, q.t.m.operation, time.Since(began).Seconds(), q.t.operation(q.queue, q.system, name, "settle", err).of)
 	}
 }

@@ -24,10 +24,11 @@ func (t *Telemetry) contextOf(m *broker.Message) trace.SpanContext {
 	return from
 }
 
-func (t *Telemetry) extracted(attributes map[string]string) (trace.SpanContext, baggage.Baggage) {
+func (t *Telemetry) extracted(attributes map[string]string) (_ trace.SpanContext, _ baggage.Baggage) {
 	if len(attributes) == 0 {
 		return trace.SpanContext{}, baggage.Baggage{}
 	}
+	defer t.survive()
 	ctx := t.carry.now().Extract(background, propagation.MapCarrier(attributes))
 	return trace.SpanContextFromContext(ctx), baggage.FromContext(ctx)
 }
@@ -41,14 +42,55 @@ func (t *Telemetry) hasContext(attributes map[string]string) bool {
 	return from.IsValid()
 }
 
-// inject puts the context into the message, as far as there is room: the most important part first.
+// An injection puts contexts into the messages of one Send. It is a propagator's carrier, too.
+type injection struct {
+	t      *Telemetry
+	limits broker.Limits
+	queue  *queueLabels
+	parts  []part // of the message in hand
+}
+
+type part struct{ name, value string }
+
+var _ propagation.TextMapCarrier = (*injection)(nil)
+
+func (in *injection) Get(name string) string {
+	for _, p := range in.parts {
+		if p.name == name {
+			return p.value
+		}
+	}
+	return ""
+}
+
+func (in *injection) Set(name, value string) {
+	for i := range in.parts {
+		if in.parts[i].name == name {
+			in.parts[i].value = value
+			return
+		}
+	}
+	in.parts = append(in.parts, part{name, value})
+}
+
+func (in *injection) Keys() []string {
+	names := make([]string, len(in.parts))
+	for i, p := range in.parts {
+		names[i] = p.name
+	}
+	return names
+}
+
+// into puts the context into the message, as far as there is room: the most important part first.
 // The message's attributes are copied before, because they are the caller's.
-func (t *Telemetry) inject(ctx context.Context, m *broker.Outgoing, l *broker.Limits, queue *queueLabels) {
-	parts := propagation.MapCarrier{}
-	t.carry.now().Inject(ctx, parts)
-	if len(parts) == 0 {
+func (in *injection) into(ctx context.Context, m *broker.Outgoing) {
+	in.parts = in.parts[:0]
+	in.t.carry.now().Inject(ctx, in)
+	if len(in.parts) == 0 {
 		return
 	}
+	slices.SortFunc(in.parts, byImportance)
+	l := &in.limits
 	taken := len(m.Attributes)
 	if m.Meta != nil {
 		taken++
@@ -58,17 +100,17 @@ func (t *Telemetry) inject(ctx context.Context, m *broker.Outgoing, l *broker.Li
 		room = max(0, l.MaxBody-sizeOf(m, l.MaxBody))
 	}
 	owned := false
-	for _, name := range slices.SortedFunc(maps.Keys(parts), byImportance) {
-		size := len(name) + len(parts[name]) + attributeOverhead
-		if _, has := m.Attributes[name]; has || l.MaxAttributes > 0 && taken >= l.MaxAttributes || room >= 0 && size > room {
-			count(background, t.m.contextLost, 1, queue.byPart(name))
+	for _, p := range in.parts {
+		size := len(p.name) + len(p.value) + attributeOverhead
+		if _, has := m.Attributes[p.name]; has || l.MaxAttributes > 0 && taken >= l.MaxAttributes || room >= 0 && size > room {
+			count(background, in.t.m.contextLost, 1, in.queue.byPart(in.known(p.name)))
 			continue
 		}
 		if !owned {
 			owned = true
 			m.Attributes = cloned(m.Attributes)
 		}
-		m.Attributes[name] = parts[name]
+		m.Attributes[p.name] = p.value
 		taken++
 		if room >= 0 {
 			room -= size
@@ -76,12 +118,21 @@ func (t *Telemetry) inject(ctx context.Context, m *broker.Outgoing, l *broker.Li
 	}
 }
 
+// known is the name of a part that is left out. A propagator may make names of what a caller has in
+// his baggage, and these do not become labels.
+func (in *injection) known(name string) string {
+	if slices.Contains(in.t.carry.now().Fields(), name) {
+		return name
+	}
+	return other
+}
+
 // attributeOverhead is what a service counts for an attribute beside its name and value, such as
 // the name of its type.
 const attributeOverhead = 16
 
 // byImportance puts traceparent first and tracestate last, because it is the first to be left out.
-func byImportance(a, b string) int {
+func byImportance(a, b part) int {
 	rank := func(name string) int {
 		switch name {
 		case broker.TraceAttribute:
@@ -91,10 +142,10 @@ func byImportance(a, b string) int {
 		}
 		return 1
 	}
-	if n := rank(a) - rank(b); n != 0 {
+	if n := rank(a.name) - rank(b.name); n != 0 {
 		return n
 	}
-	return strings.Compare(a, b)
+	return strings.Compare(a.name, b.name)
 }
 
 func cloned(attributes map[string]string) map[string]string {

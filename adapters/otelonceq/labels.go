@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dlq"
 )
 
@@ -84,6 +85,9 @@ func (g *guard) know(texts []string) {
 }
 
 func (g *guard) label(s string) string {
+	if s == "" {
+		return s
+	}
 	if l, ok := g.texts.get(s); ok {
 		return l
 	}
@@ -139,23 +143,50 @@ func newSet(kvs ...attribute.KeyValue) set {
 // queueLabels are the sets of one queue, and those of its types.
 type queueLabels struct {
 	name  string
+	spans spanNames
 	of    set
 	types table[string, *typeLabels]
 
-	operations table[operation, set]
+	operations table[operation, called]
+	processes  table[string, set] // of messaging.process.duration, by class
 	lost       table[string, set]
 	states     table[string, set]
 }
 
+// spanNames are the names of a queue's spans.
+type spanNames struct{ create, send, process, settle, receive string }
+
+func newQueueLabels(name string) *queueLabels {
+	return &queueLabels{
+		name: name, of: newSet(labelQueue.String(name)),
+		spans: spanNames{"create " + name, "send " + name, "process " + name, "settle " + name, "receive " + name},
+	}
+}
+
 // typeLabels are the sets of a queue's type.
 type typeLabels struct {
-	queue, typ string
-	of         set
-	enqueued   table[string, set]  // by source
-	ended      table[string, set]  // by outcome
-	failed     table[failure, set] // final or not
-	retried    table[string, set]  // by class
-	attempts   table[ending, set]
+	queue     *queueLabels
+	typ       string
+	of        set
+	completed *counter
+	done      *counter // ended with the outcome done
+	atOnce    set      // of attempts: done, and there was no failure before
+
+	sends    *counters
+	enqueued table[string, *counter] // by source
+	ends     *counters
+	ended    table[onceq.Outcome, *counter] // the others
+	failed   table[failure, set]            // final or not
+	retried  table[string, set]             // by class
+	attempts table[ending, set]
+}
+
+func newTypeLabels(sends, completed, ends *counters, q *queueLabels, typ string) *typeLabels {
+	l := &typeLabels{sends: sends, ends: ends, queue: q, typ: typ}
+	l.of = l.with()
+	l.completed, l.done = completed.of(l.of.obs), ends.of(l.with(labelOutcome.String(string(onceq.OutcomeDone))).obs)
+	l.atOnce = l.byEnding("", string(onceq.OutcomeDone))
+	return l
 }
 
 type failure struct {
@@ -166,21 +197,24 @@ type failure struct {
 type ending struct{ class, outcome string }
 
 func (l *typeLabels) with(kvs ...attribute.KeyValue) set {
-	return newSet(append(kvs, labelQueue.String(l.queue), labelType.String(l.typ))...)
+	return newSet(append(kvs, labelQueue.String(l.queue.name), labelType.String(l.typ))...)
 }
 
-func (l *typeLabels) bySource(source string) set {
-	if s, ok := l.enqueued.get(source); ok {
-		return s
+func (l *typeLabels) bySource(source string) *counter {
+	if c, ok := l.enqueued.get(source); ok {
+		return c
 	}
-	return l.enqueued.add(source, func() set { return l.with(labelSource.String(source)) })
+	return l.enqueued.add(source, func() *counter { return l.sends.of(l.with(labelSource.String(source)).obs) })
 }
 
-func (l *typeLabels) byOutcome(outcome string) set {
-	if s, ok := l.ended.get(outcome); ok {
-		return s
+func (l *typeLabels) byOutcome(outcome onceq.Outcome) *counter {
+	if outcome == onceq.OutcomeDone {
+		return l.done
 	}
-	return l.ended.add(outcome, func() set { return l.with(labelOutcome.String(outcome)) })
+	if c, ok := l.ended.get(outcome); ok {
+		return c
+	}
+	return l.ended.add(outcome, func() *counter { return l.ends.of(l.with(labelOutcome.String(string(outcome))).obs) })
 }
 
 func (l *typeLabels) byFailure(class string, final bool) set {
@@ -216,7 +250,9 @@ func (l *typeLabels) byEnding(class, outcome string) set {
 func count(ctx context.Context, c metric.Int64Counter, n int64, s set) { c.Add(ctx, n, s.add...) }
 
 func record(ctx context.Context, h metric.Float64Histogram, v float64, s set) {
-	h.Record(ctx, v, s.rec...)
+	if h.Enabled(ctx) { // a View may drop it; the SDK would look at the labels all the same
+		h.Record(ctx, v, s.rec...)
+	}
 }
 
 func (q *queueLabels) byState(state string) set {
@@ -225,9 +261,6 @@ func (q *queueLabels) byState(state string) set {
 	}
 	return q.states.add(state, func() set { return newSet(labelQueue.String(q.name), labelState.String(state)) })
 }
-
-// process names a set of messaging.process.duration.
-type process struct{ queue, class string }
 
 // A pause is a reason why a queue, or a scope or type on it, is paused.
 type pause struct{ queue, scope, typ, reason string }
@@ -241,6 +274,12 @@ type letterFate struct {
 
 // operation names a set of messaging.client.*.
 type operation struct{ name, class string }
+
+// called are the labels of one operation that ended in one way.
+type called struct {
+	of             set
+	sent, consumed *counter // nil where the operation does not count messages, or nothing is recorded
+}
 
 // conventions are the labels of messaging.*.
 func conventions(system, queue, operation, class string) []attribute.KeyValue {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/otelonceq"
@@ -22,6 +25,20 @@ func TestOptions(t *testing.T) {
 	} {
 		if tel, err := otelonceq.New(&o); tel != nil || err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("New answers %v, want %q", err, field)
+		}
+	}
+	var (
+		meters    *sdkmetric.MeterProvider
+		tracers   *sdktrace.TracerProvider
+		propagate *propagation.TraceContext
+	)
+	for field, o := range map[string]otelonceq.Options{
+		"MeterProvider":  {MeterProvider: meters},
+		"TracerProvider": {TracerProvider: tracers},
+		"Propagator":     {Propagator: propagate},
+	} {
+		if tel, err := otelonceq.New(&o); tel != nil || err == nil || !strings.Contains(err.Error(), "Options."+field+" is a nil pointer") {
+			t.Errorf("New with a nil pointer in %s answers %v", field, err)
 		}
 	}
 	if _, err := otelonceq.New(nil); err != nil {
@@ -81,6 +98,38 @@ func TestCardinalityIsBounded(t *testing.T) {
 		if got := r.log.with(what); len(got) != 1 {
 			t.Errorf("%d log lines with %q: %v", len(got), what, got)
 		}
+	}
+}
+
+// The SDK shows 2,000 sets of labels of an instrument, unless told otherwise, and puts the others
+// into one series. Which ones these are must not change from scrape to scrape, because a counter
+// that jumps back looks like a restart.
+func TestBeyondTheLimitOfTheSDK(t *testing.T) {
+	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{Types: 10_000}})
+	o := r.tel.Observer()
+	series := func() (sum float64, of map[string]float64) {
+		of = make(map[string]float64)
+		for _, m := range r.scrape()["jobs_completed_total"].GetMetric() {
+			of[m.String()[:strings.Index(m.String(), "counter:")]] = m.GetCounter().GetValue()
+			sum += m.GetCounter().GetValue()
+		}
+		return sum, of
+	}
+	var before map[string]float64
+	for round := 1; round <= 4; round++ {
+		for i := range 1000 * round {
+			o.JobEnded(context.Background(), &onceq.TimingRecord{Queue: "orders", Type: fmt.Sprint("type-", i), Outcome: onceq.OutcomeDone})
+		}
+		sum, after := series()
+		if want := float64(1000 * round * (round + 1) / 2); sum != want || len(after) > 2000 {
+			t.Errorf("%v jobs in %d series, want %v in at most 2,000", sum, len(after), want)
+		}
+		for name, n := range before {
+			if after[name] < n {
+				t.Fatalf("%s fell from %v to %v", name, n, after[name])
+			}
+		}
+		before = after
 	}
 }
 

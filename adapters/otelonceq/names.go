@@ -3,7 +3,7 @@ package otelonceq
 import "go.opentelemetry.io/otel/attribute"
 
 // This file owns the names: of instruments, with unit and buckets, and of labels and attributes.
-// They are a promise to dashboards and alerts, so none of them ever changes. instruments.go makes
+// They are a promise to dashboards and alerts, so none of them ever changes. telemetry.go makes
 // the instruments of this table; the tests compare it with what a scrape shows.
 
 // scopeName names this package to OpenTelemetry.

@@ -1,6 +1,10 @@
 package otelonceq
 
-import "github.com/onceq/onceq"
+import (
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/onceq/onceq"
+)
 
 // New makes the instruments. It registers nothing global, and does no I/O. An error names the field
 // of Options, or is the MeterProvider's.
@@ -17,6 +21,13 @@ func New(o *Options) (*Telemetry, error) {
 	}
 	t.meter = c.MeterProvider.Meter(scopeName)
 	if err := t.instruments(); err != nil {
+		return nil, err
+	}
+	counted := make([]metric.Observable, 0, 5)
+	for _, c := range t.counted() {
+		counted = append(counted, c.shown)
+	}
+	if _, err := t.meter.RegisterCallback(t.observeCounters, counted...); err != nil {
 		return nil, err
 	}
 	_, err := t.meter.RegisterCallback(t.observeWorkers, t.m.active, t.m.slots, t.m.utilization, t.m.state, t.m.pauseSince)

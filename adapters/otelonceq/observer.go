@@ -33,7 +33,7 @@ func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 // measure records the metrics of a delivery. ctx has the span, for exemplars.
 func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.TimingRecord) {
 	m := &t.m
-	count(ctx, m.ended, 1, of.byOutcome(string(r.Outcome)))
+	of.byOutcome(r.Outcome).grow(1)
 	if late(r.Outcome) {
 		count(ctx, m.lateEnd, 1, of.of)
 	}
@@ -47,7 +47,7 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.Timing
 	}
 	switch r.Outcome {
 	case onceq.OutcomeDone:
-		count(ctx, m.completed, 1, of.of)
+		of.completed.grow(1)
 		t.attempted(ctx, of, r, t.classes.label(r.PrevClass))
 		if r.Age > 0 {
 			record(ctx, m.age, r.Age.Seconds(), of.of)
@@ -65,29 +65,33 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.Timing
 	if r.Attempt == 1 && r.QueueWait > 0 {
 		record(ctx, m.wait, r.QueueWait.Seconds(), of.of)
 	}
-	queue := t.queue(r.Queue)
+	queue := of.queue
 	record(ctx, m.held, r.Held.Seconds(), queue.of)
 	if !r.Ended.IsZero() {
 		record(ctx, m.settle, r.Settle.Seconds(), queue.of)
 	}
 	if m.process != nil && (r.Receives > 0 || r.Age > 0) { // else it is a call of Do, which has no message
-		record(ctx, m.process, r.Process.Seconds(), t.processing(queue.name, class))
+		record(ctx, m.process, r.Process.Seconds(), t.processing(queue, class))
 	}
 }
 
 func (t *Telemetry) attempted(ctx context.Context, of *typeLabels, r *onceq.TimingRecord, class string) {
-	if r.Attempt > 0 {
-		record(ctx, t.m.attempts, float64(r.Attempt), of.byEnding(class, string(r.Outcome)))
+	if r.Attempt <= 0 {
+		return
 	}
+	labels := of.atOnce
+	if class != "" || r.Outcome != onceq.OutcomeDone {
+		labels = of.byEnding(class, string(r.Outcome))
+	}
+	record(ctx, t.m.attempts, float64(r.Attempt), labels)
 }
 
-func (t *Telemetry) processing(queue, class string) set {
-	k := process{queue, class}
-	if s, ok := t.processes.get(k); ok {
+func (t *Telemetry) processing(q *queueLabels, class string) set {
+	if s, ok := q.processes.get(class); ok {
 		return s
 	}
-	return t.processes.add(k, func() set {
-		return newSet(conventions(t.system(queue), queue, "process", class)...)
+	return q.processes.add(class, func() set {
+		return newSet(conventions(t.system(q.name), q.name, "process", class)...)
 	})
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err error) set {
+// operation answers the labels of a call. It is not asked where the conventions are switched off.
+func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err error) called {
 	k := operation{name: name}
 	if err != nil {
 		k.class = errorType(err)
@@ -18,8 +19,15 @@ func (t *Telemetry) operation(q *queueLabels, system, name, kind string, err err
 	if s, ok := q.operations.get(k); ok {
 		return s
 	}
-	return q.operations.add(k, func() set {
-		return newSet(append(conventions(system, q.name, k.name, k.class), attrOperationType.String(kind))...)
+	return q.operations.add(k, func() called {
+		c := called{of: newSet(append(conventions(system, q.name, k.name, k.class), attrOperationType.String(kind))...)}
+		switch name {
+		case "send":
+			c.sent = t.m.sent.of(c.of.obs)
+		case "receive":
+			c.consumed = t.m.consumed.of(c.of.obs)
+		}
+		return c
 	})
 }
 
@@ -58,8 +66,12 @@ func described(v any) broker.Description {
 	return broker.Description{}
 }
 
-// endCall ends the span of a call.
-func endCall(span trace.Span, err error) {
+// endCall ends the span of a call; nil is none.
+func (t *Telemetry) endCall(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
+	defer t.survive()
 	if err != nil {
 		span.SetAttributes(attrErrorType.String(errorType(err)))
 		span.SetStatus(codes.Error, err.Error())

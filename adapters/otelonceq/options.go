@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceq/onceq/internal/values"
 )
 
 // The defaults of Options.Types and Options.Classes, and how much they may be raised.
@@ -64,6 +66,7 @@ type SpanOptions struct {
 	Receive bool
 }
 
+// withDefaults is o with what it leaves out. A nil pointer in an interface stays, for check.
 func (o *Options) withDefaults() Options {
 	var c Options
 	if o != nil {
@@ -87,6 +90,14 @@ func (o *Options) check() error {
 	}{{"Types", o.Types}, {"Classes", o.Classes}} {
 		if f.n < minLabels || f.n > maxLabels {
 			return fmt.Errorf("otelonceq: Options.%s is %d, want %d to %d, or 0 for the default", f.field, f.n, minLabels, maxLabels)
+		}
+	}
+	for _, f := range []struct {
+		field string
+		v     any
+	}{{"MeterProvider", o.MeterProvider}, {"TracerProvider", o.TracerProvider}, {"Propagator", o.Propagator}} {
+		if f.v != nil && values.IsNil(f.v) {
+			return fmt.Errorf("otelonceq: Options.%s is a nil pointer of type %T; leave the field out for the global one", f.field, f.v)
 		}
 	}
 	return nil

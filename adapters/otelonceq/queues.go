@@ -54,6 +54,9 @@ func (t *Telemetry) Queues(o QueueOptions, qs ...Queue) (stop func(), err error)
 		if q.Name == "" {
 			return nil, fmt.Errorf("otelonceq: Queue.Name of queue %d is empty, and its broker does not tell a name", i)
 		}
+		if label(q.DeadLetterOf) == label(q.Name) {
+			return nil, fmt.Errorf("otelonceq: Queue.DeadLetterOf of queue %q is its own name", q.Name)
+		}
 		g := &gauge{Queue: q}
 		of := label(q.Name)
 		if q.DeadLetterOf != "" {

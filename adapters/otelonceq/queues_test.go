@@ -36,6 +36,7 @@ func TestQueuesRefuses(t *testing.T) {
 		"QueueOptions.Timeout":                            {o: otelonceq.QueueOptions{Timeout: 5}},
 		"Queue.Broker of queue 1 is nil":                  {qs: []otelonceq.Queue{{Name: "a", Broker: d}, {Name: "b"}}},
 		"Queue.Name of queue 0 is empty, and its broker ": {qs: []otelonceq.Queue{{Broker: d}}},
+		`Queue.DeadLetterOf of queue "a" is its own name`: {qs: []otelonceq.Queue{{Name: "a", Broker: d, DeadLetterOf: "a"}}},
 		`Queue.Name "a" is given twice`:                   {qs: []otelonceq.Queue{{Name: "a", Broker: d}, {Name: "a", Broker: d}}},
 	} {
 		stop, err := r.tel.Queues(c.o, c.qs...)
@@ -230,4 +231,40 @@ func TestWorkerUnregister(t *testing.T) {
 	if _, there := r.scrape()["worker_slots"]; there {
 		t.Error("the worker is still shown")
 	}
+}
+
+// staffed is a Worker that has three slots and runs.
+type staffed struct{ name string }
+
+func (*staffed) Stats() onceq.Stats     { return onceq.Stats{Slots: 3, Busy: 1} }
+func (s *staffed) Queue() string        { return s.name }
+func (s *staffed) Health() onceq.Health { return onceq.Health{} }
+
+// A Worker that two parts of a program register is one worker, until both have let it go.
+func TestWorkerTwice(t *testing.T) {
+	r := newRig(t, rigOptions{noTraces: true})
+	w := &staffed{"orders"}
+	for _, w := range []*staffed{w, w, {"orders"}} {
+		reg, err := r.tel.Worker(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := reg.Unregister(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	r.want(r.scrape(), 6, "worker_slots", "queue=orders")
+	first, err := r.tel.Worker(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 { // once counts
+		if err := first.Unregister(); err != nil {
+			t.Error(err)
+		}
+	}
+	r.want(r.scrape(), 6, "worker_slots", "queue=orders")
+	r.want(r.scrape(), 2, "jobs_active", "queue=orders")
 }

@@ -36,6 +36,7 @@ type rig struct {
 	tel      *otelonceq.Telemetry
 	registry *prometheus.Registry
 	meters   *sdkmetric.MeterProvider
+	tracers  *sdktrace.TracerProvider
 	spans    *spanLog
 	log      *lines
 
@@ -49,6 +50,7 @@ type rigOptions struct {
 	otelonceq.Options
 	noTraces bool
 	sampler  sdktrace.Sampler
+	meters   *sdkmetric.MeterProvider // nil = one that can be scraped
 }
 
 func newRig(tb testing.TB, o rigOptions) *rig {
@@ -58,14 +60,17 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+	if r.meters = o.meters; r.meters == nil {
+		r.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+	}
 	o.MeterProvider = r.meters
 	r.spans = &spanLog{}
 	if !o.noTraces {
 		if o.sampler == nil {
 			o.sampler = sdktrace.AlwaysSample()
 		}
-		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSampler(o.sampler), sdktrace.WithSpanProcessor(r.spans))
+		r.tracers = sdktrace.NewTracerProvider(sdktrace.WithSampler(o.sampler), sdktrace.WithSpanProcessor(r.spans))
+		o.TracerProvider = r.tracers
 	}
 	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	if r.tel, err = otelonceq.New(&o.Options); err != nil {
@@ -343,4 +348,37 @@ func (r *rig) pauses(rule control.Rule) {
 	}); err != nil {
 		r.Fatal(err)
 	}
+}
+
+// trapped is a propagator that panics where it is told to.
+type trapped struct {
+	propagation.TraceContext
+	inject, extract bool
+}
+
+func (p *trapped) Inject(ctx context.Context, c propagation.TextMapCarrier) {
+	if p.inject {
+		panic("Inject")
+	}
+	p.TraceContext.Inject(ctx, c)
+}
+
+func (p *trapped) Extract(ctx context.Context, c propagation.TextMapCarrier) context.Context {
+	if p.extract {
+		panic("Extract")
+	}
+	return p.TraceContext.Extract(ctx, c)
+}
+
+// statusOf is what the store says of a job.
+func statusOf(r *rig, key string) string {
+	r.Helper()
+	rs, err := r.bare.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: key}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if rs[0] == nil {
+		return ""
+	}
+	return rs[0].Status.String()
 }

@@ -48,28 +48,37 @@ const (
 )
 
 func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	began := time.Now()
-	var span trace.Span
-	sent := ms
-	if s.t.traces.on() || trace.SpanContextFromContext(ctx).IsValid() {
-		sent, span = s.traced(ctx, ms)
+	var began time.Time
+	if s.t.m.operation != nil {
+		began = time.Now()
 	}
-	if span != nil {
-		ctx = trace.ContextWithSpan(ctx, span)
-	}
+	ctx, sent, span := s.before(ctx, ms)
 	ids, err := s.Sender.Send(ctx, sent)
-	if span != nil {
-		endCall(span, err)
-	}
+	s.t.endCall(span, err)
 	s.count(began, ms, err)
 	return ids, err
+}
+
+// before answers what to send, and with which context. After a panic of a span processor or a
+// propagator that is what came, because the message matters more.
+func (s *sender) before(ctx context.Context, ms []broker.Outgoing) (with context.Context, out []broker.Outgoing, span trace.Span) {
+	with, out = ctx, ms
+	if len(ms) == 0 || !s.t.traces.on() && !trace.SpanContextFromContext(ctx).IsValid() {
+		return with, out, nil
+	}
+	defer s.t.survive()
+	sent, span := s.traced(ctx, ms)
+	if span != nil {
+		with = trace.ContextWithSpan(ctx, span)
+	}
+	return with, sent, span
 }
 
 // count counts what the queue has accepted. An error without positions says of no entry that it
 // was.
 func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
+	defer s.t.survive()
 	m := &s.t.m
-	letters, _ := s.t.letters.get(s.queue.name)
 	for i := 0; i < len(ms); {
 		typ, source := typeOf(&ms[i]), sourceOf(&ms[i])
 		n := int64(0)
@@ -79,16 +88,22 @@ func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
 				n++
 			}
 		}
-		if n > 0 && !(letters && source == sourceReplay) {
-			count(background, m.enqueued, n, s.t.job(s.queue, typ).bySource(source))
+		if n > 0 && !(source == sourceReplay && s.ofLetters()) {
+			s.t.job(s.queue, typ).bySource(source).grow(n)
 		}
 	}
-	if m.sent == nil || len(ms) == 0 {
+	if m.operation == nil || len(ms) == 0 {
 		return
 	}
 	of := s.t.operation(s.queue, s.system, "send", "send", err)
-	count(background, m.sent, int64(len(ms)), of)
-	record(background, m.operation, time.Since(began).Seconds(), of)
+	of.sent.grow(int64(len(ms)))
+	record(background, m.operation, time.Since(began).Seconds(), of.of)
+}
+
+// ofLetters reports whether the queue is known as one of dead letters.
+func (s *sender) ofLetters() bool {
+	letters, _ := s.t.letters.get(s.queue.name)
+	return letters
 }
 
 func typeOf(m *broker.Outgoing) string {
@@ -109,22 +124,19 @@ func sourceOf(m *broker.Outgoing) string {
 // message's first context its creation context. A message that has one keeps it, and gets no span
 // of its own.
 func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Outgoing, trace.Span) {
-	if len(ms) == 0 {
-		return ms, nil
-	}
 	out := make([]broker.Outgoing, len(ms))
 	copy(out, ms)
-	limits := s.Limits()
+	in := injection{t: s.t, limits: s.Limits(), queue: s.queue}
 	if !s.t.traces.on() {
 		for i := range out {
 			if !s.t.hasContext(out[i].Attributes) {
-				s.t.inject(ctx, &out[i], &limits, s.queue)
+				in.into(ctx, &out[i])
 			}
 		}
 		return out, nil
 	}
 	if len(ms) == 1 || s.t.o.NoCreateSpans {
-		return out, s.together(ctx, out, &limits)
+		return out, s.together(ctx, out, &in)
 	}
 	links := make([]trace.Link, 0, len(out))
 	for i := range out {
@@ -133,25 +145,25 @@ func (s *sender) traced(ctx context.Context, ms []broker.Outgoing) ([]broker.Out
 			links = append(links, trace.Link{SpanContext: from})
 			continue
 		}
-		made, span := s.t.traces.tracer.Start(ctx, "create "+s.queue.name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(s.about(m, "create")...))
-		s.t.inject(made, m, &limits, s.queue)
+		made, span := s.t.traces.tracer.Start(ctx, s.queue.spans.create, ofProducer, trace.WithAttributes(s.about(m, "create")...))
+		in.into(made, m)
 		links = append(links, trace.Link{SpanContext: span.SpanContext()})
 		span.End()
 	}
-	_, span := s.t.traces.tracer.Start(ctx, "send "+s.queue.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...),
+	_, span := s.t.traces.tracer.Start(ctx, s.queue.spans.send, ofClient, trace.WithLinks(links...),
 		trace.WithAttributes(append(s.about(nil, "send"), attrBatch.Int(len(out)))...))
 	return out, span
 }
 
 // together makes one span, whose context goes into every message that has none.
-func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *broker.Limits) trace.Span {
+func (s *sender) together(ctx context.Context, out []broker.Outgoing, in *injection) trace.Span {
 	attrs := s.about(nil, "send")
 	if len(out) == 1 {
 		attrs = s.about(&out[0], "send")
 	} else {
 		attrs = append(attrs, attrBatch.Int(len(out)))
 	}
-	kind := trace.SpanKindProducer
+	kind := ofProducer
 	var links []trace.Link
 	parent := ctx
 	for i := range out {
@@ -160,7 +172,7 @@ func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *br
 			continue
 		}
 		if len(out) == 1 {
-			kind = trace.SpanKindClient // the message was created before
+			kind = ofClient // the message was created before
 			if s.t.o.Parent && !trace.SpanContextFromContext(ctx).IsValid() {
 				parent = trace.ContextWithRemoteSpanContext(ctx, from)
 				continue
@@ -168,20 +180,19 @@ func (s *sender) together(ctx context.Context, out []broker.Outgoing, limits *br
 		}
 		links = append(links, trace.Link{SpanContext: from})
 	}
-	made, span := s.t.traces.tracer.Start(parent, "send "+s.queue.name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+	made, span := s.t.traces.tracer.Start(parent, s.queue.spans.send, kind, trace.WithAttributes(attrs...), trace.WithLinks(links...))
 	for i := range out {
 		if !s.t.hasContext(out[i].Attributes) {
-			s.t.inject(made, &out[i], limits, s.queue)
+			in.into(made, &out[i])
 		}
 	}
 	return span
 }
 
 func (s *sender) about(m *broker.Outgoing, operation string) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
-		attrSystem.String(s.system), attrDestination.String(s.queue.name),
-		attrOperationName.String(operation), attrOperationType.String(operation),
-	}
+	attrs := make([]attribute.KeyValue, 0, 8)
+	attrs = append(attrs, attrSystem.String(s.system), attrDestination.String(s.queue.name),
+		attrOperationName.String(operation), attrOperationType.String(operation))
 	if m == nil || m.Meta == nil {
 		return attrs
 	}

@@ -5,13 +5,19 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceq/onceq/internal/values"
 )
 
 // LogHandler adds to every line that is logged with the context of a job's handler: trace_id and
 // span_id, where there is a span, and job, key and attempt; fence too, under Options.Fences. They
 // stand beside the line's own attributes, within the logger's groups. Make it before the worker
-// runs. It needs the Observer of a Telemetry; other lines get the ids of their span alone.
+// runs. It needs the Observer of a Telemetry; other lines get the ids of their span alone. nil
+// stays nil, which slog.New refuses.
 func LogHandler(h slog.Handler) slog.Handler {
+	if values.IsNil(h) {
+		return nil
+	}
 	logs.Store(true)
 	return &logHandler{h}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -80,4 +81,52 @@ func TestLinesOfHandlers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// quiet is a handler that refuses what is below WARN, and fails on what it is given.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	return errors.Join(q.Handler.Handle(ctx, r), errBoom)
+}
+
+func (q quiet) WithAttrs(as []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(as)} }
+func (q quiet) WithGroup(name string) slog.Handler    { return quiet{q.Handler.WithGroup(name)} }
+
+// The handler around another is that handler: its levels, errors and groups. nil stays nil.
+func TestLogHandlerIsTheOther(t *testing.T) {
+	if otelonceq.LogHandler(nil) != nil || otelonceq.LogHandler((*slog.JSONHandler)(nil)) != nil {
+		t.Error("a nil handler is decorated, and panics at the first line")
+	}
+	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
+		var out bytes.Buffer
+		h := otelonceq.LogHandler(quiet{slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})})
+		log := slog.New(h).With("a", 1).WithGroup("g").With("b", 2)
+		run := onceq.HandlerFunc(func(ctx context.Context, _ *onceq.Job) error {
+			log.InfoContext(ctx, "not seen")
+			if log.Enabled(ctx, slog.LevelInfo) || !log.Enabled(ctx, slog.LevelWarn) {
+				t.Error("the level is another")
+			}
+			rec := slog.NewRecord(time.Now(), slog.LevelWarn, "seen", 0)
+			rec.AddAttrs(slog.Int("c", 3), slog.Int("c2", 3), slog.Int("c3", 3), slog.Int("c4", 3), slog.Int("c5", 3), slog.Int("c6", 3))
+			before := rec.NumAttrs()
+			if err := log.Handler().Handle(ctx, rec); !errors.Is(err, errBoom) || rec.NumAttrs() != before {
+				t.Errorf("the handler's error is %v, and the caller's record has %d attributes", err, rec.NumAttrs())
+			}
+			return nil
+		})
+		r.send(message("charge", "A-1"))
+		r.runs(r.worker(r.config(run), onceq.WorkerConfig{}), time.Minute)
+		var got struct {
+			A int
+			G map[string]any
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatalf("%v in %s", err, out.Bytes())
+		}
+		s := r.spans.one(t, "process orders").SpanContext
+		if got.A != 1 || got.G["b"] != 2.0 || got.G["c"] != 3.0 || got.G["key"] != "A-1" || got.G["trace_id"] != s.TraceID().String() {
+			t.Errorf("%s", out.Bytes())
+		}
+	})
 }

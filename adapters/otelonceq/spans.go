@@ -20,6 +20,9 @@ import (
 // Options that are the same for every span, made once.
 var (
 	ofConsumer = trace.WithSpanKind(trace.SpanKindConsumer)
+	ofProducer = trace.WithSpanKind(trace.SpanKindProducer)
+	ofClient   = trace.WithSpanKind(trace.SpanKindClient)
+	ofInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	asRoot     = trace.WithNewRoot()
 )
 
@@ -43,14 +46,21 @@ func (t *Telemetry) started(ctx context.Context, j *onceq.Job) context.Context {
 	var options []trace.SpanStartOption
 	if c.do {
 		name = "do " + c.key.Scope
-		options = append(options, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrJobKey.String(c.key.Key)))
+		options = append(options, ofInternal, trace.WithAttributes(attrJobKey.String(c.key.Key)))
 	} else {
-		queue := t.queue(j.Queue()).name
-		name = "process " + queue
-		parent, options = t.received(ctx, j, queue)
+		queue := t.queue(j.Queue())
+		name = queue.spans.process
+		parent, options = t.received(ctx, j, queue.name)
 	}
-	c.Context, c.span = t.traces.tracer.Start(parent, name, options...)
+	c.Context, c.span = t.begin(ctx, parent, name, options...)
 	return c
+}
+
+// begin starts a span. Where that panics there is none, and the context is ctx.
+func (t *Telemetry) begin(ctx, parent context.Context, name string, options ...trace.SpanStartOption) (with context.Context, span trace.Span) {
+	with = ctx
+	defer t.survive()
+	return t.traces.tracer.Start(parent, name, options...)
 }
 
 // passOn hands a caller's trace on to the handler where nobody makes spans.
@@ -97,7 +107,7 @@ func (t *Telemetry) received(ctx context.Context, j *onceq.Job, queue string) (c
 	if ambient.IsValid() && !ambient.Equal(from) {
 		links = append(links, trace.Link{SpanContext: ambient})
 	}
-	if root {
+	if root && ambient.HasTraceID() { // where nothing is around it, it is a root all the same
 		options = append(options, asRoot)
 	}
 	if len(links) > 0 {
@@ -137,6 +147,7 @@ func (t *Telemetry) ended(ctx context.Context, r *onceq.TimingRecord) (context.C
 const slowSettle = 100 * time.Millisecond
 
 func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
+	defer t.survive() // the metrics are still to be recorded
 	end := r.Ended
 	if end.IsZero() {
 		end = time.Now()
@@ -187,8 +198,9 @@ func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) 
 }
 
 func (t *Telemetry) settleSpan(c *jobContext, r *onceq.TimingRecord, began time.Time, failed bool) {
-	queue := t.queue(r.Queue).name
-	_, span := t.traces.tracer.Start(c.Context, "settle "+queue, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(began),
+	of := t.queue(r.Queue)
+	queue := of.name
+	_, span := t.traces.tracer.Start(c.Context, of.spans.settle, ofClient, trace.WithTimestamp(began),
 		trace.WithAttributes(attrSystem.String(t.system(queue)), attrDestination.String(queue), attrOperationName.String("settle"),
 			attrOperationType.String("settle"), attrOutcome.String(string(r.Outcome)), attrSettleMs.Float64(millis(r.Settle))))
 	if failed {

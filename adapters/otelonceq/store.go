@@ -127,6 +127,7 @@ func answer(err error) bool {
 }
 
 func (s *store) called(began time.Time, operation string, err error) {
+	defer s.t.survive()
 	k := storeOperation{s.name, operation, "ok"}
 	switch {
 	case err == nil:

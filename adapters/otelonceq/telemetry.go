@@ -2,9 +2,12 @@ package otelonceq
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/metric"
 
@@ -27,10 +30,11 @@ type Telemetry struct {
 	types, classes *guard
 	queues         table[string, *queueLabels]
 	systems        table[string, string]      // of decorated brokers, by the queue's name
-	processes      table[process, set]        // of messaging.process.duration
 	stores         table[storeOperation, set] // of store.call
 	letters        table[string, bool]        // queues of dead letters, by name
 	fates          table[letterFate, set]
+
+	panicked atomic.Bool // and one log line was written
 
 	meter metric.Meter
 	m     instruments
@@ -42,15 +46,17 @@ type Telemetry struct {
 
 // instruments are those of the table in names.go.
 type instruments struct {
-	enqueued, completed, failed, ended, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
-	attempts, duration, wait, age, held, settle, margin, storeCall                      metric.Float64Histogram
+	enqueued, completed, ended                              counters
+	failed, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
+
+	attempts, duration, wait, age, held, settle, margin, storeCall metric.Float64Histogram
 
 	depth, deadLetters, active, slots, state, seats metric.Int64ObservableGauge
 	utilization, pauseSince                         metric.Float64ObservableGauge
 
 	// The conventions'; nil where they are switched off.
 	process, operation metric.Float64Histogram
-	sent, consumed     metric.Int64Counter
+	sent, consumed     counters
 }
 
 func (t *Telemetry) instruments() error {
@@ -59,6 +65,10 @@ func (t *Telemetry) instruments() error {
 		c, err := t.meter.Int64Counter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
 		errs = append(errs, err)
 		return c
+	}
+	observed := func(to *counters, i *instrument) {
+		c, err := t.meter.Int64ObservableCounter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about))
+		to.shown, errs = c, append(errs, err)
 	}
 	histogram := func(i *instrument) metric.Float64Histogram {
 		h, err := t.meter.Float64Histogram(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.about),
@@ -76,20 +86,49 @@ func (t *Telemetry) instruments() error {
 		errs = append(errs, err)
 		return g
 	}
-	t.m = instruments{
-		enqueued: counter(&jobEnqueued), completed: counter(&jobCompleted), failed: counter(&jobFailed), ended: counter(&jobEnded),
-		retried: counter(&jobRetried), stalled: counter(&jobStalled), lateEnd: counter(&jobLateEnd), letters: counter(&letterFates),
-		contextLost: counter(&contextLost),
-		attempts:    histogram(&jobAttempts), duration: histogram(&jobDuration), wait: histogram(&jobWait), age: histogram(&jobAge),
-		held: histogram(&jobHeld), settle: histogram(&jobSettle), margin: histogram(&leaseMargin), storeCall: histogram(&storeCall),
-		depth: whole(&queueDepth), deadLetters: whole(&deadLetters), active: whole(&jobsActive), slots: whole(&workerSlots),
-		state: whole(&workerStates), seats: whole(&workerSeats), utilization: float(&workerBusy), pauseSince: float(&pauseSince),
-	}
+	m := &t.m
+	observed(&m.enqueued, &jobEnqueued)
+	observed(&m.completed, &jobCompleted)
+	observed(&m.ended, &jobEnded)
+	m.failed, m.retried, m.stalled = counter(&jobFailed), counter(&jobRetried), counter(&jobStalled)
+	m.lateEnd, m.letters, m.contextLost = counter(&jobLateEnd), counter(&letterFates), counter(&contextLost)
+	m.attempts, m.duration, m.wait, m.age = histogram(&jobAttempts), histogram(&jobDuration), histogram(&jobWait), histogram(&jobAge)
+	m.held, m.settle, m.margin, m.storeCall = histogram(&jobHeld), histogram(&jobSettle), histogram(&leaseMargin), histogram(&storeCall)
+	m.depth, m.deadLetters, m.active, m.slots = whole(&queueDepth), whole(&deadLetters), whole(&jobsActive), whole(&workerSlots)
+	m.state, m.seats, m.utilization, m.pauseSince = whole(&workerStates), whole(&workerSeats), float(&workerBusy), float(&pauseSince)
 	if !t.o.NoConventions {
-		t.m.process, t.m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
-		t.m.sent, t.m.consumed = counter(&messagingSent), counter(&messagingConsumed)
+		m.process, m.operation = histogram(&messagingProcess), histogram(&messagingOperation)
+		observed(&m.sent, &messagingSent)
+		observed(&m.consumed, &messagingConsumed)
 	}
 	return errors.Join(errs...)
+}
+
+// observeCounters is called by a scrape.
+func (t *Telemetry) observeCounters(_ context.Context, o metric.Observer) error {
+	for _, c := range t.counted() {
+		c.show(o)
+	}
+	return nil
+}
+
+// counted are the own counters that exist.
+func (t *Telemetry) counted() []*counters {
+	cs := []*counters{&t.m.enqueued, &t.m.completed, &t.m.ended}
+	if t.m.process != nil {
+		cs = append(cs, &t.m.sent, &t.m.consumed)
+	}
+	return cs
+}
+
+// survive is deferred around what a program gives to OpenTelemetry: processors of spans,
+// propagators, filters. A panic there must not lose a message, or the answer of a call that was
+// made.
+func (t *Telemetry) survive() {
+	if v := recover(); v != nil && !t.panicked.Swap(true) {
+		t.log.LogAttrs(background, slog.LevelError, "otelonceq: OpenTelemetry has panicked; spans or metrics are missing, and jobs go on. Logged once",
+			slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+	}
 }
 
 // describe answers the queue's name and the system's, as labels have them.
@@ -137,21 +176,19 @@ func (t *Telemetry) queue(name string) *queueLabels {
 	if q, ok := t.queues.get(name); ok {
 		return q
 	}
-	return t.queues.add(name, func() *queueLabels {
-		l := label(name)
-		return &queueLabels{name: l, of: newSet(labelQueue.String(l))}
-	})
+	return t.queues.add(name, func() *queueLabels { return newQueueLabels(label(name)) })
 }
 
 // job answers the sets of a type, which is a message's word.
 func (t *Telemetry) job(q *queueLabels, typ string) *typeLabels {
+	if l, ok := q.types.get(typ); ok {
+		return l // only labels are kept, so it is one
+	}
 	typ = t.types.label(typ)
 	if l, ok := q.types.get(typ); ok {
 		return l
 	}
-	return q.types.add(typ, func() *typeLabels {
-		return &typeLabels{queue: q.name, typ: typ, of: newSet(labelQueue.String(q.name), labelType.String(typ))}
-	})
+	return q.types.add(typ, func() *typeLabels { return newTypeLabels(&t.m.enqueued, &t.m.completed, &t.m.ended, q, typ) })
 }
 
 // worker is a Worker that was registered.
@@ -161,4 +198,5 @@ type worker struct {
 		Health() onceq.Health
 	}
 	queue string
+	times int // how often it is registered
 }

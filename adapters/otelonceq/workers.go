@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/embedded"
@@ -19,7 +20,8 @@ import (
 
 // Worker registers the Worker's gauges: jobs_active, worker_slots, worker_utilization_ratio,
 // worker_state, pause_since_seconds and lease_margin_seconds. Where Workers of one program share a
-// queue, their numbers are added up. Unregister the answer when the Worker will not run again.
+// queue, their numbers are added up; one that is registered twice counts once. Unregister each
+// answer when the Worker will not run again.
 //
 // It takes Stats.Margin, which tells what was since the last call of Stats: whoever else calls
 // Stats sees no margin.
@@ -43,8 +45,13 @@ func (t *Telemetry) Worker(w interface {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.workers = append(t.workers, g)
-	return &registration{unregister: func() { t.forget(g) }}, nil
+	if i := slices.IndexFunc(t.workers, func(x *worker) bool { return values.Same(x.w, w) }); i >= 0 {
+		g = t.workers[i] // its slots must not count twice
+	} else {
+		t.workers = append(t.workers, g)
+	}
+	g.times++
+	return &registration{unregister: sync.OnceFunc(func() { t.forget(g) })}, nil
 }
 
 type registration struct {
@@ -61,7 +68,9 @@ func (r *registration) Unregister() error {
 func (t *Telemetry) forget(w *worker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.workers = slices.DeleteFunc(t.workers, func(x *worker) bool { return x == w })
+	if w.times--; w.times == 0 {
+		t.workers = slices.DeleteFunc(t.workers, func(x *worker) bool { return x == w })
+	}
 }
 
 // states are the words of worker_state. A worker that starts is not told apart from one that runs.
@@ -88,6 +97,7 @@ type crew struct {
 }
 
 func (t *Telemetry) observeWorkers(_ context.Context, o metric.Observer) error {
+	defer t.survive() // a type of the user's may be registered
 	t.mu.Lock()
 	workers := slices.Clone(t.workers)
 	pauses := make(map[pause]float64, len(t.pauses))

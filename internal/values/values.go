@@ -48,7 +48,7 @@ func unwrap(v any) (any, bool) {
 // Same reports whether two interfaces hold the same thing, also where one or both wrap it.
 func Same(a, b any) bool {
 	a, b = innermost(a), innermost(b)
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && (a == nil || reflect.TypeOf(a).Comparable() && a == b)
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && (a == nil || reflect.ValueOf(a).Comparable() && a == b)
 }
 
 func innermost(v any) any {

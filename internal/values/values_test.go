@@ -22,6 +22,7 @@ func (w *wrapper) Unwrap() any { return w.v }
 
 func TestSame(t *testing.T) {
 	type one struct{ n int }
+	type some struct{ v any }
 	p := &one{1}
 	for _, c := range []struct {
 		a, b any
@@ -31,7 +32,9 @@ func TestSame(t *testing.T) {
 		{p, &one{1}, false},
 		{one{1}, one{1}, true},
 		{one{1}, 1, false},
-		{[]int{1}, []int{1}, false}, // not comparable: no panic
+		{[]int{1}, []int{1}, false},             // not comparable: no panic
+		{some{[]int{1}}, some{[]int{1}}, false}, // its type is comparable, it is not: no panic
+		{some{1}, some{1}, true},
 		{nil, p, false},
 		{nil, nil, true},
 		{&wrapper{p}, p, true},
