@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -104,7 +105,7 @@ func checkTx(tx Execer) error {
 }
 
 func explainTx(err error) error {
-	if isBusy(err) {
+	if sqlitewriter.IsBusy(err) {
 		return fmt.Errorf("sqlitestore: CompleteTx: roll back; begin the transaction IMMEDIATE (_txlock=immediate): %w: %w", dedupe.ErrBusy, err)
 	}
 	return explain("CompleteTx: roll back", err)

@@ -24,7 +24,7 @@ const listPage = 200
 
 // Get reads records, on a connection of the pool.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	if len(ks) > maxBatch {
@@ -57,7 +57,7 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 
 // page reads the n records after the key last.
 func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n int) ([]*dedupe.Record, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	b, args := s.where(q)
@@ -128,7 +128,7 @@ var (
 // Count counts records by scope and status, all of them exactly. Unless the query names Failed,
 // Parked or Released, it reads the whole table, or the whole scope.
 func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	b, args := s.where(&q)
@@ -156,7 +156,7 @@ func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, erro
 
 // Now is the host's clock, by which the store judges leases.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return time.Time{}, errClosed
 	}
 	if err := ctx.Err(); err != nil {

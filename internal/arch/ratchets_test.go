@@ -20,7 +20,7 @@ var largestCycle = map[string]int{
 	"dedupe/dynamostore":       8,
 	"dedupe/memstore":          3,
 	"dedupe/pgstore":           11,
-	"dedupe/sqlitestore":       5,
+	"dedupe/sqlitestore":       3,
 	"dlq":                      3,
 	"examples/accounts":        2,
 	"examples/cloudrun":        2,
