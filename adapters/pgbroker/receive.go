@@ -16,7 +16,8 @@ import (
 
 // This file owns receives: a look at the table, and how a receive waits from look to look. A
 // worker's pollers call Receive, each in a goroutine of its own. floor.go says where a look begins,
-// internal/tablequeue when there is one, and groups.go what a look does for groups; each has its own lock.
+// internal/tablequeue when there is one, and groups.go what a look does for groups; each has its
+// own lock.
 
 const (
 	// lookTimeout bounds a look whatever the network does; grace is what is left of it when the

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns what reads: Get, List and Count, and the clock. Operators and their tools call it,
@@ -94,7 +95,7 @@ func (s *Store) where(q *dedupe.Query) (b *strings.Builder, args []any) {
 	case dedupe.Claimed, dedupe.Done: // they have no index
 	}
 	b.WriteString(" WHERE (expires IS NULL OR expires > ?)")
-	args = []any{timeText(time.Now())}
+	args = []any{sqlitewriter.TimeText(time.Now())}
 	add := func(cond string, values ...any) {
 		b.WriteString(" AND " + cond)
 		args = append(args, values...)
@@ -112,10 +113,10 @@ func (s *Store) where(q *dedupe.Query) (b *strings.Builder, args []any) {
 		add("false")
 	}
 	if !q.Before.IsZero() {
-		add("updated < ?", timeText(q.Before))
+		add("updated < ?", sqlitewriter.TimeText(q.Before))
 	}
 	if !q.LeaseBefore.IsZero() {
-		add("status = 'claimed' AND lease_until < ?", timeText(q.LeaseBefore))
+		add("status = 'claimed' AND lease_until < ?", sqlitewriter.TimeText(q.LeaseBefore))
 	}
 	return b, args
 }

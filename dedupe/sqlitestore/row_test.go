@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // TestRowRoundTrip: every field comes back as it was, nanoseconds, zones, empty and absent bytes
@@ -56,7 +57,7 @@ func TestTimesSort(t *testing.T) {
 		whole.Add(-1), whole, whole.Add(1), whole.Add(100 * time.Millisecond), whole.Add(101 * time.Millisecond),
 		whole.Add(time.Minute).In(time.FixedZone("", -7200)), whole.Add(time.Hour).In(time.FixedZone("", 7200)),
 	} {
-		text := timeText(at).(string)
+		text := sqlitewriter.TimeText(at).(string)
 		if text <= last {
 			t.Errorf("%s is written after %s", text, last)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns the SQL of one table, Migrate and Sweep. Both write through the store's writer;
@@ -200,7 +201,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 		}
 		var gone int64
 		err := s.do(ctx, s.busy, maxBatch, func(t *txn) error {
-			res, err := t.Exec(s.sql.sweep, timeText(t.Now), n)
+			res, err := t.Exec(s.sql.sweep, sqlitewriter.TimeText(t.Now), n)
 			if err != nil {
 				return err
 			}

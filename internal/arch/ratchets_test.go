@@ -11,7 +11,7 @@ var largestCycle = map[string]int{
 	"adapters/gocloudpubsub":   10,
 	"adapters/httponceq":       2,
 	"adapters/membroker":       8,
-	"adapters/pgbroker":        11,
+	"adapters/pgbroker":        9,
 	"adapters/sqslambda":       3,
 	"adapters/watermillonceq":  2,
 	"broker":                   3,

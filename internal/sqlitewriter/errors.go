@@ -40,10 +40,13 @@ func Explain(what string, err error) error {
 	switch {
 	case IsBusy(err):
 		return fmt.Errorf("%s: %w: %w", what, ErrLocked, err)
-	case strings.Contains(err.Error(), "no such table"):
+	case IsMissing(err):
 		return fmt.Errorf("%s: %w (has Migrate been run?)", what, err)
 	case strings.Contains(err.Error(), "no such column"), strings.Contains(err.Error(), "has no column named"), strings.Contains(err.Error(), "no such index"):
 		return fmt.Errorf("%s: %w (is something missing, or the table of an older version? Run this version's Migrate on the file)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
+
+// IsMissing reports whether there is no such table.
+func IsMissing(err error) bool { return err != nil && strings.Contains(err.Error(), "no such table") }

@@ -13,6 +13,7 @@ type Wakes struct {
 
 	mu   sync.Mutex // guards what follows
 	last time.Time  // of the last look
+	next time.Time  // when something will be there; zero = not known
 }
 
 // NewWakes is for the receives of one queue.
@@ -39,10 +40,13 @@ func (w *Wakes) Turn(poll time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if now.Sub(w.last) < poll {
+	expected := !w.next.IsZero() && !now.Before(w.next)
+	if now.Sub(w.last) < poll && !expected {
 		return false
 	}
-	w.last = now
+	if w.last = now; expected {
+		w.next = time.Time{}
+	}
 	return true
 }
 
@@ -50,7 +54,18 @@ func (w *Wakes) Turn(poll time.Duration) bool {
 func (w *Wakes) UntilTurn(poll time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, poll-time.Since(w.last))
+	d := max(0, poll-time.Since(w.last))
+	if !w.next.IsZero() {
+		d = min(d, max(0, time.Until(w.next)))
+	}
+	return d
+}
+
+// Expect makes it the turn of a look at that time, too; zero = nothing is expected.
+func (w *Wakes) Expect(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next = at
 }
 
 // Wait returns when a receive is woken, d has passed, ctx has ended, or closed is closed. A receive
