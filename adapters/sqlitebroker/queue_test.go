@@ -36,7 +36,10 @@ func TestOneCommit(t *testing.T) {
 		for _, call := range []func() error{
 			probe,
 			func() error { _, err := q.Send(t.Context(), bodies("", "b")); return err },
-			func() error { _, err := f.store.Claim(t.Context(), []dedupe.ClaimRequest{storetest.Request("1")}); return err },
+			func() error {
+				_, err := f.store.Claim(t.Context(), []dedupe.ClaimRequest{storetest.Request("1")})
+				return err
+			},
 			func() error { return q.Ack(t.Context(), []broker.Receipt{m.Receipt}) },
 			probe,
 		} {
@@ -363,9 +366,15 @@ func TestSendRefuses(t *testing.T) {
 		is   error
 		says string
 	}{
-		{}, {broker.ErrUnsupported, "has a NUL, which SQLite's text cannot hold"}, {broker.ErrUnsupported, "not UTF-8"}, {},
-		{broker.ErrUnsupported, "a Group of 1025 bytes; it has at most 1024"}, {}, {broker.ErrUnsupported, "not UTF-8"},
-		{broker.ErrTooLarge, "Options.MaxBody is 10"}, {broker.ErrUnsupported, "a Delay of"},
+		{},
+		{broker.ErrUnsupported, "has a NUL, which SQLite's text cannot hold"},
+		{broker.ErrUnsupported, "not UTF-8"},
+		{},
+		{broker.ErrUnsupported, "a Group of 1025 bytes; it has at most 1024"},
+		{},
+		{broker.ErrUnsupported, "not UTF-8"},
+		{broker.ErrTooLarge, "Options.MaxBody is 10"},
+		{broker.ErrUnsupported, "a Delay of"},
 	} {
 		got := broker.ErrAt(err, i)
 		if !errors.Is(got, want.is) || got != nil && !strings.Contains(got.Error(), want.says) || (got == nil) != (ids[i] != "") {

@@ -79,22 +79,22 @@ func (s Settings) Complete(queue string) (Settings, error) {
 	var err error
 	switch {
 	case s.Visibility < MinHold || s.Visibility > MaxHold:
-		err = fmt.Errorf("Visibility: %v is not within %v and %v%s", s.Visibility, MinHold, MaxHold, unitHint(s.Visibility, MinHold))
+		err = fmt.Errorf("Options.Visibility: %v is not within %v and %v%s", s.Visibility, MinHold, MaxHold, unitHint(s.Visibility, MinHold))
 	case s.Poll < minPoll || s.Poll > maxPoll:
-		err = fmt.Errorf("Poll: %v is not within %v and %v%s", s.Poll, minPoll, maxPoll, unitHint(s.Poll, minPoll))
+		err = fmt.Errorf("Options.Poll: %v is not within %v and %v%s", s.Poll, minPoll, maxPoll, unitHint(s.Poll, minPoll))
 	case s.MaxBody < 0 || s.MaxBody > maxBody:
-		err = fmt.Errorf("MaxBody: %d is not within 1 and %d", s.MaxBody, maxBody)
+		err = fmt.Errorf("Options.MaxBody: %d is not within 1 and %d", s.MaxBody, maxBody)
 	case s.MaxReceives < 0 || s.MaxReceives > maxReceives:
-		err = fmt.Errorf("MaxReceives: %d is not within 0 and %d", s.MaxReceives, maxReceives)
+		err = fmt.Errorf("Options.MaxReceives: %d is not within 0 and %d", s.MaxReceives, maxReceives)
 	case s.MaxReceives == 0 && s.DeadLetters != "":
-		err = fmt.Errorf("MaxReceives: 0, which moves nothing to the queue %q of Options.DeadLetters; set it, to 10 for instance", s.DeadLetters)
+		err = fmt.Errorf("Options.MaxReceives: 0, which moves nothing to the queue %q of Options.DeadLetters; set it, to 10 for instance", s.DeadLetters)
 	case s.MaxReceives > 0 && s.DeadLetters == "":
-		err = errors.New("DeadLetters: empty; it names the queue that takes what was received Options.MaxReceives times")
+		err = errors.New("Options.DeadLetters: empty; it names the queue that takes what was received Options.MaxReceives times")
 	case s.MaxReceives > 0 && s.DeadLetters == queue:
-		err = fmt.Errorf("DeadLetters: %q is the queue itself", queue)
+		err = fmt.Errorf("Options.DeadLetters: %q is the queue itself", queue)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s: Options.%w", s.Driver, err)
+		return s, fmt.Errorf("%s: %w", s.Driver, err)
 	}
 	if s.MaxReceives > 0 {
 		return s, s.checkQueue("Options.DeadLetters", s.DeadLetters)
