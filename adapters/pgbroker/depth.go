@@ -12,13 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // This file owns what operators ask: how many messages there are, and how the queue dead-letters.
 // Nothing is locked, and no message is received.
-
-// maxCount is where counting stops: a backlog of millions must not cost more than its first part.
-const maxCount = 100_000
 
 // depthOf counts, of each kind, the first rows in the index. What is held is due within 12 hours,
 // so it stands before long delays. A group's followers count as visible.
@@ -33,9 +31,6 @@ const depthOf = `SELECT
 const peekRows = `SELECT t.due {>} {now}, t.due, {columns} FROM {table} t
 WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits ORDER BY t.due, t.seq LIMIT $2::bigint`
 
-// maxPeek bounds one answer.
-const maxPeek = 1000
-
 // Depth counts the messages, up to 100,000 of each kind. Visible includes those that wait behind
 // their group's head.
 func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
@@ -47,13 +42,13 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 	var waiting int64
 	var oldest pgtype.Timestamptz
 	p := newPipeline()
-	p.query(q.sql().depth, []any{q.name, int64(maxCount)}, func(rows pgx.Rows) error {
+	p.query(q.sql().depth, []any{q.name, int64(tablequeue.MaxCount)}, func(rows pgx.Rows) error {
 		return rows.Scan(&d.Visible, &waiting, &d.InFlight, &d.Delayed, &oldest)
 	})
 	if err := p.run(ctx, q.db); err != nil {
 		return broker.Depth{}, q.explain(ctx, call, err)
 	}
-	d.Visible = min(d.Visible+waiting, maxCount)
+	d.Visible = min(d.Visible+waiting, tablequeue.MaxCount)
 	if oldest.Valid {
 		d.Oldest = instant(oldest)
 	}
@@ -69,8 +64,8 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 			yield(nil, err)
 			return
 		}
-		if n < 1 || n > maxPeek {
-			yield(nil, q.wrap(call, unsupported("%d messages; it shows 1 to %d", n, maxPeek)))
+		if err := tablequeue.CheckPeek(n); err != nil {
+			yield(nil, q.wrap(call, err))
 			return
 		}
 		var (
@@ -117,7 +112,7 @@ func (q *Queue) Describe() broker.Description {
 		c := pool.Config().ConnConfig
 		where = net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database + "/"
 	}
-	return broker.Description{System: "postgresql", Name: q.name, Address: where + q.o.Table + "/" + q.name}
+	return broker.Description{System: "postgresql", Name: q.name, Address: where + q.sql().name + "/" + q.name}
 }
 
 // RedrivePolicy answers what the options have set. retention is 0, because messages are kept until
@@ -126,5 +121,5 @@ func (q *Queue) RedrivePolicy(ctx context.Context) (maxReceives int, target stri
 	if err := q.ready(ctx, "RedrivePolicy", 1, 1); err != nil {
 		return 0, "", 0, err
 	}
-	return q.o.MaxReceives, q.o.DeadLetters, 0, nil
+	return q.s.MaxReceives, q.s.DeadLetters, 0, nil
 }

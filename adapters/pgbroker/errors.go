@@ -73,8 +73,3 @@ func (q *Queue) hint(err error) error {
 func (q *Queue) wrap(what string, err error) error {
 	return fmt.Errorf("pgbroker: %s: %s: %w", what, q.name, err)
 }
-
-// unsupported is an ErrUnsupported that says what was asked.
-func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", broker.ErrUnsupported, fmt.Sprintf(format, args...))
-}

@@ -93,7 +93,7 @@ func TestPoll(t *testing.T) {
 			came <- err
 		}()
 		<-ready
-		until(t, "the first look", func() bool { return q.wakes.untilTurn(10*time.Second) > 0 })
+		until(t, "the first look", func() bool { return q.wakes.UntilTurn(10*time.Second) > 0 })
 		from := time.Now()
 		then()
 		if err := <-came; err != nil {
@@ -113,7 +113,7 @@ func TestPoll(t *testing.T) {
 		t.Errorf("after Wake it took %v", d)
 	}
 	own := newQueue(t, pool, name, nil)
-	q.o.Poll = 20 * time.Millisecond
+	q.s.Poll = 20 * time.Millisecond
 	if d := took(func() { send(t, own, bodies("", "x")...) }); d > 5*time.Second {
 		t.Errorf("from another queue it took %v", d)
 	}
@@ -164,7 +164,7 @@ func TestClose(t *testing.T) {
 			_, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: 20 * time.Second})
 			ended <- err
 		}()
-		until(t, "the first look", func() bool { return q.wakes.untilTurn(10*time.Second) > 0 })
+		until(t, "the first look", func() bool { return q.wakes.UntilTurn(10*time.Second) > 0 })
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}

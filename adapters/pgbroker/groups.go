@@ -2,12 +2,14 @@ package pgbroker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // This file owns the order of groups on the reader's side, and what is moved to the dead letters.
@@ -65,7 +67,7 @@ func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) error {
 	p.exec(q.sql().heads, q.name, given)
 	p.exec(q.sql().seen, q.name, seqs.arg())
 	if err := p.run(ctx, q.db); err != nil {
-		return q.explain(ctx, callReceive, err)
+		return q.explain(ctx, tablequeue.CallReceive, err)
 	}
 	if len(fresh) == maxFresh {
 		q.groups.hint.Store(true)
@@ -76,12 +78,11 @@ func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) error {
 // redrive moves deliveries that were one too many to the dead letters, as an ack would remove them.
 // What it leaves, because somebody holds it, comes again when its timeout ends, and is moved then.
 func (q *Queue) redrive(ctx context.Context, spent []taken) error {
-	s := settling{
-		call: callReceive, n: len(spent),
-		receipt: func(i int) broker.Receipt { return spent[i].m.Receipt },
-	}
-	err := q.settle(ctx, &s, &q.sql().redrive, &q.sql().redriveGrouped, q.o.DeadLetters)
-	if s.errs != nil {
+	s := settling{call: tablequeue.CallReceive, Settling: tablequeue.Settling{
+		N: len(spent), Receipt: func(i int) broker.Receipt { return spent[i].m.Receipt }, Wrap: q.wrapper(tablequeue.CallReceive),
+	}}
+	err := q.settle(ctx, &s, &q.sql().redrive, &q.sql().redriveGrouped, q.s.DeadLetters)
+	if e := (*broker.BatchError)(nil); errors.As(err, &e) {
 		return nil // by position: left for the next time
 	}
 	return err

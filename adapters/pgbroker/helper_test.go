@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -107,7 +108,7 @@ func take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
 	tb.Helper()
 	var all []*broker.Message
 	for end := time.Now().Add(20 * time.Second); len(all) < n; {
-		ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: min(n-len(all), receiveBatch), Wait: time.Second})
+		ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: min(n-len(all), tablequeue.ReceiveBatch), Wait: time.Second})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // TestMigrateRace: any number of starters at once make one table, and all of them work.
@@ -198,7 +199,7 @@ func TestSendRefuses(t *testing.T) {
 		{broker.Outgoing{Body: make([]byte, 1001)}, "a body of 1001 bytes; Options.MaxBody is 1000", broker.ErrTooLarge},
 		{broker.Outgoing{Meta: &broker.Meta{CorrelationID: big["a"]}}, "metadata of", broker.ErrTooLarge},
 		{broker.Outgoing{Delay: -1}, "a Delay of -1ns", broker.ErrUnsupported},
-		{broker.Outgoing{Delay: longest + 1}, "a Delay of", broker.ErrUnsupported},
+		{broker.Outgoing{Delay: tablequeue.Longest + 1}, "a Delay of", broker.ErrUnsupported},
 		{broker.Outgoing{Meta: &broker.Meta{}, Attributes: map[string]string{"onceq": "x"}}, "is ours", broker.ErrBadMeta},
 	} {
 		ids, err := q.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}, c.m, {Body: []byte("b")}})
@@ -231,7 +232,7 @@ func TestLongDelays(t *testing.T) {
 	q := newQueue(t, pool, newName(), nil)
 	at := time.Now().AddDate(300, 0, 0).Truncate(time.Millisecond)
 	send(t, q,
-		broker.Outgoing{Body: []byte("delay"), Delay: longest},
+		broker.Outgoing{Body: []byte("delay"), Delay: tablequeue.Longest},
 		broker.Outgoing{Body: []byte("not before"), Meta: &broker.Meta{ID: "a", NotBefore: at}},
 		broker.Outgoing{Body: []byte("both"), Delay: time.Hour, Meta: &broker.Meta{ID: "b", NotBefore: time.Now()}},
 		broker.Outgoing{Body: []byte("the end of time"), Meta: &broker.Meta{ID: "c", NotBefore: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}},

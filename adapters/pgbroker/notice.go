@@ -44,7 +44,7 @@ func (q *Queue) notify() {
 	if n.interrupt != nil { // our own, who cannot wait for two things
 		n.interrupt()
 	}
-	if !q.o.Notify || n.closed || n.timer != nil {
+	if !q.notifies || n.closed || n.timer != nil {
 		return
 	}
 	n.timer = time.AfterFunc(max(0, apart-time.Since(n.sent)), q.sendNotice)
@@ -96,7 +96,7 @@ func (q *Queue) listen(ctx context.Context, d time.Duration) bool {
 	}
 	if heard {
 		q.groups.hint.Store(true)
-		q.wakes.wake()
+		q.wakes.Wake()
 	}
 	return ok
 }

@@ -1,14 +1,12 @@
 package pgbroker
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // This file owns the options and what may stand in them. New calls complete; nothing changes
@@ -52,82 +50,14 @@ type Options struct {
 	MaxBody int
 }
 
-const (
-	defaultTable      = "onceq_messages"
-	defaultVisibility = 30 * time.Second
-	defaultPoll       = 100 * time.Millisecond
-	defaultMaxBody    = 1 << 20
-
-	minHold, maxHold = 100 * time.Millisecond, 12 * time.Hour
-	minPoll, maxPoll = 5 * time.Millisecond, 10 * time.Second
-	maxBody          = 64 << 20
-	maxReceives      = 1_000_000
-	// longest is the longest delay: years, and no overflow.
-	longest = 10 * 365 * 24 * time.Hour
-	// maxQueue and maxGroup keep an entry of the group's index within the 2,704 bytes that a B-tree
-	// takes.
-	maxQueue, maxGroup = 255, 1024
-)
+const defaultTable = "onceq_messages"
 
 // complete fills in the defaults and refuses the rest.
-func (o Options) complete(queue string) (Options, error) {
-	o.Table = cmp.Or(o.Table, defaultTable)
-	o.Visibility = cmp.Or(o.Visibility, defaultVisibility)
-	o.Poll = cmp.Or(o.Poll, defaultPoll)
-	o.MaxBody = cmp.Or(o.MaxBody, defaultMaxBody)
-	switch {
-	case o.Visibility < minHold || o.Visibility > maxHold:
-		return o, fmt.Errorf("pgbroker: Options.Visibility: %v is not within %v and %v%s", o.Visibility, minHold, maxHold, unitHint(o.Visibility, minHold))
-	case o.Poll < minPoll || o.Poll > maxPoll:
-		return o, fmt.Errorf("pgbroker: Options.Poll: %v is not within %v and %v%s", o.Poll, minPoll, maxPoll, unitHint(o.Poll, minPoll))
-	case o.MaxBody < 0 || o.MaxBody > maxBody:
-		return o, fmt.Errorf("pgbroker: Options.MaxBody: %d is not within 1 and %d", o.MaxBody, maxBody)
-	case o.MaxReceives < 0 || o.MaxReceives > maxReceives:
-		return o, fmt.Errorf("pgbroker: Options.MaxReceives: %d is not within 0 and %d", o.MaxReceives, maxReceives)
-	case o.MaxReceives == 0 && o.DeadLetters != "":
-		return o, fmt.Errorf("pgbroker: Options.MaxReceives: 0, which moves nothing to the queue %q of Options.DeadLetters; set it, to 10 for instance", o.DeadLetters)
-	case o.MaxReceives > 0 && o.DeadLetters == "":
-		return o, errors.New("pgbroker: Options.DeadLetters: empty; it names the queue that takes what was received Options.MaxReceives times")
-	case o.MaxReceives > 0 && o.DeadLetters == queue:
-		return o, fmt.Errorf("pgbroker: Options.DeadLetters: %q is the queue itself", queue)
-	}
-	if o.MaxReceives > 0 {
-		return o, checkQueue("Options.DeadLetters", o.DeadLetters)
-	}
-	return o, nil
-}
-
-// unitHint asks about durations that were written without their unit.
-func unitHint(d, least time.Duration) string {
-	if d > 0 && d < least && d < time.Microsecond {
-		return "; is its unit missing?"
-	}
-	return ""
-}
-
-// checkQueue refuses a queue's name that the table cannot hold.
-func checkQueue(field, name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("pgbroker: %s: the queue's name is empty", field)
-	case len(name) > maxQueue:
-		return fmt.Errorf("pgbroker: %s: the queue's name has %d bytes, the limit is %d", field, len(name), maxQueue)
-	}
-	if why := notText(name); why != "" {
-		return fmt.Errorf("pgbroker: %s: the queue's name %q has %s, which PostgreSQL's text cannot hold", field, name, why)
-	}
-	return nil
-}
-
-// notText says what of s PostgreSQL's text cannot hold; empty when it can.
-func notText(s string) string {
-	switch {
-	case strings.IndexByte(s, 0) >= 0:
-		return "a NUL"
-	case !utf8.ValidString(s):
-		return "bytes that are not UTF-8"
-	}
-	return ""
+func (o *Options) complete(queue string) (tablequeue.Settings, error) {
+	return tablequeue.Settings{
+		Driver: "pgbroker", Database: "PostgreSQL", Visibility: o.Visibility, Poll: o.Poll,
+		MaxBody: o.MaxBody, MaxReceives: o.MaxReceives, DeadLetters: o.DeadLetters,
+	}.Complete(queue)
 }
 
 // splitTable finds names that cannot stand in a statement as they are.

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // TestRowsByHand: a row that a program or an operator has written, whatever stands in its columns,
@@ -62,7 +63,7 @@ func TestRowsByHand(t *testing.T) {
 					t.Errorf("%s is delivery %d", m.Body, m.Attempt)
 				}
 				got = append(got, string(m.Body))
-				if err := q.Extend(t.Context(), []broker.Hold{{Receipt: m.Receipt, For: maxHold}}); err != nil {
+				if err := q.Extend(t.Context(), []broker.Hold{{Receipt: m.Receipt, For: tablequeue.MaxHold}}); err != nil {
 					t.Errorf("Extend of %s: %v", m.Body, err)
 				}
 				if err := q.Nack(t.Context(), []broker.Hold{{Receipt: m.Receipt}}); err != nil {

@@ -1,42 +1,23 @@
 package pgbroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the Queue: its construction, its limits and its end. A Queue may be used by many
 // goroutines: its fields are set by New, or guard themselves. Rows are locked by the database
 // alone.
-
-// The calls, as errors name them.
-const (
-	callSend    = "Send"
-	callReceive = "Receive"
-	callAck     = "Ack"
-	callNack    = "Nack"
-	callExtend  = "Extend"
-)
-
-const (
-	receiveBatch = 100
-	settleBatch  = 100
-	sendBatchMax = 1000
-	// maxAttributes is no limit of PostgreSQL's.
-	maxAttributes = 100
-	// maxBeside is the most bytes of attributes and metadata, each.
-	maxBeside = 1 << 20
-	maxWait   = 20 * time.Second
-)
 
 // DB is the pool of connections, a [*pgxpool.Pool] or what wraps one: its methods may be called
 // from many goroutines.
@@ -52,17 +33,19 @@ type DB interface {
 type Queue struct {
 	db            DB
 	name          string
-	o             Options
+	s             tablequeue.Settings
+	notifies      bool   // Options.Notify
 	schema, table string // as Options.Table has them
 	// st is replaced by Migrate, which finds the schema where Options.Table names none.
 	st atomic.Pointer[statements]
 	// database is the name of the database, once Migrate was called.
 	database atomic.Pointer[string]
 
-	floor  floor
-	wakes  wakes
-	notice notice
-	groups groups
+	floor   floor
+	wakes   *tablequeue.Wakes
+	closing *tablequeue.Closing
+	notice  notice
+	groups  groups
 }
 
 var (
@@ -80,9 +63,6 @@ func New(db DB, queue string, o *Options) (*Queue, error) {
 	if err := checkPool(db); err != nil {
 		return nil, err
 	}
-	if err := checkQueue("New", queue); err != nil {
-		return nil, err
-	}
 	if o == nil {
 		o = &Options{}
 	}
@@ -90,15 +70,17 @@ func New(db DB, queue string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema, table, err := splitTable(c.Table)
+	schema, table, err := splitTable(cmp.Or(o.Table, defaultTable))
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := db.(*pgxpool.Pool); c.Notify && !ok {
+	if _, ok := db.(*pgxpool.Pool); o.Notify && !ok {
 		return nil, fmt.Errorf("pgbroker: Options.Notify: db is a %T; listening takes a connection of its own, out of a *pgxpool.Pool", db)
 	}
-	q := &Queue{db: db, name: queue, o: c, schema: schema, table: table}
-	q.wakes.init()
+	q := &Queue{
+		db: db, name: queue, s: c, notifies: o.Notify, schema: schema, table: table,
+		wakes: tablequeue.NewWakes(), closing: tablequeue.NewClosing(),
+	}
 	q.st.Store(newStatements(schema, table))
 	return q, nil
 }
@@ -125,28 +107,20 @@ func checkPool(db DB) error {
 // called more than once, and answers the error of closing the connection that [Options].Notify
 // took.
 func (q *Queue) Close() error {
-	q.wakes.close()
+	q.closing.Close()
 	return q.notice.close()
 }
 
 // Limits says what the queue can do.
-func (q *Queue) Limits() broker.Limits {
-	return broker.Limits{
-		ReceiveBatch: receiveBatch, SettleBatch: settleBatch, SendBatch: sendBatchMax,
-		MinHold: minHold, MaxHold: maxHold,
-		MaxNack: longest, MaxDelay: longest, MaxWait: maxWait,
-		MaxBody: q.o.MaxBody, MaxAttributes: maxAttributes,
-		Attempts: true, OrderedGroups: true, Extends: true, Durable: true,
-	}
-}
+func (q *Queue) Limits() broker.Limits { return q.s.Limits() }
 
 // ready tells why a call of n entries cannot begin.
 func (q *Queue) ready(ctx context.Context, call string, n, most int) error {
 	switch {
-	case q.wakes.isClosed():
+	case q.closing.IsClosed():
 		return q.wrap(call, broker.ErrClosed)
 	case n > most:
-		return q.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))
+		return q.wrap(call, tablequeue.Unsupported("%d entries; a batch has at most %d", n, most))
 	case ctx.Err() != nil:
 		return q.wrap(call, ctx.Err())
 	}

@@ -12,11 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // This file owns receives: a look at the table, and how a receive waits from look to look. A
 // worker's pollers call Receive, each in a goroutine of its own. floor.go says where a look begins,
-// wakes.go when there is one, and groups.go what a look does for groups; each has its own lock.
+// internal/tablequeue when there is one, and groups.go what a look does for groups; each has its
+// own lock.
 
 const (
 	// lookTimeout bounds a look whatever the network does; grace is what is left of it when the
@@ -36,19 +38,19 @@ const (
 // An empty answer to a receive with Wait 0 means that nothing was there. While it waits, a receive
 // may find what a slow transaction has committed a few looks later: see the package comment.
 func (q *Queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
-	if err := q.ready(ctx, callReceive, 1, 1); err != nil {
+	if err := q.ready(ctx, tablequeue.CallReceive, 1, 1); err != nil {
 		return nil, err
 	}
-	if err := q.completeReceive(&o); err != nil {
-		return nil, q.wrap(callReceive, err)
+	if err := q.s.CompleteReceive(&o); err != nil {
+		return nil, q.wrap(tablequeue.CallReceive, err)
 	}
 	end := time.Now().Add(o.Wait)
 	for first := true; ; first = false {
-		if q.wakes.turn(q.o.Poll) || first {
+		if q.wakes.Turn(q.s.Poll) || first {
 			ms, err := q.receive(ctx, &o, o.Wait == 0)
 			if err != nil || len(ms) > 0 {
 				if len(ms) == o.Max {
-					q.wakes.wake() // there may be more, for another receive
+					q.wakes.Wake() // there may be more, for another receive
 				}
 				return ms, err
 			}
@@ -58,34 +60,20 @@ func (q *Queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker
 			return nil, nil
 		}
 		if err := q.rest(ctx, left); err != nil {
-			return nil, q.wrap(callReceive, err)
+			return nil, q.wrap(tablequeue.CallReceive, err)
 		}
 	}
 }
 
 // rest waits until there may be something, at most left.
 func (q *Queue) rest(ctx context.Context, left time.Duration) error {
-	if q.o.Notify && q.listen(ctx, min(left, q.o.Poll)) {
-		return q.wakes.err(ctx)
+	if !q.notifies || !q.listen(ctx, min(left, q.s.Poll)) {
+		q.wakes.Wait(ctx, q.closing.C(), min(left, q.wakes.UntilTurn(q.s.Poll)))
 	}
-	return q.wakes.wait(ctx, min(left, q.wakes.untilTurn(q.o.Poll)))
-}
-
-// completeReceive checks o and puts the defaults in.
-func (q *Queue) completeReceive(o *broker.ReceiveOptions) error {
-	o.Visibility = cmp.Or(o.Visibility, q.o.Visibility)
-	switch {
-	case o.Max < 1 || o.Max > receiveBatch:
-		return unsupported("a Max of %d; it is within 1 and %d", o.Max, receiveBatch)
-	case o.Wait > maxWait:
-		return unsupported("a Wait of %v; it is at most %v", o.Wait, maxWait)
-	case o.Visibility < minHold || o.Visibility > maxHold:
-		return unsupported("a Visibility of %v; it is within %v and %v", o.Visibility, minHold, maxHold)
+	if q.closing.IsClosed() {
+		return broker.ErrClosed
 	}
-	if o.Wait < 0 {
-		o.Wait = maxWait
-	}
-	return nil
+	return ctx.Err()
 }
 
 // receive looks once, or twice where the first look was from the floor, has found nothing, and the
@@ -116,7 +104,7 @@ func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain b
 			return nil, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, q.wrap(callReceive, err)
+			return nil, q.wrap(tablequeue.CallReceive, err)
 		}
 	}
 }
@@ -137,7 +125,7 @@ type look struct {
 type taken struct {
 	m   *broker.Message
 	due time.Time // that it had
-	receipt
+	tablequeue.Receipt
 }
 
 func (l *look) take(ctx context.Context) error {
@@ -157,12 +145,12 @@ func (l *look) take(ctx context.Context) error {
 	if err != nil {
 		l.rows = nil
 		if ctx.Err() == nil && errors.Is(patient.Err(), context.DeadlineExceeded) {
-			return q.wrap(callReceive, fmt.Errorf("no answer within %v: %w", lookTimeout, err))
+			return q.wrap(tablequeue.CallReceive, fmt.Errorf("no answer within %v: %w", lookTimeout, err))
 		}
-		return q.explain(ctx, callReceive, err)
+		return q.explain(ctx, tablequeue.CallReceive, err)
 	}
 	slices.SortFunc(l.rows, func(a, b taken) int {
-		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.Seq, b.Seq))
 	})
 	var highest time.Time
 	if n := len(l.rows); n > 0 {
@@ -173,7 +161,7 @@ func (l *look) take(ctx context.Context) error {
 	l.ms = make([]*broker.Message, 0, len(l.rows))
 	var spent []taken
 	for _, t := range l.rows {
-		if most := q.o.MaxReceives; most > 0 && t.m.Attempt > most {
+		if most := q.s.MaxReceives; most > 0 && t.m.Attempt > most {
 			spent = append(spent, t)
 			continue
 		}

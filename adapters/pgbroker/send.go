@@ -1,16 +1,14 @@
 package pgbroker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/tablequeue"
 )
 
 // This file owns what enters the queue: which messages are refused, and how the others become the
@@ -39,7 +37,7 @@ func (q *Queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := q.ready(ctx, callSend, len(ms), sendBatchMax); err != nil {
+	if err := q.ready(ctx, tablequeue.CallSend, len(ms), tablequeue.SendBatch); err != nil {
 		return nil, err
 	}
 	p := q.pack(ms)
@@ -50,12 +48,12 @@ func (q *Queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 		}
 		// Without a BEGIN the statements of a batch are one transaction, too.
 		if err := sendBatch(ctx, ctx, q.db, &b); err != nil {
-			return nil, q.explain(ctx, callSend, err)
+			return nil, q.explain(ctx, tablequeue.CallSend, err)
 		}
 		if p.grouped {
 			q.groups.hint.Store(true)
 		}
-		q.wakes.wake()
+		q.wakes.Wake()
 		q.notify()
 	}
 	return p.ids, broker.Batch(p.errs)
@@ -109,12 +107,12 @@ func (q *Queue) pack(ms []broker.Outgoing) *parcel {
 		size, at, beside = 0, nil, nil
 	}
 	for i := range ms {
-		attributes, meta, err := q.check(&ms[i])
+		attributes, meta, err := q.s.Check(&ms[i])
 		if err != nil {
 			if p.errs == nil {
 				p.errs = make([]error, len(ms))
 			}
-			p.errs[i] = q.wrap(callSend, err)
+			p.errs[i] = q.wrap(tablequeue.CallSend, err)
 			continue
 		}
 		n := len(ms[i].Body) + len(attributes) + len(meta)
@@ -147,7 +145,11 @@ func (q *Queue) part(ms []broker.Outgoing, at []int, beside, ids []string) *part
 	for n, i := range at {
 		m := &ms[i]
 		delays.int(micros(m.Delay))
-		times.int(notBefore(m.Meta))
+		at := int64(0) // at once
+		if t := tablequeue.NotBefore(m.Meta); !t.IsZero() {
+			at = max(0, t.UnixMicro())
+		}
+		times.int(at)
 		grps.blob([]byte(m.Group))
 		metaTo.blob([]byte(beside[2*n+1]))
 		attributes.blob([]byte(beside[2*n]))
@@ -157,77 +159,4 @@ func (q *Queue) part(ms []broker.Outgoing, at []int, beside, ids []string) *part
 	p.to = []any{&p.seq}
 	p.args = []any{blobText(q.name), delays.arg(), times.arg(), grps.arg(), metaTo.arg(), attributes.arg(), bodyTo.arg()}
 	return p
-}
-
-// notBefore is when the job may start, in microseconds; 0 = at once. A letter is for people, who
-// need not wait.
-func notBefore(m *broker.Meta) int64 {
-	if m == nil || m.Dead != nil || m.NotBefore.IsZero() {
-		return 0
-	}
-	at := m.NotBefore
-	if at.After(endOfTime) {
-		at = endOfTime
-	}
-	return max(0, at.UnixMicro())
-}
-
-// check refuses what the table cannot hold, and answers the texts of attributes and metadata.
-func (q *Queue) check(o *broker.Outgoing) (attributes, meta string, err error) {
-	switch {
-	case o.Delay < 0 || o.Delay > longest:
-		return "", "", unsupported("a Delay of %v; it is within 0 and %v", o.Delay, longest)
-	case len(o.Body) > q.o.MaxBody:
-		return "", "", fmt.Errorf("%w: a body of %d bytes; Options.MaxBody is %d", broker.ErrTooLarge, len(o.Body), q.o.MaxBody)
-	case len(o.Group) > maxGroup:
-		return "", "", unsupported("a Group of %d bytes; it has at most %d", len(o.Group), maxGroup)
-	}
-	if why := notText(o.Group); why != "" {
-		return "", "", unsupported("Group %.100q has %s, which PostgreSQL's text cannot hold", o.Group, why)
-	}
-	if attributes, err = textOf(o); err != nil {
-		return "", "", err
-	}
-	if meta = broker.EncodeMeta(o.Meta); len(meta) > maxBeside {
-		return "", "", fmt.Errorf("%w: metadata of %d bytes; at most %d", broker.ErrTooLarge, len(meta), maxBeside)
-	}
-	return attributes, meta, nil
-}
-
-// textOf is the JSON of the attributes, in which a NUL is an escape, which a column of type json
-// keeps.
-func textOf(o *broker.Outgoing) (string, error) {
-	n := len(o.Attributes)
-	if n == 0 {
-		return "", nil
-	}
-	if o.Meta != nil {
-		n++
-		if _, ok := o.Attributes[broker.MetaAttribute]; ok {
-			return "", fmt.Errorf("%w: attribute %q is ours; the message has a Meta as well", broker.ErrBadMeta, broker.MetaAttribute)
-		}
-	}
-	if n > maxAttributes {
-		return "", fmt.Errorf("%w: %d attributes, with our own; at most %d", broker.ErrTooLarge, n, maxAttributes)
-	}
-	size := 0
-	for name, value := range o.Attributes {
-		if !utf8.ValidString(name) {
-			return "", unsupported("the attribute's name %.100q has bytes that are not UTF-8", name)
-		}
-		if !utf8.ValidString(value) {
-			return "", unsupported("attribute %.100q has bytes that are not UTF-8", name)
-		}
-		size += len(name) + len(value)
-	}
-	if size > maxBeside {
-		return "", fmt.Errorf("%w: attributes of %d bytes; at most %d", broker.ErrTooLarge, size, maxBeside)
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // people read it
-	if err := e.Encode(o.Attributes); err != nil {
-		return "", unsupported("the attributes cannot be written: %v", err)
-	}
-	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }

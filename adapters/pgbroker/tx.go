@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/tablequeue"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -104,7 +105,7 @@ func (t *txSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, er
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	if err := q.ready(ctx, t.call, len(ms), sendBatchMax); err != nil {
+	if err := q.ready(ctx, t.call, len(ms), tablequeue.SendBatch); err != nil {
 		return nil, err
 	}
 	if err := t.check(); err != nil {

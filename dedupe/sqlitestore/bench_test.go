@@ -23,7 +23,7 @@ func BenchmarkJob(b *testing.B) {
 		}{{"combined", maxBatch}, {"alone", 1}} {
 			b.Run(fmt.Sprintf("callers=%d/%s", callers, c.name), func(b *testing.B) {
 				s, _ := newStore(b, tempFile(b), nil)
-				s.w.most = c.most
+				s.w.Most = c.most
 				jobs(b, s, callers)
 			})
 		}

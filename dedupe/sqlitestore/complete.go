@@ -9,14 +9,13 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/values"
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
 // A [*sql.DB] is refused, and so is whatever has one embedded, such as the DB of other packages,
-// because it would commit each statement by itself. A conn without its BEGIN would do so, too. With
-// the driver github.com/mattn/go-sqlite3 it is refused. With modernc.org/sqlite the store cannot
-// see it.
+// because it would commit each statement by itself. So is a conn without its BEGIN.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -50,16 +49,16 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: the job was not claimed in a store", dedupe.ErrBadRequest)
 	}
 	job.Join()
-	if err := checkTx(tx); err != nil {
-		return err
+	if err := sqlitewriter.CheckTx(ctx, tx); err != nil {
+		return fmt.Errorf("sqlitestore: CompleteTx: %w: %w", dedupe.ErrBadRequest, err)
 	}
 	stored, err := records.Encode(result, maxResult)
 	if err != nil {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w", err)
 	}
 	now := time.Now()
-	at := timeText(now)
-	expires := timeText(now.Add(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention)))
+	at := sqlitewriter.TimeText(now)
+	expires := sqlitewriter.TimeText(now.Add(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention)))
 	res, err := tx.ExecContext(ctx, s.sql.complete, stored, at, at, expires, lease.Key.Scope, lease.Key.Key, lease.Token[:])
 	if err != nil {
 		return explainTx(err)
@@ -75,36 +74,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 	return nil
 }
 
-// checkTx refuses what is no transaction. It also refuses nil pointers in the interface, because
-// their methods panic.
-func checkTx(tx Execer) error {
-	switch {
-	case values.IsNil(tx):
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is nil", dedupe.ErrBadRequest)
-	case records.IsSQLPool(tx):
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is a %T, which commits each statement by itself; "+
-			"give it the *sql.Tx that the job's effects are in", dedupe.ErrBadRequest, tx)
-	}
-	idle := false
-	if conn, ok := tx.(interface {
-		Raw(f func(driver any) error) error
-	}); ok {
-		_ = conn.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
-			if c, ok := driver.(interface{ AutoCommit() bool }); ok {
-				idle = c.AutoCommit()
-			}
-			return nil
-		})
-	}
-	if idle {
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: tx is in no transaction, so that its statements are committed one by one; BEGIN IMMEDIATE first",
-			dedupe.ErrBadRequest)
-	}
-	return nil
-}
-
 func explainTx(err error) error {
-	if isBusy(err) {
+	if sqlitewriter.IsBusy(err) {
 		return fmt.Errorf("sqlitestore: CompleteTx: roll back; begin the transaction IMMEDIATE (_txlock=immediate): %w: %w", dedupe.ErrBusy, err)
 	}
 	return explain("CompleteTx: roll back", err)

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -336,20 +335,15 @@ type nothing struct{ Execer }
 // houseDB is what other packages have, sqlx.DB and bun.DB among them.
 type houseDB struct{ *sql.DB }
 
-// rawConn is a conn of github.com/mattn/go-sqlite3: true is one in no transaction. It writes no
-// row.
-type rawConn bool
-
-func (c rawConn) AutoCommit() bool                                                { return bool(c) }
-func (c rawConn) Raw(f func(any) error) error                                     { return f(c) }
-func (rawConn) LastInsertId() (int64, error)                                      { return 0, nil }
-func (rawConn) RowsAffected() (int64, error)                                      { return 0, nil }
-func (c rawConn) ExecContext(context.Context, string, ...any) (sql.Result, error) { return c, nil }
-
 func TestCompleteTxRefuses(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		ctx := b.Context()
 		l := claim(b, b.s, request("1"))
+		conn, err := b.db.Conn(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
 		for _, c := range []struct {
 			name   string
 			tx     Execer
@@ -365,8 +359,7 @@ func TestCompleteTxRefuses(t *testing.T) {
 			{"a pool", b.db, &job{Of: l}, nil, dedupe.ErrBadRequest, "*sql.DB", true},
 			{"another package's pool", houseDB{b.db}, &job{Of: l}, nil, dedupe.ErrBadRequest, "sqlitestore.houseDB", true},
 			{"a pointer to one", &houseDB{b.db}, &job{Of: l}, nil, dedupe.ErrBadRequest, "*sqlitestore.houseDB", true},
-			{"a conn that tells", rawConn(true), &job{Of: l}, nil, dedupe.ErrBadRequest, "BEGIN IMMEDIATE", true},
-			{"its transaction", rawConn(false), &job{Of: l}, nil, dedupe.ErrLeaseLost, "roll back", true},
+			{"a conn without BEGIN", conn, &job{Of: l}, nil, dedupe.ErrBadRequest, "BEGIN IMMEDIATE", true},
 			{"no store", nothing{}, &job{Of: dedupe.Lease{Key: l.Key}}, nil, dedupe.ErrBadRequest, "not claimed", false},
 			{"bytes too large", nothing{}, &job{Of: l}, make([]byte, maxResult+1), dedupe.ErrResultSize, "1048577", true},
 			{"json too large", nothing{}, &job{Of: l}, strings.Repeat("a", maxResult), dedupe.ErrResultSize, "1048578", true},
@@ -382,6 +375,16 @@ func TestCompleteTxRefuses(t *testing.T) {
 		}
 		if err := b.s.CompleteTx(ctx, nothing{}, nil, nil); !errors.Is(err, dedupe.ErrBadRequest) {
 			b.Errorf("nil job: %v", err)
+		}
+		b.want(l.Key, dedupe.Claimed, 0)
+		if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+			b.Errorf("the conn that was refused: %v", err)
+		}
+		if err := b.s.CompleteTx(ctx, conn, &job{Of: l}, nil); err != nil {
+			b.Errorf("a conn after its BEGIN: %v", err)
+		}
+		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+			b.Errorf("its transaction did not go on: %v", err)
 		}
 		b.want(l.Key, dedupe.Claimed, 0)
 		tx, err := b.charge(&job{Of: l}, make([]byte, maxResult))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns what reads: Get, List and Count, and the clock. Operators and their tools call it,
@@ -24,7 +25,7 @@ const listPage = 200
 
 // Get reads records, on a connection of the pool.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	if len(ks) > maxBatch {
@@ -57,7 +58,7 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 
 // page reads the n records after the key last.
 func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n int) ([]*dedupe.Record, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	b, args := s.where(q)
@@ -94,7 +95,7 @@ func (s *Store) where(q *dedupe.Query) (b *strings.Builder, args []any) {
 	case dedupe.Claimed, dedupe.Done: // they have no index
 	}
 	b.WriteString(" WHERE (expires IS NULL OR expires > ?)")
-	args = []any{timeText(time.Now())}
+	args = []any{sqlitewriter.TimeText(time.Now())}
 	add := func(cond string, values ...any) {
 		b.WriteString(" AND " + cond)
 		args = append(args, values...)
@@ -112,10 +113,10 @@ func (s *Store) where(q *dedupe.Query) (b *strings.Builder, args []any) {
 		add("false")
 	}
 	if !q.Before.IsZero() {
-		add("updated < ?", timeText(q.Before))
+		add("updated < ?", sqlitewriter.TimeText(q.Before))
 	}
 	if !q.LeaseBefore.IsZero() {
-		add("status = 'claimed' AND lease_until < ?", timeText(q.LeaseBefore))
+		add("status = 'claimed' AND lease_until < ?", sqlitewriter.TimeText(q.LeaseBefore))
 	}
 	return b, args
 }
@@ -128,7 +129,7 @@ var (
 // Count counts records by scope and status, all of them exactly. Unless the query names Failed,
 // Parked or Released, it reads the whole table, or the whole scope.
 func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return nil, errClosed
 	}
 	b, args := s.where(&q)
@@ -156,7 +157,7 @@ func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, erro
 
 // Now is the host's clock, by which the store judges leases.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	if s.w.isClosed() {
+	if s.w.IsClosed() {
 		return time.Time{}, errClosed
 	}
 	if err := ctx.Err(); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file has the tests of a rollout on one file. A worker of version 1 is played by its own
@@ -209,7 +210,7 @@ func TestMigrateAtWork(t *testing.T) {
 	}
 	busy := func(do func() error) error { // as every caller repeats it
 		for {
-			if err := do(); !isBusy(err) && !errors.Is(err, dedupe.ErrBusy) {
+			if err := do(); !sqlitewriter.IsBusy(err) && !errors.Is(err, dedupe.ErrBusy) {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns the form of a row: how a record is written and read, with any driver. The writer
@@ -22,9 +23,9 @@ var columns = []string{
 func columnValues(r *dedupe.Record) []any {
 	return []any{
 		r.Key.Scope, r.Key.Key, r.Status.String(), int64(r.Fence), r.Token[:], r.Attempt, r.Started, r.Policy.String(), r.Owner, r.MessageID,
-		timeText(r.LeaseUntil), r.Fingerprint, r.Result, records.EncodeState(r.StateNo, r.State), r.ErrClass, r.FirstErr, r.LastErr,
-		timeText(r.Created), timeText(r.ClaimedAt), timeText(r.Updated), timeText(r.Finished), timeText(r.Expires),
-		dedupe.EncodePast(r.Past), timeText(r.Sent),
+		sqlitewriter.TimeText(r.LeaseUntil), r.Fingerprint, r.Result, records.EncodeState(r.StateNo, r.State), r.ErrClass, r.FirstErr, r.LastErr,
+		sqlitewriter.TimeText(r.Created), sqlitewriter.TimeText(r.ClaimedAt), sqlitewriter.TimeText(r.Updated), sqlitewriter.TimeText(r.Finished), sqlitewriter.TimeText(r.Expires),
+		dedupe.EncodePast(r.Past), sqlitewriter.TimeText(r.Sent),
 	}
 }
 
@@ -37,17 +38,6 @@ func columnTargets(r *dedupe.Record) []any {
 		(*timeColumn)(&r.Created), (*timeColumn)(&r.ClaimedAt), (*timeColumn)(&r.Updated), (*timeColumn)(&r.Finished), (*timeColumn)(&r.Expires),
 		&pastColumn{r}, (*timeColumn)(&r.Sent),
 	}
-}
-
-// timeLayout has a fixed width, so that text compares as time does.
-const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
-
-// timeText is NULL for the zero time.
-func timeText(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t.UTC().Format(timeLayout)
 }
 
 // contentError is a row that the store did not write like this. It concerns its own entry only.
@@ -135,7 +125,7 @@ func (c *timeColumn) Scan(v any) error {
 	s := text(v)
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return badContent("time %q is not like %s", s, timeLayout)
+		return badContent("time %q is not like %s", s, sqlitewriter.TimeLayout)
 	}
 	*c = timeColumn(t.UTC())
 	return nil

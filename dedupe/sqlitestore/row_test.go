@@ -1,15 +1,14 @@
 package sqlitestore
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // TestRowRoundTrip: every field comes back as it was, nanoseconds, zones, empty and absent bytes
@@ -27,7 +26,7 @@ func TestRowRoundTrip(t *testing.T) {
 	}
 	for _, want := range []dedupe.Record{full, spare} {
 		var got dedupe.Record
-		err := s.w.do(t.Context(), time.Minute, 1, func(x *txn) error {
+		err := s.do(t.Context(), time.Minute, 1, func(x *txn) error {
 			if err := x.write(&want); err != nil {
 				return err
 			}
@@ -58,7 +57,7 @@ func TestTimesSort(t *testing.T) {
 		whole.Add(-1), whole, whole.Add(1), whole.Add(100 * time.Millisecond), whole.Add(101 * time.Millisecond),
 		whole.Add(time.Minute).In(time.FixedZone("", -7200)), whole.Add(time.Hour).In(time.FixedZone("", 7200)),
 	} {
-		text := timeText(at).(string)
+		text := sqlitewriter.TimeText(at).(string)
 		if text <= last {
 			t.Errorf("%s is written after %s", text, last)
 		}
@@ -162,47 +161,5 @@ func TestDriversDiffer(t *testing.T) {
 	}
 	if got := text([]byte("b")); got != "b" {
 		t.Errorf("bytes as text: %q", got)
-	}
-}
-
-// mattnError is what github.com/mattn/go-sqlite3 returns: its code is a field.
-type mattnError struct {
-	Code int
-	text string
-}
-
-func (e mattnError) Error() string { return e.text }
-
-// codeError is what modernc.org/sqlite returns.
-type codeError struct {
-	code int
-	text string
-}
-
-func (e *codeError) Error() string { return e.text }
-func (e *codeError) Code() int     { return e.code }
-
-func TestIsBusy(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{errors.New("boom"), false},
-		{context.Canceled, false},
-		{&codeError{5, "x"}, true},
-		{&codeError{5 | 2<<8, "x"}, true}, // SQLITE_BUSY_SNAPSHOT
-		{&codeError{6, "x"}, true},
-		{fmt.Errorf("wrapped: %w", &codeError{5, "x"}), true},
-		{&codeError{1, "UNIQUE constraint failed: database is locked"}, false},
-		{mattnError{5, "database is locked"}, true},
-		{mattnError{6, "database table is locked"}, true},
-		{errors.New("sqlite3: database is locked"), true},
-		{errors.New("busy (SQLITE_BUSY)"), true},
-		{mattnError{13, "database or disk is full"}, false},
-	} {
-		if got := isBusy(c.err); got != c.want {
-			t.Errorf("isBusy(%v) = %v, want %v", c.err, got, c.want)
-		}
 	}
 }

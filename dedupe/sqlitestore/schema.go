@@ -2,12 +2,12 @@ package sqlitestore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns the SQL of one table, Migrate and Sweep. Both write through the store's writer;
@@ -155,56 +155,37 @@ const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class
 // On an older file it builds an index under the write lock, once: about a second for a million
 // records, in which calls of others wait or answer ErrBusy.
 func (s *Store) Migrate(ctx context.Context) error {
-	return s.w.do(ctx, migratePatience, 1, func(t *txn) error {
-		if err := t.checkFile(); err != nil {
+	return s.do(ctx, migratePatience, 1, func(t *txn) error {
+		if _, err := t.File(); err != nil {
 			return err
 		}
 		for _, q := range s.sql.schema {
-			if _, err := t.session.exec(q); err != nil {
+			if _, err := t.Exec(q); err != nil {
 				return err
 			}
 		}
 		for _, c := range newColumns {
 			name, _, _ := strings.Cut(c, " ")
 			var missing bool
-			if err := t.session.scan(s.sql.missing, []any{name}, &missing); err != nil {
+			if err := t.Scan(s.sql.missing, []any{name}, &missing); err != nil {
 				return err
 			}
 			if missing {
-				if _, err := t.session.exec(s.sql.addColumn + c); err != nil {
+				if _, err := t.Exec(s.sql.addColumn + c); err != nil {
 					return err
 				}
 			}
 		}
-		if _, err := t.session.exec(s.sql.attention); err != nil {
+		if _, err := t.Exec(s.sql.attention); err != nil {
 			return err
 		}
 		for _, q := range []string{s.sql.initFence, s.sql.raiseFence} {
-			if _, err := t.session.exec(q, t.now.UnixMicro()); err != nil {
+			if _, err := t.Exec(q, t.Now.UnixMicro()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// checkFile refuses a database without a file, because no other connection shares it. Only the
-// writer would see the tables. Calls on other connections, CompleteTx for instance, would fail with
-// errors that mislead. A shared database in memory is gone with its last connection.
-func (t *txn) checkFile() error {
-	var (
-		number     int
-		name, file string
-	)
-	if err := t.session.scan("PRAGMA database_list", nil, &number, &name, &file); err != nil {
-		return fmt.Errorf("reading the database's file name: %w", err)
-	}
-	if file == "" {
-		return errors.New("the database has no file (\":memory:\" or an empty name): each connection of the pool has one of " +
-			"its own, in which your transactions would not find the store's tables (a shared one is gone with its last connection); " +
-			"name a file, in tests one in t.TempDir()")
-	}
-	return nil
 }
 
 // Sweep deletes records whose retention has ended, the oldest first and at most limit of them; 0 or
@@ -219,8 +200,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 			n = min(n, limit-total)
 		}
 		var gone int64
-		err := s.w.do(ctx, s.busy, maxBatch, func(t *txn) error {
-			res, err := t.session.exec(s.sql.sweep, timeText(t.now), n)
+		err := s.do(ctx, s.busy, maxBatch, func(t *txn) error {
+			res, err := t.Exec(s.sql.sweep, sqlitewriter.TimeText(t.Now), n)
 			if err != nil {
 				return err
 			}

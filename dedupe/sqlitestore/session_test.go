@@ -61,32 +61,14 @@ func TestPoolOfOne(t *testing.T) {
 	}
 }
 
-// TestLostConnection: the writer's connection has gone bad while it was idle.
-func TestLostConnection(t *testing.T) {
-	s, _ := newStore(t, tempFile(t), nil)
-	claim(t, s, request("1"))
-	s.w.session.close()
-	claim(t, s, request("2"))
-}
-
-// TestClosedPool: the user has closed the pool before the store.
-func TestClosedPool(t *testing.T) {
-	s, db := newStore(t, tempFile(t), nil)
-	db.Close()
-	s.w.session.close()
-	if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("1")}); err == nil {
-		t.Error("a claim in a closed pool got no error")
-	}
-}
-
 // TestFailedTransaction: what a transaction wrote before it failed is gone, and so is its lock.
 func TestFailedTransaction(t *testing.T) {
 	s, db := newStore(t, tempFile(t), nil)
 	boom := errors.New("boom")
 	q := request("1")
-	err := s.w.do(t.Context(), time.Minute, 1, func(x *txn) error {
+	err := s.do(t.Context(), time.Minute, 1, func(x *txn) error {
 		r := dedupe.Record{}
-		machine.ApplyClaim(&r, &q, x.now, x.nextFence)
+		machine.ApplyClaim(&r, &q, x.Now, x.nextFence)
 		return errors.Join(x.write(&r), boom)
 	})
 	if !errors.Is(err, boom) {

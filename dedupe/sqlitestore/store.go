@@ -14,15 +14,16 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // This file owns construction, limits and the calls that write. Workers call them from many
-// goroutines. Each call is an entry of the writer's next transaction (writer.go); nothing is locked
-// here.
+// goroutines. Each call is an entry of the next transaction of internal/sqlitewriter; nothing is
+// locked here.
 
 const (
 	// maxBatch keeps one transaction of the store short enough for its neighbours on the file.
-	maxBatch = 256
+	maxBatch = sqlitewriter.MostEntries
 	// maxResult is far below what SQLite holds, because every write copies the row.
 	maxResult = 1 << 20
 
@@ -45,7 +46,7 @@ type Store struct {
 	db   *sql.DB
 	sql  statements
 	busy time.Duration
-	w    *writer
+	w    *sqlitewriter.Writer
 }
 
 var _ dedupe.Store = (*Store)(nil)
@@ -69,26 +70,24 @@ func New(db *sql.DB, o *Options) (*Store, error) {
 	case durations.IsBare(o.BusyTimeout):
 		return nil, fmt.Errorf("sqlitestore: Options.BusyTimeout: %s", durations.AskUnit(o.BusyTimeout))
 	}
-	if err := checkPool(db); err != nil {
-		return nil, err
+	if err := sqlitewriter.CheckPool(db); err != nil {
+		return nil, fmt.Errorf("sqlitestore: %w", err)
 	}
 	s := &Store{db: db, sql: newStatements(table), busy: cmp.Or(o.BusyTimeout, defaultBusyTimeout)}
-	s.w = newWriter(db, &s.sql, s.busy)
+	s.w = sqlitewriter.New(db, s.busy)
 	return s, nil
-}
-
-// checkPool finds a pool in which the store's own connection would leave none for anybody else.
-func checkPool(db *sql.DB) error {
-	if db.Stats().MaxOpenConnections == 1 {
-		return errors.New("sqlitestore: the pool is limited to one connection; the store keeps one for its writes, " +
-			"so reads and transactions would wait for ever: SetMaxOpenConns(2) or more")
-	}
-	return nil
 }
 
 // Close ends the store. Calls under way are finished, waiting ones answer [dedupe.ErrClosed], and
 // the writing connection is closed. The pool stays open. Close may be called more than once.
-func (s *Store) Close() error { return s.w.close() }
+func (s *Store) Close() error {
+	s.w.Close()
+	return nil
+}
+
+// Writer is what writes the store's file. It is for package sqlitebroker, whose queues share it; no
+// other package can name its type.
+func (s *Store) Writer() *sqlitewriter.Writer { return s.w }
 
 // Limits says what the store can hold.
 func (s *Store) Limits() dedupe.Limits {
@@ -109,7 +108,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 		if err != nil {
 			return dedupe.Claim{}, err
 		}
-		c, changed := machine.ApplyClaim(&r, q, t.now, t.nextFence)
+		c, changed := machine.ApplyClaim(&r, q, t.Now, t.nextFence)
 		if c.Outcome == dedupe.Won {
 			c.Lease.Deadline = sent.Add(q.TTL)
 		}
@@ -134,7 +133,7 @@ func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 		if err != nil {
 			return dedupe.Renewed{}, err
 		}
-		if err := machine.ApplyRenew(&r, n, t.now); err != nil {
+		if err := machine.ApplyRenew(&r, n, t.Now); err != nil {
 			return dedupe.Renewed{Err: err}, nil //nolint:nilerr // the others go on
 		}
 		return dedupe.Renewed{Deadline: sent.Add(n.TTL)}, t.write(&r)
@@ -152,7 +151,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 		if err != nil {
 			return dedupe.Settled{}, err
 		}
-		a, changed := machine.ApplySettle(&r, e, t.now)
+		a, changed := machine.ApplySettle(&r, e, t.Now)
 		if changed {
 			err = t.write(&r)
 		}
@@ -167,7 +166,7 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 		if err != nil {
 			return nil, err
 		}
-		remove, answer := machine.ApplyForget(&r, f, t.now)
+		remove, answer := machine.ApplyForget(&r, f, t.Now)
 		if remove {
 			err = t.remove(f.Key)
 		}
@@ -184,6 +183,33 @@ func patience(wait, ttl time.Duration) time.Duration {
 	return min(wait, ttl/10)
 }
 
+// do runs apply in a transaction of the writer's and returns when that is committed. It waits for
+// the lock up to wait. After ErrBusy nothing was written.
+func (s *Store) do(ctx context.Context, wait time.Duration, entries int, apply func(*txn) error) error {
+	return wrap(s.w.Do(ctx, &sqlitewriter.Call{Wait: wait, Entries: entries, Apply: func(x *sqlitewriter.Txn) error {
+		part := x.Part(s, func() sqlitewriter.Part { return &txn{Txn: x, sql: &s.sql} })
+		return apply(part.(*txn))
+	}}))
+}
+
+var errClosed = fmt.Errorf("sqlitestore: %w", dedupe.ErrClosed)
+
+// wrap puts the contract's sentinels in.
+func wrap(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sqlitewriter.ErrClosed):
+		return errClosed
+	case errors.Is(err, sqlitewriter.ErrLocked):
+		return fmt.Errorf("sqlitestore: %w: %w", err, dedupe.ErrBusy)
+	}
+	return fmt.Errorf("sqlitestore: %w", err)
+}
+
+// explain says what was being done.
+func explain(what string, err error) error { return wrap(sqlitewriter.Explain(what, err)) }
+
 // calls are how entries are refused, and answered where they fail.
 var calls = records.NewCalls("sqlitestore", maxResult)
 
@@ -194,7 +220,7 @@ func write[Q, A any](ctx context.Context, s *Store, call *records.Batch[Q, A], q
 		return nil, fmt.Errorf("%w: a batch of %d entries, the limit is %d", dedupe.ErrBadRequest, len(qs), maxBatch)
 	}
 	return call.Parts(qs, records.Whole, func(valid []int, as []A) error {
-		return s.w.do(ctx, wait, len(valid), func(t *txn) error {
+		return s.do(ctx, wait, len(valid), func(t *txn) error {
 			for _, i := range valid {
 				a, err := apply(t, &qs[i])
 				if bad := (*contentError)(nil); errors.As(err, &bad) {

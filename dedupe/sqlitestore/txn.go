@@ -4,16 +4,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
-// txn is one transaction of the writer's.
+// txn is what the store's calls share in a transaction of the writer's.
 type txn struct {
-	session *session
-	sql     *statements
-	now     time.Time // after the lock was won, so that waiting costs no lease
+	*sqlitewriter.Txn
+	sql *statements
 
 	fence    int64 // the last one given out; 0 = not read yet
 	raised   bool
@@ -23,7 +22,7 @@ type txn struct {
 // read is the record under k. It is the zero Record if there is none.
 func (t *txn) read(k dedupe.Key) (dedupe.Record, error) {
 	var r dedupe.Record
-	err := t.session.scan(t.sql.read, []any{k.Scope, k.Key}, columnTargets(&r)...)
+	err := t.Scan(t.sql.read, []any{k.Scope, k.Key}, columnTargets(&r)...)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return dedupe.Record{}, nil
@@ -37,12 +36,12 @@ func (t *txn) write(r *dedupe.Record) error {
 	if t.fenceErr != nil {
 		return t.fenceErr
 	}
-	_, err := t.session.exec(t.sql.write, columnValues(r)...)
+	_, err := t.Exec(t.sql.write, columnValues(r)...)
 	return err
 }
 
 func (t *txn) remove(k dedupe.Key) error {
-	_, err := t.session.exec(t.sql.remove, k.Scope, k.Key)
+	_, err := t.Exec(t.sql.remove, k.Scope, k.Key)
 	return err
 }
 
@@ -50,7 +49,7 @@ func (t *txn) remove(k dedupe.Key) error {
 // number is stored with the claims that carry it, or not at all.
 func (t *txn) nextFence() uint64 {
 	if t.fence == 0 && t.fenceErr == nil {
-		if err := t.session.scan(t.sql.readFence, nil, &t.fence); err != nil {
+		if err := t.Scan(t.sql.readFence, nil, &t.fence); err != nil {
 			t.fenceErr = fmt.Errorf("reading the fence in %s: %w (has Migrate been run?)", t.sql.fenceTable, err)
 		}
 	}
@@ -59,10 +58,11 @@ func (t *txn) nextFence() uint64 {
 	return uint64(t.fence)
 }
 
-func (t *txn) writeFence() error {
+// End writes the fence that was given out last.
+func (t *txn) End() error {
 	if !t.raised {
 		return nil
 	}
-	_, err := t.session.exec(t.sql.writeFence, t.fence)
+	_, err := t.Exec(t.sql.writeFence, t.fence)
 	return err
 }

@@ -121,7 +121,7 @@ func TestOneTransactionForAll(t *testing.T) {
 		)
 		for range 64 {
 			wg.Go(func() {
-				if err := s.w.do(t.Context(), waitLong, 1, count); err != nil {
+				if err := s.do(t.Context(), waitLong, 1, count); err != nil {
 					t.Error(err)
 				}
 			})
@@ -159,11 +159,11 @@ func TestCancelInFlight(t *testing.T) {
 		var impatient, patient error
 		q := request("1")
 		wg.Go(func() {
-			impatient = s.w.do(ctx, time.Minute, 1, func(x *txn) error {
+			impatient = s.do(ctx, time.Minute, 1, func(x *txn) error {
 				close(inside)
 				<-goOn
 				r := dedupe.Record{}
-				machine.ApplyClaim(&r, &q, x.now, x.nextFence)
+				machine.ApplyClaim(&r, &q, x.Now, x.nextFence)
 				return x.write(&r)
 			})
 		})
@@ -202,7 +202,7 @@ func TestCallerReusesMemory(t *testing.T) {
 		inside, goOn := make(chan struct{}), make(chan struct{})
 		var first, all sync.WaitGroup
 		first.Go(func() {
-			s.w.do(t.Context(), time.Minute, 1, func(*txn) error { close(inside); <-goOn; return nil })
+			s.do(t.Context(), time.Minute, 1, func(*txn) error { close(inside); <-goOn; return nil })
 		})
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -241,18 +241,6 @@ func TestCallerReusesMemory(t *testing.T) {
 	})
 }
 
-func TestBatchesAreBounded(t *testing.T) {
-	w := newWriter(nil, nil, 0)
-	for _, n := range []int{200, 56, 1, maxBatch + 5, 3} {
-		w.queue = append(w.queue, &call{entries: n})
-	}
-	for _, want := range []int{2, 1, 1, 1, 0} {
-		if got := len(w.take()); got != want {
-			t.Errorf("a batch of %d calls, want %d", got, want)
-		}
-	}
-}
-
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, db := newStore(t, tempFile(t), nil)
@@ -285,26 +273,6 @@ func TestClose(t *testing.T) {
 		}
 		if n := db.Stats().InUse; n != 0 {
 			t.Errorf("%d connections are still in use", n)
-		}
-	})
-}
-
-// TestBusyIsNotWritten: a call whose time is over while it is in a transaction is not told that
-// nothing was written.
-func TestBusyIsNotWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, db := newStore(t, tempFile(t), nil)
-		begun := time.Now()
-		err := s.w.do(t.Context(), 10*time.Millisecond, 1, func(tx *txn) error {
-			<-time.After(time.Second)
-			_, err := tx.session.exec("CREATE TABLE written (a)")
-			return err
-		})
-		if err != nil || time.Since(begun) < time.Second {
-			t.Errorf("answered %v after %v", err, time.Since(begun))
-		}
-		if _, err := db.ExecContext(t.Context(), "SELECT a FROM written"); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -173,6 +173,10 @@ var layers = []layer{
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
 	},
 	{
+		pkgs: "adapters/sqlitebroker", may: []string{"broker", "dedupe", "dedupe/machine", "dedupe/sqlitestore"}, testOthers: []string{sqliteDriver},
+		why: "queue and store of one file share one writer, and the user picks the SQLite driver",
+	},
+	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "an adapter imports its own SDK and the core, never a store or another adapter",

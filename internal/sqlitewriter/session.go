@@ -1,14 +1,10 @@
-package sqlitestore
+package sqlitewriter
 
 import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/onceq/onceq/dedupe"
 )
 
 // session is the writer's connection with its prepared statements. Its calls take no context,
@@ -19,7 +15,7 @@ type session struct {
 }
 
 func connect(ctx context.Context, db *sql.DB) (*session, error) {
-	if err := checkPool(db); err != nil {
+	if err := CheckPool(db); err != nil {
 		return nil, err
 	}
 	conn, err := db.Conn(ctx)
@@ -74,36 +70,11 @@ func (s *session) scan(query string, args []any, dest ...any) error {
 	return st.QueryRowContext(context.Background(), args...).Scan(dest...)
 }
 
-// The primary result codes of SQLite that mean: somebody else holds a lock.
-const (
-	codeBusy   = 5
-	codeLocked = 6 // the same between connections that share a cache
-)
-
-// isBusy knows a refused lock without knowing the driver: by the code, where the error tells
-// it (modernc.org/sqlite), else by SQLite's own text.
-func isBusy(err error) bool {
-	if err == nil {
-		return false
+// CheckPool finds a pool in which the writer's own connection would leave none for anybody else.
+func CheckPool(db *sql.DB) error {
+	if db.Stats().MaxOpenConnections == 1 {
+		return errors.New("the pool is limited to one connection; the store keeps one for its writes, " +
+			"so reads and transactions would wait for ever: SetMaxOpenConns(2) or more")
 	}
-	if c := interface{ Code() int }(nil); errors.As(err, &c) {
-		primary := c.Code() & 0xff
-		return primary == codeBusy || primary == codeLocked
-	}
-	text := err.Error()
-	return strings.Contains(text, "database is locked") || strings.Contains(text, "SQLITE_BUSY") ||
-		strings.Contains(text, "database table is locked")
-}
-
-// explain says what was being done, in a form that errors.Is sees through.
-func explain(what string, err error) error {
-	switch {
-	case isBusy(err):
-		return fmt.Errorf("sqlitestore: %s: %w: %w", what, dedupe.ErrBusy, err)
-	case strings.Contains(err.Error(), "no such table"):
-		return fmt.Errorf("sqlitestore: %s: %w (has Migrate been run?)", what, err)
-	case strings.Contains(err.Error(), "no such column"), strings.Contains(err.Error(), "has no column named"), strings.Contains(err.Error(), "no such index"):
-		return fmt.Errorf("sqlitestore: %s: %w (is something missing, or the table of an older version? Run this version's Migrate on the file)", what, err)
-	}
-	return fmt.Errorf("sqlitestore: %s: %w", what, err)
+	return nil
 }

@@ -1,0 +1,148 @@
+package sqlitebroker
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
+	_ "modernc.org/sqlite"
+)
+
+// file is a pool on a file, with the store whose writer the queues share.
+type file struct {
+	testing.TB
+	path  string
+	db    *sql.DB
+	store *sqlitestore.Store
+}
+
+func tempFile(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(tb.TempDir(), "test.db")
+}
+
+// openFile opens the file at path as another process would.
+func openFile(tb testing.TB, path string) *file {
+	tb.Helper()
+	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	store, err := sqlitestore.New(db, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { store.Close() })
+	if err := store.Migrate(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return &file{tb, path, db, store}
+}
+
+// queue makes a queue with its table, which may be there already.
+func (f *file) queue(name string, o *Options) *Queue {
+	f.Helper()
+	q, err := New(f.store, name, o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := q.Migrate(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { q.Close() })
+	return q
+}
+
+func (f *file) exec(query string, args ...any) {
+	f.Helper()
+	if _, err := f.db.ExecContext(f.Context(), query, args...); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *file) begin() *sql.Tx {
+	f.Helper()
+	tx, err := f.db.BeginTx(f.Context(), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return tx
+}
+
+// scan reads one value.
+func scan[T any](f *file, query string, args ...any) (v T) {
+	f.Helper()
+	if err := f.db.QueryRowContext(f.Context(), query, args...).Scan(&v); err != nil {
+		f.Fatal(err)
+	}
+	return v
+}
+
+// bodies are messages with these bodies, in a group or none.
+func bodies(group string, of ...string) []broker.Outgoing {
+	ms := make([]broker.Outgoing, len(of))
+	for i, b := range of {
+		ms[i] = broker.Outgoing{Body: []byte(b), Group: group}
+	}
+	return ms
+}
+
+func send(tb testing.TB, s broker.Sender, ms ...broker.Outgoing) []string {
+	tb.Helper()
+	ids, err := s.Send(tb.Context(), ms)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ids
+}
+
+// take receives what is there, at most n.
+func take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
+	tb.Helper()
+	ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: n})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ms
+}
+
+// one receives the one message that is there.
+func one(tb testing.TB, r broker.Receiver) *broker.Message {
+	tb.Helper()
+	ms := take(tb, r, 10)
+	if len(ms) != 1 {
+		tb.Fatalf("%d messages are there, want 1", len(ms))
+	}
+	return ms[0]
+}
+
+// none fails where something is there.
+func none(tb testing.TB, r broker.Receiver, why string) {
+	tb.Helper()
+	if ms := take(tb, r, 1); len(ms) > 0 {
+		tb.Fatalf("%s: %q came", why, ms[0].Body)
+	}
+}
+
+func ack(tb testing.TB, r broker.Receiver, ms ...*broker.Message) {
+	tb.Helper()
+	rs := make([]broker.Receipt, len(ms))
+	for i, m := range ms {
+		rs[i] = m.Receipt
+	}
+	if err := r.Ack(tb.Context(), rs); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// pass lets time go by in a bubble.
+func pass(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
