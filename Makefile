@@ -32,7 +32,7 @@ RACE := -race $(UNWATCHED:%=-gcflags=%=-race=false)
 # this order. They wait for leases and servers as often as they compute, so three run at a
 # time. With four, cells of the matrix that live in real time came too late on a busy machine.
 ifeq ($(PKGS),work)
-LONGEST := ./internal/tests/matrix ./adapters/gocloudpubsub ./adapters/awssqs ./dedupe/dynamostore ./dedupe/pgstore ./adapters/dynamooutbox ./adapters/watermillonceq ./localstack . ./internal/tests/chaos ./internal/tests/function
+LONGEST := ./internal/tests/matrix ./adapters/gocloudpubsub ./adapters/awssqs ./dedupe/dynamostore ./dedupe/pgstore ./adapters/pgbroker ./adapters/dynamooutbox ./adapters/watermillonceq ./localstack . ./internal/tests/chaos ./internal/tests/function
 ATATIME := -p 3
 endif
 # Each of fifty test programs would wait a second at its end for a late race.
