@@ -36,7 +36,7 @@ type QueueURL struct {
 	DatabaseQueue          // in a database
 }
 
-const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE"
+const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE, sqlite-queue:///FILE/QUEUE"
 
 // ParseQueue reads the URL of a queue.
 func ParseQueue(s string) (QueueURL, error) {
@@ -49,6 +49,13 @@ func ParseQueue(s string) (QueueURL, error) {
 			return bad(why)
 		}
 		return QueueURL{Kind: PostgresQueue, Name: name, DatabaseQueue: at}, nil
+	}
+	if strings.HasPrefix(s, SQLiteQueue+"://") {
+		at, name, why := parseSQLiteQueue(s)
+		if why != "" {
+			return bad(why)
+		}
+		return QueueURL{Kind: SQLiteQueue, Name: name, DatabaseQueue: at}, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -169,10 +176,7 @@ func ParseStore(s string) (StoreURL, error) {
 		if u.Path == "" || strings.HasSuffix(u.Path, "/") {
 			return bad("want sqlite:///path/of/the/file")
 		}
-		st.Path = path.Clean(u.Path)
-		if rest, ok := strings.CutPrefix(u.Path, "/./"); ok {
-			st.Path = path.Clean(rest)
-		}
+		st.Path = filePath(u.Path)
 		return st, onlyStoreQuery(u, s, "onceq.table")
 	case DynamoDB:
 		if u.Host == "" || strings.Trim(u.Path, "/") != "" {
@@ -187,6 +191,14 @@ func ParseStore(s string) (StoreURL, error) {
 		return st, onlyStoreQuery(u, s, "region", "endpoint", "ttl", "index")
 	}
 	return bad("")
+}
+
+// filePath is the file of a URL's path: behind /./ it is relative to the working directory.
+func filePath(p string) string {
+	if rest, ok := strings.CutPrefix(p, "/./"); ok {
+		return path.Clean(rest)
+	}
+	return path.Clean(p)
 }
 
 func onlyQuery(u *url.URL, s string, allowed ...string) error {
