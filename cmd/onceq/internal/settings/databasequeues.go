@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"strings"
 )
 
@@ -74,4 +75,12 @@ func parsePostgresQueue(s string) (q DatabaseQueue, queue, why string) {
 	u.Scheme, u.RawPath, u.RawQuery = "postgres", "/"+database, v.Encode()
 	q.URL = u.String()
 	return q, queue, ""
+}
+
+// filePath is the file of a URL's path: behind /./ it is relative to the working directory.
+func filePath(p string) string {
+	if rest, ok := strings.CutPrefix(p, "/./"); ok {
+		return path.Clean(rest)
+	}
+	return path.Clean(p)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 )
@@ -191,14 +190,6 @@ func ParseStore(s string) (StoreURL, error) {
 		return st, onlyStoreQuery(u, s, "region", "endpoint", "ttl", "index")
 	}
 	return bad("")
-}
-
-// filePath is the file of a URL's path: behind /./ it is relative to the working directory.
-func filePath(p string) string {
-	if rest, ok := strings.CutPrefix(p, "/./"); ok {
-		return path.Clean(rest)
-	}
-	return path.Clean(p)
 }
 
 func onlyQuery(u *url.URL, s string, allowed ...string) error {
