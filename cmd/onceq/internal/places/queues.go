@@ -21,6 +21,8 @@ func (p *Places) Queue(ctx context.Context, q settings.QueueURL) (broker.Broker,
 		return p.pubsubQueue(ctx, q)
 	case settings.PostgresQueue:
 		return p.postgresQueue(ctx, q)
+	case settings.SQLiteQueue:
+		return p.sqliteQueue(ctx, q)
 	}
 	client, err := p.sqsClient(ctx, q)
 	if err != nil {

@@ -176,7 +176,9 @@ func TestQueueURLs(t *testing.T) {
 		"postgres-queue:///my%20db/a%2Fb%20c?host=/run/pg&onceq.table=jobs.messages": {
 			Kind: PostgresQueue, Name: "a/b c", DatabaseQueue: DatabaseQueue{URL: "postgres:///my%20db?host=%2Frun%2Fpg", Table: "jobs.messages"},
 		},
-		"gcppubsub://p?topic=t": {Kind: PubSub, Name: "t", Project: "p", Topic: "t"},
+		"sqlite-queue:///var/lib/orders.db/mail":                          {Kind: SQLiteQueue, Name: "mail", DatabaseQueue: DatabaseQueue{Path: "/var/lib/orders.db"}},
+		"sqlite-queue:///./my%20jobs.db/a%2Fb?onceq.table=jobs_messages":  {Kind: SQLiteQueue, Name: "a/b", DatabaseQueue: DatabaseQueue{Path: "my jobs.db", Table: "jobs_messages"}},
+		"gcppubsub://p?topic=t":                                           {Kind: PubSub, Name: "t", Project: "p", Topic: "t"},
 		"https://sqs.eu-central-1.amazonaws.com/123456789012/orders":      {Kind: SQS, Account: "123456789012", Name: "orders", URL: "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"},
 		"sqs+http://127.0.0.1:9324/000000000000/orders?region=eu-north-1": {Kind: SQS, Endpoint: "http://127.0.0.1:9324", Account: "000000000000", Name: "orders", Region: "eu-north-1"},
 	} {
@@ -185,7 +187,7 @@ func TestQueueURLs(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{
-		"sqs:/orders":                           `queue "sqs:/orders": want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE`,
+		"sqs:/orders":                           `queue "sqs:/orders": want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE, sqlite-queue:///FILE/QUEUE`,
 		"sqs://":                                "want sqs://NAME",
 		"kafka://x":                             "want sqs://NAME",
 		"orders":                                "want sqs://NAME",
@@ -204,6 +206,13 @@ func TestQueueURLs(t *testing.T) {
 		"postgres-queue://h/db/a/b":             "want postgres-queue://USER@HOST/DATABASE/QUEUE",
 		"postgres-queue://h/db/q#x":             "want postgres-queue://USER@HOST/DATABASE/QUEUE",
 		"postgres-queue://h/db/q?onceq.tabel=x": "unknown parameter onceq.tabel: did you mean onceq.table?",
+		"sqlite-queue://orders.db/mail":         "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///mail":                  "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///./mail":                "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///orders.db/":            "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///orders.db//mail":       "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///orders.db/mail#x":      "want sqlite-queue:///path/of/the/file/QUEUE",
+		"sqlite-queue:///o.db/mail?table=x":     "unknown parameter table",
 		"sqs://u:p@orders":                      `queue "sqs://u:***@orders"`,
 	} {
 		if _, err := ParseQueue(s); err == nil || !strings.Contains(err.Error(), want) {

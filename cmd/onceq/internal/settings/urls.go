@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 )
@@ -36,7 +35,7 @@ type QueueURL struct {
 	DatabaseQueue          // in a database
 }
 
-const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE"
+const wantQueue = "want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION, postgres-queue://…/DATABASE/QUEUE, sqlite-queue:///FILE/QUEUE"
 
 // ParseQueue reads the URL of a queue.
 func ParseQueue(s string) (QueueURL, error) {
@@ -49,6 +48,13 @@ func ParseQueue(s string) (QueueURL, error) {
 			return bad(why)
 		}
 		return QueueURL{Kind: PostgresQueue, Name: name, DatabaseQueue: at}, nil
+	}
+	if strings.HasPrefix(s, SQLiteQueue+"://") {
+		at, name, why := parseSQLiteQueue(s)
+		if why != "" {
+			return bad(why)
+		}
+		return QueueURL{Kind: SQLiteQueue, Name: name, DatabaseQueue: at}, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -169,10 +175,7 @@ func ParseStore(s string) (StoreURL, error) {
 		if u.Path == "" || strings.HasSuffix(u.Path, "/") {
 			return bad("want sqlite:///path/of/the/file")
 		}
-		st.Path = path.Clean(u.Path)
-		if rest, ok := strings.CutPrefix(u.Path, "/./"); ok {
-			st.Path = path.Clean(rest)
-		}
+		st.Path = filePath(u.Path)
 		return st, onlyStoreQuery(u, s, "onceq.table")
 	case DynamoDB:
 		if u.Host == "" || strings.Trim(u.Path, "/") != "" {
