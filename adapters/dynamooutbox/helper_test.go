@@ -214,7 +214,7 @@ func (q *queue) itemAsIs(o *broker.Outgoing, i int) (item, error) {
 	if err := onceq.Fill(one); err != nil {
 		return nil, err
 	}
-	it, n, _, err := q.item(&one[0], i, time.Now())
+	it, n, _, err := q.item(&one[0], i)
 	if err != nil {
 		return nil, err
 	}

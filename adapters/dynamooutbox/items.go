@@ -115,7 +115,7 @@ func (b *Outbox) Items(ms ...broker.Outgoing) ([]types.TransactWriteItem, error)
 	}
 	items, parts, total := make([]types.TransactWriteItem, len(ms)), make([]int, len(ms)), 0
 	for i := range ms {
-		it, n, size, err := b.item(&ms[i], i, time.Now())
+		it, n, size, err := b.item(&ms[i], i)
 		if err != nil {
 			return fail(fmt.Errorf("message %d: %w", i, err))
 		}
@@ -130,16 +130,13 @@ func (b *Outbox) Items(ms ...broker.Outgoing) ([]types.TransactWriteItem, error)
 
 // item is the item of a message whose Meta was filled in, the number of its partition, and its
 // size. at is its place among its Items.
-func (b *Outbox) item(o *broker.Outgoing, at int, now time.Time) (it item, part, size int, err error) {
+func (b *Outbox) item(o *broker.Outgoing, at int) (it item, part, size int, err error) {
 	sequence, err := check(o)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	// A message whose maker's clock, or whose maker, puts it into the future is there now.
+	// Whatever the clock says meanwhile, the same message makes the same item.
 	made := o.Meta.Created
-	if made.After(now) {
-		made = now
-	}
 	due := dueAt(o)
 	meta := broker.EncodeMeta(o.Meta)
 	tail := fmt.Sprintf("#%03d#%s", at, digest(o, meta))

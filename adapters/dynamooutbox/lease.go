@@ -76,6 +76,9 @@ func (b *Outbox) keep(ctx context.Context, need time.Duration, of map[int]bool) 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if b.wakes.isClosed() { // the claims were given back
+		return broker.ErrClosed
+	}
 	renew, claim := b.toKeep(need, of) // somebody else may have done it meanwhile
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -37,6 +37,7 @@ type partition struct {
 	from    string // where the next page begins
 	no      uint64 // the round's number
 	skipped int    // items of the round that were not handed out
+	handed  bool   // the round has handed something out
 
 	entries map[string]*entry // by sort key: what was handed out, or was given back
 	gone    map[string]bool   // what was acked during the look
@@ -91,10 +92,11 @@ func (p *partition) isDue(now time.Time, poll time.Duration) bool {
 }
 
 // begin starts a page, and a round where one is due. One that goes on for long starts again, so
-// that what was given back, and groups, come between.
+// that what was given back, and groups, come between. It does so only after it has handed something
+// out: otherwise it would never come past many items that are in somebody's hands.
 func (p *partition) begin(now time.Time, poll time.Duration) {
-	if p.soon || p.ended || !now.Before(p.began.Add(p.pace(poll))) {
-		p.soon, p.ended, p.began, p.from, p.skipped = false, false, now, regionGroup, 0
+	if p.ended || p.handed && (p.soon || !now.Before(p.began.Add(p.pace(poll)))) {
+		p.soon, p.ended, p.began, p.from, p.skipped, p.handed = false, false, now, regionGroup, 0, false
 		p.no++
 	}
 	p.looking, p.gone = true, make(map[string]bool)
@@ -167,7 +169,7 @@ func (g *page) stop(sk string) {
 // finish ends a round that has read everything: what it has not seen is not there any more.
 func (p *partition) finish(now time.Time) {
 	p.ended = true
-	maps.DeleteFunc(p.entries, func(_ string, e *entry) bool { return e.seen != p.no && !e.isLive(now) })
+	maps.DeleteFunc(p.entries, func(_ string, e *entry) bool { return e.seen != p.no && !e.isOut(now) })
 }
 
 // hand hands out one item.
@@ -181,6 +183,7 @@ func (g *page) hand(sk string, it item, e *entry) {
 	m := message(g.p.n, it)
 	m.Attempt, m.Deadline, m.Receipt = e.times, g.shown, receipt{n: e.n, part: g.p.n, sk: sk}.text()
 	g.ms = append(g.ms, m)
+	g.p.handed = true
 	if g.group != "" {
 		g.last = e
 	}

@@ -110,7 +110,7 @@ func (b *Outbox) untilDue() time.Duration {
 func (b *Outbox) look(ctx context.Context, o *broker.ReceiveOptions) (ms []*broker.Message, err error) {
 	failed := b.keepForReceive(ctx, o.Visibility)
 	for _, p := range b.inTurn() {
-		for len(ms) < o.Max {
+		for len(ms) < o.Max && ctx.Err() == nil {
 			page, more, err := b.page(ctx, p, o, o.Max-len(ms))
 			if err != nil {
 				failed = errors.Join(failed, err)

@@ -198,13 +198,16 @@ func (b *Outbox) Extend(ctx context.Context, hs []broker.Hold) error {
 		return err
 	}
 	need, of := b.partitionsOf(hs, errs)
+	// The times count from here. A claim that lasts so long is not renewed, and is long enough also
+	// when others take their time.
+	began := time.Now()
 	kept := b.keep(ctx, need, of)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	for i, h := range hs {
 		p, _, e := b.open(h.Receipt)
-		switch until := now.Add(h.For); {
+		switch until := began.Add(h.For); {
 		case errs[i] != nil:
 		case e == nil || !e.isLive(now):
 			errs[i] = b.wrap(callExtend, broker.ErrReceiptExpired)
