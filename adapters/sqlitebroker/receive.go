@@ -67,8 +67,9 @@ func (q *Queue) look(ctx context.Context, o *broker.ReceiveOptions) (ms []*broke
 	if err != nil {
 		return nil, false, err
 	}
-	if next.IsZero() || next.After(time.Now()) {
-		q.wakes.Expect(next)
+	// Texts are compared, as the statement does: what somebody wrote by hand may be no date.
+	if next == "" || next > time.Now().UTC().Format(sqlitewriter.TimeLayout) {
+		q.wakes.Expect(parseTime(next))
 		return nil, false, nil
 	}
 	return q.fetch(ctx, o)
@@ -91,13 +92,10 @@ func (q *Queue) fetch(ctx context.Context, o *broker.ReceiveOptions) (ms []*brok
 	return l.ms, len(l.ms) == o.Max || l.moved >= maxRedriven, nil
 }
 
-// first is when the first message is visible; zero = there is none.
-func (q *Queue) first(ctx context.Context) (due time.Time, err error) {
+// first is when the first message is visible, as the table has it; empty = there is none.
+func (q *Queue) first(ctx context.Context) (due string, err error) {
 	err = q.read(ctx, tablequeue.CallReceive, q.sql.first, []any{q.name}, func(rows *sql.Rows) error {
-		var text string
-		err := rows.Scan(&text)
-		due = parseTime(text)
-		return err
+		return rows.Scan(&due)
 	})
 	return due, err
 }
@@ -123,7 +121,7 @@ func (l *look) take() error {
 			if err := r.Scan(w.targets()...); err != nil {
 				return err
 			}
-			w.attempts++
+			w.attempts = nextAttempt(w.attempts)
 			m, receipt := w.message()
 			rows = append(rows, taken{m, receipt.Seq})
 			return nil

@@ -2,6 +2,7 @@ package sqlitebroker
 
 import (
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -11,7 +12,7 @@ import (
 // row is a message as it is read.
 type row struct {
 	seq              int64
-	attempts         int32
+	attempts         int64
 	grp              sql.NullString
 	published        string
 	meta, attributes sql.NullString
@@ -26,11 +27,28 @@ func (w *row) targets() []any {
 // message is what was read. Its deadline is not known here.
 func (w *row) message() (*broker.Message, tablequeue.Receipt) {
 	r := tablequeue.Row{
-		Seq: w.seq, Attempts: w.attempts, Group: text(&w.grp), Published: parseTime(w.published),
+		Seq: w.seq, Attempts: attemptsOf(w.attempts), Group: text(&w.grp), Published: parseTime(w.published),
 		Meta: text(&w.meta), Attributes: text(&w.attributes), Body: w.body,
 	}
 	w.body = nil // it belongs to the message now
 	return r.Message()
+}
+
+// attemptsOf is the number of deliveries; a number that somebody wrote by hand, and that counts
+// nothing, is none.
+func attemptsOf(n int64) int32 {
+	if n < 0 || n > math.MaxInt32 {
+		return 0
+	}
+	return int32(n)
+}
+
+// nextAttempt is what the statement that takes a row makes of its number.
+func nextAttempt(n int64) int64 {
+	if n < 0 || n >= math.MaxInt32 {
+		return 1
+	}
+	return n + 1
 }
 
 // text is nil for NULL.

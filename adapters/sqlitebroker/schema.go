@@ -40,7 +40,7 @@ func newStatements(table string) *statements {
 		&st.insert:       `INSERT INTO {table} (queue, due, grp, published, meta, attributes, body) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		&st.first:        `SELECT due FROM {table} {ready} WHERE {visible} ORDER BY due LIMIT 1`,
 		&st.due:          `SELECT {message} FROM {table} {ready} WHERE {visible} AND due <= ?2 ORDER BY due, seq LIMIT ?3`,
-		&st.take:         `UPDATE {table} SET due = ?2, attempts = attempts + 1, held = 1 WHERE seq = ?1`,
+		&st.take:         `UPDATE {table} SET due = ?2, attempts = CASE WHEN attempts >= 0 AND attempts < 2147483647 THEN attempts + 1 ELSE 1 END, held = 1 WHERE seq = ?1`,
 		&st.redrive:      `UPDATE {table} SET queue = ?2, due = ?3, attempts = 0, held = 0 WHERE seq = ?1`,
 		&st.ack:          `DELETE FROM {table} WHERE {given}`,
 		&st.nack:         `UPDATE {table} SET due = ?4, held = 0 WHERE {given}`,

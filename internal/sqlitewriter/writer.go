@@ -236,6 +236,9 @@ func (w *Writer) begin() error {
 		if w.session == nil {
 			s, err := connect(w.life, w.db)
 			if err != nil {
+				if w.life.Err() != nil {
+					return ErrClosed
+				}
 				return Explain("opening the writer's connection", err)
 			}
 			w.session = s
