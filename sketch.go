@@ -99,7 +99,7 @@ func (ls *looks) quantiles(s *sketch, now time.Time) (q control.Quantiles, ok bo
 		*ls = (*ls)[1:]
 	}
 	var base look
-	if len(*ls) > 0 && now.Sub((*ls)[0].at) >= rateOver {
+	if len(*ls) > 0 {
 		base = (*ls)[0]
 	}
 	q.Max = time.Duration(s.longest.Load())

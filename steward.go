@@ -87,6 +87,7 @@ func newSteward(w steered, p *intake, f *flow) *steward {
 		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
 	}
 	s.seat = seat
+	s.card.durations(p.took, time.Now()) // what an earlier Run has counted is not this one's
 	return s
 }
 

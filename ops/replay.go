@@ -162,7 +162,8 @@ func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, re
 		return err
 	}
 	if t.Store == nil || beside {
-		return id, acting(ctx)
+		err = acting(ctx)
+		return id, err
 	}
 	err = control.Alone(ctx, t.Store, heldLetters(t.known), acting)
 	held, others := errors.AsType[*control.HeldError](err)

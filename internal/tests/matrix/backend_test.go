@@ -34,8 +34,8 @@ type backend struct {
 	open    func(testing.TB) database
 
 	lease, visibility, call, settle, backoff time.Duration
-	// A job that outlives its visibility timeout, or at least two beats. Where time is real, it ends
-	// half-way between two of them.
+	// A job that outlives its visibility timeout, or at least two beats. Where time is real, it
+	// ends half-way between two of them.
 	long   time.Duration
 	second time.Duration // after which a duplicate comes, and the grain of waiting
 	stall  time.Duration // longer than the leases

@@ -332,8 +332,8 @@ func (w *world) checkStale() {
 
 func told(r *dedupe.Record) string { return fmt.Sprintf("%+v", r) }
 
-// wentWrong is a call that went wrong by itself; nil = none. Receives end with their context. A beat
-// that meets the job's own commit finds the lease gone, which is as it should be.
+// wentWrong is a call that went wrong by itself; nil = none. Receives end with their context. A
+// beat that meets the job's own commit finds the lease gone, which is as it should be.
 func (o *outcome) wentWrong(m mode) *onceqtest.Call {
 	for i, c := range o.calls {
 		if m == completeTx && c.Op == onceqtest.Renew && errors.Is(c.Err, dedupe.ErrLeaseLost) {
