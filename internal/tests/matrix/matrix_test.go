@@ -60,6 +60,7 @@ func TestMatrix(t *testing.T) {
 	live("dynamodb", dynamoDB)
 	inBubbles(t, "memory", memory)
 	inBubbles(t, "sqlite", sqlite)
+	inBubbles(t, "sqlite-queue", sqliteQueue)
 	// SQS, too, in bubbles. What the memory store lacks there is SQLite's to show.
 	t.Run("sqs", func(t *testing.T) {
 		t.Parallel()
