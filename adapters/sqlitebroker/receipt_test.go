@@ -1,11 +1,14 @@
 package sqlitebroker
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/sqlitewriter"
 )
 
 // TestReceipt: a receipt ends with the nack that used it, and is nothing to another queue of the
@@ -38,4 +41,28 @@ func TestReceipt(t *testing.T) {
 	if n := scan[int](f, "SELECT count(*) FROM "+defaultTable); n != 1 {
 		t.Errorf("%d messages are left", n)
 	}
+}
+
+// TestHoldsOfTheirOwn: each entry of a nack or an extension has its own time, whatever the order of
+// the rows.
+func TestHoldsOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFile(t, tempFile(t))
+		q := f.queue("orders", nil)
+		send(t, q, bodies("", "1", "2", "3")...)
+		ms := take(t, q, 3)
+		holds := []broker.Hold{{Receipt: ms[2].Receipt, For: time.Minute}, {Receipt: ms[0].Receipt, For: time.Hour}, {Receipt: ms[1].Receipt, For: time.Second}}
+		for _, settle := range []func(context.Context, []broker.Hold) error{q.Extend, q.Nack} {
+			begun := time.Now()
+			if err := settle(t.Context(), holds); err != nil {
+				t.Fatal(err)
+			}
+			for i, after := range []time.Duration{time.Hour, time.Second, time.Minute} {
+				due := scan[string](f, "SELECT due FROM "+defaultTable+" ORDER BY seq LIMIT 1 OFFSET ?", i)
+				if want := sqlitewriter.TimeText(begun.Add(after)); due != want {
+					t.Errorf("message %d is due at %s, want %s", i+1, due, want)
+				}
+			}
+		}
+	})
 }
