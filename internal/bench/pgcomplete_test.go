@@ -23,14 +23,15 @@ func charge(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// BenchmarkPostgresQueueCompleteTx runs prefilled queues empty, on a server that waits for the disk.
-// Each job's handler inserts a row and completes the job in one transaction. All have 500 workers
-// and one pool of 16 connections, which is what bounds them:
+// BenchmarkPostgresQueueCompleteTx runs prefilled queues empty, on a server that waits for the
+// disk. Each job's handler inserts a row and completes the job in one transaction. All have 500
+// workers and one pool of 16 connections, which is what bounds them. CompleteTx and Commit are a
+// whole onceq.Worker on pgbroker and pgstore, in one database:
 //
 //	river       River, JobCompleteTx, FetchCooldown as it comes (100 ms)
 //	river tuned the same with a FetchCooldown of 1 ms, its shortest, and a poll of 5 ms
-//	CompleteTx  a whole onceq.Worker on pgbroker and pgstore in one database, CompleteTx in the user's transaction
-//	Commit      the same, with the store's own Commit
+//	CompleteTx  CompleteTx in the handler's own transaction
+//	Commit      in that of the store's Commit
 func BenchmarkPostgresQueueCompleteTx(b *testing.B) {
 	db := testpg.NewDurable(b)
 	pool := openPool(b, db.URL)
