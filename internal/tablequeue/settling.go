@@ -122,9 +122,9 @@ func (s *Settling) Entries() []Entry {
 	for _, e := range es {
 		if n := len(once); n > 0 && once[n-1].Receipt == e.Receipt {
 			s.twins = append(s.twins, [2]int{e.I, once[n-1].I})
-			continue
+		} else {
+			once = append(once, e)
 		}
-		once = append(once, e)
 	}
 	return once
 }
