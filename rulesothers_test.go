@@ -326,3 +326,35 @@ func TestDurationsOnCard(t *testing.T) {
 		}
 	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
 }
+
+// TestDurationsOfAnEarlierRun: a card says nothing of what an earlier Run of its worker did, not
+// even where the new one has ended a job.
+func TestDurationsOfAnEarlierRun(t *testing.T) {
+	handler := onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+		takes(time.Second)
+		if j.Key().Key == "long" {
+			takes(time.Minute)
+		}
+		return nil
+	})
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		r.put(jobOf("", "long", ""))
+		pass(63 * time.Second) // no card has told of it
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		r.start()
+		for range 15 { // the first card is written within ten
+			pass(time.Second)
+			if s := r.seats(); len(s) > 0 && len(s[0].Card.Durations) != 0 {
+				t.Fatalf("a card without a job says %v", s[0].Card.Durations)
+			}
+		}
+		r.put(jobOf("", "short", ""))
+		pass(time.Minute)
+		if q := r.seats()[0].Card.Durations[""]; q.Max != time.Second {
+			t.Errorf("the times are %v, want those of one job of a second", q)
+		}
+	}, steered, with(func(c *setup) { c.Handler = handler }))
+}

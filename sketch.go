@@ -103,8 +103,8 @@ func (ls *looks) quantiles(s *sketch, now time.Time) (q control.Quantiles, ok bo
 		base = (*ls)[0]
 	}
 	q.Max = time.Duration(s.longest.Load())
-	for _, e := range *ls {
-		if now.Sub(e.at) < rateOver {
+	for i, e := range *ls {
+		if i > 0 { // what the first one has seen is subtracted
 			q.Max = max(q.Max, e.longest)
 		}
 	}

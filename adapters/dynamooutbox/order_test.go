@@ -212,3 +212,43 @@ func TestThrottling(t *testing.T) {
 		want(t, b, 10, "d")
 	})
 }
+
+// TestCutGroup: what is out, or waits, behind the place where a page was cut within its group stays
+// known, although that round does not read it: its receipts hold, its delay is kept, and nobody
+// gets it a second time.
+func TestCutGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		b := w.outbox(&Options{Partitions: 1})
+		w.put(b, inGroup("g", 20, "20"), inGroup("g", 21, "21"), inGroup("g", 22, "22"))
+		ms := want(t, b, 10, "20 21 22")
+		if err := b.Nack(t.Context(), []broker.Hold{{Receipt: ms[1].Receipt, For: time.Minute}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 { // of transactions that are committed late
+			w.put(b, inGroup("g", i, fmt.Sprint(i)))
+		}
+		early := want(t, b, 1, "0") // the page is cut before 1
+		pass(5 * time.Second)
+		want(t, b, 1, "") // 0 is out: nothing of the group may go
+		ack(t, b, ms[0], ms[2])
+		ack(t, b, early...)
+		began := time.Now()
+		for i := 1; i < 10; i++ {
+			ack(t, b, want(t, b, 1, fmt.Sprint(i))...)
+		}
+		want(t, b, 10, "")
+		for time.Since(began) < time.Hour {
+			if ms := receive(t, b, 10); len(ms) > 0 {
+				if got := bodies(ms); got != "21" || ms[0].Attempt != 2 || time.Since(began) < 50*time.Second {
+					t.Errorf("%q came after %v, delivery %d, want 21 again after its delay", got, time.Since(began), ms[0].Attempt)
+				}
+				break
+			}
+			pass(time.Second)
+		}
+		if time.Since(began) > 2*time.Minute {
+			t.Error("what was given back has not come again")
+		}
+	})
+}

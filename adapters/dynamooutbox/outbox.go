@@ -41,6 +41,9 @@ type Outbox struct {
 	leases       dedupe.Store
 	owner        string
 	o            Options
+	// wall is the host's clock, with which the times of delayed messages are compared. What a relay
+	// measures, such as its claims, it measures by itself.
+	wall func() time.Time
 
 	wakes   wakes
 	checked atomic.Bool   // the table's own settings are this Outbox's
@@ -96,7 +99,7 @@ func New(client *dynamodb.Client, table, queue string, leases dedupe.Store, o *O
 		return nil, err
 	}
 	b := &Outbox{
-		table: table, queue: queue, region: regionOf(table, client.Options().Region), leases: leases, owner: newOwner(), o: c,
+		table: table, queue: queue, region: regionOf(table, client.Options().Region), leases: leases, owner: newOwner(), o: c, wall: time.Now,
 		keeping: make(chan struct{}, 1), n: rand.Uint64N(1 << 62), hinted: make(map[int]bool),
 	}
 	b.rest = dynamodb.New(client.Options(), func(o *dynamodb.Options) { o.HTTPClient = sdkhttp.Sound(o.HTTPClient) })

@@ -109,6 +109,7 @@ type page struct {
 	cut     bool // there is more behind it
 	most    int  // messages that may be handed out
 	now     time.Time
+	due     int64     // what is due until then is due, in milliseconds
 	until   time.Time // when these deliveries end
 	shown   time.Time // the deadline that their messages show
 	b       *Outbox
@@ -130,7 +131,7 @@ func (g *page) take() {
 		if group := groupOf(sk); group != g.group || group == "" {
 			g.group, g.blocked, g.last = group, false, nil
 		}
-		waits := e.isOut(g.now) || p.gone[sk] || g.group != "" && numberOf(it[attrDue]) > g.now.UnixMilli()
+		waits := e.isOut(g.now) || p.gone[sk] || g.group != "" && numberOf(it[attrDue]) > g.due
 		switch {
 		case g.blocked || waits:
 			// Of a group only what stands before the first that is held, or waits.

@@ -159,8 +159,8 @@ func (b *Outbox) page(ctx context.Context, p *partition, o *broker.ReceiveOption
 	limit := min(receiveBatch, most+len(p.entries))
 	b.mu.Unlock()
 
-	sent := time.Now()
-	items, cut, err := b.query(ctx, b.calls, p.pk, from, laterKey(sent.UnixMilli())+"$", limit, true, min(callTimeout, deadline.Sub(sent)))
+	sent, due := time.Now(), b.wall().UnixMilli()
+	items, cut, err := b.query(ctx, b.calls, p.pk, from, laterKey(due)+"$", limit, true, min(callTimeout, deadline.Sub(sent)))
 	now := time.Now()
 
 	b.mu.Lock()
@@ -178,7 +178,7 @@ func (b *Outbox) page(ctx context.Context, p *partition, o *broker.ReceiveOption
 	until := earlier(now.Add(o.Visibility), p.deadline)
 	held := until.Sub(now)
 	p.gone = gone
-	g := page{b: b, p: p, items: items, cut: cut, most: most, now: now, until: until, shown: until.Add(-min(took, 5*time.Second, held/4))}
+	g := page{b: b, p: p, items: items, cut: cut, most: most, now: now, due: due, until: until, shown: until.Add(-min(took, 5*time.Second, held/4))}
 	g.take()
 	p.gone = nil
 	return g.ms, !p.ended, nil

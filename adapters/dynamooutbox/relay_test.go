@@ -60,7 +60,7 @@ func (d *destination) keys() (keys []string) {
 }
 
 // relay runs a worker that sends on, and answers what ends it.
-func relay(t *testing.T, b *Outbox, to broker.Sender) (end func()) {
+func relay(t testing.TB, b *Outbox, to broker.Sender) (end func()) {
 	t.Helper()
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler),

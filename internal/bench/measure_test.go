@@ -26,8 +26,9 @@ type variant struct {
 
 // cost is what a job took: wall and processor time of this process in nanoseconds, allocations, and
 // requests where a server counts them. beside is the wall time by that of the first variant in the
-// same round, so that what slows the machine for seconds slows both.
-type cost struct{ wall, cpu, allocs, requests, beside float64 }
+// same round, so that what slows the machine for seconds slows both; half of the rounds are within
+// low and high.
+type cost struct{ wall, cpu, allocs, requests, beside, low, high float64 }
 
 // compare lets the variants take turns with n jobs each and answers their medians, in order. The
 // first round warms up and does not count. What requests counts, if it is given, is read before and
@@ -72,18 +73,24 @@ func compare(b *testing.B, rounds, n int, vs []variant, requests func() int64) [
 			allocs:   median(cs, func(c cost) float64 { return c.allocs }),
 			requests: median(cs, func(c cost) float64 { return c.requests }),
 			beside:   median(cs, func(c cost) float64 { return c.beside }),
+			low:      quantile(cs, 1, 4, func(c cost) float64 { return c.beside }),
+			high:     quantile(cs, 3, 4, func(c cost) float64 { return c.beside }),
 		}
 		m := medians[i]
-		b.Logf("%-24s %9.0f jobs/s %7.1f µs cpu/job %7.1f allocs/job %6.3f requests/job", vs[i].name, 1e9/m.wall, m.cpu/1e3, m.allocs, m.requests)
+		b.Logf("%-24s %9.0f jobs/s %7.1f µs cpu/job %7.1f allocs/job %6.3f requests/job, takes %.2f x the first (%.2f-%.2f)",
+			vs[i].name, 1e9/m.wall, m.cpu/1e3, m.allocs, m.requests, m.beside, m.low, m.high)
 	}
 	return medians
 }
 
-func median(cs []cost, part func(cost) float64) float64 {
+func median(cs []cost, part func(cost) float64) float64 { return quantile(cs, 1, 2, part) }
+
+// quantile is the value below which n of m parts are.
+func quantile(cs []cost, n, m int, part func(cost) float64) float64 {
 	vs := make([]float64, len(cs))
 	for i, c := range cs {
 		vs[i] = part(c)
 	}
 	slices.Sort(vs)
-	return vs[len(vs)/2]
+	return vs[len(vs)*n/m]
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,34 +75,7 @@ func BenchmarkPostgresQueue(b *testing.B) {
 		{"river tuned", openRiver(b, pool, quick)},
 		{"by batches", prefilled(func(ctx context.Context, n int) error { return drain(ctx, q, st, n) })},
 		{"queue alone", prefilled(func(ctx context.Context, n int) error { return drain(ctx, q, nil, n) })},
-		{"worker", func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
-			fillQueue(ctx, tb, q, n)
-			var left atomic.Int64
-			left.Store(int64(n))
-			ctx, cancel := context.WithCancel(ctx)
-			p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-				Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
-					if left.Add(-1) == 0 {
-						cancel() // the drain settles and acks
-					}
-					return nil
-				}),
-				Store: st, Scope: "bench",
-			})
-			if err != nil {
-				tb.Fatal(err)
-			}
-			w, err := p.Worker(q, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 500})
-			if err != nil {
-				tb.Fatal(err)
-			}
-			return func() {
-				defer cancel()
-				if err := w.Run(ctx); err != nil {
-					tb.Fatal(err)
-				}
-			}, nil
-		}},
+		{"worker", queueWorker(q, st, func(context.Context, *onceq.Job) error { return nil })},
 	}, nil)
 	b.ReportMetric(0, "ns/op")
 	for i, v := range []string{"river", "river-tuned", "batches", "queue", "worker"} {

@@ -19,19 +19,33 @@ func (riverArgs) Kind() string { return "bench" }
 
 type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
+	work func(ctx context.Context, j *river.Job[riverArgs]) error // nil = nothing is to be done
 	left atomic.Int64
 	done chan struct{}
 }
 
-func (w *riverWorker) Work(context.Context, *river.Job[riverArgs]) error {
+func (w *riverWorker) Work(ctx context.Context, j *river.Job[riverArgs]) error {
+	if w.work != nil {
+		if err := w.work(ctx, j); err != nil {
+			return err
+		}
+	}
 	if w.left.Add(-1) == 0 {
 		close(w.done)
 	}
 	return nil
 }
 
-// openRiver makes River's tables and returns the variant that runs its jobs.
+// openRiver makes River's tables and returns the variant that runs its jobs, of which there is
+// nothing to do.
 func openRiver(tb testing.TB, pool *pgxpool.Pool, settings ...func(*river.Config)) func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
+	tb.Helper()
+	return openRiverWork(tb, pool, nil, settings...)
+}
+
+func openRiverWork(tb testing.TB, pool *pgxpool.Pool, work func(ctx context.Context, j *river.Job[riverArgs]) error,
+	settings ...func(*river.Config),
+) func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 	tb.Helper()
 	driver := riverpgxv5.New(pool)
 	m, err := rivermigrate.New(driver, nil)
@@ -43,7 +57,7 @@ func openRiver(tb testing.TB, pool *pgxpool.Pool, settings ...func(*river.Config
 	}
 	return func(ctx context.Context, tb testing.TB, n int) (run, after func()) {
 		tb.Helper()
-		w := &riverWorker{done: make(chan struct{})}
+		w := &riverWorker{work: work, done: make(chan struct{})}
 		w.left.Store(int64(n))
 		ws := river.NewWorkers()
 		river.AddWorker(ws, w)

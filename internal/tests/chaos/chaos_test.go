@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		play(pausedVariable, obey)
 	case os.Getenv(outboxVariable) != "":
 		play(outboxVariable, serveOutbox)
+	case os.Getenv(tablesVariable) != "":
+		play(tablesVariable, relayTables)
 	default:
 		os.Exit(m.Run())
 	}
