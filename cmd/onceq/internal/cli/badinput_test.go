@@ -32,7 +32,7 @@ func TestBadInput(t *testing.T) {
 		{"queue frob", 2, `onceq: queue: unknown command "frob"`},
 		{"queue paus orders", 2, "did you mean pause?"},
 		{"queue show", 2, "onceq queue show QUEUE: accepts 1 arg(s), received 0"},
-		{"workers", 2, "onceq workers QUEUE: accepts 1 arg"},
+		{"workers", 2, "onceq workers QUEUE [WORKER…]: requires at least 1 arg"},
 		{"key show", 2, "onceq key show [SCOPE] KEY: accepts between 1 and 2"},
 		{"completion frob", 2, `completion: unknown command "frob"`},
 		{"queue ls -o yaml", 2, "-o yaml: want table, json, ndjson or md"},
@@ -136,7 +136,10 @@ func TestUnreachable(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close()
 	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
-	r.run("key", "ls").want(3, "postgres://app:***@").not("secret")
+	r.run("key", "ls").want(3, "postgres://app:***@").not("secret", "Migrate")
+	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "," + addr + "/x?sslmode=disable"
+	r.run("key", "ls").want(3, "postgres://app:***@", "\n  "+addr, "failed to connect").not("secret", "Migrate", `\x09`, `\x0a`)
+	r.run("queue", "ls").want(3, "failed to connect").not("secret", "Migrate", `\x09`, `\x0a`)
 }
 
 // TestAwayParts: what does not answer is told beside the rest, because in an outage the rest is

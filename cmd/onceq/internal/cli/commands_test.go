@@ -230,9 +230,7 @@ func TestMessages(t *testing.T) {
 	r.run(args...).want(0, "removed 2 messages into "+file, "audit ")
 	r.run(args...).want(2, "-f: ", "file exists")
 	r.run("queue", "ls").want(0)
-	if d, err := r.queue.Depth(t.Context()); err != nil || d.Visible != 1 {
-		t.Errorf("%+v %v", d, err)
-	}
+	r.depths(0, 1)
 	r.env["ONCEQ_QUEUE"] = "sqs+" + r.server.URL + "/turns.fifo"
 	if _, err := r.server.CreateQueue("turns.fifo", nil); err != nil {
 		t.Fatal(err)
@@ -251,9 +249,7 @@ func TestPurgeCut(t *testing.T) {
 	r.server.SetFaults(sqsfake.Fault{Action: "DeleteMessageBatch", Skip: 1, Status: 403, Code: "AccessDenied", Message: "no"})
 	r.run("--yes", "queue", "purge", "orders", "--dry-run=false", "--max", "20", "-f", r.dir+"/p.ndjson", "--reason", "x").want(4, "removed 10 messages")
 	r.server.SetFaults()
-	if d, err := r.queue.Depth(t.Context()); err != nil || d.Visible+d.InFlight != 10 {
-		t.Errorf("%+v %v", d, err)
-	}
+	r.depths(0, 10)
 }
 
 // TestCompletion: names come from the profile, and a store that hangs keeps nobody.

@@ -41,11 +41,15 @@ func (r *rig) letter(key, class, text string, fence uint64) {
 func (r *rig) depths(dead, queue int64) {
 	r.Helper()
 	for _, q := range []struct {
-		b    broker.Depther
+		b    broker.Broker
 		name string
 		want int64
 	}{{r.dead, "orders-dead", dead}, {r.queue, "orders", queue}} {
-		d, err := q.b.Depth(r.Context())
+		tells, ok := broker.As[broker.Depther](q.b)
+		if !ok {
+			r.Fatalf("%s does not tell its depth", q.name)
+		}
+		d, err := tells.Depth(r.Context())
 		if err != nil || d.Visible+d.InFlight != q.want {
 			r.Errorf("%s: %+v %v, want %d", q.name, d, err, q.want)
 		}
