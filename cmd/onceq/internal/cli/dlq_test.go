@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -168,6 +169,53 @@ func TestReplayPlanFile(t *testing.T) {
 	r.depths(2, 3)
 	r.run(replay...).want(0, "0 sent, 3 of the plan gone")
 	r.run("dlq", "replay", "orders", "--plan", "/nowhere/at/all", "--reason", "x").want(2, "--plan: open /nowhere/at/all")
+}
+
+// TestPlanFileHostile: a file that is cut off, of a later version, of another queue or for another
+// act sends nothing, and is told apart from a plan.
+func TestPlanFileHostile(t *testing.T) {
+	t.Parallel()
+	r := outage(t)
+	dir := t.TempDir()
+	plan, purge := filepath.Join(dir, "plan.json"), filepath.Join(dir, "purge.json")
+	r.run("dlq", "replay", "orders", "--dry-run", "--plan", plan).want(0)
+	r.run("dlq", "purge", "orders", "--all", "--plan", purge).want(0)
+	good, err := os.ReadFile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "odd.json")
+	args := []string{"--yes", "dlq", "replay", "orders", "--reason", "x", "--plan"}
+	refused := func(code int, text string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.run(append(args, file)...).want(code, text)
+	}
+	for n := 0; n < len(good)-2; n += 41 {
+		refused(5, "it is no plan, or was edited", good[:n])
+	}
+	refused(5, "it is no plan, or was edited", append(bytes.Clone(good), '{'))
+	refused(5, "it is no plan, or was edited", []byte("null"))
+	refused(5, "it is no plan, or was edited", []byte{0xff, 0, 0xfe})
+	refused(5, "it is of version 2, and this program reads version 1", bytes.Replace(good, []byte(`"v": 1`), []byte(`"v": 2, "lanes": []`), 1))
+	refused(5, "and was edited", bytes.Replace(good, []byte(`"orders-dead"`), []byte(`"mails-dead"`), 1))
+	refused(5, "and was edited", bytes.Replace(good, []byte(`"act": "replay"`), []byte(`"act": "purge"`), 1))
+	r.run(append(args, purge)...).want(5, "to purge, not to replay")
+	r.run(append(args, dir)...).want(2, "is a directory")
+	if filepath.Separator == '/' {
+		r.run(append(args, "/dev/zero")...).want(2, "so it is no plan")
+	}
+	r.open("mails-dead", nil)
+	r.open("mails", nil)
+	r.config(strings.Replace(r.file, "      orders:\n", "      mails: {url: 'sqs+"+r.server.URL+"/mails', dead: 'sqs+"+r.server.URL+"/mails-dead'}\n      orders:\n", 1))
+	r.run("--yes", "dlq", "replay", "mails", "--reason", "x", "--plan", plan).want(5, "is for orders-dead, not for mails-dead")
+	r.depths(4, 0)
+	if n := len(r.audit()); n != 0 {
+		t.Errorf("%d acts", n)
+	}
+	r.run(append(args, plan)...).want(0, "4 sent")
 }
 
 // TestReplayBeside: who replays the same letters is named; beside him it goes on.
