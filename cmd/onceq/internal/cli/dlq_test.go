@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
@@ -169,6 +170,27 @@ func TestReplayPlanFile(t *testing.T) {
 	r.depths(2, 3)
 	r.run(replay...).want(0, "0 sent, 3 of the plan gone")
 	r.run("dlq", "replay", "orders", "--plan", "/nowhere/at/all", "--reason", "x").want(2, "--plan: open /nowhere/at/all")
+}
+
+// TestLettersTakeTheirTime: a pass through many letters takes as long as it takes; only a --timeout
+// that somebody gave ends it.
+func TestLettersTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letter("A-1", "timeout", "no answer", 1)
+	for _, args := range [][]string{{"dlq", "ls", "orders"}, {"dlq", "group", "orders"}, {"dlq", "show", "orders", "A-1"}} {
+		for _, given := range []time.Duration{0, time.Hour} {
+			on := r.io(&bytes.Buffer{}, &bytes.Buffer{})
+			a := &app{io: on, out: &out.Printer{Out: on.Out, Err: on.Err, Now: on.Now}}
+			root := a.root()
+			if root.SetArgs(args); given > 0 {
+				root.SetArgs(append(args, "--timeout", given.String()))
+			}
+			if err := root.ExecuteContext(t.Context()); err != nil || a.timeout != given {
+				t.Errorf("%v: %v, bounded by %v", args, err, a.timeout)
+			}
+		}
+	}
 }
 
 // TestPlanFileHostile: a file that is cut off, of a later version, of another queue or for another
