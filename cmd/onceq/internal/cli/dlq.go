@@ -92,6 +92,7 @@ var letterFlags = strings.NewReplacer(
 	"dlq: ReplayOptions.Max:", "--max:", "dlq: PurgeOptions.Max:", "--max:", "dlq: Filter.Group:", "--group:", "dlq: ReplayOptions.Group:", "--group:",
 	"dlq: PurgeOptions.Group:", "--group:", "dlq: Filter.Since:", "--since:", "dlq: ReplayOptions.Since:", "--since:", "dlq: PurgeOptions.Since:", "--since:",
 	"dlq: ReplayOptions.Vouch:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",
+	"ReplayOptions.Canary is 0, and Ramp is not set", "--canary is 0, and --ramp is not set",
 )
 
 // lettersFailed gives an error of a command on letters its code.

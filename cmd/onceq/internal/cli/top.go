@@ -150,16 +150,21 @@ func (t *top) live(ctx context.Context) error {
 	defer tick.Stop()
 	defer size.Stop()
 	t.lookAgain(ctx)
-	for {
-		if err := t.paint(); err != nil {
-			return err
+	for old := true; ; {
+		if old {
+			if err := t.paint(); err != nil {
+				return err
+			}
 		}
+		old = true
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			t.lookAgain(ctx)
 		case <-size.C:
+			cols, rows := t.io.Size()
+			old = cols != t.cols || rows != t.rows // to make a frame of 200 workers five times a second is most of the work
 		case l := <-t.looked:
 			t.looking = false
 			if t.message == "looking …" {

@@ -269,12 +269,12 @@ func TestMask(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	for s, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0} {
+	for s, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0, "2562047h": 2562047 * time.Hour} {
 		if got, err := ParseDuration(s); err != nil || got != want {
 			t.Errorf("%s: %v %v", s, got, err)
 		}
 	}
-	for s, want := range map[string]string{"10": "10 has no unit; want 10m, 1h", "soon": "no time", "xd": "no time", "1dx": "no time"} {
+	for s, want := range map[string]string{"10": "10 has no unit; want 10m, 1h", "soon": "no time", "xd": "no time", "1dx": "no time", "1d-5h": "no time", "36500d2000000h": "no time", "2562048h": "no time"} {
 		if _, err := ParseDuration(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", s, err)
 		}
