@@ -15,20 +15,27 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
+func sure[V any](v V, err error) V {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
 // after is what an outage leaves, as a worker would: two orders that failed, each with its letter,
 // one that was done, and a worker that goes on.
 func after(ctx context.Context) *ops.Ops {
-	store := must(memstore.New(nil))
-	dead := must(membroker.New(&membroker.Options{Name: "orders-dead"}))
-	orders := must(membroker.New(&membroker.Options{Name: "orders"}))
+	store := sure(memstore.New(nil))
+	dead := sure(membroker.New(&membroker.Options{Name: "orders-dead"}))
+	orders := sure(membroker.New(&membroker.Options{Name: "orders"}))
 	for i, k := range []string{"order-1", "order-2", "order-3"} {
 		key := dedupe.Key{Scope: "shop:charge", Key: k}
-		c := must(store.Claim(ctx, []dedupe.ClaimRequest{{Key: key, Token: dedupe.Token{1, byte(i)}, TTL: time.Minute, Owner: "w-1/1"}}))[0]
+		c := sure(store.Claim(ctx, []dedupe.ClaimRequest{{Key: key, Token: dedupe.Token{1, byte(i)}, TTL: time.Minute, Owner: "w-1/1"}}))[0]
 		end := dedupe.Settlement{Key: key, Token: c.Lease.Token, To: dedupe.Failed, ErrClass: "timeout", ErrText: "the bank did not answer"}
 		if k == "order-3" {
 			end = dedupe.Settlement{Key: key, Token: c.Lease.Token, To: dedupe.Done}
 		} else {
-			must(dead.Send(ctx, []broker.Outgoing{{Body: []byte(`{"cents":900}`), Meta: &broker.Meta{
+			sure(dead.Send(ctx, []broker.Outgoing{{Body: []byte(`{"cents":900}`), Meta: &broker.Meta{
 				ID: "job-" + k, Type: "charge", Key: k,
 				Dead: &broker.Dead{
 					Fence: c.Lease.Fence, Class: "timeout", LastErr: "the bank did not answer", Attempts: 10,
@@ -36,37 +43,37 @@ func after(ctx context.Context) *ops.Ops {
 				},
 			}}}))
 		}
-		must(store.Settle(ctx, []dedupe.Settlement{end}))
+		sure(store.Settle(ctx, []dedupe.Settlement{end}))
 	}
-	seat := must(control.NewSeat(store, control.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
+	seat := sure(control.NewSeat(store, control.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
 	card := control.Card{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
 	if err := seat.Beat(ctx, &card); err != nil {
 		log.Fatal(err)
 	}
 	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
 	// default: leave Letters out then.
-	letters := must(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	return must(ops.Open([]ops.Target{{Name: "orders", Queue: orders, Dead: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
+	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, Dead: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
 }
 
-// At night: what waits, who works, what has died and why. Then the letters are sent back, each once,
-// and the audit says who did it.
+// At night: what waits, who works, what has died and why. Then the letters are sent back, each
+// once, and the audit says who did it.
 func Example() {
 	ctx := context.Background()
 	o := after(ctx)
 
-	for _, q := range must(o.Overview(ctx)) {
+	for _, q := range sure(o.Overview(ctx)) {
 		if err := q.Err(); err != nil {
 			log.Fatal(err) // of a part; the other parts are known all the same
 		}
 		w := q.Workers()
 		fmt.Printf("%s: %d visible, %d letters, %d worker (%d/%d)\n", q.Queue, q.Depth.Visible, *q.Letters, w.Live, w.Busy, w.Slots)
 	}
-	for _, g := range must(o.Groups(ctx, "orders", dlq.Filter{})) {
+	for _, g := range sure(o.Groups(ctx, "orders", dlq.Filter{})) {
 		fmt.Printf("%d × %s: %s\n", g.Count, g.Class, g.Error)
 	}
 
-	plan := must(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", PerSecond: 1000, Reason: "the bank is back"}))
+	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", PerSecond: 1000, Reason: "the bank is back"}))
 	fmt.Printf("%d reopen their failure, %d are done already\n", plan.Reopen, plan.Done)
 	report, _, err := o.Replay(ctx, plan, nil)
 	if err != nil {
@@ -93,13 +100,13 @@ func ExampleOps_Pause() {
 	ctx := context.Background()
 	o := after(ctx)
 	rule := control.Rule{Queue: "orders", Until: time.Now().Add(time.Hour), Reason: "the bank is down, INC-311"}
-	made := must(o.Pause(ctx, rule, &ops.RuleOptions{Follow: -1}))
+	made := sure(o.Pause(ctx, rule, &ops.RuleOptions{Follow: -1}))
 	fmt.Println(len(made.Rules), "rule made, version", made.Version)
 
-	q := must(o.Overview(ctx, "orders"))[0]
+	q := sure(o.Overview(ctx, "orders"))[0]
 	fmt.Printf("paused by %s: %s\n", q.Paused.By, q.Paused.Reason)
 
-	ended := must(o.Resume(ctx, "orders", "", "the bank is back", &ops.RuleOptions{Follow: -1}))
+	ended := sure(o.Resume(ctx, "orders", "", "the bank is back", &ops.RuleOptions{Follow: -1}))
 	fmt.Println(len(ended.Rules), "rule ended")
 	// Output:
 	// 1 rule made, version 1
@@ -115,7 +122,7 @@ func ExampleOps_Key() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		line := must(o.Key(ctx, "orders", r.Key, ops.KeyOptions{}))
+		line := sure(o.Key(ctx, "orders", r.Key, ops.KeyOptions{}))
 		fmt.Print(r.Key.Key, ":")
 		for _, step := range line.Steps {
 			fmt.Print(" ", step.What)

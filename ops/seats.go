@@ -48,8 +48,8 @@ func (o *Ops) Seats(ctx context.Context, queue string) ([]Seat, error) {
 const seatedFor = 24 * time.Hour
 
 // Seated are the names of the queues whose workers were seen in the last day, as the workers have
-// them (ProcessorConfig.Queue), each once and in order. So a queue is found that no Target names. It
-// lists the seats in each of the targets' stores. A store that bills what it reads answers a
+// them (ProcessorConfig.Queue), each once and in order. So a queue is found that no Target names.
+// It lists the seats in each of the targets' stores. A store that bills what it reads answers a
 // *[ScanError], unless it is [Indexed] for them.
 func (o *Ops) Seated(ctx context.Context) ([]string, error) {
 	var names []string

@@ -220,8 +220,8 @@ func (p *place) work() map[string]int {
 }
 
 // TestKilledReplay: the process of a replay is killed when it has sent letters and has not removed
-// them. The next operator is told who was at it, goes on with the same plan when that is known to be
-// dead, and each job runs once.
+// them. The next operator is told who was at it, goes on with the same plan when that is known to
+// be dead, and each job runs once.
 func TestKilledReplay(t *testing.T) {
 	t.Parallel()
 	const n = 40

@@ -77,8 +77,8 @@ func (s *screen) rest() string {
 	return string(s.seen) + string(b)
 }
 
-// TestTerminalInterrupt: ctrl-C at a prompt ends the process at once, with 130, and it says what has
-// been done.
+// TestTerminalInterrupt: ctrl-C at a prompt ends the process at once, with 130, and it says what
+// has been done.
 func TestTerminalInterrupt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

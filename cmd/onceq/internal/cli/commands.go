@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
@@ -34,3 +36,12 @@ func (s span) Set(text string) error {
 }
 
 func (s span) Type() string { return "duration" }
+
+// quote is a word as a shell takes it.
+func quote(s string) string {
+	s = out.Text(s)
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@%+=,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

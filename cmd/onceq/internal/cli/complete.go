@@ -131,8 +131,8 @@ func (a *app) completeQueues(_ *cobra.Command, args []string, _ string) ([]strin
 	return l, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSeated is completeQueue for commands that ask the store alone: they also take a queue that
-// only its workers name. then completes the second argument; nil = there is none.
+// completeSeated is completeQueue for commands that ask the store alone: they also take a queue
+// that only its workers name. then completes the second argument; nil = there is none.
 func (a *app) completeSeated(then completion) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		switch {
@@ -207,7 +207,8 @@ func (a *app) completeTypes(c *cobra.Command, args []string, _ string) ([]string
 	})), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeScopes names the profile's scopes, and those that workers' cards name, each with its types.
+// completeScopes names the profile's scopes, and those that workers' cards name, each with its
+// types.
 func (a *app) completeScopes(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	queue := ""
 	if c.Name() == "pause" {

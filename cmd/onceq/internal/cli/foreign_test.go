@@ -42,8 +42,8 @@ func (r *rig) foreign() (bodies []string) {
 	return bodies
 }
 
-// TestForeignLetters: letters without headers of ours, with bodies that are no text, and as large as
-// the queue takes are shown, kept and sent back as they were.
+// TestForeignLetters: letters without headers of ours, with bodies that are no text, and as large
+// as the queue takes are shown, kept and sent back as they were.
 func TestForeignLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

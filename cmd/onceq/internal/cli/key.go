@@ -205,15 +205,6 @@ func firstLine(s string) string {
 	return l
 }
 
-// quote is a word as a shell takes it.
-func quote(s string) string {
-	s = out.Text(s)
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@%+=,") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 func (a *app) resolveCommand() *cobra.Command {
 	var to, file, queue string
 	var fence uint64

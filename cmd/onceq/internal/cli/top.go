@@ -163,8 +163,9 @@ func (t *top) live(ctx context.Context) error {
 		case <-tick.C:
 			t.lookAgain(ctx)
 		case <-size.C:
+			// To make a frame of 200 workers five times a second would be most of the work.
 			cols, rows := t.io.Size()
-			old = cols != t.cols || rows != t.rows // to make a frame of 200 workers five times a second is most of the work
+			old = cols != t.cols || rows != t.rows
 		case l := <-t.looked:
 			t.looking = false
 			if t.message == "looking …" {

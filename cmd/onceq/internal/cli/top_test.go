@@ -96,8 +96,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestOddCards: numbers that no worker means, as of a broken one, or of whoever can write the store,
-// end no screen.
+// TestOddCards: numbers that no worker means, as of a broken one, or of whoever can write the
+// store, end no screen.
 func TestOddCards(t *testing.T) {
 	r := &rig{T: t, now: time.Now}
 	for name, change := range map[string]func(*control.Card){

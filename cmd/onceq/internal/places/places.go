@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -63,3 +64,10 @@ func staticCredentials() bool {
 	}
 	return false
 }
+
+// looking is an error of a look that Migrate has made for us: nobody has asked for a Migrate here.
+type looking struct{ error }
+
+func (l looking) Error() string { return strings.Replace(l.error.Error(), "Migrate: ", "", 1) }
+
+func (l looking) Unwrap() error { return l.error }

@@ -68,13 +68,6 @@ func (p *Places) postgres(ctx context.Context, s settings.StoreURL) (dedupe.Stor
 	return pgstore.New(pool, o)
 }
 
-// looking is an error of a look that Migrate has made for us: nobody has asked for a Migrate here.
-type looking struct{ error }
-
-func (l looking) Error() string { return strings.Replace(l.error.Error(), "Migrate: ", "", 1) }
-
-func (l looking) Unwrap() error { return l.error }
-
 func (p *Places) dynamo(ctx context.Context, s settings.StoreURL) (dedupe.Store, error) {
 	cfg, err := p.awsConfig(ctx)
 	if err != nil {
