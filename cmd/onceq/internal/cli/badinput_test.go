@@ -211,7 +211,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 // TestTyped: what is typed decides, and nothing is done on a slip.
 func TestTyped(t *testing.T) {
 	r := newRig(t)
-	args := []string{"queue", "pause", "orders", "--for", "1h", "--timeout", "2s"}
+	args := []string{"queue", "pause", "orders", "--for", "1h"}
 	r.run(append(args, "--reason", "x")...).want(5, "there is no terminal to ask")
 	r.terminal = true
 	r.typed = "SMTP migration\norder\n"
@@ -232,7 +232,7 @@ func TestProtected(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.config(strings.Replace(string(text), "  test:\n", "  test:\n    protect: true\n", 1))
-	args := []string{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x", "--timeout", "2s"}
+	args := []string{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x"}
 	r.run(args...).want(5, "profile test is protected")
 	r.env["ONCEQ_CONFIRM"] = "test"
 	r.run(args...).want(0, "orders paused")
@@ -241,7 +241,7 @@ func TestProtected(t *testing.T) {
 	r.terminal, r.typed = true, "prod\n"
 	r.run(args...).want(5, "Type test to go on in the protected profile test: ")
 	r.typed = "orders\ntest\n"
-	r.run("queue", "resume", "orders", "--reason", "over", "--timeout", "2s").want(0, "orders resumed")
+	r.run("queue", "resume", "orders", "--reason", "over").want(0, "orders resumed")
 }
 
 // TestEscapes: a key, an error and a body that would write to the clipboard do not.

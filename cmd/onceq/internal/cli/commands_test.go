@@ -75,7 +75,7 @@ func TestFollow(t *testing.T) {
 // TestPauseType: a pause that the queue's receives do not pay for is refused; force makes it.
 func TestPauseType(t *testing.T) {
 	r := newRig(t)
-	pause := []string{"--yes", "queue", "pause", "orders", "--type", "charge", "--reason", "x", "--timeout", "2s", "--for"}
+	pause := []string{"--yes", "queue", "pause", "orders", "--type", "charge", "--reason", "x", "--for"}
 	r.run(append(pause, "1h")...).want(0, "received about 8 times meanwhile; orders lets it be received 40 times")
 	r.run(append(pause, "24h")...).want(5, "a pause of 24h costs about 100", "--force")
 	r.run(append(pause, "24h", "--force")...).want(0, "careful: ")

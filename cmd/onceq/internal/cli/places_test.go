@@ -32,7 +32,7 @@ func tour(t *testing.T, r *rig, depth, priced bool) {
 	r.died("B-1", "permanent", "402 card expired at 2026-11-22")
 	parked := r.claim(charge("P-1"), time.Minute, dedupe.Park)
 	r.settle(parked, dedupe.Parked, "interrupted", "w-1/1 died")
-	r.seat("w-1/1", nil)
+	r.seat("w-1/1", follows)
 	yes := func(args string) []string {
 		return append([]string{"--yes"}, append(strings.Split(args, " "), "--reason", "INC-311")...)
 	}
@@ -54,10 +54,10 @@ func tour(t *testing.T, r *rig, depth, priced bool) {
 	}
 	r.run("queue", "send", "orders", "--key", "S-1", "--type", "charge", "-f", body).want(0, "sent S-1 to orders", "audit ")
 	r.run("queue", "peek", "orders").want(0, "S-1", `{"cents":7}`, "received 1 of orders")
-	r.run(yes("queue limit orders --slots 5 --for 1h --timeout 1s")...).want(4, "w-1/1 shows rules 0 of 1")
-	r.run(yes("queue pause orders --for 1h --force --type charge --timeout 1s")...).want(4, "orders paused until")
+	r.run(yes("queue limit orders --slots 5 --for 1h")...).want(0, "all 1 workers follow")
+	r.run(yes("queue pause orders --for 1h --force --type charge")...).want(0, "orders paused until")
 	r.run("queue", "show", "orders").want(0, `pause type charge until`, "limit to 5 the queue until")
-	r.run(yes("queue resume orders --timeout 1s")...).want(4, "1 rule ended")
+	r.run(yes("queue resume orders")...).want(0, "1 rule ended")
 
 	// keys, workers, jobs
 	r.run("key", "ls", "--status", "failed").want(0, "A-0", "B-1", "timeout").not(":worker", ":control")

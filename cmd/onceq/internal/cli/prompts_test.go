@@ -60,7 +60,7 @@ func TestInterruptedPrompts(t *testing.T) {
 	r.settle(parked, dedupe.Parked, "interrupted", "w-1/1 died")
 	fence := fmt.Sprint(parked.Lease.Fence)
 	failed := fmt.Sprint(r.get(charge("A-0")).Fence)
-	r.run("--yes", "queue", "limit", "orders", "--slots", "9", "--for", "1h", "--reason", "gently", "--timeout", "1s").want(0)
+	r.run("--yes", "queue", "limit", "orders", "--slots", "9", "--for", "1h", "--reason", "gently").want(0)
 	before := len(r.audit())
 	kept, removed := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "removed")
 	r.send("A-9")
