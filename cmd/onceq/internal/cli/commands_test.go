@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -69,6 +73,22 @@ func TestFollow(t *testing.T) {
 	}
 	if got := strings.Join(done, " "); got != "pause limit resume resume" {
 		t.Errorf("the audit has %s", got)
+	}
+}
+
+// TestFollowUnknown: a rule that is written is told with its name, also where the store then does
+// not say who follows it.
+func TestFollowUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var text, errs bytes.Buffer
+	on := r.io(&text, &errs)
+	a := &app{io: on, out: &out.Printer{Out: on.Out, Err: on.Err, Format: out.Table, Now: on.Now}}
+	away := errors.New("the store is away")
+	f := ops.Followed{Rules: []control.Rule{{ID: "gme57"}}, Version: 1, Audit: "2026-11-24/1"}
+	err := a.followed(t.Context(), f, away, "orders paused, rule gme57", "")
+	if !errors.Is(err, away) || !strings.Contains(text.String(), "rule gme57\nwho follows is not known\naudit 2026-11-24/1\n") {
+		t.Errorf("%v %s", err, text.String())
 	}
 }
 

@@ -112,7 +112,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	}
 	followed, err := do(ctx, r, &ops.RuleOptions{Force: true, Each: a.following})
 	a.progress("")
-	if err != nil {
+	if err != nil && len(followed.Rules) == 0 {
 		return usable(err)
 	}
 	done := "paused"
@@ -120,7 +120,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 		done = "limited"
 	}
 	line := fmt.Sprintf("%s %s until %s, rule %s", name, done, a.out.Time(r.Until), followed.Rules[0].ID)
-	return a.followed(ctx, followed, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
+	return a.followed(ctx, followed, err, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
 }
 
 // bare is an error of package control without the prefix that programs want.
@@ -134,11 +134,14 @@ func (a *app) following(f ops.Followed) {
 	}
 }
 
-// followed prints what became of a change of the rules.
-func (a *app) followed(ctx context.Context, f ops.Followed, line, next string) error {
+// followed prints what became of a change of the rules. failed is why nobody knows who follows, or
+// why the audit lacks it: the rules are changed all the same.
+func (a *app) followed(ctx context.Context, f ops.Followed, failed error, line, next string) error {
 	v := followedView{Rules: viewRules(f.Rules), Version: f.Version, Live: f.Live, Behind: []string{}, Took: *seconds(f.Took), Audit: f.Audit}
 	lines := []string{line}
 	switch {
+	case failed != nil && f.Live == 0:
+		lines = append(lines, "who follows is not known")
 	case f.Live == 0:
 		lines = append(lines, "no worker has a seat here: workers that start obey the rule; functions in Lambda do within 10 s")
 	case len(f.Behind) == 0:
@@ -171,6 +174,8 @@ func (a *app) followed(ctx context.Context, f ops.Followed, line, next string) e
 	switch {
 	case isInterrupted(ctx):
 		return exit(exitInterrupted, "interrupted; the rules are changed all the same, and workers follow")
+	case failed != nil:
+		return usable(failed)
 	case len(f.Behind) > 0:
 		return exitWith(exitPartly, nil)
 	}
@@ -201,11 +206,11 @@ func (a *app) resumeCommand() *cobra.Command {
 			}
 			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
 			a.progress("")
-			if err != nil {
+			if err != nil && len(f.Rules) == 0 {
 				return usable(err)
 			}
 			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.out.Time(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
-			return a.followed(ctx, f, line, "onceq queue show "+name)
+			return a.followed(ctx, f, err, line, "onceq queue show "+name)
 		}),
 	}
 	a.reasonFlag(c)
