@@ -340,7 +340,7 @@ func (r *rig) moved(n int) {
 	r.Helper()
 	source := r.open("source", map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:orders-dead","maxReceiveCount":1}`})
 	for i := range n {
-		if _, err := source.Send(r.Context(), []broker.Outgoing{{Body: []byte(fmt.Sprint(i))}}); err != nil {
+		if _, err := source.Send(r.Context(), []broker.Outgoing{{Body: fmt.Append(nil, i)}}); err != nil {
 			r.Fatal(err)
 		}
 	}
