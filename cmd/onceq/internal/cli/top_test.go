@@ -102,7 +102,7 @@ func TestOddCards(t *testing.T) {
 	r := &rig{T: t, now: time.Now}
 	for name, change := range map[string]func(*control.Card){
 		"negative": func(c *control.Card) {
-			c.Busy, c.Slots, c.Held, c.Rate, c.HeadWait, c.Jobs[0].Attempt = -5, 10, -1, -100, -time.Hour, -1
+			c.Busy, c.Slots, c.Held, c.Rate, c.HeadWait, c.Jobs[0].Attempt = -5, 10, -1, -1e9, -time.Hour, -1
 			c.Durations = map[string]control.Quantiles{"charge": {P95: -1}}
 		},
 		"huge": func(c *control.Card) {
