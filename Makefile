@@ -96,9 +96,10 @@ fmt-check:
 	@out=$$($(TOOL) gofumpt -l .) || exit 1; \
 	if [ -n "$$out" ]; then echo "not formatted as gofumpt does it; run make fmt:"; echo "$$out"; exit 1; fi
 
-# GOOS=windows make vet looks at another system's files.
+# GOOS=windows make vet looks at another system's files. The command is also built without some drivers.
 vet:
 	$(call each,$(GO) vet ./...)
+	@for tags in nosqlite nopubsub nosqlite,nopubsub; do echo "./cmd/onceq: $(GO) vet -tags $$tags"; (cd cmd/onceq && GOWORK=off $(GO) vet -tags $$tags . ./internal/places) || exit 1; done
 
 fix-check:
 	$(call each,$(GO) fix -diff ./...)

@@ -228,7 +228,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	if o.PerSecond > 0 {
 		// Receive no more than is sent within a quarter of the visibility: the rest is better left
 		// to others.
-		r.most = min(r.most, max(1, int(o.PerSecond*q.o.Visibility.Seconds()/4)))
+		r.most = within(o.PerSecond*q.o.Visibility.Seconds()/4, r.most)
 	}
 	return r
 }
@@ -389,11 +389,19 @@ func (r *replay) dropAs(ctx context.Context, f Fate, from *[]*item) (err error) 
 	return err
 }
 
+// within is f as a whole number from 1 to most. An int does not hold each rate.
+func within(f float64, most int) int {
+	if f >= float64(most) {
+		return most
+	}
+	return max(1, int(f))
+}
+
 // sendSome sends a batch, as large as the rate and the canaries allow, and acks what was sent.
 func (r *replay) sendSome(ctx context.Context) error {
 	n := r.limits.SendBatch
 	if r.o.PerSecond > 0 {
-		n = min(n, max(1, int(r.o.PerSecond/10)))
+		n = within(r.o.PerSecond/10, n)
 	}
 	if r.quota > 0 {
 		n = min(n, r.quota)

@@ -200,7 +200,9 @@ func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 		}
 	}
 	for _, scope := range t.Scopes {
-		add(scope, nil)
+		if add(scope, nil); types[scope[strings.LastIndexByte(scope, ':')+1:]] && strings.Contains(scope, ":") {
+			continue // it has its type already
+		}
 		for typ := range types {
 			add(scope, []string{typ})
 		}

@@ -163,9 +163,11 @@ func (o *Ops) target(name string) (*target, error) {
 	if name == "" && len(o.ts) == 1 {
 		return o.ts[0], nil
 	}
-	for _, t := range o.ts {
-		if t.Name == name || t.known == name {
-			return t, nil
+	for _, of := range [...]func(*target) string{func(t *target) string { return t.Name }, func(t *target) string { return t.known }} {
+		for _, t := range o.ts {
+			if of(t) == name {
+				return t, nil
+			}
 		}
 	}
 	return nil, fmt.Errorf("%w: %q; there is %s", ErrUnknownQueue, name, strings.Join(o.Names(), ", "))

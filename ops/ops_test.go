@@ -536,3 +536,53 @@ func TestStalled(t *testing.T) {
 		}
 	})
 }
+
+// TestTargetByName: a target's own name goes before the name that another's workers have for it.
+func TestTargetByName(t *testing.T) {
+	o := must(ops.Open([]ops.Target{{Name: "eu", Known: "orders"}, {Name: "orders", Known: "orders-us"}}, nil))
+	for name, want := range map[string]string{"orders": "orders", "eu": "eu", "orders-us": "orders"} {
+		if got := must(o.Target(name)); got.Name != want {
+			t.Errorf("%s is %s, want %s", name, got.Name, want)
+		}
+	}
+}
+
+// TestSeated: queues are found by their workers, for a day; a store that bills the list says so.
+func TestSeated(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		sit := func(queue string) {
+			t.Helper()
+			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: queue, Owner: "w-1/1"}))
+			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sit("eu/mails")
+		r.wait(20 * time.Hour)
+		sit("orders")
+		sit("orders")
+		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[eu/mails orders]" {
+			t.Error(got)
+		}
+		r.wait(5 * time.Hour)
+		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[orders]" {
+			t.Error(got)
+		}
+		rules, err := r.ops.Rules(r.Context(), "orders")
+		if len(rules) > 0 || err != nil {
+			t.Error(rules, err)
+		}
+		must(r.ops.Pause(r.Context(), control.Rule{Queue: "orders", Until: time.Now().Add(time.Hour), Reason: "x"}, &ops.RuleOptions{Follow: -1}))
+		if rules := must(r.ops.Rules(r.Context(), "orders")); len(rules) != 1 || rules[0].By != "ana" {
+			t.Error(rules)
+		}
+		if _, err := r.ops.Rules(r.Context(), "mails"); !errors.Is(err, ops.ErrUnknownQueue) {
+			t.Error(err)
+		}
+		bills := must(ops.Open([]ops.Target{{Name: "orders", Store: priced{Store: r.store}}}, nil))
+		price := (*ops.ScanError)(nil)
+		if got, err := bills.Seated(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
+			t.Error(got, err)
+		}
+	})
+}

@@ -192,6 +192,20 @@ func depth(ctx context.Context, b broker.Broker) (*broker.Depth, error) {
 	return &n, nil
 }
 
+// Rules are those in force that speak of a queue, or of all. It costs one read of the store.
+func (o *Ops) Rules(ctx context.Context, queue string) ([]control.Rule, error) {
+	t, err := o.target(queue)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := t.store(); err != nil {
+		return nil, err
+	}
+	var q QueueState
+	q.rules(ctx, t)
+	return q.Rules, q.RulesErr
+}
+
 func (q *QueueState) rules(ctx context.Context, t *target) {
 	rules, err := control.Read(ctx, t.Store)
 	if err != nil {

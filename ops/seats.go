@@ -2,6 +2,8 @@ package ops
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -40,6 +42,43 @@ func (o *Ops) Seats(ctx context.Context, queue string) ([]Seat, error) {
 		return nil, err
 	}
 	return t.seats(ctx)
+}
+
+// seatedFor is for how long a worker's queue is named after its worker was seen for the last time.
+const seatedFor = 24 * time.Hour
+
+// Seated are the names of the queues whose workers were seen in the last day, as the workers have
+// them (ProcessorConfig.Queue), each once and in order. So a queue is found that no Target names.
+// It lists the seats in each of the targets' stores. A store that bills what it reads answers a
+// *[ScanError], unless it is [Indexed] for them.
+func (o *Ops) Seated(ctx context.Context) ([]string, error) {
+	var names []string
+	for _, s := range o.stores() {
+		q := dedupe.Query{Scope: control.ScopeWorker}
+		if err := billed(ctx, s, &q); err != nil {
+			return nil, err
+		}
+		now := clock(ctx, s)
+		for r, err := range s.List(ctx, q) {
+			if err != nil {
+				return nil, err
+			}
+			queue := r.Key.Key[:max(0, strings.LastIndexByte(r.Key.Key, '/'))]
+			if now.Sub(r.Updated) < seatedFor {
+				names = append(names, queue)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// billed is the price of a list where the store bills it, and no index answers.
+func billed(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
+	if _, bills := broker.As[Sized](s); !bills {
+		return nil // the scope is the beginning of the primary key
+	}
+	return priced(ctx, s, q)
 }
 
 func (t *target) seats(ctx context.Context) ([]Seat, error) {

@@ -18,6 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)   // a second ctrl-C ends the process at once
 	signal.Ignore(syscall.SIGPIPE) // a write then answers EPIPE, and the command ends quietly
 	code := cli.Main(ctx, os.Args[1:], cli.Process())
 	stop()

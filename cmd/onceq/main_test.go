@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -105,5 +107,28 @@ func TestProcessInterrupt(t *testing.T) {
 	ends(t, c.Wait(), 130)
 	if errs.String() != "onceq: interrupted\n" {
 		t.Errorf("%q", errs.String())
+	}
+}
+
+// TestTags: a build without a driver has nothing of it.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	const sqlite, pubsub = "modernc.org/sqlite", "google.golang.org/grpc"
+	for tags, has := range map[string]map[string]bool{
+		"":                  {sqlite: true, pubsub: true},
+		"nosqlite":          {sqlite: false, pubsub: true},
+		"nopubsub":          {sqlite: true, pubsub: false},
+		"nosqlite,nopubsub": {sqlite: false, pubsub: false},
+	} {
+		list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tags, ".").Output()
+		if err != nil {
+			t.Fatal(tags, err)
+		}
+		packages := strings.Fields(string(list))
+		for name, want := range has {
+			if slices.Contains(packages, name) != want {
+				t.Errorf("tags %q: %s is there: %v", tags, name, !want)
+			}
+		}
 	}
 }

@@ -38,6 +38,11 @@ type IO struct {
 	Size func() (columns, rows int)
 	Raw  func() (restore func(), err error)
 	Now  func() time.Time
+	// Patience is how long a shell's completion waits for the store. Default completePatience.
+	Patience time.Duration
+	// LetterWait is how long no letter may come until a dead-letter queue counts as empty. Default:
+	// that of package dlq. A test's queue needs a shorter one.
+	LetterWait time.Duration
 }
 
 // Process is the surroundings of this process.
@@ -75,6 +80,7 @@ type app struct {
 	quiet, noColor, utc, yes, old    bool
 	timeout                          time.Duration
 
+	bound   bound
 	started bool // a command's own code runs: an error from here on is none of cobra's
 }
 
@@ -102,15 +108,42 @@ func (a *app) run(do func(ctx context.Context, args []string) error) func(*cobra
 		a.started = true
 		ctx := c.Context()
 		if a.timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, a.timeout, context.DeadlineExceeded)
-			defer cancel()
+			var cancel context.CancelCauseFunc
+			ctx, cancel = context.WithCancelCause(ctx)
+			defer cancel(nil)
+			a.bound.start(a.timeout, func() { cancel(context.DeadlineExceeded) })
+			defer a.bound.rest()
 		}
 		err := do(ctx, args)
 		if err != nil && c.Context().Err() == nil && ctx.Err() != nil && !isCoded(err) {
 			return exit(exitReach, "no answer within --timeout %v: %w", a.timeout, err)
 		}
 		return err
+	}
+}
+
+// A bound is --timeout at work. It rests while a person is asked, who may read for longer.
+type bound struct {
+	timer *time.Timer // nil = there is no bound
+	end   time.Time
+	left  time.Duration
+}
+
+func (b *bound) start(d time.Duration, end func()) {
+	b.end, b.timer = time.Now().Add(d), time.AfterFunc(d, end)
+}
+
+func (b *bound) rest() {
+	if b.timer != nil && b.timer.Stop() {
+		b.left = max(1, time.Until(b.end))
+	}
+}
+
+func (b *bound) goOn() {
+	if b.left > 0 {
+		b.end = time.Now().Add(b.left)
+		b.timer.Reset(b.left)
+		b.left = 0
 	}
 }
 

@@ -32,7 +32,7 @@ func TestBadInput(t *testing.T) {
 		{"queue frob", 2, `onceq: queue: unknown command "frob"`},
 		{"queue paus orders", 2, "did you mean pause?"},
 		{"queue show", 2, "onceq queue show QUEUE: accepts 1 arg(s), received 0"},
-		{"workers", 2, "onceq workers QUEUE: accepts 1 arg"},
+		{"workers", 2, "onceq workers QUEUE [WORKER…]: requires at least 1 arg"},
 		{"key show", 2, "onceq key show [SCOPE] KEY: accepts between 1 and 2"},
 		{"completion frob", 2, `completion: unknown command "frob"`},
 		{"queue ls -o yaml", 2, "-o yaml: want table, json, ndjson or md"},
@@ -136,7 +136,10 @@ func TestUnreachable(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close()
 	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
-	r.run("key", "ls").want(3, "postgres://app:***@").not("secret")
+	r.run("key", "ls").want(3, "postgres://app:***@").not("secret", "Migrate")
+	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "," + addr + "/x?sslmode=disable"
+	r.run("key", "ls").want(3, "postgres://app:***@", "\n  "+addr, "failed to connect").not("secret", "Migrate", `\x09`, `\x0a`)
+	r.run("queue", "ls").want(3, "failed to connect").not("secret", "Migrate", `\x09`, `\x0a`)
 }
 
 // TestAwayParts: what does not answer is told beside the rest, because in an outage the rest is
@@ -208,7 +211,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 // TestTyped: what is typed decides, and nothing is done on a slip.
 func TestTyped(t *testing.T) {
 	r := newRig(t)
-	args := []string{"queue", "pause", "orders", "--for", "1h", "--timeout", "2s"}
+	args := []string{"queue", "pause", "orders", "--for", "1h"}
 	r.run(append(args, "--reason", "x")...).want(5, "there is no terminal to ask")
 	r.terminal = true
 	r.typed = "SMTP migration\norder\n"
@@ -229,7 +232,7 @@ func TestProtected(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.config(strings.Replace(string(text), "  test:\n", "  test:\n    protect: true\n", 1))
-	args := []string{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x", "--timeout", "2s"}
+	args := []string{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x"}
 	r.run(args...).want(5, "profile test is protected")
 	r.env["ONCEQ_CONFIRM"] = "test"
 	r.run(args...).want(0, "orders paused")
@@ -238,7 +241,7 @@ func TestProtected(t *testing.T) {
 	r.terminal, r.typed = true, "prod\n"
 	r.run(args...).want(5, "Type test to go on in the protected profile test: ")
 	r.typed = "orders\ntest\n"
-	r.run("queue", "resume", "orders", "--reason", "over", "--timeout", "2s").want(0, "orders resumed")
+	r.run("queue", "resume", "orders", "--reason", "over").want(0, "orders resumed")
 }
 
 // TestEscapes: a key, an error and a body that would write to the clipboard do not.

@@ -1,11 +1,12 @@
 package cli
 
 import (
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 )
 
@@ -36,39 +37,11 @@ func (s span) Set(text string) error {
 
 func (s span) Type() string { return "duration" }
 
-// completeProfiles names the file's profiles.
-func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	f, err := settings.Load(a.io.Env, a.io.Home)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// quote is a word as a shell takes it.
+func quote(s string) string {
+	s = out.Text(s)
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@%+=,") == "" {
+		return s
 	}
-	var l []string
-	for name := range f.Profiles {
-		l = append(l, name)
-	}
-	slices.Sort(l)
-	return l, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeQueue names the profile's queues for the first argument.
-func (a *app) completeQueue(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.queueNames(), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeQueues is completeQueue for commands that take several.
-func (a *app) completeQueues(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	l := slices.DeleteFunc(a.queueNames(), func(s string) bool { return slices.Contains(args, s) })
-	return l, cobra.ShellCompDirectiveNoFileComp
-}
-
-// queueNames are those of the profile. It does no I/O beyond the file, so no shell waits.
-func (a *app) queueNames() []string {
-	conf, err := a.config()
-	if err != nil || conf.profile == nil {
-		return nil
-	}
-	return slices.Clone(conf.profile.Order)
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -72,10 +76,26 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowUnknown: a rule that is written is told with its name, also where the store then does
+// not say who follows it.
+func TestFollowUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var text, errs bytes.Buffer
+	on := r.io(&text, &errs)
+	a := &app{io: on, out: &out.Printer{Out: on.Out, Err: on.Err, Format: out.Table, Now: on.Now}}
+	away := errors.New("the store is away")
+	f := ops.Followed{Rules: []control.Rule{{ID: "gme57"}}, Version: 1, Audit: "2026-11-24/1"}
+	err := a.followed(t.Context(), f, away, "orders paused, rule gme57", "")
+	if !errors.Is(err, away) || !strings.Contains(text.String(), "rule gme57\nwho follows is not known\naudit 2026-11-24/1\n") {
+		t.Errorf("%v %s", err, text.String())
+	}
+}
+
 // TestPauseType: a pause that the queue's receives do not pay for is refused; force makes it.
 func TestPauseType(t *testing.T) {
 	r := newRig(t)
-	pause := []string{"--yes", "queue", "pause", "orders", "--type", "charge", "--reason", "x", "--timeout", "2s", "--for"}
+	pause := []string{"--yes", "queue", "pause", "orders", "--type", "charge", "--reason", "x", "--for"}
 	r.run(append(pause, "1h")...).want(0, "received about 8 times meanwhile; orders lets it be received 40 times")
 	r.run(append(pause, "24h")...).want(5, "a pause of 24h costs about 100", "--force")
 	r.run(append(pause, "24h", "--force")...).want(0, "careful: ")
@@ -230,9 +250,7 @@ func TestMessages(t *testing.T) {
 	r.run(args...).want(0, "removed 2 messages into "+file, "audit ")
 	r.run(args...).want(2, "-f: ", "file exists")
 	r.run("queue", "ls").want(0)
-	if d, err := r.queue.Depth(t.Context()); err != nil || d.Visible != 1 {
-		t.Errorf("%+v %v", d, err)
-	}
+	r.depths(0, 1)
 	r.env["ONCEQ_QUEUE"] = "sqs+" + r.server.URL + "/turns.fifo"
 	if _, err := r.server.CreateQueue("turns.fifo", nil); err != nil {
 		t.Fatal(err)
@@ -251,9 +269,7 @@ func TestPurgeCut(t *testing.T) {
 	r.server.SetFaults(sqsfake.Fault{Action: "DeleteMessageBatch", Skip: 1, Status: 403, Code: "AccessDenied", Message: "no"})
 	r.run("--yes", "queue", "purge", "orders", "--dry-run=false", "--max", "20", "-f", r.dir+"/p.ndjson", "--reason", "x").want(4, "removed 10 messages")
 	r.server.SetFaults()
-	if d, err := r.queue.Depth(t.Context()); err != nil || d.Visible+d.InFlight != 10 {
-		t.Errorf("%+v %v", d, err)
-	}
+	r.depths(0, 10)
 }
 
 // TestCompletion: names come from the profile, and a store that hangs keeps nobody.

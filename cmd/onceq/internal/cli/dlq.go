@@ -92,6 +92,7 @@ var letterFlags = strings.NewReplacer(
 	"dlq: ReplayOptions.Max:", "--max:", "dlq: PurgeOptions.Max:", "--max:", "dlq: Filter.Group:", "--group:", "dlq: ReplayOptions.Group:", "--group:",
 	"dlq: PurgeOptions.Group:", "--group:", "dlq: Filter.Since:", "--since:", "dlq: ReplayOptions.Since:", "--since:", "dlq: PurgeOptions.Since:", "--since:",
 	"dlq: ReplayOptions.Vouch:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",
+	"ReplayOptions.Canary is 0, and Ramp is not set", "--canary is 0, and --ramp is not set",
 )
 
 // lettersFailed gives an error of a command on letters its code.
@@ -119,7 +120,7 @@ func (a *app) letterListCommand() *cobra.Command {
 	var f filters
 	c := &cobra.Command{
 		Use: "ls QUEUE", Short: "List dead letters, the oldest failure first; each has one receive more then", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
-		RunE: a.run(func(ctx context.Context, args []string) error {
+		RunE: a.unbounded(func(ctx context.Context, args []string) error {
 			filter, err := a.chosen(&f)
 			if err != nil {
 				return err
@@ -163,7 +164,7 @@ func (a *app) letterGroupCommand() *cobra.Command {
 		Use: "group QUEUE", Short: "Dead letters by what went wrong: the first thing to ask in an outage", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
 		Long: "A group is one kind of failure: its class, and its error without ids, times and amounts. Its name stays\n" +
 			"the same for ever, so alerts and tickets may name it. Each letter has one receive more then.",
-		RunE: a.run(func(ctx context.Context, args []string) error {
+		RunE: a.unbounded(func(ctx context.Context, args []string) error {
 			filter, err := a.chosen(&f)
 			if err != nil {
 				return err
@@ -239,7 +240,7 @@ func typesOf(n map[string]int) string {
 func (a *app) letterShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show QUEUE KEY|ID", Short: "All that is known of a dead letter, its body too", Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeQueue,
-		RunE: a.run(func(ctx context.Context, args []string) error {
+		RunE: a.unbounded(func(ctx context.Context, args []string) error {
 			w, err := a.open(ctx, needDead, args[0])
 			if err != nil {
 				return err

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
@@ -41,11 +44,15 @@ func (r *rig) letter(key, class, text string, fence uint64) {
 func (r *rig) depths(dead, queue int64) {
 	r.Helper()
 	for _, q := range []struct {
-		b    broker.Depther
+		b    broker.Broker
 		name string
 		want int64
 	}{{r.dead, "orders-dead", dead}, {r.queue, "orders", queue}} {
-		d, err := q.b.Depth(r.Context())
+		tells, ok := broker.As[broker.Depther](q.b)
+		if !ok {
+			r.Fatalf("%s does not tell its depth", q.name)
+		}
+		d, err := tells.Depth(r.Context())
 		if err != nil || d.Visible+d.InFlight != q.want {
 			r.Errorf("%s: %+v %v, want %d", q.name, d, err, q.want)
 		}
@@ -166,6 +173,74 @@ func TestReplayPlanFile(t *testing.T) {
 	r.run("dlq", "replay", "orders", "--plan", "/nowhere/at/all", "--reason", "x").want(2, "--plan: open /nowhere/at/all")
 }
 
+// TestLettersTakeTheirTime: a pass through many letters takes as long as it takes; only a --timeout
+// that somebody gave ends it.
+func TestLettersTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.letter("A-1", "timeout", "no answer", 1)
+	for _, args := range [][]string{{"dlq", "ls", "orders"}, {"dlq", "group", "orders"}, {"dlq", "show", "orders", "A-1"}} {
+		for _, given := range []time.Duration{0, time.Hour} {
+			on := r.io(&bytes.Buffer{}, &bytes.Buffer{})
+			a := &app{io: on, out: &out.Printer{Out: on.Out, Err: on.Err, Now: on.Now}}
+			root := a.root()
+			if root.SetArgs(args); given > 0 {
+				root.SetArgs(append(args, "--timeout", given.String()))
+			}
+			if err := root.ExecuteContext(t.Context()); err != nil || a.timeout != given {
+				t.Errorf("%v: %v, bounded by %v", args, err, a.timeout)
+			}
+		}
+	}
+}
+
+// TestPlanFileHostile: a file that is cut off, of a later version, of another queue or for another
+// act sends nothing, and is told apart from a plan.
+func TestPlanFileHostile(t *testing.T) {
+	t.Parallel()
+	r := outage(t)
+	dir := t.TempDir()
+	plan, purge := filepath.Join(dir, "plan.json"), filepath.Join(dir, "purge.json")
+	r.run("dlq", "replay", "orders", "--dry-run", "--plan", plan).want(0)
+	r.run("dlq", "purge", "orders", "--all", "--plan", purge).want(0)
+	good, err := os.ReadFile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "odd.json")
+	args := []string{"--yes", "dlq", "replay", "orders", "--reason", "x", "--plan"}
+	refused := func(code int, text string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.run(append(args, file)...).want(code, text)
+	}
+	for n := 0; n < len(good)-2; n += 41 {
+		refused(5, "it is no plan, or was edited", good[:n])
+	}
+	refused(5, "it is no plan, or was edited", append(bytes.Clone(good), '{'))
+	refused(5, "it is no plan, or was edited", []byte("null"))
+	refused(5, "it is no plan, or was edited", []byte{0xff, 0, 0xfe})
+	refused(5, "it is of version 2, and this program reads version 1", bytes.Replace(good, []byte(`"v": 1`), []byte(`"v": 2, "lanes": []`), 1))
+	refused(5, "and was edited", bytes.Replace(good, []byte(`"orders-dead"`), []byte(`"mails-dead"`), 1))
+	refused(5, "and was edited", bytes.Replace(good, []byte(`"act": "replay"`), []byte(`"act": "purge"`), 1))
+	r.run(append(args, purge)...).want(5, "to purge, not to replay")
+	r.run(append(args, dir)...).want(2, "is a directory")
+	if filepath.Separator == '/' {
+		r.run(append(args, "/dev/zero")...).want(2, "so it is no plan")
+	}
+	r.open("mails-dead", nil)
+	r.open("mails", nil)
+	r.config(strings.Replace(r.file, "      orders:\n", "      mails: {url: 'sqs+"+r.server.URL+"/mails', dead: 'sqs+"+r.server.URL+"/mails-dead'}\n      orders:\n", 1))
+	r.run("--yes", "dlq", "replay", "mails", "--reason", "x", "--plan", plan).want(5, "is for orders-dead, not for mails-dead")
+	r.depths(4, 0)
+	if n := len(r.audit()); n != 0 {
+		t.Errorf("%d acts", n)
+	}
+	r.run(append(args, plan)...).want(0, "4 sent")
+}
+
 // TestReplayBeside: who replays the same letters is named; beside him it goes on.
 func TestReplayBeside(t *testing.T) {
 	t.Parallel()
@@ -259,9 +334,41 @@ func TestPurgeCommand(t *testing.T) {
 	r.run("audit").want(0, "purge", "refunded by hand")
 }
 
+// moved has SQS move so many messages to the dead-letter queue by itself, so that it knows where
+// they came from.
+func (r *rig) moved(n int) {
+	r.Helper()
+	source := r.open("source", map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:orders-dead","maxReceiveCount":1}`})
+	for i := range n {
+		if _, err := source.Send(r.Context(), []broker.Outgoing{{Body: fmt.Append(nil, i)}}); err != nil {
+			r.Fatal(err)
+		}
+	}
+	for left := int64(n); left > 0; {
+		ms, err := source.Receive(r.Context(), broker.ReceiveOptions{Max: 10, Visibility: time.Minute})
+		if err != nil {
+			r.Fatal(err)
+		}
+		hs := make([]broker.Hold, len(ms))
+		for i, m := range ms {
+			hs[i] = broker.Hold{Receipt: m.Receipt}
+		}
+		if len(hs) > 0 {
+			err = source.Nack(r.Context(), hs)
+		}
+		d, failed := source.Depth(r.Context())
+		if err := errors.Join(err, failed); err != nil {
+			r.Fatal(err)
+		}
+		left = d.Visible + d.InFlight
+	}
+}
+
+// TestRedriveCommand: the task lasts for a minute, so that a busy machine does not see its end.
 func TestRedriveCommand(t *testing.T) {
 	t.Parallel()
-	r := outage(t)
+	r := newRig(t)
+	r.moved(60)
 	r.run("dlq", "redrive", "orders", "--status").want(0, "no redrive")
 	r.run("dlq", "redrive", "orders", "--cancel", "--reason", "x").want(1, "no redrive of the letters of orders runs")
 	r.run("dlq", "redrive", "orders", "--reason", "x").want(5, "not confirmed")
@@ -291,6 +398,16 @@ func TestBadLetters(t *testing.T) {
 		{"dlq replay orders --rate -1 --reason x", 2, "--rate: -1 is not a rate"},
 		{"dlq replay orders --rate NaN --reason x", 2, "--rate: NaN is not a rate"},
 		{"dlq replay orders --rate 5/d --reason x", 2, "--rate: 5/d is not a rate"},
+		{"dlq replay orders --rate 1e400 --reason x", 2, "--rate: 1e400 is not a rate"},
+		{"dlq replay orders --rate Inf/s --reason x", 2, "--rate: Inf/s is not a rate"},
+		{"--yes dlq replay orders --max 9 --rate 1e-320 --reason x", 2, "--rate: 1e-320 is below"},
+		{"--yes dlq replay orders --max 9 --canary 9223372036854775807 --reason x", 2, "--canary: 9223372036854775807 leaves nothing to go on with"},
+		{"dlq replay orders --canary 99999999999999999999 --reason x", 2, "--canary: "},
+		{"dlq replay orders --ramp --canary-wait -1s --reason x", 2, "--canary-wait: -1s is negative"},
+		{"dlq replay orders --ramp --canary-wait 36500d2000000h --reason x", 2, "--canary-wait: "},
+		{"--yes dlq replay orders --max 9 --canary-wait 1s --reason x", 2, "--canary-wait: is 1s, but --canary is 0"},
+		{"dlq replay orders --max 99999999999999999999 --reason x", 2, "--max: "},
+		{"queue send orders --delay 2562047h", 2, "elay"},
 		{"dlq replay orders --canary -1 --reason x", 2, "--canary: -1 is negative"},
 		{"dlq replay orders --canary-wait 10 --reason x", 2, "--canary-wait: 10 has no unit"},
 		{"--yes dlq replay orders --max 9 --canary 4 --reason x", 2, "--canary: 4 leaves nothing to go on with"},

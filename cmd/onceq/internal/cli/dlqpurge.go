@@ -50,7 +50,7 @@ func (a *app) purgeCommand() *cobra.Command {
 				if (file == "") == !noExport {
 					return exit(exitUsage, "-f is missing: the file that keeps what is removed; --no-export loses it")
 				}
-				if spec.Reason, err = a.reason(); err != nil {
+				if spec.Reason, err = a.reason(ctx); err != nil {
 					return err
 				}
 			}
@@ -106,7 +106,10 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 		return a.show(out.Result{Lines: []string{"no letter to purge"}, Value: viewReport(name, p, &dlq.Report{}, ""), Next: "onceq dlq group " + name})
 	}
 	q := question{Plan: text, Want: strconv.Itoa(n), Act: "remove " + out.Plural(n, "letter", "letters"), Bounded: kept || f.most > 0}
-	if err := a.confirm(w, q); err != nil {
+	if !kept {
+		q.SoFar = lookedAt
+	}
+	if err := a.confirm(ctx, w, q); err != nil {
 		return err
 	}
 	if file != "" {
@@ -217,7 +220,7 @@ func (a *app) redriveCommand() *cobra.Command {
 			if status {
 				return a.showRedrives(tasks)
 			}
-			reason, err := a.reason()
+			reason, err := a.reason(ctx)
 			if err != nil {
 				return err
 			}
@@ -257,7 +260,7 @@ func (a *app) startRedrive(ctx context.Context, w *world, t ops.Target, tasks []
 		}
 	}
 	q := question{Plan: "SQS moves ALL letters of " + t.Name + " back, without a plan", Want: t.Name, Act: "redrive all of them", Bounded: true}
-	if err := a.confirm(w, q); err != nil {
+	if err := a.confirm(ctx, w, q); err != nil {
 		return err
 	}
 	done := places.Redrive{Status: "RUNNING", Started: time.Now()}
@@ -279,7 +282,7 @@ func (a *app) cancelRedrive(ctx context.Context, w *world, t ops.Target, tasks [
 		if !task.IsRunning() {
 			continue
 		}
-		if err := a.confirm(w, question{Act: "end the redrive", Free: true}); err != nil {
+		if err := a.confirm(ctx, w, question{Act: "end the redrive", Free: true}); err != nil {
 			return err
 		}
 		audit, err := w.Act(ctx, t.Name, "cancel redrive", reason, nil, func(ctx context.Context) (map[string]string, error) {

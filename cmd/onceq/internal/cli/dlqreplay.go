@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -78,7 +79,7 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 		}
 	}
 	if !o.dry {
-		if spec.Reason, err = a.reason(); err != nil {
+		if spec.Reason, err = a.reason(ctx); err != nil {
 			return err
 		}
 	}
@@ -111,10 +112,13 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 		return a.show(out.Result{Lines: []string{"no letter to replay"}, Value: viewReport(spec.Queue, plan.Plan, &dlq.Report{}, ""), Next: "onceq dlq group " + spec.Queue})
 	}
 	q := question{Plan: text, Want: strconv.Itoa(n), Act: "replay " + out.Plural(n, "letter", "letters"), Bounded: o.plan != "" || o.most > 0}
+	if kept == nil {
+		q.SoFar = lookedAt
+	}
 	if n == 0 {
 		q.Want, q.Act = strconv.Itoa(remove), "remove "+out.Plural(remove, "letter", "letters")
 	}
-	if err := a.confirm(w, q); err != nil {
+	if err := a.confirm(ctx, w, q); err != nil {
 		return err
 	}
 	err = a.send(ctx, w, plan)
@@ -123,6 +127,9 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	}
 	return err
 }
+
+// lookedAt is what a plan has done to the letters.
+const lookedAt = "nothing was done, but each letter that was looked at has one receive more"
 
 // planned makes the plan, or takes the one that was kept. incomplete says that there are more
 // letters.
@@ -184,11 +191,22 @@ func parseRate(text string) (float64, error) {
 	return n / per, nil
 }
 
+// maxPlan is more than the plan of all letters that one call holds.
+const maxPlan = 64 << 20
+
 // readPlan reads a plan from its file.
 func readPlan(file string) (*dlq.Plan, error) {
-	b, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, exit(exitUsage, "--plan: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPlan+1))
+	switch {
+	case err != nil:
+		return nil, exit(exitUsage, "--plan: %w", err)
+	case len(b) > maxPlan:
+		return nil, exit(exitUsage, "--plan %s: more than %s, so it is no plan", file, out.Bytes(maxPlan))
 	}
 	var p dlq.Plan
 	if err := json.Unmarshal(b, &p); err != nil {

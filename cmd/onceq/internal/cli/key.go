@@ -205,20 +205,11 @@ func firstLine(s string) string {
 	return l
 }
 
-// quote is a word as a shell takes it.
-func quote(s string) string {
-	s = out.Text(s)
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@%+=,") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 func (a *app) resolveCommand() *cobra.Command {
 	var to, file, queue string
 	var fence uint64
 	c := &cobra.Command{
-		Use: "resolve [SCOPE] KEY", Short: "Decide on a parked job: it was done, it failed, or it shall run", Args: cobra.RangeArgs(1, 2),
+		Use: "resolve [SCOPE] KEY", Short: "Decide on a parked job: it was done, it failed, or it shall run", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
 		Long: "A parked job was interrupted amid its effect. Look whether that happened; then say so: done (it did),\n" +
 			"failed (it did not, and shall not), released (it did not, and the job's next message runs it).\n" +
 			"--fence is the record's, as key show has it: a record that was parked anew since is not touched.",
@@ -232,7 +223,7 @@ func (a *app) resolveCommand() *cobra.Command {
 				if s != dedupe.Done {
 					return exit(exitUsage, "--result is for --to done")
 				}
-				if result, err = a.read(file); err != nil {
+				if result, err = a.read(ctx, file); err != nil {
 					return err
 				}
 			}
@@ -254,7 +245,7 @@ func (a *app) forgetCommand() *cobra.Command {
 	var queue string
 	var force bool
 	c := &cobra.Command{
-		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message runs as if it were the first", Args: cobra.RangeArgs(1, 2),
+		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message runs as if it were the first", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			return a.word(ctx, args, queue, fence, "forget it, so that it may run again", func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
 				return w.Forget(ctx, "", k, fence, force, reason)
@@ -277,7 +268,7 @@ func (a *app) word(ctx context.Context, args []string, queue string, fence uint6
 	if fence == 0 {
 		return exit(exitUsage, "--fence is missing: the record's, as onceq key show has it")
 	}
-	reason, err := a.reason()
+	reason, err := a.reason(ctx)
 	if err != nil {
 		return err
 	}
@@ -298,7 +289,7 @@ func (a *app) word(ctx context.Context, args []string, queue string, fence uint6
 	if l.Record.Fence != fence {
 		return exit(exitRefused, "%s, not %d: look again", plan, fence)
 	}
-	if err := a.confirm(w, question{Plan: plan, Want: k.Key, Act: act, Bounded: true}); err != nil {
+	if err := a.confirm(ctx, w, question{Plan: plan, Want: k.Key, Act: act, Bounded: true}); err != nil {
 		return err
 	}
 	audit, err := do(ctx, w, k, reason)

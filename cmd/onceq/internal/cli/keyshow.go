@@ -22,7 +22,7 @@ func (a *app) keyShowCommand() *cobra.Command {
 	var letters, verbose bool
 	var queue, effect string
 	c := &cobra.Command{
-		Use: "show [SCOPE] KEY", Short: "What happened to a key: a time line, with where each step is from", Args: cobra.RangeArgs(1, 2),
+		Use: "show [SCOPE] KEY", Short: "What happened to a key: a time line, with where each step is from", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
 		Long: "The steps come from the key's record and the attempts in it, its owner's seat, the audit, and, with\n" +
 			"--letters, the dead-letter queue (each letter there has one receive more then). KEY alone is looked\n" +
 			"for in the scopes that the profile, or the workers' cards, name.",

@@ -57,7 +57,7 @@ func TestPostgresQueue(t *testing.T) {
 	if err != nil || len(held) != 1 {
 		t.Fatal(held, err)
 	}
-	r.run("queue", "peek", "outbox").want(0, "order-7", "to Rome").not("order-8")
+	r.run("queue", "peek", "outbox").want(0, "order-7", "to Rome", "read 1 of outbox, in its database; nothing was received").not("order-8", "receive more", "given back")
 	if err := outbox.Ack(t.Context(), []broker.Receipt{held[0].Receipt}); err != nil {
 		t.Errorf("after a look: %v", err)
 	}

@@ -72,7 +72,7 @@ func (a *app) partErrors(states []ops.QueueState, failed int) error {
 	for i := range states {
 		q := &states[i]
 		for _, part := range partsOf(q) {
-			text := out.Text(part.err.Error())
+			text := out.Error(part.err)
 			if seen[text] {
 				continue
 			}

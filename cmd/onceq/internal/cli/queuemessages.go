@@ -23,7 +23,7 @@ func (a *app) peekCommand() *cobra.Command {
 	var n int
 	var force bool
 	c := &cobra.Command{
-		Use: "peek QUEUE", Short: "Look at some messages; each has one receive more then", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "peek QUEUE", Short: "Look at some messages; outside of databases each has one receive more then", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if n < 1 || n > ops.MaxPeek {
 				return exit(exitUsage, "-n: %d, want 1 to %d", n, ops.MaxPeek)
@@ -41,6 +41,9 @@ func (a *app) peekCommand() *cobra.Command {
 			if errors.Is(err, ops.ErrRefused) {
 				return exitWith(exitRefused, fmt.Errorf("%w (--force looks all the same)", err))
 			}
+			if err != nil && len(ms) == 0 {
+				return err
+			}
 			r := out.Result{Columns: out.Columns("KEY", "TYPE", "RECEIVES>", "SENT", "GROUP", "BODY"), Empty: "nothing came", Next: "onceq key show KEY"}
 			for _, m := range ms {
 				v := viewMessage(m)
@@ -57,6 +60,10 @@ func (a *app) peekCommand() *cobra.Command {
 			}
 			if e := a.show(r); e != nil {
 				return e
+			}
+			if _, ok := broker.As[broker.Peeker](t.Queue); ok {
+				a.say("read %s of %s, in its database; nothing was received", out.Int(len(ms)), t.Name)
+				return err
 			}
 			a.say("received %s of %s; each has one receive more; given back", out.Int(len(ms)), t.Name)
 			if p, ok := broker.As[broker.RedrivePolicy](t.Queue); ok && len(ms) > 0 {
@@ -110,7 +117,7 @@ func (a *app) sendCommand() *cobra.Command {
 			if delay < 0 {
 				return exit(exitUsage, "--delay: %v is negative", delay)
 			}
-			b, err := a.read(file)
+			b, err := a.read(ctx, file)
 			if err != nil {
 				return err
 			}
@@ -123,7 +130,7 @@ func (a *app) sendCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(w, question{Act: "send a job to " + t.Name, Free: true}); err != nil {
+			if err := a.confirm(ctx, w, question{Act: "send a job to " + t.Name, Free: true}); err != nil {
 				return err
 			}
 			m := &broker.Outgoing{Body: b, Group: group, Delay: delay, Meta: &broker.Meta{Type: typ, Key: key}}
@@ -150,7 +157,7 @@ func (a *app) sendCommand() *cobra.Command {
 }
 
 // read reads a file, or the input.
-func (a *app) read(file string) ([]byte, error) {
+func (a *app) read(ctx context.Context, file string) ([]byte, error) {
 	in := a.io.In
 	if file != "-" {
 		f, err := os.Open(file)
@@ -160,8 +167,12 @@ func (a *app) read(file string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxBody+1))
+	a.bound.rest() // a program in front of a pipe may take its time, and so may a person
+	b, err := input(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, maxBody+1)) })
+	a.bound.goOn()
 	switch {
+	case isInterrupted(ctx):
+		return nil, exit(exitInterrupted, "interrupted; nothing was done")
 	case err != nil:
 		return nil, exit(exitUsage, "-f %s: %w", file, err)
 	case len(b) > maxBody:
@@ -206,12 +217,12 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			if file == "" {
 				return exit(exitUsage, "-f is missing: the file that keeps what is removed")
 			}
-			reason, err := a.reason()
+			reason, err := a.reason(ctx)
 			if err != nil {
 				return err
 			}
 			want := fmt.Sprint(most)
-			if err := a.confirm(w, question{Plan: plan, Want: want, Act: "remove up to " + out.Int(most) + " messages", Bounded: true}); err != nil {
+			if err := a.confirm(ctx, w, question{Plan: plan, Want: want, Act: "remove up to " + out.Int(most) + " messages", Bounded: true}); err != nil {
 				return err
 			}
 			keep, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

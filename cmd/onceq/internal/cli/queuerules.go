@@ -25,7 +25,7 @@ func (a *app) pauseCommand() *cobra.Command {
 	var typ, scope, length string
 	var force bool
 	c := &cobra.Command{
-		Use: "pause QUEUE", Short: "Pause a queue, a scope or a type of jobs, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "pause QUEUE", Short: "Pause a queue, a scope or a type of jobs, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSeated(nil),
 		Long: "Workers of a paused queue stop receiving; what runs goes on. It costs no receives.\n" +
 			"With --type or --scope they give the messages of these jobs back, again and again. Each time is a\n" +
 			"receive, so a pause that the queue's redrive policy does not survive is refused (--force).\n" +
@@ -48,7 +48,7 @@ func (a *app) limitCommand() *cobra.Command {
 	var length string
 	var slots int
 	c := &cobra.Command{
-		Use: "limit QUEUE", Short: "Bound the handlers that each worker runs at once, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "limit QUEUE", Short: "Bound the handlers that each worker runs at once, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSeated(nil),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if slots < 1 {
 				return exit(exitUsage, "--slots: %d, want 1 or more; pause the queue for none", slots)
@@ -71,17 +71,23 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if err != nil {
 		return exit(exitUsage, "--for: %w", bare(err))
 	}
-	if r.Reason, err = a.reason(); err != nil {
+	if r.Reason, err = a.reason(ctx); err != nil {
 		return err
 	}
 	r.Until = a.io.Now().Add(d)
-	w, err := a.open(ctx, needStore, r.Queue)
+	w, err := a.open(ctx, needStore|needCards, r.Queue)
 	if err != nil {
 		return err
 	}
 	defer w.close()
 	name := w.Names()[0]
 	r.Queue = name
+	if t, err := w.Target(name); err == nil && t.Queue == nil && !r.OfQueue() && r.Do == control.Pause {
+		if !force {
+			return exit(exitRefused, "only the workers' cards name %s, so nobody can tell what the pause costs in receives: give the queue's URL, or pause the whole queue (--force pauses all the same)", name)
+		}
+		a.say("careful: nobody can tell what the pause costs in receives, because only the workers' cards name %s", name)
+	}
 	price, err := w.Price(ctx, r)
 	if err != nil {
 		if p := (*control.PriceError)(nil); !errors.As(err, &p) {
@@ -97,7 +103,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if r.Do == control.Limit {
 		plan = fmt.Sprintf("limit each worker of %s to %d handlers at once until %s: %q", name, r.Slots, a.out.Time(r.Until), r.Reason)
 	}
-	if err := a.confirm(w, question{Plan: plan, Want: name, Act: string(r.Do) + " it", Bounded: true}); err != nil {
+	if err := a.confirm(ctx, w, question{Plan: plan, Want: name, Act: string(r.Do) + " it", Bounded: true}); err != nil {
 		return err
 	}
 	do := w.Pause
@@ -106,7 +112,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	}
 	followed, err := do(ctx, r, &ops.RuleOptions{Force: true, Each: a.following})
 	a.progress("")
-	if err != nil {
+	if err != nil && len(followed.Rules) == 0 {
 		return usable(err)
 	}
 	done := "paused"
@@ -114,7 +120,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 		done = "limited"
 	}
 	line := fmt.Sprintf("%s %s until %s, rule %s", name, done, a.out.Time(r.Until), followed.Rules[0].ID)
-	return a.followed(followed, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
+	return a.followed(ctx, followed, err, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
 }
 
 // bare is an error of package control without the prefix that programs want.
@@ -128,11 +134,14 @@ func (a *app) following(f ops.Followed) {
 	}
 }
 
-// followed prints what became of a change of the rules.
-func (a *app) followed(f ops.Followed, line, next string) error {
+// followed prints what became of a change of the rules. failed is why nobody knows who follows, or
+// why the audit lacks it: the rules are changed all the same.
+func (a *app) followed(ctx context.Context, f ops.Followed, failed error, line, next string) error {
 	v := followedView{Rules: viewRules(f.Rules), Version: f.Version, Live: f.Live, Behind: []string{}, Took: *seconds(f.Took), Audit: f.Audit}
 	lines := []string{line}
 	switch {
+	case failed != nil && f.Live == 0:
+		lines = append(lines, "who follows is not known")
 	case f.Live == 0:
 		lines = append(lines, "no worker has a seat here: workers that start obey the rule; functions in Lambda do within 10 s")
 	case len(f.Behind) == 0:
@@ -162,7 +171,12 @@ func (a *app) followed(f ops.Followed, line, next string) error {
 	if err := a.show(out.Result{Lines: lines, Value: v, IDs: ids, Next: next}); err != nil {
 		return err
 	}
-	if len(f.Behind) > 0 {
+	switch {
+	case isInterrupted(ctx):
+		return exit(exitInterrupted, "interrupted; the rules are changed all the same, and workers follow")
+	case failed != nil:
+		return usable(failed)
+	case len(f.Behind) > 0:
 		return exitWith(exitPartly, nil)
 	}
 	return nil
@@ -170,13 +184,13 @@ func (a *app) followed(f ops.Followed, line, next string) error {
 
 func (a *app) resumeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "resume QUEUE [RULE]", Short: "End the pauses of a queue, or one rule", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeQueue,
+		Use: "resume QUEUE [RULE]", Short: "End the pauses of a queue, or one rule", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeSeated(a.completeRules),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			reason, err := a.reason()
+			reason, err := a.reason(ctx)
 			if err != nil {
 				return err
 			}
-			w, err := a.open(ctx, needStore, args[0])
+			w, err := a.open(ctx, needStore|needCards, args[0])
 			if err != nil {
 				return err
 			}
@@ -187,16 +201,16 @@ func (a *app) resumeCommand() *cobra.Command {
 				id = args[1]
 				plan = fmt.Sprintf("end rule %s of %s", id, name)
 			}
-			if err := a.confirm(w, question{Plan: plan + fmt.Sprintf(": %q", reason), Want: name, Act: "go on", Bounded: true}); err != nil {
+			if err := a.confirm(ctx, w, question{Plan: plan + fmt.Sprintf(": %q", reason), Want: name, Act: "go on", Bounded: true}); err != nil {
 				return err
 			}
 			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
 			a.progress("")
-			if err != nil {
+			if err != nil && len(f.Rules) == 0 {
 				return usable(err)
 			}
 			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.out.Time(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
-			return a.followed(f, line, "onceq queue show "+name)
+			return a.followed(ctx, f, err, line, "onceq queue show "+name)
 		}),
 	}
 	a.reasonFlag(c)

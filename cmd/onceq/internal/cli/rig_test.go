@@ -31,13 +31,16 @@ import (
 type rig struct {
 	*testing.T
 	server   *sqsfake.Server
-	queue    *awssqs.Broker
-	dead     *awssqs.Broker
+	queue    broker.Broker
+	dead     broker.Broker
 	store    dedupe.Store
 	storeURL string
 	dir      string
+	file     string // the configuration
 	env      map[string]string
 	now      func() time.Time
+
+	patience time.Duration // of a completion
 
 	// what a person types, and whether one is there
 	typed    string
@@ -94,7 +97,7 @@ func (r *rig) config(text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		r.Fatal(err)
 	}
-	r.env["ONCEQ_CONFIG"] = path
+	r.env["ONCEQ_CONFIG"], r.file = path, text
 }
 
 func (r *rig) open(name string, attributes map[string]string) *awssqs.Broker {
@@ -128,7 +131,7 @@ func (r *rig) io(out, errs *bytes.Buffer) *IO {
 	return &IO{
 		In: strings.NewReader(r.typed), Out: &locked{w: out}, Err: &locked{w: errs},
 		Env:  func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
-		Home: r.dir, Terminal: r.terminal, Screen: r.screen, Now: r.now,
+		Home: r.dir, Terminal: r.terminal, Screen: r.screen, Now: r.now, Patience: r.patience, LetterWait: 100 * time.Millisecond,
 		Size: func() (int, int) { return r.size[0], r.size[1] },
 		Raw:  func() (func(), error) { return func() {}, nil },
 	}

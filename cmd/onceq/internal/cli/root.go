@@ -36,6 +36,7 @@ func Main(ctx context.Context, args []string, on *IO) int {
 			if i == 0 {
 				line = "onceq: " + line
 			}
+			line = strings.ReplaceAll(line, "\t", "  ") // as PostgreSQL's driver indents
 			_, _ = fmt.Fprintln(on.Err, out.Text(settings.Mask(line)))
 		}
 	}
@@ -82,6 +83,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(&quietly{a.io.Out}) // before the next line, which keeps it
 	root.InitDefaultCompletionCmd()
 	strict(root)
+	a.completeFlags(root)
 	return root
 }
 

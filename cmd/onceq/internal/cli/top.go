@@ -87,7 +87,7 @@ func (t *top) look(ctx context.Context) look {
 func (t *top) take(l look) {
 	t.at, t.took = l.at, l.took
 	if l.err != nil {
-		t.message = out.Text(l.err.Error())
+		t.message = out.Error(l.err)
 		return
 	}
 	t.states = l.states
@@ -150,16 +150,22 @@ func (t *top) live(ctx context.Context) error {
 	defer tick.Stop()
 	defer size.Stop()
 	t.lookAgain(ctx)
-	for {
-		if err := t.paint(); err != nil {
-			return err
+	for old := true; ; {
+		if old {
+			if err := t.paint(); err != nil {
+				return err
+			}
 		}
+		old = true
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			t.lookAgain(ctx)
 		case <-size.C:
+			// To make a frame of 200 workers five times a second would be most of the work.
+			cols, rows := t.io.Size()
+			old = cols != t.cols || rows != t.rows
 		case l := <-t.looked:
 			t.looking = false
 			if t.message == "looking …" {
@@ -335,7 +341,7 @@ func (t *top) pauseKey(ctx context.Context, queue string) {
 		d, err := control.ParseFor(as[0])
 		switch {
 		case err != nil:
-			t.message = bare(err).Error()
+			t.message = out.Error(bare(err))
 		case as[1] == "":
 			t.message = "nothing was done: a pause wants a reason"
 		case as[2] != queue || !t.protected(as):
@@ -366,7 +372,7 @@ func (t *top) resumeKey(ctx context.Context, queue string) {
 
 func followedLines(f ops.Followed, err error, what string) []string {
 	if err != nil {
-		return []string{out.Text(err.Error())}
+		return []string{out.Error(err)}
 	}
 	return []string{fmt.Sprintf("%s; %d of %d workers follow after %s; audit %s", what, f.Live-len(f.Behind), f.Live, out.Span(f.Took), f.Audit)}
 }
@@ -383,7 +389,7 @@ func (t *top) letters(ctx context.Context, queue string) []string {
 	}
 	var ls []string
 	if err != nil {
-		ls = append(ls, out.Text(err.Error()))
+		ls = append(ls, out.Error(err))
 	}
 	if len(groups) == 0 {
 		return append(ls, "no letters")
@@ -400,11 +406,11 @@ func (t *top) keyPane(ctx context.Context, queue, text string) []string {
 	}
 	k, err := t.where(ctx, t.w, queue, words)
 	if err != nil {
-		return []string{out.Text(err.Error())}
+		return []string{out.Error(err)}
 	}
 	l, err := t.w.Key(ctx, queue, k, ops.KeyOptions{})
 	if l == nil || l.Record == nil {
-		return []string{out.Text(err.Error())}
+		return []string{out.Error(err)}
 	}
 	return append([]string{t.keyHead(out.Text(k.Scope)+" "+out.Text(k.Key), l)}, t.stepLines(l, true)...)
 }

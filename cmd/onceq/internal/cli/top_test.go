@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,43 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// TestOddCards: numbers that no worker means, as of a broken one, or of whoever can write the
+// store, end no screen.
+func TestOddCards(t *testing.T) {
+	r := &rig{T: t, now: time.Now}
+	for name, change := range map[string]func(*control.Card){
+		"negative": func(c *control.Card) {
+			c.Busy, c.Slots, c.Held, c.Rate, c.HeadWait, c.Jobs[0].Attempt = -5, 10, -1, -1e9, -time.Hour, -1
+			c.Durations = map[string]control.Quantiles{"charge": {P95: -1}}
+		},
+		"huge": func(c *control.Card) {
+			c.Busy, c.Slots, c.Rate, c.HeadWait = math.MaxInt, math.MaxInt/2, math.MaxFloat64, math.MaxInt64
+			c.Outcomes = map[string]uint64{"done": math.MaxUint64, "failed": math.MaxUint64}
+			c.Durations = map[string]control.Quantiles{strings.Repeat("t", 5000): {P95: math.MaxInt64}}
+		},
+		"empty":  func(c *control.Card) { *c = control.Card{} },
+		"screen": func(c *control.Card) { c.State, c.Outage = "\x1b[2J", "\x1b]52;c;aGk=\x07" },
+	} {
+		a, f := newFrame(r, fleet(2, 3))
+		for range 2 {
+			for i := range f.states {
+				q := &f.states[i]
+				q.Seats[1].State = ops.StateDead // one lives
+				f.history[q.Queue].add(q)        // as it was, and as it is
+				change(q.Seats[0].Card)
+				f.history[q.Queue].add(q)
+				a.queueRow(q)
+				a.queueLines(q)
+			}
+		}
+		for _, l := range f.lines(a, 120, 40) {
+			if out.Width(l.text) > 120 || strings.ContainsAny(l.text, "\x1b\x07") {
+				t.Errorf("%s: %q", name, l.text)
+			}
+		}
+	}
+}
+
 // TestTrends: what the two last looks have in common.
 func TestTrends(t *testing.T) {
 	h := &history{}
@@ -119,13 +158,23 @@ func TestTrends(t *testing.T) {
 // TestOneFrame: into a pipe, and on a dumb terminal, top prints one frame and ends.
 func TestOneFrame(t *testing.T) {
 	r := newRig(t)
-	r.seat("w-1/1", nil)
+	r.seat("w-1/1", func(c *control.Card) {
+		c.Durations["refund"] = control.Quantiles{P50: time.Second, P95: 14 * time.Minute, Max: time.Hour}
+	})
+	r.at("orders", "w-2/1", "charge")
 	r.run("top").want(0, "onceq top · test", "orders", "w-1/1", "B-12").not("\x1b")
+	// of each worker the slowest type, of its 95 in a hundred
+	text := r.run("top").want(0, "P95").out
+	for owner, p95 := range map[string]string{"w-1/1": "14m", "w-2/1": "800ms"} {
+		if !regexp.MustCompile(`(?m)^` + owner + ` +orders +80/100 +601 +` + p95 + ` +running`).MatchString(text) {
+			t.Errorf("%s has no %s in\n%s", owner, p95, text)
+		}
+	}
 	r.screen, r.terminal, r.env["TERM"] = true, true, "dumb"
 	r.run("top").want(0, "w-1/1").not("\x1b")
 	var v []queueView
 	r.run("top", "-o", "json").want(0).json(&v)
-	if len(v) != 1 || v[0].Queue != "orders" || *v[0].Busy != 80 {
+	if len(v) != 1 || v[0].Queue != "orders" || *v[0].Busy != 160 {
 		t.Errorf("%+v", v)
 	}
 }

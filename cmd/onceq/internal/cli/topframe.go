@@ -92,7 +92,7 @@ func (h *history) spark() string {
 			b.WriteRune('─')
 			continue
 		}
-		b.WriteRune(bars[min(len(bars)-1, int(r/most*float64(len(bars)-1)+0.5))])
+		b.WriteRune(bars[max(0, min(len(bars)-1, int(r/most*float64(len(bars)-1)+0.5)))])
 	}
 	return b.String()
 }
@@ -288,8 +288,8 @@ func oldest(j *control.CardJob, on *ops.Seat) string {
 	return s + ")"
 }
 
-// bar is a share in ten blocks.
+// bar is a share in ten blocks. A card may say anything.
 func bar(n, of int) string {
-	full := min(10, (10*n+of/2)/of)
+	full := max(0, min(10, int(10*float64(n)/float64(of)+0.5)))
 	return strings.Repeat("█", full) + strings.Repeat("░", 10-full)
 }

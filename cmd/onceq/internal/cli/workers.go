@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/ops"
 )
@@ -20,11 +21,11 @@ import (
 
 func (a *app) workersCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "workers QUEUE", Short: "Who works on a queue", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "workers QUEUE [WORKER…]", Short: "Who works on a queue", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSeated(a.completeWorkers),
 		Long: "One line a worker that has a seat: what its last card says, and when the store saw it. SKEW is how far\n" +
 			"its clock is ahead of the store's. Functions in Lambda have no seats.",
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			w, err := a.open(ctx, needStore|needNoQueue, args[0])
+			w, err := a.open(ctx, needStore|needNoQueue|needCards, args[0])
 			if err != nil {
 				return err
 			}
@@ -33,6 +34,9 @@ func (a *app) workersCommand() *cobra.Command {
 			seats, err := w.Seats(ctx, name)
 			if err != nil {
 				return usable(err)
+			}
+			if seats, err = named(seats, name, args[1:]); err != nil {
+				return err
 			}
 			r := out.Result{
 				Columns: workerColumns(), Items: []any{},
@@ -54,6 +58,27 @@ func (a *app) workersCommand() *cobra.Command {
 			return a.show(r)
 		}),
 	}
+}
+
+// named are the workers with these names; no name means all.
+func named(seats []ops.Seat, queue string, owners []string) ([]ops.Seat, error) {
+	if len(owners) == 0 {
+		return seats, nil
+	}
+	var some []ops.Seat
+	for _, owner := range owners {
+		before := len(some)
+		var all []string
+		for _, s := range seats {
+			if all = append(all, s.Owner); s.Owner == owner {
+				some = append(some, s)
+			}
+		}
+		if len(some) == before {
+			return nil, exit(exitFound, "no worker %s has a seat at %s%s", out.Text(owner), queue, settings.DidYouMean(owner, all))
+		}
+	}
+	return some, nil
 }
 
 func workerColumns() []out.Column {
@@ -103,12 +128,12 @@ func (a *app) workerRow(s *ops.Seat) []string {
 
 func (a *app) jobsCommand() *cobra.Command {
 	running := &cobra.Command{
-		Use: "running QUEUE", Short: "The jobs that run longest, as the workers' cards name them", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "running QUEUE", Short: "The jobs that run longest, as the workers' cards name them", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSeated(nil),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.running(ctx, args[0]) }),
 	}
 	var scan bool
 	stalled := &cobra.Command{
-		Use: "stalled QUEUE", Short: "Jobs whose worker died or went silent, and that nobody has taken over", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
+		Use: "stalled QUEUE", Short: "Jobs whose worker died or went silent, and that nobody has taken over", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSeated(nil),
 		Long: "The cards of dead workers name some jobs; --scan looks at each claimed record instead, which reads\n" +
 			"the table. Nothing has to be done: the next delivery of such a job takes it over.",
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.stalled(ctx, args[0], scan) }),
@@ -118,7 +143,7 @@ func (a *app) jobsCommand() *cobra.Command {
 }
 
 func (a *app) running(ctx context.Context, queue string) error {
-	w, err := a.open(ctx, needStore|needNoQueue, queue)
+	w, err := a.open(ctx, needStore|needNoQueue|needCards, queue)
 	if err != nil {
 		return err
 	}
@@ -182,7 +207,7 @@ func scopeOf(scope, typ string) string {
 }
 
 func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
-	w, err := a.open(ctx, needStore|needNoQueue, queue)
+	w, err := a.open(ctx, needStore|needNoQueue|needCards, queue)
 	if err != nil {
 		return err
 	}

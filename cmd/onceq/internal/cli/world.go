@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/places"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
@@ -89,8 +91,9 @@ func (a *app) config() (*conf, error) {
 	return c, nil
 }
 
-// queues are those that a command names; none means all that there are.
-func (a *app) queues(c *conf, names []string) ([]*settings.Queue, error) {
+// queues are those that a command names; none means all that there are. With needCards a queue that
+// nothing here names comes without a URL.
+func (a *app) queues(c *conf, names []string, needs need) ([]*settings.Queue, error) {
 	url, _ := a.io.Env(settings.EnvQueue)
 	dead, _ := a.io.Env(settings.EnvDead)
 	var own *settings.Queue
@@ -120,10 +123,13 @@ func (a *app) queues(c *conf, names []string) ([]*settings.Queue, error) {
 			continue
 		}
 		q, err := c.profile.Find(name)
-		if err != nil && own != nil {
+		switch {
+		case err == nil:
+		case needs&needCards != 0 && c.store != "" && !strings.Contains(name, ":/"):
+			q = &settings.Queue{Name: name}
+		case own != nil:
 			return nil, exit(exitUsage, "%s names the queue %s: %w", settings.EnvQueue, own.Name, err)
-		}
-		if err != nil {
+		default:
 			return nil, exitWith(exitUsage, err)
 		}
 		if !slices.ContainsFunc(qs, func(o *settings.Queue) bool { return o.Name == q.Name }) {
@@ -143,6 +149,9 @@ const (
 	needNoQueue
 	// needParts: what does not answer is shown as such, beside the rest.
 	needParts
+	// needCards: a queue that only the cards of its workers name will do, because the store alone
+	// is asked.
+	needCards
 )
 
 // open opens the store, and the queues that a command names; no name means all.
@@ -151,7 +160,7 @@ func (a *app) open(ctx context.Context, needs need, names ...string) (*world, er
 	if err != nil {
 		return nil, err
 	}
-	qs, err := a.queues(c, names)
+	qs, err := a.queues(c, names, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -179,8 +188,13 @@ func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue,
 	}
 	var ts []ops.Target
 	for _, q := range qs {
-		t := ops.Target{Name: q.Name, Known: q.Known, Store: store, Scopes: q.Scopes, MaxAttempts: q.MaxAttempts, Retention: q.Retention}
-		if needs&needNoQueue == 0 {
+		t := ops.Target{Name: q.Name, Known: known(q), Store: store, Scopes: q.Scopes, MaxAttempts: q.MaxAttempts, Retention: q.Retention}
+		switch {
+		case q.URL == "":
+			if err := a.seated(ctx, c, store, q.Name); err != nil {
+				return err
+			}
+		case needs&needNoQueue == 0:
 			err := a.openQueue(ctx, w, q, &t, needs)
 			if needs&needParts != 0 && isAway(all, err) {
 				if t.Queue == nil {
@@ -207,6 +221,31 @@ func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue,
 	}
 	w.Ops, err = ops.Open(ts, &ops.Options{By: a.by(), Links: w.links})
 	return err
+}
+
+// known is a queue's name as its workers have it, where the queue itself is not asked.
+func known(q *settings.Queue) string {
+	if q.Known != "" || q.URL == "" {
+		return q.Known
+	}
+	u, err := settings.ParseQueue(q.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Name
+}
+
+// seated refuses a queue that nothing here names, and no worker's card either.
+func (a *app) seated(ctx context.Context, c *conf, store dedupe.Store, name string) error {
+	seats, err := control.Seats(ctx, store, name)
+	if err == nil && len(seats) > 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, control.ErrInvalid) {
+		return err
+	}
+	_, err = c.profile.Find(name)
+	return exit(exitUsage, "%w; and no worker has a seat at it", err)
 }
 
 func (a *app) store(ctx context.Context, w *world, c *conf, needs need) (dedupe.Store, error) {
@@ -263,7 +302,7 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 		}
 		return nil
 	}
-	o := &dlq.Options{}
+	o := &dlq.Options{Wait: a.io.LetterWait}
 	if w.profile != nil {
 		for _, k := range w.profile.LetterKeys {
 			o.LetterKeys = append(o.LetterKeys, k)

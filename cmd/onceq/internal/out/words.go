@@ -15,6 +15,10 @@ const None = "–"
 // Text is a text of a message or a record as a terminal may show it, in one line.
 func Text(s string) string { return dlq.Printable(s) }
 
+// Error is the text of an error as a terminal may show it, in one line. Drivers write theirs in
+// several, with tabs.
+func Error(err error) string { return Text(strings.Join(strings.Fields(err.Error()), " ")) }
+
 // Or is the text, or None.
 func Or(s string) string {
 	if s == "" {

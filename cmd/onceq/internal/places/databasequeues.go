@@ -36,7 +36,7 @@ func (p *Places) postgresQueue(ctx context.Context, q settings.QueueURL) (broker
 		if e := (*pgconn.PgError)(nil); errors.As(err, &e) && (e.Code == readOnly || e.Code == denied) {
 			return nil, fmt.Errorf("%w (%s)", ErrNoQueueTable, e.Message)
 		}
-		return nil, err
+		return nil, looking{err}
 	}
 	b, err := pgbroker.New(pool, q.Name, o)
 	if err != nil {

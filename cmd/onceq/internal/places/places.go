@@ -10,10 +10,12 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/smithy-go/logging"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -43,7 +45,8 @@ func (p *Places) closing(c func() error) { p.closers = append(p.closers, c) }
 
 func (p *Places) awsConfig(ctx context.Context) (aws.Config, error) {
 	if p.aws == nil {
-		cfg, err := config.LoadDefaultConfig(ctx)
+		// the SDK's own logger writes over the screen of a person
+		cfg, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 		if err != nil {
 			return aws.Config{}, err
 		}
@@ -61,3 +64,10 @@ func staticCredentials() bool {
 	}
 	return false
 }
+
+// looking is an error of a look that Migrate has made for us: nobody has asked for a Migrate here.
+type looking struct{ error }
+
+func (l looking) Error() string { return strings.Replace(l.error.Error(), "Migrate: ", "", 1) }
+
+func (l looking) Unwrap() error { return l.error }

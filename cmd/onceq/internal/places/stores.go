@@ -63,7 +63,7 @@ func (p *Places) postgres(ctx context.Context, s settings.StoreURL) (dedupe.Stor
 		err = nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, looking{err}
 	}
 	return pgstore.New(pool, o)
 }

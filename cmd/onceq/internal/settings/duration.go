@@ -28,7 +28,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		}
 	}
 	d, err := time.ParseDuration(rest)
-	if err != nil {
+	if err != nil || days > 0 && (d < 0 || days+d < 0) { // 1d-5h, or more than an int64 holds
 		return 0, fmt.Errorf("%q is no time such as 90s, 10m, 1h or 7d", s)
 	}
 	return days + d, nil

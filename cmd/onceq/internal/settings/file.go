@@ -95,24 +95,37 @@ func candidates(env Env, home string) []string {
 	return paths
 }
 
+// largest is more than any file of people has.
+const largest = 1 << 20
+
 func read(path string, env Env) (*File, error) {
-	text, err := os.ReadFile(path)
+	in, err := os.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, largest+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > largest {
+		return nil, fmt.Errorf("%s: it is larger than %d bytes, so it is no configuration", path, largest)
+	}
+	info, err := in.Stat()
+	if err != nil {
+		return nil, err
+	}
+	mode := info.Mode().Perm()
+	if mode&0o002 != 0 && info.Mode().IsRegular() && filepath.Separator == '/' {
+		return nil, fmt.Errorf("%s: others may write the file (mode %04o), and so say where your acts go: chmod o-w %s", path, mode, path)
 	}
 	f, secret, err := parse(path, text, env)
 	if err != nil {
 		return nil, err
 	}
-	if secret > 0 {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if mode := info.Mode().Perm(); mode&0o077 != 0 && filepath.Separator == '/' {
-			return nil, fmt.Errorf("%s:%d: a password stands here, and others may read the file (mode %04o): chmod 600 %s, or write env:NAME",
-				path, secret, mode, path)
-		}
+	if secret > 0 && mode&0o077 != 0 && filepath.Separator == '/' {
+		return nil, fmt.Errorf("%s:%d: a password stands here, and others may read the file (mode %04o): chmod 600 %s, or write env:NAME",
+			path, secret, mode, path)
 	}
 	return f, nil
 }
@@ -120,11 +133,18 @@ func read(path string, env Env) (*File, error) {
 // parse also answers the first line with a password in a URL; 0 = none.
 func parse(path string, text []byte, env Env) (f *File, secret int, err error) {
 	f = &File{Path: path, Profiles: map[string]*Profile{}}
-	var doc yaml.Node
-	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); err != nil {
+	var doc, more yaml.Node
+	docs := yaml.NewDecoder(bytes.NewReader(text))
+	if err := docs.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) { // empty, or comments alone
 			return f, 0, nil
 		}
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	switch err := docs.Decode(&more); {
+	case err == nil:
+		return nil, 0, fmt.Errorf("%s:%d: a second document begins here: one file is one configuration", path, more.Line)
+	case !errors.Is(err, io.EOF):
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
 	}
 	r := &reader{path: path, env: env}

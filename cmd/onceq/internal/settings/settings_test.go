@@ -269,14 +269,67 @@ func TestMask(t *testing.T) {
 }
 
 func TestDurations(t *testing.T) {
-	for s, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0} {
+	for s, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0, "2562047h": 2562047 * time.Hour} {
 		if got, err := ParseDuration(s); err != nil || got != want {
 			t.Errorf("%s: %v %v", s, got, err)
 		}
 	}
-	for s, want := range map[string]string{"10": "10 has no unit; want 10m, 1h", "soon": "no time", "xd": "no time", "1dx": "no time"} {
+	for s, want := range map[string]string{"10": "10 has no unit; want 10m, 1h", "soon": "no time", "xd": "no time", "1dx": "no time", "1d-5h": "no time", "36500d2000000h": "no time", "2562048h": "no time"} {
 		if _, err := ParseDuration(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+// TestOddFiles: a file that cannot be one is refused with its name, and none is read without end.
+func TestOddFiles(t *testing.T) {
+	const good = "profiles:\n  a:\n    queues:\n      orders: sqs://orders\n"
+	for _, c := range []struct{ text, want string }{
+		{good + "---\n" + good, ":5: a second document begins here"},
+		{good + "---\n", ":5: a second document begins here"},
+		{good + "  b: {queues: {mails: 'sqs://ma", "found unexpected end of stream"},
+		{"profiles:\n  a:\n    queues: [", "did not find expected node content"},
+		{"\x00\x01", "control characters are not allowed"},
+		{"profiles: \xff\xfe", "yaml: "},
+		{"#" + strings.Repeat("x", 1<<20), "it is larger than 1048576 bytes"},
+		{"profiles: &a {x: *a}", "x: unknown field"},
+		{"profiles:\n  a: &a {queues: &q {orders: {url: 'sqs://orders', scopes: [*a, *q]}}}", "want a single value"},
+	} {
+		path := write(t, c.text, 0o600)
+		if _, err := Load(env(EnvConfig, path), ""); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.60q: %v, want %s", c.text, err, c.want)
+		}
+	}
+	if _, err := Load(env(EnvConfig, t.TempDir()), ""); err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Error(err)
+	}
+	if filepath.Separator != '/' {
+		return
+	}
+	path := write(t, good, 0o666)
+	if _, err := Load(env(EnvConfig, path), ""); err == nil || !strings.Contains(err.Error(), "others may write the file (mode 0666)") || !strings.Contains(err.Error(), "chmod o-w "+path) {
+		t.Error(err)
+	}
+	if _, err := Load(env(EnvConfig, write(t, good, 0o664)), ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := Load(env(EnvConfig, "/dev/zero"), ""); err == nil || !strings.Contains(err.Error(), "it is larger than") {
+		t.Error(err)
+	}
+	if os.Getuid() != 0 { // who may read everything
+		if _, err := Load(env(EnvConfig, write(t, good, 0)), ""); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCutFiles: a file of which only the beginning is there gives an error with its name, or the
+// beginning; it never panics.
+func TestCutFiles(t *testing.T) {
+	for n := range len(whole) {
+		f, _, err := parse("onceq.yaml", []byte(whole[:n]), env("STORE", "postgres://db/x", "KEY", strings.Repeat("k", 32)))
+		if err != nil && !strings.HasPrefix(err.Error(), "onceq.yaml:") || err == nil && f == nil {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
 }

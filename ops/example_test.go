@@ -1,0 +1,135 @@
+package ops_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/ops"
+)
+
+func sure[V any](v V, err error) V {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+// after is what an outage leaves, as a worker would: two orders that failed, each with its letter,
+// one that was done, and a worker that goes on.
+func after(ctx context.Context) *ops.Ops {
+	store := sure(memstore.New(nil))
+	dead := sure(membroker.New(&membroker.Options{Name: "orders-dead"}))
+	orders := sure(membroker.New(&membroker.Options{Name: "orders"}))
+	for i, k := range []string{"order-1", "order-2", "order-3"} {
+		key := dedupe.Key{Scope: "shop:charge", Key: k}
+		c := sure(store.Claim(ctx, []dedupe.ClaimRequest{{Key: key, Token: dedupe.Token{1, byte(i)}, TTL: time.Minute, Owner: "w-1/1"}}))[0]
+		end := dedupe.Settlement{Key: key, Token: c.Lease.Token, To: dedupe.Failed, ErrClass: "timeout", ErrText: "the bank did not answer"}
+		if k == "order-3" {
+			end = dedupe.Settlement{Key: key, Token: c.Lease.Token, To: dedupe.Done}
+		} else {
+			sure(dead.Send(ctx, []broker.Outgoing{{Body: []byte(`{"cents":900}`), Meta: &broker.Meta{
+				ID: "job-" + k, Type: "charge", Key: k,
+				Dead: &broker.Dead{
+					Fence: c.Lease.Fence, Class: "timeout", LastErr: "the bank did not answer", Attempts: 10,
+					Source: "orders", Scope: key.Scope, Key: k, At: time.Now(),
+				},
+			}}}))
+		}
+		sure(store.Settle(ctx, []dedupe.Settlement{end}))
+	}
+	seat := sure(control.NewSeat(store, control.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
+	card := control.Card{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
+	if err := seat.Beat(ctx, &card); err != nil {
+		log.Fatal(err)
+	}
+	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
+	// default: leave Letters out then.
+	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
+	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, Dead: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+}
+
+// At night: what waits, who works, what has died and why. Then the letters are sent back, each
+// once, and the audit says who did it.
+func Example() {
+	ctx := context.Background()
+	o := after(ctx)
+
+	for _, q := range sure(o.Overview(ctx)) {
+		if err := q.Err(); err != nil {
+			log.Fatal(err) // of a part; the other parts are known all the same
+		}
+		w := q.Workers()
+		fmt.Printf("%s: %d visible, %d letters, %d worker (%d/%d)\n", q.Queue, q.Depth.Visible, *q.Letters, w.Live, w.Busy, w.Slots)
+	}
+	for _, g := range sure(o.Groups(ctx, "orders", dlq.Filter{})) {
+		fmt.Printf("%d × %s: %s\n", g.Count, g.Class, g.Error)
+	}
+
+	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", PerSecond: 1000, Reason: "the bank is back"}))
+	fmt.Printf("%d reopen their failure, %d are done already\n", plan.Reopen, plan.Done)
+	report, _, err := o.Replay(ctx, plan, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Replayed, "sent")
+
+	for e, err := range o.Audit(ctx, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s of %s, %s sent: %s\n", e.By, e.Act, e.Queue, e.Result["sent"], e.Reason)
+	}
+	// Output:
+	// orders: 0 visible, 2 letters, 1 worker (80/100)
+	// 2 × timeout: the bank did not answer
+	// 2 reopen their failure, 0 are done already
+	// 2 sent
+	// ana: replay of orders, 2 sent: the bank is back
+}
+
+// Workers of a queue stop receiving for an hour. Here nobody waits until each of them has followed.
+func ExampleOps_Pause() {
+	ctx := context.Background()
+	o := after(ctx)
+	rule := control.Rule{Queue: "orders", Until: time.Now().Add(time.Hour), Reason: "the bank is down, INC-311"}
+	made := sure(o.Pause(ctx, rule, &ops.RuleOptions{Follow: -1}))
+	fmt.Println(len(made.Rules), "rule made, version", made.Version)
+
+	q := sure(o.Overview(ctx, "orders"))[0]
+	fmt.Printf("paused by %s: %s\n", q.Paused.By, q.Paused.Reason)
+
+	ended := sure(o.Resume(ctx, "orders", "", "the bank is back", &ops.RuleOptions{Follow: -1}))
+	fmt.Println(len(ended.Rules), "rule ended")
+	// Output:
+	// 1 rule made, version 1
+	// paused by ana: the bank is down, INC-311
+	// 1 rule ended
+}
+
+// What became of a job, and an operator's look for what failed.
+func ExampleOps_Key() {
+	ctx := context.Background()
+	o := after(ctx)
+	for r, err := range o.Keys(ctx, "orders", dedupe.Query{Status: dedupe.Failed}, false) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		line := sure(o.Key(ctx, "orders", r.Key, ops.KeyOptions{}))
+		fmt.Print(r.Key.Key, ":")
+		for _, step := range line.Steps {
+			fmt.Print(" ", step.What)
+		}
+		fmt.Println(",", r.ErrClass)
+	}
+	// Output:
+	// order-1: claimed failed, timeout
+	// order-2: claimed failed, timeout
+}

@@ -1,0 +1,90 @@
+package ops_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
+)
+
+// asked counts what a queue is asked.
+type asked struct {
+	broker.Broker
+	depths atomic.Int64
+}
+
+func (a *asked) Unwrap() any { return a.Broker }
+
+func (a *asked) Depth(ctx context.Context) (broker.Depth, error) {
+	a.depths.Add(1)
+	return a.Broker.(broker.Depther).Depth(ctx)
+}
+
+// seated makes targets with workers in one store, and keys that nobody asks for.
+func (r *rig) seated(queues, workers, keys int) (o *ops.Ops, asks []*asked) {
+	r.Helper()
+	var ts []ops.Target
+	for q := range queues {
+		name := fmt.Sprint("queue-", q)
+		queue := &asked{Broker: must(membroker.New(&membroker.Options{Name: name}))}
+		dead := &asked{Broker: must(membroker.New(&membroker.Options{Name: name + "-dead"}))}
+		asks = append(asks, queue, dead)
+		ts = append(ts, ops.Target{Name: name, Queue: queue, Dead: dead, Store: r.store})
+		for w := range workers {
+			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: name, Owner: fmt.Sprint("w-", w)}))
+			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running", Slots: 10, Busy: 3}); err != nil {
+				r.Fatal(err)
+			}
+		}
+	}
+	for k := range keys {
+		of := dedupe.Key{Scope: "orders", Key: fmt.Sprint(k)}
+		r.settle(r.reclaim(of, 0), dedupe.Done, "")
+	}
+	return must(ops.Open(ts, &ops.Options{By: "ana"})), asks
+}
+
+// TestOverviewCalls: what a look at five queues with 200 workers costs is as it says, however many
+// keys there are: two requests a queue, and of the store a read of the rules, one of 64 seats, and
+// two that find no more, for each queue.
+func TestOverviewCalls(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		o, asks := r.seated(5, 40, 300)
+		r.store.fail = func(call string) error {
+			if call != "get" {
+				t.Errorf("a look makes a %s", call)
+			}
+			return nil
+		}
+		for range 2 { // the second look costs what the first did
+			before := r.store.gets.Load()
+			states := must(o.Overview(r.Context()))
+			if len(states) != 5 || states[4].Workers().Live != 40 || states[4].Workers().Busy != 120 {
+				t.Errorf("%+v", states[4].Workers())
+			}
+			if n := r.store.gets.Load() - before; n > 5*4 {
+				t.Errorf("%d reads of the store, want 20 at most", n)
+			}
+			for _, a := range asks {
+				if n := a.depths.Swap(0); n != 1 {
+					t.Errorf("%d requests to a queue", n)
+				}
+			}
+		}
+	})
+}
+
+func (c *counted) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	if err := c.failing("list"); err != nil {
+		return func(yield func(*dedupe.Record, error) bool) { yield(nil, err) }
+	}
+	return c.Store.List(ctx, q)
+}
