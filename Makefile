@@ -58,9 +58,9 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=dynamodb, QUEUE=pubsub)
+demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=postgres or dynamodb, QUEUE=pubsub, sqlite or postgres)
 	@echo 'building the demo: the first time this takes a minute or two'
-	$(if $(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(STORE)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(if $(QUEUE),-queue $(QUEUE)) $(ARGS)
+	$(foreach b,$(sort $(filter-out sqlite,$(STORE)) $(filter postgres,$(QUEUE))),$(GO) run ./localstack/internal/with $(b)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(if $(QUEUE),-queue $(QUEUE)) $(ARGS)
 
 # The trial build is the question itself: it fails where cgo is off, where no C compiler is
 # found, and where the C library's headers are missing. Without the race detector, Go still asks

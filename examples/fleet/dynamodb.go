@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -32,8 +30,9 @@ const (
 
 // dynamoTill is a table of charges beside that of the records.
 type dynamoTill struct {
-	client *dynamodb.Client
-	s      *dynamostore.Store
+	endpoint string
+	client   *dynamodb.Client
+	s        *dynamostore.Store
 }
 
 func openDynamoTill(endpoint string) (till, error) {
@@ -47,7 +46,7 @@ func openDynamoTill(endpoint string) (till, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dynamoTill{c, s}, nil
+	return &dynamoTill{endpoint, c, s}, nil
 }
 
 func (t *dynamoTill) store() dedupe.Store { return t.s }
@@ -111,52 +110,32 @@ func (t *dynamoTill) drop(ctx context.Context) error {
 	return nil
 }
 
-// audit copies the charges to a SQLite file, where the same questions are asked of them.
 func (t *dynamoTill) audit(ctx context.Context, rows []shop.Row, letters map[string]string) (*shop.Audit, error) {
-	dir, err := os.MkdirTemp("", "onceq-demo-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "copy.db")
-	if err := errors.Join(shop.MakeLedger(ctx, path, true), t.copyTo(ctx, path)); err != nil {
-		return nil, err
-	}
-	return shop.AuditLedger(ctx, path, rows, letters)
-}
-
-func (t *dynamoTill) copyTo(ctx context.Context, path string) error {
-	db, err := shop.OpenLedger(path)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	pages := dynamodb.NewScanPaginator(t.client, &dynamodb.ScanInput{TableName: new(chargesTable), ConsistentRead: new(true)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return err
-		}
-		for _, it := range page.Items {
-			o := shop.Order{ID: text(it["order"]), Customer: text(it["customer"]), Currency: text(it["currency"])}
-			var itemCents int64
-			for attribute, n := range map[string]*int64{"cents": &o.Cents, "item_cents": &itemCents} {
-				if *n, err = strconv.ParseInt(text(it[attribute]), 10, 64); err != nil {
-					return fmt.Errorf("the charge of %s: %s: %w", o.ID, attribute, err)
-				}
-			}
-			if err := shop.InsertCharge(ctx, tx, o, itemCents, text(it["worker"])); err != nil {
+	return auditCopy(ctx, rows, letters, func(put putCharge) error {
+		pages := dynamodb.NewScanPaginator(t.client, &dynamodb.ScanInput{TableName: new(chargesTable), ConsistentRead: new(true)})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
 				return err
 			}
+			for _, it := range page.Items {
+				o := shop.Order{ID: text(it["order"]), Customer: text(it["customer"]), Currency: text(it["currency"])}
+				var itemCents int64
+				for attribute, n := range map[string]*int64{"cents": &o.Cents, "item_cents": &itemCents} {
+					if *n, err = strconv.ParseInt(text(it[attribute]), 10, 64); err != nil {
+						return fmt.Errorf("the charge of %s: %s: %w", o.ID, attribute, err)
+					}
+				}
+				if err := put(o, itemCents, text(it["worker"])); err != nil {
+					return err
+				}
+			}
 		}
-	}
-	return tx.Commit()
+		return nil
+	})
 }
+
+func (t *dynamoTill) where() string { return "DynamoDB at " + t.endpoint + ", table " + chargesTable }
 
 // text is an attribute's, or its number; empty where there is none.
 func text(v types.AttributeValue) string {

@@ -39,11 +39,11 @@ type demo struct {
 
 // run sends the orders, lets the workers charge them and be killed, and asks the ledger what came
 // of it.
-func run(ctx context.Context, o *shop.Settings, on kind, dynamo string, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
+func run(ctx context.Context, o *shop.Settings, on kind, store storeOptions, s *shop.Screen, errs io.Writer) (*demo, *shop.Result, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	d := &demo{o: o, errs: errs, began: time.Now()}
-	d.a.DynamoDB = dynamo
+	d.a.Store = store
 	r := &shop.Result{Settings: o, Crashes: d.crashes}
 	queues, err := on.serve(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func run(ctx context.Context, o *shop.Settings, on kind, dynamo string, s *shop.
 	}
 	err = d.run(ctx, queues, s, r)
 	n := &d.counts
-	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), d.sent, queues.received(), int(n.beats.Load())
+	r.Orders, r.Sent, r.Receives, r.Beats = len(d.rows), d.sent, d.received(queues), int(n.beats.Load())
 	r.Attempts, r.AlreadyDone, r.InProgress = int(n.attempts.Load()), int(n.alreadyDone.Load()), int(n.inProgress.Load())
 	return d, r, err
 }
@@ -62,7 +62,7 @@ func (d *demo) run(ctx context.Context, on service, s *shop.Screen, r *shop.Resu
 	if d.rows, err = shop.LoadOrders(o.Orders); err != nil {
 		return err
 	}
-	if d.till, err = openTill(o.Ledger, d.a.DynamoDB); err != nil {
+	if d.till, err = openTill(o.Ledger, d.a.Store); err != nil {
 		return err
 	}
 	defer d.till.close()
@@ -81,11 +81,7 @@ func (d *demo) run(ctx context.Context, on service, s *shop.Screen, r *shop.Resu
 	if err := d.send(ctx); err != nil {
 		return err
 	}
-	ledger := o.Ledger
-	if d.a.DynamoDB != "" {
-		ledger = fmt.Sprintf("DynamoDB at %s, table %s", d.a.DynamoDB, chargesTable)
-	}
-	s.Start(o, len(d.rows), d.sent, [2]string{"queue", on.name()}, [2]string{"ledger", ledger},
+	s.Start(o, len(d.rows), d.sent, [2]string{"queue", on.name()}, [2]string{"ledger", d.till.where()},
 		[2]string{"workers", fmt.Sprintf("%d processes; kill -9 hits one of them %d times (-seed %d)", o.Workers, o.Crashes, o.Seed)})
 	if err := d.work(ctx, s); err != nil {
 		return err
@@ -115,6 +111,15 @@ func (d *demo) run(ctx context.Context, on service, s *shop.Screen, r *shop.Resu
 	return err
 }
 
+// received is how many messages were given away. A table of messages does not tell: there it is how
+// many the workers have begun with.
+func (d *demo) received(on service) int {
+	if c, ok := on.(counting); ok {
+		return c.received()
+	}
+	return int(d.counts.ended.Load() + d.counts.cutOff.Load())
+}
+
 // crashes writes the report's lines about the kills.
 func (d *demo) crashes(t shop.Table) {
 	remark := fmt.Sprintf("of %d worker processes", d.counts.processes.Load())
@@ -132,10 +137,10 @@ func (d *demo) makeQueues(ctx context.Context, on service) error {
 		return err
 	}
 	d.a = assignment{
-		place: p, DynamoDB: d.a.DynamoDB, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
+		place: p, Store: d.a.Store, Ledger: d.o.Ledger, Visibility: d.o.Visibility, Bank: d.o.Bank,
 		Attempts: d.o.Attempts(), Corrections: d.o.Corrections, Builtin: d.o.Orders == "",
 	}
-	d.queue, d.dead, err = on.queues(ctx, p)
+	d.queue, d.dead, err = on.queues(ctx, p, d.till)
 	return err
 }
 

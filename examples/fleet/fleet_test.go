@@ -18,6 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/examples/internal/shop"
 	"github.com/onceq/onceq/localstack"
 )
@@ -65,12 +67,12 @@ func (t *transcript) String() string {
 }
 
 // demonstrate runs the demo as it is, and answers its report too.
-func demonstrate(t *testing.T, o *shop.Settings, on, dynamo string) (*demo, *shop.Result, string) {
+func demonstrate(t *testing.T, o *shop.Settings, on kind, store storeOptions) (*demo, *shop.Result, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, errs transcript
-	d, r, err := run(ctx, o, kinds[on], dynamo, shop.NewScreen(&out), &errs)
+	d, r, err := run(ctx, o, on, store, shop.NewScreen(&out), &errs)
 	require.NoError(t, err, "%s", &errs)
 	require.Empty(t, errs.String())
 	r.Print(&out)
@@ -83,7 +85,7 @@ func demonstrate(t *testing.T, o *shop.Settings, on, dynamo string) (*demo, *sho
 func TestEachOrderIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
-	d, r, out := demonstrate(t, o, "sqs", "")
+	d, r, out := demonstrate(t, o, kinds["sqs"], storeOptions{})
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 196, r.After.Good)
 	require.Equal(t, 4, r.After.Mended)
@@ -100,7 +102,7 @@ func TestEachOrderIsChargedOnce(t *testing.T) {
 	require.Greater(t, r.Receives, r.Sent)
 	require.Positive(t, r.Beats)
 
-	_, r, out = demonstrate(t, o, "sqs", "")
+	_, r, out = demonstrate(t, o, kinds["sqs"], storeOptions{})
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 200, r.Before.Charges)
 	require.Zero(t, r.NewCharges())
@@ -129,7 +131,39 @@ func TestKeepLeavesLetters(t *testing.T) {
 	own := &shop.Settings{Orders: "mine.csv", Ledger: o.Ledger}
 	require.NoError(t, k.kept(t.Context(), own, "sqs", "sqlite"))
 	require.Empty(t, own.Corrections)
+	require.NoError(t, k.kept(t.Context(), own, "postgres", "postgres"))
 	require.Error(t, k.kept(t.Context(), o, "pubsub", "sqlite"))
+	require.Error(t, k.kept(t.Context(), o, "sqs", "dynamodb"))
+}
+
+// The directions name the queues as the command onceq takes them.
+func TestDirections(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		p    place
+		want string
+	}{
+		{place{Service: "sqs", Queue: "http://127.0.0.1:1/0/orders"}, "sqs+http://127.0.0.1:1/0/orders"},
+		{place{Service: "sqlite", Queue: "orders"}, "sqlite-queue:///tmp/kept.db/orders"},
+	} {
+		require.Equal(t, c.want, c.p.commandURL(c.p.Queue, "/tmp/kept.db"))
+	}
+	for url, want := range map[string]string{
+		"postgres://u:p@h:1/db?sslmode=disable": "postgres-queue://u:p@h:1/db/orders?sslmode=disable&onceq.table=onceq_demo.onceq_messages",
+		"postgresql://u@h/db":                   "postgres-queue://u@h/db/orders?onceq.table=onceq_demo.onceq_messages",
+	} {
+		require.Equal(t, want, place{Service: "postgres", Endpoint: url}.commandURL("orders", ""))
+	}
+	var out strings.Builder
+	d := &demo{o: &shop.Settings{Ledger: "kept.db"}, rows: []shop.Row{{}}, a: assignment{
+		place: place{Service: "postgres", Endpoint: "postgres://u@h/db", Queue: "orders", Dead: "orders-dead"}, Store: storeOptions{"postgres", "postgres://u@h/db"},
+	}}
+	d.directions(&out)
+	for _, want := range []string{
+		"ONCEQ_STORE='postgres://u@h/db?onceq.table=onceq_demo.onceq_dedupe'", "ONCEQ_DEAD='postgres-queue://u@h/db/orders-dead?",
+	} {
+		require.Contains(t, out.String(), want)
+	}
 }
 
 // The same on DynamoDB, where the charge and the record are two items of one transaction.
@@ -138,18 +172,19 @@ func TestOnDynamoDB(t *testing.T) {
 	endpoint := localstack.DynamoDB(t).URL
 	o := quick(t, 1)
 	o.Fresh = true
-	till, err := openTill("", endpoint)
+	on := storeOptions{"dynamodb", endpoint}
+	till, err := openTill("", on)
 	require.NoError(t, err)
 	t.Cleanup(till.close)
 	require.NoError(t, till.make(t.Context(), true))
-	d, r, out := demonstrate(t, o, "sqs", endpoint)
+	d, r, out := demonstrate(t, o, kinds["sqs"], on)
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 200, r.After.Charges)
 	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
 	require.Contains(t, out, "DynamoDB at "+endpoint)
 
 	o.Fresh = false
-	_, r, out = demonstrate(t, o, "sqs", endpoint)
+	_, r, out = demonstrate(t, o, kinds["sqs"], on)
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 200, r.Before.Charges)
 	require.Zero(t, r.NewCharges())
@@ -173,7 +208,7 @@ func TestOnPubSub(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
 	o.Visibility, o.Bank.Slow = kinds["pubsub"].visibility, kinds["pubsub"].visibility+200*time.Millisecond
-	d, r, out := demonstrate(t, o, "pubsub", "")
+	d, r, out := demonstrate(t, o, kinds["pubsub"], storeOptions{})
 	require.True(t, r.After.Holds(), "%s", out)
 	require.Equal(t, 200, r.After.Charges)
 	require.Equal(t, 4, r.After.Mended)
@@ -183,25 +218,72 @@ func TestOnPubSub(t *testing.T) {
 	require.Contains(t, out, "Pub/Sub at 127.0.0.1:")
 }
 
+// The same with the queue in a table: in the ledger's file, or in PostgreSQL, where the charges are
+// as well.
+func TestOnSQLite(t *testing.T) {
+	t.Parallel()
+	onTables(t, kinds["sqlite"], storeOptions{})
+}
+
+func TestOnPostgres(t *testing.T) {
+	t.Parallel()
+	url := localstack.Postgres(t).URL
+	k := kinds["postgres"]
+	k.serve = func(context.Context) (service, error) { return postgresAt(url) }
+	out := onTables(t, k, storeOptions{"postgres", url})
+	require.Contains(t, strings.Join(strings.Fields(out), " "), "table onceq_demo.onceq_messages ledger PostgreSQL at ")
+	require.NotContains(t, out, "postgres://", "it has the password")
+}
+
+func onTables(t *testing.T, queue kind, store storeOptions) string {
+	t.Helper()
+	o := quick(t, 1)
+	d, r, out := demonstrate(t, o, queue, store)
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 200, r.After.Charges)
+	require.Equal(t, 4, r.After.Mended)
+	require.Empty(t, r.Left, "%s", out)
+	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
+	require.Greater(t, r.Receives, r.Sent)
+
+	// What a run before has left in the tables is no part of this one.
+	orders, dead, err := openTable(t.Context(), d.a.place, nil)
+	require.NoError(t, err)
+	for _, q := range []broker.Broker{orders, dead} {
+		require.NoError(t, onceq.Send(t.Context(), q, []broker.Outgoing{onceq.Message("charge", "left", []byte("{"))}))
+	}
+	o.Crashes = 0
+	_, r, again := demonstrate(t, o, queue, store)
+	require.True(t, r.After.Holds(), "%s", again)
+	require.Equal(t, 200, r.Before.Charges)
+	require.Zero(t, r.NewCharges())
+	require.Zero(t, r.Letters, "%s", again)
+	return out
+}
+
 func TestStoreOptions(t *testing.T) {
+	t.Setenv("ONCEQ_DYNAMODB_URL", "http://x")
+	t.Setenv("ONCEQ_POSTGRES_URL", "")
 	for _, c := range []struct {
-		o     storeOptions
+		name  string
 		naive bool
+		url   string
 		want  string
 	}{
-		{storeOptions{"sqlite", "http://x"}, true, ""},
-		{storeOptions{"dynamodb", "http://x"}, false, ""},
-		{storeOptions{"dynamodb", ""}, false, "names no endpoint"},
-		{storeOptions{"dynamodb", "http://x"}, true, "-no-onceq charges in SQLite"},
-		{storeOptions{"mongo", "http://x"}, false, "want sqlite or dynamodb"},
+		{"sqlite", true, "", ""},
+		{"dynamodb", false, "http://x", ""},
+		{"postgres", false, "", "-store postgres: ONCEQ_POSTGRES_URL names none; make demo STORE=postgres starts one"},
+		{"dynamodb", true, "", "-no-onceq charges in SQLite"},
+		{"mongo", false, "", "want sqlite, postgres or dynamodb"},
 	} {
-		err := c.o.check(c.naive)
+		s := storeOptions{Name: c.name}
+		err := s.find(c.naive)
 		if c.want == "" {
 			require.NoError(t, err)
-			require.Equal(t, c.o.name == "dynamodb", c.o.endpoint != "")
 		} else {
 			require.ErrorContains(t, err, c.want)
 		}
+		require.Equal(t, c.url, s.Endpoint)
 	}
 }
 
@@ -210,7 +292,7 @@ func TestThePlainLoopChargesTwice(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
 	o.Naive = true
-	d, r, out := demonstrate(t, o, "sqs", "")
+	d, r, out := demonstrate(t, o, kinds["sqs"], storeOptions{})
 	require.False(t, r.After.Holds())
 	twice := 0
 	for _, row := range d.rows {
@@ -256,8 +338,8 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"-h"}, 0, "-no-onceq"},
 		{[]string{"-workers", "0"}, 2, "1 worker or more"},
 		{[]string{"-seed", "x"}, 2, "invalid value"},
-		{[]string{"-store", "mongo"}, 2, "want sqlite or dynamodb"},
-		{[]string{"-queue", "kafka"}, 2, `-queue is "kafka", want pubsub or sqs`},
+		{[]string{"-store", "mongo"}, 2, "want sqlite, postgres or dynamodb"},
+		{[]string{"-queue", "kafka"}, 2, `-queue is "kafka", want one of postgres, pubsub, sqlite, sqs`},
 		{[]string{"-orders", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
 		{[]string{"-ledger", orders}, 1, "making the ledger " + orders},
 	} {

@@ -15,8 +15,8 @@ import (
 // kept has the server of the queues live as long as ctx, and not only as long as the run. The
 // command onceq is another process, so what is kept must be where that can reach it.
 func (k *kind) kept(ctx context.Context, o *shop.Settings, queue, store string) error {
-	if queue != "sqs" || store != "sqlite" || o.Naive {
-		return errors.New("-keep is for SQS with SQLite, without -no-onceq")
+	if queue == "pubsub" || store == "dynamodb" || o.Naive {
+		return errors.New("-keep is for sqs, sqlite and postgres, without -no-onceq")
 	}
 	if o.Orders == "" && o.Corrections == "" {
 		if err := unmended(o); err != nil {
@@ -61,6 +61,11 @@ func (d *demo) directions(out io.Writer) {
 	if err != nil {
 		ledger = d.o.Ledger
 	}
+	ledger = filepath.ToSlash(ledger)
+	store := "sqlite://" + ledger
+	if d.a.Store.Name == "postgres" {
+		store = withTable(d.a.Store.Endpoint, postgresSchema+".onceq_dedupe")
+	}
 	row := d.rows[0]
 	for _, r := range d.rows {
 		if r.Kind == shop.Poison && d.corrections[r.ID].Cents != "" {
@@ -71,11 +76,11 @@ func (d *demo) directions(out io.Writer) {
 	}
 	fmt.Fprintf(out, `The queues and the ledger stay until you press ctrl-C. In another terminal, in this folder:
 
-  export ONCEQ_STORE=sqlite://%s
-  export ONCEQ_QUEUE=sqs+%s ONCEQ_DEAD=sqs+%s
+  export ONCEQ_STORE='%s'
+  export ONCEQ_QUEUE='%s' ONCEQ_DEAD='%s'
   go run ./cmd/onceq queue ls
   go run ./cmd/onceq key show %s %s
   go run ./cmd/onceq dlq group %s
   go run ./cmd/onceq top
-`, filepath.ToSlash(ledger), d.a.Queue, d.a.Dead, "charge", row.ID, queueName)
+`, store, d.a.commandURL(d.a.Queue, ledger), d.a.commandURL(d.a.Dead, ledger), "charge", row.ID, queueName)
 }

@@ -10,8 +10,10 @@
 //	go run ./examples/fleet -no-onceq    the same without the library
 //	make demo STORE=dynamodb             charges and keys in DynamoDB Local
 //	make demo QUEUE=pubsub               through Google Pub/Sub instead of SQS
+//	make demo QUEUE=sqlite               queue, charges and keys in one SQLite file
+//	make demo QUEUE=postgres             the queue in PostgreSQL; STORE=postgres: all in PostgreSQL
 //
-// worker.go, sqlite.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go
+// worker.go, sqlite.go, postgres.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go
 // what many write without it. The rest is the demo's own machinery: workers that are this program
 // once more (seat.go), and a server of the queue in this process (sqs.go, pubsub.go).
 package main
@@ -49,21 +51,23 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	o := shop.Settings{Bank: shop.Bank{Usual: 60 * time.Millisecond}, Restart: 500 * time.Millisecond}
 	var queue string
 	var keep bool
-	store := storeOptions{endpoint: os.Getenv(endpointVariable)}
+	var store storeOptions
 	code, ok := o.Parse("fleet", "", args, errs, func(f *flag.FlagSet) {
 		f.BoolVar(&keep, "keep", false, "keep the queues and the ledger at the end, for the command onceq, until an interrupt")
-		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs, or pubsub; the server is in this process")
-		f.StringVar(&store.name, "store", "sqlite", "where the charges and the keys are: sqlite, or dynamodb at the endpoint in "+endpointVariable)
+		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs or pubsub, whose server is in this process; sqlite, which is the ledger's file; "+
+			"or postgres, at the URL in "+variables["postgres"])
+		f.StringVar(&store.Name, "store", "sqlite", "where the charges and the keys are: sqlite, postgres at the URL in "+variables["postgres"]+
+			", or dynamodb at the endpoint in "+variables["dynamodb"])
 	})
 	if !ok {
 		return code
 	}
 	on, err := pick(queue)
 	if err == nil {
-		err = store.check(o.Naive)
+		err = store.find(o.Naive)
 	}
 	if err == nil && keep {
-		err = on.kept(ctx, &o, queue, store.name)
+		err = on.kept(ctx, &o, queue, store.Name)
 	}
 	if err != nil {
 		fmt.Fprintln(errs, "fleet:", err)
@@ -74,7 +78,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "\nfleet: stopping")
 	})
 	defer told()
-	d, r, err := run(ctx, &o, on, store.endpoint, shop.NewScreen(out), errs)
+	d, r, err := run(ctx, &o, on, store, shop.NewScreen(out), errs)
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(errs, "fleet: stopped. Run it again: what was charged stays charged, the rest follows.")

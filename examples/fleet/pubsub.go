@@ -67,8 +67,8 @@ func (s pubsubService) make(ctx context.Context, o *shop.Settings) (place, error
 	return p, nil
 }
 
-func (s pubsubService) queues(ctx context.Context, p place) (queue, dead counted, err error) {
-	q, d, err := openPubSub(ctx, p)
+func (s pubsubService) queues(ctx context.Context, p place, t till) (queue, dead counted, err error) {
+	q, d, err := openPubSub(ctx, p, t)
 	return countedPubSub{q, s, p.Queue}, countedPubSub{d, s, p.Dead}, err
 }
 
@@ -105,7 +105,7 @@ func local(endpoint string) []option.ClientOption {
 
 // openPubSub opens both queues. Their polls are short, so that nobody waits long for a worker that
 // drains.
-func openPubSub(ctx context.Context, p place) (queue, dead broker.Broker, err error) {
+func openPubSub(ctx context.Context, p place, _ till) (queue, dead broker.Broker, err error) {
 	api, err := gcppubsub.Dial(ctx, local(p.Endpoint)...)
 	if err != nil {
 		return nil, nil, err

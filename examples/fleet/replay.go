@@ -15,7 +15,7 @@ func replay(ctx context.Context, a assignment) error {
 	if err != nil {
 		return err
 	}
-	queue, dead, err := open(ctx, a.place)
+	queue, dead, err := open(ctx, a.place, nil)
 	if err != nil {
 		return err
 	}

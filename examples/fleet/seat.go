@@ -29,7 +29,7 @@ import (
 type assignment struct {
 	place
 	Name, Ledger string
-	DynamoDB     string // an endpoint; empty = charges and records are in the ledger's file
+	Store        storeOptions
 	Visibility   time.Duration
 	Bank         shop.Bank
 	Attempts     int

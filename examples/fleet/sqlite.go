@@ -55,6 +55,8 @@ func (t *sqliteTill) audit(ctx context.Context, rows []shop.Row, letters map[str
 	return shop.AuditLedger(ctx, t.path, rows, letters)
 }
 
+func (t *sqliteTill) where() string { return t.path }
+
 func (t *sqliteTill) close() {
 	_ = t.s.Close()
 	_ = t.db.Close()

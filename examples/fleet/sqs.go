@@ -61,8 +61,8 @@ func (s sqsService) make(_ context.Context, o *shop.Settings) (place, error) {
 	return place{Service: "sqs", Endpoint: s.server.URL, Queue: queue, Dead: dead}, err
 }
 
-func (s sqsService) queues(ctx context.Context, p place) (queue, dead counted, err error) {
-	q, d, err := openSQS(ctx, p)
+func (s sqsService) queues(ctx context.Context, p place, t till) (queue, dead counted, err error) {
+	q, d, err := openSQS(ctx, p, t)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,7 +81,7 @@ func (s sqsService) received() (n int) {
 
 // openSQS opens both queues. Their polls are short, so that nobody waits long for a worker that
 // drains.
-func openSQS(_ context.Context, p place) (queue, dead broker.Broker, err error) {
+func openSQS(_ context.Context, p place, _ till) (queue, dead broker.Broker, err error) {
 	c := client(p.Endpoint)
 	o := &awssqs.Options{LongPoll: time.Second}
 	if queue, err = awssqs.New(c, p.Queue, o); err != nil {

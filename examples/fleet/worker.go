@@ -12,12 +12,12 @@ import (
 
 // work is a worker process with the library, until ctx ends.
 func work(ctx context.Context, a assignment) error {
-	t, err := openTill(a.Ledger, a.DynamoDB)
+	t, err := openTill(a.Ledger, a.Store)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	queue, dead, err := open(ctx, a.place)
+	queue, dead, err := open(ctx, a.place, t)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,8 @@ type charger struct {
 }
 
 // charge charges an order: the charge and the record that the order is done are one transaction, in
-// sqlite.go or dynamodb.go. What is slow is done before it begins.
+// sqlite.go, postgres.go or dynamodb.go. What is
+// slow is done before it begins.
 func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error {
 	if err := o.Check(); err != nil {
 		return onceq.Permanent(err)
