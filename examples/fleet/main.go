@@ -13,9 +13,10 @@
 //	make demo QUEUE=sqlite               queue, charges and keys in one SQLite file
 //	make demo QUEUE=postgres             the queue in PostgreSQL; STORE=postgres: all in PostgreSQL
 //
-// worker.go, sqlite.go, postgres.go, dynamodb.go and replay.go hold what a user of the library writes, naive.go
-// what many write without it. The rest is the demo's own machinery: workers that are this program
-// once more (seat.go), and a server of the queue in this process (sqs.go, pubsub.go).
+// worker.go, sqlite.go, postgres.go, dynamodb.go and replay.go hold what a user of the library
+// writes, naive.go what many write without it. The rest is the demo's own machinery: workers that
+// are this program once more (seat.go), and a server of the queue in this process (sqs.go,
+// pubsub.go).
 package main
 
 import (

@@ -101,7 +101,8 @@ func makePostgres(ctx context.Context, p place) error {
 	return err
 }
 
-// openPostgres leaves its pool open as long as the process, because a worker that drains still acks.
+// openPostgres leaves its pool open as long as the process, because a worker that drains still
+// acks.
 func openPostgres(ctx context.Context, p place, _ till) (queue, dead broker.Broker, err error) {
 	pool, err := pgxpool.New(context.WithoutCancel(ctx), p.Endpoint)
 	if err != nil {
@@ -193,7 +194,8 @@ func naiveTable(ctx context.Context, p place, visibility time.Duration) (receive
 	}, nil
 }
 
-// commandURL is the queue's for the command onceq. name is the queue's, or that of its dead letters.
+// commandURL is the queue's for the command onceq. name is the queue's, or that of its dead
+// letters.
 func (p place) commandURL(name, ledger string) string {
 	switch p.Service {
 	case "postgres":
