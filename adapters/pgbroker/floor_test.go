@@ -191,3 +191,66 @@ func TestCancelledWait(t *testing.T) {
 		t.Errorf("answered %v after %v", err, time.Since(from))
 	}
 }
+
+// TestEmptyIsCertain: a receive that does not wait, and would look from the floor, finds what lies
+// before it: its empty answer means that nothing is there.
+func TestEmptyIsCertain(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), nil)
+	send(t, q, bodies("", "x")...)
+	ack(t, q, next(t, q, "x"))
+	exec(t, pool, "INSERT INTO onceq_messages (queue, due, body) VALUES ($1, clock_timestamp() - interval '1 hour', 'late')", q.name)
+	noFullLook(q)
+	ms, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+	if err != nil || len(ms) != 1 || string(ms[0].Body) != "late" {
+		t.Fatalf("%d messages, %v, want the one that lies before the floor", len(ms), err)
+	}
+	ack(t, q, ms[0])
+}
+
+// noFullLook lets looks begin at the floor for an hour, unless a receive asks for certainty.
+func noFullLook(q *Queue) {
+	q.floor.mu.Lock()
+	defer q.floor.mu.Unlock()
+	q.floor.next = time.Now().Add(time.Hour)
+}
+
+// TestNextHeadIsDueNow: the message that becomes its group's head is found from the floor, however
+// long it has waited behind the last one.
+func TestNextHeadIsDueNow(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), nil)
+	send(t, q, bodies("g", "a", "b")...)
+	a := next(t, q, "a")
+	exec(t, pool, "UPDATE onceq_messages SET due = due - interval '1 hour' WHERE queue = $1 AND waits", q.name)
+	send(t, q, bodies("", "x")...)
+	ack(t, q, next(t, q, "x")) // the floor is behind the time of b
+	noFullLook(q)
+	ack(t, q, a)
+	ms, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: 5 * time.Second})
+	if err != nil || len(ms) != 1 || string(ms[0].Body) != "b" {
+		t.Fatalf("%d messages, %v, want b", len(ms), err)
+	}
+	ack(t, q, ms[0])
+}
+
+// TestLoweredFloor: a look that began before a full one has set the floor back does not raise it
+// again over what is left there.
+func TestLoweredFloor(t *testing.T) {
+	var f floor
+	now := time.Now()
+	f.end(f.begin(), time.Minute, now, false) // no full look goes for a while
+	began := f.begin()
+	f.end(f.beginFull(), time.Millisecond, now.Add(-time.Hour), true)
+	if want := now.Add(-time.Hour - slack); !f.at.Equal(want) {
+		t.Fatalf("the floor is at %v, want %v: the full look was filled with what lies there", f.at, want)
+	}
+	f.end(began, time.Millisecond, now.Add(time.Second), true)
+	if !f.at.Before(now.Add(-time.Hour)) {
+		t.Errorf("a look that began before has raised the floor to %v", f.at)
+	}
+	f.end(start{lowered: f.lowered}, time.Millisecond, now.Add(time.Second), true)
+	if !f.at.After(now) {
+		t.Errorf("a look that began after it has left the floor at %v", f.at)
+	}
+}

@@ -345,3 +345,21 @@ func TestReceipts(t *testing.T) {
 	}
 	ack(t, q, m)
 }
+
+// TestServers: Migrate tells which servers it cannot work on, and why.
+func TestServers(t *testing.T) {
+	for _, c := range []struct {
+		number                 int
+		server, encoding, want string // "" = it works there
+	}{
+		{130000, "13.0", "UTF8", ""},
+		{180000, "18.0", "UTF8", ""},
+		{120022, "12.22", "UTF8", "the server is PostgreSQL 12.22; pgbroker needs 13 or later"},
+		{150018, "15.18", "LATIN1", "encoding is LATIN1"},
+	} {
+		err := checkServer(c.number, c.server, c.encoding)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("PostgreSQL %s, %s: %v, want %q", c.server, c.encoding, err, c.want)
+		}
+	}
+}

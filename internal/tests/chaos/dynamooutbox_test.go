@@ -43,7 +43,7 @@ const tablesVariable = "ONCEQ_CHAOS_TABLES"
 
 const (
 	stallLease   = 3 * time.Second // the shortest
-	stallKills   = 4
+	stallKills   = 3
 	stallWriters = 6 // each has an account, which is a group
 )
 
@@ -161,7 +161,7 @@ func TestOutboxInDynamoDB(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				<-time.After(time.Duration(rng.IntN(40)) * time.Millisecond)
+				<-time.After(time.Duration(rng.IntN(100)) * time.Millisecond)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestOutboxInDynamoDB(t *testing.T) {
 	crew := []*child.Child{s.start(t), nil}
 	s.taken(t, owners)
 	crew[1] = s.start(t) // it stands by
-	kills := max(stallKills, *rounds/6)
+	kills := max(stallKills, *rounds/8)
 	for n := range kills {
 		s.progress(t, 20)
 		harm(server, n)
