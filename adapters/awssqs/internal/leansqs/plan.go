@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
@@ -40,7 +41,7 @@ func makePlan(o sqs.Options) (*plan, error) {
 	caught := &catcher{}
 	source := o.Credentials
 	c := sqs.New(o, func(o *sqs.Options) {
-		o.HTTPClient, o.Retryer, o.RetryMaxAttempts = caught, aws.NopRetryer{}, 0
+		o.HTTPClient, o.Retryer, o.RetryMaxAttempts = caught, once(o.Retryer), 0
 		o.Credentials = standIn{}
 		if s, ok := source.(aws.CredentialProviderSource); ok {
 			o.Credentials = sourced{standIn{}, s}
@@ -72,6 +73,18 @@ func makePlan(o sqs.Options) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// once is a retryer of the same kind, which the User-Agent names, that never tries again.
+func once(r aws.Retryer) aws.Retryer {
+	most := func(o *retry.StandardOptions) { o.MaxAttempts = 1 }
+	switch r.(type) {
+	case *retry.Standard:
+		return retry.NewStandard(most)
+	case *retry.AdaptiveMode:
+		return retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) { o.StandardOptions = append(o.StandardOptions, most) })
+	}
+	return aws.NopRetryer{}
 }
 
 const standInKey = "STANDIN"
