@@ -19,6 +19,10 @@ import (
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
+// This file owns what New makes of the user's client: the copies, or the lean transport in their
+// place, and what their requests are counted in. New calls connect once. The counts are atomic, and
+// nothing is locked.
+
 // calls are the busy ones, in which the two transports differ.
 type calls interface {
 	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)

@@ -81,9 +81,10 @@ const (
 	TransportSDK Transport = iota
 	// TransportAuto is TransportLean where the client allows it, else TransportSDK. The SDK is used
 	// if the client's HTTPClient is neither an http.Client nor the SDK's own, or if the client
-	// carries what only the SDK's middleware heeds: APIOptions, Interceptors, a ClientLogMode, a
-	// tracer or meter, an endpoint resolver, signer, protocol or auth scheme of its own, or no
-	// credentials. In a Lambda function it is used too, because it passes on the trace's id.
+	// carries what only the SDK's middleware heeds: APIOptions, Interceptors, a ClientLogMode, the
+	// adaptive retryer, a tracer or meter, an endpoint resolver, signer, protocol or auth scheme of
+	// its own, or no credentials. In a Lambda function it is used too, because it passes on the
+	// trace's id.
 	TransportAuto
 	// TransportLean puts the SDK's signer, credentials, retry loop and protocol together once for
 	// all calls, and reads the common answers itself. It takes any HTTPClient. Where else

@@ -222,7 +222,7 @@ func TestSkewedClock(t *testing.T) {
 	}
 }
 
-// The client's retryer is asked, whatever its kind, and its tokens are spent.
+// The client's retryer is asked, one of the user's own among them, and its tokens are spent.
 func TestRetryers(t *testing.T) {
 	for name, c := range map[string]struct {
 		retryer func() aws.Retryer
@@ -236,8 +236,7 @@ func TestRetryers(t *testing.T) {
 		"poor": {func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) { o.RateLimiter = empty{} })
 		}, 1},
-		"adaptive": {func() aws.Retryer { return retry.NewAdaptiveMode() }, 3},
-		"custom":   {func() aws.Retryer { return custom{aws.NopRetryer{}} }, 2},
+		"custom": {func() aws.Retryer { return custom{aws.NopRetryer{}} }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -157,8 +157,12 @@ func (k *call) write(ctx context.Context, in smithy.Serializable) error {
 	if err := k.c.o.Protocol.SerializeRequest(ctx, k.op.schema, in, r); err != nil {
 		return err
 	}
-	body, err := io.ReadAll(r.GetStream())
-	k.body = body
+	n, _, err := r.StreamLength()
+	if err != nil {
+		return err
+	}
+	k.body = make([]byte, n)
+	_, err = io.ReadFull(r.GetStream(), k.body)
 	return err
 }
 

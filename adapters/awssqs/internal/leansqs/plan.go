@@ -77,12 +77,8 @@ func makePlan(o sqs.Options) (*plan, error) {
 
 // once is a retryer of the same kind, which the User-Agent names, that never tries again.
 func once(r aws.Retryer) aws.Retryer {
-	most := func(o *retry.StandardOptions) { o.MaxAttempts = 1 }
-	switch r.(type) {
-	case *retry.Standard:
-		return retry.NewStandard(most)
-	case *retry.AdaptiveMode:
-		return retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) { o.StandardOptions = append(o.StandardOptions, most) })
+	if _, standard := r.(*retry.Standard); standard {
+		return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts = 1 })
 	}
 	return aws.NopRetryer{}
 }

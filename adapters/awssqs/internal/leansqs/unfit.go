@@ -5,6 +5,8 @@ import (
 	"os"
 	"reflect"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/metrics"
@@ -13,7 +15,8 @@ import (
 
 // unfit says what the client carries that this package would pass over, nil where there is nothing.
 //
-// A retryer is not among it, whatever its kind, because the SDK's own loop asks it here as well.
+// A retryer of the user's own is not among it, because the SDK's loop asks it here as well. The
+// adaptive one is, because nothing here tests how it holds calls back.
 func unfit(o *sqs.Options) error {
 	usual := sqs.New(sqs.Options{Region: "us-east-1", Credentials: standIn{}}).Options()
 	for _, c := range [...]struct {
@@ -24,6 +27,7 @@ func unfit(o *sqs.Options) error {
 		{anyInterceptor(o), "the client has Interceptors"},
 		{o.ClientLogMode != 0, "the client has a ClientLogMode"},
 		{o.EndpointResolver != nil || !alike(o.EndpointResolverV2, usual.EndpointResolverV2), "the client has an endpoint resolver of its own"},
+		{isAdaptive(o.Retryer), "the client has the adaptive retryer"},
 		{o.Credentials == nil, "the client has no Credentials"},
 		{!alike(o.AuthSchemeResolver, usual.AuthSchemeResolver), "the client has an AuthSchemeResolver of its own"},
 		{!usualScheme(o, &usual), "the client has AuthSchemes of its own"},
@@ -56,6 +60,11 @@ func usualScheme(o, usual *sqs.Options) bool {
 	return len(o.AuthSchemes) == 1 && alike(o.AuthSchemes[0], usual.AuthSchemes[0]) &&
 		o.AuthSchemes[0].SchemeID() == usual.AuthSchemes[0].SchemeID() &&
 		alike(o.AuthSchemes[0].Signer(), usual.AuthSchemes[0].Signer())
+}
+
+func isAdaptive(r aws.Retryer) bool {
+	_, ok := r.(*retry.AdaptiveMode)
+	return ok
 }
 
 func isSigner(s sqs.HTTPSignerV4) bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/auth"
@@ -40,12 +41,13 @@ func TestUnfit(t *testing.T) {
 		"a signer of its own": func(o *sqs.Options) {
 			o.HTTPSignerV4 = struct{ *v4.Signer }{v4.NewSigner()}
 		},
-		"a Protocol":        func(o *sqs.Options) { o.Protocol = struct{ smithyhttp.ClientProtocol }{o.Protocol} },
-		"a TracerProvider":  func(o *sqs.Options) { o.TracerProvider = struct{ tracing.NopTracerProvider }{} },
-		"a MeterProvider":   func(o *sqs.Options) { o.MeterProvider = struct{ metrics.NopMeterProvider }{} },
-		"makes no request":  func(o *sqs.Options) { o.Region = "" },
-		"an unusual form":   func(o *sqs.Options) { o.BaseEndpoint = new("https://host/a%2Fb") },
-		"no request itself": func(o *sqs.Options) { o.BaseEndpoint = new("https://a b") },
+		"a Protocol":           func(o *sqs.Options) { o.Protocol = struct{ smithyhttp.ClientProtocol }{o.Protocol} },
+		"a TracerProvider":     func(o *sqs.Options) { o.TracerProvider = struct{ tracing.NopTracerProvider }{} },
+		"a MeterProvider":      func(o *sqs.Options) { o.MeterProvider = struct{ metrics.NopMeterProvider }{} },
+		"makes no request":     func(o *sqs.Options) { o.Region = "" },
+		"the adaptive retryer": func(o *sqs.Options) { o.Retryer = retry.NewAdaptiveMode() },
+		"an unusual form":      func(o *sqs.Options) { o.BaseEndpoint = new("https://host/a%2Fb") },
+		"no request itself":    func(o *sqs.Options) { o.BaseEndpoint = new("https://a b") },
 	} {
 		t.Run(why, func(t *testing.T) {
 			o := sqs.New(sqs.Options{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(keys), HTTPClient: &server{}}, set).Options()
