@@ -337,7 +337,7 @@ func (w *Worker) look(ctx context.Context) error {
 			slog.Duration("lease", w.p.c.Lease), slog.Duration("call_timeout", w.p.c.CallTimeout))
 	}
 	if !w.l.Extends {
-		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: a job longer than its timeout is delivered again, and waits for the first")
+		log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue cannot extend a delivery: set its visibility timeout, or ack deadline, above the longest job; a longer one is delivered again, and waits for the first")
 	}
 	receives, kept, err := w.policy(ctx, w.queue)
 	w.p.foreign.keeps.Store(int64(kept))

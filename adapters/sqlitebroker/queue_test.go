@@ -433,54 +433,6 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
-// TestNumbers: no message gets a number that one had before, also after the table was dropped.
-func TestNumbers(t *testing.T) {
-	f := openFile(t, tempFile(t))
-	q := f.queue("orders", nil)
-	id := send(t, q, bodies("", "a")...)[0]
-	ack(t, q, one(t, q))
-	next := send(t, q, bodies("", "b")...)[0]
-	f.exec("DROP TABLE onceq_messages")
-	if err := q.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	last := send(t, q, bodies("", "c")...)[0]
-	if id >= next || next >= last {
-		t.Errorf("numbers %s, %s, and %s after the table was made anew", id, next, last)
-	}
-}
-
-// TestPlainSQL: others send, delete and move rows by SQL; groups stay in order.
-func TestPlainSQL(t *testing.T) {
-	f := openFile(t, tempFile(t))
-	q, dead := f.queue("orders", nil), f.queue("dead", nil)
-	for _, body := range []string{"1", "2", "3", "4"} {
-		f.exec("INSERT INTO onceq_messages (queue, grp, body) VALUES ('orders', 'g', ?)", body)
-	}
-	f.exec("DELETE FROM onceq_messages WHERE body = '1'")
-	m := one(t, q)
-	if string(m.Body) != "2" || m.Published.IsZero() {
-		t.Errorf("after its head was deleted the group brought %q of %v", m.Body, m.Published)
-	}
-	ack(t, q, m)
-	f.exec("UPDATE onceq_messages SET queue = 'dead' WHERE body = '3'")
-	if m := one(t, q); string(m.Body) != "4" {
-		t.Errorf("after its head was moved the group brought %q", m.Body)
-	}
-	f.exec("UPDATE onceq_messages SET queue = 'dead', held = 0, due = published WHERE body = '4'")
-	none(t, q, "nothing is left")
-	for _, want := range []string{"3", "4"} {
-		if m := one(t, dead); string(m.Body) != want {
-			t.Errorf("the group in its new queue brought %q, want %q", m.Body, want)
-		} else {
-			ack(t, dead, m)
-		}
-	}
-	if _, err := f.db.Exec("INSERT INTO onceq_messages (queue, due, body) VALUES ('orders', datetime('now'), 'x')"); err == nil {
-		t.Error("a time that does not sort was taken")
-	}
-}
-
 func TestDepthAndPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFile(t, tempFile(t))
@@ -516,31 +468,6 @@ func TestDepthAndPeek(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestRedrive: a group whose head went to the dead letters goes on, and there its messages are in
-// order, too.
-func TestRedrive(t *testing.T) {
-	f := openFile(t, tempFile(t))
-	q, dead := f.queue("orders", &Options{MaxReceives: 1, DeadLetters: "dead"}), f.queue("dead", nil)
-	send(t, q, bodies("g", "1", "2")...)
-	for _, want := range []string{"1", "2"} {
-		m := one(t, q)
-		if string(m.Body) != want {
-			t.Fatalf("%q came, want %q", m.Body, want)
-		}
-		if err := q.Nack(t.Context(), []broker.Hold{{Receipt: m.Receipt}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	none(t, q, "both were received once")
-	for _, want := range []string{"1", "2"} {
-		m := one(t, dead)
-		if string(m.Body) != want || m.Attempt != 1 {
-			t.Errorf("the dead letter %q came in its attempt %d, want %q", m.Body, m.Attempt, want)
-		}
-		ack(t, dead, m)
-	}
 }
 
 // TestClosed: a queue ends by itself, and with its store.

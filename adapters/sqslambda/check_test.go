@@ -3,6 +3,7 @@ package sqslambda_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -80,6 +81,23 @@ func TestVisibilityIsChecked(t *testing.T) {
 			r.quiet()
 		})
 	}
+}
+
+// TestWarningsWithoutALogger: a function whose author said nothing of logs is warned as well.
+func TestWarningsWithoutALogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		slog.SetDefault(slog.New(slog.NewTextHandler(r.log, nil)))
+		r.o.Logger = nil
+		r.o.Queue = &asked{watched: r.seen}
+		r.send("a")
+		failed, err := r.invoke(r.function(), r.receive(5*time.Minute))
+		r.want(failed, err)
+		if n := r.log.count(tooBrief); n != 1 {
+			t.Errorf("told of %d times", n)
+		}
+	})
 }
 
 // An invocation whose context ends in hundreds of years holds its messages for as long as the queue

@@ -80,8 +80,8 @@ type Options struct {
 	// ours. It needs SNS in Unwrap. Default none. List one only where the queue's policy lets
 	// nobody but these topics send: see Trust in the documentation of package awssqs.
 	TrustTopics []string
-	// Logger gets what a person should look at and the Processor does not log itself. nil = no
-	// logs.
+	// Logger gets what a person should look at and the Processor does not log itself. nil =
+	// slog.Default, as it is when the Handler is made. slog.New(slog.DiscardHandler) silences it.
 	Logger *slog.Logger
 }
 
@@ -108,7 +108,7 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 		o.Concurrency = DefaultConcurrency
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	switch {
 	case b == nil:

@@ -42,12 +42,13 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 
 func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 	var keys []dedupe.Key
+	now := time.Now()
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for e := range sh.table.all() {
-			if records.Matches(&e.rec, q) {
-				keys = append(keys, e.rec.Key)
+			if records.Matches(sh.load(e, now), q) {
+				keys = append(keys, e.key())
 			}
 		}
 		sh.mu.Unlock()
@@ -79,7 +80,7 @@ func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, erro
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for e := range sh.table.all() {
-			if r := &e.rec; !r.Expired(now) && records.Matches(r, &q) {
+			if r := sh.load(e, now); !r.Expired(now) && records.Matches(r, &q) {
 				of[group{r.Key.Scope, r.Status}]++
 			}
 		}

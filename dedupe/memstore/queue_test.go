@@ -63,8 +63,7 @@ func TestTable(t *testing.T) {
 			t.Fatalf("step %d: %v is found: %v, want %v", i, k, e != nil, in[k] != nil)
 		}
 		if e == nil {
-			e = sh.add(h)
-			e.rec.Key = k
+			e = sh.add(h, k)
 			in[k] = e
 		} else {
 			sh.table.remove(e)
@@ -74,8 +73,8 @@ func TestTable(t *testing.T) {
 	n := 0
 	for e := range sh.table.all() {
 		n++
-		if in[e.rec.Key] != e {
-			t.Errorf("%v should not be there", e.rec.Key)
+		if in[e.key()] != e {
+			t.Errorf("%v should not be there", e.key())
 		}
 	}
 	if n != len(in) || n != sh.table.n {

@@ -42,7 +42,7 @@ func (s *Store) makeRoom(now time.Time) bool {
 				return true
 			}
 		case firstDone < never:
-			if s.evict(&s.shards[oldest], firstDone) {
+			if s.evict(&s.shards[oldest], firstDone, s.atOnce()) {
 				return true
 			}
 		default:
@@ -59,21 +59,29 @@ func (s *Store) dropExpired(sh *shard, now time.Time) bool {
 	return sh.dropExpired(now, 1) == 1
 }
 
-// evict hands the place of the shard's oldest done record to the caller, unless others were
-// quicker.
-func (s *Store) evict(sh *shard, finished int64) bool {
-	sh.mu.Lock()
-	e := sh.done.first
-	ok := e != nil && sh.clock(e.rec.Finished) <= finished
+// atOnce is how many done records one look at the shards drops, because the look takes longer than
+// a claim. What it drops too early is of the oldest hundredth of a store.
+func (s *Store) atOnce() int { return int(min(max(1, s.most/10_000), 16)) }
+
+// evict drops up to n of the shard's oldest done records, unless others were quicker. It hands the
+// place of one to the caller, and the others to whoever comes.
+func (s *Store) evict(sh *shard, finished int64, n int) bool {
 	var key dedupe.Key
-	if ok {
-		key = e.rec.Key
+	dropped := 0
+	sh.mu.Lock()
+	for e := sh.done.first; e != nil && dropped < n && (dropped > 0 || e.finished <= finished); e = sh.done.first {
+		key = e.key()
 		sh.remove(e)
+		dropped++
 	}
 	sh.mu.Unlock()
-	if ok && s.evicted.Add(1) == 1 && s.logger != nil {
+	if dropped == 0 {
+		return false
+	}
+	s.count.Add(-int64(dropped - 1))
+	if s.evicted.Add(uint64(dropped)) == uint64(dropped) && s.logger != nil {
 		s.logger.Warn("memstore: full; done records are dropped before their retention ends, and late duplicates of them would run again",
 			"max_records", s.most, "scope", key.Scope, "key", key.Key)
 	}
-	return ok
+	return true
 }

@@ -4,9 +4,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/onceq/onceq/dedupe"
 )
+
+// This file owns a shard: its entries, whole and packed, and where each is linked. Every method but
+// init needs the shard's mutex.
 
 const (
 	shardBits  = 6
@@ -16,16 +20,22 @@ const (
 	dropsPerClaim = 2
 	// maxSlab is the most entries that a shard allocates at once.
 	maxSlab = 64
+	// maxSpare is how many whole records a shard keeps for the next claims.
+	maxSpare = 32
 )
 
 // entry is a record with its places in the shard.
 type entry struct {
-	rec    dedupe.Record
-	hash   uint64
-	chain  *entry  // the next entry of the same bucket, or the next free one
-	nodes  [2]node // inQueue and inDone
-	slot   int32   // in the queue's heap, from 1
-	expiry int64   // rec.Expires by the shard's clock, while queued
+	scope    unique.Handle[string] // of the record's key
+	name     string                // the key itself
+	hash     uint64
+	chain    *entry         // the next entry of the same bucket, or the next free one
+	nodes    [2]node        // inQueue and inDone
+	expiry   int64          // the record's Expires by the shard's clock, while queued
+	finished int64          // its Finished by the shard's clock, while done
+	live     *dedupe.Record // the whole record; nil: done has it
+	done     packed
+	slot     int32 // in the queue's heap, from 1
 }
 
 // marks are what makeRoom sees of a shard without its mutex, by the shard's clock: when the next
@@ -38,11 +48,15 @@ type shard struct {
 	mu    sync.Mutex
 	born  time.Time
 	table table
-	free  *entry
+	empty *entry
 	slab  []entry // not yet used
 	size  int     // entries allocated, ever
 	queue queue   // every record that expires
 	done  list    // done records, the oldest first
+
+	scopes, owners names
+	spare          []*dedupe.Record // empty
+	scratch        dedupe.Record    // what load gives of a packed record
 
 	marks *marks
 
@@ -63,18 +77,18 @@ func (sh *shard) clock(t time.Time) int64 { return int64(t.Sub(sh.born)) }
 
 func (sh *shard) find(h uint64, k dedupe.Key) *entry {
 	for e := sh.table.chain(h); e != nil; e = e.chain {
-		if e.hash == h && e.rec.Key == k {
+		if e.hash == h && e.name == k.Key && e.scope.Value() == k.Scope {
 			return e
 		}
 	}
 	return nil
 }
 
-// add makes an entry with an empty record.
-func (sh *shard) add(h uint64) *entry {
-	e := sh.free
+// add makes an entry with an empty record under k.
+func (sh *shard) add(h uint64, k dedupe.Key) *entry {
+	e := sh.empty
 	if e != nil {
-		sh.free = e.chain
+		sh.empty = e.chain
 	} else {
 		if len(sh.slab) == 0 {
 			sh.slab = make([]entry, min(maxSlab, sh.size+1))
@@ -83,7 +97,8 @@ func (sh *shard) add(h uint64) *entry {
 		e = &sh.slab[0]
 		sh.slab = sh.slab[1:]
 	}
-	e.hash = h
+	e.hash, e.scope, e.name, e.live = h, sh.scopes.of(k.Scope), k.Key, sh.whole()
+	e.live.Key = k
 	sh.table.add(e)
 	return e
 }
@@ -93,21 +108,11 @@ func (sh *shard) remove(e *entry) {
 	sh.unlink(e)
 	sh.publish()
 	sh.table.remove(e)
-	*e = entry{chain: sh.free}
-	sh.free = e
-}
-
-// relink puts e where its record, which has changed, belongs.
-func (sh *shard) relink(e *entry) {
-	sh.unlink(e)
-	if !e.rec.Expires.IsZero() {
-		e.expiry = sh.clock(e.rec.Expires)
-		sh.queue.push(e)
+	if e.live != nil {
+		sh.free(e.live)
 	}
-	if e.rec.Status == dedupe.Done {
-		sh.done.push(e)
-	}
-	sh.publish()
+	*e = entry{chain: sh.empty}
+	sh.empty = e
 }
 
 func (sh *shard) unlink(e *entry) {
@@ -121,7 +126,7 @@ func (sh *shard) publish() {
 		next = e.expiry
 	}
 	if e := sh.done.first; e != nil {
-		oldest = sh.clock(e.rec.Finished)
+		oldest = e.finished
 	}
 	// A store is dearer than a load, and the first of a long queue seldom changes.
 	if sh.marks.nextExpiry.Load() != next {
@@ -137,11 +142,72 @@ func (sh *shard) dropExpired(now time.Time, most int) int {
 	n := 0
 	for n < most {
 		e := sh.queue.first()
-		if e == nil || !e.rec.Expired(now) {
+		if e == nil || !sh.expired(e, now) {
 			break
 		}
 		sh.remove(e)
 		n++
 	}
 	return n
+}
+
+// key is the entry's.
+func (e *entry) key() dedupe.Key { return dedupe.Key{Scope: e.scope.Value(), Key: e.name} }
+
+// expired is dedupe.Record.Expired, for a packed record by the shard's clock.
+func (sh *shard) expired(e *entry, now time.Time) bool {
+	if e.live != nil {
+		return e.live.Expired(now)
+	}
+	return e.expiry <= sh.clock(now)
+}
+
+// load gives the entry's record, for as long as the lock is held. A change of it takes effect with
+// store.
+func (sh *shard) load(e *entry, now time.Time) *dedupe.Record {
+	if e.live != nil {
+		return e.live
+	}
+	e.done.unpack(&sh.scratch, e.key(), now.Add(time.Duration(e.expiry-sh.clock(now))))
+	return &sh.scratch
+}
+
+// store keeps r, which load gave and the caller has changed, and puts the entry where it belongs.
+func (sh *shard) store(e *entry, r *dedupe.Record) {
+	sh.unlink(e)
+	if e.live == nil {
+		e.live = sh.whole()
+		*e.live = *r
+		e.done = packed{}
+	}
+	if !e.live.Expires.IsZero() {
+		e.expiry = sh.clock(e.live.Expires)
+		sh.queue.push(e)
+	}
+	if e.live.Status == dedupe.Done {
+		e.finished = sh.clock(e.live.Finished)
+		sh.done.push(e)
+		if e.expiry < never && e.done.pack(e.live, sh.owners.of(e.live.Owner)) {
+			sh.free(e.live)
+			e.live = nil
+		}
+	}
+	sh.publish()
+}
+
+// whole gives room for a record; free takes it back.
+func (sh *shard) whole() *dedupe.Record {
+	if n := len(sh.spare); n > 0 {
+		r := sh.spare[n-1]
+		sh.spare = sh.spare[:n-1]
+		return r
+	}
+	return new(dedupe.Record)
+}
+
+func (sh *shard) free(r *dedupe.Record) {
+	if len(sh.spare) < maxSpare {
+		*r = dedupe.Record{}
+		sh.spare = append(sh.spare, r)
+	}
 }

@@ -232,14 +232,15 @@ func checkStructure(t *testing.T, s *Store) {
 		n, dated, done := 0, 0, 0
 		for e := range sh.table.all() {
 			n++
-			if !e.rec.Expires.IsZero() {
+			r := *sh.load(e, time.Now())
+			if !r.Expires.IsZero() {
 				dated++
 			}
-			if e.rec.Status == dedupe.Done {
+			if r.Status == dedupe.Done {
 				done++
 			}
-			if s.shard(e.hash) != sh || sh.find(e.hash, e.rec.Key) != e {
-				t.Errorf("%v is not found", e.rec.Key)
+			if s.shard(e.hash) != sh || sh.find(e.hash, e.key()) != e {
+				t.Errorf("%v is not found", e.key())
 			}
 		}
 		if n != sh.table.n {

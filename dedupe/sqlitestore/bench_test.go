@@ -30,6 +30,25 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
+// BenchmarkGet reads one record, and as many as a look at a queue's seats asks for at once.
+func BenchmarkGet(b *testing.B) {
+	for _, n := range []int{1, 40} {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			s, _ := newStore(b, tempFile(b), nil)
+			ks := make([]dedupe.Key, n)
+			for i := range ks {
+				ks[i] = dedupe.Key{Scope: "orders", Key: strconv.Itoa(i)}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Get(b.Context(), ks); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkJobTwoProcesses is BenchmarkJob with another process at work on the file; others/s is
 // what that one did meanwhile.
 func BenchmarkJobTwoProcesses(b *testing.B) {

@@ -23,7 +23,8 @@ import (
 // pages, because SQLite could not empty the write-ahead log meanwhile.
 const listPage = 200
 
-// Get reads records, on a connection of the pool.
+// Get reads records, on a connection of the pool. SQLite parses the query once for all keys,
+// because that takes longer than to find a row.
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if s.w.IsClosed() {
 		return nil, errClosed
@@ -31,10 +32,15 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	if len(ks) > maxBatch {
 		return nil, fmt.Errorf("%w: a batch of %d keys, the limit is %d", dedupe.ErrBadRequest, len(ks), maxBatch)
 	}
+	read, err := s.db.PrepareContext(ctx, s.sql.read)
+	if err != nil {
+		return nil, explain("reading", err)
+	}
+	defer read.Close()
 	rs := make([]*dedupe.Record, len(ks))
 	for i, k := range ks {
 		r := new(dedupe.Record)
-		err := s.db.QueryRowContext(ctx, s.sql.read, k.Scope, k.Key).Scan(columnTargets(r)...)
+		err := read.QueryRowContext(ctx, k.Scope, k.Key).Scan(columnTargets(r)...)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			continue

@@ -40,6 +40,16 @@ func (t *Txn) Part(owner any, begin func() Part) Part {
 	return p
 }
 
+// end ends all parts.
+func (t *Txn) end() error {
+	for _, p := range t.parts {
+		if err := p.part.End(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Exec runs a statement, which stays prepared.
 func (t *Txn) Exec(query string, args ...any) (sql.Result, error) {
 	return t.session.exec(query, args...)

@@ -5,7 +5,6 @@ package sqlitewriter
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -23,40 +22,9 @@ const (
 	stint    = 20 * time.Millisecond
 	breather = 300 * time.Microsecond
 
-	firstPause = 100 * time.Microsecond
-	lastPause  = 5 * time.Millisecond
-
 	// MostEntries keeps one transaction short enough for its neighbours on the file.
 	MostEntries = 256
 )
-
-// pauseAfter is how long to wait before the next try for a lock that another connection holds. It
-// grows with the time already waited. The writer waits by Go's timer, because SQLite's busy handler
-// would block a thread and knows nothing of virtual time.
-func pauseAfter(waited time.Duration) <-chan time.Time {
-	return time.After(min(max(waited/200, firstPause), lastPause))
-}
-
-// Call is what one caller wants of a transaction.
-type Call struct {
-	// Apply does it. It may run again from the start, in a new transaction, where another call has
-	// failed the first one. What it fails with concerns its own call alone.
-	Apply func(*Txn) error
-	// Wait is how long the call waits for the file's lock before it answers ErrLocked.
-	Wait time.Duration
-	// Grace is how long the call still waits for a transaction that is under way when the caller's
-	// context has ended.
-	Grace time.Duration
-	// Entries is what the call counts for in a transaction of MostEntries.
-	Entries int
-}
-
-// call is a Call on its way.
-type call struct {
-	*Call
-	err  error         // set before done is closed
-	done chan struct{} // closed when the call is answered
-}
 
 // Writer runs calls in IMMEDIATE transactions, all that wait together in one. It has a goroutine
 // only while calls wait. Make one with New.
@@ -64,10 +32,8 @@ type Writer struct {
 	// Most is the most entries of one transaction: MostEntries, unless a benchmark has set it.
 	Most int
 
-	db     *sql.DB
-	busy   time.Duration
-	life   context.Context // ends with Close: nobody else may end a wait for a connection
-	cancel context.CancelFunc
+	server server
+	cancel context.CancelFunc // of server.life
 
 	mu      sync.Mutex
 	idle    *sync.Cond
@@ -75,25 +41,23 @@ type Writer struct {
 	running bool
 	closed  bool
 
-	session *session // the running goroutine's, or Close's
-
 	shared sync.Map // what those who write through it share, by name
 }
 
 // New returns a writer on db's file, which waits up to busy for a reader that is in the way of a
 // commit. It does no I/O.
 func New(db *sql.DB, busy time.Duration) *Writer {
-	w := &Writer{db: db, busy: busy, Most: MostEntries}
-	w.life, w.cancel = context.WithCancel(context.Background())
+	w := &Writer{server: server{db: db, busy: busy}, Most: MostEntries}
+	w.server.life, w.cancel = context.WithCancel(context.Background())
 	w.idle = sync.NewCond(&w.mu)
 	return w
 }
 
 // DB is the pool, for what reads.
-func (w *Writer) DB() *sql.DB { return w.db }
+func (w *Writer) DB() *sql.DB { return w.server.db }
 
 // Busy is how long a call should wait for the file's lock.
-func (w *Writer) Busy() time.Duration { return w.busy }
+func (w *Writer) Busy() time.Duration { return w.server.busy }
 
 // Shared is the value of that name, which make makes for the first who asks.
 func (w *Writer) Shared(name string, make func() any) any {
@@ -177,14 +141,14 @@ func (w *Writer) run() {
 	begun := time.Now()
 	since := begun
 	for w.waiting() {
-		err := w.begin()
+		err := w.server.begin()
 		if IsBusy(err) {
 			<-pauseAfter(time.Since(since))
 			begun = time.Now()
 			continue
 		}
 		if batch := w.take(); err == nil {
-			w.serve(batch)
+			w.server.serve(batch)
 		} else {
 			answer(batch, err)
 		}
@@ -221,132 +185,6 @@ func (w *Writer) take() []*call {
 	return batch
 }
 
-func answer(batch []*call, err error) {
-	for _, c := range batch {
-		c.err = err
-		close(c.done)
-	}
-}
-
-// begin opens a transaction. A connection that has been idle may have gone bad, so a second try
-// gets a fresh one. Nothing was written on the first.
-func (w *Writer) begin() error {
-	reused := w.session != nil
-	for {
-		if w.session == nil {
-			s, err := connect(w.life, w.db)
-			if err != nil {
-				if w.life.Err() != nil {
-					return ErrClosed
-				}
-				return Explain("opening the writer's connection", err)
-			}
-			w.session = s
-		}
-		_, err := w.session.exec("BEGIN IMMEDIATE")
-		if err == nil || IsBusy(err) {
-			return err
-		}
-		w.drop()
-		if !reused {
-			return Explain("beginning a transaction", err)
-		}
-		reused = false
-	}
-}
-
-// serve answers the batch, in the transaction that begin opened. A call that fails takes nobody
-// along: the others begin again without it. Each round answers one call at least.
-func (w *Writer) serve(batch []*call) {
-	for {
-		failed, err := w.transact(batch)
-		if failed < 0 {
-			answer(batch, err)
-			return
-		}
-		answer(batch[failed:failed+1], err)
-		batch = slices.Delete(batch, failed, failed+1)
-		if len(batch) == 0 {
-			return
-		}
-		if err := w.beginAgain(); err != nil {
-			answer(batch, err)
-			return
-		}
-	}
-}
-
-// beginAgain is begin for a batch that has lost its transaction.
-func (w *Writer) beginAgain() error {
-	for since := time.Now(); ; {
-		err := w.begin()
-		switch {
-		case !IsBusy(err):
-			return err
-		case time.Since(since) >= w.busy:
-			return ErrLocked
-		}
-		<-pauseAfter(time.Since(since))
-	}
-}
-
-// transact runs the batch in the transaction that begin opened, and commits it. Whatever fails in
-// between ends with the connection, which rolls back. Where one call has failed it answers which
-// one, otherwise a number below 0.
-func (w *Writer) transact(batch []*call) (failed int, err error) {
-	t := &Txn{Now: time.Now().Round(0).UTC(), session: w.session}
-	for i, c := range batch {
-		if err := c.Apply(t); err != nil {
-			err = w.abort(err)
-			if errors.Is(err, ErrLocked) { // it would meet the others, too
-				return -1, err
-			}
-			return i, err
-		}
-	}
-	for _, p := range t.parts {
-		if err := p.part.End(); err != nil {
-			return -1, w.abort(err)
-		}
-	}
-	err = w.commit()
-	switch {
-	case IsBusy(err):
-		return -1, w.abort(err)
-	case err != nil:
-		w.drop()
-		return -1, Explain("committing; the outcome is unknown", err)
-	}
-	return -1, nil
-}
-
-// commit waits if readers are in the way, as they may be without the write-ahead log. A transaction
-// stays open after SQLite has refused its commit as busy.
-func (w *Writer) commit() error {
-	for since := time.Now(); ; {
-		_, err := w.session.exec("COMMIT")
-		if !IsBusy(err) || time.Since(since) >= w.busy {
-			return err
-		}
-		<-pauseAfter(time.Since(since))
-	}
-}
-
-func (w *Writer) abort(err error) error {
-	w.drop()
-	if IsBusy(err) {
-		return ErrLocked
-	}
-	return Explain("nothing was written", err)
-}
-
-func (w *Writer) drop() {
-	if w.session != nil {
-		w.session.close()
-		w.session = nil
-	}
-}
-
 // Close finishes the calls under way, answers ErrClosed to those that wait, and closes the writing
 // connection. The pool stays open. It may be called more than once.
 func (w *Writer) Close() {
@@ -361,7 +199,7 @@ func (w *Writer) Close() {
 		w.idle.Wait()
 	}
 	w.mu.Unlock()
-	w.drop()
+	w.server.drop()
 }
 
 // IsClosed reports whether Close was called.

@@ -14,10 +14,10 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// newWriter makes a writer on a file with an empty table, notes.
-func newWriter(tb testing.TB) *Writer {
+// newWriter makes a writer on a file with an empty table, notes. Its connections have the settings.
+func newWriter(tb testing.TB, settings ...string) *Writer {
 	tb.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(tb.TempDir(), "test.db")+"?_journal_mode=WAL&_synchronous=OFF&_txlock=immediate")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(tb.TempDir(), "test.db")+"?_journal_mode=WAL&_synchronous=OFF&_txlock=immediate"+strings.Join(settings, ""))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestLostConnection(t *testing.T) {
 		if err := w.Do(t.Context(), note(line)); err != nil {
 			t.Fatal(err)
 		}
-		w.session.close()
+		w.server.session.close()
 	}
 	if got := lines(t, w); got != "1 2" {
 		t.Errorf("the file has %q", got)
@@ -219,7 +219,7 @@ func TestClosedPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.DB().Close()
-	w.session.close()
+	w.server.session.close()
 	if err := w.Do(t.Context(), note("2")); err == nil {
 		t.Error("a call in a closed pool got no error")
 	}

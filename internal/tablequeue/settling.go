@@ -118,13 +118,15 @@ func (s *Settling) Entries() []Entry {
 	slices.SortStableFunc(es, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.N, b.N))
 	})
-	return slices.CompactFunc(es, func(first, again Entry) bool {
-		same := first.Receipt == again.Receipt
-		if same {
-			s.twins = append(s.twins, [2]int{again.I, first.I})
+	once := es[:0]
+	for _, e := range es {
+		if n := len(once); n > 0 && once[n-1].Receipt == e.Receipt {
+			s.twins = append(s.twins, [2]int{e.I, once[n-1].I})
+		} else {
+			once = append(once, e)
 		}
-		return same
-	})
+	}
+	return once
 }
 
 // Answer is by position. Entries with one receipt have one answer.
