@@ -32,9 +32,10 @@ type Broker struct {
 
 	// Each has a client of its own: a client's connections and the tokens of its retryer are shared
 	// by its calls, and polls that wait or fail must not hold up a renewal or an ack.
-	receives *sqs.Client
-	leases   *sqs.Client
-	rest     *sqs.Client // sends and administration; retries as the user's client does
+	receives calls
+	leases   calls
+	sends    calls       // retries as the user's client does
+	rest     *sqs.Client // administration; retries as the user's client does
 
 	closing context.Context // ends with Close
 	close   context.CancelFunc
@@ -85,7 +86,9 @@ func New(client *sqs.Client, queueURL string, o *Options) (*Broker, error) {
 	b := &Broker{url: queueURL, name: at.name, at: at, fifo: strings.HasSuffix(at.name, ".fifo"), o: c, opener: opener, visibility: c.Visibility}
 	b.checks = !client.Options().DisableMessageChecksumValidation
 	b.limits = limits(b.fifo, c.LongPoll)
-	b.receives, b.leases, b.rest = b.clients(client)
+	if err := b.connect(client); err != nil {
+		return nil, err
+	}
 	b.closing, b.close = context.WithCancel(context.Background())
 	return b, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -14,13 +15,26 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/onceq/onceq/adapters/awssqs/internal/leansqs"
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
-// clients makes the three copies. Bodies are checked against their checksums here, unless the
-// user's client is told not to, and not by the SDK, which throws away all ten messages of an answer
-// for one damaged body.
-func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
+// This file owns what New makes of the user's client: the copies, or the lean transport in their
+// place, and what their requests are counted in. New calls connect once. The counts are atomic, and
+// nothing is locked.
+
+// calls are the busy ones, in which the two transports differ.
+type calls interface {
+	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)
+	DeleteMessageBatch(context.Context, *sqs.DeleteMessageBatchInput, ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error)
+	ChangeMessageVisibilityBatch(context.Context, *sqs.ChangeMessageVisibilityBatchInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error)
+	SendMessageBatch(context.Context, *sqs.SendMessageBatchInput, ...func(*sqs.Options)) (*sqs.SendMessageBatchOutput, error)
+}
+
+// connect makes the copies of the client. Bodies are checked against their checksums here, unless
+// the user's client is told not to, and not by the SDK, which throws away all ten messages of an
+// answer for one damaged body.
+func (b *Broker) connect(c *sqs.Client) error {
 	o := c.Options()
 	common := func(o *sqs.Options) {
 		o.HTTPClient = sdkhttp.Sound(o.HTTPClient)
@@ -30,11 +44,49 @@ func (b *Broker) clients(c *sqs.Client) (receives, leases, rest *sqs.Client) {
 	unretried := func(o *sqs.Options) {
 		o.HTTPClient = separate(o.HTTPClient)
 		o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
-		common(o)
-		o.APIOptions = append(o.APIOptions, waitZero)
 	}
-	return sqs.New(o, unretried), sqs.New(o, unretried), sqs.New(o, common)
+	b.rest = sqs.New(o, common)
+	if b.o.Transport != TransportSDK {
+		err := b.connectLean(o, unretried)
+		if err == nil {
+			return nil
+		}
+		if b.o.Transport == TransportLean {
+			return fmt.Errorf("awssqs: New: Options.Transport: TransportLean: %w", err)
+		}
+		if b.o.Logger != nil {
+			b.o.Logger.LogAttrs(context.Background(), slog.LevelDebug, "awssqs: the lean transport is not used", //nolint:contextcheck // New has none
+				slog.String("queue", b.name), slog.String("reason", err.Error()))
+		}
+	}
+	b.receives, b.leases, b.sends = sqs.New(o, unretried, common, zeroWaits), sqs.New(o, unretried, common), b.rest
+	return nil
 }
+
+// connectLean makes the copies that do without the SDK's stack of middleware. It changes b only if
+// all of them can.
+func (b *Broker) connectLean(o sqs.Options, unretried func(*sqs.Options)) error {
+	switch o.HTTPClient.(type) {
+	case *http.Client, *awshttp.BuildableClient:
+	default:
+		if b.o.Transport != TransportLean {
+			return fmt.Errorf("%w: the HTTPClient is a %T", leansqs.ErrUnfit, o.HTTPClient)
+		}
+	}
+	var cs [3]*leansqs.Client
+	for i, f := range [...]func(*sqs.Options){unretried, unretried, func(*sqs.Options) {}} {
+		of := o.Copy()
+		f(&of)
+		var err error
+		if cs[i], err = leansqs.New(of, func(operation string) { b.counts.of(operation).Add(1) }); err != nil {
+			return err
+		}
+	}
+	b.receives, b.leases, b.sends = cs[0], cs[1], cs[2]
+	return nil
+}
+
+func zeroWaits(o *sqs.Options) { o.APIOptions = append(o.APIOptions, waitZero) }
 
 // separate gives a copy with connections of its own, of which as many stay open as callers are at
 // once. What the user has built otherwise is shared.

@@ -21,9 +21,18 @@ import (
 // sqsfake, the test below has said it all.
 func TestConformanceServer(t *testing.T) {
 	server(t)
-	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
-		t.Run(name, func(t *testing.T) {
-			h := harness(fifo, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
+	for _, c := range []struct {
+		name string
+		fifo bool
+		over awssqs.Transport
+	}{
+		{"standard", false, awssqs.TransportSDK},
+		{"standard-lean", false, awssqs.TransportLean},
+		{"fifo", true, awssqs.TransportSDK},
+		{"fifo-lean", true, awssqs.TransportLean},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
 			h.Visibility = 4 * time.Second
 			brokertest.Run(t, h)
 		})
@@ -64,13 +73,16 @@ func TestConformance(t *testing.T) {
 		name  string
 		fifo  bool
 		stale sqsfake.StaleHandles
+		over  awssqs.Transport
 	}{
-		{"standard", false, sqsfake.StaleWork},
-		{"standard-void", false, sqsfake.StaleIgnored},
-		{"fifo", true, sqsfake.StaleRandom},
+		{"standard", false, sqsfake.StaleWork, awssqs.TransportSDK},
+		{"standard-lean", false, sqsfake.StaleWork, awssqs.TransportLean},
+		{"standard-void", false, sqsfake.StaleIgnored, awssqs.TransportSDK},
+		{"fifo", true, sqsfake.StaleRandom, awssqs.TransportSDK},
+		{"fifo-lean", true, sqsfake.StaleRandom, awssqs.TransportLean},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := harness(c.fifo, func(t testing.TB) *sqs.Client {
+			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client {
 				return fakeClient(fake(t, &sqsfake.Options{StaleHandles: c.stale}))
 			})
 			h.Virtual = true
@@ -82,10 +94,10 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func harness(fifo bool, client func(testing.TB) *sqs.Client) brokertest.Harness {
+func harness(fifo bool, over awssqs.Transport, client func(testing.TB) *sqs.Client) brokertest.Harness {
 	h := brokertest.Harness{
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
-			return openQueue(t, client(t), fifo, o)
+			return openQueue(t, client(t), fifo, over, o)
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			c := client(t)
@@ -94,7 +106,7 @@ func harness(fifo bool, client func(testing.TB) *sqs.Client) brokertest.Harness 
 				t.Fatal(err)
 			}
 			// A visibility, for the first call to be the receive itself.
-			return makeBroker(t, c, url, &awssqs.Options{Visibility: time.Second})
+			return makeBroker(t, c, url, &awssqs.Options{Visibility: time.Second, Transport: over})
 		},
 	}
 	if fifo {
@@ -103,12 +115,12 @@ func harness(fifo bool, client func(testing.TB) *sqs.Client) brokertest.Harness 
 	return h
 }
 
-func openQueue(t testing.TB, c *sqs.Client, fifo bool, o brokertest.QueueOptions) brokertest.Queue {
+func openQueue(t testing.TB, c *sqs.Client, fifo bool, over awssqs.Transport, o brokertest.QueueOptions) brokertest.Queue {
 	as := map[string]string{string(types.QueueAttributeNameVisibilityTimeout): inSeconds(o.Visibility)}
 	var q brokertest.Queue
 	if o.MaxReceives > 0 {
 		url := makeQueue(t, c, fifo, as)
-		q.DeadLetters = makeBroker(t, c, url, nil)
+		q.DeadLetters = makeBroker(t, c, url, &awssqs.Options{Transport: over})
 		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +128,7 @@ func openQueue(t testing.TB, c *sqs.Client, fifo bool, o brokertest.QueueOptions
 		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
 	}
 	url := makeQueue(t, c, fifo, as)
-	b := makeBroker(t, c, url, nil)
+	b := makeBroker(t, c, url, &awssqs.Options{Transport: over})
 	q.Broker, q.Close = b, b.Close
 	n := 0
 	q.SendRaw = func(ctx context.Context, body []byte, attributes map[string]string) error {

@@ -3,6 +3,7 @@ package awssqs
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/onceq/onceq/internal/durations"
@@ -63,7 +64,33 @@ type Options struct {
 	// queue's policy lets nobody but these topics send, because the ARN in a notification is a text
 	// in a body.
 	TrustTopics []string
+	// Transport is what makes receives, acks, nacks, extensions and sends. Default TransportSDK.
+	Transport Transport
+	// Logger gets one line at level Debug where TransportAuto falls back to the SDK, with the
+	// reason. nil = none.
+	Logger *slog.Logger
 }
+
+// Transport is the way in which the busy calls are made: receives, acks, nacks, extensions and
+// sends. Requests, answers, errors, retries and the correction of the clock are the same in each.
+type Transport uint8
+
+// The transports.
+const (
+	// TransportSDK makes each call with the client's copy, as the SDK does it.
+	TransportSDK Transport = iota
+	// TransportAuto is TransportLean where the client allows it, else TransportSDK. The SDK is used
+	// if the client's HTTPClient is neither an http.Client nor the SDK's own, or if the client
+	// carries what only the SDK's middleware heeds: APIOptions, Interceptors, a ClientLogMode, the
+	// adaptive retryer, a tracer or meter, an endpoint resolver, signer, protocol or auth scheme of
+	// its own, or no credentials. In a Lambda function it is used too, because it passes on the
+	// trace's id.
+	TransportAuto
+	// TransportLean puts the SDK's signer, credentials, retry loop and protocol together once for
+	// all calls, and reads the common answers itself. It takes any HTTPClient. Where else
+	// TransportAuto would use the SDK, New fails and says why.
+	TransportLean
+)
 
 const (
 	defaultLongPoll    = 8 * time.Second
@@ -76,6 +103,8 @@ func (o Options) complete() (Options, error) {
 	o.ReceiveGrace = cmp.Or(o.ReceiveGrace, o.LongPoll+second)
 	o.CallTimeout = cmp.Or(o.CallTimeout, defaultCallTimeout)
 	switch {
+	case o.Transport > TransportLean:
+		return o, fmt.Errorf("awssqs: Options.Transport: %d is none of TransportSDK, TransportAuto and TransportLean", o.Transport)
 	case o.Visibility != 0 && (o.Visibility < second || o.Visibility > maxVisibility):
 		return o, fmt.Errorf("awssqs: Options.Visibility: %v is not within %v and %v", o.Visibility, second, maxVisibility)
 	case o.Visibility%second != 0:

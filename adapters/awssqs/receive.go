@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/schemas"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/onceq/onceq/adapters/awssqs/internal/leansqs"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -215,26 +214,12 @@ func (b *Broker) queueVisibility(ctx context.Context) (time.Duration, error) {
 	return v, nil
 }
 
-// zeroWait writes a wait of 0. The SDK leaves it out, and then a queue with a wait of its own would
-// use that one.
-type zeroWait struct{ *sqs.ReceiveMessageInput }
-
-// Serialize writes the request.
-func (z zeroWait) Serialize(s smithy.ShapeSerializer) {
-	s.WriteStruct(schemas.ReceiveMessageRequest)
-	z.SerializeMembers(s)
-	if z.WaitTimeSeconds == 0 {
-		s.WriteInt32(schemas.ReceiveMessageRequest_WaitTimeSeconds, 0)
-	}
-	s.CloseStruct()
-}
-
-// waitZero puts zeroWait in place of a receive's request, just before it is written.
+// waitZero puts a ZeroWait in place of a receive's request, just before it is written.
 func waitZero(s *middleware.Stack) error {
 	return s.Serialize.Add(middleware.SerializeMiddlewareFunc("onceqZeroWait",
 		func(ctx context.Context, in middleware.SerializeInput, next middleware.SerializeHandler) (middleware.SerializeOutput, middleware.Metadata, error) {
 			if r, ok := in.Parameters.(*sqs.ReceiveMessageInput); ok && r.WaitTimeSeconds == 0 {
-				in.Parameters = zeroWait{r}
+				in.Parameters = leansqs.ZeroWait{ReceiveMessageInput: r}
 			}
 			return next.HandleSerialize(ctx, in)
 		}), middleware.Before)

@@ -121,7 +121,7 @@ func (s *sending) request(ctx context.Context, entries []types.SendMessageBatchR
 		return nil, err
 	}
 	defer cancel()
-	out, err := s.b.rest.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
+	out, err := s.b.sends.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &s.b.url, Entries: entries})
 	if err != nil {
 		return nil, s.b.failed(ctx, s.call, err)
 	}

@@ -167,7 +167,7 @@ var layers = []layer{
 		pkgs: "adapters/gocloudpubsub/urls",
 		may: []string{
 			".", "broker", "dedupe", "visibility", "dlq", "control",
-			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/gcppubsub", "adapters/membroker",
+			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
 		},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
@@ -175,6 +175,11 @@ var layers = []layer{
 	{
 		pkgs: "adapters/sqlitebroker", may: []string{"broker", "dedupe", "dedupe/machine", "dedupe/sqlitestore"}, testOthers: []string{sqliteDriver},
 		why: "queue and store of one file share one writer, and the user picks the SQLite driver",
+	},
+	{
+		pkgs: "adapters/awssqs", may: []string{"adapters/awssqs/internal/leansqs", ".", "broker", "dedupe", "visibility", "dlq", "control"},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "its lean transport, which knows the SDK alone, is a package of its own",
 	},
 	{
 		pkgs: "adapters/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},

@@ -1,0 +1,114 @@
+package leansqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// plan is what all requests of a client have in common. It is read from a request that the SDK
+// itself makes, and that is never sent: so FIPS, dual-stack and private endpoints, the path of an
+// endpoint and the User-Agent are as the SDK has them.
+type plan struct {
+	url             url.URL
+	host            string
+	headers         []field
+	service, region string // of the signature
+}
+
+type field struct {
+	name   string
+	values []string
+}
+
+// own are the headers that each request has by itself.
+var own = map[string]bool{
+	"Authorization": true, "X-Amz-Date": true, "X-Amz-Security-Token": true, "X-Amz-Target": true,
+	"Amz-Sdk-Invocation-Id": true, "Amz-Sdk-Request": true, "Content-Length": true,
+}
+
+// makePlan makes the request with keys that sign nothing which leaves the process.
+func makePlan(o sqs.Options) (*plan, error) {
+	caught := &catcher{}
+	source := o.Credentials
+	c := sqs.New(o, func(o *sqs.Options) {
+		o.HTTPClient, o.Retryer, o.RetryMaxAttempts = caught, once(o.Retryer), 0
+		o.Credentials = standIn{}
+		if s, ok := source.(aws.CredentialProviderSource); ok {
+			o.Credentials = sourced{standIn{}, s}
+		}
+	})
+	_, err := c.DeleteMessageBatch(context.Background(), &sqs.DeleteMessageBatchInput{ //nolint:contextcheck // nothing waits
+		QueueUrl: new("https://sqs.us-east-1.amazonaws.com/123456789012/q"),
+		Entries:  []types.DeleteMessageBatchRequestEntry{{Id: new("0"), ReceiptHandle: new("r")}},
+	})
+	r := caught.request
+	if r == nil {
+		return nil, fmt.Errorf("%w: it makes no request itself: %w", ErrUnfit, err)
+	}
+	p := &plan{url: *r.URL, host: r.Host}
+	if r.URL.RawQuery != "" || r.URL.User != nil || strings.Contains(r.URL.EscapedPath(), "%") {
+		return nil, fmt.Errorf("%w: the endpoint has an unusual form", ErrUnfit)
+	}
+	// Credential=KEY/DATE/REGION/SERVICE/aws4_request
+	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential="+standInKey+"/")
+	scope, _, _ = strings.Cut(scope, ",")
+	parts := strings.Split(scope, "/")
+	if len(parts) != 4 || parts[3] != "aws4_request" {
+		return nil, fmt.Errorf("%w: the signature has an unusual form", ErrUnfit)
+	}
+	p.region, p.service = parts[1], parts[2]
+	for name, values := range r.Header {
+		if !own[name] {
+			p.headers = append(p.headers, field{name, values})
+		}
+	}
+	return p, nil
+}
+
+// once is a retryer of the same kind, which the User-Agent names, that never tries again.
+func once(r aws.Retryer) aws.Retryer {
+	if _, standard := r.(*retry.Standard); standard {
+		return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts = 1 })
+	}
+	return aws.NopRetryer{}
+}
+
+const standInKey = "STANDIN"
+
+// standIn are credentials that stand for the client's.
+type standIn struct{}
+
+func (standIn) Retrieve(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{AccessKeyID: standInKey, SecretAccessKey: standInKey}, nil
+}
+
+// sourced tells what the client's credentials come from, which the SDK puts into its User-Agent.
+type sourced struct {
+	standIn
+	aws.CredentialProviderSource
+}
+
+var errCaught = errors.New("leansqs: the request was caught")
+
+// catcher keeps a request and sends none.
+type catcher struct {
+	mu      sync.Mutex
+	request *http.Request
+}
+
+func (c *catcher) Do(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.request = r
+	return nil, errCaught
+}
