@@ -26,6 +26,7 @@ func unfit(o *sqs.Options) error {
 		{len(o.APIOptions) > 0, "the client has middleware in APIOptions"},
 		{anyInterceptor(o), "the client has Interceptors"},
 		{o.ClientLogMode != 0, "the client has a ClientLogMode"},
+		//lint:ignore SA1019 some clients still have the old one
 		{o.EndpointResolver != nil || !alike(o.EndpointResolverV2, usual.EndpointResolverV2), "the client has an endpoint resolver of its own"},
 		{isAdaptive(o.Retryer), "the client has the adaptive retryer"},
 		{o.Credentials == nil, "the client has no Credentials"},

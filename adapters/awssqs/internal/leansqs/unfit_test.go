@@ -33,7 +33,8 @@ func TestUnfit(t *testing.T) {
 		"a ClientLogMode":   func(o *sqs.Options) { o.ClientLogMode = aws.LogRetries },
 		"endpoint resolver": func(o *sqs.Options) { o.EndpointResolverV2 = resolver{} },
 		"endpoint resolver of its own": func(o *sqs.Options) {
-			o.EndpointResolver = sqs.EndpointResolverFromURL("http://127.0.0.1") //nolint:staticcheck // some clients still have it
+			//lint:ignore SA1019 some clients still have it
+			o.EndpointResolver = sqs.EndpointResolverFromURL("http://127.0.0.1")
 		},
 		"no Credentials":     func(o *sqs.Options) { o.Credentials = aws.AnonymousCredentials{} },
 		"AuthSchemeResolver": func(o *sqs.Options) { o.AuthSchemeResolver = schemes{} },
