@@ -22,7 +22,7 @@ import (
 )
 
 // openPostgres gives the books and the store in one database.
-func openPostgres(t *testing.T) (*sql.DB, *pgstore.Store) {
+func openPostgres(t *testing.T) (*sql.DB, *pgstore.Store, *pgxpool.Pool) {
 	t.Helper()
 	url := localstack.Postgres(t).URL
 	pool, err := pgxpool.New(t.Context(), url)
@@ -36,13 +36,13 @@ func openPostgres(t *testing.T) (*sql.DB, *pgstore.Store) {
 	t.Cleanup(func() { db.Close() })
 	_, err = db.ExecContext(t.Context(), schema)
 	require.NoError(t, err)
-	return db, store
+	return db, store, pool
 }
 
 // The same handler on PostgreSQL: forty jobs, four for each of ten orders, ten at once.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
-	db, store := openPostgres(t)
+	db, store, _ := openPostgres(t)
 	o := &office{db, func(ctx context.Context, tx *sql.Tx, j *onceq.Job, result any) error {
 		return store.CompleteSQL(ctx, tx, j, result)
 	}}
@@ -73,7 +73,7 @@ func TestPostgres(t *testing.T) {
 // works. The job is never done, however often it is tried.
 func TestPostgresFailedInsertAborts(t *testing.T) {
 	t.Parallel()
-	db, store := openPostgres(t)
+	db, store, _ := openPostgres(t)
 	_, err := db.ExecContext(t.Context(), `INSERT INTO invoices VALUES (1, 'order-1', 100)`)
 	require.NoError(t, err)
 	caught := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
