@@ -66,6 +66,10 @@ type Harness struct {
 	// Known names the cases in which what stands for the service is known to differ, with
 	// the reason. Such a case must fail: when it passes, the suite asks for its removal.
 	Known map[string]string
+	// Unsteady names the cases in which what stands for the service differs at times, with the
+	// reason. Such a case runs, and what fails in it is told and fails no test. A driver's own
+	// service never needs it.
+	Unsteady map[string]string
 }
 
 // QueueOptions say what queue a case needs.
@@ -105,7 +109,7 @@ func Run(t *testing.T, h Harness) {
 func (h Harness) suite() *suite.Suite[*env, QueueOptions] {
 	h = h.withDefaults()
 	return &suite.Suite[*env, QueueOptions]{
-		Name: "brokertest", Virtual: h.Virtual, Known: h.Known, Cases: cases(),
+		Name: "brokertest", Virtual: h.Virtual, Known: h.Known, Unsteady: h.Unsteady, Cases: cases(),
 		Open: func(e *suite.Env, o QueueOptions) *env { return newEnv(e, h, o) },
 	}
 }

@@ -98,7 +98,7 @@ func TestKnown(t *testing.T) {
 	}{
 		{[]string{"failed"}, "", ""},
 		{nil, "", "the known difference is gone; remove it from Harness.Known: reason"},
-		{nil, "no limit", "Harness.Known names a case that is not applicable; remove it there: no limit"},
+		{nil, "no limit", "the Harness names a case that is not applicable; remove it there: no limit"},
 	} {
 		if got := vain("reason", c.failures, c.ruledOut); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -107,6 +107,27 @@ func TestKnown(t *testing.T) {
 	s := one(func(e *bag) { e.Errorf("as known") })
 	s.Known = map[string]string{"a": "reason"}
 	s.Run(t)
+}
+
+// TestUnsteady: a case that may fail runs, and fails no test; one that is no case is named.
+func TestUnsteady(t *testing.T) {
+	ran := 0
+	s := one(func(e *bag) {
+		if ran++; ran == 1 {
+			e.Fatalf("this time")
+		}
+	})
+	s.Unsteady = map[string]string{"a": "reason"}
+	for range 2 {
+		s.Run(t)
+	}
+	if ran != 2 || len(s.misnamed()) > 0 {
+		t.Errorf("ran %d times, %q are no cases", ran, s.misnamed())
+	}
+	s.Unsteady["b"] = "reason"
+	if got := s.misnamed(); !slices.Equal(got, []string{`Harness.Unsteady names "b"`}) {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestPin(t *testing.T) {
