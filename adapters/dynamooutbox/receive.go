@@ -109,6 +109,9 @@ func (b *Outbox) untilDue() time.Duration {
 // end its round, is read on.
 func (b *Outbox) look(ctx context.Context, o *broker.ReceiveOptions) (ms []*broker.Message, err error) {
 	failed := b.keepForReceive(ctx, o.Visibility)
+	if b.wakes.isClosed() { // what was claimed meanwhile is on its way back
+		return nil, b.explain(ctx, callReceive, broker.ErrClosed)
+	}
 	for _, p := range b.inTurn() {
 		for len(ms) < o.Max && ctx.Err() == nil {
 			page, more, err := b.page(ctx, p, o, o.Max-len(ms))
