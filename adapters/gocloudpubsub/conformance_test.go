@@ -27,7 +27,11 @@ func TestConformanceMemory(t *testing.T) {
 					sub := mempubsub.NewSubscriptionWithOptions(topic, o.Visibility, &c.o)
 					b := makeBroker(t, topic, sub, &gocloudpubsub.Options{Visibility: o.Visibility, Reopen: never})
 					return brokertest.Queue{
-						Broker: b, Close: b.Close,
+						Broker: b,
+						Close: func() error {
+							letGo(sub)
+							return b.Close()
+						},
 						SendRaw: func(ctx context.Context, body []byte, as map[string]string) error {
 							return topic.Send(ctx, &pubsub.Message{Body: body, Metadata: as})
 						},

@@ -36,6 +36,7 @@ type tiny struct {
 	// failReceive answers a ReceiveBatch, before it looks.
 	failReceive func(call int) error
 	open        int // subscriptions
+	all         []*pubsub.Subscription
 }
 
 type tinyMessage struct {
@@ -73,10 +74,18 @@ func (*tiny) ErrorCode(err error) gcerrors.ErrorCode { return gcerrors.Unknown }
 func (q *tiny) topic() *pubsub.Topic { return pubsub.NewTopic(q, nil) }
 
 func (q *tiny) subscribe(receives *batcher.Options) *pubsub.Subscription {
+	s := pubsub.NewSubscription(&tinyWindow{tiny: q}, receives, nil)
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.open++
-	q.mu.Unlock()
-	return pubsub.NewSubscription(&tinyWindow{tiny: q}, receives, nil)
+	q.all = append(q.all, s)
+	return s
+}
+
+func (q *tiny) windows() []*pubsub.Subscription {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.all)
 }
 
 type tinyWindow struct {
@@ -223,7 +232,10 @@ func TestConformanceExtender(t *testing.T) {
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 			q := &tiny{visibility: o.Visibility}
 			b := q.broker(t, &gocloudpubsub.NoPrefetch, func(o *gocloudpubsub.Options) { o.Extender = q.extender() })
-			return brokertest.Queue{Broker: b, Close: b.Close}
+			return brokertest.Queue{Broker: b, Close: func() error {
+				letGo(q.windows()...)
+				return b.Close()
+			}}
 		},
 	}
 	virtual(&h)
