@@ -40,7 +40,7 @@ func eachAnew(in any) any {
 	for _, f := range p.headers {
 		h[f.name] = f.values
 	}
-	h["X-Amz-Target"] = []string{"AmazonSQS." + k.op.name}
+	h["X-Amz-Target"] = k.op.target
 	h["Amz-Sdk-Invocation-Id"] = []string{k.invocation}
 	u := p.url
 	return &smithyhttp.Request{Request: &http.Request{

@@ -57,7 +57,7 @@ func New(o sqs.Options, count func(operation string)) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{o: o, plan: p, count: count}
-	c.identities, c.signer = o.AuthSchemes[0].IdentityResolver(o), o.AuthSchemes[0].Signer()
+	c.identities, c.signer = o.AuthSchemes[0].IdentityResolver(o), adapted(p.signer)
 	smithyhttp.SetSigV4SigningName(&c.properties, p.service)
 	smithyhttp.SetSigV4SigningRegion(&c.properties, p.region)
 	c.timing.DisableClockSkewCorrection = o.DisableClockSkewCorrection
@@ -67,21 +67,32 @@ func New(o sqs.Options, count func(operation string)) (*Client, error) {
 	return c, nil
 }
 
+// adapted is the SDK's own adapter around s. It brings the time, corrected by the skew.
+func adapted(s sqs.HTTPSignerV4) smithyhttp.Signer {
+	o := sqs.New(sqs.Options{Region: "us-east-1", HTTPSignerV4: s}).Options()
+	return o.AuthSchemes[0].Signer()
+}
+
 // operation is one of the calls.
 type operation struct {
 	name   string
+	target []string // the header that names it
 	schema *smithy.OperationSchema
 }
 
+func makeOperation(name string, schemas ...*smithy.Schema) operation {
+	return operation{name, []string{"AmazonSQS." + name}, smithy.NewOperationSchema(schemas[0], schemas[1], schemas[2])}
+}
+
 var (
-	receive = operation{"ReceiveMessage", smithy.NewOperationSchema(
-		schemas.ReceiveMessage, schemas.ReceiveMessageRequest, schemas.ReceiveMessageResult)}
-	deletes = operation{"DeleteMessageBatch", smithy.NewOperationSchema(
-		schemas.DeleteMessageBatch, schemas.DeleteMessageBatchRequest, schemas.DeleteMessageBatchResult)}
-	changes = operation{"ChangeMessageVisibilityBatch", smithy.NewOperationSchema(
-		schemas.ChangeMessageVisibilityBatch, schemas.ChangeMessageVisibilityBatchRequest, schemas.ChangeMessageVisibilityBatchResult)}
-	sends = operation{"SendMessageBatch", smithy.NewOperationSchema(
-		schemas.SendMessageBatch, schemas.SendMessageBatchRequest, schemas.SendMessageBatchResult)}
+	receive = makeOperation("ReceiveMessage",
+		schemas.ReceiveMessage, schemas.ReceiveMessageRequest, schemas.ReceiveMessageResult)
+	deletes = makeOperation("DeleteMessageBatch",
+		schemas.DeleteMessageBatch, schemas.DeleteMessageBatchRequest, schemas.DeleteMessageBatchResult)
+	changes = makeOperation("ChangeMessageVisibilityBatch",
+		schemas.ChangeMessageVisibilityBatch, schemas.ChangeMessageVisibilityBatchRequest, schemas.ChangeMessageVisibilityBatchResult)
+	sends = makeOperation("SendMessageBatch",
+		schemas.SendMessageBatch, schemas.SendMessageBatchRequest, schemas.SendMessageBatchResult)
 )
 
 // ReceiveMessage is sqs.Client's. A wait of 0 is sent as such.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -23,6 +24,7 @@ type plan struct {
 	host            string
 	headers         []field
 	service, region string // of the signature
+	signer          *signer
 }
 
 type field struct {
@@ -60,13 +62,17 @@ func makePlan(o sqs.Options) (*plan, error) {
 		return nil, fmt.Errorf("%w: the endpoint has an unusual form", ErrUnfit)
 	}
 	// Credential=KEY/DATE/REGION/SERVICE/aws4_request
-	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential="+standInKey+"/")
+	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), algorithm+" Credential="+standInKey+"/")
 	scope, _, _ = strings.Cut(scope, ",")
 	parts := strings.Split(scope, "/")
-	if len(parts) != 4 || parts[3] != "aws4_request" {
+	if len(parts) != 4 || parts[3] != terminal {
 		return nil, fmt.Errorf("%w: the signature has an unusual form", ErrUnfit)
 	}
 	p.region, p.service = parts[1], parts[2]
+	p.signer = newSigner(o.HTTPSignerV4, &p.url)
+	if err := p.signer.proves(r, caught.body, p.service, p.region); err != nil {
+		return nil, err
+	}
 	for name, values := range r.Header {
 		if !own[name] {
 			p.headers = append(p.headers, field{name, values})
@@ -89,7 +95,7 @@ const standInKey = "STANDIN"
 type standIn struct{}
 
 func (standIn) Retrieve(context.Context) (aws.Credentials, error) {
-	return aws.Credentials{AccessKeyID: standInKey, SecretAccessKey: standInKey}, nil
+	return aws.Credentials{AccessKeyID: standInKey, SecretAccessKey: standInKey, SessionToken: standInKey}, nil
 }
 
 // sourced tells what the client's credentials come from, which the SDK puts into its User-Agent.
@@ -104,11 +110,15 @@ var errCaught = errors.New("leansqs: the request was caught")
 type catcher struct {
 	mu      sync.Mutex
 	request *http.Request
+	body    []byte
 }
 
 func (c *catcher) Do(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.request = r
+	if b, err := io.ReadAll(r.Body); err == nil {
+		c.body = b
+	}
 	return nil, errCaught
 }
