@@ -10,11 +10,10 @@ import (
 	"github.com/onceq/onceq/internal/sqswire"
 )
 
-// read fills m with what in says.
+// read fills m with what in says, but for the body.
 func (b *Broker) read(m *broker.Message, in *types.Message) {
 	m.ID = deref(in.MessageId)
 	m.Receipt = broker.Receipt(deref(in.ReceiptHandle))
-	m.Body = []byte(deref(in.Body))
 	sqswire.ReadSystem(m, in.Attributes)
 	ours, ok := in.MessageAttributes[broker.MetaAttribute]
 	m.Attributes = readAttributes(in.MessageAttributes, ok)
@@ -44,16 +43,15 @@ func valueOf(v types.MessageAttributeValue) string {
 }
 
 // intact reports whether the body is the one that SQS has sent.
-func intact(m *types.Message) bool {
-	return m.MD5OfBody == nil || matches(deref(m.Body), *m.MD5OfBody)
+func intact(m *types.Message, body []byte) bool {
+	return m.MD5OfBody == nil || matches(body, *m.MD5OfBody)
 }
 
-// matches compares without an allocation.
-func matches(body, sum string) bool {
+func matches(body []byte, sum string) bool {
 	if len(sum) != 2*md5.Size {
 		return false
 	}
-	have := md5.Sum([]byte(body)) //nolint:gosec // see the import
+	have := md5.Sum(body) //nolint:gosec // see the import
 	var text [2 * md5.Size]byte
 	hex.Encode(text[:], have[:])
 	return string(text[:]) == sum

@@ -86,7 +86,7 @@ const (
 	// its own, or no credentials. In a Lambda function it is used too, because it passes on the
 	// trace's id.
 	TransportAuto
-	// TransportLean puts the SDK's signer, credentials, retry loop and protocol together once for
+	// TransportLean puts the SDK's credentials, retry loop and protocol together once for
 	// all calls, and reads the common answers itself. It takes any HTTPClient. Where else
 	// TransportAuto would use the SDK, New fails and says why.
 	TransportLean

@@ -159,7 +159,8 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 	var left []broker.Hold
 	var groups map[string]bool // that wait for a damaged message
 	for i := range in {
-		sound, group := !b.checks || intact(&in[i]), in[i].Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
+		body := []byte(deref(in[i].Body))
+		sound, group := !b.checks || intact(&in[i], body), in[i].Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 		if !sound || b.fifo && groups[group] {
 			if !sound {
 				b.counts.damaged.Add(1)
@@ -172,7 +173,7 @@ func (b *Broker) messages(ctx context.Context, in []types.Message, deadline time
 			continue
 		}
 		// Each by itself: a long job must not keep the bodies of its nine neighbours.
-		m := &broker.Message{Group: group, Deadline: deadline}
+		m := &broker.Message{Group: group, Body: body, Deadline: deadline}
 		b.read(m, &in[i])
 		ms = append(ms, m)
 	}

@@ -152,7 +152,7 @@ func (s *sending) read(entries []types.SendMessageBatchRequestEntry, out *sqs.Se
 			continue
 		}
 		for j := range entries {
-			if entries[j].Id == entryIDs[i] && !matches(*entries[j].MessageBody, *e.MD5OfMessageBody) {
+			if entries[j].Id == entryIDs[i] && !matches([]byte(*entries[j].MessageBody), *e.MD5OfMessageBody) {
 				s.set(i, s.b.wrap(s.call, ErrChecksum))
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
+	"sync"
 
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -26,7 +29,7 @@ type call struct {
 	c          *Client
 	op         *operation
 	fresh      func() smithy.Deserializable // the empty answer
-	scan       func([]byte) bool            // reads a common answer; nil = there is no such way
+	scan       func(text string) bool       // reads a common answer; nil = there is no such way
 	body       []byte
 	invocation string
 }
@@ -42,16 +45,32 @@ func eachAnew(in any) any {
 	}
 	h["X-Amz-Target"] = k.op.target
 	h["Amz-Sdk-Invocation-Id"] = []string{k.invocation}
-	u := p.url
-	return &smithyhttp.Request{Request: &http.Request{
-		Method: http.MethodPost, URL: &u, Host: p.host, Header: h,
+	t := &try{url: p.url}
+	t.body.Reset(k.body)
+	t.request = http.Request{
+		Method: http.MethodPost, URL: &t.url, Host: p.host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: io.NopCloser(bytes.NewReader(k.body)), ContentLength: int64(len(k.body)),
+		Body: &t.body, ContentLength: int64(len(k.body)),
 		// On a connection that the server has closed meanwhile net/http begins anew, if nothing was
 		// written and it has the body again.
 		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.body)), nil },
-	}}
+	}
+	t.wrapped.Request = &t.request
+	return &t.wrapped
 }
+
+// try is what one try needs, in one piece of memory.
+type try struct {
+	wrapped smithyhttp.Request
+	request http.Request
+	url     url.URL
+	body    reader
+}
+
+// reader is a body that needs no closing.
+type reader struct{ bytes.Reader }
+
+func (*reader) Close() error { return nil }
 
 // HandleFinalize makes one try. The credentials are asked for each time, because they may have
 // expired since the last one.
@@ -104,39 +123,36 @@ func (k *call) HandleDeserialize(ctx context.Context, in middleware.DeserializeI
 func (k *call) read(ctx context.Context, res *smithyhttp.Response) error {
 	out := k.fresh()
 	if k.scan != nil && res.StatusCode == http.StatusOK {
-		b, err := slurp(res)
+		text, err := slurp(res)
 		if err != nil {
 			return &smithy.DeserializationError{Err: err}
 		}
-		if k.scan(b) {
+		if k.scan(text) {
 			return nil
 		}
 		out = k.fresh()
 		res.Body = struct {
 			io.Reader
 			io.Closer
-		}{bytes.NewReader(b), res.Body}
+		}{strings.NewReader(text), res.Body}
 	}
 	return k.c.o.Protocol.DeserializeResponse(ctx, k.op.schema, sqs.TypeRegistry, res, out)
 }
 
-// slurp reads the body into one piece, of the length that the answer names.
-func slurp(res *smithyhttp.Response) ([]byte, error) {
-	const most = 16 << 20 // SQS answers up to 10 MiB and what JSON adds
-	if n := res.ContentLength; n > 0 && n <= most {
-		b := make([]byte, n)
-		_, err := io.ReadFull(res.Body, b)
-		if err != nil {
-			return nil, err
-		}
-		// net/http takes the connection back when it has seen the end.
-		_, err = res.Body.Read(make([]byte, 1))
-		if err != nil && err != io.EOF { //nolint:errorlint // a Reader's end is not wrapped
-			return nil, err
-		}
-		return b, nil
+// slurps are the buffers that answers are read into.
+var slurps = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// slurp reads the whole body, to its end: net/http takes the connection back when it has seen that.
+func slurp(res *smithyhttp.Response) (string, error) {
+	const kept = 64 << 10 // a larger answer is rare, and its buffer would stay
+	b := slurps.Get().(*bytes.Buffer)
+	b.Reset()
+	_, err := b.ReadFrom(res.Body)
+	text := b.String()
+	if b.Cap() <= kept {
+		slurps.Put(b)
 	}
-	return io.ReadAll(res.Body)
+	return text, err
 }
 
 // failed wraps the error in the answer, as the SDK does.

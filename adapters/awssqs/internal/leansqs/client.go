@@ -2,8 +2,10 @@
 // in batches) at less cost than the SDK's client. Requests and answers are the same.
 //
 // The SDK builds its stack of middleware anew for each call. Here the SDK's own parts are put
-// together once: its signer, its credentials, its retry loop, its protocol. Where a client carries
-// something that this way would pass over, New says so, and the caller keeps the SDK.
+// together once: its credentials, its retry loop, its protocol. What is common is done here: the
+// signature (sign.go), plain bodies (body.go) and usual answers (scan.go). All else is left to the
+// SDK's parts. Where a client carries something that this way would pass over, New says so, and the
+// caller keeps the SDK.
 package leansqs
 
 import (
@@ -98,10 +100,10 @@ var (
 // ReceiveMessage is sqs.Client's. A wait of 0 is sent as such.
 func (c *Client) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, _ ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
 	out := &sqs.ReceiveMessageOutput{}
-	err := c.do(ctx, &receive, ZeroWait{in}, func() smithy.Deserializable {
+	err := c.do(ctx, &receive, ZeroWait{in}, receiveBody(in), func() smithy.Deserializable {
 		*out = sqs.ReceiveMessageOutput{}
 		return out
-	}, func(b []byte) bool { return scanReceived(b, out) })
+	}, func(text string) bool { return scanReceived(text, out) })
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +113,10 @@ func (c *Client) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput
 // DeleteMessageBatch is sqs.Client's.
 func (c *Client) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatchInput, _ ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
 	out := &sqs.DeleteMessageBatchOutput{}
-	err := c.do(ctx, &deletes, in, func() smithy.Deserializable {
+	err := c.do(ctx, &deletes, in, deleteBody(in), func() smithy.Deserializable {
 		*out = sqs.DeleteMessageBatchOutput{}
 		return out
-	}, func(b []byte) bool { return scanDeleted(b, out) })
+	}, func(text string) bool { return scanDeleted(text, out) })
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +126,10 @@ func (c *Client) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBa
 // ChangeMessageVisibilityBatch is sqs.Client's.
 func (c *Client) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMessageVisibilityBatchInput, _ ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
 	out := &sqs.ChangeMessageVisibilityBatchOutput{}
-	err := c.do(ctx, &changes, in, func() smithy.Deserializable {
+	err := c.do(ctx, &changes, in, changeBody(in), func() smithy.Deserializable {
 		*out = sqs.ChangeMessageVisibilityBatchOutput{}
 		return out
-	}, func(b []byte) bool { return scanChanged(b, out) })
+	}, func(text string) bool { return scanChanged(text, out) })
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +139,7 @@ func (c *Client) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.Chang
 // SendMessageBatch is sqs.Client's, but for the checksums, which the caller compares.
 func (c *Client) SendMessageBatch(ctx context.Context, in *sqs.SendMessageBatchInput, _ ...func(*sqs.Options)) (*sqs.SendMessageBatchOutput, error) {
 	out := &sqs.SendMessageBatchOutput{}
-	err := c.do(ctx, &sends, in, func() smithy.Deserializable {
+	err := c.do(ctx, &sends, in, nil, func() smithy.Deserializable {
 		*out = sqs.SendMessageBatchOutput{}
 		return out
 	}, nil)
@@ -147,10 +149,14 @@ func (c *Client) SendMessageBatch(ctx context.Context, in *sqs.SendMessageBatchI
 	return out, nil
 }
 
-// do makes one call, in as many tries as the client's retryer says.
-func (c *Client) do(ctx context.Context, op *operation, in smithy.Serializable, fresh func() smithy.Deserializable, scan func([]byte) bool) error {
-	k := &call{c: c, op: op, fresh: fresh, scan: scan, invocation: newUUID()}
-	err := k.write(ctx, in)
+// do makes one call, in as many tries as the client's retryer says. Without a body the SDK writes
+// one.
+func (c *Client) do(ctx context.Context, op *operation, in smithy.Serializable, body []byte, fresh func() smithy.Deserializable, scan func(text string) bool) error {
+	k := &call{c: c, op: op, fresh: fresh, scan: scan, body: body, invocation: newUUID()}
+	var err error
+	if body == nil {
+		err = k.write(ctx, in)
+	}
 	if err == nil {
 		sum := sha256.Sum256(k.body)
 		ctx = v4.SetPayloadHash(middleware.ClearStackValues(ctx), hex.EncodeToString(sum[:]))

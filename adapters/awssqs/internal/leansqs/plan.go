@@ -1,20 +1,30 @@
 package leansqs
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
+
+// This file owns what New reads from the SDK before the first call: the plan of all requests, and
+// the proof that our signature and our body are the SDK's. One goroutine runs it, nothing is locked.
+// New calls it; attempt.go uses the plan, which nobody changes any more.
 
 // plan is what all requests of a client have in common. It is read from a request that the SDK
 // itself makes, and that is never sent: so FIPS, dual-stack and private endpoints, the path of an
@@ -49,13 +59,17 @@ func makePlan(o sqs.Options) (*plan, error) {
 			o.Credentials = sourced{standIn{}, s}
 		}
 	})
-	_, err := c.DeleteMessageBatch(context.Background(), &sqs.DeleteMessageBatchInput{ //nolint:contextcheck // nothing waits
+	in := &sqs.DeleteMessageBatchInput{
 		QueueUrl: new("https://sqs.us-east-1.amazonaws.com/123456789012/q"),
 		Entries:  []types.DeleteMessageBatchRequestEntry{{Id: new("0"), ReceiptHandle: new("r")}},
-	})
+	}
+	_, err := c.DeleteMessageBatch(context.Background(), in) //nolint:contextcheck // nothing waits
 	r := caught.request
 	if r == nil {
 		return nil, fmt.Errorf("%w: it makes no request itself: %w", ErrUnfit, err)
+	}
+	if !bytes.Equal(caught.body, deleteBody(in)) {
+		return nil, fmt.Errorf("%w: it writes requests in its own way", ErrUnfit)
 	}
 	p := &plan{url: *r.URL, host: r.Host}
 	if r.URL.RawQuery != "" || r.URL.User != nil || strings.Contains(r.URL.EscapedPath(), "%") {
@@ -70,7 +84,7 @@ func makePlan(o sqs.Options) (*plan, error) {
 	}
 	p.region, p.service = parts[1], parts[2]
 	p.signer = newSigner(o.HTTPSignerV4, &p.url)
-	if err := p.signer.proves(r, caught.body, p.service, p.region); err != nil {
+	if err := proves(p.signer, r, caught.body, p.service, p.region); err != nil {
 		return nil, err
 	}
 	for name, values := range r.Header {
@@ -79,6 +93,27 @@ func makePlan(o sqs.Options) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// proves signs the SDK's own request anew, and fails where the two signatures differ.
+func proves(s *signer, signed *http.Request, body []byte, service, region string) error {
+	at, err := time.Parse(stampForm, signed.Header.Get("X-Amz-Date"))
+	if err != nil {
+		return fmt.Errorf("%w: the request's date is %w", ErrUnfit, err)
+	}
+	sum := sha256.Sum256(body)
+	c, _ := standIn{}.Retrieve(context.Background())
+	r := signed.Clone(context.Background())
+	for _, name := range [...]string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
+		r.Header.Del(name)
+	}
+	if err := s.SignHTTP(context.Background(), c, r, hex.EncodeToString(sum[:]), service, region, at); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	if !maps.EqualFunc(r.Header, signed.Header, slices.Equal) {
+		return fmt.Errorf("%w: its signer signs in its own way", ErrUnfit)
+	}
+	return nil
 }
 
 // once is a retryer of the same kind, which the User-Agent names, that never tries again.

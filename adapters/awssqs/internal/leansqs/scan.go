@@ -18,12 +18,11 @@ type scanner struct {
 	text string
 	at   int
 	bad  bool
+	room []byte // for texts with escapes
 }
 
-func newScanner(b []byte) *scanner {
-	s := &scanner{text: string(b)}
-	s.bad = !utf8.ValidString(s.text)
-	return s
+func newScanner(text string) *scanner {
+	return &scanner{text: text, bad: !utf8.ValidString(text)}
 }
 
 // next passes over white space and gives the byte behind it, 0 at the end.
@@ -110,12 +109,13 @@ const escapes, escaped = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 
 // escaped is str from the first escape on.
 func (s *scanner) escaped(from int) string {
-	b := append(make([]byte, 0, 2*(s.at-from)+64), s.text[from:s.at]...)
+	b := append(s.room[:0], s.text[from:s.at]...)
 	for s.at < len(s.text) {
 		c := s.text[s.at]
 		s.at++
 		switch {
 		case c == '"':
+			s.room = b
 			return string(b)
 		case c < ' ' || c == '\\' && s.at == len(s.text):
 			s.bad = true
@@ -175,8 +175,8 @@ func (s *scanner) once(to **string, at *string, v string) {
 // scanReceived reads a receive's answer. A message's Body is a part of the whole answer's text: who
 // keeps it keeps its nine neighbours. So it is with what is read as a number. The rest stands by
 // itself.
-func scanReceived(b []byte, out *sqs.ReceiveMessageOutput) bool {
-	s := newScanner(b)
+func scanReceived(text string, out *sqs.ReceiveMessageOutput) bool {
+	s := newScanner(text)
 	s.object(func(name string) {
 		if name != "Messages" || out.Messages != nil {
 			s.bad = true
@@ -226,7 +226,7 @@ func (s *scanner) attributes(m *types.Message) {
 		switch name {
 		case "ApproximateReceiveCount", "SentTimestamp": // numbers, which nobody keeps as texts
 		default:
-			name, v = strings.Clone(name), strings.Clone(v)
+			name, v = attributeName(name), strings.Clone(v)
 		}
 		if _, twice := m.Attributes[name]; twice {
 			s.bad = true
@@ -234,6 +234,19 @@ func (s *scanner) attributes(m *types.Message) {
 		}
 		m.Attributes[name] = v
 	})
+}
+
+// systemAttributes are the names that SQS has for its own attributes.
+var systemAttributes = types.MessageSystemAttributeName("").Values()
+
+// attributeName is that name, apart from the answer's text.
+func attributeName(name string) string {
+	for _, known := range systemAttributes {
+		if string(known) == name {
+			return string(known)
+		}
+	}
+	return strings.Clone(name)
 }
 
 func (s *scanner) messageAttributes(m *types.Message) {
@@ -268,8 +281,8 @@ func (s *scanner) messageAttributes(m *types.Message) {
 }
 
 // scanDeleted reads the answer of a delete that names no failure.
-func scanDeleted(b []byte, out *sqs.DeleteMessageBatchOutput) bool {
-	ids, ok := scanSuccessful(b)
+func scanDeleted(text string, out *sqs.DeleteMessageBatchOutput) bool {
+	ids, ok := scanSuccessful(text)
 	if !ok {
 		return false
 	}
@@ -281,8 +294,8 @@ func scanDeleted(b []byte, out *sqs.DeleteMessageBatchOutput) bool {
 }
 
 // scanChanged reads the answer of a change of visibilities that names no failure.
-func scanChanged(b []byte, out *sqs.ChangeMessageVisibilityBatchOutput) bool {
-	ids, ok := scanSuccessful(b)
+func scanChanged(text string, out *sqs.ChangeMessageVisibilityBatchOutput) bool {
+	ids, ok := scanSuccessful(text)
 	if !ok {
 		return false
 	}
@@ -295,8 +308,8 @@ func scanChanged(b []byte, out *sqs.ChangeMessageVisibilityBatchOutput) bool {
 
 // scanSuccessful reads a batch's answer. One that names a failure is not common, so the SDK reads
 // it.
-func scanSuccessful(b []byte) (ids []string, ok bool) {
-	s := newScanner(b)
+func scanSuccessful(text string) (ids []string, ok bool) {
+	s := newScanner(text)
 	failed := false
 	s.object(func(name string) {
 		switch {

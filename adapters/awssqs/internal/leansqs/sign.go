@@ -6,9 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"hash"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -59,27 +57,6 @@ const (
 	terminal  = "aws4_request"
 	stampForm = "20060102T150405Z"
 )
-
-// proves signs the SDK's own request anew, and says where the two signatures differ.
-func (s *signer) proves(signed *http.Request, body []byte, service, region string) error {
-	at, err := time.Parse(stampForm, signed.Header.Get("X-Amz-Date"))
-	if err != nil {
-		return fmt.Errorf("%w: the request's date is %w", ErrUnfit, err)
-	}
-	sum := sha256.Sum256(body)
-	c, _ := standIn{}.Retrieve(context.Background())
-	r := signed.Clone(context.Background())
-	for _, name := range [...]string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
-		r.Header.Del(name)
-	}
-	if err := s.SignHTTP(context.Background(), c, r, hex.EncodeToString(sum[:]), service, region, at); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnfit, err)
-	}
-	if !maps.EqualFunc(r.Header, signed.Header, slices.Equal) {
-		return fmt.Errorf("%w: its signer signs in its own way", ErrUnfit)
-	}
-	return nil
-}
 
 // SignHTTP signs r as of that time.
 func (s *signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payload, service, region string, at time.Time, more ...func(*v4.SignerOptions)) error {
