@@ -20,7 +20,7 @@ import (
 // canned answers at once, always the same: what is measured is the driver and the SDK.
 type canned struct{ receive, remove []byte }
 
-func newCanned(b *testing.B) *canned {
+func newCanned(b testing.TB) *canned {
 	var ms, ok []object
 	for _, n := range numbers(10) {
 		m := delivery(strings.Repeat("x", 500), n, "")

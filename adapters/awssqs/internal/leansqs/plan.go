@@ -23,8 +23,8 @@ import (
 )
 
 // This file owns what New reads from the SDK before the first call: the plan of all requests, and
-// the proof that our signature and our body are the SDK's. One goroutine runs it, nothing is locked.
-// New calls it; attempt.go uses the plan, which nobody changes any more.
+// the proof that our signature and our body are the SDK's. New calls it in its own goroutine.
+// attempt.go uses the plan, which nobody changes any more, so nothing is locked.
 
 // plan is what all requests of a client have in common. It is read from a request that the SDK
 // itself makes, and that is never sent: so FIPS, dual-stack and private endpoints, the path of an
