@@ -12,8 +12,8 @@ import (
 
 // A message costs no more memory than it did: a receive and an ack of ten, on each transport. The
 // bounds are a tenth above what the race detector takes (858 and 108,062; 341 and 75,072). Without
-// it a message takes less: 841 and 88,195; 322 and 49,090. A time would depend on the
-// machine, so none is asked for.
+// it a message takes less: 841 and 88,195; 322 and 49,090. A time would depend on the machine, so
+// none is asked for.
 func TestCostOfTen(t *testing.T) {
 	for name, c := range map[string]struct {
 		over          awssqs.Transport

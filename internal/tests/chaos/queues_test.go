@@ -4,8 +4,8 @@ package chaos
 
 import (
 	"context"
-	"testing"
 	"os"
+	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
