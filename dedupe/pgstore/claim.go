@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,26 +22,38 @@ import (
 // read, and the rounds in which both are tried. Workers call Claim from many goroutines. What a
 // call keeps on its way is its own. Rows are locked by the database alone.
 
-// insertFresh wins the keys that have no record. It asks NOT EXISTS first, because ON CONFLICT
-// alone would wait for a row that an open transaction has updated, such as a job that is just being
-// completed. It still waits for another claim of the same key that is being committed, as long as
-// waits allow. Then it leaves the row to that claim.
-const insertFresh = `INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
-	lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated, sent)
-SELECT g.scope, g.key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), g.token, 1, false, CASE WHEN g.park THEN 'park' ELSE 'rerun' END, g.owner, g.message_id,
-	g.at {+} (g.ttl::float {*} interval '1 microsecond'), g.fingerprint, '', '', '', g.at, g.at, g.at,
-	` + sinceEpoch + `
-FROM (SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.owner, ($6::pg_catalog.text[])[1]) AS owner,
-		g.message_id, g.fingerprint, g.sent, g.ord, pg_catalog.clock_timestamp() AS at
-	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[], $9::bigint[])
-	WITH ORDINALITY AS g (scope, key, token, ttl, park, owner, message_id, fingerprint, sent, ord)) g
-WHERE NOT EXISTS (SELECT FROM {table} h WHERE h.scope {=} g.scope AND h.key {=} g.key)
-ORDER BY g.ord
-ON CONFLICT (scope, key) DO NOTHING
-RETURNING t.scope, t.key, t.fence, t.created`
+// insertFresh wins the keys that have no record, and reads the records of the others. Each key is
+// looked up once. The insertion is made of what was not found, because ON CONFLICT alone would wait
+// for a row that an open transaction has updated, such as a job that is just being completed. It
+// still waits for another claim of the same key that is being committed, as long as waits allow.
+// Then it leaves the row to that claim. Such a key is not among the answers: it has come since the
+// look.
+var insertFresh = `WITH looked AS MATERIALIZED (
+	SELECT g.*, t.key AS found, {columns}
+	FROM (SELECT ` + inScope + ` AS new_scope, g.key AS new_key, g.new_token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.park, coalesce(g.new_owner, ($6::pg_catalog.text[])[1]) AS new_owner,
+			g.new_message, g.new_print, g.new_sent, g.ord, pg_catalog.clock_timestamp() AS at
+		FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[], $9::bigint[])
+		WITH ORDINALITY AS g (scope, key, new_token, ttl, park, new_owner, new_message, new_print, new_sent, ord)) g
+	LEFT JOIN {table} t ON t.scope {=} g.new_scope AND t.key {=} g.new_key
+), fresh AS (
+	INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
+		lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated, sent)
+	SELECT l.new_scope, l.new_key, 'claimed', pg_catalog.nextval('{fence}'::pg_catalog.regclass), l.new_token, 1, false, CASE WHEN l.park THEN 'park' ELSE 'rerun' END, l.new_owner, l.new_message,
+		l.at {+} (l.ttl::float {*} interval '1 microsecond'), l.new_print, '', '', '', l.at, l.at, l.at,
+		` + sinceEpoch("l.new_sent") + `
+	FROM looked l WHERE l.found IS NULL
+	ORDER BY l.ord
+	ON CONFLICT (scope, key) DO NOTHING
+	RETURNING t.scope, t.key, t.fence, t.created
+)
+SELECT NULL, f.created, f.scope, f.key, NULL, f.fence` + strings.Repeat(", NULL", strings.Count(columns, ",")-1) + ` FROM fresh f
+UNION ALL
+SELECT l.ord, l.at, NULL, NULL, ` + strings.ReplaceAll(columns, "t.", "l.") + ` FROM looked l WHERE l.found IS NOT NULL`
 
-// sinceEpoch is the time sent, which is given in microseconds.
-const sinceEpoch = `'epoch'::pg_catalog.timestamptz {+} (g.sent::float {*} interval '1 microsecond')`
+// sinceEpoch is a time that is given in microseconds.
+func sinceEpoch(column string) string {
+	return `'epoch'::pg_catalog.timestamptz {+} (` + column + `::float {*} interval '1 microsecond')`
+}
 
 // readGiven reads the records under keys. Those that the transaction itself has just written are
 // left out.
@@ -77,7 +90,7 @@ UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, st
 	policy = CASE WHEN g.park THEN 'park' ELSE 'rerun' END, owner = g.owner, message_id = g.message_id, fingerprint = g.fingerprint,
 	result = CASE WHEN g.anew THEN NULL ELSE t.result END, state = CASE WHEN g.anew THEN NULL ELSE t.state END,
 	error_class = g.error_class, first_error = g.first_error, last_error = g.last_error,
-	past = g.past, sent = ` + sinceEpoch + `, updated = g.at, ` +
+	past = g.past, sent = ` + sinceEpoch("g.sent") + `, updated = g.at, ` +
 	fromNow("lease_until") + `, ` + fromNow("created") + `, ` + fromNow("claimed_at") + `, ` + fromNow("finished") + `, ` + fromNow("expires") + `
 FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
 RETURNING g.ord, t.fence, g.at`
@@ -132,7 +145,8 @@ func (c *claims) end() {
 }
 
 // Claim tries to win each key. Keys without a record, and records that stay as they are, are
-// answered in one round trip. Records that the claim changes take another.
+// answered in one round trip. Records that the claim changes take another. So do keys that another
+// claim is inserting at that moment.
 func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
@@ -237,18 +251,13 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*
 	sent := time.Now()
 	fresh, changed := divide(pending)
 	p := newHasty(w.limit())
-	var keys []any
 	if len(fresh) > 0 {
-		keys = s.insert(p, fresh)
+		s.insert(p, fresh)
 	}
 	if len(changed) > 0 {
 		s.change(p, changed)
-		keys = keyed(pending, (*claim).key).args()
+		s.readRows(p, keyed(changed, (*claim).key).args(), func(n int, w *row) { changed[n].read(w) })
 	}
-	s.readRows(p, keys, func(n int, w *row) {
-		pending[n].seen = true
-		pending[n].read(w)
-	})
 	if err := p.run(ctx, s.db); err != nil {
 		return nil, err
 	}
@@ -259,7 +268,7 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*
 			if c.answer.Outcome == dedupe.Won {
 				c.answer.Lease.Deadline = sent.Add(c.req.TTL)
 			}
-		case !c.seen: // removed since the insertion looked
+		case !c.seen: // inserted by another since the look, or removed
 			c.absent = true
 			next = append(next, c)
 		case c.after == nil: // the answer stands
@@ -291,8 +300,8 @@ func divide(pending []*claim) (fresh, changed []*claim) {
 	return fresh, changed
 }
 
-// insert adds the insertion of fresh claims. It answers the arrays of their keys.
-func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
+// insert adds the insertion of fresh claims, and the reading of those that are not fresh any more.
+func (s *Store) insert(p *pipeline, fresh []*claim) {
 	a := keyed(fresh, (*claim).key)
 	column(a, fresh, func(c *claim) dedupe.Token { return c.req.Token }, (*array).token)
 	shared(a, fresh, func(c *claim) int64 { return micros(c.req.TTL) }, (*array).int)
@@ -301,16 +310,26 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 	column(a, fresh, func(c *claim) string { return clean(c.req.MessageID) }, (*array).text)
 	column(a, fresh, func(c *claim) []byte { return c.req.Fingerprint }, (*array).blob)
 	column(a, fresh, func(c *claim) time.Time { return records.Sent(c.req.Sent) }, (*array).micros)
-	args := a.args()
 	var (
 		scope, key pgtype.DriverBytes // of the moment only
 		fence      int64
 		created    time.Time
+		w          row
 	)
-	targets := []any{&scope, &key, &fence, &created}
+	found := append([]any{&w.ord, &w.now, nil, nil}, w.targets()...)
+	inserted := make([]any, len(found)) // nil = not read
+	inserted[1], inserted[2], inserted[3], inserted[5] = &created, &scope, &key, &fence
 	n := -1
-	p.query(s.sql().insert, args, func(rows pgx.Rows) error {
-		if err := rows.Scan(targets...); err != nil {
+	p.query(s.sql().insert, a.args(), func(rows pgx.Rows) error {
+		if rows.RawValues()[0] != nil {
+			if err := rows.Scan(found...); err != nil {
+				return err
+			}
+			w.now = w.now.UTC()
+			fresh[w.ord-1].read(&w)
+			return nil
+		}
+		if err := rows.Scan(inserted...); err != nil {
 			return err
 		}
 		for n++; n < len(fresh); n++ { // they come in the order of the arrays
@@ -322,7 +341,6 @@ func (s *Store) insert(p *pipeline, fresh []*claim) (keys []any) {
 		}
 		return fmt.Errorf("the database inserted scope %q, key %q, which was not asked for", scope, key)
 	})
-	return args[:2]
 }
 
 // inserted is the answer to a claim that has made the record.
@@ -333,7 +351,7 @@ func (c *claim) inserted(fence int64, created time.Time) {
 
 // read asks the table what the record under the key means to the claim.
 func (c *claim) read(w *row) {
-	c.after = nil
+	c.seen, c.after = true, nil
 	r, err := w.record(c.req.Key)
 	if err != nil {
 		*c.answer = dedupe.Claim{Err: fmt.Errorf("pgstore: Claim: %w", err)}

@@ -205,8 +205,8 @@ func TestSlowTakeoverIsSeen(t *testing.T) {
 	}
 }
 
-// TestOneWinner: one of 100 rivals for a key wins, and each of them has its answer after one round
-// trip.
+// TestOneWinner: one of 100 rivals for a key wins after one round trip. Each of the others has its
+// answer after a second one at the latest: the first may have waited for the winner's COMMIT.
 func TestOneWinner(t *testing.T) {
 	pool := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 50 })
 	table := newTable()
@@ -233,8 +233,12 @@ func TestOneWinner(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes = append(outcomes, cs[0].Outcome)
-				if n := counting.trips.Load(); n != 1 {
-					t.Errorf("%v was answered after %d round trips, want 1", cs[0].Outcome, n)
+				most := int64(2)
+				if cs[0].Outcome == dedupe.Won {
+					most = 1
+				}
+				if n := int64(counting.trips.Load()); n > most {
+					t.Errorf("%v was answered after %d round trips, want %d", cs[0].Outcome, n, most)
 				}
 			})
 		}

@@ -23,11 +23,11 @@ const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg
 	`pg_catalog.set_config('bytea_output', 'hex', true)`
 
 // steady adds to that what the planner needs, so that the statements look up each key in the
-// primary key's index and nowhere else. Left alone, the planner reads a small table without
-// statistics whole, and a prepared statement would go on doing so as the table grows, for a minute
-// or more.
+// primary key's index, find a locked row at its place, and read nothing else. Left alone, the
+// planner reads a small table without statistics whole. A prepared statement would go on doing so
+// as the table grows, for a minute or more.
 const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
-	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
+	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('enable_tidscan', 'on', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
 
 // hasty holds for the transaction, too.

@@ -90,34 +90,56 @@ func TestForgetChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRemovedMeanwhile: a record that the insertion still saw is gone when the rest is read. The
-// claim asks again.
-func TestRemovedMeanwhile(t *testing.T) {
+// TestInsertedMeanwhile: a claim waits for a rival that is inserting the same key. Its neighbour
+// was read before that. What the claim finds then hangs on what becomes of the rival's record.
+func TestInsertedMeanwhile(t *testing.T) {
 	pool := openPool(t)
-	counting := &counted{DB: pool}
-	s := newStore(t, counting, newTable())
-	s.insertWait = time.Minute
-	settleOne(t, s, claimOne(t, s, request("a")), dedupe.Done)
-	blocker, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blocker.Rollback(context.Background())
-	const others = "status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error, created, claimed_at, updated, finished, expires"
-	insert := `INSERT INTO ` + s.sql().table + ` (scope, key, ` + others + `) SELECT scope, 'b', ` + others + ` FROM ` + s.sql().table
-	if _, err := blocker.Exec(t.Context(), insert); err != nil {
-		t.Fatal(err)
-	}
-	counting.trips.Store(0)
-	var cs []dedupe.Claim
-	var wg sync.WaitGroup
-	wg.Go(func() { cs, err = s.Claim(t.Context(), []dedupe.ClaimRequest{request("a"), request("b")}) })
-	until(t, "the wait for the other's insertion", func() bool { return waiting(t, pool) == 1 })
-	exec(t, pool, "DELETE FROM "+s.sql().table+" WHERE key = 'a'")
-	blocker.Rollback(t.Context())
-	wg.Wait()
-	if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.Won || !cs[0].Fresh || cs[1].Outcome != dedupe.Won || counting.trips.Load() != 2 {
-		t.Errorf("after %d round trips: %+v, %v; want both won after 2", counting.trips.Load(), cs, err)
+	for name, c := range map[string]struct {
+		commit, remove bool
+		want           dedupe.Outcome
+		trips          int
+	}{
+		"rolled back":           {want: dedupe.Won, trips: 1},
+		"committed":             {commit: true, want: dedupe.AlreadyDone, trips: 2},
+		"committed and removed": {commit: true, remove: true, want: dedupe.Won, trips: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			counting := &counted{DB: pool}
+			s := newStore(t, counting, newTable())
+			s.insertWait = time.Minute
+			settleOne(t, s, claimOne(t, s, request("a")), dedupe.Done)
+			rival, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rival.Rollback(context.Background())
+			const others = "status, fence, token, attempt, started, policy, owner, message_id, error_class, first_error, last_error, created, claimed_at, updated, finished, expires"
+			insert := `INSERT INTO ` + s.sql().table + ` (scope, key, ` + others + `) SELECT scope, 'b', ` + others + ` FROM ` + s.sql().table
+			if _, err := rival.Exec(t.Context(), insert); err != nil {
+				t.Fatal(err)
+			}
+			counting.trips.Store(0)
+			counting.before = func() {
+				if c.remove && counting.trips.Load() == 2 {
+					exec(t, pool, "DELETE FROM "+s.sql().table+" WHERE key = 'b'")
+				}
+			}
+			var cs []dedupe.Claim
+			var wg sync.WaitGroup
+			wg.Go(func() { cs, err = s.Claim(t.Context(), []dedupe.ClaimRequest{request("a"), request("b")}) })
+			until(t, "the wait for the rival's insertion", func() bool { return waiting(t, pool) == 1 })
+			end := rival.Rollback
+			if c.commit {
+				end = rival.Commit
+			}
+			if err := end(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+			if err != nil || cs[0].Err != nil || cs[0].Outcome != dedupe.AlreadyDone || cs[1].Outcome != c.want || int(counting.trips.Load()) != c.trips {
+				t.Errorf("after %d round trips: %+v, %v; want %v after %d", counting.trips.Load(), cs, err, c.want, c.trips)
+			}
+		})
 	}
 }
 

@@ -12,24 +12,36 @@ import (
 	"github.com/onceq/onceq/internal/records"
 )
 
-// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. readState
-// and [machine.RenewTable] tell why it left out a claim. The first 8 bytes of a state are its
+// renewOwn prolongs the claims that are still the caller's and whose rows nobody holds. What it
+// reads and [machine.RenewTable] tell why it left out a claim. The first 8 bytes of a state are its
 // number.
 const renewOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.ttl, ($4::bigint[])[1]) AS ttl, g.started, g.state, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
 	WITH ORDINALITY AS g (scope, key, token, ttl, started, state, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
 	WHERE t.token {=} g.token AND t.status {=} 'claimed'
 	FOR NO KEY UPDATE OF t SKIP LOCKED
-)
-UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::float {*} interval '1 microsecond')), updated = g.at,
-	started = t.started OR g.started IS TRUE,
-	state = CASE WHEN g.state IS NULL THEN t.state
-		WHEN pg_catalog.substr(g.state, 1, 8) {>} coalesce(pg_catalog.substr(t.state, 1, 8), ''::pg_catalog.bytea) THEN g.state ELSE t.state END
-FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
-RETURNING g.ord`
+), written AS (
+	UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::float {*} interval '1 microsecond')), updated = g.at,
+		started = t.started OR g.started IS TRUE,
+		state = CASE WHEN g.state IS NULL THEN t.state
+			WHEN pg_catalog.substr(g.state, 1, 8) {>} coalesce(pg_catalog.substr(t.state, 1, 8), ''::pg_catalog.bytea) THEN g.state ELSE t.state END
+	FROM locked g WHERE t.ctid {=} g.place
+	RETURNING g.ord
+)` + writtenOrNot
+
+// writtenOrNot gives the numbers of the entries that a statement has written, then token and status
+// of those that it has not. Each key was looked up once: a row that was locked is found by its
+// place, and nothing is read where all was written. A row that has changed since the statement
+// began is at another place: it counts as locked.
+const writtenOrNot = `
+SELECT w.ord, NULL, NULL FROM written w
+UNION ALL
+SELECT g.ord, t.token, t.status FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+WHERE (SELECT pg_catalog.count(w.ord) FROM written w) {<} (SELECT pg_catalog.count(g.ord) FROM given g)
+	AND NOT EXISTS (SELECT FROM written w WHERE w.ord {=} g.ord)`
 
 // Renew prolongs leases, in one round trip. It waits for no row: if a transaction holds one, the
 // answer is [dedupe.ErrBusy].
@@ -54,11 +66,9 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	shared(a, at, func(i int) int64 { return micros(ns[i].TTL) }, (*array).int)
 	column(a, at, func(i int) bool { return ns[i].Started }, (*array).bool)
 	column(a, at, func(i int) []byte { return records.EncodeState(ns[i].StateNo, ns[i].State) }, (*array).blob)
-	args := a.args()
 	done, errs := make([]bool, len(at)), make([]error, len(at))
 	p := newPipeline()
-	p.query(s.sql().renew, args, mark1(done))
-	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
+	s.decide(p, s.sql().renew, a.args(), at, key, done, func(n int, r dedupe.Record, err error) {
 		if err == nil {
 			// It may be renewed and was not: the row is locked, or was during the update.
 			if err = machine.ApplyRenew(&r, &ns[at[n]], time.Time{}); err == nil {
@@ -96,24 +106,29 @@ func mark1(done []bool) func(pgx.Rows) error {
 	}
 }
 
-// readState reads what decides a renewal or a settlement. Rows that the transaction has just
-// written are left out.
+// readState reads what decides a settlement, and writes nothing.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
-WHERE ` + notOurs
+JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key`
 
-// readTokens adds the reading of token and status under the keys of the entries at. read is given
-// each with its place in at.
-func (s *Store) readTokens(p *pipeline, keys []any, at []int, key func(i int) *dedupe.Key, read func(n int, r dedupe.Record, err error)) {
+// decide adds a statement that ends with writtenOrNot, or readState. It marks in done what was
+// written. read is given token and status of each other record, with its place in at.
+func (s *Store) decide(p *pipeline, sql string, args []any, at []int, key func(i int) *dedupe.Key, done []bool, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64
 		r      dedupe.Record
 		status string
 	)
-	targets := []any{&ord, (*[16]byte)(&r.Token), &status}
-	p.query(s.sql().readState, keys, func(rows pgx.Rows) error {
-		if err := rows.Scan(targets...); err != nil {
+	written, left := []any{&ord, nil, nil}, []any{&ord, (*[16]byte)(&r.Token), &status}
+	p.query(sql, args, func(rows pgx.Rows) error {
+		if rows.RawValues()[2] == nil {
+			if err := rows.Scan(written...); err != nil {
+				return err
+			}
+			done[ord-1] = true
+			return nil
+		}
+		if err := rows.Scan(left...); err != nil {
 			return err
 		}
 		n := int(ord) - 1

@@ -36,6 +36,7 @@ func words(s string) map[string]bool {
 // unqualified are the functions, types and operators of a statement that the search_path decides.
 // calls gets the names of PostgreSQL's own functions in it, and ops those of its operators.
 func unqualified(sql string, calls, ops map[string]bool) (found []string) {
+	sql = strings.ReplaceAll(sql, "UNION ALL", "UNION") // no operator
 	sql, _, _ = strings.Cut(sql, "/* plan")
 	all := token.FindAllString(sql, -1)
 	at := func(i int) string {

@@ -13,30 +13,30 @@ import (
 )
 
 // settleOwn does the rows of [machine.SettleTable] that change a record: the claim is still the
-// caller's, or it is parked and the caller has a late word. What is read after it decides the
-// others.
+// caller's, or it is parked and the caller has a late word. What it reads decides the others.
 const settleOwn = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
 		g.result, g.error_class, g.error_text, g.uncounted, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::pg_catalog.text[], $5::bigint[], $6::pg_catalog.bytea[], $7::pg_catalog.text[], $8::pg_catalog.text[], $9::boolean[])
 	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
 	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR t.status {=} 'parked' AND g.status {<>} 'parked')
 	FOR NO KEY UPDATE OF t SKIP LOCKED
-)
-UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
-	finished = CASE WHEN g.status {<>} 'released' THEN g.at END,
-	expires = CASE WHEN g.status {<>} 'parked' THEN g.at {+} (g.retain::float {*} interval '1 microsecond') END,
-	result = CASE WHEN g.status {=} 'done' THEN g.result ELSE t.result END,
-	state = CASE WHEN g.status {<>} 'done' THEN t.state END, message_id = CASE WHEN g.status {=} 'done' THEN '' ELSE t.message_id END,
-	started = t.started AND g.status {<>} 'released',
-	attempt = CASE WHEN g.status {=} 'released' AND g.uncounted THEN greatest(0, t.attempt {-} 1) ELSE t.attempt END,
-	error_class = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
-	last_error = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
-	first_error = CASE WHEN g.status {=} 'done' THEN '' WHEN t.first_error {=} '' THEN coalesce(g.error_text, '') ELSE t.first_error END
-FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
-RETURNING g.ord`
+), written AS (
+	UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
+		finished = CASE WHEN g.status {<>} 'released' THEN g.at END,
+		expires = CASE WHEN g.status {<>} 'parked' THEN g.at {+} (g.retain::float {*} interval '1 microsecond') END,
+		result = CASE WHEN g.status {=} 'done' THEN g.result ELSE t.result END,
+		state = CASE WHEN g.status {<>} 'done' THEN t.state END, message_id = CASE WHEN g.status {=} 'done' THEN '' ELSE t.message_id END,
+		started = t.started AND g.status {<>} 'released',
+		attempt = CASE WHEN g.status {=} 'released' AND g.uncounted THEN greatest(0, t.attempt {-} 1) ELSE t.attempt END,
+		error_class = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
+		last_error = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
+		first_error = CASE WHEN g.status {=} 'done' THEN '' WHEN t.first_error {=} '' THEN coalesce(g.error_text, '') ELSE t.first_error END
+	FROM locked g WHERE t.ctid {=} g.place
+	RETURNING g.ord
+)` + writtenOrNot
 
 // lockRow waits for the row, and so for the transaction that holds it.
 const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text FOR NO KEY UPDATE OF t`
@@ -78,10 +78,13 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		}
 		p.exec(s.sql().lock, first.Key.Scope, first.Key.Key)
 	}
+	sql := s.sql().readState // a joined job was completed by the user's transaction, or not at all
 	if !first.Joined || first.To != dedupe.Done {
-		p.query(s.sql().settle, args, mark1(done))
+		sql = s.sql().settle
+	} else {
+		args = args[:2]
 	}
-	s.readTokens(p, args[:2], at, key, func(n int, r dedupe.Record, err error) {
+	s.decide(p, sql, args, at, key, done, func(n int, r dedupe.Record, err error) {
 		a, changed := machine.ApplySettle(&r, &ss[at[n]], time.Time{})
 		switch {
 		case err != nil:
