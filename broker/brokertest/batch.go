@@ -154,6 +154,14 @@ func batchExtendByPosition(e *env) {
 	e.gone("after the ack of all")
 }
 
+func receipts(ms []*broker.Message) []broker.Receipt {
+	rs := make([]broker.Receipt, len(ms))
+	for i, m := range ms {
+		rs[i] = m.Receipt
+	}
+	return rs
+}
+
 func fullBatches(e *env) {
 	n := min(max(e.l.SendBatch, e.l.ReceiveBatch, e.l.SettleBatch), 1000)
 	os := make([]broker.Outgoing, n)
@@ -161,19 +169,21 @@ func fullBatches(e *env) {
 		os[i] = e.out(strconv.Itoa(i))
 	}
 	e.send(os...)
-	ms := e.take(n)
-	for at := 0; at < n; at += e.l.SettleBatch {
-		part := ms[at:min(at+e.l.SettleBatch, n)]
-		rs := make([]broker.Receipt, len(part))
-		for i, m := range part {
-			rs[i] = m.Receipt
+	// A part is settled before the next is taken. On a busy machine the timeout of the first
+	// message would otherwise run out behind a thousand others.
+	settle := func(n int, end func(part []*broker.Message)) {
+		for part := range slices.Chunk(e.take(n), e.l.SettleBatch) {
+			if e.l.Extends {
+				e.OK(e.b.Extend(e.Context(), holds(receipts(part), e.hold)), "Extend")
+			}
+			end(part)
 		}
-		if e.l.Extends {
-			e.OK(e.b.Extend(e.Context(), holds(rs, e.hold)), "Extend")
-		}
-		e.OK(e.b.Nack(e.Context(), holds(rs, 0)), "Nack")
 	}
-	e.ack(e.take(n)...)
+	size := min(n, max(e.l.ReceiveBatch, e.l.SettleBatch))
+	settle(size, func(part []*broker.Message) { e.OK(e.b.Nack(e.Context(), holds(receipts(part), 0)), "Nack") })
+	for left := n; left > 0; left -= size {
+		settle(min(left, size), func(part []*broker.Message) { e.ack(part...) })
+	}
 	e.gone("after the ack of all")
 }
 
