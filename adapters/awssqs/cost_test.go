@@ -10,17 +10,18 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// A message costs no more memory than it did: a receive and an ack of ten, on each transport. The
-// bounds are a tenth above what the race detector takes (858 and 108,062; 341 and 75,072). Without
-// it a message takes less: 841 and 88,195; 322 and 49,090. A time would depend on the machine, so
-// none is asked for.
+// A message costs no more memory than it did: a receive and an ack of ten, on each transport.
+// Without the race detector they take 841 allocations with 88,195 bytes, and 322 with 49,090. With
+// it they take 858 and 108,062, 341 and 75,072: more bytes at times, because a sync.Pool then drops
+// some of what it is given. The bounds are a tenth and a quarter above that. A time would depend on
+// the machine, so none is asked for.
 func TestCostOfTen(t *testing.T) {
 	for name, c := range map[string]struct {
 		over          awssqs.Transport
 		allocs, bytes float64
 	}{
-		"SDK":  {awssqs.TransportSDK, 945, 119_000},
-		"lean": {awssqs.TransportLean, 375, 83_000},
+		"SDK":  {awssqs.TransportSDK, 945, 135_000},
+		"lean": {awssqs.TransportLean, 375, 94_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := makeBroker(t, newCanned(t).client(), stubURL, &awssqs.Options{Transport: c.over})

@@ -27,7 +27,7 @@ const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg
 // planner reads a small table without statistics whole. A prepared statement would go on doing so
 // as the table grows, for a minute or more.
 const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
-	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('enable_tidscan', 'on', true), pg_catalog.set_config('jit', 'off', true), ` +
+	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
 
 // hasty holds for the transaction, too.

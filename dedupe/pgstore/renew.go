@@ -32,16 +32,16 @@ const renewOwn = `WITH given AS MATERIALIZED (
 	RETURNING g.ord
 )` + writtenOrNot
 
-// writtenOrNot gives the numbers of the entries that a statement has written, then token and status
-// of those that it has not. Each key was looked up once: a row that was locked is found by its
-// place, and nothing is read where all was written. A row that has changed since the statement
-// began is at another place: it counts as locked.
+// writtenOrNot gives the numbers of the entries that a statement has written. Where those are not
+// all, token and status of each entry follow, as they were when the statement began. Each key was
+// looked up once: a row that was locked is found by its place, and nothing is read where all was
+// written. A row that has changed since the statement began is at another place: it counts as
+// locked.
 const writtenOrNot = `
 SELECT w.ord, NULL, NULL FROM written w
 UNION ALL
 SELECT g.ord, t.token, t.status FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-WHERE (SELECT pg_catalog.count(w.ord) FROM written w) {<} (SELECT pg_catalog.count(g.ord) FROM given g)
-	AND NOT EXISTS (SELECT FROM written w WHERE w.ord {=} g.ord)`
+WHERE (SELECT pg_catalog.count(w.ord) FROM written w) {<} (SELECT pg_catalog.count(g.ord) FROM given g)`
 
 // Renew prolongs leases, in one round trip. It waits for no row: if a transaction holds one, the
 // answer is [dedupe.ErrBusy].
@@ -112,7 +112,8 @@ FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (
 JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key`
 
 // decide adds a statement that ends with writtenOrNot, or readState. It marks in done what was
-// written. read is given token and status of each other record, with its place in at.
+// written. read is given token and status of records that are there, with their places in at. Some
+// of them may be done.
 func (s *Store) decide(p *pipeline, sql string, args []any, at []int, key func(i int) *dedupe.Key, done []bool, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64
