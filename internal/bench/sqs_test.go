@@ -136,6 +136,7 @@ func (q *sqsQueue) broker(tb testing.TB, c *sqs.Client) *awssqs.Broker {
 //
 //	raw        a loop over the SDK in each of so many goroutines: receive ten, handle them, delete them in one request
 //	onceq      a Worker with its heartbeat, without a store, that holds as many messages as the loops do
+//	lean       the same on awssqs.TransportLean
 //	gocloud    gocloud.dev/pubsub/awssnssqs
 //	watermill  watermill-aws, so many subscriptions that receive ten
 func BenchmarkSQS(b *testing.B) {
@@ -145,6 +146,9 @@ func BenchmarkSQS(b *testing.B) {
 			vs := []variant{
 				{"raw", filled(addr, raw(c.pollers))},
 				{"onceq", filled(addr, worker(onceq.WorkerConfig{
+					Pollers: c.pollers, Concurrency: 4 * c.pollers, Prefetch: 6 * c.pollers,
+				}))},
+				{"lean", filled(addr, leanWorker(onceq.WorkerConfig{
 					Pollers: c.pollers, Concurrency: 4 * c.pollers, Prefetch: 6 * c.pollers,
 				}))},
 				{"gocloud", filled(addr, gocloud(c.pollers))},

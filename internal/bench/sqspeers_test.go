@@ -1,14 +1,19 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
 	watermillsqs "github.com/ThreeDotsLabs/watermill-aws/sqs"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"gocloud.dev/pubsub"
@@ -16,6 +21,7 @@ import (
 	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
@@ -73,6 +79,49 @@ func workerOn(st dedupe.Store, cfg onceq.WorkerConfig) func(testing.TB, sqsWork)
 		tb.Helper()
 		return runWorker(tb, w.q.broker(tb, w.q.client(w.options)), st, cfg, w.work)
 	}
+}
+
+// leanWorker is worker on the lean transport. That makes its calls without the SDK's middleware, so
+// the deletes are counted as they pass.
+func leanWorker(cfg onceq.WorkerConfig) func(testing.TB, sqsWork) (stop func()) {
+	return func(tb testing.TB, w sqsWork) func() {
+		tb.Helper()
+		c := w.q.client(func(o *sqs.Options) {
+			plain := o.HTTPClient.(*awshttp.BuildableClient).GetTransport()
+			o.HTTPClient = &http.Client{Transport: passing{plain, w.acked}}
+		})
+		q, err := awssqs.New(c, w.q.url, &awssqs.Options{ReceiveGrace: -1, Transport: awssqs.TransportLean})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return runWorker(tb, q, onceq.NoStore, cfg, w.work)
+	}
+}
+
+// passing counts the messages of each delete that is answered with success.
+type passing struct {
+	http.RoundTripper
+	acked func(n int)
+}
+
+func (p passing) RoundTrip(r *http.Request) (*http.Response, error) {
+	n := 0
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".DeleteMessageBatch") {
+		body, err := r.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		b, err := io.ReadAll(body)
+		if err != nil {
+			return nil, err
+		}
+		n = bytes.Count(b, []byte(`"ReceiptHandle"`))
+	}
+	res, err := p.RoundTripper.RoundTrip(r)
+	if err == nil && res.StatusCode == http.StatusOK && n > 0 {
+		p.acked(n)
+	}
+	return res, err
 }
 
 // runWorker lets a worker handle the work.
