@@ -39,7 +39,8 @@
 // # What waits for what
 //
 // A call of the store is one transaction that is sent as a whole. A batch of renewals, settlements
-// or claims of new keys takes one round trip. A claim that takes over, or reopens, takes two.
+// or claims of new keys takes one round trip. A claim that takes over, or reopens, takes two. So
+// does a claim that meets a rival while both insert the same key.
 //
 // No call waits for a row that another transaction holds. A renewal or settlement that meets such a
 // row answers [dedupe.ErrBusy], and a claim answers "in progress". The rest of the batch goes on.
