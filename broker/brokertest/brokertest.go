@@ -50,7 +50,8 @@ type Harness struct {
 	// it to arrive. Default 30 s when Virtual, else 2 s.
 	Visibility time.Duration
 	// Slack is how late a message may become visible; it may never be early. A service that counts
-	// in whole seconds needs one. Default 1 ms when Virtual, else 2 s.
+	// in whole seconds needs one, and so does a server beside which others work. Default 1 ms when
+	// Virtual, else half of Visibility, and 2 s at least.
 	Slack time.Duration
 	// DedupWindow is how long a DedupID swallows another send with the same one; 0 = the
 	// driver has no such thing and must ignore it.
@@ -120,7 +121,7 @@ func (h Harness) withDefaults() Harness {
 		h.Slack = cmp.Or(h.Slack, time.Millisecond)
 	} else {
 		h.Visibility = cmp.Or(h.Visibility, 2*time.Second)
-		h.Slack = cmp.Or(h.Slack, 2*time.Second)
+		h.Slack = cmp.Or(h.Slack, max(2*time.Second, h.Visibility/2))
 	}
 	return h
 }
