@@ -126,7 +126,12 @@ func median(vs []float64) float64 {
 	return vs[len(vs)/2]
 }
 
-func runWorker(tb testing.TB, st *memstore.Store, n int) {
+func runWorker(tb testing.TB, st *memstore.Store, n int) { runWorkerOf(tb, st, n, benchHandlers) }
+
+// runAlone has a worker of one handler.
+func runAlone(tb testing.TB, st *memstore.Store, n int) { runWorkerOf(tb, st, n, 1) }
+
+func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 	tb.Helper()
 	q := benchQueue(tb)
 	var left atomic.Int64
@@ -142,7 +147,7 @@ func runWorker(tb testing.TB, st *memstore.Store, n int) {
 			}),
 			Store: st, Scope: "bench",
 		},
-		WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: benchHandlers},
+		WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: handlers},
 		Broker:       q,
 	})
 	if err != nil {

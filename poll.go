@@ -108,34 +108,60 @@ func (p *pollers) leaves() bool {
 	return true
 }
 
-// watch lets another poller step in when a receive for n messages is overdue, because one dead
-// connection must not hold up the queue. The other one gets the room that was reserved. The caller
-// calls done after the receive; done answers for how many of the n there is still room.
-func (p *pollers) watch(ctx context.Context, n int) (done func() int) {
+// overdue is the watch over the receives of one poller: it lets another poller step in when a
+// receive is overdue, because one dead connection must not hold up the queue. The other one gets
+// the room that was reserved.
+type overdue struct {
+	t          *time.Timer
+	n          int // for how many messages the receive is
+	late, over bool
+}
+
+// watch begins the watch over a receive for n messages. The caller calls unwatch after it. A watch
+// without a timer is for another receive to use.
+func (p *pollers) watch(ctx context.Context, o *overdue, n int) *overdue {
 	if p.w.c.Pollers == 1 {
-		return func() int { return n }
+		return nil
 	}
-	late, over := false, false
-	t := time.AfterFunc(durations.Sum(p.w.l.MaxWait, stepIn), func() {
+	limit := durations.Sum(p.w.l.MaxWait, stepIn)
+	if o != nil {
+		p.mu.Lock()
+		o.n, o.over = n, false
+		p.mu.Unlock()
+		o.t.Reset(limit)
+		return o
+	}
+	o = &overdue{n: n}
+	o.t = time.AfterFunc(limit, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !over {
-			late = true
+		if !o.over {
+			o.late = true
 			p.active, p.late = p.active-1, p.late+1
-			p.f.Unreserve(n)
+			p.f.Unreserve(o.n)
 			p.join(ctx)
 		}
 	})
-	return func() int {
-		t.Stop()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if over = true; late {
-			p.active, p.late = p.active+1, p.late-1
-			return 0
-		}
-		return n
+	return o
+}
+
+// unwatch ends the watch o. It answers for how many of the messages there is still room, and the
+// watch that the next receive may use; nil = none, because the timer has rung: its function may
+// still be on its way, and must not take the next receive for the one that it was set for.
+func (p *pollers) unwatch(o *overdue, n int) (room int, next *overdue) {
+	if o == nil {
+		return n, nil
 	}
+	if o.t.Stop() {
+		next = o
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.over = true; o.late {
+		p.active, p.late = p.active+1, p.late-1
+		return 0, nil
+	}
+	return n, next
 }
 
 // moves notes that a receive begins, or has come back.
@@ -189,6 +215,8 @@ type poller struct {
 	hasty  int       // receives in a row that brought nothing to keep, and took no time
 	parts  int       // receives in a row that brought many, and less than they might
 	since  time.Time // the last pause, or the last poller that joined
+
+	overdue *overdue // the watch over the last receive, to be used again; nil = there is none
 }
 
 // received is what one receive brought.
@@ -239,11 +267,12 @@ func (p *poller) poll(ctx context.Context) error {
 // take receives at most n messages, for which there is room, and offers them to the flow.
 func (p *poller) take(ctx context.Context, n int) (received, error) {
 	b := received{asked: time.Now(), most: n}
-	done := p.watch(ctx, n)
+	p.overdue = p.watch(ctx, p.overdue, n)
 	p.moves(1)
 	ms, err := p.w.receive(ctx, n)
 	p.moves(-1)
-	reserved := done()
+	var reserved int
+	reserved, p.overdue = p.unwatch(p.overdue, n)
 	rs := p.w.taken(p.f, ms)
 	b.came, b.kept = len(rs), p.f.Offer(reserved, rs)
 	return b, err

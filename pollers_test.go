@@ -186,35 +186,40 @@ func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
 	})
 }
 
-// One receive that is never answered must not keep a quiet queue's messages from the worker.
+// One receive that is never answered must not keep a quiet queue's messages from the worker, be it
+// the poller's first or a later one.
 func TestPollerStepsInForOneThatHangs(t *testing.T) {
-	polls(t, membroker.SQSStandard, func() func(context.Context, onceqtest.Call) faulty.Faults {
+	for _, nth := range []int64{1, 2, 5} {
 		var calls atomic.Int64
-		return func(_ context.Context, c onceqtest.Call) faulty.Faults {
-			if c.Op == onceqtest.Receive && calls.Add(1) == 1 {
+		polls(t, membroker.SQSStandard, func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive && calls.Add(1) == nth {
 				return faulty.Slow(30 * time.Minute)
 			}
 			return nil
-		}
-	}(), func(r *rig, p *polled) {
-		pass(time.Second)
-		r.send("a")
-		pass(r.q.Limits().MaxWait + 2*time.Second)
-		r.wantOutcomes("a", "done")
-		for i := range 20 { // its substitute stays
-			k := fmt.Sprint("b", i)
-			r.send(k)
+		}, func(r *rig, p *polled) {
 			pass(time.Second)
-			r.wantOutcomes(k, "done")
-		}
-		if now := p.now.Load(); now != 2 {
-			t.Errorf("%d receives are under way, want the one that hangs and its substitute", now)
-		}
-		pass(time.Hour)
-		if now := p.now.Load(); now != 1 {
-			t.Errorf("%d receives are under way after the one that hung has ended, want 1", now)
-		}
-	})
+			for i := range nth - 1 {
+				r.send(fmt.Sprint("before", i))
+				pass(time.Second)
+			}
+			r.send("a")
+			pass(r.q.Limits().MaxWait + 2*time.Second)
+			r.wantOutcomes("a", "done")
+			for i := range 20 { // its substitute stays
+				k := fmt.Sprint("b", i)
+				r.send(k)
+				pass(time.Second)
+				r.wantOutcomes(k, "done")
+			}
+			if now := p.now.Load(); now != 2 {
+				t.Errorf("receive %d hangs: %d are under way, want that one and its substitute", nth, now)
+			}
+			pass(time.Hour)
+			if now := p.now.Load(); now != 1 {
+				t.Errorf("receive %d hung: %d are under way after its end, want 1", nth, now)
+			}
+		})
+	}
 }
 
 // A receive is not overdue while it waits for as long as it may, and its answer is on its way.

@@ -45,7 +45,9 @@ func CallContext(ctx context.Context, timeout time.Duration) *LazyContext {
 		LazyContext
 		real realContext
 	}{}
-	c.base = context.WithoutCancel(ctx)
+	if c.base = ctx; ctx.Done() != nil {
+		c.base = context.WithoutCancel(ctx)
+	}
 	c.LazyContext.real = &c.real
 	c.real = realContext{deadline: time.Now().Add(timeout), alarmed: true}
 	return &c.LazyContext
