@@ -117,8 +117,9 @@ type overdue struct {
 	late, over bool
 }
 
-// watch begins the watch over a receive for n messages. The caller calls unwatch after it. A watch
-// without a timer is for another receive to use.
+// watch begins the watch over a receive for n messages. The caller calls unwatch after it. o is the
+// watch that unwatch gave back last, or nil. Where there is one poller, there is nobody to step in,
+// and no watch.
 func (p *pollers) watch(ctx context.Context, o *overdue, n int) *overdue {
 	if p.w.c.Pollers == 1 {
 		return nil

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/onceq/onceq/sqsfake"
 )
 
 // serveAs in the environment makes of the test binary a server: what the server uses of the
@@ -56,18 +54,16 @@ func serve(as string) error {
 }
 
 func serveSQS(ln net.Listener, gone <-chan struct{}) error {
-	s := sqsfake.New(&sqsfake.Options{LogSize: -1, Faults: []sqsfake.Fault{{Delay: latency}}})
-	s.URL = "http://" + ln.Addr().String()
-	if _, err := fmt.Println(s.URL); err != nil {
+	addr := "http://" + ln.Addr().String()
+	if _, err := fmt.Println(addr); err != nil {
 		return err
 	}
-	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	h := &http.Server{Handler: newPlainSQS(addr, latency), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		<-gone
 		h.Close()
 	}()
 	_ = h.Serve(ln)
-	s.Close()
 	return nil
 }
 
@@ -108,7 +104,7 @@ func start(tb testing.TB, as string) string {
 // changes of visibility.
 func requestsOf(tb testing.TB, addr string) int64 {
 	tb.Helper()
-	r, err := http.Get(addr + "/_sqsfake/requests")
+	r, err := http.Get(addr + countsPath)
 	if err != nil {
 		tb.Fatal(err)
 	}
