@@ -33,7 +33,7 @@ func TestConformanceServer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
-			h.Visibility = 8 * time.Second // a busy LocalStack looks for lapsed timeouts every few seconds
+			h.Visibility = 6 * time.Second // a busy LocalStack looks for lapsed timeouts every few seconds
 			brokertest.Run(t, h)
 		})
 	}
