@@ -182,6 +182,40 @@ func TestEachTryIsSignedAnew(t *testing.T) {
 	})
 }
 
+// Credentials that cannot be had are an error as the SDK says it, and nothing is sent.
+func TestNoCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expired := errors.New("the session has expired")
+		got := map[string]string{}
+		for kind, p := range both(t, always(200, "{}"), func(o *sqs.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, expired })
+		}) {
+			_, err := send(t.Context(), p)
+			got[kind] = fmt.Sprint(len(p.sent), " ", errors.Is(err, expired), " ", chain(err), " ", err)
+		}
+		if got["sdk"] != got["lean"] || !strings.HasPrefix(got["lean"], "0 true") {
+			t.Errorf("the SDK gives %s,\nwe %s", got["sdk"], got["lean"])
+		}
+	})
+}
+
+// A wait of 0 is sent, by our writer and by the SDK's: left out, the queue's own would count.
+func TestWaitOfZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := both(t, always(200, "{}"))["lean"]
+		for _, attempt := range []*string{nil, new("ä")} {
+			if _, err := p.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
+				QueueUrl: new(queue), MaxNumberOfMessages: 10, VisibilityTimeout: 30, ReceiveRequestAttemptId: attempt,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if body := p.sent[len(p.sent)-1].body; !strings.Contains(body, `"WaitTimeSeconds":0`) {
+				t.Errorf("the request is %s", body)
+			}
+		}
+	})
+}
+
 // A clock that is an hour late is corrected by the service's, for the try that follows and for
 // later calls.
 func TestSkewedClock(t *testing.T) {

@@ -27,9 +27,13 @@ func TestBodies(t *testing.T) {
 		body []byte
 		own  bool
 	}{
-		"receive":         {receive(func(*sqs.ReceiveMessageInput) {}), true},
-		"attempt":         {receive(func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("a") }), true},
-		"odd attempt":     {receive(func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("ä") }), false},
+		"receive":     {receive(func(*sqs.ReceiveMessageInput) {}), true},
+		"attempt":     {receive(func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("a") }), true},
+		"odd attempt": {receive(func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("ä") }), false},
+		"old names": {receive(func(in *sqs.ReceiveMessageInput) {
+			//lint:ignore SA1019 a caller who sets them gets them
+			in.AttributeNames = []types.QueueAttributeName{"All"}
+		}), false},
 		"no maximum":      {receive(func(in *sqs.ReceiveMessageInput) { in.MaxNumberOfMessages = 0 }), false},
 		"no visibility":   {receive(func(in *sqs.ReceiveMessageInput) { in.VisibilityTimeout = 0 }), false},
 		"no queue":        {receive(func(in *sqs.ReceiveMessageInput) { in.QueueUrl = nil }), false},

@@ -30,6 +30,8 @@ var endpoints = map[string]struct {
 	"VPC":           {func(o *sqs.Options) { o.BaseEndpoint = new("https://vpce-1-2.sqs.us-east-1.vpce.amazonaws.com") }, "vpce-1-2.sqs.us-east-1.vpce.amazonaws.com"},
 	"path":          {func(o *sqs.Options) { o.BaseEndpoint = new("http://127.0.0.1:4566/some/path") }, "127.0.0.1:4566"},
 	"plus in path":  {func(o *sqs.Options) { o.BaseEndpoint = new("http://127.0.0.1:4566/a+b") }, "127.0.0.1:4566"},
+	"user":          {func(o *sqs.Options) { o.BaseEndpoint = new("http://user:secret@127.0.0.1:4566") }, "127.0.0.1:4566"},
+	"query":         {func(o *sqs.Options) { o.BaseEndpoint = new("http://127.0.0.1:4566/?a=b") }, "127.0.0.1:4566"},
 	"without HTTPS": {func(o *sqs.Options) { o.EndpointOptions.DisableHTTPS = true }, "sqs.us-east-1.amazonaws.com"},
 	"app":           {func(o *sqs.Options) { o.AppID = "an-app" }, "sqs.us-east-1.amazonaws.com"},
 	"session token": {func(o *sqs.Options) {

@@ -50,6 +50,16 @@ func (s *server) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	// net/http asks for the body again where the server had closed the connection.
+	if r.GetBody != nil {
+		again, err := r.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		if b2, err := io.ReadAll(again); err != nil || !bytes.Equal(b, b2) {
+			return nil, fmt.Errorf("the body is %q again, %w, not %q", b2, err, b)
+		}
+	}
 	s.mu.Lock()
 	s.sent = append(s.sent, sent{r.URL.String(), r.Host, string(b), r.Header.Clone(), time.Now()})
 	n := len(s.sent)

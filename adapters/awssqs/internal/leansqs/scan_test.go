@@ -15,6 +15,7 @@ func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ``, ` {"Messages" : [ ] }`, `{"Messages":null}`, `{"Messages":[{}]}`, `{"Messages":[{"Body":null}]}`, `{"Messages":[null]}`,
 		`{"Messages":[{"MessageId":"1","Body":"a\u00e4\"\\\/\b\f\n\r\t","Attributes":{"SentTimestamp":"1","X":"y"}},{"ReceiptHandle":"r"}]}`,
+		`{"Messages":[{"MessageId":"1","ReceiptHandle":"r1","Body":"a","MD5OfBody":"x"},{"MessageId":"2","ReceiptHandle":"r2","Body":"b","MD5OfBody":"y"}]}`,
 		`{"Messages":[{"MessageId":"1","MessageId":"2"}]}`, `{"Messages":[{"Body":"\ud83d\ude00"}]}`, `{"Messages":[{"Body":"\ud83d"}]}`,
 		`{"Messages":[{"MessageAttributes":{"a":{"DataType":"Binary","BinaryValue":"AAE="},"b":{"StringValue":"x"}}}]}`,
 		`{"Messages":[{"MessageAttributes":{"a":{"BinaryValue":"?"}}}]}`, `{"Messages":[{"MessageAttributes":{"a":{"BinaryValue":""}}}]}`,

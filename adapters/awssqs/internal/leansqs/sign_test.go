@@ -33,9 +33,11 @@ func TestKeptKey(t *testing.T) {
 		renewed.SecretAccessKey, another.AccessKeyID = "another secret", "AKID2"
 		session, spaced := one, one
 		session.SessionToken, spaced.SessionToken = "token", "a  token"
-		for i, c := range []aws.Credentials{one, one, renewed, another, session, spaced, one} {
-			now.Store(&c)
-			for range 2 {
+		framed := one
+		framed.SessionToken = " token "
+		for _, pause := range []time.Duration{time.Second, 25 * time.Hour} { // on one day, and each on another
+			for i, c := range []aws.Credentials{one, one, renewed, another, session, spaced, framed, one} {
+				now.Store(&c)
 				if _, err := send(t.Context(), lean); err != nil {
 					t.Fatal(err)
 				}
@@ -43,7 +45,7 @@ func TestKeptKey(t *testing.T) {
 				if t.Failed() {
 					t.Fatalf("with the credentials %d, %v", i, time.Now())
 				}
-				<-time.After(25 * time.Hour)
+				<-time.After(pause)
 			}
 		}
 	})
