@@ -53,7 +53,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test apart soak compat rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
+.PHONY: help demo test apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make
 
 compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
 	$(GO) run ./localstack/internal/compat $(ARGS)
+
+mutants: ## break the code on purpose, one place at a time, and see a test turn red (ARGS='core' or a file's name: those alone)
+	@$(TESTRUN) $(GO) run ./internal/mutants $(ARGS)
 
 rehearsal: ## release a copy of the tree, and take what came of it as users would
 	$(GO) run ./internal/release -rehearse
