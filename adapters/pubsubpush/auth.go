@@ -1,6 +1,7 @@
 package pubsubpush
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto"
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -110,12 +112,9 @@ const (
 
 // claims are what a token says.
 type claims struct {
-	Issuer   string `json:"iss"`
-	Audience string `json:"aud"`
-	Expires  int64  `json:"exp"`
-	Issued   int64  `json:"iat"`
-	Email    string `json:"email"`
-	Verified bool   `json:"email_verified"`
+	issuer, audience, email  string
+	expires, issued, notTill int64
+	verified                 bool
 }
 
 func (c *tokens) mayPush(r *http.Request) *refusal {
@@ -137,13 +136,13 @@ func (c *tokens) verify(ctx context.Context, token string) *refusal {
 	if len(parts) != 3 {
 		return unauthorized("the token is no signed JWT")
 	}
-	var head struct {
-		Alg  string          `json:"alg"`
-		Kid  string          `json:"kid"`
-		Crit json.RawMessage `json:"crit"`
-	}
+	var alg, kid string
+	var crit json.RawMessage
 	var said claims
-	if !decode(parts[0], &head) || !decode(parts[1], &said) {
+	if !decode(parts[0], members{"alg": &alg, "kid": &kid, "crit": &crit}) || !decode(parts[1], members{
+		"iss": &said.issuer, "aud": &said.audience, "exp": &said.expires, "iat": &said.issued, "nbf": &said.notTill,
+		"email": &said.email, "email_verified": &said.verified,
+	}) {
 		return unauthorized("the token cannot be read")
 	}
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(parts[2])
@@ -151,18 +150,18 @@ func (c *tokens) verify(ctx context.Context, token string) *refusal {
 	switch {
 	case err != nil:
 		return unauthorized("the token cannot be read")
-	case head.Alg != "RS256" || head.Crit != nil:
+	case alg != "RS256" || crit != nil:
 		return unauthorized("the token is signed in another way than RS256")
-	case said.Issuer != "accounts.google.com" && said.Issuer != "https://accounts.google.com":
+	case said.issuer != "accounts.google.com" && said.issuer != "https://accounts.google.com":
 		return unauthorized("the token has another issuer than Google")
-	case said.Audience != c.o.Audience:
+	case said.audience != c.o.Audience:
 		return unauthorized("the token was made for another audience")
-	case !now.Before(time.Unix(said.Expires, 0).Add(leeway)):
+	case !now.Before(time.Unix(said.expires, 0).Add(leeway)):
 		return unauthorized("the token has expired")
-	case time.Unix(said.Issued, 0).After(now.Add(leeway)):
-		return unauthorized("the token was made in the future")
+	case time.Unix(max(said.issued, said.notTill), 0).After(now.Add(leeway)):
+		return unauthorized("the token was made in the future, or is for the future")
 	}
-	key, err := c.keys.get(ctx, head.Kid)
+	key, err := c.keys.get(ctx, kid)
 	switch {
 	case errors.Is(err, errUnknownKey):
 		return unauthorized("the token is signed with an unknown key")
@@ -175,14 +174,48 @@ func (c *tokens) verify(ctx context.Context, token string) *refusal {
 	if rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature) != nil {
 		return unauthorized("the token's signature is wrong")
 	}
-	if !said.Verified || said.Email != c.o.ServiceAccount {
+	if !said.verified || said.email != c.o.ServiceAccount {
 		return refused(http.StatusForbidden, "the token is of another service account, or of an unverified address")
 	}
 	return nil
 }
 
-// decode reads a part of a token.
-func decode(part string, into any) bool {
+// members are the names that are looked for in a part of a token, and where their values go.
+type members map[string]any
+
+// decode reads a part of a token. Names are exact, and none comes twice: encoding/json would take
+// "EMAIL" for "email", and the last of two, and another reader of the same token would not.
+func decode(part string, into members) bool {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(part)
-	return err == nil && json.Unmarshal(text, into) == nil
+	if err != nil {
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return false
+	}
+	seen := make(map[string]bool)
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return false
+		}
+		key, ok := name.(string)
+		if !ok || seen[key] {
+			return false
+		}
+		seen[key] = true
+		value, ok := into[key]
+		if !ok {
+			value = new(json.RawMessage)
+		}
+		if d.Decode(value) != nil {
+			return false
+		}
+	}
+	if _, err := d.Token(); err != nil { // the closing brace
+		return false
+	}
+	_, err = d.Token()
+	return errors.Is(err, io.EOF)
 }

@@ -109,7 +109,12 @@ func sign(key *rsa.PrivateKey, head, claims map[string]any) string {
 	if err != nil {
 		panic(err)
 	}
-	text := b64(h) + "." + b64(c)
+	return signed(key, string(h), string(c))
+}
+
+// signed makes a token of texts.
+func signed(key *rsa.PrivateKey, head, claims string) string {
+	text := b64([]byte(head)) + "." + b64([]byte(claims))
 	sum := sha256.Sum256([]byte(text))
 	sig, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
 	if err != nil {
@@ -148,6 +153,14 @@ func TestTokens(t *testing.T) {
 		}
 		return c
 	}
+	// also is a token with members that encoding/json cannot write: one that comes twice.
+	also := func(members string) string {
+		text, err := json.Marshal(good())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed(keys[0], `{"alg":"RS256","kid":"k1"}`, string(text[:len(text)-1])+","+members+"}")
+	}
 	tamper := func(token string) string {
 		parts := strings.Split(token, ".")
 		c, err := json.Marshal(but("email", account+"x"))
@@ -174,6 +187,23 @@ func TestTokens(t *testing.T) {
 		{"expired", func() string { return sign(keys[0], rs256("k1"), but("exp", time.Now().Unix()-30)) }, 401, "the token has expired", 0},
 		{"never expires", func() string { return sign(keys[0], rs256("k1"), but("exp", nil)) }, 401, "the token has expired", 0},
 		{"of tomorrow", func() string { return sign(keys[0], rs256("k1"), but("iat", time.Now().Unix()+31)) }, 401, "the token was made in the future", 0},
+		{"from tomorrow on", func() string { return sign(keys[0], rs256("k1"), but("nbf", time.Now().Unix()+31)) }, 401, "the token was made in the future", 0},
+		{"not before, within the leeway", func() string { return sign(keys[0], rs256("k1"), but("nbf", time.Now().Unix()+29)) }, 204, "", 1},
+		{"the address in capitals beside another", func() string {
+			c := but("email", "x@evil.iam.gserviceaccount.com")
+			c["EMAIL"] = account
+			return sign(keys[0], rs256("k1"), c)
+		}, 403, "the token is of another service account", 1},
+		{"the audience in capitals", func() string {
+			c := but("aud", nil)
+			c["AUD"] = audience
+			return sign(keys[0], rs256("k1"), c)
+		}, 401, "the token was made for another audience", 0},
+		{"the address twice", func() string { return also(`"email":"` + account + `"`) }, 401, "the token cannot be read", 0},
+		{"a claim of others twice", func() string { return also(`"sub":"2"`) }, 401, "the token cannot be read", 0},
+		{"claims that are a list", func() string { return signed(keys[0], `{"alg":"RS256","kid":"k1"}`, `[]`) }, 401, "the token cannot be read", 0},
+		{"claims with more behind them", func() string { return signed(keys[0], `{"alg":"RS256","kid":"k1"}`, `{} {}`) }, 401, "the token cannot be read", 0},
+		{"claims that end early", func() string { return signed(keys[0], `{"alg":"RS256","kid":"k1"}`, `{"aud":"x"`) }, 401, "the token cannot be read", 0},
 		{"wrong audience", func() string { return sign(keys[0], rs256("k1"), but("aud", "https://other.run.app")) }, 401, "the token was made for another audience", 0},
 		{"no audience", func() string { return sign(keys[0], rs256("k1"), but("aud", nil)) }, 401, "the token was made for another audience", 0},
 		{"audiences", func() string { return sign(keys[0], rs256("k1"), but("aud", []string{audience})) }, 401, "the token cannot be read", 0},

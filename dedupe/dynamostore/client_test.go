@@ -3,6 +3,8 @@ package dynamostore
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -84,6 +86,29 @@ func TestAnswerOutlivesItsRequest(t *testing.T) {
 	}
 	if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")}); err != nil || calls == 0 {
 		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+// The rule: an answer that redirects costs one request and is an error. Else whoever it names gets
+// the items and the session's token.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	for name, hc := range map[string]dynamodb.HTTPClient{"the SDK's": awshttp.NewBuildableClient(), "http.Client": &http.Client{}} {
+		var requests atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if requests.Add(1) < 5 {
+				http.Redirect(w, r, "/again", http.StatusPermanentRedirect)
+			}
+		}))
+		s, err := New(dynamodb.New(dynamodb.Options{
+			Region: region, BaseEndpoint: &srv.URL, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: hc,
+		}), "records", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Get(t.Context(), []dedupe.Key{{Scope: "s", Key: "k"}}); err == nil || requests.Load() != 1 {
+			t.Errorf("%s: %d requests, and the answer is %v", name, requests.Load(), err)
+		}
+		srv.Close()
 	}
 }
 

@@ -212,6 +212,10 @@ var layers = []layer{
 		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
 	},
 	{
+		pkgs: "internal/sdkhttp", others: []string{"github.com/aws/..."},
+		why: "what the SDK's own client does with a redirect is known here, for the drivers and the store of AWS",
+	},
+	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
 		why: "the core links these helpers, so they import no other module either",
 	},

@@ -48,7 +48,7 @@ func TestBodyThatIsClosedEndsWell(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ContentLength = size
-		sdkhttp.Sound(doerFunc(func(r *http.Request) (*http.Response, error) {
+		res, err := sdkhttp.Sound(&http.Client{Transport: tripFunc(func(r *http.Request) (*http.Response, error) {
 			if b, err := io.ReadAll(io.LimitReader(r.Body, size)); int64(len(b)) != size || err != nil {
 				t.Errorf("the body has %d bytes, %v", len(b), err)
 			}
@@ -65,8 +65,12 @@ func TestBodyThatIsClosedEndsWell(t *testing.T) {
 					t.Errorf("the body has %d bytes the second time, %v", len(b), err)
 				}
 			}
-			return nil, nil
-		})).Do(r)
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
 	}
 }
 

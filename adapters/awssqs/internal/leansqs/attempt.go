@@ -51,9 +51,11 @@ func eachAnew(in any) any {
 		Method: http.MethodPost, URL: &t.url, Host: p.host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: &t.body, ContentLength: int64(len(k.body)),
+	}
+	if k.c.again {
 		// On a connection that the server has closed meanwhile net/http begins anew, if nothing was
 		// written and it has the body again.
-		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.body)), nil },
+		t.request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(k.body)), nil }
 	}
 	t.wrapped.Request = &t.request
 	return &t.wrapped

@@ -25,6 +25,8 @@ import (
 	"github.com/aws/smithy-go/auth"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
 // This file owns the Client and its calls. The driver calls it from many goroutines. New sets all
@@ -42,6 +44,7 @@ type Client struct {
 	attempts   *retry.Attempt
 	timing     awsmiddleware.RecordResponseTiming
 	count      func(operation string)
+	again      bool         // net/http may send a body a second time, because no redirect is followed
 	skew       atomic.Int64 // the service's clock against ours, in nanoseconds
 }
 
@@ -59,6 +62,7 @@ func New(o sqs.Options, count func(operation string)) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{o: o, plan: p, count: count}
+	c.o.HTTPClient, c.again = sdkhttp.Unredirected(o.HTTPClient)
 	c.identities, c.signer = o.AuthSchemes[0].IdentityResolver(o), adapted(p.signer)
 	smithyhttp.SetSigV4SigningName(&c.properties, p.service)
 	smithyhttp.SetSigV4SigningRegion(&c.properties, p.region)

@@ -28,7 +28,7 @@ func unfit(o *sqs.Options) error {
 		{o.ClientLogMode != 0, "the client has a ClientLogMode"},
 		//lint:ignore SA1019 some clients still have the old one
 		{o.EndpointResolver != nil || !alike(o.EndpointResolverV2, usual.EndpointResolverV2), "the client has an endpoint resolver of its own"},
-		{isAdaptive(o.Retryer), "the client has the adaptive retryer"},
+		{o.RetryMode == aws.RetryModeAdaptive || isAdaptive(reflect.ValueOf(o.Retryer), 0), "the client has the adaptive retryer"},
 		{o.Credentials == nil, "the client has no Credentials"},
 		{!alike(o.AuthSchemeResolver, usual.AuthSchemeResolver), "the client has an AuthSchemeResolver of its own"},
 		{!usualScheme(o, &usual), "the client has AuthSchemes of its own"},
@@ -63,9 +63,25 @@ func usualScheme(o, usual *sqs.Options) bool {
 		alike(o.AuthSchemes[0].Signer(), usual.AuthSchemes[0].Signer())
 }
 
-func isAdaptive(r aws.Retryer) bool {
-	_, ok := r.(*retry.AdaptiveMode)
-	return ok
+// isAdaptive looks also into the SDK's wrappers of a retryer. AWS_MAX_ATTEMPTS, for one, puts a
+// wrapper around the adaptive retryer, and nothing but the wrapper's unexported fields tells of it.
+func isAdaptive(v reflect.Value, depth int) bool {
+	const deepest = 8
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		if v.Type() == reflect.TypeFor[*retry.AdaptiveMode]() {
+			return true
+		}
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct || depth == deepest {
+		return false
+	}
+	for _, f := range v.Fields() {
+		if f.Kind() == reflect.Interface && isAdaptive(f, depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 func isSigner(s sqs.HTTPSignerV4) bool {

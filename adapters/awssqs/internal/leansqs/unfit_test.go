@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -47,8 +48,12 @@ func TestUnfit(t *testing.T) {
 		"a MeterProvider":      func(o *sqs.Options) { o.MeterProvider = struct{ metrics.NopMeterProvider }{} },
 		"makes no request":     func(o *sqs.Options) { o.Region = "" },
 		"the adaptive retryer": func(o *sqs.Options) { o.Retryer = retry.NewAdaptiveMode() },
-		"an unusual form":      func(o *sqs.Options) { o.BaseEndpoint = new("https://host/a%2Fb") },
-		"no request itself":    func(o *sqs.Options) { o.BaseEndpoint = new("https://a b") },
+		"adaptive retryer":     func(o *sqs.Options) { o.Retryer = retry.AddWithMaxAttempts(retry.NewAdaptiveMode(), 5) },
+		"the adaptive": func(o *sqs.Options) {
+			o.Retryer = retry.AddWithErrorCodes(retry.AddWithMaxBackoffDelay(retry.NewAdaptiveMode(), time.Second), "x")
+		},
+		"an unusual form":   func(o *sqs.Options) { o.BaseEndpoint = new("https://host/a%2Fb") },
+		"no request itself": func(o *sqs.Options) { o.BaseEndpoint = new("https://a b") },
 	} {
 		t.Run(why, func(t *testing.T) {
 			o := sqs.New(sqs.Options{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(keys), HTTPClient: &server{}}, set).Options()
