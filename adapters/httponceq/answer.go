@@ -15,6 +15,9 @@ import (
 	"unicode/utf8"
 )
 
+// This file owns what becomes of an answer: how it is recorded, kept and given again. The goroutine
+// that serves the request calls it, and no recorder or answer is shared, so nothing is locked.
+
 // answer is what is kept with a key, as JSON, and replayed. Of the headers it has what the handler
 // made of those that were there when it began. Handlers outside of the middleware have set these,
 // and set them again for each request: a cookie of a session, the id of a request.
@@ -207,8 +210,8 @@ func (r *recorder) answer() *answer {
 	return a
 }
 
-// failed is a 500 for good, because a part of an answer would be wrong, and the handler has done its
-// work.
+// failed is a 500 for good, because a part of an answer would be wrong, and the handler has done
+// its work.
 func failed(why string) *answer {
 	instead := recorder{header: make(http.Header), most: DefaultMax}
 	Problem(&instead, http.StatusInternalServerError, why)

@@ -45,8 +45,8 @@
 // on top: their cookies are of the request that is answered.
 //
 // A request holds its body in memory until it is answered, also while it waits for another one
-// ([Options].Wait) or for a store that is away, ten seconds at most. So 200 that wait with 1 MiB each
-// take 200 MiB; MaxBody bounds it.
+// ([Options].Wait) or for a store that is away, ten seconds at most. So 200 that wait with 1 MiB
+// each take 200 MiB; MaxBody bounds it.
 //
 // GET, HEAD, OPTIONS and TRACE change nothing, so the middleware lets them pass. An answer is held
 // in memory until it is recorded, so nothing can be streamed: [http.ResponseController] answers

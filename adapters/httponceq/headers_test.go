@@ -13,9 +13,10 @@ import (
 	"github.com/onceq/onceq/adapters/httponceq"
 )
 
-// The rule: the first answer is what it would be without the middleware, headers of handlers outside
-// among it. Else the cookie of a session is lost as soon as the handler sets one of its own. In a
-// replay the handlers outside say anew what is theirs, and what the handler made of it is kept.
+// The rule: the first answer is what it would be without the middleware, headers of handlers
+// outside among it. Else the cookie of a session is lost as soon as the handler sets one of its
+// own. In a replay the handlers outside say anew what is theirs, and what the handler made of it is
+// kept.
 func TestHeadersOfHandlersOutside(t *testing.T) {
 	requests := 0
 	outer := func(next http.Handler) http.Handler {

@@ -251,8 +251,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The rule: by default a client gets no first answer that its next request would not get. The memory
-// store keeps results of 1 MiB, so that 774,144 bytes and usual headers are the most.
+// The rule: by default a client gets no first answer that its next request would not get. The
+// memory store keeps results of 1 MiB, so that 774,144 bytes and usual headers are the most.
 func TestAnswersThatTheStoreKeeps(t *testing.T) {
 	const most = (1<<20 - 16<<10) / 4 * 3
 	for name, c := range map[string]struct {
