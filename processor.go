@@ -124,6 +124,10 @@ func (p *Processor) relaying() (to *relay, timeout time.Duration, keyed bool) {
 	return relayIn(p.c.Handler), p.c.CallTimeout, p.c.Key != nil
 }
 
+// MaxResult is how long a result may be that the Processor's store keeps, in bytes; 0 = any length.
+// It does no I/O.
+func (p *Processor) MaxResult() int { return p.mostResult() }
+
 func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 
 // serves reports whether the Mux is the Processor's Handler, and whether it had a handler of the

@@ -18,9 +18,9 @@
 //
 // # Settings for Kubernetes
 //
-//	startupProbe:    { httpGet: { path: "/readyz?patience=0", port: 8080 }, periodSeconds: 2, failureThreshold: 60 }
-//	livenessProbe:   { httpGet: { path: /livez, port: 8080 }, periodSeconds: 10, failureThreshold: 6 }
-//	readinessProbe:  { httpGet: { path: /readyz, port: 8080 }, periodSeconds: 5, failureThreshold: 2 }
+//	startupProbe:    { httpGet: { path: "/readyz?patience=0", port: 8080 }, periodSeconds: 2, timeoutSeconds: 5, failureThreshold: 60 }
+//	livenessProbe:   { httpGet: { path: /livez, port: 8080 }, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6 }
+//	readinessProbe:  { httpGet: { path: /readyz, port: 8080 }, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 2 }
 //
 // A readiness probe stops the rollout of a version that lacks a permission; no Service is needed
 // for that. terminationGracePeriodSeconds is DrainTimeout + SettleTimeout + 10 or more. A preStop

@@ -13,7 +13,8 @@
 //	the handler's answer                  it ran now
 //	the same, Idempotency-Replayed: true  it ran before
 //	204, Idempotency-Replayed: true       an operator resolved the job as done: there is no answer
-//	400                                   no key, several, one above 255 bytes, or not UTF-8
+//	400                                   no key, an empty one, several, one above 255 bytes, not
+//	                                      UTF-8, or a string without its end
 //	401                                   Options.Client knows nobody
 //	409, Retry-After                      the key's request is still worked on after Options.Wait,
 //	                                      or when the context of the one that waits ends
@@ -36,7 +37,16 @@
 // Requests are told apart by method, path, query and body, as the client sent them. So let no
 // handler outside of the middleware read the body. One may parse a form, and the digest takes its
 // values and files then. A body that was read in another way gets a 500, where the request's
-// Content-Length shows it.
+// Content-Length shows it. Content-Type and Content-Encoding tell no requests apart: the same bytes
+// under another type get the first answer.
+//
+// The handler sees the headers that handlers outside have set on the answer, and may change them.
+// What it changed is kept. A replay has the headers that those handlers set for it, and the changes
+// on top: their cookies are of the request that is answered.
+//
+// A request holds its body in memory until it is answered, also while it waits for another one
+// ([Options].Wait) or for a store that is away, ten seconds at most. So 200 that wait with 1 MiB
+// each take 200 MiB; MaxBody bounds it.
 //
 // GET, HEAD, OPTIONS and TRACE change nothing, so the middleware lets them pass. An answer is held
 // in memory until it is recorded, so nothing can be streamed: [http.ResponseController] answers

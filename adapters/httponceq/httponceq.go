@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -49,8 +52,9 @@ type Options struct {
 	MaxBody int64
 	// MaxAnswer is how many bytes an answer's body may have. The writes beyond that fail, and the
 	// answer is a 500. The 500 is kept, because the request's effect has happened. The body travels
-	// in base64 within JSON, so a store must take 4/3 of it and the headers. A store that takes
-	// less gives the answer once, and a 500 to later requests. 0 = DefaultMax.
+	// in base64 within JSON, so the store must take 4/3 of it and the headers; New refuses more
+	// than the store takes. 0 = what the store takes beside 16 KiB for headers, DefaultMax at most:
+	// 774,144 bytes for a store that keeps results of 1 MiB.
 	MaxAnswer int
 	// Wait is how long a request waits while another one with its key is worked on, before it gets
 	// a 409. 0 = not at all; else at least 1 ms. The server's WriteTimeout must be longer.
@@ -62,6 +66,9 @@ type Options struct {
 	// dedupe.Rerun (the default), the next request runs. With dedupe.Park, later requests get a 500
 	// until an operator has looked.
 	Interrupted dedupe.Policy
+	// Docs is the address of a page that tells clients how to use the header. The answers 400, 409
+	// and 422 name it, in a Link header and as the problem's type. Default: none.
+	Docs string
 	// Keep reports whether an answer with that status is final, and kept. After one that is not,
 	// the next request with the key runs again. Default: all but 5xx, 408 (timeout), 425 (too
 	// early), 429 (too many requests) and 499 (the client has gone), which decide nothing. An
@@ -85,16 +92,27 @@ func decides(status int) bool {
 	return status < 500
 }
 
-func (o Options) withDefaults() Options {
-	o.MaxBody, o.MaxAnswer = cmp.Or(o.MaxBody, DefaultMax), cmp.Or(o.MaxAnswer, DefaultMax)
+// withDefaults takes the longest result that the store keeps; 0 = any.
+func (o Options) withDefaults(result int) Options {
+	const headers = 16 << 10
+	fits := DefaultMax
+	if result > 0 {
+		fits = min(fits, max(1, (result-headers)/4*3))
+	}
+	o.MaxBody, o.MaxAnswer = cmp.Or(o.MaxBody, DefaultMax), cmp.Or(o.MaxAnswer, fits)
 	if o.Keep == nil {
 		o.Keep = decides
 	}
 	return o
 }
 
-func (o *Options) check() error {
+func (o *Options) check(result int) error {
+	docs, err := url.Parse(o.Docs)
 	switch {
+	case err != nil || o.Docs != "" && (docs.Host == "" || strings.ContainsAny(o.Docs, "<> ")):
+		return fmt.Errorf("httponceq: Options.Docs is %q, want an address of the form https://host/path", o.Docs)
+	case result > 0 && base64.StdEncoding.EncodedLen(o.MaxAnswer) > result:
+		return fmt.Errorf("httponceq: Options.MaxAnswer is %d, which takes 4/3 of it, and the store keeps results of %d bytes at most", o.MaxAnswer, result)
 	case o.Client == nil:
 		return errors.New("httponceq: Options.Client is nil: keys are each client's own; say OneClient where there is one")
 	case o.MaxBody < 1:
@@ -118,8 +136,9 @@ func New(p *onceq.Processor, o Options) (func(http.Handler) http.Handler, error)
 	if p == nil {
 		return nil, errors.New("httponceq: New: the Processor is nil")
 	}
-	o = o.withDefaults()
-	if err := o.check(); err != nil {
+	result := p.MaxResult()
+	o = o.withDefaults(result)
+	if err := o.check(result); err != nil {
 		return nil, err
 	}
 	g := &guard{p: p, o: o}
@@ -163,8 +182,8 @@ func Job(ctx context.Context) *onceq.Job {
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	name, one := keyOf(r)
-	if isSafe(r.Method) || one && name == "" && g.o.Optional {
+	sent := r.Header.Values("Idempotency-Key")
+	if isSafe(r.Method) || len(sent) == 0 && g.o.Optional {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -176,13 +195,22 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		Problem(w, http.StatusUnauthorized, "say who you are")
 		return
 	}
-	if !one {
-		Problem(w, http.StatusBadRequest, "send one Idempotency-Key, not several")
+	if len(sent) > 1 {
+		g.problem(w, http.StatusBadRequest, "send one Idempotency-Key, not several")
+		return
+	}
+	name, ok := keyOf(strings.Join(sent, ""))
+	if !ok {
+		g.problem(w, http.StatusBadRequest, "the Idempotency-Key is no string as RFC 8941 has it, and no plain text")
 		return
 	}
 	if name == "" || len(name) > maxKey {
-		Problem(w, http.StatusBadRequest, "send an Idempotency-Key of 1 to 255 bytes")
+		g.problem(w, http.StatusBadRequest, "send an Idempotency-Key of 1 to 255 bytes")
 		return
+	}
+	if r.Body == nil { // as in a request that was made by hand
+		r = r.WithContext(r.Context())
+		r.Body = http.NoBody
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.o.MaxBody))
 	var large *http.MaxBytesError
@@ -204,27 +232,32 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	a, err := onceq.Do(r.Context(), g.p, dedupe.Key{Key: key}, o, func(ctx context.Context, j *onceq.Job) (answer, error) {
 		in := r.WithContext(context.WithValue(ctx, jobKey{}, j))
 		in.Body = io.NopCloser(bytes.NewReader(body))
-		out := &recorder{server: w, ctx: ctx, header: make(http.Header), most: g.o.MaxAnswer}
+		out := newRecorder(w, ctx, g.o.MaxAnswer)
 		next.ServeHTTP(out, in)
 		first = out.answer()
 		switch {
-		case out.overflow:
+		case out.instead != "":
 		case !g.o.Keep(first.Status):
 			return *first, fmt.Errorf("httponceq: the answer %d decides nothing, and is not kept", first.Status)
 		case out.ended != nil && first.Status >= 400:
 			return *first, fmt.Errorf("httponceq: the answer %d came after the request had ended, and is not kept: %w", first.Status, out.ended)
 		}
-		return first.kept(), nil
+		kept := first.kept()
+		if most := g.p.MaxResult(); most > 0 && kept.size() > most { // by its headers
+			first = failed(tooLarge)
+			kept = first.kept()
+		}
+		return kept, nil
 	})
 	if first != nil { // also where its end could not be recorded: the answer is true
 		first.write(w)
 		return
 	}
-	refuse(w, &a, err)
+	g.refuse(w, &a, err)
 }
 
 // refuse answers a request whose handler has not run.
-func refuse(w http.ResponseWriter, a *answer, err error) {
+func (g *guard) refuse(w http.ResponseWriter, a *answer, err error) {
 	var busy *onceq.InProgressError
 	var mismatch *onceq.MismatchError
 	var notRun *onceq.NotRunError
@@ -235,27 +268,47 @@ func refuse(w http.ResponseWriter, a *answer, err error) {
 		a.write(w)
 	case errors.As(err, &busy):
 		retryAfter(w, busy.RetryAfter)
-		Problem(w, http.StatusConflict, "a request with this Idempotency-Key is in progress")
+		g.problem(w, http.StatusConflict, "a request with this Idempotency-Key is in progress")
 	case errors.As(err, &mismatch):
-		Problem(w, http.StatusUnprocessableEntity, "this Idempotency-Key was used for another request")
+		g.problem(w, http.StatusUnprocessableEntity, "this Idempotency-Key was used for another request")
 	case errors.Is(err, dedupe.ErrBadKey):
-		Problem(w, http.StatusBadRequest, "the Idempotency-Key is not UTF-8 text, or too long")
+		g.problem(w, http.StatusBadRequest, "the Idempotency-Key is not UTF-8 text, or too long")
 	case errors.As(err, &notRun):
-		retryAfter(w, time.Second)
+		// Spread, because all who have waited for the store are answered together.
+		retryAfter(w, time.Second+rand.N(4*time.Second))
 		Problem(w, http.StatusServiceUnavailable, "this request did nothing; send it again with the same Idempotency-Key")
 	default: // parked or failed: a person must look at it
 		Problem(w, http.StatusInternalServerError, "the request cannot be completed")
 	}
 }
 
-// keyOf is the request's key. The draft quotes it, most clients do not. It reports whether the
-// request has one key at most.
-func keyOf(r *http.Request) (name string, one bool) {
-	name = r.Header.Get("Idempotency-Key")
-	if n := len(name); n > 1 && name[0] == '"' && name[n-1] == '"' {
-		name = name[1 : n-1]
+// keyOf is the key that a header names. The draft quotes it, as RFC 8941 has strings, and most
+// clients do not; `"k"` and `k` are one key. Parameters behind a string say nothing about the key.
+// It reports false for what is neither such a string nor text without quotes in its beginning.
+func keyOf(sent string) (name string, ok bool) {
+	text, quoted := strings.CutPrefix(sent, `"`)
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", false
 	}
-	return name, len(r.Header.Values("Idempotency-Key")) < 2
+	if !quoted {
+		return text, true
+	}
+	var key strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			rest := strings.TrimLeft(text[i+1:], " ")
+			return key.String(), rest == "" || rest[0] == ';'
+		case '\\':
+			if i++; i == len(text) || text[i] != '"' && text[i] != '\\' {
+				return "", false
+			}
+			key.WriteByte(text[i])
+		default:
+			key.WriteByte(c)
+		}
+	}
+	return "", false // without its end
 }
 
 func isSafe(method string) bool {
@@ -270,10 +323,24 @@ func retryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
 }
 
+// problem is a Problem about the header, which names the page that tells of it.
+func (g *guard) problem(w http.ResponseWriter, status int, detail string) {
+	if g.o.Docs != "" {
+		w.Header().Add("Link", "<"+g.o.Docs+`>; rel="describedby"`)
+	}
+	problem(w, status, detail, g.o.Docs)
+}
+
 // Problem answers with a status and a sentence, as RFC 9457 says. The middleware refuses with it,
 // and handlers that wish to answer alike may call it. Its members are title, status and detail.
-func Problem(w http.ResponseWriter, status int, detail string) {
+func Problem(w http.ResponseWriter, status int, detail string) { problem(w, status, detail, "") }
+
+func problem(w http.ResponseWriter, status int, detail, docs string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
+	members := map[string]any{"title": http.StatusText(status), "status": status, "detail": detail}
+	if docs != "" {
+		members["type"] = docs
+	}
+	_ = json.NewEncoder(w).Encode(members)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,7 +148,7 @@ func TestPassesBy(t *testing.T) {
 func TestClientsAreKeptApart(t *testing.T) {
 	runs := 0
 	h, _ := server(t, httponceq.Options{}, counting(&runs))
-	for i, c := range [][2]string{{"a", "b c"}, {"a b", "c"}, {"a", `" c`}, {`a\"`, "c"}} {
+	for i, c := range [][2]string{{"a", "b c"}, {"a b", "c"}, {"a", `"\" c"`}, {`a\"`, "c"}} {
 		want(t, ask(h, http.MethodPost, c[0], c[1], ""), 201, false, fmt.Sprint("run ", i+1))
 	}
 	want(t, ask(h, http.MethodPost, "a b", "c", ""), 201, true, "run 2")
@@ -248,15 +249,37 @@ func TestAnswersAreBounded(t *testing.T) {
 	if runs != 1 || written != 1<<10 {
 		t.Errorf("%d runs, %d bytes", runs, written)
 	}
-	runs = 0
-	h, _ = server(t, httponceq.Options{}, func(w http.ResponseWriter, _ *http.Request) {
-		runs++
-		fmt.Fprint(w, strings.Repeat("x", 1<<20))
-	})
-	want(t, post(h, "k", ""), 200, false, "xxx")
-	want(t, post(h, "k", ""), 500, false, "cannot be completed")
-	if runs != 1 {
-		t.Errorf("%d runs", runs)
+}
+
+// The rule: by default a client gets no first answer that its next request would not get. The
+// memory store keeps results of 1 MiB, so that 774,144 bytes and usual headers are the most.
+func TestAnswersThatTheStoreKeeps(t *testing.T) {
+	const most = (1<<20 - 16<<10) / 4 * 3
+	for name, c := range map[string]struct {
+		body, header int
+		status       int
+		text         string
+	}{
+		"the longest":   {body: most, status: 201, text: "xxx"},
+		"one more":      {body: most + 1, status: 500, text: "too large"},
+		"large headers": {body: most, header: 17 << 10, status: 500, text: "too large"},
+	} {
+		runs := 0
+		h, _ := server(t, httponceq.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			runs++
+			w.Header().Set("X-Long", strings.Repeat("y", c.header))
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, strings.Repeat("x", c.body))
+		})
+		for i := range 2 {
+			a := post(h, "k", "")
+			if a.Code != c.status || !strings.Contains(a.Body.String(), c.text) || (a.Header().Get("Idempotency-Replayed") != "") != (i > 0) {
+				t.Errorf("%s: answer %d is a %d of %d bytes", name, i, a.Code, a.Body.Len())
+			}
+		}
+		if runs != 1 {
+			t.Errorf("%s: %d runs", name, runs)
+		}
 	}
 }
 
@@ -324,7 +347,8 @@ func TestInProgress(t *testing.T) {
 				want(t, a, 201, true, "run 1")
 			} else {
 				want(t, a, 409, false, "in progress")
-				if took := time.Since(began); took != wait || a.Header().Get("Retry-After") == "" {
+				// Rounded up, because 0 would be "at once", in a storm.
+				if took := time.Since(began); took != wait || strings.TrimLeft(a.Header().Get("Retry-After"), "0") == "" {
 					t.Errorf("answered after %v, %v", took, a.Header())
 				}
 			}
@@ -385,7 +409,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		runs := 0
 		a := post(once(counting(&runs)), "k", "")
 		want(t, a, 503, false, "this request did nothing")
-		if runs != 0 || a.Header().Get("Retry-After") != "1" {
+		if after, err := strconv.Atoi(a.Header().Get("Retry-After")); runs != 0 || err != nil || after < 1 || after > 5 {
 			t.Errorf("%d runs, %v", runs, a.Header())
 		}
 		<-time.After(time.Minute)
@@ -411,6 +435,8 @@ func TestNewRefuses(t *testing.T) {
 		"Options.Client":    {with(store), httponceq.Options{}},
 		"Options.MaxBody":   {with(store), httponceq.Options{Client: basic, MaxBody: -1}},
 		"Options.MaxAnswer": {with(store), httponceq.Options{Client: basic, MaxAnswer: -1}},
+		"Options.MaxAnswer is 786433, which takes 4/3": {with(store), httponceq.Options{Client: basic, MaxAnswer: 1<<20*3/4 + 1}},
+		"Options.Docs":      {with(store), httponceq.Options{Client: basic, Docs: "keys.html"}},
 		"Options.Challenge": {with(store), httponceq.Options{Client: basic, Challenge: "a\nb"}},
 		"Wait":              {with(store), httponceq.Options{Client: basic, Wait: -1}},
 		"httponceq: Options.Wait: 5ns is below 1ms; is its unit missing":    {with(store), httponceq.Options{Client: basic, Wait: 5}},

@@ -161,13 +161,25 @@ func TestBodiesThatAreRead(t *testing.T) {
 func TestKeysAsTheyAreSent(t *testing.T) {
 	runs := 0
 	h, _ := server(t, httponceq.Options{}, counting(&runs))
-	for i, key := range []string{`"o-7"`, `o-7"`, `"o-7`, `""o-7""`, `"`} {
+	for i, key := range []string{`"o-7"`, `o-7"`, `"o\"7"`, `"o\\7"`, `o;7`} {
 		want(t, post(h, key, ""), 201, false, fmt.Sprint("run ", i+1))
 	}
-	want(t, post(h, "o-7", ""), 201, true, "run 1")
-	want(t, post(h, `""`, ""), 400, false, "Idempotency-Key")
+	// A client's library may begin to send parameters between two tries.
+	for _, same := range []string{"o-7", `"o-7";v=1`, `"o-7" ; a`} {
+		want(t, post(h, same, ""), 201, true, "run 1")
+	}
+	for _, none := range []string{`""`, `"`, `"o-7`, `""o-7""`, `"o\-7"`, `"o-7\`, `"o"7`, "o\t7", "\"o\x7f\""} {
+		want(t, post(h, none, ""), 400, false, "Idempotency-Key")
+	}
 	for _, optional := range []bool{false, true} {
 		h, _ := server(t, httponceq.Options{Optional: optional}, counting(&runs))
+		want(t, post(h, `""`, ""), 400, false, "1 to 255") // the client meant to send a key
+		r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+		r.Header["Idempotency-Key"] = []string{""}
+		r.SetBasicAuth("alice", "")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		want(t, w, 400, false, "1 to 255")
 		for _, first := range []string{"o-7", ""} {
 			r := httptest.NewRequest(http.MethodPost, "/orders", nil)
 			r.Header["Idempotency-Key"] = []string{first, "o-8"}
@@ -204,4 +216,31 @@ func TestWaitsAreCutShort(t *testing.T) {
 		want(t, post(h, "k", ""), 201, true, "run 1")
 		<-time.After(time.Minute)
 	})
+}
+
+// The rule: a refusal about the header names the page that tells of it.
+func TestDocs(t *testing.T) {
+	h, _ := server(t, httponceq.Options{Docs: "https://example.com/keys"}, counting(new(int)))
+	a := post(h, "", "")
+	want(t, a, 400, false, `"type":"https://example.com/keys"`)
+	if got := a.Header().Get("Link"); got != `<https://example.com/keys>; rel="describedby"` {
+		t.Errorf("the Link is %q", got)
+	}
+	h, _ = server(t, httponceq.Options{}, counting(new(int)))
+	if a := post(h, "", ""); a.Header().Get("Link") != "" || strings.Contains(a.Body.String(), "type") {
+		t.Errorf("without Docs: %v %s", a.Header(), a.Body)
+	}
+}
+
+// A request that was made by hand may have no body at all.
+func TestNoBody(t *testing.T) {
+	h, _ := server(t, httponceq.Options{Client: httponceq.OneClient}, counting(new(int)))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	want(t, w, 201, false, "run 1")
 }

@@ -1,3 +1,24 @@
 package main
 
-var bridges = []mutant{}
+var bridges = []mutant{
+	{
+		File: "adapters/httponceq/answer.go", Text: "header: before.Clone(), most: most}", With: "header: make(http.Header), most: most}",
+		Package: "adapters/httponceq", Test: "TestHeadersOfHandlersOutside",
+		Why: "a session's cookie is lost as soon as the handler sets one of its own",
+	},
+	{
+		File: "adapters/httponceq/answer.go", Text: "case n > 0 && slices.Equal(old, values):", With: "case n > 1<<20:",
+		Package: "adapters/httponceq", Test: "TestHeadersOfHandlersOutside",
+		Why: "a replay has the request id of the first request",
+	},
+	{
+		File: "adapters/httponceq/httponceq.go", Text: "most > 0 && kept.size() > most {", With: "most > 0 && kept.size() < 0 {",
+		Package: "adapters/httponceq", Test: "TestAnswersThatTheStoreKeeps",
+		Why: "a client gets a first answer that its next request does not get",
+	},
+	{
+		File: "adapters/httponceq/httponceq.go", Text: "return key.String(), rest == \"\" || rest[0] == ';'", With: "return key.String(), rest == \"\"",
+		Package: "adapters/httponceq", Test: "TestKeysAsTheyAreSent",
+		Why: "a library that begins to send parameters between two tries doubles the request",
+	},
+}
