@@ -282,7 +282,7 @@ func TestCompletion(t *testing.T) {
 	r.env["ONCEQ_STORE"] = "postgres://app@192.0.2.1:5432/x?connect_timeout=30"
 	began := time.Now()
 	r.run("__complete", "queue", "show", "").want(0, "orders\n")
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 15*time.Second { // the store would take 30 s, a busy machine some
 		t.Errorf("a shell waited %v", took)
 	}
 }
