@@ -213,11 +213,13 @@ func TestKeyList(t *testing.T) {
 }
 
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.run("jobs", "running", "orders").want(0, "no card names a job")
 	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: time.Second})
+	// The seat lives longer than a command takes on a busy machine, and is then waited for.
+	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
