@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -48,12 +49,11 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 			{5 * time.Second, time.Hour},
 		} {
 			t.Run(fmt.Sprintf("%d jobs, %v lease, hangs for %v", n, c.lease, c.hangs), func(t *testing.T) {
-				var cut, at, most atomic.Int64
+				var cut atomic.Int64
+				var busy peak.Gauge
 				h := func(ctx context.Context, _ *onceq.Job) error {
-					defer at.Add(-1)
-					for now := at.Add(1); now > most.Load(); {
-						most.Store(now)
-					}
+					busy.In()
+					defer busy.Out()
 					select {
 					case <-time.After(3 * time.Minute):
 						return nil
@@ -81,8 +81,8 @@ func TestHangingExtendCutsNobodyOff(t *testing.T) {
 						starts += r.seen.started(k)
 						r.wantStatus(k, dedupe.Done)
 					}
-					if starts != n || most.Load() != int64(n) {
-						t.Errorf("%d starts, %d at once, of %d jobs", starts, most.Load(), n)
+					if starts != n || busy.Top() != n {
+						t.Errorf("%d starts, %d at once, of %d jobs", starts, busy.Top(), n)
 					}
 					r.wantQueue(0)
 				}, preset(membroker.SQSStandard), parks, warnings, with(func(cfg *setup) {

@@ -13,14 +13,16 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // polled counts the receives that are under way, and all of them.
 type polled struct {
 	*queue
-	now, peak, all atomic.Int64
-	gives          int // at most, of what is asked for; 0 = all
+	busy  peak.Gauge
+	all   atomic.Int64
+	gives int // at most, of what is asked for; 0 = all
 }
 
 func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
@@ -28,14 +30,9 @@ func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 		o.Max = min(o.Max, p.gives)
 	}
 	p.all.Add(1)
-	now := p.now.Add(1)
-	defer p.now.Add(-1)
-	for {
-		peak := p.peak.Load()
-		if now <= peak || p.peak.CompareAndSwap(peak, now) {
-			return p.queue.Receive(ctx, o)
-		}
-	}
+	p.busy.In()
+	defer p.busy.Out()
+	return p.queue.Receive(ctx, o)
 }
 
 // polls runs f on a queue with these faults, with 16 pollers.
@@ -75,7 +72,7 @@ func (r *rig) trickle(prefix string, n int) {
 func TestPollersFollowTheLoad(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
-		if n, most := p.all.Load(), p.peak.Load(); n > 670 || most > 2 {
+		if n, most := p.all.Load(), p.busy.Top(); n > 670 || most > 2 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
 		}
 
@@ -88,14 +85,14 @@ func TestPollersFollowTheLoad(t *testing.T) {
 		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s. Until all sixteen are there, it
 		// takes as long as four receives.
 		pass(1700 * time.Millisecond)
-		if n, most := p.all.Load(), p.peak.Load(); n > 1640 || most != 16 {
+		if n, most := p.all.Load(), p.busy.Top(); n > 1640 || most != 16 {
 			t.Errorf("%d receives for 16,000 messages, %d at once", n, most)
 		}
 		r.wantQueue(0)
 
 		p.all.Store(0)
 		r.trickle("after", 1000)
-		if n, now := p.all.Load(), p.now.Load(); n > 670 || now > 2 {
+		if n, now := p.all.Load(), p.busy.Now(); n > 670 || now > 2 {
 			t.Errorf("%d receives for 1000 messages after a burst, %d still wait", n, now)
 		}
 	})
@@ -110,7 +107,7 @@ func TestPollersComeForPartFullReceives(t *testing.T) {
 			r.send(strconv.Itoa(i))
 		}
 		pass(time.Second)
-		if most := p.peak.Load(); most != 16 {
+		if most := p.busy.Top(); most != 16 {
 			t.Errorf("at most %d receives at once", most)
 		}
 		r.wantQueue(0)
@@ -123,7 +120,7 @@ func TestPollersWithFewSlots(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.send(numbered("k", 400)...)
 		pass(3 * time.Second)
-		if n := p.peak.Load(); n < 2 {
+		if n := p.busy.Top(); n < 2 {
 			t.Errorf("%d receives at once", n)
 		}
 		r.wantQueue(0)
@@ -134,7 +131,7 @@ func TestPollersWithFewSlots(t *testing.T) {
 func TestPollersWithAPause(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
 		r.trickle("quiet", 1000)
-		if n, most := p.all.Load(), p.peak.Load(); n > 130 || most > 1 {
+		if n, most := p.all.Load(), p.busy.Top(); n > 130 || most > 1 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
 		}
 		burst := make([]string, 16_000)
@@ -143,7 +140,7 @@ func TestPollersWithAPause(t *testing.T) {
 		}
 		r.send(burst...)
 		pass(4 * time.Second) // one poller alone would take 24 s
-		if most := p.peak.Load(); most != 16 {
+		if most := p.busy.Top(); most != 16 {
 			t.Errorf("%d receives at once", most)
 		}
 		r.wantQueue(0)
@@ -158,7 +155,7 @@ func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 			r.trickle(fmt.Sprint("quiet", i, "-"), 8)
 			pass(450 * time.Millisecond)
 		}
-		if n, most := p.all.Load(), p.peak.Load(); n > 160 || most > 1 {
+		if n, most := p.all.Load(), p.busy.Top(); n > 160 || most > 1 {
 			t.Errorf("%d receives for 800 messages, %d at once", n, most)
 		}
 		p.gives = 6
@@ -168,7 +165,7 @@ func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 		}
 		r.send(burst...)
 		pass(10 * time.Second) // with a pause after each receive of one poller it would take 23 minutes
-		if most := p.peak.Load(); most != 16 {
+		if most := p.busy.Top(); most != 16 {
 			t.Errorf("%d receives at once", most)
 		}
 		r.wantQueue(0)
@@ -180,7 +177,7 @@ func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
 	polls(t, membroker.Memory, nil, func(r *rig, p *polled) {
 		pass(time.Second)
 		r.trickle("quiet", 100)
-		if now := p.now.Load(); now < 2 { // each reserves what it may bring, so that not all of them have room
+		if now := p.busy.Now(); now < 2 { // each reserves what it may bring, so that not all of them have room
 			t.Errorf("%d receives wait", now)
 		}
 	})
@@ -211,11 +208,11 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 				pass(time.Second)
 				r.wantOutcomes(k, "done")
 			}
-			if now := p.now.Load(); now != 2 {
+			if now := p.busy.Now(); now != 2 {
 				t.Errorf("receive %d hangs: %d are under way, want that one and its substitute", nth, now)
 			}
 			pass(time.Hour)
-			if now := p.now.Load(); now != 1 {
+			if now := p.busy.Now(); now != 1 {
 				t.Errorf("receive %d hung: %d are under way after its end, want 1", nth, now)
 			}
 		})
@@ -226,7 +223,7 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
 	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
 		pass(time.Hour)
-		if n := p.peak.Load(); n != 1 {
+		if n := p.busy.Top(); n != 1 {
 			t.Errorf("%d receives at once", n)
 		}
 	})
@@ -273,8 +270,8 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 			}
 			pass(time.Hour)
 			r.wantQueue(0)
-			if peak := p.peak.Load(); int(peak) > c.pollers {
-				t.Errorf("%d receives at once", peak)
+			if n := p.busy.Top(); n > c.pollers {
+				t.Errorf("%d receives at once", n)
 			}
 		}, func(r *rig) {
 			r.q.limits = func(l broker.Limits) broker.Limits { l.PerRequestCost = c.billed; return l }

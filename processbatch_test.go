@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -67,18 +68,16 @@ func (r *rig) wantEnds(got map[int]onceq.Disposition, want ...string) {
 }
 
 func TestBatchConcurrency(t *testing.T) {
-	var now, most atomic.Int32
+	var busy peak.Gauge
 	h := func(context.Context, *onceq.Job) error {
-		if n := now.Add(1); n > most.Load() {
-			most.Store(n)
-		}
+		busy.In()
 		takes(time.Second)
-		now.Add(-1)
+		busy.Out()
 		return nil
 	}
 	for n, took := range map[int]time.Duration{0: time.Second, -1: time.Second, 1: 7 * time.Second, 2: 4 * time.Second, 50: time.Second} {
 		bubble(t, h, func(r *rig) {
-			most.Store(0)
+			busy.Reset()
 			var claimed atomic.Int32
 			begin := time.Now()
 			r.store.set(func(s *store) {
@@ -93,8 +92,8 @@ func TestBatchConcurrency(t *testing.T) {
 			if d := time.Since(begin); d != took {
 				t.Errorf("concurrency %d: 7 jobs of a second took %v, want %v", n, d, took)
 			}
-			if n > 0 && int(most.Load()) != min(n, 7) {
-				t.Errorf("concurrency %d: %d handlers at once", n, most.Load())
+			if n > 0 && busy.Top() != min(n, 7) {
+				t.Errorf("concurrency %d: %d handlers at once", n, busy.Top())
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -301,11 +302,11 @@ func jobOf(typ, key, group string) broker.Outgoing {
 // TestLimitedByRule: a limit bounds new starts at once, and ends.
 func TestLimitedByRule(t *testing.T) {
 	for _, prefetch := range []int{0, -1} {
-		var busy, peak atomic.Int64
+		var busy peak.Gauge
 		h := func(context.Context, *onceq.Job) error {
-			peak.Store(max(peak.Load(), busy.Add(1)))
+			busy.In()
 			takes(time.Minute)
-			busy.Add(-1)
+			busy.Out()
 			return nil
 		}
 		bubble(t, h, func(r *rig) {
@@ -314,21 +315,21 @@ func TestLimitedByRule(t *testing.T) {
 				r.send(fmt.Sprint(i))
 			}
 			pass(time.Second)
-			all := peak.Load() // without a prefetch a worker asks for a few at once
+			all := busy.Top() // without a prefetch a worker asks for a few at once
 			if all < 6 {
 				t.Errorf("%d handlers at once", all)
 			}
 			id := r.orders(time.Hour, func(u *control.Rule) { u.Queue, u.Do, u.Slots = scope, control.Limit, 3 })
 			pass(bound + time.Minute)
-			peak.Store(0)
+			busy.Reset()
 			pass(5 * time.Minute)
-			if h := r.w.Health(); peak.Load() != 3 || h.Slots != 3 || h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "limited to 3 slots by rule "+id) {
-				t.Errorf("%d handlers at once, %+v", peak.Load(), h)
+			if h := r.w.Health(); busy.Top() != 3 || h.Slots != 3 || h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "limited to 3 slots by rule "+id) {
+				t.Errorf("%d handlers at once, %+v", busy.Top(), h)
 			}
 			r.rules(func(rs *control.Rules) { rs.Remove(id) })
 			pass(2 * time.Minute)
-			if peak.Load() < all || r.w.Stats().Slots != 10 {
-				t.Errorf("after the limit %d handlers run at once", peak.Load())
+			if busy.Top() < all || r.w.Stats().Slots != 10 {
+				t.Errorf("after the limit %d handlers run at once", busy.Top())
 			}
 			pass(20 * time.Minute)
 			r.wantQueue(0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/peak"
 )
 
 // What is tested here are rules in bad hours: while a store hangs, while rules change in the middle
@@ -50,14 +52,12 @@ func TestStoreHangsAtBoot(t *testing.T) {
 // obeyed as soon as it is read.
 func TestLimitInsteadOfPause(t *testing.T) {
 	for range 8 { // when it is read is drawn at random
-		var busy, peak, read atomic.Int64
+		var busy peak.Gauge
+		var read sync.Once
 		h := func(context.Context, *onceq.Job) error {
-			n := busy.Add(1)
-			if at := read.Load(); at != 0 && time.Now().UnixNano()-at > int64(1500*time.Millisecond) { // what ran then has ended
-				peak.Store(max(peak.Load(), n))
-			}
+			busy.In()
 			takes(time.Second)
-			busy.Add(-1)
+			busy.Out()
 			return nil
 		}
 		bubble(t, h, func(r *rig) {
@@ -75,11 +75,14 @@ func TestLimitInsteadOfPause(t *testing.T) {
 				})
 			})
 			r.store.set(func(s *store) {
-				s.onGet = func() error { read.CompareAndSwap(0, time.Now().UnixNano()); return nil }
+				s.onGet = func() error {
+					read.Do(func() { time.AfterFunc(1500*time.Millisecond, busy.Reset) }) // what ran then has ended
+					return nil
+				}
 			})
 			pass(bound + 5*time.Second)
-			if h := r.w.Health(); peak.Load() != 2 || h.Slots != 2 || h.Rules != 2 {
-				t.Errorf("%d handlers run at once: %+v", peak.Load(), h)
+			if h := r.w.Health(); busy.Top() != 2 || h.Slots != 2 || h.Rules != 2 {
+				t.Errorf("%d handlers run at once: %+v", busy.Top(), h)
 			}
 		}, steered)
 	}

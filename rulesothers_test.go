@@ -14,17 +14,18 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // TestBatchesObey: a batch of a paused queue, scope or type is given back, and a limit bounds it.
 // The rules are read at most once each Every.
 func TestBatchesObey(t *testing.T) {
-	var busy, peak atomic.Int64
+	var busy peak.Gauge
 	h := func(context.Context, *onceq.Job) error {
-		peak.Store(max(peak.Load(), busy.Add(1)))
+		busy.In()
 		takes(time.Second)
-		busy.Add(-1)
+		busy.Out()
 		return nil
 	}
 	bubble(t, h, func(r *rig) {
@@ -74,10 +75,10 @@ func TestBatchesObey(t *testing.T) {
 		r.mend()
 		r.rules(func(rs *control.Rules) { rs.Remove(id) })
 		r.orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, scope })
-		peak.Store(0)
+		busy.Reset()
 		want("limit", onceq.OutcomeDone)
-		if peak.Load() != 2 {
-			t.Errorf("%d handlers at once, want 2", peak.Load())
+		if busy.Top() != 2 {
+			t.Errorf("%d handlers at once, want 2", busy.Top())
 		}
 	}, steered)
 }

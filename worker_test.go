@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -39,11 +40,11 @@ func TestWorkerRunsAQueueEmpty(t *testing.T) {
 // No more handlers than Concurrency, and no more messages held than these and one batch.
 func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 	for _, c := range []struct{ concurrency, prefetch, most int }{{1, 0, 11}, {7, -1, 7}, {10, 3, 13}, {1, -1, 1}} {
-		var now, peak atomic.Int64
+		var busy peak.Gauge
 		h := func(context.Context, *onceq.Job) error {
-			peak.Store(max(peak.Load(), now.Add(1)))
+			busy.In()
 			takes(time.Second)
-			now.Add(-1)
+			busy.Out()
 			return nil
 		}
 		bubble(t, h, func(r *rig) {
@@ -56,7 +57,7 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 					t.Errorf("%+v: %d messages in flight, %v", c, d.InFlight, err)
 				}
 			}
-			if n := peak.Load(); n != int64(c.concurrency) {
+			if n := busy.Top(); n != c.concurrency {
 				t.Errorf("%+v: %d handlers at once", c, n)
 			}
 			pass(2 * time.Minute)

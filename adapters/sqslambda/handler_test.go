@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/peak"
 )
 
 // plays does what its body says, and counts the runs.
@@ -150,10 +151,10 @@ func TestTwoWritesAJob(t *testing.T) {
 // Concurrency is bounded, and what finds no slot in time is not begun and not counted.
 func TestConcurrencyAndMinTime(t *testing.T) {
 	var runs sync.Map
-	var now, most atomic.Int32
+	var busy peak.Gauge
 	bubble(t, func(ctx context.Context, j *onceq.Job) error {
-		most.Store(max(most.Load(), now.Add(1)))
-		defer now.Add(-1)
+		busy.In()
+		defer busy.Out()
 		return plays(&runs)(ctx, j)
 	}, func(r *rig) {
 		r.withQueue()
@@ -168,8 +169,8 @@ func TestConcurrencyAndMinTime(t *testing.T) {
 		failed, err := r.invoke(r.function(), r.receive(4*time.Minute))
 		// 35 s to the cut, of which 12 are too short: three rounds begin, at 0, 10 and 20 s.
 		r.want(failed, err, ks[9:]...)
-		if most.Load() != 3 {
-			t.Errorf("%d handlers at once", most.Load())
+		if busy.Top() != 3 {
+			t.Errorf("%d handlers at once", busy.Top())
 		}
 		if took := time.Since(begin); took != 30*time.Second {
 			t.Errorf("took %v", took)

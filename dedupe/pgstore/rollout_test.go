@@ -243,7 +243,7 @@ func TestMigrateBehindATransaction(t *testing.T) {
 	for n := range 5 {
 		start := time.Now()
 		q := v1.make(t, fmt.Sprint("beside-", n), dedupe.Done)
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 30*time.Second { // who stands behind Migrate stands there for ever
 			t.Errorf("a job beside it took %v", took)
 		}
 		_ = q

@@ -36,6 +36,7 @@ func demo(log *slog.Logger, signals <-chan os.Signal) error {
 		return err
 	}
 	bank := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println("the bank is asked")
 		<-time.After(500 * time.Millisecond)
 		fmt.Printf("the bank charges once for the key %s\n", r.Header.Get("Idempotency-Key"))
 	})}

@@ -113,7 +113,7 @@ func TestDemo(t *testing.T) {
 	defer idle.Close()
 	last := make(chan string, 1)
 	go func() { last <- push(addr+"/push", "order-last") }()
-	inFlight(t, addr)
+	p.counts(t, "the bank is asked", orders+1)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, "204", <-last)
 	select {
@@ -126,16 +126,15 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, p.log(), `"msg":"drained","error":null`)
 }
 
-// inFlight gives the push a tenth of the half second that the bank takes.
-func inFlight(t *testing.T, addr string) {
+// counts waits until the program has said so n times.
+func (p *process) counts(t *testing.T, text string, n int) {
 	t.Helper()
-	end := time.After(50 * time.Millisecond)
-	for {
+	end := time.After(time.Minute)
+	for strings.Count(p.log(), text) < n {
 		select {
+		case <-p.said:
 		case <-end:
-			return
-		default:
-			get(t, addr+"/livez")
+			require.Fail(t, "it does not say again "+text, p.log())
 		}
 	}
 }

@@ -19,6 +19,7 @@ var checks = map[string]func(*tree) []string{
 	"init":     checkInit,
 	"panics":   checkPanics,
 	"length":   checkLength,
+	"steps":    checkSteps,
 	"examples": checkExamples,
 	"docs":     checkDocs,
 	"modules":  checkModules,
@@ -259,6 +260,31 @@ func TestWallsFall(t *testing.T) {
 		}, "internal/bench/a.go: 601 lines, at most 600"},
 		{"a file just short enough", "length", map[string]string{
 			"a.go": "package m\n" + strings.Repeat("\n", maxLines-1),
+		}, ""},
+
+		{"a maximum stored as it was loaded", "steps", map[string]string{
+			"dlq/a_test.go": `package dlq; func f() { r.most.Store(max(r.most.Load(), now.Add(1))) }`,
+		}, "dlq/a_test.go:1: r.most.Store follows from r.most.Load"},
+		{"a maximum stored where it is larger", "steps", map[string]string{
+			"dlq/a_test.go": `package dlq; func f() { if n := now.Add(1); n > most.Load() { most.Store(n) } }`,
+		}, "most.Store follows from most.Load"},
+		{"a maximum stored in a loop", "steps", map[string]string{
+			"dlq/a_test.go": `package dlq; func f() { for now := at.Add(1); now > most.Load(); { most.Store(now) } }`,
+		}, "most.Store follows from most.Load"},
+		{"a maximum read before", "steps", map[string]string{
+			"dlq/a_test.go": `package dlq; func f() { old := most.Load(); if true { if n > old { most.Store(n) } } }`,
+		}, "most.Store follows from most.Load"},
+		{"a sum in two steps, in code", "steps", map[string]string{
+			"dlq/a.go": `package dlq; func f() { n.Store(n.Load() + 1) }`,
+		}, "dlq/a.go:1: n.Store follows from n.Load"},
+		{"steps that lose nothing", "steps", map[string]string{
+			"dlq/a_test.go": `package dlq; func f() {
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {}
+				if left.Load() > 0 { done.Store(true) }
+				if old := is.Load(); old == nil { is.Store(&x) }
+				a.Store(b.Load())
+				if k := kept.Load(); k == nil { k = f(k); kept.Store(k) }
+			}`,
 		}, ""},
 
 		{"an example that is not run", "examples", map[string]string{

@@ -213,11 +213,13 @@ func TestKeyList(t *testing.T) {
 }
 
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.run("jobs", "running", "orders").want(0, "no card names a job")
 	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: time.Second})
+	// The seat lives longer than a command takes on a busy machine, and is then waited for.
+	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +284,7 @@ func TestCompletion(t *testing.T) {
 	r.env["ONCEQ_STORE"] = "postgres://app@192.0.2.1:5432/x?connect_timeout=30"
 	began := time.Now()
 	r.run("__complete", "queue", "show", "").want(0, "orders\n")
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 15*time.Second { // the store would take 30 s, a busy machine some
 		t.Errorf("a shell waited %v", took)
 	}
 }

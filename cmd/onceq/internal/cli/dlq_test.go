@@ -294,10 +294,20 @@ func TestReplayStops(t *testing.T) {
 	<-done
 	a.want(1, "2 sent", "1 came back", "of 2 letters sent 1 came back: charge A-")
 	r.depths(29, 2)
-	ctx, stop := context.WithTimeout(r.Context(), 2*time.Second)
-	defer stop()
 	c, interrupt := context.WithCancel(r.Context())
-	go func() { <-ctx.Done(); interrupt() }()
+	defer interrupt()
+	orders, ok := broker.As[broker.Depther](r.queue)
+	if !ok {
+		t.Fatal("the queue does not tell its depth")
+	}
+	go func() { // 28 letters take 14 s: it is interrupted as soon as one was sent
+		defer interrupt()
+		for tick := time.NewTicker(20 * time.Millisecond); c.Err() == nil; <-tick.C {
+			if d, err := orders.Depth(c); err == nil && d.Visible+d.InFlight > 2 {
+				return
+			}
+		}
+	}()
 	r.runIn(c, "--yes", "dlq", "replay", "orders", "--max", "28", "--rate", "2/s", "--reason", "bank back").want(130, " sent", "audit ")
 }
 
