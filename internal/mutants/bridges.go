@@ -21,4 +21,9 @@ var bridges = []mutant{
 		Package: "adapters/httponceq", Test: "TestKeysAsTheyAreSent",
 		Why: "a library that begins to send parameters between two tries doubles the request",
 	},
+	{
+		File: "poll.go", Text: "wait = min(firstWait, most)", With: "wait = most",
+		Package: ".", Test: "TestReadyOnAnEmptyQueue",
+		Why: "each pod of a rollout waits for a whole long poll of an empty queue",
+	},
 }
