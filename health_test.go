@@ -136,6 +136,16 @@ func TestHealthStates(t *testing.T) {
 	}, pollsFor5s)
 }
 
+// The rule: a worker of an empty queue is ready within a second, however long the queue waits for a
+// message (membroker: an hour). Else a rollout at night waits for each pod.
+func TestReadyOnAnEmptyQueue(t *testing.T) {
+	bubble(t, returns(nil), func(r *rig) {
+		r.start()
+		pass(sec + time.Millisecond)
+		r.wantHealth(onceq.StateRunning, sec, "", "")
+	})
+}
+
 // A worker that never got an answer to a poll is not ready, however short it has been asking.
 func TestHealthOfAQueueThatNeverAnswered(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {

@@ -200,6 +200,10 @@ func (p *pollers) vital(now time.Time) engine.Vital {
 // failsFor is for how long a receive that failed counts at least. By then there was another.
 const failsFor = 10 * time.Second
 
+// firstWait is how long receives wait for messages until one was answered. A worker is ready by that
+// answer, and on an empty queue a rollout would wait for the whole of a long poll.
+const firstWait = time.Second
+
 // first is when the first receive was answered; zero = none was.
 func (p *pollers) first() time.Time {
 	if at := p.began.Load(); at != 0 {
@@ -270,7 +274,11 @@ func (p *poller) take(ctx context.Context, n int) (received, error) {
 	b := received{asked: time.Now(), most: n}
 	p.overdue = p.watch(ctx, p.overdue, n)
 	p.moves(1)
-	ms, err := p.w.receive(ctx, n)
+	wait := time.Duration(-1)
+	if most := p.w.l.MaxWait; most > 0 && !p.once.Load() {
+		wait = min(firstWait, most)
+	}
+	ms, err := p.w.receive(ctx, n, wait)
 	p.moves(-1)
 	var reserved int
 	reserved, p.overdue = p.unwatch(p.overdue, n)
@@ -338,13 +346,13 @@ func (p *poller) receivesAgain(ctx context.Context) {
 // for which there is no room.
 const noWait = 10 * time.Millisecond
 
-func (w *Worker) receive(ctx context.Context, n int) (ms []*broker.Message, err error) {
+func (w *Worker) receive(ctx context.Context, n int, wait time.Duration) (ms []*broker.Message, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = verdict.Classed(ClassPanic, "onceq: the broker panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: -1, Visibility: w.c.Visibility})
+	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: wait, Visibility: w.c.Visibility})
 }
 
 // taken makes the runs of what was received. Offer then holds them, until their ack or nack is

@@ -152,8 +152,9 @@ func TestWorkerGauges(t *testing.T) {
 			<-time.After(2 * time.Minute)
 			return nil
 		})
-		one := r.worker(r.config(h), onceq.WorkerConfig{Concurrency: 4})
-		two := r.worker(r.config(h), onceq.WorkerConfig{Concurrency: 4})
+		// Each has slots for all seven, so that all run, whoever takes them.
+		one := r.worker(r.config(h), onceq.WorkerConfig{Concurrency: 7})
+		two := r.worker(r.config(h), onceq.WorkerConfig{Concurrency: 7})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		for _, w := range []*onceq.Worker{one, two} {
@@ -166,8 +167,8 @@ func TestWorkerGauges(t *testing.T) {
 		<-time.After(20 * time.Second)
 		fs := r.scrape()
 		r.want(fs, 7, "jobs_active", "queue=orders")
-		r.want(fs, 8, "worker_slots", "queue=orders")
-		r.want(fs, 7./8, "worker_utilization_ratio", "queue=orders")
+		r.want(fs, 14, "worker_slots", "queue=orders")
+		r.want(fs, 7./14, "worker_utilization_ratio", "queue=orders")
 		r.want(fs, 2, "worker_state", "queue=orders", "state=running")
 		r.want(fs, 0, "worker_state", "queue=orders", "state=paused")
 		fs = r.scrape()

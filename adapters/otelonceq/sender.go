@@ -54,9 +54,19 @@ func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	}
 	ctx, sent, span := s.before(ctx, ms)
 	ids, err := s.Sender.Send(ctx, sent)
+	if span != nil && len(ids) == 1 && ids[0] != "" {
+		s.name(span, ids[0])
+	}
 	s.t.endCall(span, err)
 	s.count(began, ms, err)
 	return ids, err
+}
+
+// name gives the span of one message the id that the queue has for it, which is also that of its
+// process span. The ids of a batch have no place on a span.
+func (s *sender) name(span trace.Span, id string) {
+	defer s.t.survive()
+	span.SetAttributes(attrMessageID.String(id))
 }
 
 // before answers what to send, and with which context. After a panic of a span processor or a
@@ -196,7 +206,7 @@ func (s *sender) about(m *broker.Outgoing, operation string) []attribute.KeyValu
 	if m == nil || m.Meta == nil {
 		return attrs
 	}
-	attrs = append(attrs, attrMessageID.String(m.Meta.ID), attrJobKey.String(m.Meta.Key))
+	attrs = append(attrs, attrJob.String(m.Meta.ID), attrJobKey.String(m.Meta.Key))
 	if m.Meta.Type != "" {
 		attrs = append(attrs, attrJobType.String(m.Meta.Type))
 	}

@@ -191,10 +191,14 @@ func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) 
 	if !failed {
 		return
 	}
-	span.SetAttributes(attrErrorType.String(t.classes.label(class)))
-	if final {
-		span.SetStatus(codes.Error, r.Err)
+	// The conventions want error.type and the status Error together or not at all. A run that is tried
+	// again is no failed operation: the job may still succeed.
+	if !final {
+		span.SetAttributes(attrErrorClass.String(t.classes.label(class)))
+		return
 	}
+	span.SetAttributes(attrErrorType.String(t.classes.label(class)))
+	span.SetStatus(codes.Error, r.Err)
 }
 
 func (t *Telemetry) settleSpan(c *jobContext, r *onceq.TimingRecord, began time.Time, failed bool) {

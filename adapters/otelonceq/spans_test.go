@@ -161,10 +161,10 @@ func TestFailedSpans(t *testing.T) {
 		if len(ss) != 2 {
 			t.Fatalf("%d spans", len(ss))
 		}
-		if ss[0].Status.Code != codes.Unset || attributeOf(ss[0], "error.type") != "error" || attributeOf(ss[0], "onceq.fence") == "" {
+		if ss[0].Status.Code != codes.Unset || attributeOf(ss[0], "error.type") != "" || attributeOf(ss[0], "onceq.error_class") != "error" || attributeOf(ss[0], "onceq.fence") == "" {
 			t.Errorf("the first run: status %v, attributes %v", ss[0].Status, ss[0].Attributes)
 		}
-		if ss[1].Status.Code != codes.Error || !strings.Contains(ss[1].Status.Description, "boom") || attributeOf(ss[1], "onceq.fence") != "" ||
+		if ss[1].Status.Code != codes.Error || attributeOf(ss[1], "error.type") != "error" || !strings.Contains(ss[1].Status.Description, "boom") || attributeOf(ss[1], "onceq.fence") != "" ||
 			attributeOf(ss[1], "onceq.outcome") != "failed" {
 			t.Errorf("the last run: status %v, attributes %v", ss[1].Status, ss[1].Attributes)
 		}
@@ -286,6 +286,24 @@ func TestNoTraces(t *testing.T) {
 	})
 }
 
+// The rule: a run that is sent by one message is found by the queue's id and by the job's, on both
+// sides.
+func TestIDsOfBothSides(t *testing.T) {
+	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
+		r.send(message("charge", "A-1"))
+		r.runs(r.worker(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })), onceq.WorkerConfig{}), time.Minute)
+		send, process := r.spans.one(t, "send orders"), r.spans.one(t, "process orders")
+		for _, name := range []string{"messaging.message.id", "onceq.job.id"} {
+			if a, b := attributeOf(send, name), attributeOf(process, name); a != b || a == "" {
+				t.Errorf("%s is %q where it was sent, and %q where it ran", name, a, b)
+			}
+		}
+		if attributeOf(send, "messaging.message.id") == attributeOf(send, "onceq.job.id") {
+			t.Error("the queue's id is the job's")
+		}
+	})
+}
+
 // A batch has a span for each message, whose context it carries, and one for the call.
 func TestSendSpans(t *testing.T) {
 	for _, together := range []bool{false, true} {
@@ -295,6 +313,9 @@ func TestSendSpans(t *testing.T) {
 			kept := message("charge", "A-3")
 			kept.Attributes = map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "mine": "1"}
 			ms := []broker.Outgoing{message("charge", "A-1"), message("mail", "A-2"), kept}
+			// Two messages may share a caller's map, and two sends at once.
+			shared := map[string]string{"mine": "1"}
+			ms[0].Attributes, ms[1].Attributes = shared, shared
 			if err := onceq.Send(context.Background(), r.tel.Sender(to), ms); err != nil {
 				t.Fatal(err)
 			}
@@ -325,12 +346,12 @@ func TestSendSpans(t *testing.T) {
 				}
 			}
 			for i, m := range ms {
-				if i < 2 && m.Attributes != nil {
+				if i < 2 && len(m.Attributes) != 1 {
 					t.Errorf("the caller's message %d was changed: %v", i, m.Attributes)
 				}
 			}
 			if len(creates) > 1 && (attributeOf(creates[1], "onceq.job.key") != "A-2" || attributeOf(creates[1], "onceq.job.type") != "mail" ||
-				attributeOf(creates[1], "messaging.message.id") != ms[1].Meta.ID) {
+				attributeOf(creates[1], "onceq.job.id") != ms[1].Meta.ID || attributeOf(creates[1], "messaging.message.id") != "") {
 				t.Errorf("%+v", creates[1])
 			}
 			r.spans.wantEnded(t)

@@ -21,4 +21,14 @@ var bridges = []mutant{
 		Package: "adapters/httponceq", Test: "TestKeysAsTheyAreSent",
 		Why: "a library that begins to send parameters between two tries doubles the request",
 	},
+	{
+		File: "poll.go", Text: "wait = min(firstWait, most)", With: "wait = most",
+		Package: ".", Test: "TestReadyOnAnEmptyQueue",
+		Why: "each pod of a rollout waits for a whole long poll of an empty queue",
+	},
+	{
+		File: "adapters/otelonceq/carrier.go", Text: "m.Attributes = cloned(m.Attributes)", With: "if m.Attributes == nil {\n\t\t\t\tm.Attributes = cloned(m.Attributes)\n\t\t\t}",
+		Package: "adapters/otelonceq", Test: "TestSendSpans",
+		Why: "two sends that share a caller's map race on it",
+	},
 }
