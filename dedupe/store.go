@@ -217,6 +217,10 @@ type Settlement struct {
 	// Joined says that the claim may be completed by the user's own transaction. A settlement
 	// then never turns claimed into done; it only reports whether that has happened.
 	Joined bool
+	// Resolves says that this is an operator's word, see [Resolve]. It alone makes a parked record
+	// Released. A worker's own release that comes when its claim was parked already leaves the
+	// record parked, with the error as a note: its message is gone, and only its letter brings it.
+	Resolves bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration
 }

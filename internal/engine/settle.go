@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
@@ -184,6 +185,12 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
 		}
 		en.finish(r, Nack, r.Verdict.Delay, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
+		if v := &r.Verdict; a.Status == dedupe.Parked && v.To == dedupe.Released {
+			// Another delivery found the claim dead, and has parked it. Its letter is put once
+			// more, with what is known now.
+			v.To, v.Class = dedupe.Parked, verdict.Interrupted
+			v.Text = machine.LateText(&dedupe.Settlement{ErrText: v.Text})
+		}
 		en.letter(r, r.Verdict.Class, r.Verdict.Text, r.Fence, r.begun(), time.Now())
 	default:
 		en.finish(r, Leave, 0, Unsettled)

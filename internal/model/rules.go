@@ -42,6 +42,7 @@ const (
 	UnprovenFails
 	UnprovenSticks
 	UnprovenReleases
+	LateReleaseNoted
 
 	ReplaySendsFirst
 
@@ -94,6 +95,7 @@ var ruleNames = [ruleCount]string{
 	FenceOutlivesRecord:  "fences go on rising after Forget (else: start again)",
 	UnprovenFails:        "a message older than the retention is refused if there is no record (else: runs)",
 	UnprovenSticks:       "... also when the first who found that out has died (else: runs)",
+	LateReleaseNoted:     "a late release leaves a parked record parked (else: released)",
 	UnprovenReleases:     "... and leaves the key to others (else: the key has failed)",
 
 	ReplaySendsFirst: "a replay sends the letter, then removes it (else: the other way round)",

@@ -56,6 +56,7 @@ var without = []struct {
 	{UnprovenFails, OneParkedEffect, Config{External: true, Policies: parks, Retention: true, MaxAttempts: 1}},
 	{UnprovenReleases, NobodysFailure, Config{External: true, Policies: reruns, Calm: true, Retention: true, HandlersSucceed: true, MaxAttempts: 1, Items: 2}},
 	{UnprovenSticks, OneParkedEffect, Config{External: true, Policies: parks, Retention: true}},
+	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},
 }

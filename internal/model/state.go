@@ -215,6 +215,16 @@ func (s *state) remains(payload uint8) bool {
 	return false
 }
 
+// comes reports whether anything is left but letters that tell how the record's claim has ended.
+func (s *state) comes() bool {
+	for i := range s.items {
+		if it := &s.items[i]; it.place != nowhere && (it.place != inDLQ || it.fence != curFence) {
+			return true
+		}
+	}
+	return false
+}
+
 // leave ends what worker w was doing; the queue delivers the message again.
 func (s *state) leave(w int) {
 	s.dropToken(w)

@@ -234,6 +234,7 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 			rec.Status, rec.LeaseUntil = dedupe.Claimed, now.Add(ttl)
 		}
 	}
+	t.Resolves = m.without(LateReleaseNoted)
 	m.noteSettle(&before, &t, own)
 	a, changed := machine.ApplySettle(&rec, &t, now)
 	if own && a.Err != nil && before.status != 0 && before.status != dedupe.Parked {

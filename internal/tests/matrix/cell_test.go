@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -226,10 +227,9 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		return
 	}
 	done := rec.Status == dedupe.Done
-	// Under Park a takeover may have parked the job and put its letter before its owner's late word
-	// came, that nothing had happened.
-	late := rec.Status == dedupe.Released && w.mode == park && len(letters) > 0
-	if !done && !late && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
+	// Under Park, too: a job that a takeover has parked stays parked where its owner's late word is
+	// that nothing has happened.
+	if !done && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
 		w.Errorf("the job is lost: its queue is empty, and it is %v", rec.Status)
 	}
 	if !done && len(letters) == 0 {
@@ -265,7 +265,7 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		case n != 0:
 			w.Errorf("%d effects of a job that failed before its effect", n)
 		// A takeover does not know that the job had failed.
-		case (late || rec.Status == dedupe.Parked) && w.mode == park && w.audit.started():
+		case rec.Status == dedupe.Parked && w.mode == park && w.audit.started():
 		case rec.Status != dedupe.Failed || rec.ErrClass != onceq.ClassPermanent:
 			w.Errorf("the job is %v of class %q, want failed, permanent", rec.Status, rec.ErrClass)
 		}
@@ -277,8 +277,8 @@ func (w *world) checkPromise(letters []*broker.Message) {
 			w.Errorf("the job is done, with %d effects", n)
 		case !done && !w.audit.started():
 			w.Errorf("the job is %v though it was never started", rec.Status)
-		case late && n != 0:
-			w.Errorf("the job is released, with %d effects", n)
+		case strings.HasPrefix(rec.LastErr, machine.LateText(&dedupe.Settlement{})) && n != 0:
+			w.Errorf("the record says that nothing has happened, and there are %d effects", n)
 		}
 	case !done:
 		w.Errorf("the job is %v (%s: %s), want done", rec.Status, rec.ErrClass, rec.LastErr)
