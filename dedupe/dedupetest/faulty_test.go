@@ -344,9 +344,9 @@ func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
 	case "joined writes done":
 		t.Joined = false
 	case "late release released":
-		t.Resolves = true
+		t.Unparks = true
 	case "operators do not release":
-		t.Resolves = false
+		t.Unparks = false
 	case "late release says nothing":
 		if row == "late release of the parked claim" {
 			return dedupe.Settled{Status: r.Status}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/machine"
 )
 
 // This file has the cases of settlements: what each end stores and answers. Run calls each in a
@@ -141,7 +140,7 @@ func lateRelease(e *env) {
 			}
 		}
 		r := e.read(k)
-		if r.Status != dedupe.Parked || r.ErrClass != dedupe.ClassInterrupted || r.LastErr != machine.LateText(&late) || r.FirstErr != "no answer" || r.Attempt != 1 || !r.Expires.IsZero() {
+		if r.Status != dedupe.Parked || r.ErrClass != dedupe.ClassInterrupted || r.LastErr != late.LateText() || r.FirstErr != "no answer" || r.Attempt != 1 || !r.Expires.IsZero() {
 			e.Errorf("the record is %+v", r)
 		}
 		q := e.request(k)
@@ -155,7 +154,7 @@ func lateRelease(e *env) {
 	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
 		k, own := park("then " + to.String())
 		e.settle(dedupe.Settlement{Key: k, Token: own, To: dedupe.Released})
-		if a := e.settle(dedupe.Settlement{Key: k, Token: own, To: to, Resolves: true}); a.Status != to || a.Err != nil {
+		if a := e.settle(dedupe.Settlement{Key: k, Token: own, To: to, Unparks: true}); a.Status != to || a.Err != nil {
 			e.Errorf("an operator's word was answered %v, %v", a.Status, a.Err)
 		}
 		e.read(k)

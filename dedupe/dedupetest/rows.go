@@ -112,7 +112,7 @@ func (w *watcher) renew(n dedupe.Renewal) error {
 
 func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 	s := w.meets(t.Key, t.Token)
-	s.Resolves = t.Resolves
+	s.Unparks = t.Unparks
 	for i := range machine.SettleTable {
 		if r := &machine.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
 			w.row = "settle" + r.Name

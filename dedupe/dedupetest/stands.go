@@ -235,7 +235,7 @@ func endSituations(s situation) []situation {
 				all = append(all, r)
 				if !joined && !un {
 					word := t
-					word.Resolves = true
+					word.Unparks = true
 					r.settle, r.call = &word, "an operator's word: "+to.String()
 					all = append(all, r)
 				}

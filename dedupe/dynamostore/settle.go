@@ -63,7 +63,7 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 
 // isLate reports whether t releases a claim that was parked before.
 func isLate(found *stored, t *dedupe.Settlement) bool {
-	return found != nil && found.rec.Token == t.Token && found.rec.Status == dedupe.Parked && t.To == dedupe.Released && !t.Resolves
+	return found != nil && found.rec.Token == t.Token && found.rec.Status == dedupe.Parked && t.To == dedupe.Released && !t.Unparks
 }
 
 // noteLate is the row "late release of the parked claim": the record stays as it is, and keeps the
@@ -81,9 +81,9 @@ func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, now time.Tim
 		_, no, err := w.update(ctx, t.Key, t.Joined, types.ReturnValueNone)
 		return no, err
 	}
-	no, err := write(machine.LateText(t), t.ErrText)
+	no, err := write(t.LateText(), t.ErrText)
 	if isTooLarge(err) {
-		no, err = write(machine.LateText(&dedupe.Settlement{ErrText: short(t.ErrText)}), "")
+		no, err = write((&dedupe.Settlement{ErrText: short(t.ErrText)}).LateText(), "")
 	}
 	switch {
 	case err != nil:
@@ -154,7 +154,7 @@ func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *wri
 	case t.To == dedupe.Parked:
 		w.kind = "park"
 		w.own(t.Token, &stillClaimed)
-	case t.To == dedupe.Released && !t.Resolves:
+	case t.To == dedupe.Released && !t.Unparks:
 		w.kind = "release"
 		w.own(t.Token, &stillClaimed)
 	default:

@@ -154,7 +154,7 @@ func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
 // ApplySettle runs [SettleTable] on r and changes it in place. changed reports whether r must be
 // written.
 func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedupe.Settled, changed bool) {
-	s := Situation{At: at(r, now), Own: r.Token == t.Token, Resolves: t.Resolves}
+	s := Situation{At: at(r, now), Own: r.Token == t.Token, Unparks: t.Unparks}
 	for i := range SettleTable {
 		row := &SettleTable[i]
 		if !row.Matches(s, t.To, t.Joined) {
@@ -205,18 +205,8 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 
 // note keeps what a worker says of a claim that was parked meanwhile.
 func note(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
-	r.Updated, r.LastErr = now, LateText(t)
+	r.Updated, r.LastErr = now, t.LateText()
 	r.FirstErr = cmp.Or(r.FirstErr, t.ErrText)
-}
-
-// LateText is the last error of a record that stays parked although its own claim was given back
-// late: nothing has happened under that claim, so that a replay of the letter repeats nothing.
-func LateText(t *dedupe.Settlement) string {
-	const text = "given back late by its worker, so its letter may be replayed"
-	if t.ErrText == "" {
-		return text
-	}
-	return text + ": " + t.ErrText
 }
 
 // ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not.

@@ -52,7 +52,7 @@ func TestApplySettle(t *testing.T) {
 	type settlement = dedupe.Settlement
 	to := func(s dedupe.Status) settlement { return settlement{To: s, Retain: keep} }
 	joined := func(t settlement) settlement { t.Joined = true; return t }
-	resolving := func(t settlement) settlement { t.Resolves = true; return t }
+	resolving := func(t settlement) settlement { t.Unparks = true; return t }
 	noted := func(why string) func(*dedupe.Record) {
 		return func(r *dedupe.Record) {
 			r.Updated, r.LastErr = now, "given back late by its worker, so its letter may be replayed"+why

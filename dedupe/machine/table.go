@@ -46,7 +46,7 @@ type Situation struct {
 	Differs     bool // both fingerprints are given and differ, and the record's job may have run
 	Interrupted bool // the claim had started, and the record or the request says Park
 	Reopens     bool // the request's Reopen is the record's fence
-	Resolves    bool // the settlement is an operator's word
+	Unparks     bool // the settlement may release a parked record
 }
 
 // Change is what a row does to the record.
@@ -121,7 +121,7 @@ type SettleRow struct {
 	Name        string
 	At          At
 	Own         Cond
-	Resolves    Cond
+	Unparks     Cond
 	ToDone      Cond // To is Done
 	ToParked    Cond // To is Parked
 	ToReleased  Cond // To is Released
@@ -133,7 +133,7 @@ type SettleRow struct {
 
 // Matches reports whether the row's pattern covers s and a settlement.
 func (r *SettleRow) Matches(s Situation, to dedupe.Status, joined bool) bool {
-	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.Resolves.meets(s.Resolves) && r.ToDone.meets(to == dedupe.Done) &&
+	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.Unparks.meets(s.Unparks) && r.ToDone.meets(to == dedupe.Done) &&
 		r.ToParked.meets(to == dedupe.Parked) && r.ToReleased.meets(to == dedupe.Released) && r.Joined.meets(joined)
 }
 
@@ -145,9 +145,9 @@ var SettleTable = []SettleRow{
 	{Name: "own claim", At: AtClaimed, Own: Yes, Change: Write},
 	{Name: "parked again", At: AtParked, Own: Yes, ToParked: Yes, AnswersHere: true},
 	// The message of a parked job was acked when its letter was stored. Released, the job would be
-	// told as waiting for a message that never comes. An operator's word is another matter: who
-	// says it knows what becomes of the letter.
-	{Name: "late release of the parked claim", At: AtParked, Own: Yes, Resolves: No, ToReleased: Yes, Change: Note, AnswersHere: true},
+	// told as waiting for a message that never comes. Unparks says that the message is still there,
+	// or that an operator knows what becomes of the letter.
+	{Name: "late release of the parked claim", At: AtParked, Own: Yes, Unparks: No, ToReleased: Yes, Change: Note, AnswersHere: true},
 	{Name: "late word of the parked claim", At: AtParked, Own: Yes, Change: Write},
 	{Name: "settled before", At: AtReleased | AtDone | AtFailed, Own: Yes, AnswersHere: true},
 }

@@ -18,7 +18,7 @@ func situations() []machine.Situation {
 	var all []machine.Situation
 	for _, at := range ats {
 		for bits := range 32 {
-			all = append(all, machine.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0, Resolves: bits&16 > 0})
+			all = append(all, machine.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0, Unparks: bits&16 > 0})
 		}
 	}
 	return all
@@ -120,7 +120,7 @@ func settleRule(s machine.Situation, to dedupe.Status, joined bool) string {
 			return "joined, not committed"
 		case to == dedupe.Parked:
 			return "parked again"
-		case to == dedupe.Released && !s.Resolves:
+		case to == dedupe.Released && !s.Unparks:
 			return "late release of the parked claim"
 		}
 		return "late word of the parked claim"

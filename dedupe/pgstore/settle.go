@@ -14,11 +14,15 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
+// This file owns the settlement: its statements, and what is answered where they wrote nothing. Any
+// goroutine calls Settle. The row's lock in the database is the only lock, and no statement but that
+// of a joined settlement waits for it.
+
 // settleOwn does the rows of [machine.SettleTable] that settle a record: the claim is still the
 // caller's, or it is parked and the caller has a late word. What it reads decides the others.
 const settleOwn = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parked' AND g.status {<>} 'released'` + settleWritten
 
-// settleWord is settleOwn for an operator's word, which may release a parked record.
+// settleWord is settleOwn for those that may release a parked record.
 const settleWord = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parked'` + settleWritten
 
 // noteLate is the row "late release of the parked claim": the record stays as it is, and keeps the
@@ -65,30 +69,40 @@ const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND
 // Settle ends claims, in one round trip. It waits for no row: if a transaction holds one, the
 // answer is [dedupe.ErrBusy]. Joined settlements are the exception. They go alone, one after the
 // other, and each waits for its row until ctx's deadline, because only the end of the user's
-// transaction tells what became of the job. An operator's word goes alone, too. A late release of a
-// claim that was parked takes a second round trip.
+// transaction tells what became of the job. A late release of a claim that was parked takes a
+// second round trip.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
 	}
 	divide := func(valid []int) [][]int {
-		var alone [][]int
+		var joined [][]int
+		var unpark []int
 		plain := slices.DeleteFunc(valid, func(i int) bool {
-			if ss[i].Joined || ss[i].Resolves {
-				alone = append(alone, []int{i})
-				return true
+			switch {
+			case ss[i].Joined:
+				joined = append(joined, []int{i})
+			case ss[i].Unparks:
+				unpark = append(unpark, i)
+			default:
+				return false
 			}
-			return false
+			return true
 		})
-		parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
-		return append(parts, alone...)
+		key, size := func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) }
+		parts := arrange(plain, key, size)
+		if len(unpark) > 0 {
+			parts = append(parts, arrange(unpark, key, size)...)
+		}
+		return append(parts, joined...)
 	}
 	return calls.Settlements.Parts(ss, divide, func(part []int, as []dedupe.Settled) error {
 		return s.explain(ctx, "Settle", s.settle(ctx, part, ss, as))
 	})
 }
 
-// settle sends the settlements at: of different keys, or one that is joined, or an operator's word.
+// settle sends the settlements at: of different keys, all of which may release a parked record or
+// none, or one that is joined.
 func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as []dedupe.Settled) error {
 	key := func(i int) *dedupe.Key { return &ss[i].Key }
 	args := settleArgs(at, key, ss)
@@ -106,7 +120,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 	switch {
 	case first.Joined && first.To == dedupe.Done:
 		args = args[:2]
-	case first.Resolves:
+	case first.Unparks:
 		sql = s.sql().word
 	default:
 		sql = s.sql().settle
@@ -155,7 +169,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, a *dedupe.Settled) error {
 	*a = dedupe.Settled{Err: fmt.Errorf("pgstore: Settle: %w", dedupe.ErrBusy)}
 	p := newPipeline()
-	args := []any{t.Key.Scope, t.Key.Key, [16]byte(t.Token), clean(machine.LateText(t)), clean(t.ErrText)}
+	args := []any{t.Key.Scope, t.Key.Key, [16]byte(t.Token), clean(t.LateText()), clean(t.ErrText)}
 	written := dedupe.Settled{}
 	p.query(s.sql().note, args, func(rows pgx.Rows) error {
 		written.Status = dedupe.Parked

@@ -23,6 +23,8 @@ const (
 	NothingLost
 	LetterIsTrue
 	ReleasedComes
+	AttemptsCount
+	PoisonRests
 	DoneReachable
 
 	propertyCount
@@ -45,6 +47,8 @@ var propertyNames = [propertyCount]string{
 	NothingLost:         "nothing lost: until a job is done, there is a message or a letter of it",
 	LetterIsTrue:        "a letter that names a failure is put only when that failure is recorded",
 	ReleasedComes:       "what is released, and was never done, comes: there is a message of it, or a letter of something else",
+	AttemptsCount:       "an attempt counts where its handler was started, or nobody knows whether it was",
+	PoisonRests:         "what may have killed its worker at its last attempt is not started at once",
 	DoneReachable:       "done is reachable without a further fault",
 }
 

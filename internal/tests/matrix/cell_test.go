@@ -13,7 +13,6 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -62,11 +61,16 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 }
 
 // skips tells whether the scenario makes no sense in the mode.
-func (s scenario) skips(m mode) bool { return s.careless && m != completeTx }
+func (b *backend) skips(m mode, s scenario) bool {
+	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain)
+}
 
 // absent is why a scenario has no such call; "" = nobody knows.
 func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
-	if s.skips(m) {
+	if s.held && b.skips(m, s) {
+		return "what is held is as on the memory queue; under Park it waits for its operator"
+	}
+	if b.skips(m, s) {
 		return "a handler that hides its error loses its effect: only a transaction forgives that"
 	}
 	if b.oneCall && (op == complete || op == effect && m == completeTx) {
@@ -277,7 +281,7 @@ func (w *world) checkPromise(letters []*broker.Message) {
 			w.Errorf("the job is done, with %d effects", n)
 		case !done && !w.audit.started():
 			w.Errorf("the job is %v though it was never started", rec.Status)
-		case strings.HasPrefix(rec.LastErr, machine.LateText(&dedupe.Settlement{})) && n != 0:
+		case strings.HasPrefix(rec.LastErr, (&dedupe.Settlement{}).LateText()) && n != 0:
 			w.Errorf("the record says that nothing has happened, and there are %d effects", n)
 		}
 	case !done:
