@@ -48,7 +48,8 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
 		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
 		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
-		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup, AnyAge: relayIn(c.Handler) != nil,
+		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
+		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
 		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
 	}, &p.all)

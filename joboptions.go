@@ -17,6 +17,12 @@ type JobOptions struct {
 	// MaxAttempts is how often the handler may start. 0 = the default, 10; 1 = never retried; < 0 =
 	// unlimited. Without a Store, and with a broker that does not count deliveries, it must be set
 	// to unlimited, because nobody counts. Under a [Forward] 0 is unlimited, too.
+	//
+	// Where the queue keeps what cannot be done ([KeepInQueue], WorkerConfig.HoldGroup), no dead
+	// letter could bring the job back. So MaxAttempts is then how often the handler starts before
+	// the job counts as one that cannot be done. From then on it starts once each time that its
+	// message comes, which is once an hour. Where a second start would do harm, set Interrupted to
+	// Park.
 	MaxAttempts int
 	// Timeout bounds one run of the handler. 0 = none, else at least 1 ms. At its end the handler's
 	// context is cancelled with the cause [ErrTimeout]. A handler that ignores its context runs on,

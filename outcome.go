@@ -98,7 +98,8 @@ const (
 const (
 	// OutcomeKept: what would be a dead letter stays in its queue. The reason is KeepInQueue,
 	// HoldGroup, a dead-letter queue that does not take it, or a missing ProcessorConfig.Key. The
-	// message comes again.
+	// message comes again. A job that has run, and is kept by KeepInQueue or HoldGroup, is
+	// [OutcomeRetried].
 	OutcomeKept Outcome = "kept"
 	// OutcomePaused: a rule pauses its type or scope. The message comes again, and no attempt
 	// counts.

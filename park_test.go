@@ -1,7 +1,9 @@
 package onceq_test
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +92,44 @@ func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
 			r.noLetters()
 		}, parks, most(1), with(func(c *setup) { c.DrainTimeout = drain }))
 	}
+}
+
+// A job that was parked while its end could not be recorded stays parked, also where that end says
+// that it may run again: its message is gone, and its letter is what brings it. The record says so.
+func TestParkLateRelease(t *testing.T) {
+	broken := true
+	bubble(t, func(context.Context, *onceq.Job) error {
+		if broken {
+			return errBoom
+		}
+		return nil
+	}, func(r *rig) {
+		r.store.fails(errBoom, onceqtest.Settle)
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
+		pass(time.Minute)
+		q := dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
+		if cs, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
+			t.Fatalf("another worker's claim: %+v, %v", cs, err)
+		}
+		broken = false
+		r.store.heals()
+		pass(time.Minute)
+		if rec := r.record("a"); rec.Status != dedupe.Parked || rec.ErrClass != dedupe.ClassInterrupted || !strings.HasSuffix(rec.LastErr, "so its letter may be replayed: boom") {
+			t.Errorf("the record is %+v", rec)
+		}
+		r.wantQueue(0)
+		r.wantOutcomes("a", "parked")
+		m := r.letter(onceq.ClassInterrupted)
+		if !strings.HasSuffix(m.Meta.Dead.LastErr, "replayed: boom") {
+			t.Errorf("the letter says %q", m.Meta.Dead.LastErr)
+		}
+		r.replay(m)
+		pass(time.Minute)
+		r.wantStatus("a", dedupe.Done)
+	}, parks, steady)
 }
 
 // Without Park nothing is written before the handler begins.

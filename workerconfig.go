@@ -34,6 +34,11 @@ type WorkerConfig struct {
 	// of the queue's own would take it away, so set none, or the highest number of receives.
 	// Default: the message becomes a dead letter, and the group goes on.
 	//
+	// The head waits until its cause is mended. Each time that it comes its handler starts, also
+	// when MaxAttempts are used up or the error is permanent, and an ERROR says so. Where the
+	// queue's retention is known, another ERROR tells from its half on when the queue will drop
+	// the message, without a letter.
+	//
 	// Queues that share keys should all set it, or none. Where a job comes through a queue without
 	// it, too, that queue may record it as failed and put its letter. The group here then stands
 	// still until that letter is replayed, also after the cause was mended.

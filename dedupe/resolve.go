@@ -34,7 +34,7 @@ func Resolve(ctx context.Context, s Store, k Key, fence uint64, to Status, resul
 	case r.Status != Parked:
 		return fmt.Errorf("%w: %v is %v, not parked", ErrLeaseLost, k, r.Status)
 	}
-	t := Settlement{Key: k, Token: r.Token, To: to, Result: result}
+	t := Settlement{Key: k, Token: r.Token, To: to, Result: result, Unparks: true}
 	if to != Done {
 		t.ErrClass, t.ErrText = r.ErrClass, r.LastErr
 	}

@@ -217,8 +217,24 @@ type Settlement struct {
 	// Joined says that the claim may be completed by the user's own transaction. A settlement
 	// then never turns claimed into done; it only reports whether that has happened.
 	Joined bool
+	// Unparks lets Released take a parked record: it is an operator's word, see [Resolve], or that
+	// of a worker whose queue keeps the message of a parked job. Any other release that comes when
+	// the claim was parked already leaves the record parked, with the error as a note: the message
+	// is gone, and only its letter brings the job.
+	Unparks bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration
+}
+
+// LateText is the last error of a record that stays parked although t, its own claim's word, gave
+// the claim back late. Nothing has happened under that claim, so that a replay of the dead letter
+// repeats nothing. Stores write it.
+func (t *Settlement) LateText() string {
+	const text = "given back late by its worker, so its letter may be replayed"
+	if t.ErrText == "" {
+		return text
+	}
+	return text + ": " + t.ErrText
 }
 
 // Validate checks the entry; the error wraps [ErrBadKey] or [ErrBadRequest].

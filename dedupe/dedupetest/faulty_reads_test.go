@@ -218,6 +218,7 @@ func renewRow(r *dedupe.Record, t dedupe.Token, now time.Time) string {
 
 func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
 	s := found(r, t.Token, now)
+	s.Unparks = t.Unparks
 	i := slices.IndexFunc(machine.SettleTable, func(row machine.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
 	return machine.SettleTable[i].Name
 }

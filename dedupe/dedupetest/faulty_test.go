@@ -343,6 +343,14 @@ func (s *shop) settleOne(t dedupe.Settlement) dedupe.Settled {
 		}
 	case "joined writes done":
 		t.Joined = false
+	case "late release released":
+		t.Unparks = true
+	case "operators do not release":
+		t.Unparks = false
+	case "late release says nothing":
+		if row == "late release of the parked claim" {
+			return dedupe.Settled{Status: r.Status}
+		}
 	case "below zero":
 		if t.Uncounted && row == "settled before" {
 			r.Attempt--

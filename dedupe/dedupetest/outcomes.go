@@ -1,6 +1,7 @@
 package dedupetest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -22,6 +23,11 @@ func outcomeCases() []testCase {
 			Name: "late-packet",
 			Rule: "a claim request that arrives after its claim was released is stale: it must not bring the claim back",
 			Run:  latePacket,
+		},
+		{
+			Name: "late-release-stays-parked",
+			Rule: "a parked claim that its own worker releases late stays parked, with the worker's word as its last error; a replay's claim with its fence wins, an operator releases it, and done and failed are written",
+			Run:  lateRelease,
 		},
 		{
 			Name: "joined-never-writes-done",
@@ -111,6 +117,50 @@ func latePacket(e *env) {
 	}
 }
 
+// lateRelease: the message of what was parked is gone. A record that says released would be told as
+// waiting for a message that nobody sends.
+func lateRelease(e *env) {
+	park := func(name string) (dedupe.Key, dedupe.Token) {
+		e.Doing = name
+		k := key(name)
+		q := e.request(k)
+		q.Policy = dedupe.Park
+		e.claim(q)
+		e.renew(dedupe.Renewal{Key: k, Token: q.Token, TTL: ttl, Started: true})
+		e.age(k, 2*ttl)
+		e.claim(e.request(k)) // parks it
+		return k, q.Token
+	}
+	for _, un := range []bool{false, true} {
+		k, own := park(fmt.Sprintf("uncounted %v", un))
+		late := dedupe.Settlement{Key: k, Token: own, To: dedupe.Released, Uncounted: un, ErrClass: "bank", ErrText: "no answer", Retain: retain}
+		for range 2 { // the first answer may be lost
+			if a := e.settle(late); a.Status != dedupe.Parked || a.Err != nil {
+				e.Errorf("it was answered %v, %v; want parked", a.Status, a.Err)
+			}
+		}
+		r := e.read(k)
+		if r.Status != dedupe.Parked || r.ErrClass != dedupe.ClassInterrupted || r.LastErr != late.LateText() || r.FirstErr != "no answer" || r.Attempt != 1 || !r.Expires.IsZero() {
+			e.Errorf("the record is %+v", r)
+		}
+		q := e.request(k)
+		if q.Reopen = r.Fence; e.claim(q).Outcome != dedupe.Won {
+			e.Errorf("the letter's replay does not run it")
+		}
+		if a := e.settle(late); !errors.Is(a.Err, dedupe.ErrLeaseLost) {
+			e.Errorf("the late word after a replay was answered %v, %v", a.Status, a.Err)
+		}
+	}
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released} {
+		k, own := park("then " + to.String())
+		e.settle(dedupe.Settlement{Key: k, Token: own, To: dedupe.Released})
+		if a := e.settle(dedupe.Settlement{Key: k, Token: own, To: to, Unparks: true}); a.Status != to || a.Err != nil {
+			e.Errorf("an operator's word was answered %v, %v", a.Status, a.Err)
+		}
+		e.read(k)
+	}
+}
+
 func joinedNeverDone(e *env) {
 	k := key("k")
 	q := e.request(k)
@@ -129,8 +179,8 @@ func joinedNeverDone(e *env) {
 		e.Errorf("on a parked record it was answered %v, %v; want parked", a.Status, a.Err)
 	}
 	joined.To, joined.ErrClass = dedupe.Released, "tx-not-committed"
-	if a := e.settle(joined); a.Status != dedupe.Released {
-		e.Errorf("a joined release was answered %v, %v; want released", a.Status, a.Err)
+	if a := e.settle(joined); a.Status != dedupe.Parked {
+		e.Errorf("a joined release was answered %v, %v; want parked", a.Status, a.Err)
 	}
 }
 

@@ -131,7 +131,7 @@ func pastPark(e *env) {
 		settled(dedupe.Parked)(e, k, q.Token)
 		fence := e.at(k).Fence
 		e.OK(dedupe.Resolve(e.Context(), e.s, k, fence, to, nil), "Resolve")
-		e.m.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, ErrClass: "timeout", ErrText: "no answer from the bank"})
+		e.m.settle(dedupe.Settlement{Key: k, Token: q.Token, To: to, Unparks: true, ErrClass: "timeout", ErrText: "no answer from the bank"})
 		if past := e.read(k).Past; len(past) != 1 {
 			e.Errorf("Past is %+v, want the first attempt alone", past)
 		}

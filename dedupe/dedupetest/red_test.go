@@ -36,6 +36,9 @@ func faults() map[string]string {
 		"term counts from the claim":     "left-and-age",
 		"second clock late":              "clock-of-the-second-handle",
 		"late packet wins":               "late-packet random-walk-on-two-handles",
+		"late release released":          "late-release-stays-parked",
+		"late release says nothing":      "late-release-stays-parked",
+		"operators do not release":       "late-release-stays-parked past-after-a-park",
 		"joined writes done":             "joined-never-writes-done",
 		"below zero":                     "uncounted-gives-the-attempt-back",
 		"last error only":                "first-and-last-error",
@@ -167,4 +170,4 @@ func TestFaultyStores(t *testing.T) {
 }
 
 // TestCases holds the number of the cases. It may only rise.
-func TestCases(t *testing.T) { shopHarness("").suite().Pin(t, 96, "../../RELIABILITY.md") }
+func TestCases(t *testing.T) { shopHarness("").suite().Pin(t, 98, "../../RELIABILITY.md") }

@@ -62,6 +62,8 @@ func effect(c machine.Change) string {
 		return "parked"
 	case machine.Write:
 		return "settled"
+	case machine.Note:
+		return "parked still, and keeps the error"
 	case machine.Keep:
 	}
 	return "not changed"
@@ -110,6 +112,7 @@ func (w *watcher) renew(n dedupe.Renewal) error {
 
 func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 	s := w.meets(t.Key, t.Token)
+	s.Unparks = t.Unparks
 	for i := range machine.SettleTable {
 		if r := &machine.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
 			w.row = "settle" + r.Name

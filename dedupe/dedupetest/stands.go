@@ -233,6 +233,12 @@ func endSituations(s situation) []situation {
 				r.settle = &t
 				r.call = fmt.Sprintf("a settlement to %v (joined %v, uncounted %v)", to, joined, un)
 				all = append(all, r)
+				if !joined && !un {
+					word := t
+					word.Unparks = true
+					r.settle, r.call = &word, "an operator's word: "+to.String()
+					all = append(all, r)
+				}
 			}
 		}
 	}

@@ -196,7 +196,7 @@ var guardedCases = []guarded{
 		return nil
 	}},
 	{"what is settled is not settled again", func(tb testing.TB, s, other *Store) error {
-		for _, to := range []dedupe.Status{dedupe.Failed, dedupe.Parked} {
+		for _, to := range []dedupe.Status{dedupe.Failed, dedupe.Parked, dedupe.Released} {
 			l := claimOne(tb, other, request("again-"+to.String()))
 			settleOne(tb, other, l, dedupe.Done)
 			st, err := settle(tb, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: to})
@@ -205,6 +205,27 @@ var guardedCases = []guarded{
 			}
 		}
 		return nil
+	}},
+	{"a late release of a parked claim leaves it parked", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("late release"))
+		settleOne(tb, other, l, dedupe.Parked)
+		return noted(tb, s, other, l, dedupe.Parked, dedupe.Parked)
+	}},
+	{"a late release does not write over a later word", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("late release, done"))
+		settleOne(tb, other, l, dedupe.Parked)
+		s = before(tb, s, 3, func() { settleOne(tb, other, l, dedupe.Done) }) // the first one asks for the time
+		return noted(tb, s, other, l, dedupe.Done, dedupe.Done)
+	}},
+	{"a late release says nothing of another's parked claim", func(tb testing.TB, s, other *Store) error {
+		l := claimOne(tb, other, request("late release, replayed"))
+		settleOne(tb, other, l, dedupe.Parked)
+		s = before(tb, s, 3, func() {
+			q := request("late release, replayed")
+			q.Reopen = l.Fence
+			settleOne(tb, other, claimOne(tb, other, q), dedupe.Parked)
+		})
+		return noted(tb, s, other, l, 0, dedupe.Parked)
 	}},
 	{"a joined settlement makes no record", func(tb testing.TB, s, other *Store) error {
 		q := request("joined")
@@ -225,6 +246,17 @@ var guardedCases = []guarded{
 		err := s.Commit(tb.Context(), &job{Of: l}, "stolen")
 		return unchanged(tb, other, l, dedupe.Failed, err)
 	}},
+}
+
+// noted releases a parked claim late, and reports whether it was answered so and the record stays.
+func noted(tb testing.TB, s, other *Store, l dedupe.Lease, answer, is dedupe.Status) error {
+	tb.Helper()
+	st, err := settle(tb, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Released, ErrClass: "bank", ErrText: "stolen"})
+	r := get(tb, other, l.Key)
+	if lost := errors.Is(err, dedupe.ErrLeaseLost); st != answer || lost != (answer == 0) || r.Status != is || (r.LastErr != "") != (answer == dedupe.Parked) {
+		return fmt.Errorf("answered %v, %v; the record is %+v", st, err, r)
+	}
+	return nil
 }
 
 func save(tb testing.TB, s *Store, l dedupe.Lease, state string, no int, ttl time.Duration) {
@@ -320,6 +352,10 @@ func TestConditions(t *testing.T) {
 		{"renew a longer lease", stillClaimed.name},
 		{"settle", ownToken.name},
 		{"settle", notSettled.name},
+		{"release", ownToken.name},
+		{"release", stillClaimed.name},
+		{"note", ownToken.name},
+		{"note", stillParked.name},
 		{"park", ownToken.name},
 		{"park", stillClaimed.name},
 		{"touch", ownToken.name},

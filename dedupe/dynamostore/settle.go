@@ -55,6 +55,46 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	if err != nil {
 		return 0, foreign("Settle", err)
 	}
+	if isLate(found, t) {
+		return s.noteLate(ctx, t, at.now)
+	}
+	return present(found, t)
+}
+
+// isLate reports whether t releases a claim that was parked before.
+func isLate(found *stored, t *dedupe.Settlement) bool {
+	return found != nil && found.rec.Token == t.Token && found.rec.Status == dedupe.Parked && t.To == dedupe.Released && !t.Unparks
+}
+
+// noteLate is the row "late release of the parked claim": the record stays as it is, and keeps the
+// error.
+func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, now time.Time) (dedupe.Status, error) {
+	write := func(reason, first string) (*refusal, error) {
+		w := s.write("note")
+		w.set(attrUpdated, moment(now))
+		w.add(attrVersion, 1)
+		w.setText(attrLastErr, reason)
+		if first != "" {
+			w.setOnce(attrFirstErr, text(clean(first)))
+		}
+		w.own(t.Token, &stillParked)
+		_, no, err := w.update(ctx, t.Key, t.Joined, types.ReturnValueNone)
+		return no, err
+	}
+	no, err := write(t.LateText(), t.ErrText)
+	if isTooLarge(err) {
+		no, err = write((&dedupe.Settlement{ErrText: short(t.ErrText)}).LateText(), "")
+	}
+	switch {
+	case err != nil:
+		return 0, s.explain(ctx, "Settle", err)
+	case no == nil:
+		return dedupe.Parked, nil
+	}
+	found, err := s.decode(no.item)
+	if err != nil {
+		return 0, foreign("Settle", err)
+	}
 	return present(found, t)
 }
 
@@ -110,10 +150,14 @@ func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *wri
 	} else {
 		w.failed(t, tight)
 	}
-	if t.To == dedupe.Parked {
+	switch {
+	case t.To == dedupe.Parked:
 		w.kind = "park"
 		w.own(t.Token, &stillClaimed)
-	} else {
+	case t.To == dedupe.Released && !t.Unparks:
+		w.kind = "release"
+		w.own(t.Token, &stillClaimed)
+	default:
 		w.own(t.Token, &notSettled)
 	}
 	return w

@@ -38,6 +38,7 @@ var (
 	// Renewals and settlements.
 	ownToken     = clause{"the claim's own token", "#token = :token", []string{attrToken}}
 	stillClaimed = clause{"still claimed", "#status = :claimed", []string{attrStatus}}
+	stillParked  = clause{"still parked", "#status = :parked", []string{attrStatus}}
 	notSettled   = clause{"claimed or parked", "(#status = :claimed OR #status = :parked)", []string{attrStatus}}
 	olderState   = clause{"no newer state", "(attribute_not_exists(#state_no) OR #state_no < :state_no)", []string{attrStateNo}}
 	notLonger    = clause{"no longer lease", "#lease_until <= :lease_until", []string{attrLease}}
@@ -131,6 +132,8 @@ func (w *write) own(t dedupe.Token, cs ...*clause) {
 	w.given(attrToken, text(t.Hex()))
 	for _, c := range cs {
 		switch c {
+		case &stillParked:
+			w.given("parked", text(dedupe.Parked.String()))
 		case &notSettled:
 			w.given("parked", text(dedupe.Parked.String()))
 			fallthrough

@@ -54,7 +54,7 @@ func change(r *dedupe.Record, ch Change, q *dedupe.ClaimRequest, now time.Time, 
 	switch ch {
 	case Keep:
 		return
-	case Write: // it stands in SettleTable only
+	case Write, Note: // they stand in SettleTable only
 	case Prolong:
 		prolong(r, now.Add(q.TTL))
 		r.Updated = now
@@ -154,7 +154,7 @@ func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
 // ApplySettle runs [SettleTable] on r and changes it in place. changed reports whether r must be
 // written.
 func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedupe.Settled, changed bool) {
-	s := Situation{At: at(r, now), Own: r.Token == t.Token}
+	s := Situation{At: at(r, now), Own: r.Token == t.Token, Unparks: t.Unparks}
 	for i := range SettleTable {
 		row := &SettleTable[i]
 		if !row.Matches(s, t.To, t.Joined) {
@@ -163,6 +163,9 @@ func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedup
 		switch {
 		case row.Err != nil:
 			return dedupe.Settled{Err: row.Err}, false
+		case row.Change == Note:
+			note(r, t, now)
+			return dedupe.Settled{Status: r.Status}, true
 		case row.AnswersHere:
 			return dedupe.Settled{Status: r.Status}, false
 		}
@@ -198,6 +201,12 @@ func settle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
 		r.ErrClass, r.LastErr = t.ErrClass, t.ErrText
 		r.FirstErr = cmp.Or(r.FirstErr, t.ErrText)
 	}
+}
+
+// note keeps what a worker says of a claim that was parked meanwhile.
+func note(r *dedupe.Record, t *dedupe.Settlement, now time.Time) {
+	r.Updated, r.LastErr = now, t.LateText()
+	r.FirstErr = cmp.Or(r.FirstErr, t.ErrText)
 }
 
 // ApplyForget reports whether f removes r, the record under its key or the zero Record, or why not.

@@ -52,6 +52,12 @@ func TestApplySettle(t *testing.T) {
 	type settlement = dedupe.Settlement
 	to := func(s dedupe.Status) settlement { return settlement{To: s, Retain: keep} }
 	joined := func(t settlement) settlement { t.Joined = true; return t }
+	resolving := func(t settlement) settlement { t.Unparks = true; return t }
+	noted := func(why string) func(*dedupe.Record) {
+		return func(r *dedupe.Record) {
+			r.Updated, r.LastErr = now, "given back late by its worker, so its letter may be replayed"+why
+		}
+	}
 	failing := func(t settlement) settlement { t.ErrClass, t.ErrText = "panic", "boom"; return t }
 	ended := func(s dedupe.Status) func(*dedupe.Record) {
 		return func(r *dedupe.Record) {
@@ -110,7 +116,11 @@ func TestApplySettle(t *testing.T) {
 		{"parked again", parked, failing(to(dedupe.Parked)), dedupe.Parked, nil, parked},
 		{"late word: done", parked, result([]byte("x")), dedupe.Done, nil, with(parked, ended(dedupe.Done), func(r *dedupe.Record) { r.Result = []byte("x") })},
 		{"late word: failed", parked, failing(to(dedupe.Failed)), dedupe.Failed, nil, with(parked, ended(dedupe.Failed), boomed)},
-		{"late word: released, joined", parked, joined(to(dedupe.Released)), dedupe.Released, nil, with(parked, ended(dedupe.Released))},
+		{"late word: resolved to released", parked, resolving(to(dedupe.Released)), dedupe.Released, nil, with(parked, ended(dedupe.Released))},
+		{"late release", parked, failing(to(dedupe.Released)), dedupe.Parked, nil, with(parked, noted(": boom"))},
+		{"late release: joined", parked, joined(to(dedupe.Released)), dedupe.Parked, nil, with(parked, noted(""))},
+		{"late release: uncounted", parked, uncounted, dedupe.Parked, nil, with(parked, noted(""))},
+		{"late release: first error", with(parked, noErr), failing(to(dedupe.Released)), dedupe.Parked, nil, with(parked, noErr, noted(": boom"), func(r *dedupe.Record) { r.FirstErr = "boom" })},
 
 		{"settled before: released", with(record(dedupe.Released), own), to(dedupe.Done), dedupe.Released, nil, with(record(dedupe.Released), own)},
 		{"settled before: uncounted once", with(record(dedupe.Released), own), uncounted, dedupe.Released, nil, with(record(dedupe.Released), own)},

@@ -46,6 +46,7 @@ type Situation struct {
 	Differs     bool // both fingerprints are given and differ, and the record's job may have run
 	Interrupted bool // the claim had started, and the record or the request says Park
 	Reopens     bool // the request's Reopen is the record's fence
+	Unparks     bool // the settlement may release a parked record
 }
 
 // Change is what a row does to the record.
@@ -60,6 +61,7 @@ const (
 	TakeReopen               // a failed or parked job: higher fence, attempt 1, new fingerprint
 	ParkIt                   // claimed becomes parked
 	Write                    // the settlement's status and outcome
+	Note                     // the settlement's error, beside the status that stays
 )
 
 // ClaimRow is one rule of the claim. The first row that matches decides.
@@ -113,13 +115,16 @@ var RenewTable = []RenewRow{
 	{Name: "not ours any more", At: AtAny, Err: dedupe.ErrLeaseLost},
 }
 
-// SettleRow is one rule of the settlement. ToDone and Joined are the settlement's.
+// SettleRow is one rule of the settlement. ToDone, ToParked, ToReleased and Joined are the
+// settlement's.
 type SettleRow struct {
 	Name        string
 	At          At
 	Own         Cond
+	Unparks     Cond
 	ToDone      Cond // To is Done
 	ToParked    Cond // To is Parked
+	ToReleased  Cond // To is Released
 	Joined      Cond
 	Err         error
 	Change      Change
@@ -128,8 +133,8 @@ type SettleRow struct {
 
 // Matches reports whether the row's pattern covers s and a settlement.
 func (r *SettleRow) Matches(s Situation, to dedupe.Status, joined bool) bool {
-	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.ToDone.meets(to == dedupe.Done) &&
-		r.ToParked.meets(to == dedupe.Parked) && r.Joined.meets(joined)
+	return r.At&s.At != 0 && r.Own.meets(s.Own) && r.Unparks.meets(s.Unparks) && r.ToDone.meets(to == dedupe.Done) &&
+		r.ToParked.meets(to == dedupe.Parked) && r.ToReleased.meets(to == dedupe.Released) && r.Joined.meets(joined)
 }
 
 // SettleTable is the settlement, whole. Its order matters: the first row that matches decides.
@@ -139,6 +144,10 @@ var SettleTable = []SettleRow{
 	{Name: "joined, not committed", At: AtClaimed | AtParked, Own: Yes, ToDone: Yes, Joined: Yes, AnswersHere: true},
 	{Name: "own claim", At: AtClaimed, Own: Yes, Change: Write},
 	{Name: "parked again", At: AtParked, Own: Yes, ToParked: Yes, AnswersHere: true},
+	// The message of a parked job was acked when its letter was stored. Released, the job would be
+	// told as waiting for a message that never comes. Unparks says that the message is still there,
+	// or that an operator knows what becomes of the letter.
+	{Name: "late release of the parked claim", At: AtParked, Own: Yes, Unparks: No, ToReleased: Yes, Change: Note, AnswersHere: true},
 	{Name: "late word of the parked claim", At: AtParked, Own: Yes, Change: Write},
 	{Name: "settled before", At: AtReleased | AtDone | AtFailed, Own: Yes, AnswersHere: true},
 }

@@ -17,8 +17,8 @@ var ats = []machine.At{
 func situations() []machine.Situation {
 	var all []machine.Situation
 	for _, at := range ats {
-		for bits := range 16 {
-			all = append(all, machine.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0})
+		for bits := range 32 {
+			all = append(all, machine.Situation{At: at, Own: bits&1 > 0, Differs: bits&2 > 0, Interrupted: bits&4 > 0, Reopens: bits&8 > 0, Unparks: bits&16 > 0})
 		}
 	}
 	return all
@@ -120,6 +120,8 @@ func settleRule(s machine.Situation, to dedupe.Status, joined bool) string {
 			return "joined, not committed"
 		case to == dedupe.Parked:
 			return "parked again"
+		case to == dedupe.Released && !s.Unparks:
+			return "late release of the parked claim"
 		}
 		return "late word of the parked claim"
 	}
@@ -203,6 +205,7 @@ func TestSettleRows(t *testing.T) {
 		{"joined, not committed", nil, machine.Keep, true},
 		{"own claim", nil, machine.Write, false},
 		{"parked again", nil, machine.Keep, true},
+		{"late release of the parked claim", nil, machine.Note, true},
 		{"late word of the parked claim", nil, machine.Write, false},
 		{"settled before", nil, machine.Keep, true},
 	}

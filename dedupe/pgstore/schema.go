@@ -50,6 +50,7 @@ type statements struct {
 	name                                                                string // as people write it
 	table, fence                                                        string // as statements do
 	insert, read, readState, change, renew, lock, settle, remove, sweep string
+	word, note                                                          string
 	finish, commit                                                      [plans]string // by plan
 }
 
@@ -79,6 +80,8 @@ func newStatements(schema, table string) *statements {
 	st.renew = fill(renewOwn)
 	st.lock = fill(lockRow)
 	st.settle = fill(settleOwn)
+	st.word = fill(settleWord)
+	st.note = fill(noteLate)
 	st.remove = fill(removeRead)
 	st.sweep = fill(sweepRows)
 	finish, commit := fill(finishOwn), fill(commitOwn)

@@ -141,7 +141,7 @@ func sent(t *testing.T) map[string]bool {
 	}
 	newStore(t, pool, "jobs.records")
 	st := reflect.ValueOf(*newStatements("jobs", "records"))
-	for _, name := range []string{"insert", "read", "readState", "change", "renew", "lock", "settle", "remove", "sweep"} {
+	for _, name := range []string{"insert", "read", "readState", "change", "renew", "lock", "settle", "word", "note", "remove", "sweep"} {
 		s.add(st.FieldByName(name).String())
 	}
 	s.add(hasty)

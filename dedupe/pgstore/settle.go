@@ -8,20 +8,45 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// settleOwn does the rows of [machine.SettleTable] that change a record: the claim is still the
+// This file owns the settlement: its statements, and what is answered where they wrote nothing. Any
+// goroutine calls Settle. The row's lock in the database is the only lock, and no statement but that
+// of a joined settlement waits for it.
+
+// settleOwn does the rows of [machine.SettleTable] that settle a record: the claim is still the
 // caller's, or it is parked and the caller has a late word. What it reads decides the others.
-const settleOwn = `WITH given AS MATERIALIZED (
+const settleOwn = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parked' AND g.status {<>} 'released'` + settleWritten
+
+// settleWord is settleOwn for those that may release a parked record.
+const settleWord = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parked'` + settleWritten
+
+// noteLate is the row "late release of the parked claim": the record stays as it is, and keeps the
+// error. It answers with a row where it has written.
+const noteLate = `WITH locked AS MATERIALIZED (
+	SELECT t.ctid AS place FROM {table} t
+	WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text AND t.token {=} $3::pg_catalog.uuid AND t.status {=} 'parked'
+	FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE {table} t SET updated = pg_catalog.clock_timestamp(), last_error = $4::pg_catalog.text,
+	first_error = CASE WHEN t.first_error {=} '' THEN $5::pg_catalog.text ELSE t.first_error END
+FROM locked g WHERE t.ctid {=} g.place
+RETURNING t.token`
+
+const settleGiven = `WITH given AS MATERIALIZED (
 	SELECT ` + inScope + ` AS scope, g.key, g.token, coalesce(g.status, ($4::pg_catalog.text[])[1]) AS status, coalesce(g.retain, ($5::bigint[])[1]) AS retain,
 		g.result, g.error_class, g.error_text, g.uncounted, g.ord, pg_catalog.clock_timestamp() AS at
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::pg_catalog.text[], $5::bigint[], $6::pg_catalog.bytea[], $7::pg_catalog.text[], $8::pg_catalog.text[], $9::boolean[])
 	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
 	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR t.status {=} 'parked' AND g.status {<>} 'parked')
+	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR `
+
+const settleWritten = `)
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 ), written AS (
 	UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
@@ -44,20 +69,31 @@ const lockRow = `SELECT FROM {table} t WHERE t.scope {=} $1::pg_catalog.text AND
 // Settle ends claims, in one round trip. It waits for no row: if a transaction holds one, the
 // answer is [dedupe.ErrBusy]. Joined settlements are the exception. They go alone, one after the
 // other, and each waits for its row until ctx's deadline, because only the end of the user's
-// transaction tells what became of the job.
+// transaction tells what became of the job. A late release of a claim that was parked takes a
+// second round trip.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	if err := s.ready(ctx, len(ss)); err != nil {
 		return nil, err
 	}
 	divide := func(valid []int) [][]int {
 		var joined [][]int
+		var unpark []int
 		plain := slices.DeleteFunc(valid, func(i int) bool {
-			if ss[i].Joined {
+			switch {
+			case ss[i].Joined:
 				joined = append(joined, []int{i})
+			case ss[i].Unparks:
+				unpark = append(unpark, i)
+			default:
+				return false
 			}
-			return ss[i].Joined
+			return true
 		})
-		parts := arrange(plain, func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) })
+		key, size := func(i int) *dedupe.Key { return &ss[i].Key }, func(i int) int { return len(ss[i].Result) }
+		parts := arrange(plain, key, size)
+		if len(unpark) > 0 {
+			parts = append(parts, arrange(unpark, key, size)...)
+		}
 		return append(parts, joined...)
 	}
 	return calls.Settlements.Parts(ss, divide, func(part []int, as []dedupe.Settled) error {
@@ -65,11 +101,13 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	})
 }
 
-// settle sends the settlements at: of different keys, or one that is joined.
+// settle sends the settlements at: of different keys, all of which may release a parked record or
+// none, or one that is joined.
 func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as []dedupe.Settled) error {
 	key := func(i int) *dedupe.Key { return &ss[i].Key }
 	args := settleArgs(at, key, ss)
 	done, answers := make([]bool, len(at)), make([]dedupe.Settled, len(at))
+	var late []int // places in at
 	p := newPipeline()
 	first := &ss[at[0]]
 	if first.Joined {
@@ -79,16 +117,24 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		p.exec(s.sql().lock, first.Key.Scope, first.Key.Key)
 	}
 	sql := s.sql().readState // a joined job was completed by the user's transaction, or not at all
-	if !first.Joined || first.To != dedupe.Done {
-		sql = s.sql().settle
-	} else {
+	switch {
+	case first.Joined && first.To == dedupe.Done:
 		args = args[:2]
+	case first.Unparks:
+		sql = s.sql().word
+	default:
+		sql = s.sql().settle
 	}
 	s.decide(p, sql, args, at, key, done, func(n int, r dedupe.Record, err error) {
-		a, changed := machine.ApplySettle(&r, &ss[at[n]], time.Time{})
+		t := &ss[at[n]]
+		parked := r.Status == dedupe.Parked
+		a, changed := machine.ApplySettle(&r, t, time.Time{})
 		switch {
 		case err != nil:
 			a = dedupe.Settled{Err: err}
+		case changed && parked && r.Status == dedupe.Parked:
+			late = append(late, n)
+			return
 		case changed: // it could have been written, and was not: the row is locked, or was
 			a = dedupe.Settled{Err: dedupe.ErrBusy}
 		}
@@ -99,6 +145,11 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 	})
 	if err := p.run(ctx, s.db); err != nil {
 		return err
+	}
+	for _, n := range late {
+		if err := s.noteLate(ctx, &ss[at[n]], &answers[n]); err != nil {
+			return err
+		}
 	}
 	for n, i := range at {
 		switch {
@@ -111,6 +162,24 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		}
 	}
 	return nil
+}
+
+// noteLate keeps the error of a claim that was parked before it was released. Where another call
+// holds the record, or has changed it meanwhile, the answer is busy: the settlement is repeated.
+func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, a *dedupe.Settled) error {
+	*a = dedupe.Settled{Err: fmt.Errorf("pgstore: Settle: %w", dedupe.ErrBusy)}
+	p := newPipeline()
+	args := []any{t.Key.Scope, t.Key.Key, [16]byte(t.Token), clean(t.LateText()), clean(t.ErrText)}
+	written := dedupe.Settled{}
+	p.query(s.sql().note, args, func(rows pgx.Rows) error {
+		written.Status = dedupe.Parked
+		return rows.Scan(nil)
+	})
+	err := p.run(ctx, s.db)
+	if err == nil && written.Status != 0 {
+		*a = written
+	}
+	return err
 }
 
 func settleArgs(at []int, key func(i int) *dedupe.Key, ss []dedupe.Settlement) []any {

@@ -283,7 +283,14 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})
 		return false
 	}
-	if r.Opts.Most > 0 && r.Attempt > r.Opts.Most {
+	switch {
+	case r.Opts.Most <= 0 || r.Attempt <= r.Opts.Most:
+	case en.HoldsBack(r):
+		if en.rests(r) {
+			en.rest(r)
+			return false
+		}
+	default:
 		en.Conclude(r, verdict.Verdict{
 			To: dedupe.Failed, Class: verdict.Attempts,
 			Text: fmt.Sprintf("onceq: attempt %d, and MaxAttempts is %d", r.Attempt, r.Opts.Most),

@@ -39,7 +39,8 @@ type Options struct {
 	SettleTimeout time.Duration
 	CallTimeout   time.Duration
 	HoldGroup     bool
-	AnyAge        bool // a job's age is somebody else's to judge: it starts however old it is
+	QueueKeeps    func() time.Duration // for how long the queue keeps a message; nil or 0 = unknown
+	AnyAge        bool                 // a job's age is somebody else's to judge: it starts however old it is
 	Logger        *slog.Logger
 	// Backoff is used where a job's own Backoff panics.
 	Backoff func(attempt int, err error) time.Duration

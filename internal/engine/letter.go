@@ -20,14 +20,6 @@ import (
 // and settle call letter; the carrier of letters calls putBatch, and has the run then. No lock is
 // held.
 
-// KeptFor is how long a message that stays in its queue is given back for. It is short, so that:
-//
-//   - The queue's own redrive comes before the end of its retention.
-//   - A group that the message holds goes on soon after the cause is mended.
-//
-// It is long enough that MaxAttempts last until somebody has looked.
-const KeptFor = time.Hour
-
 // letter puts the dead letter of a run whose failure is recorded, or for which no claim was won.
 // The message is acked only then.
 func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempts int, at time.Time) {
@@ -40,9 +32,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 		return
 	}
 	if en.HoldsBack(r) {
-		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a message that cannot be done stays in the queue",
-			slog.String("job", r.Name()), slog.String("class", class), slog.String("error", text))
-		en.finish(r, Nack, KeptFor, Kept)
+		en.keep(r, class, text)
 		return
 	}
 	first := ""
@@ -187,10 +177,4 @@ func (en *Engine[J]) turnAway(r *Run[J], no *Refusal) {
 	default:
 		en.letter(r, no.Class, verdict.Text(no.Err), 0, 0, time.Now())
 	}
-}
-
-// HoldsBack reports whether what would be a dead letter stays in the queue instead.
-func (en *Engine[J]) HoldsBack(r *Run[J]) bool {
-	to := r.f.Terms.Letters
-	return to == ToNobody || to == ToQueue && en.o.HoldGroup && r.grouped()
 }

@@ -23,9 +23,7 @@ import (
 // because the effect has happened and only its record keeps it from happening again.
 func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration) {
 	if en.HoldsBack(r) && v.To == dedupe.Failed {
-		v.To, v.Delay, v.Backoff = dedupe.Released, KeptFor, false
-		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a job that cannot be done stays in the queue",
-			slog.String("job", r.Name()), slog.String("class", v.Class), slog.String("error", v.Text))
+		v = en.kept(r, v)
 	}
 	r.Verdict = v
 	r.ended, r.tries = ended, 0
@@ -93,6 +91,8 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 		}
 		t.Joined = r.Joined.Load()
 		if v.To == dedupe.Released {
+			// Where the queue keeps what cannot be done, it still has the message of a parked job.
+			t.Unparks = en.HoldsBack(r)
 			// The record must be there when the message comes again.
 			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.longestNack()))
 		}
@@ -184,6 +184,12 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
 		}
 		en.finish(r, Nack, r.Verdict.Delay, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
+		if v := &r.Verdict; a.Status == dedupe.Parked && v.To == dedupe.Released {
+			// Another delivery found the claim dead, and has parked it. Its letter is put once
+			// more, with what is known now.
+			v.To, v.Class = dedupe.Parked, verdict.Interrupted
+			v.Text = (&dedupe.Settlement{ErrText: v.Text}).LateText()
+		}
 		en.letter(r, r.Verdict.Class, r.Verdict.Text, r.Fence, r.begun(), time.Now())
 	default:
 		en.finish(r, Leave, 0, Unsettled)
@@ -204,6 +210,8 @@ func releasedAs[J any](r *Run[J]) Outcome {
 	switch {
 	case r.inDoubt():
 		return r.Outcome
+	case r.Verdict.Kept:
+		return Kept
 	case r.Verdict.Uncounted:
 		return HandedBack
 	}

@@ -54,7 +54,7 @@ func (m *model) noteSettle(before *record, t *dedupe.Settlement, own bool) {
 	if m.c.Coverage == nil {
 		return
 	}
-	s := machine.Situation{At: before.at(), Own: own && before.status != 0}
+	s := machine.Situation{At: before.at(), Own: own && before.status != 0, Unparks: t.Unparks}
 	for i := range machine.SettleTable {
 		if row := &machine.SettleTable[i]; row.Matches(s, t.To, t.Joined) {
 			m.c.Coverage.Settle[i]++

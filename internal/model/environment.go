@@ -65,7 +65,7 @@ func (m *model) network(s *state) {
 	case p.kind == startPacket && !locked:
 		_ = m.renew(&n, p.token, true)
 	case p.kind == settlePacket && !locked:
-		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, joined: p.joined})
+		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, unstarted: p.unstarted, joined: p.joined})
 	case p.kind == letterPacket:
 		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload, word: p.word}) {
 			m.pruned++
@@ -120,6 +120,12 @@ func (m *model) operator(s *state) {
 			n.items[k] = item{}
 			m.step(nobody, "the replay removes the letter that it has sent", n)
 		}
+	}
+	if m.c.HoldsBack && s.rec.status == dedupe.Parked && s.tx.phase == noTx {
+		n := m.from(s)
+		n.rec.status, n.rec.started = dedupe.Released, false
+		m.decided(&n)
+		m.step(nobody, "the operator resolves the parked job: it may run again", n)
 	}
 	live := s.rec.status == dedupe.Claimed && !s.rec.dead
 	if m.c.Forgets && s.rec.status != 0 && s.rec.status != dedupe.Done && !live && s.tx.phase == noTx {

@@ -42,6 +42,9 @@ type Config struct {
 	// Payloads: the second message has the same key and another payload, and fingerprints are
 	// compared.
 	Payloads bool
+	// HoldsBack: what would be a letter stays in its queue. Its redrive, and an operator who
+	// resolves what is parked, are the ways on.
+	HoldsBack bool
 	// LettersBare: no letter fits with its metadata.
 	LettersBare bool
 	// TellOld keeps apart messages that name an older failure and those that name none. No claim

@@ -22,6 +22,9 @@ const (
 	DoneMeansEffect
 	NothingLost
 	LetterIsTrue
+	ReleasedComes
+	AttemptsCount
+	PoisonRests
 	DoneReachable
 
 	propertyCount
@@ -43,6 +46,9 @@ var propertyNames = [propertyCount]string{
 	DoneMeansEffect:     "done means that the effect has happened",
 	NothingLost:         "nothing lost: until a job is done, there is a message or a letter of it",
 	LetterIsTrue:        "a letter that names a failure is put only when that failure is recorded",
+	ReleasedComes:       "what is released, and was never done, comes: there is a message of it, or a letter of something else",
+	AttemptsCount:       "an attempt counts where its handler was started, or nobody knows whether it was",
+	PoisonRests:         "what may have killed its worker at its last attempt is not started at once",
 	DoneReachable:       "done is reachable without a further fault",
 }
 
@@ -83,6 +89,9 @@ func (m *model) check(s *state) (broken propertySet) {
 		if !s.remains(payload) && !(s.ghost.done>>payload&1 != 0 && s.ghost.acted) {
 			broken |= watching(NothingLost)
 		}
+	}
+	if s.rec.status == dedupe.Released && s.ghost.done>>s.rec.payload&1 == 0 && !s.comes() {
+		broken |= watching(ReleasedComes)
 	}
 	if m.c.HandlersSucceed && s.rec.status == dedupe.Failed {
 		broken |= watching(NobodysFailure)

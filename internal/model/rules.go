@@ -42,6 +42,11 @@ const (
 	UnprovenFails
 	UnprovenSticks
 	UnprovenReleases
+	LateReleaseNoted
+	UnstartedUncounted
+	DeadClaimsCount
+	KeptStarts
+	KeptRests
 
 	ReplaySendsFirst
 
@@ -94,6 +99,11 @@ var ruleNames = [ruleCount]string{
 	FenceOutlivesRecord:  "fences go on rising after Forget (else: start again)",
 	UnprovenFails:        "a message older than the retention is refused if there is no record (else: runs)",
 	UnprovenSticks:       "... also when the first who found that out has died (else: runs)",
+	UnstartedUncounted:   "an attempt whose handler was not started is given back (else: it counts)",
+	DeadClaimsCount:      "a claim that died counts: nobody knows what it did (else: it is given back)",
+	KeptStarts:           "a kept job starts beyond its last attempt, too (else: never again)",
+	KeptRests:            "... but not at once after one that died (else: at once)",
+	LateReleaseNoted:     "a late release leaves a parked record parked (else: released)",
 	UnprovenReleases:     "... and leaves the key to others (else: the key has failed)",
 
 	ReplaySendsFirst: "a replay sends the letter, then removes it (else: the other way round)",

@@ -56,6 +56,12 @@ var without = []struct {
 	{UnprovenFails, OneParkedEffect, Config{External: true, Policies: parks, Retention: true, MaxAttempts: 1}},
 	{UnprovenReleases, NobodysFailure, Config{External: true, Policies: reruns, Calm: true, Retention: true, HandlersSucceed: true, MaxAttempts: 1, Items: 2}},
 	{UnprovenSticks, OneParkedEffect, Config{External: true, Policies: parks, Retention: true}},
+	{UnstartedUncounted, AttemptsCount, Config{External: true, Policies: parks, Drains: true}},
+	{UnstartedUncounted, AttemptsCount, Config{External: true, Policies: reruns, HoldsBack: true, MaxAttempts: 1}},
+	{DeadClaimsCount, AttemptsCount, Config{External: true, Policies: reruns}},
+	{KeptStarts, DoneReachable, Config{Tx: true, Policies: reruns, HoldsBack: true, Redrive: true, Once: true, MaxAttempts: 1}},
+	{KeptRests, PoisonRests, Config{External: true, Policies: reruns, HoldsBack: true, MaxAttempts: 1}},
+	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},
 }

@@ -87,6 +87,7 @@ type worker struct {
 	refused bool          // while settling: its message was too old to be believed, and gets a letter
 
 	uncounted bool // while settling
+	unstarted bool // while settling: the handler was not started
 	joined    bool // a transaction may have completed the job
 	acted     bool // the external effect has happened in this run
 	owes      bool // steps that a left-out rule has put into the wrong order are still to come
@@ -138,6 +139,7 @@ type packet struct {
 	policy    dedupe.Policy
 	to        dedupe.Status
 	uncounted bool
+	unstarted bool
 	joined    bool
 	word      bool
 }
@@ -209,6 +211,16 @@ func (s *state) mayReplay(limit int) bool {
 func (s *state) remains(payload uint8) bool {
 	for i := range s.items {
 		if s.items[i].place != nowhere && s.items[i].payload == payload {
+			return true
+		}
+	}
+	return false
+}
+
+// comes reports whether anything is left but letters that tell how the record's claim has ended.
+func (s *state) comes() bool {
+	for i := range s.items {
+		if it := &s.items[i]; it.place != nowhere && (it.place != inDLQ || it.fence != curFence) {
 			return true
 		}
 	}
@@ -344,7 +356,7 @@ func (i *item) code() uint16 {
 // code is different for different workers, but for what only the checks know.
 func (w *worker) code() uint32 {
 	return pack[uint32](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
-		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1)
+		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1, bit(w.unstarted), 1)
 }
 
 // pack puts numbers side by side, each followed by its width in bits.

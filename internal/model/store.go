@@ -28,7 +28,7 @@ func (t token) real() dedupe.Token { return dedupe.Token{0: 1, 1: byte(t)} }
 func (r *record) real(payloads bool) dedupe.Record {
 	d := dedupe.Record{
 		Key: key, Status: r.status, Token: r.token.real(), Attempt: int(r.attempt),
-		Started: r.started, Policy: r.policy,
+		Started: r.started, Policy: r.policy, Owner: "worker",
 		Created: now.Add(-2 * ttl), ClaimedAt: now.Add(-ttl),
 	}
 	switch r.status {
@@ -119,6 +119,13 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 	if reopened && m.without(ReopenStartsAnew) {
 		rec.Attempt = int(before.attempt) + 1
 	}
+	died := anew && before.status == dedupe.Claimed
+	if died && m.without(DeadClaimsCount) {
+		rec.Attempt = int(before.attempt)
+	}
+	if died && rec.Attempt != int(before.attempt)+1 {
+		m.breaks(AttemptsCount)
+	}
 	s.rec.take(&rec, m)
 	if anew {
 		m.wonAnew(s, &before, q, next)
@@ -148,14 +155,7 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 		s.age()
 	}
 	if q.reopens == curFence && !before.expired && (before.status == dedupe.Failed || before.status == dedupe.Parked) || s.ghost.forgotten || q.word {
-		// An operator has decided: the effects of the runs before are accounted for.
-		for i := range s.w {
-			w := &s.w[i]
-			if (w.pc == starting || w.pc == running) && !w.overtaken {
-				w.overtaken, w.effects = m.c.counts(), s.ghost.effects
-			}
-		}
-		s.ghost.effects = 0
+		m.decided(s)
 	}
 	s.ghost.forgotten = false
 	for i := range s.w {
@@ -171,6 +171,17 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 			w.overtaken, w.effects = true, 0
 		}
 	}
+}
+
+// decided is told that an operator has decided: the effects of the runs before are accounted for.
+func (m *model) decided(s *state) {
+	for i := range s.w {
+		w := &s.w[i]
+		if (w.pc == starting || w.pc == running) && !w.overtaken {
+			w.overtaken, w.effects = m.c.counts(), s.ghost.effects
+		}
+	}
+	s.ghost.effects = 0
 }
 
 func (s *state) highestFence() (f fence) {
@@ -216,6 +227,7 @@ type settleCall struct {
 	token             token
 	to                dedupe.Status
 	uncounted, joined bool
+	unstarted         bool
 }
 
 // settle applies a settlement. It is not called while a transaction locks the record.
@@ -225,7 +237,7 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 	rec := before.real(m.c.Payloads)
 	t := dedupe.Settlement{
 		Key: key, Token: q.token.real(), To: q.to,
-		Uncounted: q.uncounted && !m.without(DrainUncounted),
+		Uncounted: q.uncounted && !m.without(DrainUncounted) && !(q.unstarted && m.without(UnstartedUncounted)),
 		Joined:    q.joined && !m.without(JoinedNeverDone),
 	}
 	if m.without(SettleByToken) && rec.Status != 0 {
@@ -234,6 +246,7 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 			rec.Status, rec.LeaseUntil = dedupe.Claimed, now.Add(ttl)
 		}
 	}
+	t.Unparks = m.without(LateReleaseNoted) || m.c.HoldsBack
 	m.noteSettle(&before, &t, own)
 	a, changed := machine.ApplySettle(&rec, &t, now)
 	if own && a.Err != nil && before.status != 0 && before.status != dedupe.Parked {
@@ -246,6 +259,9 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 		m.breaks(StaleChangesNothing)
 	}
 	s.rec.take(&rec, m)
+	if q.unstarted && before.status == dedupe.Claimed && s.rec.attempt >= before.attempt && before.attempt > 0 {
+		m.breaks(AttemptsCount)
+	}
 	m.compare(&before, &s.rec, false, own)
 	m.finished(s)
 	return a

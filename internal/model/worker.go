@@ -58,7 +58,7 @@ func (m *model) claiming(s *state, i int) {
 	w = &n.w[i]
 	switch c.Outcome {
 	case dedupe.Won:
-		m.won(&n, i)
+		m.won(&n, i, &c)
 		m.step(i, "claims the key: won", n)
 	case dedupe.InProgress:
 		if m.without(AckOnlyDone) {
@@ -105,7 +105,7 @@ func (m *model) claiming(s *state, i int) {
 		if m.without(DoubtUncounted) {
 			n.leave(i)
 		} else {
-			m.verdict(&n.w[i], verdict.Verdict{To: dedupe.Released, Uncounted: true})
+			m.unstarted(&n.w[i])
 		}
 		m.step(i, "drains while it does not know whether the key is its own", n)
 	}
@@ -117,19 +117,37 @@ func (m *model) claiming(s *state, i int) {
 }
 
 // won decides what follows a won claim.
-func (m *model) won(s *state, i int) {
+func (m *model) won(s *state, i int, c *dedupe.Claim) {
 	w := &s.w[i]
 	unproven := w.old && (s.rec.fresh || s.rec.reborn && !m.without(UnprovenSticks)) && !m.without(UnprovenFails)
 	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt}
 	switch {
 	case unproven && !m.without(UnprovenReleases):
-		m.verdict(w, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		m.unstarted(w)
 		w.refused = true
+		return
+	case m.c.HoldsBack && w.attempt > m.c.MaxAttempts:
+		died := c.From != ""
+		if m.without(KeptStarts) || died && !m.without(KeptRests) {
+			m.unstarted(w)
+			return
+		}
+		if died {
+			m.breaks(PoisonRests)
+		}
 	case unproven, w.attempt > m.c.MaxAttempts:
 		m.verdict(w, verdict.Verdict{To: dedupe.Failed})
-	case m.parks(i):
+		return
+	}
+	if m.parks(i) {
 		w.pc = starting
 	}
+}
+
+// unstarted sends a claim back whose handler was not started.
+func (m *model) unstarted(w *worker) {
+	m.verdict(w, verdict.Verdict{To: dedupe.Released, Uncounted: true})
+	w.unstarted = true
 }
 
 func (m *model) parks(i int) bool { return m.c.Policies[i] == dedupe.Park }
@@ -153,13 +171,16 @@ func (m *model) starting(s *state, i int) {
 	m.delay(s, i, packet{kind: startPacket})
 	if m.c.Drains {
 		n = m.from(s)
-		m.verdict(&n.w[i], verdict.Verdict{To: dedupe.Released, Uncounted: true})
+		m.unstarted(&n.w[i])
 		m.step(i, "drains before the handler has begun", n)
 	}
 }
 
 // verdict sends a run's end on its way.
 func (m *model) verdict(w *worker, v verdict.Verdict) {
+	if v.To == dedupe.Failed && m.c.HoldsBack {
+		v.To = dedupe.Released
+	}
 	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted}
 	if v.To == dedupe.Failed && m.without(SettleBeforeLetter) {
 		w.pc, w.owes = lettering, true
@@ -185,7 +206,7 @@ func (m *model) settling(s *state, i int) {
 	if s.tx.phase != noTx {
 		return // the settlement waits for the transaction
 	}
-	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, joined: w.joined}
+	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined}
 	n := m.from(s)
 	a := m.settle(&n, q)
 	m.fault(i, "settles, and the answer is lost", n)
@@ -200,7 +221,7 @@ func (m *model) settling(s *state, i int) {
 		m.settled(&n, i, a.Status)
 		m.step(i, "settles, and is told "+a.Status.String(), n)
 	}
-	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, joined: w.joined})
+	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined})
 }
 
 // settled acts on the status that is stored under the worker's token. That status decides, and not
@@ -236,6 +257,10 @@ func (m *model) settled(s *state, i int, status dedupe.Status) {
 
 // letter makes the worker put a letter next.
 func (m *model) letter(s *state, i int, carries fence) {
+	if m.c.HoldsBack {
+		s.leave(i) // its message is given back
+		return
+	}
 	s.w[i] = worker{pc: lettering, fence: carries, payload: s.w[i].payload}
 	recorded := s.rec.status == dedupe.Failed || s.rec.status == dedupe.Parked
 	if carries != noFence && !(carries == curFence && recorded) && !m.without(LetterOfRecord) {

@@ -34,6 +34,10 @@ var worlds = []struct {
 	{"forget, park", Config{External: true, Policies: parks, Forgets: true}},
 	{"retention", Config{External: true, Policies: parks, Retention: true, Once: true, MaxAttempts: 1, Items: 2}},
 	{"calm retention, nobody fails", Config{External: true, Policies: reruns, Calm: true, Retention: true, HandlersSucceed: true, MaxAttempts: 1, Items: 2}},
+	{"kept, transactions", Config{Tx: true, Policies: reruns, HoldsBack: true, Redrive: true, Drains: true}},
+	{"kept, rerun", Config{External: true, Policies: reruns, HoldsBack: true, Redrive: true, Drains: true}},
+	{"kept, park", Config{External: true, Policies: parks, HoldsBack: true, Redrive: true, Drains: true}},
+	{"kept, late packets", Config{External: true, Policies: parks, HoldsBack: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 2}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 

@@ -1,3 +1,59 @@
 package main
 
-var engine = []mutant{}
+var engine = []mutant{
+	{
+		File: "dedupe/machine/table.go", Text: "Unparks: No, ToReleased: Yes, Change: Note", With: "Unparks: No, ToReleased: Yes, ToDone: Yes, Change: Note",
+		Package: "internal/model", Test: "TestEverythingHolds/external_effects,_park",
+		Why: "a parked job that its own claim releases late is told as waiting, and nothing brings it",
+	},
+	{
+		File: "dedupe/pgstore/settle.go", Text: " AND g.status {<>} 'released'`", With: "`",
+		Package: "dedupe/pgstore", Test: "TestConformance/late-release-stays-parked",
+		Why: "the same on PostgreSQL (needs a server)",
+	},
+	{
+		File: "dedupe/dynamostore/settle.go", Text: "case t.To == dedupe.Released && !t.Unparks:", With: "case false:",
+		Package: "dedupe/dynamostore", Test: "TestConformance/late-release-stays-parked",
+		Why: "the same on DynamoDB (needs a server)",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "a.Status == dedupe.Parked && v.To == dedupe.Released", With: "false && v.To == dedupe.Released",
+		Package: ".", Test: "TestParkLateRelease",
+		Why: "the letter that is put once more says that a job that was interrupted has failed by an error",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "case en.HoldsBack(r):", With: "case false:",
+		Package: ".", Test: "TestHeldHeadRunsOnceMended",
+		Why: "the head of a group is dead for ever once its attempts are used up",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "if en.rests(r) {", With: "if en.rests(r) || true {",
+		Package: ".", Test: "TestRedrivenJobRuns",
+		Why: "a message that the queue moved back runs nothing, whatever was mended",
+	},
+	{
+		File: "internal/engine/kept.go", Text: `return r.known != nil && (r.known.from != "" || r.known.deadFor > 0)`, With: "return false",
+		Package: ".", Test: "TestHeldJobThatKillsItsWorkers",
+		Why: "a job under HoldGroup that kills its process kills one each lease",
+	},
+	{
+		File: "internal/engine/kept.go", Text: "Uncounted: true, Kept: true", With: "Kept: true",
+		Package: ".", Test: "TestHeldJobThatKillsItsWorkers",
+		Why: "attempts count although no handler was started",
+	},
+	{
+		File: "internal/engine/kept.go", Text: "return (r.Attempt-r.Opts.Most)%2 == 1", With: "return true",
+		Package: ".", Test: "TestHeldWithoutAStore",
+		Why: "without a store the head of a group never runs again",
+	},
+	{
+		File: "internal/engine/kept.go", Text: "left < keeps/2", With: "left < 0",
+		Package: ".", Test: "TestHeldBeyondHalfOfTheRetention",
+		Why: "a queue drops the head of a group, and nobody was told in time",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "t.Unparks = en.HoldsBack(r)", With: "t.Unparks = false",
+		Package: ".", Test: "TestHeldLateRelease",
+		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
+	},
+}

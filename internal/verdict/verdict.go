@@ -56,6 +56,7 @@ type Verdict struct {
 	Uncounted bool          // the attempt is given back
 	Backoff   bool          // Released: the delay comes from the job's Backoff
 	Refused   bool          // Released, and its message becomes a dead letter all the same
+	Kept      bool          // Released without a start, as one that stays in its queue
 	Class     string        // of the failure; from Judge: "" = that of the handler's error
 	Text      string        // of the failure; Judge leaves it empty
 	Delay     time.Duration // of the nack, where To is Released; Judge leaves it 0

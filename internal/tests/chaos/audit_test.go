@@ -84,9 +84,6 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 	switch {
 	case r.Status == dedupe.Done:
 	case park && class == onceq.ClassInterrupted && r.Status == dedupe.Parked:
-	case park && class == onceq.ClassInterrupted && r.Status == dedupe.Released && len(fences) == 0:
-		// the late word of the claim that was parked: nothing has happened; the letter's replay
-		// runs it
 	default:
 		s.Errorf("%s is %v (attempt %d, letter %q, error %q), and its message is gone", key, r.Status, r.Attempt, class, r.LastErr)
 	}

@@ -61,11 +61,16 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 }
 
 // skips tells whether the scenario makes no sense in the mode.
-func (s scenario) skips(m mode) bool { return s.careless && m != completeTx }
+func (b *backend) skips(m mode, s scenario) bool {
+	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain)
+}
 
 // absent is why a scenario has no such call; "" = nobody knows.
 func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
-	if s.skips(m) {
+	if s.held && b.skips(m, s) {
+		return "what is held is as on the memory queue; under Park it waits for its operator"
+	}
+	if b.skips(m, s) {
 		return "a handler that hides its error loses its effect: only a transaction forgives that"
 	}
 	if b.oneCall && (op == complete || op == effect && m == completeTx) {
@@ -226,10 +231,9 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		return
 	}
 	done := rec.Status == dedupe.Done
-	// Under Park a takeover may have parked the job and put its letter before its owner's late word
-	// came, that nothing had happened.
-	late := rec.Status == dedupe.Released && w.mode == park && len(letters) > 0
-	if !done && !late && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
+	// Under Park, too: a job that a takeover has parked stays parked where its owner's late word is
+	// that nothing has happened.
+	if !done && rec.Status != dedupe.Failed && rec.Status != dedupe.Parked {
 		w.Errorf("the job is lost: its queue is empty, and it is %v", rec.Status)
 	}
 	if !done && len(letters) == 0 {
@@ -265,7 +269,7 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		case n != 0:
 			w.Errorf("%d effects of a job that failed before its effect", n)
 		// A takeover does not know that the job had failed.
-		case (late || rec.Status == dedupe.Parked) && w.mode == park && w.audit.started():
+		case rec.Status == dedupe.Parked && w.mode == park && w.audit.started():
 		case rec.Status != dedupe.Failed || rec.ErrClass != onceq.ClassPermanent:
 			w.Errorf("the job is %v of class %q, want failed, permanent", rec.Status, rec.ErrClass)
 		}
@@ -277,8 +281,8 @@ func (w *world) checkPromise(letters []*broker.Message) {
 			w.Errorf("the job is done, with %d effects", n)
 		case !done && !w.audit.started():
 			w.Errorf("the job is %v though it was never started", rec.Status)
-		case late && n != 0:
-			w.Errorf("the job is released, with %d effects", n)
+		case strings.HasPrefix(rec.LastErr, (&dedupe.Settlement{}).LateText()) && n != 0:
+			w.Errorf("the record says that nothing has happened, and there are %d effects", n)
 		}
 	case !done:
 		w.Errorf("the job is %v (%s: %s), want done", rec.Status, rec.ErrClass, rec.LastErr)

@@ -101,7 +101,7 @@ func (b *backend) matrix(t *testing.T) {
 				return
 			}
 			for _, s := range scenarios {
-				if s.skips(m) {
+				if b.skips(m, s) {
 					continue
 				}
 				t.Run(s.name, func(t *testing.T) {
@@ -276,7 +276,7 @@ func (s *sum) end(t *testing.T, b *backend) {
 			}
 			for _, op := range all {
 				why := b.absent(m, sc, op)
-				if slices.Contains(ops, op) || !ran && !sc.skips(m) {
+				if slices.Contains(ops, op) || !ran && !b.skips(m, sc) {
 					continue // it has its cells, or -run has left it out
 				}
 				if why == "" {

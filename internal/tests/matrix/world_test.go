@@ -45,7 +45,10 @@ type scenario struct {
 	long      bool
 	retried   bool // the first run ends in an error
 	permanent bool
-	careless  bool // the handler returns nil whatever its commit said: only a transaction forgives that
+	// held: the worker keeps in the queue what cannot be done. One attempt is all there is, and the
+	// first two runs end in an error.
+	held     bool
+	careless bool // the handler returns nil whatever its commit said: only a transaction forgives that
 }
 
 var scenarios = []scenario{
@@ -54,6 +57,7 @@ var scenarios = []scenario{
 	{name: "permanent", copies: 1, permanent: true},
 	{name: "duplicate", copies: 2},
 	{name: "long", copies: 1, long: true},
+	{name: "held", copies: 1, retried: true, held: true},
 	{name: "careless", copies: 1, careless: true},
 }
 
@@ -145,6 +149,11 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)
 	}
+	attempts, letters := 6, k.Sender(own.letters)
+	if w.scenario.held {
+		attempts, letters = 1, onceq.KeepInQueue
+		own.queue = hasty{own.queue}
+	}
 	policy := dedupe.Rerun
 	if w.mode == park {
 		policy = dedupe.Park
@@ -153,7 +162,7 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 		Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
 		Store: k.Store(w.audit.store(k.conn.store, name)),
 		Defaults: onceq.JobOptions{
-			MaxAttempts: 6, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
+			MaxAttempts: attempts, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
 		},
 		Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
 		Control: onceq.ControlOptions{Every: w.b.steered},
@@ -162,7 +171,7 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 		w.Fatalf("worker %s: %v", name, err)
 	}
 	run, err := p.Worker(k.Receiver(&watched{own.queue, k}), onceq.WorkerConfig{
-		DeadLetter:  k.Sender(own.letters),
+		DeadLetter:  letters,
 		Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
 	})
 	if err != nil {
@@ -226,7 +235,7 @@ func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 	}
 	w.mu.Lock()
 	w.runs++
-	first := w.runs == 1
+	first := w.runs == 1 || w.scenario.held && w.runs == 2
 	w.mu.Unlock()
 	if d := w.takes(); d > 0 {
 		t := time.NewTimer(d)
@@ -315,6 +324,15 @@ func (w *world) timePasses(k *worker) {
 	for _, r := range w.receipts {
 		_ = w.queue.Nack(w.Context(), []broker.Hold{{Receipt: r}}) // those that are acked are gone
 	}
+}
+
+// hasty is a queue that takes short delays alone, so that what is kept in it comes again soon.
+type hasty struct{ end }
+
+func (q hasty) Limits() broker.Limits {
+	l := q.end.Limits()
+	l.MaxNack = 2 * time.Second
+	return l
 }
 
 // watched is the queue, which remembers what it has handed out.
