@@ -118,8 +118,11 @@ type later struct {
 
 // JobOptions are what holds for one job, after its Meta, its type's options and the defaults.
 type JobOptions struct {
-	Most    int32
-	Policy  dedupe.Policy
+	Most   int32
+	Policy dedupe.Policy
+	// StartsLater says that the handler waits before it does anything. It has the start recorded
+	// then, under Park, by ConfirmStarts.
+	StartsLater bool
 	Timeout time.Duration
 	Backoff func(int, error) time.Duration
 }
