@@ -123,8 +123,8 @@ type JobOptions struct {
 	// StartsLater says that the handler waits before it does anything. It has the start recorded
 	// then, under Park, by ConfirmStarts.
 	StartsLater bool
-	Timeout time.Duration
-	Backoff func(int, error) time.Duration
+	Timeout     time.Duration
+	Backoff     func(int, error) time.Duration
 }
 
 // knows makes room for what the claim knows.

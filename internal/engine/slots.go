@@ -25,8 +25,8 @@ type Flow[J any] struct {
 	o     SlotOptions[J]
 	epoch time.Time // from which its runs count their times
 
-	shut      atomic.Bool // stopped or paused, to be asked without the lock
-	storeAway atomic.Bool // paused because the store does not answer
+	shut      atomic.Bool  // stopped or paused, to be asked without the lock
+	storeAway atomic.Bool  // paused because the store does not answer
 	limit     atomic.Int32 // of its slots, from outside; 0 = none; written under the lock
 
 	mu        sync.Mutex

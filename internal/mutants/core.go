@@ -37,6 +37,41 @@ var core = []mutant{
 		Why: "a middleware around a Batched acts before the start is recorded, and under Park acts twice",
 	},
 	{
+		File: "forward.go", Text: " && !errors.Is(err, broker.ErrThrottled)\n}", With: "\n}",
+		Package: ".", Test: "TestForwardDividesCalls",
+		Why: "a relay makes many calls of one that was throttled, which is too much already",
+	},
+	{
+		File: "steward.go", Text: "if !atStart && !s.hesitates(ctx, &v) {", With: "if !atStart && ctx.Err() != nil {",
+		Package: ".", Test: "TestFleetAfterPause",
+		Why: "a fleet goes on as one at the end of a pause, and floods what the pause was for",
+	},
+	{
+		File: "rulebook.go", Text: "err == nil && !sent.Before(b.asked) {", With: "err == nil {",
+		Package: ".", Test: "TestOldRulesComeLate",
+		Why: "a slow read that began before an operator's pause ends it for a period",
+	},
+	{
+		File: "steward.go", Text: "case isSlow(err) || !s.answersOthers(ctx):", With: "case !s.answersOthers(ctx):",
+		Package: ".", Test: "TestSlowRulesAtBoot",
+		Why: "a worker that starts during an operator's pause runs jobs, because reading the rules was slow",
+	},
+	{
+		File: "rulebook.go", Text: "time.AfterFunc(b.store.timeout+deafAfter,", With: "time.AfterFunc(24*time.Hour,",
+		Package: ".", Test: "TestRulesReadHangsLater",
+		Why: "nobody is told that rules are not read, because a read never comes back",
+	},
+	{
+		File: "config.go", Text: "\tc.Logger = slog.New(guarded{c.Logger.Handler()})\n", With: "",
+		Package: ".", Test: "TestLoggerPanics",
+		Why: "a Logger that panics ends the process, and with it all jobs that run",
+	},
+	{
+		File: "control/once.go", Text: "\tcase <-call.Done():\n\t\treturn dedupe.Renewed{}", With: "\tcase <-make(chan int):\n\t\treturn dedupe.Renewed{}",
+		Package: "control", Test: "TestDeafRenew",
+		Why: "Alone and Once do not return when f has ended, because the store hangs",
+	},
+	{
 		File: "internal/engine/starts.go", Text: "if dividable(rs, err, func(*Run[J]) int { return n }) {", With: "if false {",
 		Package: ".", Test: "TestBatchedWhoseStartIsNotConfirmed",
 		Why: "one record on which the call fails keeps all of its batch from beginning",
