@@ -72,6 +72,31 @@ var core = []mutant{
 		Why: "Alone and Once do not return when f has ended, because the store hangs",
 	},
 	{
+		File: "batched.go", Text: "\tif b.h.o.Divide {", With: "\tif false {",
+		Package: ".", Test: "TestBatchedDivides",
+		Why: "one poison row makes dead letters of its 99 neighbours",
+	},
+	{
+		File: "batcheddivide.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case errors.As(err, &later):",
+		Package: ".", Test: "TestBatchedDivides",
+		Why: "under Park f is called again for a job whose effect may have happened",
+	},
+	{
+		File: "batcheddivide.go", Text: "case b.ctxs[i].Err() == nil:", With: "case true:",
+		Package: ".", Test: "TestBatchedDividedInADrain",
+		Why: "f is called again for jobs that a drain has cut off",
+	},
+	{
+		File: "batcheddivide.go", Text: "\t\tcase parks && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
+		Package: ".", Test: "TestBatchedDividedInADrain",
+		Why: "a deploy parks jobs of which f has said that nothing happened",
+	},
+	{
+		File: "batcheddivide.go", Text: "failed > wholeParts && !some && !b.isLastTry(part)", With: "failed > wholeParts && !some && b.isLastTry(part)",
+		Package: ".", Test: "TestBatchedDividesNoOutage",
+		Why: "a database that is away gets twice as many calls as there are jobs",
+	},
+	{
 		File: "internal/engine/starts.go", Text: "if dividable(rs, err, func(*Run[J]) int { return n }) {", With: "if false {",
 		Package: ".", Test: "TestBatchedWhoseStartIsNotConfirmed",
 		Why: "one record on which the call fails keeps all of its batch from beginning",
