@@ -53,6 +53,7 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 	o := engine.JobOptions{Most: bounded(d.MaxAttempts), Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
 	most, timeout := d.MostAttempts, d.MostTimeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
+	o.StartsLater = startsLater(p.c.Handler)
 	if m.Meta == nil {
 		return o, scope
 	}
@@ -63,6 +64,7 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		if t.options.Backoff != nil {
 			o.Backoff = t.options.Backoff
 		}
+		o.StartsLater = t.startsLater
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
 	} else if p.types != nil {

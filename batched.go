@@ -10,14 +10,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns Batched: how jobs gather in their slots, who runs the user's function, and what
 // each job gets of its answer. Each job's Handle is called in the goroutine of its slot, and waits
-// there. The last job of a batch, or its timer, runs the function. h.mu guards the batch that still
-// takes jobs. It is let go before the function runs; closing done hands over the answers.
+// there. The last job of a batch, its timer, or a goroutine that a change of a flow has started runs
+// the function. h.mu guards the batch that still takes jobs; flows are asked under it, and nobody
+// asks a batch under a flow's lock. It is let go before the function runs; closing done hands over
+// the answers.
 
 // The defaults and bounds of [BatchedOptions].
 const (
@@ -35,9 +39,30 @@ type BatchedOptions struct {
 	// high lets the next batch gather while one runs.
 	Max int
 	// Linger is how long the first job of a batch waits for others. Default 50 ms; 1 ms to 1 min.
-	// A batch that is full does not wait. A job with a Timeout, or with another deadline, waits for
-	// half of its time at the longest.
+	// A batch does not wait when it is full, when it has as many jobs as an operator's limit lets
+	// run, or when its worker stops or pauses. A job with a Timeout, or with another deadline,
+	// waits for half of its time at the longest.
+	//
+	// Of a group only one job is in a batch. So a queue with one busy group does one job each
+	// Linger: keep it short there.
 	Linger time.Duration
+	// Divide has f called again where it has failed for all jobs of a call: where it has panicked,
+	// or answered an error for each. f then gets one half of them, then the other, and so on by
+	// halves, until each job that fails has failed alone. So one bad row costs the others of its
+	// batch no attempt, and makes no dead letters of them. Default: f is called once.
+	//
+	// All that is one attempt of each job, so f must bear being called again for a job that it has
+	// answered an error for, as by another attempt. One bad job among 100 costs some 14 calls more.
+	// The time of a Timeout, a drain and a heartbeat goes on. f is not called again
+	//
+	//   - for a job under dedupe.Park, where f has panicked or its error is [Unknown]: nobody knows
+	//     whether the job's effect has happened;
+	//   - for a job whose error is [RetryAfter], or a context's, because f asks for time or hangs;
+	//   - for a job whose context has ended;
+	//   - where six calls more have failed for all of their jobs, and none has not: what f needs is
+	//     away, and the jobs come again. Where one of the jobs has no attempt left, f goes on, with
+	//     at most twice as many calls as there are jobs.
+	Divide bool
 }
 
 func (o BatchedOptions) filled() BatchedOptions {
@@ -78,13 +103,23 @@ func (o BatchedOptions) check() error {
 // lost, and counts otherwise.
 //
 // A job is left out before f begins when its context has ended, when its claim is nearly over, or
-// when its worker has stopped or paused. It is handed back, and its attempt does not count.
+// when its worker has stopped or paused. It is handed back, and its attempt does not count. A worker
+// that stops or pauses ends the gathering at once.
+//
+// Under dedupe.Park the start of a job is recorded when its batch begins, in one call for all of
+// them. So a job whose worker dies while it gathers is not parked. Under a middleware, of [Chain] or
+// [Mux.Use], its start is recorded before the middleware, because that may have an effect, too. The
+// same is true in any other wrapping.
 //
 // A group has one job in a batch at most, so that its order is kept. In a call of [Do] the one job
 // is the batch. Workers may share a Batched. Give it to a Processor bare, in a [Mux], or in a
 // [Chain]: what is wrong with the options, and a Worker's Concurrency below Max, is a
 // *[ConfigError] then. In any other wrapping, each job fails because of wrong options, and a WARN
 // tells of the Concurrency. A nil f makes a nil Handler.
+//
+// A statement that fails for all rows because of one fails all of their jobs: see
+// [BatchedOptions.Divide]. Without it, leave MaxAttempts well above 1, because the jobs only part
+// where their next attempts come in other batches.
 func Batched(o BatchedOptions, f func(ctx context.Context, js []*Job) []error) Handler {
 	if f == nil {
 		return nil
@@ -108,16 +143,23 @@ type batched struct {
 
 // gathering is one batch. h.mu guards it until it is taken from h.open; then who has taken it.
 type gathering struct {
-	h     *batched
-	jobs  []*Job
-	ctxs  []context.Context // of the jobs
-	flows []*flow           // that the jobs came by
-	room  int               // how many jobs these can bring at once
-	timer *time.Timer
-	at    time.Time // when it fires
+	h         *batched
+	jobs      []*Job
+	ctxs      []context.Context // of the jobs
+	flows     []*flow           // that the jobs came by
+	boundless bool              // a job came by none
+	timer     *time.Timer
+	at        time.Time // when it fires
 
 	done chan struct{} // closed when errs is complete
 	errs []error       // by position in jobs
+}
+
+// startsLater reports whether h waits before it does anything, and has the starts of its jobs
+// recorded itself. A middleware around it is the user's code, and may do anything at once.
+func startsLater(h Handler) bool {
+	_, bare := h.(*batched)
+	return bare
 }
 
 func (h *batched) mistake() error  { return h.err }
@@ -136,6 +178,7 @@ func (h *batched) Handle(ctx context.Context, j *Job) error {
 	if h.err != nil {
 		return h.err
 	}
+	h.asksForSlots(j)
 	b, at, full := h.join(ctx, j)
 	if full {
 		b.begin()
@@ -155,27 +198,23 @@ func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full 
 		h.open = b
 	}
 	b.comesBy(j)
-	at, most := len(b.jobs), min(h.o.Max, b.room)
+	at, most := len(b.jobs), b.most()
 	if b.jobs == nil {
 		b.jobs, b.ctxs = make([]*Job, 0, most), make([]context.Context, 0, most)
 	}
 	b.jobs, b.ctxs = append(b.jobs, j), append(b.ctxs, ctx)
-	if len(b.jobs) >= most {
-		h.open = nil
-		if b.timer != nil {
-			b.timer.Stop()
-		}
+	if b.waitsForNobody() {
+		b.take()
 		return b, at, true
 	}
 	b.tick(ctx)
 	return b, at, false
 }
 
-// comesBy counts how many jobs the batch can have. A batch that has them all would linger for
-// nothing. A Job that a test has made comes by nothing, and so tells no bound.
+// comesBy notes by what flow a job comes. A Job that a test has made comes by nothing.
 func (b *gathering) comesBy(j *Job) {
 	if j.r == nil {
-		b.room = mostBatch
+		b.boundless = true
 		return
 	}
 	f := j.r.Flow()
@@ -183,11 +222,58 @@ func (b *gathering) comesBy(j *Job) {
 		return
 	}
 	b.flows = append(b.flows, f)
+	f.Watch(b)
+}
+
+// most is how many jobs the batch can have now. A batch that has them all would linger for nothing.
+// An operator's limit makes it fewer, and may come, go and change while the batch gathers.
+func (b *gathering) most() int {
+	if b.boundless {
+		return b.h.o.Max
+	}
+	room := 0
+	for _, f := range b.flows {
+		room += f.SlotsNow()
+	}
+	return min(b.h.o.Max, room)
+}
+
+// waitsForNobody reports whether the batch is to begin at once: nobody else can come, or a flow has
+// stopped or paused, and its jobs are to be handed back.
+func (b *gathering) waitsForNobody() bool {
+	return len(b.jobs) >= b.most() || slices.ContainsFunc(b.flows, func(f *flow) bool { return !f.IsOpen() })
+}
+
+// take makes the batch take no more jobs. The caller begins it, and holds h.mu.
+func (b *gathering) take() {
+	b.h.open = nil
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// FlowChanged begins the batch where it waits for nobody any more. It does so in a goroutine of its
+// own, because the user's function may run in it.
+func (b *gathering) FlowChanged() {
+	b.h.mu.Lock()
+	defer b.h.mu.Unlock()
+	if b.h.open == b && b.waitsForNobody() {
+		b.take()
+		go b.begin()
+	}
+}
+
+// asksForSlots tells of too few slots, where nobody could see the Batched when the Worker was made.
+// It is called before the job joins, so that a Logger that blocks holds up no batch.
+func (h *batched) asksForSlots(j *Job) {
+	if j.r == nil || h.relay != nil || h.warned.Load() {
+		return
+	}
+	f := j.r.Flow()
 	slots := f.Slots()
-	b.room += slots
-	if h, ok := f.Host.(*workerHost); ok && slots < b.h.o.Max && b.h.relay == nil && !b.h.warned.Swap(true) {
-		h.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: WorkerConfig.Concurrency is below the Max of a Batched handler: no batch can be full",
-			slog.Int("concurrency", slots), slog.Int("max", b.h.o.Max))
+	if w, ok := f.Host.(*workerHost); ok && slots < h.o.Max && !h.warned.Swap(true) {
+		w.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: WorkerConfig.Concurrency is below the Max of a Batched handler: no batch can be full",
+			slog.Int("concurrency", slots), slog.Int("max", h.o.Max))
 	}
 }
 
@@ -213,7 +299,7 @@ func (b *gathering) lingered() {
 	b.h.mu.Lock()
 	mine := b.h.open == b
 	if mine {
-		b.h.open = nil
+		b.take()
 	}
 	b.h.mu.Unlock()
 	if mine {
@@ -221,12 +307,25 @@ func (b *gathering) lingered() {
 	}
 }
 
-// begin calls the user's function for the jobs that may still begin, and answers all.
+// begin has the user's function called for the jobs that may still begin, and answers all.
 func (b *gathering) begin() {
 	defer close(b.done)
+	for _, f := range b.flows {
+		f.Unwatch(b)
+	}
 	b.errs = make([]error, len(b.jobs))
-	js, ctxs := b.jobs, b.ctxs
 	at := b.leaveOut()
+	if b.h.o.Divide {
+		b.divide(at)
+		return
+	}
+	b.call(at)
+}
+
+// call calls the user's function for the jobs at these places, or for all where at is nil, and
+// answers them.
+func (b *gathering) call(at []int) {
+	js, ctxs := b.jobs, b.ctxs
 	if at != nil {
 		js, ctxs = make([]*Job, len(at)), make([]context.Context, len(at))
 		for n, i := range at {
@@ -295,27 +394,55 @@ func (b *gathering) answer(at []int, js, own []*Job, errs []error) bool {
 // leaveOut answers the jobs that must not begin any more, as the engine does before a handler. at
 // are the places of the others; nil = no job is left out.
 func (b *gathering) leaveOut() (at []int) {
-	left := 0
+	left := b.askWhoBegins()
+	if b.confirmStarts() {
+		left = b.askWhoBegins() // the confirmation may have taken long
+	}
+	if left == 0 {
+		return nil
+	}
+	at = make([]int, 0, len(b.jobs)-left)
+	for i, err := range b.errs {
+		if err == nil {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// askWhoBegins answers the jobs that must not begin any more, and counts all that are answered.
+func (b *gathering) askWhoBegins() (left int) {
 	for i, j := range b.jobs {
 		switch ctx := b.ctxs[i]; {
+		case b.errs[i] != nil:
 		case ctx.Err() != nil:
 			b.errs[i] = &verdict.NotBegunError{Err: fmt.Errorf("onceq: its batch had not begun when its context ended: %w", context.Cause(ctx))}
 		case j.r != nil && !j.r.MayBegin():
 			b.errs[i] = &verdict.NotBegunError{Err: errNotBegun}
 		default:
-			if left > 0 {
-				at = append(at, i)
-			}
 			continue
 		}
-		if left++; left == 1 {
-			at = make([]int, i, len(b.jobs)-1)
-			for n := range at {
-				at[n] = n
-			}
+		left++
+	}
+	return left
+}
+
+// confirmStarts has the starts recorded of the jobs under Park that are about to begin, and answers
+// those whose start is not confirmed. It reports whether there were any.
+func (b *gathering) confirmStarts() bool {
+	var rs []*run
+	var at []int
+	for i, j := range b.jobs {
+		if b.errs[i] == nil && j.r != nil && j.r.Opts.StartsLater && j.r.Opts.Policy == dedupe.Park {
+			rs, at = append(rs, j.r), append(at, i)
 		}
 	}
-	return at
+	for n, err := range engine.ConfirmStarts(rs) {
+		if err != nil {
+			b.errs[at[n]] = &verdict.NotBegunError{Err: verdict.Classed(verdict.Unconfirmed, "onceq: its batch had not begun when the store was asked to record its start: %w", err)}
+		}
+	}
+	return len(rs) > 0
 }
 
 var errNotBegun = verdict.Classed(verdict.Unconfirmed, "onceq: its batch had not begun when its worker stopped, or its claim was nearly over")

@@ -120,7 +120,7 @@ type ProcessorConfig struct {
 	Observer Observer
 	// Logger gets one record per job and what a person should look at. nil = slog.Default, as it is
 	// when the Processor is made, for warnings and errors alone. slog.New(slog.DiscardHandler)
-	// silences these, too.
+	// silences these, too. A Logger that blocks holds up jobs. One that panics loses its line.
 	Logger *slog.Logger
 }
 
@@ -142,6 +142,7 @@ func (c ProcessorConfig) withDefaults() ProcessorConfig {
 	if c.Logger == nil {
 		c.Logger = slog.New(warnings{slog.Default().Handler()})
 	}
+	c.Logger = slog.New(guarded{c.Logger.Handler()})
 	return c
 }
 

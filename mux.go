@@ -124,8 +124,9 @@ var errHiddenMux = verdict.Classed(ClassConfig, "onceq: the worker's Handler wra
 
 // jobType is what a Processor knows of a type.
 type jobType struct {
-	options JobOptions
-	scope   string
+	options     JobOptions
+	scope       string
+	startsLater bool
 }
 
 // snapshot is what a Processor with this scope needs to know of the types.
@@ -134,7 +135,7 @@ func (m *Mux) snapshot(scope string) map[string]*jobType {
 	defer m.mu.RUnlock()
 	types := make(map[string]*jobType, len(m.types))
 	for typ, r := range m.types {
-		types[typ] = &jobType{options: r.options, scope: r.options.scopeOf(scope, typ)}
+		types[typ] = &jobType{options: r.options, scope: r.options.scopeOf(scope, typ), startsLater: startsLater(r.wrapped)}
 	}
 	return types
 }

@@ -74,7 +74,8 @@ type TimingRecord struct {
 // Observer is told of each job's start and end. Many goroutines call it: of a start, the one that
 // runs the handler; of an end, the one that has settled or claimed a whole batch. So it must be
 // quick, because an Observer that blocks holds up the other jobs of the batch. The same is true of
-// a Logger. A panic of the Observer's is logged, and does no harm to the job.
+// a Logger. A panic of the Observer's is logged, and does no harm to the job; one of the Logger's
+// loses its line.
 type Observer interface {
 	// JobStarted is called before the handler. The handler gets the context that JobStarted
 	// returns, which must be made from ctx; nil means ctx itself.

@@ -50,12 +50,14 @@ func newRulebook(c *ProcessorConfig) *rulebook {
 // fetch reads the rules once. Where that fails, the last ones stay in force.
 func (b *rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
+	cameBack := b.watches(ctx)
 	rs, err := control.Read(ctx, b.store)
+	cameBack()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if ctx.Err() != nil && err != nil {
 		return err // nobody wants it any more; whoever comes next reads again
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.tried.Before(sent) {
 		b.tried = sent
 	}
@@ -67,6 +69,34 @@ func (b *rulebook) fetch(ctx context.Context) error {
 		b.held.Store(heldBy(&rs, sent))
 	}
 	return err
+}
+
+// deafAfter is how long after its time a call may come back before it is told of.
+const deafAfter = time.Second
+
+var errDeaf = errors.New("onceq: the store has not come back from a call, although its time is over")
+
+// watches tells of a call that does not come back in its time, until cameBack. A store that ignores
+// its context may never come back, and nobody else would know.
+func (b *rulebook) watches(ctx context.Context) (cameBack func()) {
+	back := false // under the lock
+	late := time.AfterFunc(b.store.timeout+deafAfter, func() {
+		b.mu.Lock()
+		deaf := !back && ctx.Err() == nil
+		if deaf {
+			b.err, b.fails = errDeaf, max(2, b.fails+1)
+		}
+		b.mu.Unlock()
+		if deaf {
+			b.reports(ctx, errDeaf)
+		}
+	})
+	return func() {
+		late.Stop()
+		b.mu.Lock()
+		back = true
+		b.mu.Unlock()
+	}
 }
 
 // heldBy are the rules that pause a scope or a type; nil = none does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/peak"
@@ -28,6 +30,13 @@ func TestStoreHangsAtBoot(t *testing.T) {
 		r.store.set(func(s *store) { s.onGet = func() error { <-release; return errBoom } })
 		r.send("a")
 		r.start()
+		pass(10 * time.Second)
+		if h := r.w.Health(); h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read") {
+			t.Errorf("the worker is %+v", h)
+		}
+		if n := r.log.count("level=ERROR", "operators' rules cannot be read", "has not come back"); n != 1 {
+			t.Errorf("the log tells %d times of a store that does not come back, want once", n)
+		}
 		pass(time.Hour)
 		began := time.Now()
 		r.stopNow()
@@ -246,5 +255,203 @@ func TestPauseUnderSlowObserver(t *testing.T) {
 			c.Observer = watcher
 			c.Concurrency, c.Prefetch, c.DrainTimeout = 1, 5, -1
 		}))
+	}
+}
+
+// throttled and queried are errors as AWS's SDK and as pgx answer them.
+type throttled struct{}
+
+func (throttled) Error() string     { return "rate exceeded" }
+func (throttled) ErrorCode() string { return "ThrottlingException" }
+
+type queried string
+
+func (q queried) Error() string    { return "ERROR (SQLSTATE " + string(q) + ")" }
+func (q queried) SQLState() string { return string(q) }
+
+// TestSlowRulesAtBoot: a store that is slow, locked or throttled when a worker reads the rules has
+// not refused them. So a worker that starts during a pause runs nothing, however long that takes.
+// An error that says nothing of the kind is a refusal.
+func TestSlowRulesAtBoot(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error // nil = it hangs until its context ends
+		refuses bool
+	}{
+		"hangs":               {},
+		"locked":              {err: fmt.Errorf("memstore: %w", dedupe.ErrBusy)},
+		"times out":           {err: fmt.Errorf("read: %w", os.ErrDeadlineExceeded)},
+		"throttled by AWS":    {err: fmt.Errorf("operation error DynamoDB: GetItem: %w", throttled{})},
+		"statement timeout":   {err: fmt.Errorf("pgstore: %w", queried("57014"))},
+		"too many clients":    {err: queried("53300")},
+		"permission denied":   {err: queried("42501"), refuses: true},
+		"an empty SQLSTATE":   {err: queried(""), refuses: true},
+		"anything that fails": {err: errBoom, refuses: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+				r.orders(time.Hour, ofQueue)
+				r.store.set(func(s *store) {
+					s.onGet = func() error {
+						if c.err == nil {
+							takes(5 * time.Second)
+							return context.DeadlineExceeded
+						}
+						return c.err
+					}
+				})
+				r.send("a")
+				r.start()
+				pass(10 * time.Minute)
+				if ran := r.seen.started("a") > 0; ran != c.refuses {
+					t.Errorf("a job has run: %v, want %v", ran, c.refuses)
+				}
+				if h := r.w.Health(); !c.refuses && (h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read")) {
+					t.Errorf("the worker is %+v", h)
+				}
+				r.mend()
+				pass(bound)
+				if h := r.w.Health(); h.State != onceq.StatePaused {
+					t.Errorf("the worker is %+v, want paused", h)
+				}
+			}, steered)
+		})
+	}
+}
+
+// TestRulesReadHangsLater: a read that does not come back is told of, also of a worker that has read
+// the rules before.
+func TestRulesReadHangsLater(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(time.Second)
+		release := make(chan struct{})
+		r.store.set(func(s *store) { s.onGet = func() error { <-release; return nil } })
+		pass(time.Minute)
+		if h := r.w.Health(); h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "operators' rules cannot be read") {
+			t.Errorf("the worker is %+v", h)
+		}
+		if n := r.log.count("level=WARN", "the last ones stay in force", "has not come back"); n != 1 {
+			t.Errorf("the log tells %d times of it, want once", n)
+		}
+		close(release)
+		pass(time.Minute)
+		if h := r.w.Health(); len(h.Reasons) != 0 {
+			t.Errorf("the worker is %+v", h)
+		}
+	}, steered)
+}
+
+// lateAnswer gives one answer of Get late, as it was when it was asked.
+type lateAnswer struct {
+	dedupe.Store
+	armed atomic.Bool
+	asked chan struct{} // closed when that Get has read
+}
+
+func (s *lateAnswer) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	rs, err := s.Store.Get(ctx, ks)
+	if s.armed.CompareAndSwap(true, false) {
+		close(s.asked)
+		takes(40 * time.Second)
+	}
+	return rs, err
+}
+
+// TestOldRulesComeLate: two workers of a Processor read the rules, and the answer to the older read
+// comes last. It must not end a pause that the newer one has brought.
+func TestOldRulesComeLate(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		late := &lateAnswer{Store: r.store, asked: make(chan struct{})}
+		c := r.cfg
+		c.Store, c.CallTimeout = late, 2*time.Minute
+		p, err := onceq.NewProcessor(c.ProcessorConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(r.Context())
+		done := make(chan error, 2)
+		var ws []*onceq.Worker
+		for _, name := range []string{"one", "two"} {
+			c.WorkerConfig.Name = name
+			w, err := p.Worker(newQueue(t, membroker.Options{}), c.WorkerConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ws = append(ws, w)
+			go func() { done <- w.Run(ctx) }()
+		}
+		pass(time.Second)
+		late.armed.Store(true)
+		<-late.asked
+		r.orders(time.Hour, ofQueue)
+		pass(25 * time.Second) // the other worker has read the rules, and both obey
+		for range 40 {         // the old answer comes, and the next read is soon after it
+			for _, w := range ws {
+				if h := w.Health(); h.State != onceq.StatePaused {
+					t.Fatalf("a worker is %+v, want paused", h)
+				}
+			}
+			pass(time.Second)
+		}
+		stop()
+		for range ws {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}, steered)
+}
+
+// TestFleetAfterPause: workers that all know when a pause ends do not go on in one instant.
+func TestFleetAfterPause(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		var mu sync.Mutex
+		resumed := make(map[time.Duration]bool) // since the end of the pause
+		var end time.Time
+		const workers = 8
+		ctx, stop := context.WithCancel(r.Context())
+		done := make(chan error, workers)
+		for n := range workers {
+			w := r.worker(func(c *setup) {
+				c.Owner, c.Observer = fmt.Sprint("w-", n), resumes(func() {
+					mu.Lock()
+					defer mu.Unlock()
+					resumed[time.Since(end)] = true
+				})
+			})
+			go func() { done <- w.Run(ctx) }()
+		}
+		pass(time.Second)
+		end = time.Now().Add(time.Minute)
+		r.orders(time.Minute, ofQueue)
+		pass(2 * time.Minute)
+		mu.Lock()
+		if len(resumed) != workers {
+			t.Errorf("%d workers went on at %d times", workers, len(resumed))
+		}
+		for d := range resumed {
+			if d < 0 || d > 6*time.Second {
+				t.Errorf("a worker went on %v after the end", d)
+			}
+		}
+		mu.Unlock()
+		stop()
+		for range workers {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}, steered, warnings)
+}
+
+// resumes is an Observer that is told when its worker goes on after a pause.
+type resumes func()
+
+func (resumes) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
+func (resumes) JobEnded(context.Context, *onceq.TimingRecord)                {}
+func (f resumes) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
+	if e.Kind == onceq.EventResumed {
+		f()
 	}
 }

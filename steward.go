@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	mrand "math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,8 +114,10 @@ func (s *steward) boot(ctx context.Context) {
 }
 
 // learns reads the rules until they are read or ctx ends. Where the store answers other calls and
-// refuses this one, the worker goes on without rules after a while, unless they are required.
+// refuses this one, the worker goes on without rules after a while, unless they are required. A
+// store that is slow refuses nothing: a pause may be in force, so the worker waits for the answer.
 func (s *steward) learns(ctx context.Context) {
+	s.waitsFor("the store has not answered yet")
 	var refused time.Time
 	for n := 1; ctx.Err() == nil; n++ {
 		err := s.book.fetch(ctx)
@@ -124,7 +127,7 @@ func (s *steward) learns(ctx context.Context) {
 			return
 		}
 		switch {
-		case !s.answersOthers(ctx):
+		case isSlow(err) || !s.answersOthers(ctx):
 			refused = time.Time{}
 		case refused.IsZero():
 			refused = time.Now()
@@ -141,11 +144,44 @@ func (s *steward) learns(ctx context.Context) {
 	}
 }
 
+// isSlow reports whether a call failed because the store was slow, locked or throttled, as far as
+// its error tells: by ours, by what the standard library's say of themselves, by the code of AWS's
+// and by the SQLSTATE of PostgreSQL's.
+func isSlow(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, dedupe.ErrBusy) {
+		return true
+	}
+	if t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && t.Timeout() {
+		return true
+	}
+	if c, ok := errors.AsType[interface {
+		error
+		ErrorCode() string
+	}](err); ok {
+		code := c.ErrorCode()
+		return strings.HasPrefix(code, "Throttl") || strings.HasSuffix(code, "LimitExceeded") || strings.HasPrefix(code, "ProvisionedThroughputExceeded")
+	}
+	if p, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		switch class := p.SQLState(); class[:min(2, len(class))] {
+		case "08", "40", "53", "55", "57": // connections, conflicts, resources, locks, an operator's intervention
+			return true
+		}
+	}
+	return false
+}
+
 // answersOthers reports whether the store answers another call than a read. That one changes
 // nothing, because nobody has such a claim.
 func (s *steward) answersOthers(ctx context.Context) bool {
 	n := dedupe.Renewal{Key: dedupe.Key{Scope: control.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
+	defer s.book.watches(ctx)()
 	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
 	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }

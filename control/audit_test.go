@@ -285,3 +285,46 @@ func TestAlone(t *testing.T) {
 		}
 	})
 }
+
+// deafStore has a Renew that ignores its context, or panics.
+type deafStore struct {
+	dedupe.Store
+	panics bool
+	free   chan struct{}
+}
+
+func (s *deafStore) Renew(context.Context, []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	if s.panics {
+		panic("no such table")
+	}
+	<-s.free
+	return nil, errors.New("too late")
+}
+
+// TestDeafRenew: a store that does not come back from Renew keeps neither Once nor Alone from
+// returning when f has ended, nor a claim that is lost from ending f's context.
+func TestDeafRenew(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &deafStore{newStore(t), panics, make(chan struct{})}
+			begin := time.Now()
+			err := control.Alone(t.Context(), s, "a", func(context.Context) error {
+				<-time.After(12 * time.Second)
+				return nil
+			})
+			if took := time.Since(begin); err != nil || took > 13*time.Second {
+				t.Errorf("Alone returned after %v: %v", took, err)
+			}
+			begin = time.Now()
+			_, err = control.Once(t.Context(), s, "b", 0, func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			if took := time.Since(begin); !errors.Is(err, dedupe.ErrLeaseLost) || took > 30*time.Second {
+				t.Errorf("Once returned after %v: %v", took, err)
+			}
+			close(s.free)
+			synctest.Wait()
+		})
+	}
+}

@@ -73,9 +73,7 @@ func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token,
 		case <-every.C:
 		}
 		sent := time.Now()
-		call, cancel := context.WithTimeout(ctx, onceBeat/2)
-		a, err := first(s.Renew(call, []dedupe.Renewal{{Key: k, Token: token, TTL: onceTTL}}))
-		cancel()
+		a, err := renewOnce(ctx, s, dedupe.Renewal{Key: k, Token: token, TTL: onceTTL})
 		switch {
 		case err == nil && a.Err == nil:
 			until = sent.Add(onceTTL)
@@ -83,6 +81,35 @@ func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token,
 			end(fmt.Errorf("control: the claim of %q is lost: %w", k.Key, dedupe.ErrLeaseLost))
 			return
 		}
+	}
+}
+
+// renewOnce makes one call of Renew, in a goroutine of its own. So a store that ignores the end of
+// the context keeps nobody: neither f's end from being told, nor the end of a claim that is lost. A
+// panic of the store's is an error, because nobody could recover it.
+func renewOnce(ctx context.Context, s dedupe.Store, n dedupe.Renewal) (dedupe.Renewed, error) {
+	call, cancel := context.WithTimeout(ctx, onceBeat/2)
+	defer cancel()
+	type answer struct {
+		renewed dedupe.Renewed
+		err     error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if v := recover(); v != nil {
+				a = answer{err: fmt.Errorf("control: the store panicked: %v", v)}
+			}
+			answered <- a
+		}()
+		a.renewed, a.err = first(s.Renew(call, []dedupe.Renewal{n}))
+	}()
+	select {
+	case a := <-answered:
+		return a.renewed, a.err
+	case <-call.Done():
+		return dedupe.Renewed{}, call.Err()
 	}
 }
 

@@ -58,7 +58,7 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 	starts := false
 	for _, r := range batch {
 		if r.f != asked {
-			asked, starts = r.f, r.f.isOpen()
+			asked, starts = r.f, r.f.IsOpen()
 		}
 		if starts && !r.isOver() {
 			rs = append(rs, r)
@@ -389,7 +389,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 		r.tries++
 	}
 	waited := r.errsAlone(alone)
-	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.isOpen() {
+	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.IsOpen() {
 		en.probe(r.Key.Scope)
 	}
 	other := time.Duration(en.lastClaim.Load())

@@ -29,7 +29,8 @@
 //  7. From the claim on beats renew it, and its delivery after it (beat.go, extend; hold.go,
 //     holdBatch), until the end is known.
 //  8. Its host gives it a goroutine (Host.Start), which runs the handler (work.go, Work). Under
-//     Park the handler starts only when the store has noted the start (confirmStart).
+//     Park the handler starts only when the store has noted the start (confirmStart). A handler
+//     that waits before it does anything has it noted when it begins (starts.go, ConfirmStarts).
 //  9. What the handler returned, and what cut it off, is judged (work.go, handled; verdict.Of). The
 //     slot is free (slots.go, Flow.returned).
 //  10. The end is settled under the token until the store has answered (settle.go, settleBatch,

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/internal/verdict"
@@ -53,11 +54,38 @@ func (f *Flow[J]) halt(set func()) (handBack func()) {
 		}
 	}
 	f.tell()
+	watchers := slices.Clone(f.watchers)
 	return func() {
+		tellWatchers(watchers) // first, because an Observer of what is handed back may be slow
 		for _, r := range delayed {
 			f.o.Nack(r)
 		}
 		f.handBack(back)
+	}
+}
+
+// A Watcher is told that a flow has stopped or paused, or that its limit has changed. No lock is
+// held, and it must not block.
+type Watcher interface{ FlowChanged() }
+
+// Watch has w told until Unwatch. A change that was before Watch is seen by IsOpen and SlotsNow
+// after it.
+func (f *Flow[J]) Watch(w Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers = append(f.watchers, w)
+}
+
+// Unwatch ends Watch. A change that is just told may still come.
+func (f *Flow[J]) Unwatch(w Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers = slices.DeleteFunc(f.watchers, func(o Watcher) bool { return o == w })
+}
+
+func tellWatchers(ws []Watcher) {
+	for _, w := range ws {
+		w.FlowChanged()
 	}
 }
 
@@ -76,8 +104,8 @@ func (f *Flow[J]) Resume(why Pauses) {
 // Began is when the flow was made.
 func (f *Flow[J]) Began() time.Time { return f.epoch }
 
-// isOpen reports whether a run that has not begun may still do so.
-func (f *Flow[J]) isOpen() bool {
+// IsOpen reports whether a run that has not begun may still do so. It takes no lock.
+func (f *Flow[J]) IsOpen() bool {
 	return !f.shut.Load()
 }
 

@@ -118,10 +118,13 @@ type later struct {
 
 // JobOptions are what holds for one job, after its Meta, its type's options and the defaults.
 type JobOptions struct {
-	Most    int32
-	Policy  dedupe.Policy
-	Timeout time.Duration
-	Backoff func(int, error) time.Duration
+	Most   int32
+	Policy dedupe.Policy
+	// StartsLater says that the handler waits before it does anything. It has the start recorded
+	// then, under Park, by ConfirmStarts.
+	StartsLater bool
+	Timeout     time.Duration
+	Backoff     func(int, error) time.Duration
 }
 
 // knows makes room for what the claim knows.

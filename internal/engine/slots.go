@@ -11,7 +11,7 @@ import (
 
 // This file owns a Flow: its slots, its groups, the hard end, and each run's place in it. halt.go
 // has pause and drain. Hosts call its exported methods, the steps of a run the others. f.mu guards
-// everything but shut and storeAway. What follows from a change (claims, hand-backs) is called when
+// everything but shut, storeAway and limit. What follows from a change (claims, hand-backs) is called when
 // the lock has been let go. The flow knows the steps only by the Engine's function values and its
 // queue of claims.
 
@@ -25,8 +25,9 @@ type Flow[J any] struct {
 	o     SlotOptions[J]
 	epoch time.Time // from which its runs count their times
 
-	shut      atomic.Bool // stopped or paused, to be asked without the lock
-	storeAway atomic.Bool // paused because the store does not answer
+	shut      atomic.Bool  // stopped or paused, to be asked without the lock
+	storeAway atomic.Bool  // paused because the store does not answer
+	limit     atomic.Int32 // of its slots, from outside; 0 = none; written under the lock
 
 	mu        sync.Mutex
 	room      sync.Cond // Reserve waits for it
@@ -49,7 +50,7 @@ type Flow[J any] struct {
 	since     time.Duration // when it stopped, since the epoch
 	paused    Pauses        // why it has paused; as stopped, until each reason is resumed
 	turned    time.Duration // when it last began or ended to be paused, since the epoch
-	limit     int           // of its slots, from outside; 0 = none
+	watchers  []Watcher     // of what it lets run
 	closed    bool          // hard end: nobody acts on what still happens
 	ends      Tally         // how its runs have ended
 	endsRoom  [2]Ended      // room for the first of them, because many flows have one run
@@ -107,18 +108,23 @@ func (f *Flow[J]) Unreserve(n int) {
 // Limit lets at most n handlers run at once, from now on; 0 and more than the flow's slots mean
 // these. Handlers that run go on. What is held and finds no slot waits for one.
 func (f *Flow[J]) Limit(n int) {
+	limit := int32(max(0, min(n, f.o.Slots)))
 	f.mu.Lock()
-	f.limit = n
+	var watchers []Watcher
+	if f.limit.Swap(limit) != limit {
+		watchers = slices.Clone(f.watchers)
+	}
 	out := f.pump(nil)
 	f.tell()
 	f.mu.Unlock()
 	f.send(out)
+	tellWatchers(watchers)
 }
 
-// slots is how many handlers may run at once. The caller holds the lock.
+// slots is how many handlers may run at once.
 func (f *Flow[J]) slots() int {
-	if f.limit > 0 {
-		return min(f.limit, f.o.Slots)
+	if limit := int(f.limit.Load()); limit > 0 {
+		return limit
 	}
 	return f.o.Slots
 }
@@ -522,8 +528,11 @@ func (f *Flow[J]) Running() int {
 	return f.busy
 }
 
-// Slots is how many handlers run at once.
+// Slots is how many handlers run at once where nothing limits them.
 func (f *Flow[J]) Slots() int { return f.o.Slots }
+
+// SlotsNow is how many may run at once now. It takes no lock.
+func (f *Flow[J]) SlotsNow() int { return f.slots() }
 
 // Waiting is how many runs wait for a slot, and how many places their queue has.
 func (f *Flow[J]) Waiting() (n, places int) {

@@ -25,7 +25,7 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		return
 	}
 	parks := r.Opts.Policy == dedupe.Park && r.Fence != 0
-	if parks && (!en.confirmStart(r) || !en.mayStart(r)) { // the confirmation may have taken long
+	if parks && !r.Opts.StartsLater && (!en.confirmStart(r) || !en.mayStart(r)) { // the confirmation may have taken long
 		return
 	}
 	end := r.f.Terms.Deadline
@@ -83,7 +83,7 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 	switch cut := r.ctx.EndedBy(); {
 	case errors.Is(cut, verdict.ErrTaken):
 		en.loseClaim(r)
-	case cut != nil, !r.f.isOpen():
+	case cut != nil, !r.f.IsOpen():
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 	case !en.confirmed(r):
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Class: verdict.Unconfirmed, Text: errTooLate.Error(), Uncounted: true})
@@ -96,7 +96,7 @@ func (en *Engine[J]) mayStart(r *Run[J]) bool {
 // MayBegin reports whether what the run's handler has not begun yet may begin. A handler that waits
 // before it does anything asks it, by the rules of mayStart.
 func (r *Run[J]) MayBegin() bool {
-	return r.ctx.EndedBy() == nil && r.f.isOpen() && r.f.en.confirmed(r)
+	return r.ctx.EndedBy() == nil && r.f.IsOpen() && r.f.en.confirmed(r)
 }
 
 var errTooLate = verdict.Classed(verdict.Unconfirmed, "onceq: the claim was over, or nearly so, before its handler could start")
@@ -184,7 +184,7 @@ func (en *Engine[J]) confirmStart(r *Run[J]) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			en.loseClaim(r)
 			return false
-		case r.ctx.EndedBy() != nil || !r.f.isOpen() || r.isOver(), r.f.Terms.Confirm > 0 && time.Since(begin) >= r.f.Terms.Confirm:
+		case r.ctx.EndedBy() != nil || !r.f.IsOpen() || r.isOver(), r.f.Terms.Confirm > 0 && time.Since(begin) >= r.f.Terms.Confirm:
 			en.Conclude(r, verdict.Verdict{To: dedupe.Released, Class: verdict.Unconfirmed, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
