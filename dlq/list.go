@@ -129,6 +129,7 @@ type visit struct {
 // look goes through the queue and hands back what it has met.
 func (q *Queue) look(ctx context.Context, f Filter, v visit) error {
 	w := q.walk(ctx)
+	w.eager = true
 	defer w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	seen := make(map[identity]bool)
 	for v.enough == nil || !v.enough() {
