@@ -57,14 +57,22 @@ func (a *app) chosen(f *filters) (dlq.Filter, error) {
 	if f.most < 0 {
 		return d, exit(exitUsage, "--max: %d is negative", f.most)
 	}
-	if f.match == "" {
-		return d, nil
+	if a.hold < 0 {
+		return d, exit(exitUsage, "--hold: %d is negative", a.hold)
 	}
-	re, err := regexp.Compile(f.match)
+	if f.match != "" {
+		d.Match, err = matching(f.match)
+	}
+	return d, err
+}
+
+// matching is --match at work.
+func matching(pattern string) (func(*broker.Message) bool, error) {
+	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return d, exit(exitUsage, "--match: %s", caret(f.match, err))
+		return nil, exit(exitUsage, "--match: %s", caret(pattern, err))
 	}
-	d.Match = func(m *broker.Message) bool {
+	return func(m *broker.Message) bool {
 		if re.Match(m.Body) {
 			return true
 		}
@@ -72,8 +80,7 @@ func (a *app) chosen(f *filters) (dlq.Filter, error) {
 			return false
 		}
 		return re.MatchString(m.Meta.Key) || m.Meta.Dead != nil && re.MatchString(m.Meta.Dead.LastErr)
-	}
-	return d, nil
+	}, nil
 }
 
 // caret is the error of a regular expression, with a caret below its place.
@@ -89,6 +96,7 @@ func caret(pattern string, err error) string {
 // letterFlags are the flags that stand for the fields in dlq's sentences.
 var letterFlags = strings.NewReplacer(
 	"dlq: ReplayOptions.PerSecond:", "--rate:", "dlq: ReplayOptions.CanaryWait:", "--canary-wait:", "dlq: ReplayOptions.Canary:", "--canary:",
+	"Options.MaxHeld: raise it", "--hold: raise it",
 	"dlq: ReplayOptions.Max:", "--max:", "dlq: PurgeOptions.Max:", "--max:", "dlq: Filter.Group:", "--group:", "dlq: ReplayOptions.Group:", "--group:",
 	"dlq: PurgeOptions.Group:", "--group:", "dlq: Filter.Since:", "--since:", "dlq: ReplayOptions.Since:", "--since:", "dlq: PurgeOptions.Since:", "--since:",
 	"dlq: ReplayOptions.Vouch:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",

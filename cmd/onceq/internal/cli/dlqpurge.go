@@ -84,28 +84,37 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 			if !errors.Is(err, dlq.ErrIncomplete) || p == nil {
 				return lettersFailed(err)
 			}
-			incomplete = err
+			if p.Rest == nil {
+				incomplete = err
+			}
 		}
 	}
 	name, n := spec.Queue, p.Count(dlq.Take)
 	text := fmt.Sprintf("plan %s (frozen %s): %s of %s would be removed; %s stay", p.ID, a.out.Time(p.Made), out.Plural(n, "letter", "letters"), out.Text(p.Queue), out.Int(p.Unchosen))
+	if line := a.restLine(p, "removed"); line != "" {
+		text += "\n" + line
+	}
 	if dry {
 		next := fmt.Sprintf("onceq dlq purge %s --dry-run=false -f FILE --reason TEXT", name)
 		if plan != "" {
+			if p.Rest != nil {
+				p.Rest.Match = f.match
+			}
 			if err := writePlan(plan, p); err != nil {
 				return err
 			}
 			next += " --plan " + quote(plan)
 		}
-		if err := a.show(out.Result{Lines: []string{text, "nothing was removed"}, Value: viewPlan(name, p, nil, plan), Next: next}); err != nil {
+		if err := a.show(out.Result{Lines: append(strings.Split(text, "\n"), "nothing was removed"), Value: viewPlan(name, p, nil, plan), Next: next}); err != nil {
 			return err
 		}
 		return lettersFailed(incomplete)
 	}
-	if n == 0 {
+	if n == 0 && p.Rest == nil {
 		return a.show(out.Result{Lines: []string{"no letter to purge"}, Value: viewReport(name, p, &dlq.Report{}, ""), Next: "onceq dlq group " + name})
 	}
-	q := question{Plan: text, Want: strconv.Itoa(n), Act: "remove " + out.Plural(n, "letter", "letters"), Bounded: kept || f.most > 0}
+	q := question{Plan: text, Bounded: kept || f.most > 0}
+	q.Want, q.Act = reach(p, n, "remove")
 	if !kept {
 		q.SoFar = lookedAt
 	}
