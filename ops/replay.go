@@ -147,7 +147,9 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 			return new(Plan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
 		}
 		before := clock(ctx, t.Store)
-		ro.Done = func(ctx context.Context, batch []dlq.Ref) (dlq.Became, error) { return became(ctx, t.Store, batch, before), nil }
+		ro.Done = func(ctx context.Context, batch []dlq.Ref) (dlq.Became, error) {
+			return became(ctx, t.Store, batch, before), nil
+		}
 	}
 	if err := q.CheckReplay(ro); err != nil {
 		return nil, nil, ro, err

@@ -96,6 +96,15 @@ type batchView struct {
 	Back    int      `json:"came_back"`
 }
 
+type importedView struct {
+	Queue     string   `json:"queue"`
+	File      string   `json:"file"`
+	Sent      int      `json:"sent"`
+	Refused   []string `json:"refused"`
+	Audit     string   `json:"audit"`
+	Completed bool     `json:"completed"`
+}
+
 type redriveView struct {
 	Handle  string  `json:"handle"`
 	Status  string  `json:"status"`
