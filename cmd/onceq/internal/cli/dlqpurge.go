@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -122,9 +123,9 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 		return err
 	}
 	if file != "" {
-		keep, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		keep, err := openKept(file)
 		if err != nil {
-			return exit(exitUsage, "-f: %w", err)
+			return err
 		}
 		defer keep.Close()
 		spec.Export = dlq.ExportJSON(keep)
@@ -153,6 +154,36 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 	return err
 }
 
+// openKept opens the file that keeps what is removed, to be appended to. In a folder that others may
+// write to, somebody could have put a file of his own there, or a link, and would get the letters.
+func openKept(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
+	if err != nil {
+		if info, e := os.Lstat(file); e == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return nil, exit(exitUsage, "-f: %s is a link: name the file itself", out.Text(file))
+		}
+		return nil, exit(exitUsage, "-f: %w", err)
+	}
+	info, err := f.Stat()
+	why := ""
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		why = "is no regular file"
+	case !isOwn(info):
+		why = "is another user's, or has a second name"
+	case !isPrivate(info):
+		why = fmt.Sprintf("may be read or written by others (%v): chmod 600 it", info.Mode().Perm())
+	default:
+		return f, nil
+	}
+	_ = f.Close()
+	if err != nil {
+		return nil, exit(exitUsage, "-f: %w", err)
+	}
+	return nil, exit(exitUsage, "-f: %s %s", out.Text(file), why)
+}
+
 func (a *app) exportCommand() *cobra.Command {
 	var f filters
 	var file string
@@ -174,7 +205,7 @@ func (a *app) exportCommand() *cobra.Command {
 				return err
 			}
 			defer w.close()
-			var to io.Writer = a.io.Out
+			var to io.Writer = out.JSONWriter{W: a.io.Out}
 			if file != "-" {
 				keep, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 				if err != nil {
