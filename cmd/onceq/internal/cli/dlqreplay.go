@@ -311,7 +311,7 @@ func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender,
 func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited, incomplete error) error {
 	name := p.Spec.Queue
 	text := a.planText(ctx, w, o, p, shown)
-	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain())
+	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain(p))
 	if o.plan != "" {
 		if p.Rest != nil {
 			p.Rest.Match = o.match
@@ -332,8 +332,11 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, s
 	return lettersFailed(incomplete)
 }
 
+// proposedCanary is how many canaries a dry run proposes, where that leaves something to go on with.
+const proposedCanary = 5
+
 // flagsAgain are the filters as flags.
-func (o *replaying) flagsAgain() string {
+func (o *replaying) flagsAgain(p *ops.Plan) string {
 	var b strings.Builder
 	for _, f := range [...][2]string{
 		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
@@ -345,7 +348,10 @@ func (o *replaying) flagsAgain() string {
 	if o.most > 0 {
 		fmt.Fprintf(&b, " --max %d", o.most)
 	}
-	return b.String() + " --canary 5 --ramp"
+	if p.Count(dlq.Take) > proposedCanary || p.Rest != nil && o.most == 0 {
+		fmt.Fprintf(&b, " --canary %d --ramp", proposedCanary)
+	}
+	return b.String()
 }
 
 // planText is the plan for people, as lines.
@@ -501,7 +507,7 @@ func sentLine(r *dlq.Report, back int) string {
 	}{
 		{r.Purged, "purged"},
 		{r.Removed, "removed"},
-		{r.Copies, "copies dropped"},
+		{r.Copies, one(r.Copies, "copy", "copies") + " dropped"},
 		{len(r.Skipped), "left"},
 		{len(r.Failed), "failed"},
 		{r.Missing, "of the plan gone"},
@@ -513,6 +519,14 @@ func sentLine(r *dlq.Report, back int) string {
 		}
 	}
 	return strings.Join(parts, ", ") + fmt.Sprintf(" · %s came back so far", out.Int(back))
+}
+
+// one is the word for n.
+func one(n int, single, several string) string {
+	if n == 1 {
+		return single
+	}
+	return several
 }
 
 func reasonLines(r *dlq.Report) (lines []string) {
