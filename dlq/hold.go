@@ -286,9 +286,9 @@ func (k *keeper) handBack() {
 	k.giveBack(hs, 0)
 }
 
-// letGo gives up to n of the letters back that came first and that may go: each comes again after a
+// giveSome gives up to n of the letters back that came first and that may go: each comes again after a
 // while. It answers their ids.
-func (k *keeper) letGo(n int, after time.Duration, may func(id string) bool) (ids []string) {
+func (k *keeper) giveSome(n int, after time.Duration, may func(id string) bool) (ids []string) {
 	k.mu.Lock()
 	var hs []*held
 	for id, h := range k.held {

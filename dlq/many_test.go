@@ -234,8 +234,8 @@ func TestRestWithMatch(t *testing.T) {
 	})
 }
 
-// When its context ends, at whatever call, an act on more letters than it can hold has lost none and
-// sent none twice, and its plan goes on with the others.
+// When its context ends, at whatever call, an act on more letters than it can hold has lost none
+// and sent none twice, and its plan goes on with the others.
 func TestManyIsStopped(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		for _, at := range []int{1, 2, 5, 9, 14, 30, 60} {

@@ -79,8 +79,8 @@ type Rest struct {
 // isUsable reports whether the filter is complete.
 func (r *Rest) isUsable() bool { return r != nil && (r.Filter.Match != nil || !r.matched) }
 
-// sum is what the plan's name takes of the rule.
-func (r *Rest) sum(b []byte) []byte {
+// digest is what the plan's name takes of the rule.
+func (r *Rest) digest(b []byte) []byte {
 	f := &r.Filter
 	b = digest.Texts(b, "rest", f.Class, f.Group, f.Type, f.Key, f.Source)
 	return digest.Numbers(b, millis(f.Since), millis(f.Until), int64(f.Max))
@@ -169,7 +169,7 @@ func (p *Plan) name() string {
 		b = digest.Texts(digest.Texts(b, l.MessageID), l.Copies...)
 	}
 	if p.Rest != nil {
-		b = p.Rest.sum(b)
+		b = p.Rest.digest(b)
 	}
 	return digest.Hex(b)[:4]
 }

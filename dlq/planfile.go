@@ -59,7 +59,7 @@ func restFile(r *Rest) *planRest {
 	}
 }
 
-func (r *planRest) rest() *Rest {
+func (r *planRest) read() *Rest {
 	got := &Rest{
 		Filter: Filter{Class: r.Class, Group: r.Group, Type: r.Type, Key: r.Key, Source: r.Source, Max: r.Max},
 		Match:  r.Match, About: r.About, matched: r.Matched,
@@ -175,7 +175,7 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 		}
 	}
 	if f.Rest != nil {
-		got.Rest = f.Rest.rest()
+		got.Rest = f.Rest.read()
 	}
 	sum, err := f.sum()
 	if err != nil {

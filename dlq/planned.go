@@ -75,7 +75,7 @@ func (p *pass) makeRoom() {
 	w, now := p.planned, time.Now()
 	if !w.open && w.plan.Rest.isUsable() {
 		w.open = true
-		p.letGo(p.q.o.MaxHeld, 0)
+		p.clearOut(p.q.o.MaxHeld, 0)
 		return
 	}
 	after := letGoFor
@@ -88,11 +88,11 @@ func (p *pass) makeRoom() {
 	if after < time.Second || now.After(w.until) {
 		return // the walk says that there is no room
 	}
-	p.letGo(max(1, p.q.o.MaxHeld/4), after)
+	p.clearOut(max(1, p.q.o.MaxHeld/4), after)
 }
 
-// letGo is the walk's. The letters are counted when they come again.
-func (p *pass) letGo(n int, after time.Duration) {
+// clearOut is the walk's letGo. The letters are counted when they come again.
+func (p *pass) clearOut(n int, after time.Duration) {
 	n = p.w.letGo(n, after)
 	p.report.Seen -= n
 	p.report.Unchosen -= n

@@ -37,9 +37,9 @@ type ReplayOptions struct {
 	PerSecond float64
 	// Canary, when above 0, is how many letters are sent at first. The replay then watches the
 	// dead-letter queue for CanaryWait, and goes on only if none of them came back, and, where Done
-	// is set, only if all of them are done. The others are held meanwhile. A queue with more than Options.MaxHeld letters ends the replay with
-	// ErrIncomplete, because a canary could come back unseen. Canary must be below Max, where that
-	// is set.
+	// is set, only if all of them are done. The others are held meanwhile. Without a plan, a queue
+	// with more than Options.MaxHeld letters ends the replay with ErrIncomplete, because a canary
+	// could come back unseen. Canary must be below Max, where that is set.
 	Canary int
 	// Ramp sends in batches that grow: Canary, then 10, 50, 250 and so on, each five times the one
 	// before. After each the replay watches, as after the canaries. It ends with a [*CanaryError]

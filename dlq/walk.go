@@ -110,7 +110,7 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 	if err != nil {
 		return fresh, again, false, err
 	}
-	w.tell(ctx, len(fresh))
+	w.progress(ctx, len(fresh))
 	now := time.Now()
 	switch {
 	case len(fresh) > 0:
@@ -137,8 +137,8 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 	return fresh, again, false, nil
 }
 
-// probe is how long an eager walk waits before it asks the broker whether anything is left. One that
-// asks SQS for less than a second looks at a part of the queue alone.
+// probe is how long an eager walk waits before it asks the broker whether anything is left. One
+// that asks SQS for less than a second looks at a part of the queue alone.
 func (w *walk) probe() time.Duration {
 	if w.q.l.PerRequestCost {
 		return time.Second
@@ -155,8 +155,8 @@ func (w *walk) isLast(ctx context.Context) bool {
 // room is how many letters more can be held.
 func (w *walk) room() int { return w.q.o.MaxHeld - w.k.len() }
 
-// tell tells how far the walk has come.
-func (w *walk) tell(ctx context.Context, fresh int) {
+// progress tells how far the walk has come.
+func (w *walk) progress(ctx context.Context, fresh int) {
 	if fresh == 0 || w.q.o.Progress == nil {
 		return
 	}
@@ -191,7 +191,7 @@ func (w *walk) mayGo(id string) bool {
 // letGo gives letters back that stay, and they come again after a while. It forgets those that
 // nobody has chosen, so that they are looked at again then, and answers how many they are.
 func (w *walk) letGo(n int, after time.Duration) (forgotten int) {
-	for _, id := range w.k.letGo(n, after, w.mayGo) {
+	for _, id := range w.k.giveSome(n, after, w.mayGo) {
 		if w.known[id].fate == Unchosen {
 			delete(w.known, id)
 			forgotten++

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
@@ -15,8 +16,8 @@ import (
 // by their records. Replay calls it. Nothing is locked, and nothing here writes.
 
 // canaries refuses a replay with canaries that nobody would run.
-func (o *Ops) canaries(ctx context.Context, t *target, spec *ReplaySpec, p *dlq.Plan) error {
-	if t.Store == nil || spec.CanaryAny || !values.Same(spec.To, t.Queue) {
+func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) error {
+	if t.Store == nil || !values.Same(to, t.Queue) {
 		return nil
 	}
 	rules, err := control.Read(ctx, t.Store)

@@ -28,8 +28,8 @@ type Imported struct {
 // keys, fences and signatures. ms are mostly those of [dlq.ImportJSON]; an error among them is
 // counted, and the import goes on. It writes an audit record where the target has a store.
 //
-// It does no harm to import a letter that is there still, or was replayed since: of each failure one
-// letter runs. Run an import that ended with an error again.
+// It does no harm to import a letter that is there still, or was replayed since: of each failure
+// one letter runs. Run an import that ended with an error again.
 func (o *Ops) ImportLetters(ctx context.Context, queue string, ms iter.Seq2[broker.Outgoing, error], reason string) (got Imported, audit string, err error) {
 	t, err := o.target(queue)
 	if err != nil {

@@ -29,8 +29,8 @@ func (o *Ops) Letters(ctx context.Context, queue string, f dlq.Filter) iter.Seq2
 	}
 }
 
-// Groups counts a queue's dead letters by kind of failure, as [dlq.Queue.Group] does. Options.Redact
-// has changed the texts and keys that they show.
+// Groups counts a queue's dead letters by kind of failure, as [dlq.Queue.Group] does.
+// Options.Redact has changed the texts and keys that they show.
 func (o *Ops) Groups(ctx context.Context, queue string, f dlq.Filter) (dlq.Groups, error) {
 	q, err := o.lettersOf(queue)
 	if err != nil {

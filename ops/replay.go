@@ -25,8 +25,8 @@ type ReplaySpec struct {
 	Filter dlq.Filter
 	// To is where they are sent. Default: the Target's queue.
 	To broker.Sender
-	// Canary, Ramp, CanaryWait, CanaryAny, PerSecond, Edit, Vouch, Expired and Unproven are those of
-	// [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all are
+	// Canary, Ramp, CanaryWait, CanaryAny, PerSecond, Edit, Vouch, Expired and Unproven are those
+	// of [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all are
 	// done. It ends with a [*dlq.CanaryError] when an attempt of one has failed since, or when not
 	// all are done at the end of CanaryWait. Without a Store it goes by letters that come back.
 	//
@@ -154,15 +154,16 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 	if err := q.CheckReplay(ro); err != nil {
 		return nil, nil, ro, err
 	}
-	if spec.Canary > 0 || spec.Ramp {
-		err = o.canaries(ctx, t, &spec, p.Plan)
+	if (spec.Canary > 0 || spec.Ramp) && !spec.CanaryAny {
+		err = t.canaries(ctx, spec.To, p.Plan)
 	}
 	return t, q, ro, err
 }
 
-// Replay sends the letters of a plan, and no others, but for those of its Rest. each gets each step; nil = nobody does. The
-// audit has the intent before, and the numbers after. The report says what was done, also beside an
-// error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was done.
+// Replay sends the letters of a plan, and no others, but for those of its Rest. each gets each
+// step; nil = nobody does. The audit has the intent before, and the numbers after. The report says
+// what was done, also beside an error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was
+// done.
 func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
 	t, q, ro, err := o.acting(ctx, p)
 	if err != nil {

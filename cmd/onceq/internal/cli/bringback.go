@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -108,19 +107,4 @@ func (a *app) counting(in io.Reader, what string) iter.Seq2[broker.Outgoing, err
 			}
 		}
 	}
-}
-
-// A removedView is a line of the file that a purge of a live queue writes: all that is needed to
-// send the message again.
-type removedView struct {
-	messageView
-	Meta json.RawMessage `json:"onceq,omitempty"`
-}
-
-func viewRemoved(m *broker.Message) removedView {
-	v := removedView{messageView: viewMessage(m)}
-	if m.Meta != nil {
-		v.Meta = json.RawMessage(broker.EncodeMeta(m.Meta))
-	}
-	return v
 }

@@ -42,7 +42,7 @@ func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoi
 	return func(m *broker.Outgoing) error {
 		of := sha256.Sum256(m.Body)
 		if b, ok := e.answers[of]; ok {
-			e.show(m, b)
+			e.note(m, b)
 			m.Body = bytes.Clone(b)
 			return nil
 		}
@@ -67,7 +67,7 @@ func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoi
 		if len(b) == 0 && len(m.Body) > 0 {
 			return fmt.Errorf("--edit: the command answered nothing")
 		}
-		e.show(m, b)
+		e.note(m, b)
 		if e.kept += len(b) + len(of); e.kept <= editsKept {
 			e.answers[of] = bytes.Clone(b)
 		}
@@ -76,8 +76,8 @@ func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoi
 	}
 }
 
-// show keeps a change to be shown, if it is one of the first.
-func (e *edits) show(m *broker.Outgoing, b []byte) {
+// note keeps a change to be shown, if it is one of the first.
+func (e *edits) note(m *broker.Outgoing, b []byte) {
 	if len(e.shown) == shownEdits || bytes.Equal(b, m.Body) {
 		return
 	}

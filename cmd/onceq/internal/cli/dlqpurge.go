@@ -154,8 +154,9 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 	return err
 }
 
-// openKept opens the file that keeps what is removed, to be appended to. In a folder that others may
-// write to, somebody could have put a file of his own there, or a link, and would get the letters.
+// openKept opens the file that keeps what is removed, to be appended to. In a folder that others
+// may write to, somebody could have put a file of his own there, or a link, and would get the
+// letters.
 func openKept(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
 	if err != nil {

@@ -332,7 +332,8 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, s
 	return lettersFailed(incomplete)
 }
 
-// proposedCanary is how many canaries a dry run proposes, where that leaves something to go on with.
+// proposedCanary is how many canaries a dry run proposes, where that leaves something to go on
+// with.
 const proposedCanary = 5
 
 // flagsAgain are the filters as flags.

@@ -105,6 +105,21 @@ func viewMessage(m *broker.Message) messageView {
 	return v
 }
 
+// A removedView is a line of the file that a purge of a live queue writes: all that is needed to
+// send the message again.
+type removedView struct {
+	messageView
+	Meta json.RawMessage `json:"onceq,omitempty"`
+}
+
+func viewRemoved(m *broker.Message) removedView {
+	v := removedView{messageView: viewMessage(m)}
+	if m.Meta != nil {
+		v.Meta = json.RawMessage(broker.EncodeMeta(m.Meta))
+	}
+	return v
+}
+
 // maxBody is more than any queue takes.
 const maxBody = 16 << 20
 

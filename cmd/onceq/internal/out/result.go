@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/onceq/onceq/dlq"
 )
 
 // This file owns the forms of the output. A Printer is one goroutine's.
@@ -312,7 +314,7 @@ func escapeJSON(s string) string {
 
 func steers(r rune) bool {
 	s := string(r)
-	return r != utf8.RuneError && Text(s) != s
+	return r != utf8.RuneError && dlq.Printable(s) != s
 }
 
 // A JSONWriter writes lines of JSON as a terminal may show them.
