@@ -320,3 +320,38 @@ func TestManyAreHeld(t *testing.T) {
 		}
 	})
 }
+
+// A look ends as soon as the broker says that nothing is left, and tells how far it has come. While
+// others hold letters it waits, because these may come back.
+func TestLookEndsEarly(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		var told []int
+		r.dlq = open(t, r.dead, &dlq.Options{Progress: func(seen, about int) {
+			told = append(told, seen)
+			if about < seen || about > 12 {
+				t.Errorf("%d of about %d", seen, about)
+			}
+		}})
+		took := func(want int, soon bool) {
+			t.Helper()
+			began := time.Now()
+			es, err := r.list(dlq.Filter{})
+			if took := time.Since(began); err != nil || len(es) != want || took < 2*time.Second != soon {
+				t.Errorf("%d letters in %v, want %d; %v", len(es), took, want, err)
+			}
+		}
+		took(0, true)
+		if len(told) != 0 {
+			t.Error(told)
+		}
+		r.puts(12)
+		took(12, true)
+		if !slices.IsSorted(told) || told[len(told)-1] != 12 {
+			t.Error(told)
+		}
+		if _, err := r.dead.Receive(context.Background(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		took(11, false)
+	})
+}
