@@ -121,7 +121,7 @@ func TestCanaryCommand(t *testing.T) {
 	}
 	r.died("A-7", "timeout", "no answer from 10.0.0.1:443")
 	r.died("A-8", "timeout", "no answer from 10.0.0.1:443")
-	r.run("queue", "pause", "orders", "--type", "charge", "--for", "10m", "--reason", "bank down").want(0)
+	r.run("--yes", "queue", "pause", "orders", "--type", "charge", "--for", "10m", "--reason", "bank down").want(0)
 	r.run(append(args, "--dry-run")...).want(0, "type charge PAUSED until")
 	r.run(args...).want(5, "is paused until", "so the canaries would not run", "--canary-any")
 	r.depths(3, 3)
