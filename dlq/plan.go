@@ -62,7 +62,8 @@ type Plan struct {
 //
 //   - the Filter chooses it;
 //   - its job failed before the plan was made, and the broker took the letter before that;
-//   - fewer letters than Filter.Max were taken so far, where that is set.
+//   - fewer letters than Filter.Max were taken so far, where that is set. Each call counts for
+//     itself: one that died and is run again may take so many once more.
 type Rest struct {
 	// Filter is the one by which the plan was made. Its Match does not travel in a file: whoever
 	// reads the plan sets it again, or only the listed letters are taken.
@@ -127,13 +128,16 @@ func (p *Plan) Count(j Judgement) (n int) {
 	return n
 }
 
-// most is how many letters an act takes at most: what its caller says, else what the plan was made
-// for.
+// most is how many letters an act takes at most: what its caller says, and no more than what the
+// plan was made for.
 func (p *Plan) most(of int) int {
-	if of == 0 && p != nil && p.Rest != nil {
+	if p == nil || p.Rest == nil || p.Rest.Filter.Max == 0 {
+		return of
+	}
+	if of == 0 {
 		return p.Rest.Filter.Max
 	}
-	return of
+	return min(of, p.Rest.Filter.Max)
 }
 
 var errNoName = bad("Options.Name", "is empty, and the broker does not say its name; a plan needs one, so that no other queue takes it")

@@ -14,8 +14,8 @@ var operators = []mutant{
 		Why: "letters of another failure are sent that nobody agreed to",
 	},
 	{
-		File: "dlq/plan.go", Text: `	if of == 0 && p != nil && p.Rest != nil {`,
-		With:    `	if false {`,
+		File: "dlq/plan.go", Text: `		return p.Rest.Filter.Max`,
+		With:    `		return of`,
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
 		Why: "more letters are sent than --max was",
 	},

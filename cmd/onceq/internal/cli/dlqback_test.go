@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,4 +162,40 @@ func TestHold(t *testing.T) {
 	r.run("dlq", "replay", "orders", "--match", "A-|B-", "--hold", "2", "--dry-run", "--plan", file).want(0, "2 letters → orders", "more were not looked at: those that the filters choose")
 	r.run("--yes", "dlq", "replay", "orders", "--plan", file, "--hold", "2", "--reason", "x").want(0, "4 sent")
 	r.depths(0, 4)
+}
+
+// TestLookIsTold: a person sees how far a look has come, and nothing of it is left behind; a pipe
+// gets none of it. One who interrupts a look gets what was seen.
+func TestLookIsTold(t *testing.T) {
+	t.Parallel()
+	r := outage(t)
+	r.run("dlq", "group", "orders").want(0, "4 letters").not("looked at\x1b", "of about")
+	r.terminal = true
+	a := r.run("dlq", "group", "orders").want(0, " of about 4 looked at\r\x1b[K")
+	if strings.LastIndex(a.err, "looked at") > strings.LastIndex(a.err, "\r\x1b[K") {
+		t.Errorf("%q", a.err)
+	}
+	if _, err := r.dead.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var text, errs bytes.Buffer
+	on := r.io(&text, &errs)
+	on.LetterWait = time.Minute // others hold a letter, so the look waits for it
+	on.Err = &cancels{on.Err, cancel}
+	code := Main(ctx, []string{"dlq", "group", "orders"}, on)
+	(&answer{rig: r, args: "dlq group", code: code, out: text.String(), err: errs.String()}).want(130, " letter", "NOT all looked at")
+}
+
+// cancels ends a command as soon as it tells how far a look has come.
+type cancels struct {
+	io.Writer
+	cancel func()
+}
+
+func (c *cancels) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "looked at") {
+		c.cancel()
+	}
+	return c.Writer.Write(b)
 }
