@@ -11,17 +11,28 @@ import (
 // replay.go calls it in the goroutine of Replay, and no lock is held. What a watch receives is
 // held, and goes the way of all letters of the replay.
 
-// CanaryError ends a replay because letters that it sent came back: what made these jobs fail is
-// still there. The replay has not sent the others.
+// CanaryError ends a replay because its canaries did not prove that the others may go: jobs that it
+// sent failed again, or nobody can tell yet whether they are done. The replay has not sent the
+// others.
 type CanaryError struct {
-	// Back are the letters that came back, as they are now.
+	// Back are the letters that came back, as they are now, and the letters of jobs that failed
+	// again, as they were sent. It is empty where the time was over: Became says what was known
+	// then.
 	Back []Ref
 	// Sent is how many letters had been sent.
 	Sent int
+	// Batch is how many of these were watched, Became what had become of them, and Watched for how
+	// long they were watched.
+	Batch   int
+	Became  Became
+	Watched time.Duration
 }
 
-// Error names the letters that came back.
+// Error names the letters that came back, or says what is known of those that were watched.
 func (e *CanaryError) Error() string {
+	if len(e.Back) == 0 {
+		return fmt.Sprintf("dlq: of %d letters watched for %v %s: so nobody knows whether the others may go", e.Batch, e.Watched.Round(time.Millisecond), &e.Became)
+	}
 	const most = 5
 	var names []string
 	for _, r := range e.Back[:min(most, len(e.Back))] {
@@ -34,14 +45,38 @@ func (e *CanaryError) Error() string {
 	return fmt.Sprintf("dlq: of %d letters sent %d came back: %s%s", e.Sent, len(e.Back), strings.Join(names, ", "), more)
 }
 
+// Became is what became of the jobs of a batch. Each job is counted once.
+type Became struct {
+	// Done are done. Running are claimed by a worker, Waiting not yet. Of those that are Unknown
+	// nobody can tell: their letters name no record, Edit gave them another key, or the store did
+	// not answer.
+	Done, Running, Waiting, Unknown int
+	// Failed are those that failed since they were sent, also where they are to be tried again.
+	Failed []Ref
+}
+
+// String is what became of the jobs in a few words, such as "2 are done, 3 not begun".
+func (b *Became) String() string {
+	text := fmt.Sprintf("%d are done", b.Done)
+	for _, p := range [...]struct {
+		n    int
+		what string
+	}{{len(b.Failed), "failed again"}, {b.Running, "running"}, {b.Waiting, "not begun"}, {b.Unknown, "not known"}} {
+		if p.n > 0 {
+			text += fmt.Sprintf(", %d %s", p.n, p.what)
+		}
+	}
+	return text
+}
+
 // Batch is a part of a replay that was sent and watched: the canaries, or a step of a ramp.
 type Batch struct {
 	// Number counts the batches from 1.
 	Number int
 	// Sent is how many letters the batch had, and Total how many were sent so far.
 	Sent, Total int
-	// Done is how many of the batch ReplayOptions.Done said are done; 0 without it.
-	Done int
+	// Became is what ReplayOptions.Done said last of the batch's jobs; zero without it.
+	Became
 	// Watched is how long the batch was watched.
 	Watched time.Duration
 	// Back are the letters that came back. If there are any, the replay ends.
@@ -90,12 +125,14 @@ func (r *replay) cameBack(l *item) bool {
 	return newer && (r.nameless[body] || name == "" && r.bodies[body])
 }
 
-// watch waits until all jobs of the batch are known to be done, until one of them came back, or for
-// CanaryWait. It holds what else comes, to be sent afterwards.
+// watch waits until all jobs of the batch are known to be done, until one of them came back or has
+// failed, or for CanaryWait. It holds what else comes, to be sent afterwards. Where somebody can
+// tell what is done, the time alone proves nothing: jobs that nobody runs do not fail either.
 func (r *replay) watch(ctx context.Context) error {
 	b := Batch{Number: r.count + 1, Sent: len(r.batch), Total: r.report.Replayed}
 	began, most := time.Now(), r.q.o.Wait
 	var ask time.Time
+	proven := r.o.Done == nil || r.o.CanaryAny
 	if r.o.Done != nil {
 		most = max(most/3, time.Millisecond)
 	}
@@ -103,10 +140,15 @@ func (r *replay) watch(ctx context.Context) error {
 		if now := time.Now(); r.o.Done != nil && !now.Before(ask) {
 			ask = now.Add(most)
 			var err error
-			if b.Done, err = r.o.Done(ctx, r.batch); err != nil {
+			if b.Became, err = r.o.Done(ctx, r.batch); err != nil {
 				return fmt.Errorf("dlq: ReplayOptions.Done: %w", err)
 			}
 			if b.Done >= len(r.batch) {
+				proven = true
+				break
+			}
+			if len(b.Failed) > 0 && !r.o.CanaryAny {
+				r.back = append(r.back, b.Failed...)
 				break
 			}
 		}
@@ -123,8 +165,10 @@ func (r *replay) watch(ctx context.Context) error {
 	if r.o.EachBatch != nil {
 		r.o.EachBatch(b)
 	}
-	if len(r.back) > 0 {
-		return r.cameBackError()
+	if len(r.back) > 0 || !proven {
+		e := r.cameBackError()
+		e.Batch, e.Became, e.Watched = b.Sent, b.Became, b.Watched
+		return e
 	}
 	r.count++
 	r.batch = nil
@@ -136,6 +180,6 @@ func (r *replay) watch(ctx context.Context) error {
 	return nil
 }
 
-func (r *replay) cameBackError() error {
+func (r *replay) cameBackError() *CanaryError {
 	return &CanaryError{Back: r.back, Sent: r.report.Replayed}
 }

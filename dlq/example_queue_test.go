@@ -226,7 +226,7 @@ func ExampleQueue_Replay_edit() {
 		fmt.Printf("%s %s, reopens failure %d\n", m.Meta.Key, m.Body, m.Meta.Dead.Fence)
 	}
 	// Output:
-	// 4 seen, 1 replayed, 1 copies dropped, 1 skipped, 1 not chosen
+	// 4 seen, 1 replayed, 1 copy dropped, 1 skipped, 1 not chosen
 	// 1 skipped: the customer has cancelled
 	// order-1 {"cents":500}, reopens failure 40
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/onceq/onceq/broker"
 )
 
 // This file owns List, Get and Group, which look at letters and leave them in the queue. Each call
@@ -129,6 +131,7 @@ type visit struct {
 // look goes through the queue and hands back what it has met.
 func (q *Queue) look(ctx context.Context, f Filter, v visit) error {
 	w := q.walk(ctx)
+	w.eager = true
 	defer w.k.handBack() //nolint:contextcheck // it outlives the end of ctx
 	seen := make(map[identity]bool)
 	for v.enough == nil || !v.enough() {
@@ -184,6 +187,14 @@ type Groups []Group
 // Group counts the letters that the filter chooses, by kind of failure. It goes through the queue
 // as List does. Filter.Max has no default here. With an error come the groups of what was seen.
 func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
+	return q.GroupShown(ctx, f, nil)
+}
+
+// GroupShown is Group for readers who may not see everything. What the groups hold of their
+// messages (Error, Types, Sources, Sample and Key) is taken from what show makes of each; it gets
+// a message that must not be changed. The filter, the group's name and its class go by the letters
+// as they are. Nil shows them so, too.
+func (q *Queue) GroupShown(ctx context.Context, f Filter, show func(*broker.Message) *broker.Message) (Groups, error) {
 	if err := f.check("Filter"); err != nil {
 		return nil, err
 	}
@@ -195,14 +206,17 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 				return
 			}
 			n++
-			name := groupOf(l.m)
+			name, e := groupOf(l.m), entryOf(l)
+			if show != nil {
+				e.Message = show(e.Message)
+			}
 			if by[name] == nil {
 				by[name] = &Group{
-					Group: name, Class: classOf(l.m), Error: Normalize(lastErrOf(l.m.Meta)),
+					Group: name, Class: classOf(l.m), Error: Normalize(lastErrOf(e.Message.Meta)),
 					Types: make(map[string]int), Sources: make(map[string]int),
 				}
 			}
-			by[name].add(entryOf(l))
+			by[name].add(e, failedAt(l.m))
 			of[l.id] = by[name]
 		},
 		copied: func(l *item) {
@@ -222,9 +236,9 @@ func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
 	return gs, err
 }
 
-func (g *Group) add(e Entry) {
+func (g *Group) add(e Entry, at time.Time) {
 	g.Count++
-	m, at := e.Message, e.At()
+	m := e.Message
 	g.Types[typeOf(m.Meta)]++
 	g.Sources[sourceOf(m.Meta)]++
 	if g.Oldest.IsZero() || at.Before(g.Oldest) {

@@ -107,6 +107,15 @@ func TestListHandsBack(t *testing.T) {
 		}()
 		r.depths(3, 0)
 		// The context ends while the listing waits for more.
+		receives := 0
+		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Receive {
+				if receives++; receives > 1 {
+					return faulty.Slow(2 * time.Second)
+				}
+			}
+			return nil
+		})
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		time.AfterFunc(time.Second, func() { cancel(why) })

@@ -21,29 +21,44 @@ type pass struct {
 	most    int // how many letters to receive at once
 	unacked map[string]bool
 	stuck   error // the error with which acks fail
+	drained bool  // the whole queue was seen
+	beyond  int   // about how many letters were not, while a plan is made
 	report  Report
 
 	planned *planned // the plan that is kept to; nil = the filter decides
 	draft   *draft   // the plan that is made; nil = none
 
-	meet   func(*item)                     // is shown each letter; may be nil
-	choose func(*item) error               // takes a letter of the set; an error ends the pass
-	remove func(*item)                     // takes a letter that is not to be sent; nil = choose does
-	flush  func(ctx context.Context) error // does what choose has gathered
-	full   func() bool                     // reports that nothing more is to be taken
+	meet   func(*item)                            // is shown each letter; may be nil
+	judge  func(context.Context, []Planned) error // judges letters that the plan does not list; may be nil
+	choose func(*item) error                      // takes a letter of the set; an error ends the pass
+	remove func(*item)                            // takes a letter that is not to be sent; nil = choose does
+	flush  func(ctx context.Context) error        // does what choose has gathered
+	full   func() bool                            // reports that nothing more is to be taken
 }
 
 func newPass(ctx context.Context, q *Queue, f *Filter, each func(Step), dry bool) pass {
+	w := q.walk(ctx)
+	w.eager = dry
 	return pass{
 		report: Report{DryRun: dry},
-		q:      q, w: q.walk(ctx), f: f, each: each, start: time.Now(), most: q.l.ReceiveBatch,
+		q:      q, w: w, f: f, each: each, start: time.Now(), most: q.l.ReceiveBatch,
 		unacked: make(map[string]bool),
 	}
 }
 
 // through goes until the queue is drained, or full.
 func (p *pass) through(ctx context.Context) error {
+	p.planned.begin(ctx, p.w)
+	defer func() {
+		if p.draft != nil && !p.drained {
+			depth, _ := p.w.depth(ctx)
+			p.beyond = int(depth.Visible)
+		}
+	}()
 	for !p.full() {
+		if p.planned != nil && p.w.room() <= 0 {
+			p.makeRoom() //nolint:contextcheck // it outlives the end of ctx
+		}
 		drained, err := p.step(ctx, p.q.o.Wait)
 		if e := p.flush(ctx); err == nil {
 			err = e
@@ -52,7 +67,8 @@ func (p *pass) through(ctx context.Context) error {
 			return err
 		}
 		if drained {
-			if p.planned != nil {
+			p.drained = true
+			if p.planned != nil && !p.planned.open {
 				p.report.Missing = len(p.planned.left)
 			}
 			p.report.Elsewhere, err = p.w.rest(ctx)
@@ -78,6 +94,9 @@ func (p *pass) step(ctx context.Context, wait time.Duration) (drained bool, err 
 		}
 	}
 	if err := p.ack(ctx, ids); err != nil {
+		return false, err
+	}
+	if err := p.judgeRest(ctx, fresh); err != nil {
 		return false, err
 	}
 	for _, l := range fresh {
@@ -125,6 +144,9 @@ func (p *pass) plans(act Act, run func() error) (*Plan, error) {
 	plan.Seen, plan.Unchosen, plan.Elsewhere, plan.Unsigned = rep.Seen, rep.Unchosen+rep.Newer, rep.Elsewhere, rep.Unsigned
 	for _, l := range rep.Skipped {
 		plan.Skipped[l.Reason]++
+	}
+	if !p.drained {
+		plan.Rest = &Rest{Filter: *p.f, About: p.beyond, matched: p.f.Match != nil}
 	}
 	plan.ID = plan.name()
 	return plan, err

@@ -24,8 +24,11 @@ var ErrPlan = errors.New("dlq: the plan is refused")
 // it takes these letters and no others, whatever has come into the queue since. As JSON it has a
 // checksum, so that a file that was edited is refused.
 //
-// The holder of a plan may set its Note, and the Judgement and the Why of its letters. A plan whose
-// letters were changed otherwise is refused.
+// A queue may have more letters than one call can hold (Options.MaxHeld). A plan that did not see
+// all of them has a Rest: a rule that was frozen beside the list.
+//
+// The holder of a plan may set its Note, the Judgement and the Why of its letters, and the Match of
+// its Rest. A plan whose letters were changed otherwise is refused.
 type Plan struct {
 	// ID is the plan's name for people: four hex digits, such as "8d2c".
 	ID string
@@ -46,6 +49,42 @@ type Plan struct {
 	Unsigned int
 	// Skipped counts, by reason, the letters that are not to be sent and so are not in the plan.
 	Skipped map[string]int
+	// Rest speaks of the letters that were not looked at; nil = all were.
+	Rest *Rest
+}
+
+// Rest is the rule of a plan for letters that it does not list, because the call that made it ended
+// before it had seen the whole queue.
+//
+// It is used only where it must be: when a call with the plan has met as many other letters as it
+// can hold, or when the broker tells that there are as many. The call then also takes a letter that
+// the plan does not list, if all of these are true:
+//
+//   - the Filter chooses it;
+//   - its job failed before the plan was made, and the broker took the letter before that;
+//   - fewer letters than Filter.Max were taken so far, where that is set. Each call counts for
+//     itself: one that died and is run again may take so many once more.
+type Rest struct {
+	// Filter is the one by which the plan was made. Its Match does not travel in a file: whoever
+	// reads the plan sets it again, or only the listed letters are taken.
+	Filter Filter
+	// Match is the holder's word for Filter.Match, such as the regular expression. It travels in
+	// the file, and nothing here reads it.
+	Match string
+	// About is how many letters were not looked at, approximately. 0 = the broker does not tell.
+	About int
+
+	matched bool // Filter.Match was set
+}
+
+// isUsable reports whether the filter is complete.
+func (r *Rest) isUsable() bool { return r != nil && (r.Filter.Match != nil || !r.matched) }
+
+// digest is what the plan's name takes of the rule.
+func (r *Rest) digest(b []byte) []byte {
+	f := &r.Filter
+	b = digest.Texts(b, "rest", f.Class, f.Group, f.Type, f.Key, f.Source)
+	return digest.Numbers(b, millis(f.Since), millis(f.Until), int64(f.Max))
 }
 
 // Act is what a plan is for.
@@ -89,6 +128,18 @@ func (p *Plan) Count(j Judgement) (n int) {
 	return n
 }
 
+// most is how many letters an act takes at most: what its caller says, and no more than what the
+// plan was made for.
+func (p *Plan) most(of int) int {
+	if p == nil || p.Rest == nil || p.Rest.Filter.Max == 0 {
+		return of
+	}
+	if of == 0 {
+		return p.Rest.Filter.Max
+	}
+	return min(of, p.Rest.Filter.Max)
+}
+
 var errNoName = bad("Options.Name", "is empty, and the broker does not say its name; a plan needs one, so that no other queue takes it")
 
 // draft is a plan that is being made.
@@ -120,6 +171,9 @@ func (p *Plan) name() string {
 		l := &p.Letters[i]
 		b = digest.Numbers(b, l.Fence, uint64(len(l.Copies)))
 		b = digest.Texts(digest.Texts(b, l.MessageID), l.Copies...)
+	}
+	if p.Rest != nil {
+		b = p.Rest.digest(b)
 	}
 	return digest.Hex(b)[:4]
 }

@@ -339,8 +339,8 @@ func TestPlanFileIsRefused(t *testing.T) {
 				t.Errorf("%.40q: %v", text, err)
 			}
 		}
-		newer := bytes.Replace(b, []byte(`"v":1`), []byte(`"v":2,"lanes":[]`), 1)
-		if err := json.Unmarshal(newer, new(dlq.Plan)); !errors.Is(err, dlq.ErrPlan) || !strings.Contains(err.Error(), "version 2") {
+		newer := bytes.Replace(b, []byte(`"v":1`), []byte(`"v":3,"lanes":[]`), 1)
+		if err := json.Unmarshal(newer, new(dlq.Plan)); !errors.Is(err, dlq.ErrPlan) || !strings.Contains(err.Error(), "version 3") {
 			t.Error(err)
 		}
 	})

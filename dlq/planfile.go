@@ -13,8 +13,12 @@ import (
 // encoding/json calls it. The checksum finds what was edited or cut off; it keeps nobody out who
 // can compute one, because whoever can write the plan may run the replay as well.
 
-// planVersion is the version of the form.
-const planVersion = 1
+// The versions of the form. A plan that lists all of its letters is of the first one, so that an
+// older program can read it.
+const (
+	planVersion = 1
+	restVersion = 2 // with a rest
+)
 
 type planFile struct {
 	Version   int            `json:"v"`
@@ -29,7 +33,53 @@ type planFile struct {
 	Unsigned  int            `json:"unsigned,omitempty"`
 	Skipped   map[string]int `json:"skipped,omitempty"`
 	Letters   []planLetter   `json:"letters"`
+	Rest      *planRest      `json:"rest,omitempty"`
 	Sum       string         `json:"sum,omitempty"` // of the JSON without it
+}
+
+type planRest struct {
+	Class   string     `json:"class,omitempty"`
+	Group   string     `json:"group,omitempty"`
+	Type    string     `json:"type,omitempty"`
+	Key     string     `json:"key,omitempty"`
+	Source  string     `json:"source,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Until   *time.Time `json:"until,omitempty"`
+	Matched bool       `json:"matched,omitempty"`
+	Match   string     `json:"match,omitempty"`
+	Max     int        `json:"max,omitempty"`
+	About   int        `json:"about,omitempty"`
+}
+
+func restFile(r *Rest) *planRest {
+	f := &r.Filter
+	return &planRest{
+		Class: f.Class, Group: f.Group, Type: f.Type, Key: f.Key, Source: f.Source, Since: moment(f.Since), Until: moment(f.Until),
+		Matched: r.matched, Match: r.Match, Max: f.Max, About: r.About,
+	}
+}
+
+func (r *planRest) read() *Rest {
+	got := &Rest{
+		Filter: Filter{Class: r.Class, Group: r.Group, Type: r.Type, Key: r.Key, Source: r.Source, Max: r.Max},
+		Match:  r.Match, About: r.About, matched: r.Matched,
+	}
+	if r.Since != nil {
+		got.Filter.Since = *r.Since
+	}
+	if r.Until != nil {
+		got.Filter.Until = *r.Until
+	}
+	return got
+}
+
+// moment is a time, or nothing for the zero one.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }
 
 type planLetter struct {
@@ -74,6 +124,9 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 			f.Letters[i].Record = &l.Record.Key
 		}
 	}
+	if p.Rest != nil {
+		f.Version, f.Rest = restVersion, restFile(p.Rest)
+	}
 	// What JSON cannot hold, such as bytes that are not UTF-8, must not look edited afterwards.
 	b, err := json.Marshal(&f)
 	if err != nil {
@@ -96,8 +149,8 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &f); err != nil || f.Version == 0 {
 		return fmt.Errorf("%w: it is no plan, or was edited: make it again", ErrPlan)
 	}
-	if f.Version > planVersion {
-		return fmt.Errorf("%w: it is of version %d, and this program reads version %d", ErrPlan, f.Version, planVersion)
+	if f.Version > restVersion {
+		return fmt.Errorf("%w: it is of version %d, and this program reads version %d", ErrPlan, f.Version, restVersion)
 	}
 	// A member that is not ours was written by somebody else.
 	in := json.NewDecoder(bytes.NewReader(b))
@@ -120,6 +173,9 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 		case l.Scope != "":
 			*r = Record{l.Scope, l.Key}
 		}
+	}
+	if f.Rest != nil {
+		got.Rest = f.Rest.read()
 	}
 	sum, err := f.sum()
 	if err != nil {

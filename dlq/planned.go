@@ -2,7 +2,12 @@ package dlq
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceq/onceq/broker"
 )
 
 // This file owns how a replay or a purge keeps to its plan. pass.go calls it for each letter, in
@@ -20,10 +25,17 @@ type planned struct {
 	left map[string]int    // by message id: letters and copies that were not met yet, by their place
 	jobs map[string]uint64 // by job: the newest fence in the plan
 	anew map[string]uint64 // by job: the newest fence that was met and is not in the plan
+
+	open   bool               // the plan's Rest counts
+	judged map[string]Planned // by message id: letters of the Rest that are not to be taken
+	until  time.Time          // when the call ends that meets nothing of the plan; zero = nothing was let go
 }
 
+// letGoFor is how long a letter stays hidden that a call with a plan had to let go.
+const letGoFor = 10 * time.Minute
+
 func newPlanned(p *Plan) *planned {
-	w := &planned{plan: p, left: make(map[string]int), jobs: make(map[string]uint64), anew: make(map[string]uint64)}
+	w := &planned{plan: p, left: make(map[string]int), jobs: make(map[string]uint64), anew: make(map[string]uint64), judged: make(map[string]Planned)}
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		w.left[l.MessageID] = i
@@ -37,8 +49,80 @@ func newPlanned(p *Plan) *planned {
 	return w
 }
 
-// isOver reports whether all letters of the plan were met. Without a plan it is false.
-func (w *planned) isOver() bool { return w != nil && len(w.left) == 0 }
+// isOver reports whether all letters of the plan were met. Without a plan, and by a plan's Rest, it
+// is false.
+func (w *planned) isOver() bool { return w != nil && !w.open && len(w.left) == 0 }
+
+// begin lets the plan's Rest count at once, where the queue has more letters than can be held.
+func (w *planned) begin(ctx context.Context, of *walk) {
+	if w == nil || !w.plan.Rest.isUsable() || len(w.left) == 0 {
+		return
+	}
+	if depth, ok := of.depth(ctx); ok && depth.Visible > int64(of.q.o.MaxHeld) {
+		w.open = true
+	}
+}
+
+// fits reports whether a letter that the plan does not list is of its Rest. The time alone that the
+// letter names would not do, because its worker's clock may be behind.
+func (w *planned) fits(m *broker.Message) bool {
+	return w.open && m.ID != "" && w.plan.Rest.Filter.chooses(m) && failedAt(m).Before(w.plan.Made) && m.Published.Before(w.plan.Made)
+}
+
+// makeRoom lets letters go that the plan is not about, because no more can be held. From now on the
+// plan's Rest counts: what was met of it is met again.
+func (p *pass) makeRoom() {
+	w, now := p.planned, time.Now()
+	if !w.open && w.plan.Rest.isUsable() {
+		w.open = true
+		p.clearOut(p.q.o.MaxHeld, 0)
+		return
+	}
+	after := letGoFor
+	if most := p.q.l.MaxNack; most < after {
+		after = most
+	}
+	if w.until.IsZero() {
+		w.until = now.Add(PlanTTL)
+	}
+	if after < time.Second || now.After(w.until) {
+		return // the walk says that there is no room
+	}
+	p.clearOut(max(1, p.q.o.MaxHeld/4), after)
+}
+
+// clearOut is the walk's letGo. The letters are counted when they come again.
+func (p *pass) clearOut(n int, after time.Duration) {
+	n = p.w.letGo(n, after)
+	p.report.Seen -= n
+	p.report.Unchosen -= n
+}
+
+// judgeRest asks what is to become of new letters that the plan does not list.
+func (p *pass) judgeRest(ctx context.Context, fresh []*item) error {
+	w := p.planned
+	if p.judge == nil || w == nil || !w.open {
+		return nil
+	}
+	var of []Planned
+	for _, l := range fresh {
+		if _, listed := w.left[l.m.ID]; !listed && w.fits(l.m) {
+			of = append(of, Planned{Ref: refOf(l.m)})
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	if err := p.judge(ctx, of); err != nil {
+		return fmt.Errorf("dlq: ReplayOptions.Judge: %w", err)
+	}
+	for _, l := range of {
+		if l.Judgement != Take {
+			w.judged[l.MessageID] = l
+		}
+	}
+	return nil
+}
 
 // keepTo makes the pass keep to a plan; nil = there is none.
 func (p *pass) keepTo(of *Plan) {
@@ -70,11 +154,20 @@ func (p *pass) lookPlanned(l *item) error {
 			p.tell(l, Skipped, errMoved)
 			return nil
 		}
+	}
+	of := Planned{Ref: ref}
+	switch judged, is := w.judged[l.m.ID]; {
+	case ok:
+		of = w.plan.Letters[i]
+		delete(w.left, l.m.ID)
+	case is:
+		of = judged
+		delete(w.judged, l.m.ID)
+	case !w.fits(l.m):
 		p.tell(l, Unchosen, nil)
 		return nil
 	}
-	delete(w.left, l.m.ID)
-	of := &w.plan.Letters[i]
+	w.until = time.Time{}
 	switch {
 	case ref.Fence != of.Fence, w.hasMoved(&ref):
 		p.tell(l, Skipped, errMoved)

@@ -20,6 +20,7 @@ func TestPrintable(t *testing.T) {
 		{"a\r\n\tb\x7f", `a\x0d\x0a\x09b\x7f`},
 		{"\u009b31m", `\u009b31m`},
 		{"\u202Efdp.exe\u2066\u200f\u2028", `\u202efdp.exe\u2066\u200f\u2028`},
+		{"A\u200b-1\ufeff\u2060\u00ad\u3164\U000e0041\U000e0100", `A\u200b-1\ufeff\u2060\u00ad\u3164\U000e0041\U000e0100`},
 		{"\xff\xc3", `\xff\xc3`},
 		{"\uFFFD", "\uFFFD"},
 	} {

@@ -94,6 +94,7 @@ func (q *Queue) PlanPurge(ctx context.Context, o PurgeOptions) (*Plan, error) {
 }
 
 func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
+	o.Max = o.Plan.most(o.Max)
 	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: o}
 	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
 	p.keepTo(o.Plan)

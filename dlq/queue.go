@@ -23,12 +23,16 @@ import (
 const (
 	DefaultVisibility  = time.Minute
 	DefaultWait        = 3 * time.Second
-	DefaultMaxHeld     = 15_000
+	DefaultMaxHeld     = 100_000
 	DefaultCallTimeout = 5 * time.Second
 	DefaultPatience    = time.Minute
 	DefaultCanaryWait  = time.Minute
 	DefaultMaxListed   = 1000
 )
+
+// maxHeldFIFO is the default of Options.MaxHeld where every message needs a group, as on a FIFO
+// queue of SQS, which has 20,000 in flight at most.
+const maxHeldFIFO = 15_000
 
 // Errors that say why a call could not see or find what it was asked for.
 var (
@@ -54,8 +58,17 @@ type Options struct {
 	// 1 ms. With a real service it must be long enough for a long poll, 1 s at least.
 	Wait time.Duration
 	// MaxHeld is how many letters one call holds at most: those that it has looked at and does not
-	// take. Default 15,000. SQS allows 120,000 in flight, and 20,000 on a FIFO queue.
+	// take. Each takes about 2 KB of memory. A call that met more ends with [ErrIncomplete], unless
+	// it has a [Plan]. Default 100,000; 15,000 on a FIFO queue of SQS. SQS allows 120,000 in
+	// flight, and 20,000 on a FIFO queue.
+	//
+	// Those beyond the first 15,000 are hidden for ten minutes at a time. They stay hidden for so
+	// long when the program dies.
 	MaxHeld int
+	// Progress, when set, is told how many letters a call has looked at so far, and of about how
+	// many; 0 = the broker does not tell. It is called in the goroutine of the call, after each
+	// receive that brought something new.
+	Progress func(seen, about int)
 	// CallTimeout bounds one call of the broker. Default 5 s; at least 1 ms.
 	CallTimeout time.Duration
 	// Patience is how long a call of the broker that fails is repeated. After that its error is
@@ -130,10 +143,15 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		q.o.Visibility = min(q.o.Visibility, l.MaxHold)
 	}
 	q.o.Wait = cmp.Or(q.o.Wait, DefaultWait)
-	q.o.MaxHeld = cmp.Or(q.o.MaxHeld, DefaultMaxHeld)
+	if q.o.MaxHeld == 0 {
+		q.o.MaxHeld = DefaultMaxHeld
+		if l.RequireGroup {
+			q.o.MaxHeld = maxHeldFIFO
+		}
+	}
 	q.o.CallTimeout = cmp.Or(q.o.CallTimeout, DefaultCallTimeout)
 	q.o.Patience = cmp.Or(q.o.Patience, DefaultPatience)
-	if _, err := visibility.New(func(context.Context, []*held) error { return nil }, q.leases()); err != nil {
+	if _, err := visibility.New(func(context.Context, []*held) error { return nil }, q.leases(q.o.Visibility)); err != nil {
 		return nil, fmt.Errorf("dlq: New: Options.Visibility and Options.CallTimeout: %w", err)
 	}
 	return q, nil

@@ -146,7 +146,7 @@ func TestRampIsToldThatJobsAreDone(t *testing.T) {
 				}
 				return nil
 			},
-			Done: func(_ context.Context, batch []dlq.Ref) (int, error) {
+			Done: func(_ context.Context, batch []dlq.Ref) (dlq.Became, error) {
 				for _, ref := range batch {
 					if ref.Record == (dlq.Record{}) {
 						none++
@@ -155,9 +155,9 @@ func TestRampIsToldThatJobsAreDone(t *testing.T) {
 					}
 				}
 				if asked++; asked%4 != 0 {
-					return len(batch) - 1, nil
+					return dlq.Became{Done: len(batch) - 1, Running: 1}, nil
 				}
-				return len(batch), nil
+				return dlq.Became{Done: len(batch)}, nil
 			},
 		}))
 		equal(t, "batches", b.sizes(), []int{3, 10})
@@ -172,7 +172,7 @@ func TestRampIsToldThatJobsAreDone(t *testing.T) {
 	})
 	in(t, func(t *testing.T, r *rig) {
 		r.many(30)
-		rep, err := r.replay(dlq.ReplayOptions{Ramp: true, Done: func(context.Context, []dlq.Ref) (int, error) { return 0, errFault }})
+		rep, err := r.replay(dlq.ReplayOptions{Ramp: true, Done: func(context.Context, []dlq.Ref) (dlq.Became, error) { return dlq.Became{}, errFault }})
 		if !errors.Is(err, errFault) || rep.Replayed != 10 || !strings.Contains(err.Error(), "ReplayOptions.Done") {
 			t.Errorf("%v, %v", err, rep)
 		}

@@ -44,7 +44,7 @@ func TestRateExtremes(t *testing.T) {
 func TestCanaryWaitExtreme(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.many(3)
-		done := func(context.Context, []dlq.Ref) (int, error) { return 1, nil }
+		done := func(context.Context, []dlq.Ref) (dlq.Became, error) { return dlq.Became{Done: 1}, nil }
 		rep := r.mustReplay(dlq.ReplayOptions{Canary: 1, CanaryWait: math.MaxInt64, Done: done})
 		if rep.Replayed != 3 {
 			t.Error(rep)

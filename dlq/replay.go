@@ -25,6 +25,10 @@ type ReplayOptions struct {
 	// Plan, when set, names the letters: these are sent, but for those that it judges otherwise
 	// ([Judgement]), and no others. Of the Filter only Max may be set then. See [Queue.PlanReplay].
 	Plan *Plan
+	// Judge, when set, is asked for the letters of a plan's Rest, some at a time, before they are
+	// sent: it sets their Judgement and Why, as the holder of the plan did for those that it lists.
+	// It is called in the goroutine of the call. Its error ends the replay.
+	Judge func(context.Context, []Planned) error
 	// To is the queue that the jobs' workers read. Required. Where several sources share a
 	// dead-letter queue, choose one with Filter.Source.
 	To broker.Sender
@@ -32,10 +36,10 @@ type ReplayOptions struct {
 	// is allowed: 0.1 is one in ten seconds. The slowest rate is one an hour.
 	PerSecond float64
 	// Canary, when above 0, is how many letters are sent at first. The replay then watches the
-	// dead-letter queue for CanaryWait, and goes on only if none of them came back. The others are
-	// held meanwhile. A queue with more than Options.MaxHeld letters ends the replay with
-	// ErrIncomplete, because a canary could come back unseen. Canary must be below Max, where that
-	// is set.
+	// dead-letter queue for CanaryWait, and goes on only if none of them came back, and, where Done
+	// is set, only if all of them are done. The others are held meanwhile. Without a plan, a queue
+	// with more than Options.MaxHeld letters ends the replay with ErrIncomplete, because a canary
+	// could come back unseen. Canary must be below Max, where that is set.
 	Canary int
 	// Ramp sends in batches that grow: Canary, then 10, 50, 250 and so on, each five times the one
 	// before. After each the replay watches, as after the canaries. It ends with a [*CanaryError]
@@ -43,14 +47,21 @@ type ReplayOptions struct {
 	// set, and the next one is the first of these numbers above it.
 	Ramp bool
 	// CanaryWait is how long the canaries are watched, and under Ramp each batch. Default 1 min; at
-	// least 1 ms. It is refused without Canary or Ramp. A job with an error that is retried comes
-	// back only after its last attempt, so the window must be longer than that takes.
+	// least 1 ms. It is refused without Canary or Ramp. Where Done is not set, a job with an error
+	// that is retried comes back only after its last attempt, so the window must be longer than
+	// that takes.
 	CanaryWait time.Duration
-	// Done, when set, is asked while a batch is watched: how many of these jobs, which are the
-	// batch, are done by now? When all are, the watch ends early. A Queue knows no store, so it
-	// cannot tell by itself. A job that Edit gave another key or type has no Record. Done is called
-	// in the goroutine of the call, three times in Options.Wait. Its error ends the replay.
-	Done func(ctx context.Context, batch []Ref) (int, error)
+	// Done, when set, is asked while a batch is watched: what became of these jobs, which are the
+	// batch, by now? When all are done, the watch ends early. When one has failed, or when not all
+	// are done at the end of CanaryWait, the replay ends with a [*CanaryError]. A Queue knows no
+	// store, so it cannot tell by itself: without Done a batch passes also if nobody runs its jobs.
+	// A job that Edit gave another key or type has no Record. Done is called in the goroutine of
+	// the call, three times in Options.Wait. Its error ends the replay.
+	Done func(ctx context.Context, batch []Ref) (Became, error)
+	// CanaryAny lets the replay go on although not all jobs of a batch are done at the end of
+	// CanaryWait, and although some are to be tried again, if only no letter came back. It is for
+	// jobs that take longer than anybody waits.
+	CanaryAny bool
 	// EachBatch, when set, is called when a batch has been watched, in the goroutine of the call.
 	EachBatch func(Batch)
 	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
@@ -210,6 +221,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	if o.CanaryWait == 0 {
 		o.CanaryWait = DefaultCanaryWait
 	}
+	o.Max = o.Plan.most(o.Max)
 	if o.DryRun {
 		o.Canary, o.Ramp, o.PerSecond = 0, false, 0
 	}
@@ -219,6 +231,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	}
 	r.pass.choose, r.pass.flush, r.pass.full, r.pass.remove = r.choose, r.flush, r.full, r.discard
 	r.keepTo(o.Plan)
+	r.pass.judge = o.Judge
 	if r.quota = o.Canary; o.Ramp && r.quota == 0 {
 		r.quota = ramp(0)
 	}

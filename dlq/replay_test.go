@@ -465,7 +465,7 @@ func TestReportForPeople(t *testing.T) {
 		Seen: 9, Replayed: 3, Purged: 1, Copies: 1, Unchosen: 2, Newer: 1, Unacked: 1, Elsewhere: 4,
 		Skipped: []dlq.Left{{Reason: "why"}, {Reason: "because"}, {Reason: "why"}}, Failed: []dlq.Left{{Reason: "down"}},
 	}
-	const want = `9 seen, 3 replayed, 1 purged, 1 copies dropped, 3 skipped, 1 failed, 2 not chosen, 1 newer, 1 perhaps still there, 4 in other hands
+	const want = `9 seen, 3 replayed, 1 purged, 1 copy dropped, 3 skipped, 1 failed, 2 not chosen, 1 newer, 1 perhaps still there, 4 in other hands
 2 skipped: why
 1 skipped: because
 1 failed: down`
@@ -478,7 +478,7 @@ func TestReportForPeople(t *testing.T) {
 func TestDryRunReportForPeople(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.put(letterOf("a", 1), letterOf("a", 1), letterOf("b", 2), letterOf("none", 0))
-		const would = "4 seen, 2 would be replayed, 1 copies would be dropped, 1 would be skipped\n1 would be skipped: "
+		const would = "4 seen, 2 would be replayed, 1 copy would be dropped, 1 would be skipped\n1 would be skipped: "
 		rep := r.mustReplay(dlq.ReplayOptions{DryRun: true})
 		if got := rep.String(); !rep.DryRun || !strings.HasPrefix(got, would) {
 			t.Errorf("the report is %q, want %q", got, would)

@@ -117,7 +117,11 @@ func (r Report) String() string {
 	part(r.Replayed, would+"replayed")
 	part(r.Purged, would+"purged")
 	part(r.Unsigned, "of these not signed, which reopen nothing")
-	part(r.Copies, "copies "+would+"dropped")
+	copies := "copies "
+	if r.Copies == 1 {
+		copies = "copy "
+	}
+	part(r.Copies, copies+would+"dropped")
 	part(r.Removed, would+"removed without being sent")
 	part(len(r.Skipped), would+"skipped")
 	part(len(r.Failed), "failed")

@@ -43,26 +43,33 @@ const lostWaits = 3
 type walk struct {
 	q     *Queue
 	k     *keeper
-	known map[string]*item  // by message id
-	quiet time.Time         // since when we ask and nothing new comes; zero = something did
-	stale int               // how many receives have brought only what was known
-	idle  int               // how many have come back empty without waiting
-	lost  time.Time         // until when a receive with a lost answer may have hidden letters
-	heads map[string]string // by group: the last letter of a full receive; there may be more behind it
+	gone  map[string]bool  // by message id: those that are known and were let go
+	known map[string]*item // by message id
+	quiet time.Time        // since when we ask and nothing new comes; zero = something did
+	stale int              // how many receives have brought only what was known
+	idle  int              // how many have come back empty without waiting
+	lost  time.Time        // until when a receive with a lost answer may have hidden letters
+	seen  int              // how many letters were met
+	about int              // how many there are, by the broker; 0 = it has not told
+
+	eager  bool              // the walk ends as soon as the broker says that nothing is left
+	probed bool              // it was asked since something new came, and has not said so
+	heads  map[string]string // by group: the last letter of a full receive; there may be more behind it
 }
 
 func (q *Queue) walk(ctx context.Context) *walk {
-	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*item), heads: make(map[string]string)}
+	return &walk{q: q, k: newKeeper(context.WithoutCancel(ctx), q), known: make(map[string]*item), gone: make(map[string]bool), heads: make(map[string]string)}
 }
 
 // next receives once. fresh are the letters that are new. again are those that came again although
 // they were held, or acked. drained says that nothing came for long enough, and that what a lost
 // answer may have hidden would have come again by now.
 func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, again []*item, drained bool, err error) {
-	room := w.q.o.MaxHeld - w.k.len()
+	room := w.room()
 	if room <= 0 {
-		return nil, nil, false, fmt.Errorf("%w: %d letters are held, which is Options.MaxHeld; raise it, or take letters out of the queue", ErrIncomplete, w.q.o.MaxHeld)
+		return nil, nil, false, fmt.Errorf("%w: %d letters are held, which is Options.MaxHeld: raise it, or replay or purge those that were seen first", ErrIncomplete, w.q.o.MaxHeld)
 	}
+	w.k.lengthen() //nolint:contextcheck // it outlives the end of ctx
 	if ctx.Err() != nil {
 		return nil, nil, false, context.Cause(ctx)
 	}
@@ -70,8 +77,13 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 	if w.quiet.IsZero() {
 		w.quiet = asked
 	}
+	probes := w.eager && !w.probed
+	if probes {
+		wait = min(wait, w.probe())
+	}
 	most = min(room, max(1, most), w.q.l.ReceiveBatch)
 	ms, err := w.receive(ctx, most, wait)
+	stray := false // a letter came again that we had in our hands
 	for i, m := range ms {
 		if m == nil {
 			continue
@@ -82,6 +94,8 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 			w.heads[m.Group] = name
 		}
 		if l := w.known[name]; l != nil {
+			stray = stray || !w.gone[name]
+			delete(w.gone, name)
 			again = append(again, l)
 			continue
 		}
@@ -96,14 +110,21 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 	if err != nil {
 		return fresh, again, false, err
 	}
+	w.progress(ctx, len(fresh))
 	now := time.Now()
 	switch {
 	case len(fresh) > 0:
-		w.quiet, w.stale, w.idle = time.Time{}, 0, 0
+		w.quiet, w.stale, w.idle, w.probed = time.Time{}, 0, 0, false
 	case len(again) > 0:
-		if w.stale++; w.stale == staleReceives {
+		if stray {
+			w.stale++
+		}
+		if w.stale == staleReceives {
 			return nil, again, false, fmt.Errorf("%w: letters come again faster than the others are reached, for the queue does not let them be held long enough", ErrIncomplete)
 		}
+	case probes:
+		w.probed = true
+		return nil, nil, !asked.Before(w.lost) && w.isLast(ctx), nil
 	case now.Sub(w.quiet) >= w.q.o.Wait && !asked.Before(w.lost):
 		return nil, nil, true, nil
 	case now.Sub(w.quiet) >= w.q.o.Wait+lostWaits*w.q.o.Visibility:
@@ -114,6 +135,72 @@ func (w *walk) next(ctx context.Context, most int, wait time.Duration) (fresh, a
 		retry.Rest(ctx, min(retry.Pause(w.idle), max(w.q.o.Wait-now.Sub(w.quiet), w.lost.Sub(now))))
 	}
 	return fresh, again, false, nil
+}
+
+// probe is how long an eager walk waits before it asks the broker whether anything is left. One
+// that asks SQS for less than a second looks at a part of the queue alone.
+func (w *walk) probe() time.Duration {
+	if w.q.l.PerRequestCost {
+		return time.Second
+	}
+	return 0
+}
+
+// isLast reports whether the broker says that all that is left is in our hands.
+func (w *walk) isLast(ctx context.Context) bool {
+	d, ok := w.depth(ctx)
+	return ok && d.Visible == 0 && d.Delayed == 0 && d.InFlight <= int64(w.k.len())
+}
+
+// room is how many letters more can be held.
+func (w *walk) room() int { return w.q.o.MaxHeld - w.k.len() }
+
+// progress tells how far the walk has come.
+func (w *walk) progress(ctx context.Context, fresh int) {
+	if fresh == 0 || w.q.o.Progress == nil {
+		return
+	}
+	if w.seen == 0 {
+		if d, ok := w.depth(ctx); ok {
+			w.about = int(d.Visible) + w.k.len()
+		}
+	}
+	w.seen += fresh
+	w.about = max(w.about, min(w.about, 1)*w.seen) // the broker's number is not exact
+	w.q.o.Progress(w.seen, w.about)
+}
+
+// depth is what the broker tells of its numbers; false = nothing.
+func (w *walk) depth(ctx context.Context) (broker.Depth, bool) {
+	d, ok := broker.As[broker.Depther](w.q.b)
+	if !ok {
+		return broker.Depth{}, false
+	}
+	one, cancel := w.q.ctx(ctx)
+	defer cancel()
+	depth, err := d.Depth(one)
+	return depth, err == nil // a number that only helps is not worth an error
+}
+
+// mayGo reports whether a letter that is held is of no use any more.
+func (w *walk) mayGo(id string) bool {
+	l := w.known[id]
+	return l != nil && (l.fate == Unchosen || l.fate == Skipped)
+}
+
+// letGo gives letters back that stay, and they come again after a while. It forgets those that
+// nobody has chosen, so that they are looked at again then, and answers how many they are.
+func (w *walk) letGo(n int, after time.Duration) (forgotten int) {
+	for _, id := range w.k.giveSome(n, after, w.mayGo) {
+		if w.known[id].fate == Unchosen {
+			delete(w.known, id)
+			forgotten++
+		} else {
+			w.gone[id] = true
+		}
+	}
+	w.stale = 0
+	return forgotten
 }
 
 // receive repeats a receive that fails.
@@ -149,15 +236,9 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 // hands. An error says that letters wait behind others of their group that we hold. A broker
 // without Depth tells neither.
 func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
-	d, ok := broker.As[broker.Depther](w.q.b)
+	depth, ok := w.depth(ctx)
 	if !ok {
 		return 0, nil
-	}
-	one, cancel := w.q.ctx(ctx)
-	defer cancel()
-	depth, err := d.Depth(one)
-	if err != nil {
-		return 0, nil // a number that only helps is not worth an error
 	}
 	elsewhere = max(0, int(depth.InFlight+depth.Delayed)-w.k.len())
 	for _, name := range w.heads {
@@ -165,5 +246,12 @@ func (w *walk) rest(ctx context.Context) (elsewhere int, err error) {
 			return elsewhere, fmt.Errorf("%w: the queue tells of %d more, which wait behind letters of their groups that were not taken", ErrIncomplete, depth.Visible)
 		}
 	}
+	if held := w.k.len(); held >= fewestInFlight && depth.Visible > int64(held)/100 {
+		return elsewhere, fmt.Errorf("%w: the queue tells of %d more, which it does not hand out while %d are held", ErrIncomplete, depth.Visible, held)
+	}
 	return elsewhere, nil
 }
+
+// fewestInFlight is below the least number of messages that a service lets be in flight: SQS
+// answers nothing beyond 20,000 on a FIFO queue, and beyond 120,000 on others.
+const fewestInFlight = 15_000

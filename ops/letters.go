@@ -30,12 +30,13 @@ func (o *Ops) Letters(ctx context.Context, queue string, f dlq.Filter) iter.Seq2
 }
 
 // Groups counts a queue's dead letters by kind of failure, as [dlq.Queue.Group] does.
+// Options.Redact has changed the texts and keys that they show.
 func (o *Ops) Groups(ctx context.Context, queue string, f dlq.Filter) (dlq.Groups, error) {
 	q, err := o.lettersOf(queue)
 	if err != nil {
 		return nil, err
 	}
-	return q.Group(ctx, f)
+	return q.GroupShown(ctx, f, o.shown)
 }
 
 // Letter gives the letters of one job, by its key, its id or a message's id, as [dlq.Queue.Get]

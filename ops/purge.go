@@ -50,6 +50,9 @@ func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec, each func(
 		return rep, "", err
 	}
 	detail := map[string]string{"letters": strconv.Itoa(p.Count(dlq.Take)), "export": strconv.FormatBool(!spec.NoExport)}
+	if rest := restOf(p); rest != "" {
+		detail["rest"] = rest
+	}
 	audit, err = o.letterAct(ctx, t, p, ActPurge, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
 		var err error
 		rep, err = q.Purge(ctx, po)

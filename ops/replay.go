@@ -25,12 +25,18 @@ type ReplaySpec struct {
 	Filter dlq.Filter
 	// To is where they are sent. Default: the Target's queue.
 	To broker.Sender
-	// Canary, Ramp, CanaryWait, PerSecond, Edit, Vouch, Expired and Unproven are those of
-	// [dlq.ReplayOptions]. The act ends a watch early, where the store says that all jobs of the
-	// batch are done.
+	// Canary, Ramp, CanaryWait, CanaryAny, PerSecond, Edit, Vouch, Expired and Unproven are those
+	// of [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all are
+	// done. It ends with a [*dlq.CanaryError] when an attempt of one has failed since, or when not
+	// all are done at the end of CanaryWait. Without a Store it goes by letters that come back.
+	//
+	// Canaries that nobody would run are refused, unless CanaryAny is set: while a rule pauses the
+	// queue, or a scope or type of the plan's letters, and where all workers that have a seat at
+	// the queue are dead or have left. The error wraps [ErrRefused].
 	Canary     int
 	Ramp       bool
 	CanaryWait time.Duration
+	CanaryAny  bool
 	PerSecond  float64
 	Edit       func(*broker.Outgoing) error
 	Vouch      bool
@@ -82,14 +88,14 @@ func (e *BesideError) Error() string {
 // claim stays. It costs a pass through the dead-letter queue, and a read of each letter's record.
 //
 // With an error comes no plan, unless the error is dlq.ErrIncomplete: then there are more letters
-// than those in the plan.
+// than those that the plan lists, and they are of its Rest.
 func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, err
 	}
 	ro := spec.options()
-	ro.Canary, ro.CanaryWait, ro.Ramp = 0, 0, false // whether they fit is the act's to say
+	ro.Canary, ro.CanaryWait, ro.Ramp, ro.CanaryAny = 0, 0, false, false // whether they fit is the act's to say
 	made, err := q.PlanReplay(ctx, ro)
 	if made == nil {
 		return nil, err
@@ -114,29 +120,62 @@ func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan,
 	return p, p.ask(ctx, t)
 }
 
-// Replay sends the letters of a plan, and no others. each gets each step; nil = nobody does. The
-// audit has the intent before, and the numbers after. The report says what was done, also beside an
-// error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was done.
-func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
+// CheckReplay is the error with which Replay would refuse the plan before it writes down anything:
+// what the options contradict, and canaries that nobody would run. nil = none is known of. It reads
+// the rules and the seats.
+func (o *Ops) CheckReplay(ctx context.Context, p *Plan) error {
+	_, _, _, err := o.acting(ctx, p)
+	return err
+}
+
+// acting is what an act by the plan needs, after everything was checked that can be.
+func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.ReplayOptions, error) {
 	spec := p.Spec
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
-		return rep, "", err
+		return nil, nil, dlq.ReplayOptions{}, err
 	}
 	ro := spec.options()
-	ro.Plan, ro.Each = p.Plan, each
+	ro.Plan = p.Plan
 	ro.Filter = dlq.Filter{Max: spec.Filter.Max}
 	if t.Store != nil {
-		ro.Done = func(ctx context.Context, batch []dlq.Ref) (int, error) { return doneOf(ctx, t.Store, batch) }
+		ro.Judge = func(ctx context.Context, ls []dlq.Planned) error {
+			of := make([]*dlq.Planned, len(ls))
+			for i := range ls {
+				of[i] = &ls[i]
+			}
+			return new(Plan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
+		}
+		before := clock(ctx, t.Store)
+		ro.Done = func(ctx context.Context, batch []dlq.Ref) (dlq.Became, error) {
+			return became(ctx, t.Store, batch, before), nil
+		}
 	}
 	if err := q.CheckReplay(ro); err != nil {
+		return nil, nil, ro, err
+	}
+	if (spec.Canary > 0 || spec.Ramp) && !spec.CanaryAny {
+		err = t.canaries(ctx, spec.To, p.Plan)
+	}
+	return t, q, ro, err
+}
+
+// Replay sends the letters of a plan, and no others, but for those of its Rest. each gets each
+// step; nil = nobody does. The audit has the intent before, and the numbers after. The report says
+// what was done, also beside an error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was
+// done.
+func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
+	t, q, ro, err := o.acting(ctx, p)
+	if err != nil {
 		return rep, "", err
 	}
+	spec := &p.Spec
+	ro.Each = each
 	detail := map[string]string{
 		"letters": strconv.Itoa(p.Count(dlq.Take)), "remove": strconv.Itoa(p.Count(dlq.Remove)), "leave": strconv.Itoa(p.Count(dlq.Leave)),
 	}
 	for name, v := range map[string]string{
-		"canary": number(spec.Canary), "rate": rate(spec.PerSecond), "ramp": word(spec.Ramp), "expired": word(spec.Expired),
+		"rest": restOf(p.Plan), "canary": number(spec.Canary), "canary any": word(spec.CanaryAny), "rate": rate(spec.PerSecond), "ramp": word(spec.Ramp), "expired": word(spec.Expired),
 		"unproven": word(spec.Unproven), "vouch": word(spec.Vouch), "edit": cutTo(p.Note, maxText),
 	} {
 		if v != "" {
@@ -222,7 +261,7 @@ func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
 
 func (s *ReplaySpec) options() dlq.ReplayOptions {
 	return dlq.ReplayOptions{
-		Filter: s.Filter, To: s.To, Canary: s.Canary, Ramp: s.Ramp, CanaryWait: s.CanaryWait, PerSecond: s.PerSecond,
+		Filter: s.Filter, To: s.To, Canary: s.Canary, Ramp: s.Ramp, CanaryWait: s.CanaryWait, CanaryAny: s.CanaryAny, PerSecond: s.PerSecond,
 		Edit: s.Edit, Vouch: s.Vouch, Expired: s.Expired, Unproven: s.Unproven, EachBatch: s.EachBatch,
 	}
 }
@@ -230,9 +269,16 @@ func (s *ReplaySpec) options() dlq.ReplayOptions {
 // ask judges the letters by their records. Without a store nothing is known of any.
 func (p *Plan) ask(ctx context.Context, t *target) error {
 	p.Reopen, p.Ordinary, p.Unknown, p.Done, p.Moved = 0, 0, 0, 0, 0
-	var of []*dlq.Planned
+	all := make([]*dlq.Planned, len(p.Letters))
 	for i := range p.Letters {
-		l := &p.Letters[i]
+		all[i] = &p.Letters[i]
+	}
+	return p.judgeAll(ctx, t, all)
+}
+
+func (p *Plan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) error {
+	var of []*dlq.Planned
+	for _, l := range all {
 		l.Judgement, l.Why = dlq.Take, ""
 		if t.Store == nil || dedupe.Key(l.Record).Validate() != nil {
 			p.Unknown++
@@ -283,29 +329,12 @@ func (p *Plan) judge(l *dlq.Planned, r *dedupe.Record) {
 	}
 }
 
-// doneOf counts the jobs of a batch that are done.
-func doneOf(ctx context.Context, s dedupe.Store, batch []dlq.Ref) (n int, err error) {
-	var ks []dedupe.Key
-	for _, r := range batch {
-		k := dedupe.Key(r.Record)
-		if k.Validate() != nil {
-			return 0, nil // of this one nobody can tell, so the batch is watched to its end
-		}
-		ks = append(ks, k)
+// restOf is what the audit has of the letters that the plan does not list.
+func restOf(p *dlq.Plan) string {
+	if p.Rest == nil || p.Rest.Filter.Max > 0 {
+		return ""
 	}
-	most := max(1, s.Limits().MaxBatch)
-	for from := 0; from < len(ks); from += most {
-		rs, err := s.Get(ctx, ks[from:min(from+most, len(ks))])
-		if err != nil {
-			return 0, nil //nolint:nilerr // a store that does not answer says nothing of the jobs
-		}
-		for _, r := range rs {
-			if r != nil && r.Status == dedupe.Done {
-				n++
-			}
-		}
-	}
-	return n, nil
+	return "what fits of about " + strconv.Itoa(p.Rest.About) + " more"
 }
 
 // counted is a report for the audit.

@@ -208,7 +208,10 @@ func TestPurgeOfLetters(t *testing.T) {
 
 // TestLettersAreRedacted: nobody sees what Redact hides.
 func TestLettersAreRedacted(t *testing.T) {
-	hide := func(m *broker.Message) { m.Body = []byte("hidden") }
+	hide := func(m *broker.Message) {
+		m.Body = []byte("hidden")
+		m.Meta.Key, m.Meta.Dead.LastErr = "hidden key", "hidden error"
+	}
 	bubble(t, ops.Options{Redact: hide}, func(r *rig) {
 		r.died("a")
 		for e, err := range r.ops.Letters(r.Context(), "orders", dlq.Filter{}) {
@@ -219,8 +222,9 @@ func TestLettersAreRedacted(t *testing.T) {
 		if es := must(r.ops.Letter(r.Context(), "orders", "a")); string(es[0].Message.Body) != "hidden" {
 			t.Errorf("%s", es[0].Message.Body)
 		}
-		if gs := must(r.ops.Groups(r.Context(), "orders", dlq.Filter{})); len(gs) != 1 || gs[0].Group != dlq.Fingerprint("timeout", "no answer") {
-			t.Errorf("%v", gs)
+		if gs := must(r.ops.Groups(r.Context(), "orders", dlq.Filter{})); len(gs) != 1 || gs[0].Group != dlq.Fingerprint("timeout", "no answer") ||
+			gs[0].Key != "hidden key" || gs[0].Sample != "hidden error" || gs[0].Error != "hidden error" || gs[0].Class != "timeout" {
+			t.Errorf("%+v", gs)
 		}
 		// What is replayed is what came.
 		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))

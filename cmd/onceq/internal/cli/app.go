@@ -79,9 +79,12 @@ type app struct {
 	profile, format, who, reasonText string
 	quiet, noColor, utc, yes, old    bool
 	timeout                          time.Duration
+	hold                             int // --hold of the commands on dead letters
 
 	bound   bound
-	started bool // a command's own code runs: an error from here on is none of cobra's
+	looked  time.Time // when a person was told last how far a look has come
+	busy    bool      // a line of progress stands on the terminal
+	started bool      // a command's own code runs: an error from here on is none of cobra's
 }
 
 // defaultTimeout bounds a command that does not wait for something by its nature.
@@ -178,15 +181,40 @@ func (a *app) by() string {
 }
 
 // show prints a result.
-func (a *app) show(r out.Result) error { return a.out.Print(r) }
+func (a *app) show(r out.Result) error {
+	a.progress("")
+	return a.out.Print(r)
+}
 
 // say writes prose to the error output.
-func (a *app) say(format string, args ...any) { a.out.Say(format, args...) }
+func (a *app) say(format string, args ...any) {
+	a.progress("")
+	a.out.Say(format, args...)
+}
 
-// progress rewrites one line, where a person looks at it.
+// progress rewrites one line, where a person looks at it. An empty one takes it away.
 func (a *app) progress(text string) {
-	if a.io.Terminal && !a.quiet {
-		_, _ = fmt.Fprintf(a.io.Err, "\r\x1b[K%s", text)
+	if text == "" && !a.busy || !a.io.Terminal || a.quiet {
+		return
+	}
+	a.busy = text != ""
+	_, _ = fmt.Fprintf(a.io.Err, "\r\x1b[K%s", text)
+}
+
+// lookingEvery is how often a look tells how far it has come.
+const lookingEvery = 200 * time.Millisecond
+
+// looking tells how far a look at dead letters has come.
+func (a *app) looking(seen, about int) {
+	now := a.io.Now()
+	if !a.looked.IsZero() && now.Sub(a.looked) < lookingEvery {
+		return
+	}
+	a.looked = now
+	if about > 0 {
+		a.progress(fmt.Sprintf("%s of about %s looked at", out.Int(seen), out.Int(about)))
+	} else {
+		a.progress(out.Int(seen) + " looked at")
 	}
 }
 

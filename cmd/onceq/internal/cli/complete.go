@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -257,7 +259,7 @@ func firstOf(args []string) string {
 // completeFlags has all flags of a name completed alike.
 func (a *app) completeFlags(c *cobra.Command) {
 	for name, by := range map[string]completion{
-		"type": a.completeTypes, "scope": a.completeScopes, "queue": a.completeFlagQueue,
+		"type": a.completeTypes, "scope": a.completeScopes, "queue": a.completeFlagQueue, "group": a.completeGroups, "plan": files, "from": files, "file": files,
 	} {
 		if c.LocalNonPersistentFlags().Lookup(name) != nil {
 			_ = c.RegisterFlagCompletionFunc(name, by)
@@ -267,6 +269,45 @@ func (a *app) completeFlags(c *cobra.Command) {
 		a.completeFlags(sub)
 	}
 }
+
+// files has the shell offer its own files.
+func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completeGroups names the kinds of failures among the first letters of the queue that stands
+// before, where they can be seen without a receive. Elsewhere a tab would change each letter.
+func (a *app) completeGroups(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 || c.Parent() == nil || c.Parent().Name() != "dlq" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return offered(a.asked(c, func(ctx context.Context) (groups []string) {
+		w, err := a.open(ctx, needDead, args[0])
+		if err != nil {
+			return nil
+		}
+		defer w.close()
+		t, err := w.Target("")
+		if err != nil {
+			return nil
+		}
+		p, ok := broker.As[broker.Peeker](t.Dead)
+		if !ok {
+			return nil
+		}
+		for m, err := range p.Peek(ctx, completeLetters) {
+			if err != nil {
+				break
+			}
+			e := dlq.Entry{Message: m}
+			groups = append(groups, e.Fingerprint()+"\t"+out.Text(e.Class()))
+		}
+		return groups
+	})), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLetters is how many letters are looked at for the groups that a shell offers.
+const completeLetters = 200
 
 // completeFlagQueue names the profile's queues for a flag.
 func (a *app) completeFlagQueue(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

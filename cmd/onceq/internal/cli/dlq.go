@@ -57,14 +57,22 @@ func (a *app) chosen(f *filters) (dlq.Filter, error) {
 	if f.most < 0 {
 		return d, exit(exitUsage, "--max: %d is negative", f.most)
 	}
-	if f.match == "" {
-		return d, nil
+	if a.hold < 0 {
+		return d, exit(exitUsage, "--hold: %d is negative", a.hold)
 	}
-	re, err := regexp.Compile(f.match)
+	if f.match != "" {
+		d.Match, err = matching(f.match)
+	}
+	return d, err
+}
+
+// matching is --match at work.
+func matching(pattern string) (func(*broker.Message) bool, error) {
+	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return d, exit(exitUsage, "--match: %s", caret(f.match, err))
+		return nil, exit(exitUsage, "--match: %s", caret(pattern, err))
 	}
-	d.Match = func(m *broker.Message) bool {
+	return func(m *broker.Message) bool {
 		if re.Match(m.Body) {
 			return true
 		}
@@ -72,8 +80,7 @@ func (a *app) chosen(f *filters) (dlq.Filter, error) {
 			return false
 		}
 		return re.MatchString(m.Meta.Key) || m.Meta.Dead != nil && re.MatchString(m.Meta.Dead.LastErr)
-	}
-	return d, nil
+	}, nil
 }
 
 // caret is the error of a regular expression, with a caret below its place.
@@ -89,6 +96,7 @@ func caret(pattern string, err error) string {
 // letterFlags are the flags that stand for the fields in dlq's sentences.
 var letterFlags = strings.NewReplacer(
 	"dlq: ReplayOptions.PerSecond:", "--rate:", "dlq: ReplayOptions.CanaryWait:", "--canary-wait:", "dlq: ReplayOptions.Canary:", "--canary:",
+	"Options.MaxHeld: raise it", "--hold: raise it",
 	"dlq: ReplayOptions.Max:", "--max:", "dlq: PurgeOptions.Max:", "--max:", "dlq: Filter.Group:", "--group:", "dlq: ReplayOptions.Group:", "--group:",
 	"dlq: PurgeOptions.Group:", "--group:", "dlq: Filter.Since:", "--since:", "dlq: ReplayOptions.Since:", "--since:", "dlq: PurgeOptions.Since:", "--since:",
 	"dlq: ReplayOptions.Vouch:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",
@@ -116,6 +124,20 @@ func lettersFailed(err error) error {
 	return usable(err)
 }
 
+// What a column shows of a key, and of a type or class. All of it is in the JSON, and in dlq show.
+const (
+	shownKey  = 48
+	shownName = 24
+)
+
+// copiesLine says why a queue's own count is higher than that of its letters; empty = it is not.
+func copiesLine(copies int) string {
+	if copies == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s more of these are in the queue, and queue ls counts them too; a replay sends one of each", out.Plural(copies, "copy", "copies"))
+}
+
 func (a *app) letterListCommand() *cobra.Command {
 	var f filters
 	c := &cobra.Command{
@@ -133,14 +155,17 @@ func (a *app) letterListCommand() *cobra.Command {
 			name := w.Names()[0]
 			r := out.Result{Columns: out.Columns("FAILED", "KEY", "TYPE", "CLASS", "GROUP", "ATTEMPTS>", "ERROR"), Empty: "no such letter", Items: []any{}}
 			var failed error
+			copies := 0
 			for e, err := range w.Letters(ctx, name, filter) {
 				if err != nil {
 					failed = err
 					break
 				}
 				v := viewLetter(e)
+				copies += e.Copies
 				r.Rows = append(r.Rows, []string{
-					a.out.Date(e.At()) + " " + a.out.Time(e.At()), out.Or(v.Key), out.Or(v.Type), out.Text(v.Class), v.Group, out.Int(v.Attempts), out.Cut(out.Text(firstLine(v.LastErr)), 60),
+					a.out.Date(e.At()) + " " + a.out.Time(e.At()), out.Cut(out.Or(v.Key), shownKey), out.Cut(out.Or(v.Type), shownName), out.Cut(out.Text(v.Class), shownName),
+					v.Group, out.Int(v.Attempts), out.Cut(out.Text(firstLine(v.LastErr)), 60),
 				})
 				r.Items = append(r.Items, v)
 				r.IDs = append(r.IDs, out.Text(v.Key))
@@ -150,6 +175,9 @@ func (a *app) letterListCommand() *cobra.Command {
 			}
 			if err := a.show(r); err != nil {
 				return err
+			}
+			if line := copiesLine(copies); line != "" {
+				a.say("%s", line)
 			}
 			return lettersFailed(failed)
 		}),
@@ -191,10 +219,11 @@ func (a *app) letterGroupCommand() *cobra.Command {
 
 func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 	r := out.Result{Columns: out.Columns("GROUP", "CLASS", "TYPE", "LETTERS>", "FIRST", "LAST", "ERROR"), Empty: "no dead letter in " + name, Items: []any{}}
-	n, first, last := 0, time.Time{}, time.Time{}
+	n, copies, first, last := 0, 0, time.Time{}, time.Time{}
 	for i := range gs {
 		g := &gs[i]
 		n += g.Count
+		copies += g.Copies
 		if first.IsZero() || g.Oldest.Before(first) {
 			first = g.Oldest
 		}
@@ -202,7 +231,7 @@ func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 			last = g.Newest
 		}
 		r.Rows = append(r.Rows, []string{
-			g.Group, out.Text(g.Class), typesOf(g.Types), out.Int(g.Count), a.out.Time(g.Oldest), a.out.Time(g.Newest), out.Cut(out.Text(g.Error), 70),
+			g.Group, out.Cut(out.Text(g.Class), shownName), typesOf(g.Types), out.Int(g.Count), a.out.Time(g.Oldest), a.out.Time(g.Newest), out.Cut(out.Text(g.Error), 70),
 		})
 		r.Items = append(r.Items, viewGroup(g))
 		r.IDs = append(r.IDs, g.Group)
@@ -216,7 +245,13 @@ func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 		r.Title = fmt.Sprintf("%s, %s %s – %s, %s", out.Plural(n, "letter", "letters"), a.out.Date(first), a.out.Time(first), a.out.Time(last), looked)
 		r.Next = fmt.Sprintf("onceq dlq replay %s --group %s --dry-run", name, gs[0].Group)
 	}
-	return a.show(r)
+	if err := a.show(r); err != nil {
+		return err
+	}
+	if line := copiesLine(copies); line != "" {
+		a.say("%s", line)
+	}
+	return nil
 }
 
 // typesOf names the types, the most frequent first.

@@ -98,7 +98,7 @@ func TestReplayCommand(t *testing.T) {
 	r := outage(t)
 	r.settle(r.claimAgain("A-1"), dedupe.Done, "", "") // somebody has done it meanwhile
 	r.run("dlq", "replay", "orders", "--group", bank, "--dry-run").want(0, "3 letters → orders", "2 reopen their failure", "1 are done already (removed, nothing sent)",
-		"nothing was sent", "next: onceq dlq replay orders --group "+bank+" --canary 5 --ramp --reason TEXT")
+		"nothing was sent", "next: onceq dlq replay orders --group "+bank+" --reason TEXT")
 	r.depths(4, 0)
 	args := []string{"dlq", "replay", "orders", "--group", bank, "--reason", "bank back, INC-311"}
 	r.run(args...).want(5, "not confirmed")
@@ -222,7 +222,7 @@ func TestPlanFileHostile(t *testing.T) {
 	refused(5, "it is no plan, or was edited", append(bytes.Clone(good), '{'))
 	refused(5, "it is no plan, or was edited", []byte("null"))
 	refused(5, "it is no plan, or was edited", []byte{0xff, 0, 0xfe})
-	refused(5, "it is of version 2, and this program reads version 1", bytes.Replace(good, []byte(`"v": 1`), []byte(`"v": 2, "lanes": []`), 1))
+	refused(5, "it is of version 3, and this program reads version 2", bytes.Replace(good, []byte(`"v": 1`), []byte(`"v": 3, "lanes": []`), 1))
 	refused(5, "and was edited", bytes.Replace(good, []byte(`"orders-dead"`), []byte(`"mails-dead"`), 1))
 	refused(5, "and was edited", bytes.Replace(good, []byte(`"act": "replay"`), []byte(`"act": "purge"`), 1))
 	r.run(append(args, purge)...).want(5, "to purge, not to replay")

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -14,7 +15,8 @@ import (
 )
 
 // This file owns --edit: each body goes through a shell command of the operator's. A replay calls
-// it in the goroutine of Main, once for the plan and once for the act.
+// it in the goroutine of Main, once for the plan and once for the act; the command runs for the
+// first of these, and its answer is kept for the second.
 
 // editBound is how long the command may take for one body.
 const editBound = 10 * time.Second
@@ -24,12 +26,26 @@ const shownEdits = 3
 
 type edited struct{ key, before, after string }
 
-// edits keeps the first changes, to be shown.
-type edits struct{ shown []edited }
+// editsKept bounds the answers that are kept, in bytes.
+const editsKept = 64 << 20
+
+// edits keeps the first changes, to be shown, and the answers by the body that they are for.
+type edits struct {
+	shown   []edited
+	answers map[[sha256.Size]byte][]byte
+	kept    int
+}
 
 // through is an Edit that runs the command.
 func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoing) error {
+	e.answers = make(map[[sha256.Size]byte][]byte)
 	return func(m *broker.Outgoing) error {
+		of := sha256.Sum256(m.Body)
+		if b, ok := e.answers[of]; ok {
+			e.note(m, b)
+			m.Body = bytes.Clone(b)
+			return nil
+		}
 		one, cancel := context.WithTimeout(ctx, editBound)
 		defer cancel()
 		shell, flag := "sh", "-c"
@@ -51,16 +67,25 @@ func (e *edits) through(ctx context.Context, command string) func(*broker.Outgoi
 		if len(b) == 0 && len(m.Body) > 0 {
 			return fmt.Errorf("--edit: the command answered nothing")
 		}
-		if len(e.shown) < shownEdits && !bytes.Equal(b, m.Body) {
-			key := ""
-			if m.Meta != nil {
-				key = m.Meta.Key
-			}
-			e.shown = append(e.shown, edited{key, short(m.Body), short(b)})
+		e.note(m, b)
+		if e.kept += len(b) + len(of); e.kept <= editsKept {
+			e.answers[of] = bytes.Clone(b)
 		}
 		m.Body = bytes.Clone(b)
 		return nil
 	}
+}
+
+// note keeps a change to be shown, if it is one of the first.
+func (e *edits) note(m *broker.Outgoing, b []byte) {
+	if len(e.shown) == shownEdits || bytes.Equal(b, m.Body) {
+		return
+	}
+	key := ""
+	if m.Meta != nil {
+		key = m.Meta.Key
+	}
+	e.shown = append(e.shown, edited{key, short(m.Body), short(b)})
 }
 
 func short(b []byte) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -84,28 +85,37 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 			if !errors.Is(err, dlq.ErrIncomplete) || p == nil {
 				return lettersFailed(err)
 			}
-			incomplete = err
+			if p.Rest == nil {
+				incomplete = err
+			}
 		}
 	}
 	name, n := spec.Queue, p.Count(dlq.Take)
 	text := fmt.Sprintf("plan %s (frozen %s): %s of %s would be removed; %s stay", p.ID, a.out.Time(p.Made), out.Plural(n, "letter", "letters"), out.Text(p.Queue), out.Int(p.Unchosen))
+	if line := a.restLine(p, "removed"); line != "" {
+		text += "\n" + line
+	}
 	if dry {
 		next := fmt.Sprintf("onceq dlq purge %s --dry-run=false -f FILE --reason TEXT", name)
 		if plan != "" {
+			if p.Rest != nil {
+				p.Rest.Match = f.match
+			}
 			if err := writePlan(plan, p); err != nil {
 				return err
 			}
 			next += " --plan " + quote(plan)
 		}
-		if err := a.show(out.Result{Lines: []string{text, "nothing was removed"}, Value: viewPlan(name, p, nil, plan), Next: next}); err != nil {
+		if err := a.show(out.Result{Lines: append(strings.Split(text, "\n"), "nothing was removed"), Value: viewPlan(name, p, nil, plan), Next: next}); err != nil {
 			return err
 		}
 		return lettersFailed(incomplete)
 	}
-	if n == 0 {
+	if n == 0 && p.Rest == nil {
 		return a.show(out.Result{Lines: []string{"no letter to purge"}, Value: viewReport(name, p, &dlq.Report{}, ""), Next: "onceq dlq group " + name})
 	}
-	q := question{Plan: text, Want: strconv.Itoa(n), Act: "remove " + out.Plural(n, "letter", "letters"), Bounded: kept || f.most > 0}
+	q := question{Plan: text, Bounded: kept || f.most > 0}
+	q.Want, q.Act = reach(p, n, "remove")
 	if !kept {
 		q.SoFar = lookedAt
 	}
@@ -113,9 +123,9 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 		return err
 	}
 	if file != "" {
-		keep, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		keep, err := openKept(file)
 		if err != nil {
-			return exit(exitUsage, "-f: %w", err)
+			return err
 		}
 		defer keep.Close()
 		spec.Export = dlq.ExportJSON(keep)
@@ -144,6 +154,37 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 	return err
 }
 
+// openKept opens the file that keeps what is removed, to be appended to. In a folder that others
+// may write to, somebody could have put a file of his own there, or a link, and would get the
+// letters.
+func openKept(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600)
+	if err != nil {
+		if info, e := os.Lstat(file); e == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return nil, exit(exitUsage, "-f: %s is a link: name the file itself", out.Text(file))
+		}
+		return nil, exit(exitUsage, "-f: %w", err)
+	}
+	info, err := f.Stat()
+	why := ""
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		why = "is no regular file"
+	case !isOwn(info):
+		why = "is another user's, or has a second name"
+	case !isPrivate(info):
+		why = fmt.Sprintf("may be read or written by others (%v): chmod 600 it", info.Mode().Perm())
+	default:
+		return f, nil
+	}
+	_ = f.Close()
+	if err != nil {
+		return nil, exit(exitUsage, "-f: %w", err)
+	}
+	return nil, exit(exitUsage, "-f: %s %s", out.Text(file), why)
+}
+
 func (a *app) exportCommand() *cobra.Command {
 	var f filters
 	var file string
@@ -165,7 +206,7 @@ func (a *app) exportCommand() *cobra.Command {
 				return err
 			}
 			defer w.close()
-			var to io.Writer = a.io.Out
+			var to io.Writer = out.JSONWriter{W: a.io.Out}
 			if file != "-" {
 				keep, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 				if err != nil {

@@ -31,6 +31,7 @@ type replaying struct {
 	plan, rate, edit, to                      string
 	canary                                    int
 	canaryWait                                time.Duration
+	canaryAny                                 bool
 	ramp, dry, vouch, expired, unproven, both bool
 }
 
@@ -42,7 +43,9 @@ func (a *app) replayCommand() *cobra.Command {
 			"numbers and asks. What comes into the dead-letter queue afterwards stays there. Letters of jobs that are\n" +
 			"done already are removed without being sent, and those of jobs that failed anew stay.\n\n" +
 			"--dry-run --plan FILE writes the plan; --plan FILE alone replays it, within 15 minutes.\n" +
-			"--canary N sends N letters and goes on only if none comes back. --ramp sends 10, 50, 250 and so on so.\n" +
+			"--canary N sends N letters and goes on only if all of these jobs are done, by their records. It ends at\n" +
+			"the first that fails again (exit code 1), or when not all are done in time (4). --ramp sends 10, 50, 250\n" +
+			"and so on so.\n" +
 			"--edit CMD runs each body through a shell command; it must answer the same for the same body.",
 		RunE: a.unbounded(func(ctx context.Context, args []string) error { return a.replay(ctx, args[0], &o) }),
 	}
@@ -50,8 +53,9 @@ func (a *app) replayCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&o.dry, "dry-run", false, "only say what would be done")
 	f.StringVar(&o.plan, "plan", "", "with --dry-run: the new file for the plan; else the file of the plan to replay")
-	f.IntVar(&o.canary, "canary", 0, "send so many first, and go on only if none comes back")
-	f.Var(span{&o.canaryWait}, "canary-wait", "how long each batch is watched (default 1m)")
+	f.IntVar(&o.canary, "canary", 0, "send so many first, and go on only if all of them are done")
+	f.Var(span{&o.canaryWait}, "canary-wait", "how long each batch may take until it is done (default 1m)")
+	f.BoolVar(&o.canaryAny, "canary-any", false, "go on although not all are done by then, if no letter came back: for jobs that take long")
 	f.BoolVar(&o.ramp, "ramp", false, "send in batches that grow, and watch each")
 	f.StringVar(&o.rate, "rate", "", "at most so many: 50/s, 10/m, 600/h")
 	f.StringVar(&o.edit, "edit", "", "a shell command that gets a body and answers the mended one, such as 'jq .cents=800'")
@@ -107,16 +111,21 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	}
 	n, remove := plan.Count(dlq.Take), plan.Count(dlq.Remove)
 	text := a.planText(ctx, w, o, plan, edits.shown)
-	if n+remove == 0 {
+	if n+remove == 0 && plan.Rest == nil {
 		a.say("%s", text)
 		return a.show(out.Result{Lines: []string{"no letter to replay"}, Value: viewReport(spec.Queue, plan.Plan, &dlq.Report{}, ""), Next: "onceq dlq group " + spec.Queue})
 	}
-	q := question{Plan: text, Want: strconv.Itoa(n), Act: "replay " + out.Plural(n, "letter", "letters"), Bounded: o.plan != "" || o.most > 0}
+	q := question{Plan: text, Bounded: o.plan != "" || o.most > 0}
+	q.Want, q.Act = reach(plan.Plan, n, "replay")
 	if kept == nil {
 		q.SoFar = lookedAt
 	}
-	if n == 0 {
+	if n == 0 && plan.Rest == nil {
 		q.Want, q.Act = strconv.Itoa(remove), "remove "+out.Plural(remove, "letter", "letters")
+	}
+	if err := w.CheckReplay(ctx, plan); err != nil {
+		a.say("%s", text)
+		return canariesFailed(err)
 	}
 	if err := a.confirm(ctx, w, q); err != nil {
 		return err
@@ -126,6 +135,14 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 		err = lettersFailed(incomplete)
 	}
 	return err
+}
+
+// canariesFailed is lettersFailed, with what to do where nobody would run the canaries.
+func canariesFailed(err error) error {
+	if errors.Is(err, ops.ErrRefused) {
+		return exit(exitRefused, "%s; --canary-any goes by the letters that come back alone", strings.TrimPrefix(err.Error(), ops.ErrRefused.Error()+": "))
+	}
+	return lettersFailed(err)
 }
 
 // lookedAt is what a plan has done to the letters.
@@ -143,7 +160,9 @@ func (a *app) planned(ctx context.Context, w *world, kept *dlq.Plan, spec ops.Re
 		plan, err = w.PlanReplay(ctx, spec)
 	}
 	if errors.Is(err, dlq.ErrIncomplete) && plan != nil {
-		incomplete, err = err, nil
+		if incomplete, err = err, nil; plan.Rest != nil {
+			incomplete = nil // the act goes on with the others
+		}
 	}
 	return plan, incomplete, lettersFailed(err)
 }
@@ -161,7 +180,7 @@ func (a *app) replaySpec(o *replaying) (ops.ReplaySpec, error) {
 		return ops.ReplaySpec{}, err
 	}
 	s := ops.ReplaySpec{
-		Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven, Beside: o.both,
+		Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, CanaryAny: o.canaryAny, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven, Beside: o.both,
 	}
 	if o.rate != "" {
 		if s.PerSecond, err = parseRate(o.rate); err != nil {
@@ -171,6 +190,12 @@ func (a *app) replaySpec(o *replaying) (ops.ReplaySpec, error) {
 	switch {
 	case o.canary < 0:
 		return s, exit(exitUsage, "--canary: %d is negative", o.canary)
+	case o.canary > 0 && o.most > 0 && o.canary >= o.most:
+		return s, exit(exitUsage, "--canary: %d leaves nothing to go on with: --max is %d", o.canary, o.most)
+	case o.canary > 0 && o.key != "":
+		return s, exit(exitUsage, "--canary: %d leaves nothing to go on with: --key names one job", o.canary)
+	case o.canaryAny && o.canary == 0 && !o.ramp:
+		return s, exit(exitUsage, "--canary-any wants --canary or --ramp beside it")
 	case o.canaryWait < 0:
 		return s, exit(exitUsage, "--canary-wait: %v is negative", o.canaryWait)
 	}
@@ -215,7 +240,37 @@ func readPlan(file string) (*dlq.Plan, error) {
 		}
 		return nil, exit(exitRefused, "--plan %s: %s", file, strings.TrimPrefix(err.Error(), dlq.ErrPlan.Error()+": "))
 	}
+	if p.Rest != nil && p.Rest.Match != "" {
+		if p.Rest.Filter.Match, err = matching(p.Rest.Match); err != nil {
+			return nil, err
+		}
+	}
 	return &p, nil
+}
+
+// restLine says what becomes of letters that a plan does not list; empty = there are none.
+func (a *app) restLine(p *dlq.Plan, done string) string {
+	r := p.Rest
+	switch {
+	case r == nil:
+		return ""
+	case r.Filter.Max > 0 && r.About > 0:
+		return fmt.Sprintf("  about %s more were not looked at, because --max is reached", out.Int(r.About))
+	case r.Filter.Max > 0:
+		return ""
+	case r.About > 0:
+		return fmt.Sprintf("  about %s more were not looked at: those that the filters choose, and that failed before %s, are %s too", out.Int(r.About), a.out.Time(p.Made), done)
+	}
+	return fmt.Sprintf("  there may be more: those that the filters choose, and that failed before %s, are %s too", a.out.Time(p.Made), done)
+}
+
+// reach is how many letters an act may reach, as its question names them.
+func reach(p *dlq.Plan, n int, act string) (want, text string) {
+	text = act + " " + out.Plural(n, "letter", "letters")
+	if p.Rest == nil || p.Rest.Filter.Max > 0 {
+		return strconv.Itoa(n), text
+	}
+	return strconv.Itoa(n + p.Rest.About), text + ", and what fits of about " + out.Int(p.Rest.About) + " more"
 }
 
 // writePlan keeps a plan in a new file.
@@ -256,8 +311,11 @@ func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender,
 func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited, incomplete error) error {
 	name := p.Spec.Queue
 	text := a.planText(ctx, w, o, p, shown)
-	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain())
+	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain(p))
 	if o.plan != "" {
+		if p.Rest != nil {
+			p.Rest.Match = o.match
+		}
 		if err := writePlan(o.plan, p.Plan); err != nil {
 			return err
 		}
@@ -274,8 +332,12 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, s
 	return lettersFailed(incomplete)
 }
 
+// proposedCanary is how many canaries a dry run proposes, where that leaves something to go on
+// with.
+const proposedCanary = 5
+
 // flagsAgain are the filters as flags.
-func (o *replaying) flagsAgain() string {
+func (o *replaying) flagsAgain(p *ops.Plan) string {
 	var b strings.Builder
 	for _, f := range [...][2]string{
 		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
@@ -287,7 +349,10 @@ func (o *replaying) flagsAgain() string {
 	if o.most > 0 {
 		fmt.Fprintf(&b, " --max %d", o.most)
 	}
-	return b.String() + " --canary 5 --ramp"
+	if p.Count(dlq.Take) > proposedCanary || p.Rest != nil && o.most == 0 {
+		fmt.Fprintf(&b, " --canary %d --ramp", proposedCanary)
+	}
+	return b.String()
 }
 
 // planText is the plan for people, as lines.
@@ -316,6 +381,9 @@ func (a *app) planText(ctx context.Context, w *world, o *replaying, p *ops.Plan,
 	}
 	if p.Unsigned > 0 {
 		all = append(all, fmt.Sprintf("  %s not signed: they reopen nothing", out.Int(p.Unsigned)))
+	}
+	if line := a.restLine(p.Plan, "replayed"); line != "" {
+		all = append(all, line)
 	}
 	if p.Elsewhere > 0 {
 		all = append(all, fmt.Sprintf("  about %s more are in other hands", out.Int(p.Elsewhere)))
@@ -347,6 +415,12 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.Plan) string {
 		line := fmt.Sprintf("workers: %d live", q.Workers().Live)
 		if q.Paused != nil {
 			line += ", PAUSED until " + a.out.Time(q.Paused.Until)
+		} else if r := q.PausedPart(); r != nil {
+			what := "scope " + r.Scope
+			if r.Type != "" {
+				what = "type " + r.Type
+			}
+			line += ", " + out.Text(what) + " PAUSED until " + a.out.Time(r.Until)
 		}
 		parts = append(parts, line)
 	}
@@ -375,7 +449,7 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 	})
 	a.progress("")
 	if audit == "" && err != nil && rep.Seen == 0 {
-		return lettersFailed(err) // nothing was begun
+		return canariesFailed(err) // nothing was begun
 	}
 	v := viewReport(name, p.Plan, &rep, audit)
 	v.Completed = err == nil
@@ -386,7 +460,9 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 		}
 	}
 	for _, b := range batches {
-		v.Batches = append(v.Batches, batchView{Sent: b.Sent, Done: b.Done, Watched: seconds(b.Watched), Back: len(b.Back)})
+		v.Batches = append(v.Batches, batchView{
+			Sent: b.Sent, Done: b.Done, Running: b.Running, Waiting: b.Waiting, Unknown: b.Unknown, Watched: seconds(b.Watched), Back: len(b.Back),
+		})
 	}
 	lines := append([]string{sentLine(&rep, len(v.Back))}, reasonLines(&rep)...)
 	if audit != "" {
@@ -401,13 +477,27 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 
 func batchLine(b *dlq.Batch) string {
 	line := fmt.Sprintf("batch %d: %s sent, watched %s", b.Number, out.Int(b.Sent), out.Span(b.Watched))
-	if b.Done > 0 {
-		line += fmt.Sprintf(", %s done", out.Int(b.Done))
+	for _, p := range becameParts(&b.Became) {
+		line += ", " + p
 	}
 	if len(b.Back) > 0 {
 		return line + fmt.Sprintf(", %s came back", out.Int(len(b.Back)))
 	}
 	return line + ", none came back"
+}
+
+// becameParts says what became of the jobs of a batch.
+func becameParts(b *dlq.Became) []string {
+	parts := []string{out.Int(b.Done) + " done"}
+	for _, p := range [...]struct {
+		n    int
+		text string
+	}{{b.Running, "running"}, {b.Waiting, "not begun"}, {b.Unknown, "not known"}} {
+		if p.n > 0 {
+			parts = append(parts, out.Int(p.n)+" "+p.text)
+		}
+	}
+	return parts
 }
 
 func sentLine(r *dlq.Report, back int) string {
@@ -418,7 +508,7 @@ func sentLine(r *dlq.Report, back int) string {
 	}{
 		{r.Purged, "purged"},
 		{r.Removed, "removed"},
-		{r.Copies, "copies dropped"},
+		{r.Copies, one(r.Copies, "copy", "copies") + " dropped"},
 		{len(r.Skipped), "left"},
 		{len(r.Failed), "failed"},
 		{r.Missing, "of the plan gone"},
@@ -430,6 +520,14 @@ func sentLine(r *dlq.Report, back int) string {
 		}
 	}
 	return strings.Join(parts, ", ") + fmt.Sprintf(" · %s came back so far", out.Int(back))
+}
+
+// one is the word for n.
+func one(n int, single, several string) string {
+	if n == 1 {
+		return single
+	}
+	return several
 }
 
 func reasonLines(r *dlq.Report) (lines []string) {
@@ -448,6 +546,11 @@ func reasonLines(r *dlq.Report) (lines []string) {
 func sentError(ctx context.Context, err error, came bool, r *dlq.Report) error {
 	switch {
 	case came:
+		e, _ := errors.AsType[*dlq.CanaryError](err)
+		if len(e.Back) == 0 {
+			return exit(exitPartly, "%s sent, %s (timeout after %s): the others stay; look, and run it again, or wait longer (--canary-wait)",
+				out.Int(e.Batch), strings.Join(becameParts(&e.Became), ", "), out.Span(e.Watched))
+		}
 		return exit(exitFound, "%s", strings.TrimPrefix(err.Error(), "dlq: "))
 	case err != nil && ctx.Err() == nil && r.Replayed+r.Purged > 0:
 		return exit(exitPartly, "%w; run it again", err)

@@ -63,6 +63,7 @@ type planView struct {
 	Unchosen  int            `json:"unchosen"`
 	Elsewhere int            `json:"elsewhere"`
 	Unsigned  int            `json:"unsigned"`
+	Unseen    *int           `json:"not_looked_at"` // about how many; null: all were looked at
 	File      string         `json:"file"`
 }
 
@@ -88,8 +89,20 @@ type replayedView struct {
 type batchView struct {
 	Sent    int      `json:"sent"`
 	Done    int      `json:"done"`
+	Running int      `json:"running"`
+	Waiting int      `json:"not_begun"`
+	Unknown int      `json:"not_known"`
 	Watched *float64 `json:"watched"`
 	Back    int      `json:"came_back"`
+}
+
+type importedView struct {
+	Queue     string   `json:"queue"`
+	File      string   `json:"file"`
+	Sent      int      `json:"sent"`
+	Refused   []string `json:"refused"`
+	Audit     string   `json:"audit"`
+	Completed bool     `json:"completed"`
 }
 
 type redriveView struct {
@@ -139,6 +152,9 @@ func viewPlan(queue string, p *dlq.Plan, of *ops.Plan, file string) planView {
 	}
 	if v.Skipped == nil {
 		v.Skipped = map[string]int{}
+	}
+	if p.Rest != nil {
+		v.Unseen = &p.Rest.About
 	}
 	if of != nil {
 		v.Reopen, v.Ordinary, v.Unknown, v.Done, v.Moved = &of.Reopen, &of.Ordinary, &of.Unknown, &of.Done, &of.Moved

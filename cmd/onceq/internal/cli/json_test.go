@@ -24,8 +24,9 @@ var views = map[string]any{
 	"dlq group: a group":                groupView{},
 	"dlq replay --dry-run, dlq purge --dry-run: a plan": planView{},
 	"dlq replay, dlq purge: what became of it":          replayedView{},
-	"a batch":     batchView{},
-	"dlq redrive": redriveView{},
+	"a batch":                       batchView{},
+	"dlq import, queue send --from": importedView{},
+	"dlq redrive":                   redriveView{},
 }
 
 // TestJSONFields: "onceq help json" names each field, and no other. A field that goes from here is

@@ -105,46 +105,76 @@ func viewMessage(m *broker.Message) messageView {
 	return v
 }
 
+// A removedView is a line of the file that a purge of a live queue writes: all that is needed to
+// send the message again.
+type removedView struct {
+	messageView
+	Meta json.RawMessage `json:"onceq,omitempty"`
+}
+
+func viewRemoved(m *broker.Message) removedView {
+	v := removedView{messageView: viewMessage(m)}
+	if m.Meta != nil {
+		v.Meta = json.RawMessage(broker.EncodeMeta(m.Meta))
+	}
+	return v
+}
+
 // maxBody is more than any queue takes.
 const maxBody = 16 << 20
 
 func (a *app) sendCommand() *cobra.Command {
-	var typ, key, group, file string
+	var typ, key, group, file, from string
 	var delay time.Duration
+	var send func(ctx context.Context, args []string) error
 	c := &cobra.Command{
 		Use: "send QUEUE", Short: "Send one job; its body comes from a file or the input", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			if delay < 0 {
-				return exit(exitUsage, "--delay: %v is negative", delay)
+		Long: "--from sends what \"queue purge\" wrote into its file, each message as it was: with the same id, key, fence and\n" +
+			"limits. A message that was sent before does no harm, because of each key one runs.",
+		RunE: func(c *cobra.Command, args []string) error {
+			run := a.run
+			if from != "" {
+				run = a.unbounded
 			}
-			b, err := a.read(ctx, file)
-			if err != nil {
-				return err
-			}
-			w, err := a.open(ctx, 0, args[0])
-			if err != nil {
-				return err
-			}
-			defer w.close()
-			t, err := w.Target("")
-			if err != nil {
-				return err
-			}
-			if err := a.confirm(ctx, w, question{Act: "send a job to " + t.Name, Free: true}); err != nil {
-				return err
-			}
-			m := &broker.Outgoing{Body: b, Group: group, Delay: delay, Meta: &broker.Meta{Type: typ, Key: key}}
-			audit, err := w.Send(ctx, t.Name, m, a.reasonText)
-			if err != nil {
-				return usable(err)
-			}
-			v := sentView{Key: m.Meta.Key, ID: m.Meta.ID, Queue: t.Name, Audit: audit}
-			line := fmt.Sprintf("sent %s to %s", out.Text(v.Key), t.Name)
-			if audit != "" {
-				line += "   audit " + audit
-			}
-			return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{v.Key}, Next: "onceq key show " + out.Text(v.Key)})
-		}),
+			return run(send)(c, args)
+		},
+	}
+	send = func(ctx context.Context, args []string) error {
+		switch {
+		case delay < 0:
+			return exit(exitUsage, "--delay: %v is negative", delay)
+		case from != "" && (typ != "" || key != "" || group != "" || delay > 0 || file != "-"):
+			return exit(exitUsage, "--from has whole messages: leave --type, --key, --group, --delay and -f out")
+		case from != "":
+			return a.bringBack(ctx, args[0], from, "--from", "message", 0, func(w *world) bringer { return w.SendBack })
+		}
+		b, err := a.read(ctx, file)
+		if err != nil {
+			return err
+		}
+		w, err := a.open(ctx, 0, args[0])
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		t, err := w.Target("")
+		if err != nil {
+			return err
+		}
+		if err := a.confirm(ctx, w, question{Act: "send a job to " + t.Name, Free: true}); err != nil {
+			return err
+		}
+		m := &broker.Outgoing{Body: b, Group: group, Delay: delay, Meta: &broker.Meta{Type: typ, Key: key}}
+		audit, err := w.Send(ctx, t.Name, m, a.reasonText)
+		if err != nil {
+			return usable(err)
+		}
+		v := sentView{Key: m.Meta.Key, ID: m.Meta.ID, Queue: t.Name, Audit: audit}
+		line := fmt.Sprintf("sent %s to %s", out.Text(v.Key), t.Name)
+		if audit != "" {
+			line += "   audit " + audit
+		}
+		return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{v.Key}, Next: "onceq key show " + out.Text(v.Key)})
 	}
 	f := c.Flags()
 	f.StringVar(&typ, "type", "", "the job's type")
@@ -152,6 +182,7 @@ func (a *app) sendCommand() *cobra.Command {
 	f.StringVar(&group, "group", "", "its group, on queues that keep an order")
 	f.Var(span{&delay}, "delay", "deliver it later, such as 5m")
 	f.StringVarP(&file, "file", "f", "-", "the body; - is the input")
+	f.StringVar(&from, "from", "", "send the messages of a file that \"queue purge\" wrote, as they were")
 	a.reasonFlag(c)
 	return c
 }
@@ -188,7 +219,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "purge QUEUE", Short: "Remove messages of a live queue, into a file; their jobs never run", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeQueue,
 		Long: "Removes messages that nobody holds, and writes each to the file (NDJSON) before. Without --dry-run=false\n" +
-			"it only says how many there are.",
+			"it only says how many there are. \"queue send --from FILE\" sends them again, as they were.",
 		RunE: a.unbounded(func(ctx context.Context, args []string) error {
 			w, err := a.open(ctx, 0, args[0])
 			if err != nil {
@@ -231,11 +262,11 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			}
 			lines := json.NewEncoder(keep)
 			each := func(m *broker.Message) error {
-				if err := lines.Encode(viewMessage(m)); err != nil {
+				a.progress("removing …")
+				if err := lines.Encode(viewRemoved(m)); err != nil {
 					return err
 				}
-				a.progress("removing …")
-				return nil
+				return keep.Sync() // what is removed must not be lost with the machine
 			}
 			v.Removed, v.Audit, err = w.Empty(ctx, q.Queue, ops.EmptyOptions{Max: most, Each: each, Reason: reason})
 			a.progress("")

@@ -37,6 +37,7 @@ func Main(ctx context.Context, args []string, on *IO) int {
 				line = "onceq: " + line
 			}
 			line = strings.ReplaceAll(line, "\t", "  ") // as PostgreSQL's driver indents
+			a.progress("")
 			_, _ = fmt.Fprintln(on.Err, out.Text(settings.Mask(line)))
 		}
 	}

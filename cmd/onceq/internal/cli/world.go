@@ -302,7 +302,7 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 		}
 		return nil
 	}
-	o := &dlq.Options{Wait: a.io.LetterWait}
+	o := &dlq.Options{Wait: a.io.LetterWait, MaxHeld: a.hold, Progress: a.looking}
 	if w.profile != nil {
 		for _, k := range w.profile.LetterKeys {
 			o.LetterKeys = append(o.LetterKeys, k)

@@ -14,7 +14,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/onceq/onceq/dlq"
 )
 
 // This file owns the forms of the output. A Printer is one goroutine's.
@@ -295,7 +298,11 @@ func escapeJSON(s string) string {
 	for i, r := range s {
 		if r >= 0x7f && steers(r) {
 			b.WriteString(s[clean:i])
-			fmt.Fprintf(&b, `\u%04x`, r)
+			if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
+				fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
+			} else {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			}
 			clean = i + utf8.RuneLen(r)
 		}
 	}
@@ -306,9 +313,17 @@ func escapeJSON(s string) string {
 }
 
 func steers(r rune) bool {
-	switch {
-	case 0x7f <= r && r <= 0x9f, r == 0x061c, r == 0x200e, r == 0x200f, 0x2028 <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069:
-		return true
+	s := string(r)
+	return r != utf8.RuneError && dlq.Printable(s) != s
+}
+
+// A JSONWriter writes lines of JSON as a terminal may show them.
+type JSONWriter struct{ W io.Writer }
+
+// Write writes whole characters, so b must not end amid one.
+func (w JSONWriter) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(w.W, escapeJSON(string(b))); err != nil {
+		return 0, err
 	}
-	return false
+	return len(b), nil
 }
