@@ -122,8 +122,11 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 	if m.MetaErr != nil {
 		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
-	if left := early(m) - max(0, to.limits.MaxDelay); left > 0 {
-		return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+	left, late := early(m)-max(0, to.limits.MaxDelay), (*engine.Refusal)(nil)
+	if left > 0 {
+		if late = in.outlasts(m, time.Now().Add(left)); late == nil {
+			return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+		}
 	}
 	give(r)
 	r.Opts = engine.JobOptions{Most: -1, Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
@@ -139,6 +142,9 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
 	r.Key = key
+	if late != nil {
+		return in.refuseOutlasting(r, late)
+	}
 	return nil
 }
 

@@ -344,6 +344,7 @@ func (w *Worker) look(ctx context.Context) error {
 	w.p.foreign.receives.Store(int64(receives))
 	w.warnUnread(ctx, "queue", err)
 	w.warnRedrive(ctx, receives, err)
+	w.tellWaits(ctx)
 	return w.checkRetention(ctx, kept)
 }
 
@@ -353,7 +354,7 @@ func (w *Worker) warnUnread(ctx context.Context, of string, err error) {
 	if err == nil || errors.Is(err, broker.ErrUnsupported) {
 		return
 	}
-	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the settings of the "+of+" could not be read, such as how long it keeps a message: a Retention that is too short is not refused",
+	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the settings of the "+of+" could not be read, such as how long it keeps a message: a Retention that is too short is not refused, and a job that is due later than the queue keeps it is not either: it is lost",
 		slog.Any("error", err))
 }
 
