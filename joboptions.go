@@ -42,7 +42,8 @@ type JobOptions struct {
 	MostTimeout time.Duration
 	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
 	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any; else at least 1 ms.
+	// where that is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of its
+	// own: see [broker.Meta].NotBefore.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
