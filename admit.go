@@ -53,10 +53,7 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 	o := engine.JobOptions{Most: bounded(d.MaxAttempts), Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
 	most, timeout := d.MostAttempts, d.MostTimeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
-	if m.Meta == nil {
-		return o, scope
-	}
-	if t := p.types[m.Meta.Type]; t != nil {
+	if t := p.types[engine.TypeOf(m)]; t != nil {
 		o.Most = cmp.Or(bounded(t.options.MaxAttempts), o.Most)
 		o.Timeout = cmp.Or(t.options.Timeout, o.Timeout)
 		o.Policy = max(t.options.Interrupted, o.Policy)
@@ -65,12 +62,14 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		}
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
-	} else if p.types != nil {
+	} else if p.types != nil && m.Meta != nil && !p.oneScope {
 		// A type that nobody knows here has its keys in a scope of its own. The worker that knows
 		// the type finds their attempts there.
-		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
+		scope = new(JobOptions).scopeOf(p.c.Scope, "", m.Meta.Type)
 	}
-	lower(&o, m.Meta, most, timeout)
+	if m.Meta != nil {
+		lower(&o, m.Meta, most, timeout)
+	}
 	return o, scope
 }
 

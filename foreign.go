@@ -122,7 +122,7 @@ func (in *intake) untyped(m *broker.Message) *engine.Refusal {
 	switch {
 	case in.hidesMux.Load() && !in.handled.Load():
 		return &engine.Refusal{Class: ClassConfig, Err: errHiddenMux}
-	case in.types != nil && engine.TypeOf(m) == "" && !in.foreign.typed.Load():
+	case in.types != nil && engine.TypeOf(m) == "" && in.types[""] == nil && !in.foreign.typed.Load():
 		return &engine.Refusal{Class: ClassNoHandler, Err: errNoType}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (in *intake) whatToSet(class string) string {
 	case class == ClassNoKey && in.c.Key == nil && !in.foreign.met.Load():
 		return "onceq: messages have no key, because their producer does not use onceq; they are held back. Set ProcessorConfig.Key, which finds the key of such a message"
 	case class == ClassNoHandler:
-		return "onceq: messages have no type, because their producer does not use onceq, and the Handler is a Mux; they are held back. Give their queue a Processor with one Handler for all of them"
+		return "onceq: messages have no type, because their producer does not use onceq, and the Handler is a Mux; they are held back. Say of which type they are by Mux.Untyped, or give their queue a Processor with one Handler for all of them"
 	case class == ClassConfig:
 		return "onceq: the Handler wraps a Mux, whose scopes and options are then unknown; messages are held back. Wrap the Mux with Chain, or give the middleware to Mux.Use"
 	}
