@@ -54,10 +54,7 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 	most, timeout := d.MostAttempts, d.MostTimeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
 	o.StartsLater = startsLater(p.c.Handler)
-	if m.Meta == nil {
-		return o, scope
-	}
-	if t := p.types[m.Meta.Type]; t != nil {
+	if t := p.types[engine.TypeOf(m)]; t != nil {
 		o.Most = cmp.Or(bounded(t.options.MaxAttempts), o.Most)
 		o.Timeout = cmp.Or(t.options.Timeout, o.Timeout)
 		o.Policy = max(t.options.Interrupted, o.Policy)
@@ -67,12 +64,14 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 		o.StartsLater = t.startsLater
 		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
 		scope = t.scope
-	} else if p.types != nil {
+	} else if p.types != nil && m.Meta != nil && !p.oneScope {
 		// A type that nobody knows here has its keys in a scope of its own. The worker that knows
 		// the type finds their attempts there.
-		scope = d.scopeOf(p.c.Scope, m.Meta.Type)
+		scope = new(JobOptions).scopeOf(p.c.Scope, "", m.Meta.Type)
 	}
-	lower(&o, m.Meta, most, timeout)
+	if m.Meta != nil {
+		lower(&o, m.Meta, most, timeout)
+	}
 	return o, scope
 }
 
@@ -124,8 +123,11 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 	if m.MetaErr != nil {
 		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
-	if left := early(m) - max(0, to.limits.MaxDelay); left > 0 {
-		return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+	left, late := early(m)-max(0, to.limits.MaxDelay), (*engine.Refusal)(nil)
+	if left > 0 {
+		if late = in.outlasts(m, time.Now().Add(left)); late == nil {
+			return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
+		}
 	}
 	give(r)
 	r.Opts = engine.JobOptions{Most: -1, Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
@@ -141,6 +143,9 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
 	r.Key = key
+	if late != nil {
+		return in.refuseOutlasting(r, late)
+	}
 	return nil
 }
 

@@ -63,6 +63,10 @@ type Disposition struct {
 // A Batches calls no queue, so it does not know how many receives the queue's own redrive allows.
 // Messages that it holds back because their producer does not use onceq are moved away by that
 // redrive, without a letter of ours. So set ProcessorConfig.Key before the first start.
+//
+// For the same reason it cannot refuse a job that is due later than its queue keeps messages, as a
+// [Worker] does. It gives such a message back until the queue deletes it or moves it away, and
+// nobody is told. So set Defaults.MostNotBefore below the queue's retention, or send no such jobs.
 type BatchConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
 	// redrive.

@@ -155,6 +155,9 @@ func metaOf(m *broker.Message) *broker.Meta {
 func (p *Processor) typeNames() []string {
 	names := make([]string, 0, len(p.types))
 	for t := range p.types {
+		if t == "" {
+			continue // Mux.Untyped
+		}
 		names = append(names, t)
 	}
 	slices.Sort(names)

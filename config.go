@@ -187,7 +187,7 @@ func (c *ProcessorConfig) check() error {
 		return badConfig("ProcessorConfig.Defaults.Interrupted", "Park needs a Store: without one, nobody knows that a job was interrupted")
 	}
 	if m := muxIn(c.Handler); m != nil {
-		return m.check(c.Scope, isNoStore(c.Store), &c.Defaults)
+		return m.check(c.scopes(), isNoStore(c.Store), &c.Defaults)
 	}
 	if k := knownIn(c.Handler); k != nil && k.mistake() != nil {
 		return k.mistake()

@@ -20,8 +20,8 @@ import (
 //   - The producer gives no type, and the Handler is a Mux, which goes by the type.
 //   - The Handler hides a Mux, so that the scopes and options of its types are unknown.
 //
-// admit asks for each message, in the goroutine that has its run. foreign.mu guards the times at
-// which the log was told; the other fields are atomic.
+// admit asks for each message, in the goroutine that has its run. A lock in told guards the times
+// at which the log was told; the other fields are atomic.
 
 // foreign is what one intake knows of its producers. The Worker tells it what the queue keeps.
 type foreign struct {
@@ -30,8 +30,14 @@ type foreign struct {
 	keeps    atomic.Int64 // the queue's retention, as a Duration; 0 = unknown
 	receives atomic.Int64 // after so many the queue moves a message away; 0 = never, or unknown
 
+	told       told
+	outlasting told // of the messages that the queue cannot keep
+}
+
+// told is when the log was told of something that goes on.
+type told struct {
 	mu          sync.Mutex
-	first, told time.Time
+	first, last time.Time
 }
 
 // How long a message without a key is held back. In all, it is at most half of the time for which
@@ -80,18 +86,18 @@ func (f *foreign) wait(receive int, left, least time.Duration) (d time.Duration,
 
 // tells reports whether it is time to log: at the first such message, and then each
 // engine.TellAgain while they come. since is how long ago the first one came.
-func (f *foreign) tells() (since time.Duration, tell bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (t *told) tells() (since time.Duration, tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := time.Now()
-	if f.first.IsZero() {
-		f.first = now
+	if t.first.IsZero() {
+		t.first = now
 	}
-	if !f.told.IsZero() && now.Sub(f.told) < engine.TellAgain {
+	if !t.last.IsZero() && now.Sub(t.last) < engine.TellAgain {
 		return 0, false
 	}
-	f.told = now
-	return now.Sub(f.first), true
+	t.last = now
+	return now.Sub(t.first), true
 }
 
 // meet is told of each message as it comes in. What waits behind a foreign one of its group counts,
@@ -116,7 +122,7 @@ func (in *intake) untyped(m *broker.Message) *engine.Refusal {
 	switch {
 	case in.hidesMux.Load() && !in.handled.Load():
 		return &engine.Refusal{Class: ClassConfig, Err: errHiddenMux}
-	case in.types != nil && engine.TypeOf(m) == "" && !in.foreign.typed.Load():
+	case in.types != nil && engine.TypeOf(m) == "" && in.types[""] == nil && !in.foreign.typed.Load():
 		return &engine.Refusal{Class: ClassNoHandler, Err: errNoType}
 	}
 	return nil
@@ -131,7 +137,7 @@ func (in *intake) whatToSet(class string) string {
 	case class == ClassNoKey && in.c.Key == nil && !in.foreign.met.Load():
 		return "onceq: messages have no key, because their producer does not use onceq; they are held back. Set ProcessorConfig.Key, which finds the key of such a message"
 	case class == ClassNoHandler:
-		return "onceq: messages have no type, because their producer does not use onceq, and the Handler is a Mux; they are held back. Give their queue a Processor with one Handler for all of them"
+		return "onceq: messages have no type, because their producer does not use onceq, and the Handler is a Mux; they are held back. Say of which type they are by Mux.Untyped, or give their queue a Processor with one Handler for all of them"
 	case class == ClassConfig:
 		return "onceq: the Handler wraps a Mux, whose scopes and options are then unknown; messages are held back. Wrap the Mux with Chain, or give the middleware to Mux.Use"
 	}
@@ -154,7 +160,7 @@ func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	if left <= 0 || !ok { // the queue would drop it, or move it away, and nobody would know why
 		return no
 	}
-	if since, tell := f.tells(); tell {
+	if since, tell := f.told.tells(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, toSet,
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta
@@ -48,14 +49,25 @@ type JobOptions struct {
 	MostTimeout time.Duration
 	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
 	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any; else at least 1 ms.
+	// where that is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of its
+	// own: see [broker.Meta].NotBefore.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
-	// is acked as done when another's with its key is. That is right where a type gets a new name,
-	// and a WARN tells of it.
+	// is acked as done when another's with its key is. A WARN tells of it.
 	Scope string
+	// Was says that the type of a Mux takes the place of something, and goes on with its keys: what
+	// was done there is done, and is not done again. It is the name that the type had before, or
+	// [OneHandler]. Claims are made under the former scope alone, so that old and new workers may
+	// run side by side. Messages that still have the former name get the type's handler. Default:
+	// the type is a new one. Not together with Scope.
+	Was string
 }
+
+// OneHandler as JobOptions.Was says that the type takes the place of the one handler that the
+// Processor had before it had a Mux. That handler's keys lie in the Processor's Defaults.Scope, else
+// its Scope, without a type.
+const OneHandler = ":one handler"
 
 // check refuses what cannot be in o. d are the Defaults beside which o stands; they may be o
 // itself.
@@ -79,17 +91,26 @@ func (o *JobOptions) check(field string, d *JobOptions) error {
 		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	case strings.Contains(o.Scope, ":"):
 		return badConfig(field+".Scope", "%q holds a ':', which separates a scope from a type", o.Scope)
+	case o.Scope != "" && o.Was != "":
+		return badConfig(field+".Was", "%q is set beside Scope, and the keys are in one scope", verdict.Clip(o.Was, verdict.MaxClass))
+	case o.Was != "" && o == d:
+		return badConfig(field+".Was", "is of a type of a Mux; it has no meaning for all jobs")
 	case o.Scope != "":
 		return checkScope(field+".Scope", o.Scope)
 	}
 	return nil
 }
 
-func (o *JobOptions) scopeOf(scope, typ string) string {
-	if o.Scope != "" {
+// scopeOf is the scope of a type's keys. whole is that of the Processor itself, and bare that of a
+// single handler.
+func (o *JobOptions) scopeOf(whole, bare, typ string) string {
+	switch {
+	case o.Scope != "":
 		return o.Scope
+	case o.Was == OneHandler:
+		return bare
 	}
-	return scope + ":" + typ
+	return whole + ":" + cmp.Or(o.Was, typ)
 }
 
 // ofRelay are the defaults of a relay, which gives nothing up, and does not wait for long.

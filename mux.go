@@ -28,14 +28,21 @@ import (
 // way loses the scopes and options of its types, and refuses every job, class "config".
 // NewProcessor refuses a Mux within another Mux, and a [Forward] within any.
 //
-// A queue that moves from a single handler to a Mux gets other scopes for its keys, so that a
-// duplicate from before would run again. Give the type that takes the handler's place
-// JobOptions{Scope: "the old scope"}.
+// A queue that moves from a single handler to a Mux has its keys in the Processor's Scope, without
+// a type. Say so, because a duplicate from before would run again otherwise. There are two ways:
+//
+//   - JobOptions{Was: OneHandler} for the type that takes the handler's place. The others are new.
+//   - [Mux.OneScope], where the handler did the work of several types.
+//
+// A type that gets another name says JobOptions{Was: "its former name"}. Messages without a type
+// need [Mux.Untyped].
 type Mux struct {
-	mu    sync.RWMutex
-	types map[string]*route
-	mw    []Middleware
-	err   error // the first mistake in On; NewProcessor answers it
+	mu       sync.RWMutex
+	types    map[string]*route
+	mw       []Middleware
+	oneScope bool
+	untyped  string // the type of messages without one; "" = none
+	err      error  // the first mistake in On; NewProcessor answers it
 }
 
 type route struct {
@@ -93,10 +100,66 @@ func (m *Mux) Use(mw ...Middleware) {
 	}
 }
 
+// OneScope says that the jobs of all types have their keys in the Processor's Defaults.Scope, else
+// its Scope, as those of a single handler have. Then two jobs with one key are one job, whatever
+// their types. So the keys must tell the types apart, such as "order/7" and "mail/7". A type's own
+// JobOptions.Scope or Was wins. Call it before the Processor is made.
+//
+// All workers of a queue must agree on it. A Mux that has run without it must not get it, nor lose
+// it, while a message may still come of a job that was done: such a job would be done again.
+func (m *Mux) OneScope() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.oneScope = true
+}
+
+// Untyped says of which type messages without one are, such as those of a producer that does not
+// use onceq. They get that type's handler, options and scope. Job.Type stays empty for them, and
+// ProcessorConfig.Key finds their keys. Call it before the Processor is made. NewProcessor refuses
+// a type without a handler.
+//
+// It also refuses a type that does not say where its keys are, because both answers are wrong for
+// somebody: JobOptions.Was is OneHandler where a single handler did these messages before, and the
+// type's own name where they are new to the queue, or the type had a handler of this Mux before.
+// JobOptions.Scope and OneScope say it, too.
+func (m *Mux) Untyped(typ string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.untyped != "" || typ == "" {
+		m.err = cmp.Or(m.err, badConfig("Mux.Untyped", "the type is %q, and was %q; want one", verdict.Clip(typ, verdict.MaxClass), verdict.Clip(m.untyped, verdict.MaxClass)))
+		return
+	}
+	m.untyped = typ
+}
+
+// route finds the handler of a type. The caller holds the lock.
+func (m *Mux) route(typ string) *route {
+	if typ == "" {
+		return m.types[m.untyped]
+	}
+	if r := m.types[typ]; r != nil {
+		return r
+	}
+	return m.types[m.heir(typ)]
+}
+
+// heir is the type that had this name before; "" = none had it.
+func (m *Mux) heir(was string) string {
+	if was == OneHandler {
+		return ""
+	}
+	for typ, r := range m.types {
+		if r.options.Was == was {
+			return typ
+		}
+	}
+	return ""
+}
+
 // Handle calls the handler of the job's type.
 func (m *Mux) Handle(ctx context.Context, j *Job) error {
 	m.mu.RLock()
-	r := m.types[j.Type()]
+	r := m.route(j.Type())
 	m.mu.RUnlock()
 	own, knows := j.r.Flow().Host.(muxed).serves(m, j.Type())
 	if !own {
@@ -124,20 +187,47 @@ var errHiddenMux = verdict.Classed(ClassConfig, "onceq: the worker's Handler wra
 
 // jobType is what a Processor knows of a type.
 type jobType struct {
+	name        string // messages may also have none, or its former one
 	options     JobOptions
 	scope       string
+	shares      bool // the Mux has said that it shares its scope
 	startsLater bool
 }
 
-// snapshot is what a Processor with this scope needs to know of the types.
-func (m *Mux) snapshot(scope string) map[string]*jobType {
+// scopes are the scopes of a Processor from which those of its types are made.
+type scopes struct{ whole, bare string }
+
+func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defaults.Scope, c.Scope)} }
+
+// scopeOf is the scope of a type's keys. The caller holds the lock.
+func (m *Mux) scopeOf(of scopes, typ string, o *JobOptions) string {
+	if m.shares(o) {
+		return of.bare
+	}
+	return o.scopeOf(of.whole, of.bare, typ)
+}
+
+// shares reports whether a type's keys are in the one scope of all types.
+func (m *Mux) shares(o *JobOptions) bool { return m.oneScope && o.Scope == "" && o.Was == "" }
+
+// snapshot is what a Processor with these scopes needs to know of the types, by each name that a
+// message may have. one reports whether types that nobody knows here share their scope.
+func (m *Mux) snapshot(of scopes) (types map[string]*jobType, one bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	types := make(map[string]*jobType, len(m.types))
+	types = make(map[string]*jobType, len(m.types)+1)
 	for typ, r := range m.types {
-		types[typ] = &jobType{options: r.options, scope: r.options.scopeOf(scope, typ), startsLater: startsLater(r.wrapped)}
+		types[typ] = &jobType{typ, r.options, m.scopeOf(of, typ, &r.options), m.shares(&r.options), startsLater(r.wrapped)}
 	}
-	return types
+	for typ, r := range m.types {
+		if was := r.options.Was; was != "" && was != OneHandler && types[was] == nil {
+			types[was] = types[typ]
+		}
+	}
+	if m.untyped != "" {
+		types[""] = types[m.untyped]
+	}
+	return types, m.oneScope
 }
 
 // each calls f for each type and its handler, until f answers an error.
@@ -152,8 +242,8 @@ func (m *Mux) each(f func(typ string, bare Handler) error) error {
 	return nil
 }
 
-// check validates the types' options against the scope they will live in.
-func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
+// check validates the types' options against the scopes they will live in.
+func (m *Mux) check(of scopes, storeless bool, d *JobOptions) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.err != nil {
@@ -175,9 +265,38 @@ func (m *Mux) check(scope string, storeless bool, d *JobOptions) error {
 		if storeless && r.options.Interrupted == dedupe.Park {
 			return badConfig(fmt.Sprintf("Mux.On(%q) options.Interrupted", typ), "Park needs a Store: without one, nobody knows that a job was interrupted")
 		}
-		if err := checkScope(fmt.Sprintf("Mux.On(%q)", verdict.Clip(typ, verdict.MaxClass)), r.options.scopeOf(scope, typ)); err != nil {
+		if err := checkScope(fmt.Sprintf("Mux.On(%q)", verdict.Clip(typ, verdict.MaxClass)), m.scopeOf(of, typ, &r.options)); err != nil {
 			return err
 		}
+	}
+	return m.checkNames()
+}
+
+// checkNames refuses names under which a message would have two types, or keys in two places. The
+// caller holds the lock.
+func (m *Mux) checkNames() error {
+	was := make(map[string]string, len(m.types))
+	for _, typ := range slices.Sorted(maps.Keys(m.types)) {
+		o := &m.types[typ].options
+		name := verdict.Clip(typ, verdict.MaxClass)
+		if o.Was == "" {
+			continue
+		}
+		if other, taken := was[o.Was]; taken {
+			return badConfig(fmt.Sprintf("Mux.On(%q) options.Was", name), "the type %q says that it was the same; where several types take one's place, call Mux.OneScope or give them one Scope", verdict.Clip(other, verdict.MaxClass))
+		}
+		was[o.Was] = typ
+	}
+	if m.untyped == "" {
+		return nil
+	}
+	name := verdict.Clip(m.untyped, verdict.MaxClass)
+	r := m.types[m.untyped]
+	switch {
+	case r == nil:
+		return badConfig("Mux.Untyped", "the type %q has no handler", name)
+	case !m.oneScope && r.options.Scope == "" && r.options.Was == "":
+		return badConfig("Mux.Untyped", "the type %q must say where its keys are: JobOptions.Was is OneHandler if a single handler did these messages before, and %q if the keys are to be the type's own; with the wrong one, jobs are done again", name, name)
 	}
 	return nil
 }
@@ -193,7 +312,11 @@ type muxed interface {
 func tellSharedScopes(log *slog.Logger, types map[string]*jobType) {
 	first := make(map[string]string, len(types))
 	for _, typ := range slices.Sorted(maps.Keys(types)) {
-		scope := types[typ].scope
+		t := types[typ]
+		if t.shares || typ != t.name {
+			continue
+		}
+		scope := t.scope
 		if other, shared := first[scope]; shared {
 			log.Warn("onceq: two types of the Mux share a scope: a job of one counts as done when a job of the other with its key is",
 				slog.String("type", typ), slog.String("other", other), slog.String("scope", scope))

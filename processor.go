@@ -22,6 +22,7 @@ import (
 type Processor struct {
 	c          ProcessorConfig
 	types      map[string]*jobType // under a Mux
+	oneScope   bool                // of all types, those of other workers included
 	storeOut   engine.Outage       // for all intakes: one outage is told of once
 	storePulse engine.StorePulse   // the same
 	events     WorkerObserver      // nil = the Observer is none
@@ -53,7 +54,7 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 	p := &Processor{c: c, book: newRulebook(&c)}
 	p.events, _ = broker.As[WorkerObserver](c.Observer)
 	if m := muxIn(c.Handler); m != nil {
-		p.types = m.snapshot(c.Scope)
+		p.types, p.oneScope = m.snapshot(c.scopes())
 		tellSharedScopes(c.Logger, p.types)
 	}
 	var err error

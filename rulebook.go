@@ -243,6 +243,9 @@ func (in *intake) heldBack(r *run) *engine.Refusal {
 		typ = r.Message.Meta.Type
 	}
 	v, ok := in.book.pausedJob(in.queueName, r.Key.Scope, typ)
+	if t := in.types[typ]; !ok && t != nil && t.name != typ { // it has no type, or its former one
+		v, ok = in.book.pausedJob(in.queueName, r.Key.Scope, t.name)
+	}
 	if !ok {
 		return nil
 	}

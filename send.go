@@ -27,8 +27,8 @@ import (
 const sendTries = 5
 
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are
-// missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself. So a caller that
-// sends ms again after an error sends the same jobs, which run once. A Meta that Send has to fill
+// missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself, and as [Fill] says,
+// Meta.NotBefore of a long Delay. So a caller that sends ms again after an error sends the same jobs, which run once. A Meta that Send has to fill
 // in is replaced by a copy, so that many messages may be made from one Meta.
 //
 // The error answers by position, as a [*broker.BatchError]. After any other error nothing was sent:
@@ -200,6 +200,9 @@ func Message(typ, key string, body []byte) broker.Outgoing {
 // where they are missing, and refuses what Send would refuse, with the position of the message and
 // the field. It sends nothing.
 //
+// Where Delay is above 15 minutes, Fill raises Meta.NotBefore to Created + Delay. Otherwise a worker
+// would take the job for an old one when it is due: one that is older than its Retention is not run.
+//
 // An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
 // send what was stored, as often as it takes. All those sends are of the same jobs. Messages that
 // were stored without Meta.ID and Meta.Key would be new jobs with each Send.
@@ -210,7 +213,7 @@ func Fill(ms []broker.Outgoing) error {
 		m := &ms[i]
 		if m.Meta == nil {
 			m.Meta = new(broker.Meta)
-		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() {
+		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() || m.Meta.NotBefore.Before(dueBy(m)) {
 			// Another message may share the Meta, and two messages with one id would be one job.
 			m.Meta = m.Meta.Clone()
 		}
@@ -229,11 +232,28 @@ func Fill(ms []broker.Outgoing) error {
 		if meta.Created.IsZero() {
 			meta.Created = now
 		}
+		if due := dueBy(m); meta.NotBefore.Before(due) {
+			meta.NotBefore = due
+		}
 		if err := checkOutgoing(m); err != nil {
 			return fmt.Errorf("onceq: message %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// plainDelay is the longest delay that leaves no trace in the metadata. It is SQS's longest. Sends
+// of one job with such a delay stay alike, and the sender's clock does not count.
+const plainDelay = 15 * time.Minute
+
+// dueBy is when a message with a long Delay is due; zero = its Delay is short. A worker needs to
+// know, because it takes a job that is older than Retention for one that may be done. It counts
+// from Created, so that a message that is filled twice stays the same.
+func dueBy(m *broker.Outgoing) (t time.Time) {
+	if m.Delay > plainDelay && !m.Meta.Created.IsZero() {
+		t = m.Meta.Created.Add(m.Delay)
+	}
+	return t
 }
 
 func checkOutgoing(m *broker.Outgoing) error {
@@ -248,6 +268,8 @@ func checkOutgoing(m *broker.Outgoing) error {
 		return fmt.Errorf("the field Meta.Timeout is %v, want 0 or more", meta.Timeout)
 	case durations.IsBare(meta.Timeout):
 		return fmt.Errorf("the field Meta.Timeout: %s", durations.AskUnit(meta.Timeout))
+	case !meta.Expires.IsZero() && !dueBy(m).Before(meta.Expires):
+		return fmt.Errorf("the field Delay, %v, ends when Meta.Expires, %v, has passed", m.Delay, meta.Expires)
 	case !meta.Expires.IsZero() && !meta.NotBefore.IsZero() && !meta.NotBefore.Before(meta.Expires):
 		return fmt.Errorf("the field Meta.NotBefore, %v, is not before Meta.Expires, %v", meta.NotBefore, meta.Expires)
 	}

@@ -38,21 +38,28 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 	}
 }
 
-// tooEarly refuses a message when its not-before lies further ahead than its type allows. Such a
-// message would be given back again and again, and hold its group meanwhile.
+// tooEarly refuses a message when its not-before lies further ahead than its type allows, or than
+// its queue can keep it. Such a message would be given back again and again, and hold its group
+// meanwhile.
 func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	most := in.c.Defaults.MostNotBefore
 	if t := in.types[r.Type()]; t != nil {
 		most = cmp.Or(t.options.MostNotBefore, most)
 	}
-	if most = cmp.Or(most, max(in.c.Retention, DefaultRetention)); most < 0 || left <= most {
+	most = cmp.Or(most, max(in.c.Retention, DefaultRetention))
+	far := most >= 0 && left > most
+	no := in.outlasts(r.Message, r.Message.Meta.NotBefore)
+	if !far && no == nil {
 		return nil
 	}
 	if no := in.admit(r); no != nil { // its letter needs the key
 		return no
 	}
-	return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job's not-before, %s, is more than %v ahead",
-		r.Message.Meta.NotBefore.UTC().Format(time.RFC3339), most)}
+	if far {
+		return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job's not-before, %s, is more than %v ahead",
+			r.Message.Meta.NotBefore.UTC().Format(time.RFC3339), most)}
+	}
+	return in.refuseOutlasting(r, no)
 }
 
 // reopens is the fence of the failure that the message may reopen; 0 = none. Where there are

@@ -98,7 +98,8 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 // Run ends by itself, with the queue's error, when the queue is closed, or is not there at the
 // first receive. It refuses a Retention that is shorter than the time for which the queue and the
 // dead-letter queue together keep a message, where they tell it; a WARN says where they could not
-// be asked. A Worker runs once at a time: a second Run gets [ErrRunning].
+// be asked. It also logs how far ahead a job may be due, because a job that the queue cannot keep
+// until then becomes a dead letter of class "too-early". A Worker runs once at a time: a second Run gets [ErrRunning].
 //
 // A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
 // those of a duplicate while the first message runs: where a job takes ten times the visibility
@@ -344,6 +345,7 @@ func (w *Worker) look(ctx context.Context) error {
 	w.p.foreign.receives.Store(int64(receives))
 	w.warnUnread(ctx, "queue", err)
 	w.warnRedrive(ctx, receives, err)
+	w.tellWaits(ctx)
 	return w.checkRetention(ctx, kept)
 }
 
@@ -353,7 +355,7 @@ func (w *Worker) warnUnread(ctx context.Context, of string, err error) {
 	if err == nil || errors.Is(err, broker.ErrUnsupported) {
 		return
 	}
-	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the settings of the "+of+" could not be read, such as how long it keeps a message: a Retention that is too short is not refused",
+	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the settings of the "+of+" could not be read, such as how long it keeps a message: a Retention that is too short is not refused, and a job that is due later than the queue keeps it is not either: it is lost",
 		slog.Any("error", err))
 }
 

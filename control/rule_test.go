@@ -251,6 +251,25 @@ func TestPrice(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
+	for _, c := range []struct {
+		d, kept, oldest time.Duration
+		want            string
+	}{
+		{30 * 24 * time.Hour, 0, 0, ""}, // for ever, or nobody knows
+		{84 * time.Hour, 96 * time.Hour, 0, ""},
+		{85 * time.Hour, 96 * time.Hour, 0, "orders keeps a message for 4d, paused or not; a pause of 3d13h deletes what waits. Pause for 3d12h at most, or make the queue keep messages for longer"},
+		{time.Hour, 96 * time.Hour, 83 * time.Hour, ""},
+		{time.Hour, 96 * time.Hour, 83*time.Hour + 30*time.Minute, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d12h; a pause of 1h deletes what waits. Pause for 30m at most, or make the queue keep messages for longer"},
+		{time.Hour, 96 * time.Hour, 90 * time.Hour, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d18h; a pause of 1h deletes what waits. Make the queue keep messages for longer"},
+	} {
+		err, got := (control.Price{For: c.d, Kept: c.kept, Oldest: c.oldest, Queue: "orders"}).Check(), ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%v of %v: %q, want %q", c.d, c.kept, got, c.want)
+		}
+	}
 	// The sum of what a message is given back for covers the pause with the receives that the price
 	// has, also where each is an eighth shorter.
 	for _, d := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, control.MaxUntil} {

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
@@ -172,6 +174,8 @@ const minRate = 1.0 / 3600
 //     While the store goes on refusing its claim, the message is a letter again after a day.
 //   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once
 //     the job of its key is done.
+//   - A job that is due later than To can keep it is skipped, whatever its class, where To tells for
+//     how long it keeps messages. The reason says from when on it can be sent.
 //   - "expired": it needs ReplayOptions.Expired, or another Expires, key or type from Edit.
 //   - "unproven": it needs ReplayOptions.Unproven, or another key or type from Edit.
 //   - "mismatch" and all others: it would be refused again, so it is skipped, unless Edit gives it
@@ -230,6 +234,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
 	r.pass.choose, r.pass.flush, r.pass.full, r.pass.remove = r.choose, r.flush, r.full, r.discard
+	r.keeps = sync.OnceValue(func() ahead.Queue { return q.keeps(ctx, o.To) })
 	r.keepTo(o.Plan)
 	r.pass.judge = o.Judge
 	if r.quota = o.Canary; o.Ramp && r.quota == 0 {
@@ -276,6 +281,8 @@ type replay struct {
 	back  []Ref // letters of jobs that were sent and came back
 
 	looked time.Time // when a letter that came back would last have been met
+
+	keeps func() ahead.Queue // what To does to messages that wait; it asks once, where it matters
 }
 
 // full reports whether Max letters have been sent, or all of the plan dealt with.
@@ -321,6 +328,10 @@ func (r *replay) choose(l *item) error {
 	if fence := r.sent[jobName(out.Meta)]; fence != 0 && fenceOf(l.m.Meta) > fence {
 		// The time alone does not show that, because the worker's clock may be behind ours.
 		r.tell(l, Skipped, errSameJob)
+		return nil
+	}
+	if err := r.waitsFor(out.Meta); err != nil {
+		r.tell(l, Skipped, err)
 		return nil
 	}
 	l.out = out

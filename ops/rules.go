@@ -28,7 +28,8 @@ const DefaultFollow = 15 * time.Second
 
 // RuleOptions say how a rule is made. nil means the defaults.
 type RuleOptions struct {
-	// Force makes a pause of a scope or a type that would use up the receives of the queue.
+	// Force makes a pause that would use up the receives of the queue's messages, or that is longer
+	// than the queue keeps them.
 	Force bool
 	// Follow is how long to wait until each live worker's card shows the rules. Default
 	// DefaultFollow; < 0 = not at all.
@@ -52,27 +53,72 @@ type Followed struct {
 	Audit string
 }
 
-// Price is what a pause of a scope or a type costs in receives, and the error where the queue does
-// not have so many. A pause of the whole queue, and a queue without a redrive policy, cost nothing:
-// nil. It asks the queue for its policy.
-func (o *Ops) Price(ctx context.Context, r control.Rule) (*control.Price, error) {
+// Price is what a pause costs, in receives and in time, and the error where the queue does not have
+// so much: a *[control.PriceError]. A queue that tells neither how often it lets a message be
+// received, nor how long it keeps one, costs nothing: nil. It asks the queue for its policy. Of a
+// rule of all queues it is the first queue's, or that of the first one that cannot pay.
+//
+// The pause of a whole queue costs no receives. Where the queue does not answer, such a pause is
+// not refused, because it may be urgent: Price.Unread says that nobody knows then.
+func (o *Ops) Price(ctx context.Context, r control.Rule) (p *control.Price, err error) {
 	t, err := o.ruled(r.Queue)
-	if err != nil || t.Queue == nil || r.Do != control.Pause || r.OfQueue() {
+	if err != nil || r.Do != control.Pause {
 		return nil, err
+	}
+	of := []*target{t}
+	if r.Queue == "" {
+		of = o.sharing(t.Store)
+	}
+	for _, t := range of {
+		one, err := t.price(ctx, &r)
+		if err != nil {
+			return one, err
+		}
+		p = cmp.Or(p, one)
+	}
+	return p, nil
+}
+
+// price is what a pause costs on one queue.
+func (t *target) price(ctx context.Context, r *control.Rule) (*control.Price, error) {
+	if t.Queue == nil {
+		return nil, nil
 	}
 	policy, ok := broker.As[broker.RedrivePolicy](t.Queue)
 	if !ok {
 		return nil, nil
 	}
-	receives, target, _, err := policy.RedrivePolicy(ctx)
-	if err != nil {
+	p := &control.Price{For: time.Until(r.Until).Round(time.Second), MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts), Queue: t.Name}
+	receives, to, kept, err := policy.RedrivePolicy(ctx)
+	switch {
+	case errors.Is(err, broker.ErrUnsupported):
+		return nil, nil
+	case err != nil && r.OfQueue():
+		p.Unread = err
+		return p, nil
+	case err != nil:
 		return nil, fmt.Errorf("asking how often %s lets a message be received: %w", t.Name, err)
 	}
-	p := &control.Price{
-		For: time.Until(r.Until).Round(time.Second), MaxReceives: receives, MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts),
-		Queue: t.Name, Target: target[strings.LastIndexAny(target, ":/")+1:],
+	if p.Kept = kept; !r.OfQueue() {
+		p.MaxReceives, p.Target = receives, to[strings.LastIndexAny(to, ":/")+1:]
+	}
+	if kept > 0 {
+		p.Oldest = t.oldest(ctx)
 	}
 	return p, p.Check()
+}
+
+// oldest is for how long the oldest message waits; 0 = the queue does not tell.
+func (t *target) oldest(ctx context.Context) time.Duration {
+	d, ok := broker.As[broker.Depther](t.Queue)
+	if !ok {
+		return 0
+	}
+	depth, err := d.Depth(ctx)
+	if err != nil || depth.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(depth.Oldest))
 }
 
 // ruled is the target that a rule speaks of; a rule of all queues speaks of the first one's store.

@@ -137,3 +137,36 @@ func TestWorker(t *testing.T) {
 		}
 	})
 }
+
+// A job that is delayed beyond its worker's Retention runs when it is due: the page promises delays
+// of years.
+func TestDelayBeyondRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFile(t, tempFile(t))
+		orders, dead := f.queue("orders", nil), f.queue("dead", nil)
+		const delay = 40 * 24 * time.Hour
+		m := onceq.Message("pay", "A-1", nil)
+		m.Delay = delay
+		if err := onceq.SendOne(t.Context(), orders, &m); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(delay)
+		ran := 0
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran++; return nil }),
+			Store:   f.store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx); err != nil || ran != 1 {
+			t.Errorf("%d runs, %v", ran, err)
+		}
+	})
+}

@@ -22,7 +22,7 @@ func (en *Engine[J]) drop(r *Run[J]) {
 
 func (en *Engine[J]) dispose(r *Run[J], action Action, delay time.Duration, outcome Outcome) {
 	r.Action, r.Outcome = action, outcome
-	r.Verdict.Delay = min(delay, en.longestNack())
+	r.Verdict.Delay = min(delay, en.LongestNack())
 	r.tries = 0
 	r.f.Host.Observe(r)
 	r.f.disposed(r)
@@ -33,9 +33,9 @@ func (en *Engine[J]) dispose(r *Run[J], action Action, delay time.Duration, outc
 // knows a longer one.
 const longestDelay = 12 * time.Hour
 
-// longestNack bounds a delay by the broker's longest. Where the broker can delay no nack, somebody
+// LongestNack bounds a delay by the broker's longest. Where the broker can delay no nack, somebody
 // else waits for the delay, and longestDelay bounds it.
-func (en *Engine[J]) longestNack() time.Duration { return cmp.Or(en.o.Limits.MaxNack, longestDelay) }
+func (en *Engine[J]) LongestNack() time.Duration { return cmp.Or(en.o.Limits.MaxNack, longestDelay) }
 
 // refusedFor is how long a message is given back when the store refuses its claim. Somebody has to
 // look at its record first, and the queue counts each receive.

@@ -79,7 +79,7 @@ func (en *Engine[J]) keep(r *Run[J], class, text string) {
 // tellKept says that a message stays, what helps, and in time that its queue will drop it. next is
 // what helps; "" = nothing but mending the cause.
 func (en *Engine[J]) tellKept(r *Run[J], what, class, text, next string) {
-	again := min(KeptFor, en.longestNack())
+	again := min(KeptFor, en.LongestNack())
 	switch {
 	case next != "":
 	case r.f.Terms.Letters == ToNobody:

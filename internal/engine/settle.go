@@ -94,7 +94,7 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 			// Where the queue keeps what cannot be done, it still has the message of a parked job.
 			t.Unparks = en.HoldsBack(r)
 			// The record must be there when the message comes again.
-			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.longestNack()))
+			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.LongestNack()))
 		}
 		if v.To == dedupe.Done {
 			t.Result = r.Result()

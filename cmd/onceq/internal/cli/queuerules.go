@@ -26,7 +26,8 @@ func (a *app) pauseCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "pause QUEUE", Short: "Pause a queue, a scope or a type of jobs, for a time", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeSeated(nil),
-		Long: "Workers of a paused queue stop receiving; what runs goes on. It costs no receives.\n" +
+		Long: "Workers of a paused queue stop receiving; what runs goes on. It costs no receives. A queue that\n" +
+			"keeps messages for some days goes on counting, so a pause that outlasts it is refused (--force).\n" +
 			"With --type or --scope they give the messages of these jobs back, again and again. Each time is a\n" +
 			"receive, so a pause that the queue's redrive policy does not survive is refused (--force).\n" +
 			"The command waits until each live worker's card shows the rule, for 15 s at most.",
@@ -39,7 +40,7 @@ func (a *app) pauseCommand() *cobra.Command {
 	f.StringVar(&typ, "type", "", "pause jobs of this type alone")
 	f.StringVar(&scope, "scope", "", "pause jobs of this scope alone, as records have it")
 	f.StringVar(&length, "for", "", "how long, such as 30m, 2h, 1d; at most 30d (required)")
-	f.BoolVar(&force, "force", false, "pause although the queue may move messages away meanwhile")
+	f.BoolVar(&force, "force", false, "pause although the queue may move messages away meanwhile, or delete them")
 	a.reasonFlag(c)
 	return c
 }
@@ -96,6 +97,8 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 			return exit(exitRefused, "%s (--force pauses all the same)", p.Error())
 		}
 		a.say("careful: %v", err)
+	} else if price != nil && price.Unread != nil {
+		a.say("careful: nobody can tell how long %s keeps messages, so a pause that is longer deletes them: %v", name, price.Unread)
 	} else if price != nil && price.MaxReceives > 0 {
 		a.say("each message of it is received about %d times meanwhile; %s lets it be received %d times", price.Receives(), name, price.MaxReceives)
 	}
