@@ -16,6 +16,7 @@ const (
 	deadlockDetected      = "40P01"
 	lockNotAvailable      = "55P03"
 	queryCanceled         = "57014" // statement_timeout, or an operator's pg_cancel_backend
+	outOfMemory           = "53200" // also that of the table of locks
 	tooManyConnections    = "53300"
 	undefinedTable        = "42P01"
 	insufficientPrivilege = "42501"
@@ -34,7 +35,7 @@ func sqlState(err error) string {
 // repeating is right.
 func isBusy(err error) bool {
 	switch sqlState(err) {
-	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled, tooManyConnections:
+	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled, outOfMemory, tooManyConnections:
 		return true
 	}
 	return false

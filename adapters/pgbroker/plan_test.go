@@ -95,7 +95,7 @@ func TestPlans(t *testing.T) {
 			sorts     bool // a sort of what was found, such as the groups of a batch
 		}{
 			{"receive", st.receive, 4, false},
-			{"fresh", st.fresh, 2, false},
+			{"fresh", st.fresh, 3, false},
 			{"lock of given", st.lockGiven, 2, true},
 			{"heads", st.heads, 2, false},
 			{"seen", st.seen, 2, false},

@@ -16,7 +16,11 @@ import (
 // that row.
 //
 // What changes the order of a group holds that group's advisory lock, until its transaction ends;
-// locks of several groups are taken in the order of their numbers, and before any row.
+// locks of several groups are taken in the order of their numbers, and before any row. They lie in
+// a table of the server's that has room for 64 of each connection, and is shared with everybody. So
+// a transaction takes maxLocks at most. A few numbers for all groups would need less room, but then
+// acks of different groups would wait for each other's COMMIT; and programs of before, beside new
+// ones, would hold other locks.
 
 const (
 	// version is that of the table that this package makes and reads.
@@ -170,9 +174,10 @@ UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} ($4::bigint::float {
 WHERE t.seq {=} ANY (ARRAY(SELECT c.seq FROM c))
 RETURNING (ARRAY(SELECT c.due FROM c))[pg_catalog.array_position(ARRAY(SELECT c.seq FROM c), t.seq)], {columns}`
 
-// freshRows are messages of groups that nobody has looked at.
+// freshRows are messages of groups that nobody has looked at, behind a row's number.
 const freshRows = `SELECT t.seq, t.grp FROM {table} t
-WHERE t.queue {>=} $1::pg_catalog.text AND t.queue {<=} $1::pg_catalog.text AND t.fresh ORDER BY t.queue, t.seq LIMIT $2::bigint`
+WHERE t.queue {>=} $1::pg_catalog.text AND t.queue {<=} $1::pg_catalog.text AND t.fresh AND t.seq {>} $3::bigint
+ORDER BY t.queue, t.seq LIMIT $2::bigint`
 
 // The locks of the groups of given rows, and of given groups.
 const (
