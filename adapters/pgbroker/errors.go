@@ -18,6 +18,7 @@ const (
 	queryCanceled         = "57014" // statement_timeout, or an operator's pg_cancel_backend
 	outOfMemory           = "53200" // also that of the table of locks
 	tooManyConnections    = "53300"
+	uniqueViolation       = "23505"
 	undefinedTable        = "42P01"
 	insufficientPrivilege = "42501"
 	readOnly              = "25006"
@@ -65,6 +66,9 @@ func (q *Queue) hint(err error) error {
 	case insufficientPrivilege:
 		return fmt.Errorf("%w (the role needs SELECT, INSERT, UPDATE and DELETE on table %s, and USAGE on its schema; "+
 			"who only sends needs INSERT and SELECT)", err, q.sql().name)
+	case uniqueViolation:
+		return fmt.Errorf("%w (was table %s copied without its sequence? Migrate, run as the table's owner, lets its numbers go on behind the last row)",
+			err, q.sql().name)
 	case readOnly:
 		return fmt.Errorf("%w (is this connection to a replica, or default_transaction_read_only on?)", err)
 	}

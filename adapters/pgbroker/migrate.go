@@ -29,6 +29,11 @@ const oldest = 13
 // one. Run it at every start. Several starters at once take turns. If nothing is missing it needs
 // no right to create, and writes nothing.
 //
+// In a copy of the table without its sequence (logical replication, pg_dump --schema-only and then
+// the rows), Migrate lets the rows' numbers go on behind the last row. The table's owner may do
+// that, and who has SELECT on seq and USAGE, SELECT and UPDATE on the sequence. For any other role
+// Migrate leaves the numbers, and sends are refused as duplicates until a role that may has run it.
+//
 // Migrate refuses, with the reason:
 //
 //   - a table of that name that is not a table of messages, or is of a newer version,
@@ -93,9 +98,12 @@ type present struct {
 	database string
 	version  int      // of the table; 0 = none
 	indexes  []string // the suffixes of those that are there
+	low      bool     // rows have numbers that are still to be given
 }
 
-func (p *present) whole() bool { return p.version == version && len(p.indexes) == len(indexes) }
+func (p *present) whole() bool {
+	return p.version == version && len(p.indexes) == len(indexes) && !p.low
+}
 
 // look finds the table as statements would, and beside it what belongs to it. It does not use
 // obj_description, because before version 14 the operators within that are the search_path's.
@@ -145,7 +153,37 @@ func (q *Queue) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	if p.version > version {
 		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgbroker; this one knows up to %d: update this program", q.sql().name, p.version, version)
 	}
-	return p, q.checkColumns(ctx, tx, oid)
+	if err := q.checkColumns(ctx, tx, oid); err != nil {
+		return nil, err
+	}
+	p.low, err = q.isLow(ctx, tx, p, oid)
+	return p, err
+}
+
+// A copy of the table without its sequence (logical replication, pg_dump --schema-only) gives out
+// numbers that its rows have: sends would be refused, and a message of a group would come before
+// those that wait.
+const (
+	mayRaise = `SELECT coalesce(pg_catalog.current_setting('transaction_read_only') {=} 'off' AND pg_catalog.has_column_privilege($2::pg_catalog.oid, 'seq', 'SELECT')
+	AND pg_catalog.has_sequence_privilege(s.oid, 'UPDATE') AND pg_catalog.has_sequence_privilege(s.oid, 'USAGE, SELECT'), false)
+FROM (SELECT ` + numbers + ` AS oid) s`
+	numbers = `pg_catalog.pg_get_serial_sequence($1::pg_catalog.text, 'seq')::pg_catalog.regclass::pg_catalog.oid`
+
+	lowNumbers = `FROM pg_catalog.pg_sequence s WHERE s.seqrelid {=} ` + numbers + `
+	AND coalesce(pg_catalog.pg_sequence_last_value(s.seqrelid::pg_catalog.regclass), s.seqstart {-} 1::bigint) {<} (SELECT pg_catalog.max(t.seq) FROM {table} t)`
+	// The gap is for those who send between the look and the setting.
+	raiseNumbers = `SELECT pg_catalog.setval(s.seqrelid::pg_catalog.regclass, (SELECT pg_catalog.max(t.seq) FROM {table} t) {+} 1000000::bigint) ` + lowNumbers
+)
+
+// isLow reports whether the sequence is behind the rows, and this role may raise it.
+func (q *Queue) isLow(ctx context.Context, tx pgx.Tx, p *present, oid uint32) (low bool, err error) {
+	table := quote(p.schema, q.table)
+	var may bool
+	if err := tx.QueryRow(ctx, operators.Replace(mayRaise), table, oid).Scan(&may); err != nil || !may {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, newStatements(p.schema, q.table).fill(`SELECT EXISTS (SELECT `+lowNumbers+`)`), table).Scan(&low)
+	return low, err
 }
 
 // checkServer finds what the statements cannot run on.
@@ -250,5 +288,8 @@ func (q *Queue) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 			return nil, err
 		}
 	}
-	return have, nil
+	if have.low {
+		_, err = tx.Exec(ctx, st.fill(raiseNumbers), st.table)
+	}
+	return have, err
 }

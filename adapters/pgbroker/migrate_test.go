@@ -70,6 +70,40 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
+// TestNumbersOfACopy: in a copy of the table without its sequence, Migrate lets the numbers go on
+// behind the last row, so that sends go, and a new message of a group comes last. A role that may
+// not is told who may.
+func TestNumbersOfACopy(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, "copied", nil)
+	send(t, q, bodies("g", "1", "2", "3")...)
+	for _, fresh := range []bool{true, false} {
+		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
+		if !fresh { // it has given out a number that is no row's any more
+			scan[int64](t, pool, "SELECT nextval(pg_get_serial_sequence('onceq_messages', 'seq'))")
+		}
+		clerk, role := newRole(t, pool, "", "")
+		exec(t, pool, "GRANT SELECT, INSERT ON onceq_messages TO "+role)
+		_, err := newQueue(t, clerk, "copied", nil).Send(t.Context(), bodies("g", "x"))
+		wantText(t, err, "Migrate, run as the table's owner")
+		if sqlState(err) != uniqueViolation {
+			t.Errorf("answered %v", err)
+		}
+		newQueue(t, pool, "copied", nil)
+		send(t, q, bodies("g", "4")...)
+		for _, want := range []string{"1", "2", "3", "4"} {
+			ack(t, q, next(t, q, want))
+		}
+		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
+		send(t, q, bodies("g", "1", "2", "3")...)
+	}
+	before := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq")
+	newQueue(t, pool, "copied", nil)
+	if after := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq"); after != before {
+		t.Errorf("Migrate has set the numbers from %d to %d, without need", before, after)
+	}
+}
+
 // TestSearchPath: a function, an operator or a type that somebody has put into a schema before
 // pg_catalog does not take the place of PostgreSQL's own.
 func TestSearchPath(t *testing.T) {
