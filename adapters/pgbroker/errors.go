@@ -25,6 +25,9 @@ const (
 	failedTransaction     = "25P02"
 )
 
+// producerRights are those that a role which only sends needs on the table.
+const producerRights = "INSERT (queue, due, waits, fresh, grp, meta, attributes, body), SELECT (seq)"
+
 func sqlState(err error) string {
 	if pe := (*pgconn.PgError)(nil); errors.As(err, &pe) {
 		return pe.Code
@@ -65,7 +68,7 @@ func (q *Queue) hint(err error) error {
 		return fmt.Errorf("%w: %w (has Migrate been run on table %s, in this database?)", broker.ErrNotFound, err, q.sql().name)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w (the role needs SELECT, INSERT, UPDATE and DELETE on table %s, and USAGE on its schema; "+
-			"who only sends needs INSERT and SELECT)", err, q.sql().name)
+			"who only sends needs %s; and where the table has row level security, a row policy for this queue)", err, q.sql().name, producerRights)
 	case uniqueViolation:
 		return fmt.Errorf("%w (was table %s copied without its sequence? Migrate, run as the table's owner, lets its numbers go on behind the last row)",
 			err, q.sql().name)
