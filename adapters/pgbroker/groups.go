@@ -58,7 +58,7 @@ type freshStart struct {
 // front is before all rows.
 const front = math.MinInt64
 
-func (g *groups) begin(full bool) freshStart {
+func (g *groups) beginFresh(full bool) freshStart {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now := time.Now(); now.Sub(g.since) >= slack {
@@ -70,8 +70,8 @@ func (g *groups) begin(full bool) freshStart {
 	return freshStart{behind: g.at, lowered: g.lowered}
 }
 
-// end notes the last row that was read and ordered, and whether there may be more behind it.
-func (g *groups) end(s freshStart, last int64, filled bool) {
+// endFresh notes the last row that was read and ordered, and whether there may be more behind it.
+func (g *groups) endFresh(s freshStart, last int64, filled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -127,9 +127,9 @@ func (q *Queue) order(ctx context.Context, from freshStart, fresh []freshRow) (c
 			if len(fresh) > 0 {
 				continue
 			}
-			q.groups.end(from, last, false)
+			q.groups.endFresh(from, last, false)
 		} else {
-			q.groups.end(from, last, filled)
+			q.groups.endFresh(from, last, filled)
 		}
 		if stuck && from.full {
 			q.floor.putOff(time.Since(begun))
@@ -167,7 +167,7 @@ func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) (changed int6
 		if p == nil {
 			p = newPipeline()
 		} else {
-			p.next()
+			p.another()
 		}
 		given := grps.arg()
 		p.exec(swift)

@@ -49,11 +49,11 @@ func TestFreshFloor(t *testing.T) {
 		var g groups
 		look := func(full bool, want, last int64, filled bool) {
 			t.Helper()
-			s := g.begin(full)
+			s := g.beginFresh(full)
 			if s.behind != want {
 				t.Fatalf("a look begins behind %d, want %d", s.behind, want)
 			}
-			g.end(s, last, filled)
+			g.endFresh(s, last, filled)
 			if g.hint.Swap(false) != filled {
 				t.Errorf("another look goes at once: %v", !filled)
 			}
@@ -64,9 +64,9 @@ func TestFreshFloor(t *testing.T) {
 		look(false, 0, 30, false)
 		<-time.After(slack)
 		look(false, 20, 40, false)
-		late := g.begin(false)
+		late := g.beginFresh(false)
 		look(true, front, 5, true) // more may have come late behind 5
-		g.end(late, 50, false)
+		g.endFresh(late, 50, false)
 		look(false, 5, 20, false)
 		look(true, front, 60, true)
 		<-time.After(2 * slack)
@@ -86,7 +86,7 @@ func TestLateCommitOfGroup(t *testing.T) {
 	until(t, "a look that begins behind it", func() bool {
 		send(t, q, bodies("g", "x")...)
 		ack(t, q, next(t, q, "x"))
-		return q.groups.begin(false).behind > 1
+		return q.groups.beginFresh(false).behind > 1
 	})
 	commit(t, tx)
 	ack(t, q, next(t, q, "late"))
@@ -232,7 +232,7 @@ func TestSplit(t *testing.T) {
 }
 
 // TestNoRoomForLocks: where the server's table of locks is full, because of others, nothing was
-// written, and repeating is right; in the user's transaction it is the transaction that is repeated.
+// written, and repeating is right; of the user's transaction, the whole transaction.
 func TestNoRoomForLocks(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/none")
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // fields; the connection belongs to who has taken it out of them.
 
 const (
-	// apart keeps notifications at 20 a second: each takes a lock over all commits of the server. It
-	// also keeps the looks at 20 a second that others' notifications bring: whoever may connect to
-	// the database may notify.
+	// apart keeps notifications at 20 a second: each takes a lock over all commits of the server.
+	// It also keeps the looks at 20 a second that others' notifications bring: whoever may connect
+	// to the database may notify.
 	apart = 50 * time.Millisecond
 	// callTimeout bounds what nobody waits for.
 	callTimeout = 5 * time.Second
@@ -30,7 +30,8 @@ type notice struct {
 	// conn listens; nil while a receive has it, or none was opened. taken: a receive has it.
 	conn  *pgx.Conn
 	taken bool
-	// heard is when the last look went that a notification has brought; who has taken conn writes it.
+	// heard is when the last look went that a notification has brought; who has taken conn
+	// writes it.
 	heard time.Time
 	// interrupt lets the receive that listens go.
 	interrupt context.CancelFunc

@@ -48,20 +48,20 @@ const (
 type pipeline struct {
 	b           pgx.Batch
 	lockTimeout string
-	// open is how many transactions have no answer to their COMMIT, committed how many have.
-	open, committed int
+	// unanswered is how many transactions have no answer to their COMMIT, committed how many have.
+	unanswered, committed int
 }
 
 func newPipeline() *pipeline { return newPipelineWith(lockTimeout) }
 
 func newPipelineWith(lockTimeout string) *pipeline {
 	p := &pipeline{lockTimeout: lockTimeout}
-	p.begin()
+	p.open()
 	return p
 }
 
-func (p *pipeline) begin() {
-	p.open++
+func (p *pipeline) open() {
+	p.unanswered++
 	p.b.Queue(beginTx)
 	p.b.Queue(steady, p.lockTimeout)
 }
@@ -71,16 +71,16 @@ func (p *pipeline) commit() {
 		if tag.String() != commitTx {
 			return fmt.Errorf("COMMIT was answered %s: %w", tag, pgx.ErrTxCommitRollback)
 		}
-		p.open--
+		p.unanswered--
 		p.committed++
 		return nil
 	})
 }
 
-// next ends the transaction, and begins another one.
-func (p *pipeline) next() {
+// another ends the transaction, and begins the one behind it.
+func (p *pipeline) another() {
 	p.commit()
-	p.begin()
+	p.open()
 }
 
 func (p *pipeline) exec(sql string, args ...any) { p.b.Queue(sql, args...) }
@@ -119,7 +119,7 @@ func (p *pipeline) run(ctx context.Context, db DB) error { return p.runPatient(c
 func (p *pipeline) runPatient(ctx, patient context.Context, db DB) error {
 	p.commit()
 	err := sendBatch(ctx, patient, db, &p.b)
-	if err == nil && p.open > 0 {
+	if err == nil && p.unanswered > 0 {
 		err = errors.New("COMMIT was not answered")
 	}
 	return err

@@ -136,7 +136,7 @@ func (l *look) take(ctx context.Context) error {
 	var fresh []freshRow
 	var behind freshStart
 	if l.groups {
-		behind = q.groups.begin(l.from.full)
+		behind = q.groups.beginFresh(l.from.full)
 		q.readFresh(p, behind.behind, &fresh)
 	}
 	p.query(q.sql().receive, []any{q.name, int64(l.o.Max), l.from.text(), micros(l.o.Visibility)}, l.reader())

@@ -161,7 +161,7 @@ func (q *Queue) settlePortions(ctx context.Context, ps []portion, ofGroups bool,
 	p := newPipelineWith(timeout)
 	for i := range left {
 		if i > 0 {
-			p.next()
+			p.another()
 		}
 		l := &left[i]
 		if ofGroups {
