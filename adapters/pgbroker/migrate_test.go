@@ -3,6 +3,7 @@ package pgbroker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,51 @@ func TestMigrateRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantText(t, q.Migrate(t.Context()), c.want)
+	}
+}
+
+// TestMigrateBesideAWriter: an index that is missing is made when those who have written to the
+// table have committed. Meanwhile others go on, and whom it waits for is said.
+func TestMigrateBesideAWriter(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, "x", nil)
+	exec(t, pool, "DROP INDEX onceq_messages_group")
+	writer := begin(t, pool, pgx.TxOptions{})
+	send(t, q.Tx(writer), bodies("", "of tx")...)
+	pid := scan[int](t, writer, "SELECT pg_backend_pid()")
+	starter, err := New(pool, "x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	waits := func() bool {
+		return scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'onceq_messages'::regclass)")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { started <- starter.Migrate(ctx) }()
+	until(t, "the starter to wait", waits)
+	until(t, "the starter to let others go on", func() bool { return !waits() })
+	cancel()
+	err = <-started
+	wantText(t, err, fmt.Sprintf("it is open in process %d,", pid))
+	if !errors.Is(err, broker.ErrThrottled) {
+		t.Errorf("Migrate is answered %v", err)
+	}
+	go func() { started <- starter.Migrate(t.Context()) }()
+	until(t, "the starter to wait", waits)
+	send(t, q, bodies("", "beside")...) // or the starter would wait for the writer, and this one for both
+	select {
+	case err := <-started:
+		t.Errorf("Migrate is answered %v while the writer's transaction is open", err)
+	default:
+	}
+	commit(t, writer)
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+	if n := scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
+		t.Error("the index was not made")
 	}
 }
 
