@@ -75,11 +75,27 @@
 // (PgBouncer) work, but not with Notify; below PgBouncer 1.21 use QueryExecModeExec or
 // QueryExecModeCacheDescribe.
 //
-// A worker's role needs SELECT, INSERT, UPDATE and DELETE on the table, and USAGE on its schema; a
-// producer's needs INSERT and SELECT. Nobody needs a right on the sequence. [Queue.Migrate] needs
-// CREATE on the schema only when something is missing. The statements name the schema of each
-// function, type and operator, and of the table once Migrate was called; give the table a schema in
-// which others may not create ([Options].Table "jobs.messages").
+// A worker's role needs SELECT, INSERT, UPDATE and DELETE on the table, and USAGE on its schema.
+// Nobody needs a right on the sequence. [Queue.Migrate] needs CREATE on the schema only when
+// something is missing. The statements name the schema of each function, type and operator, and of
+// the table once Migrate was called; give the table a schema in which others may not create
+// ([Options].Table "jobs.messages").
+//
+// A producer's role needs USAGE on the schema and
+//
+//	GRANT INSERT (queue, due, waits, fresh, grp, meta, attributes, body), SELECT (seq) ON onceq_messages TO shop;
+//
+// With SELECT on the whole table it would read every queue in it, dead letters and their fences
+// too. With these rights it still writes to every queue in it, that of the dead letters too. So
+// give each circle of producers that trust each other a table of its own, or row policies:
+//
+//	ALTER TABLE onceq_messages ENABLE ROW LEVEL SECURITY;
+//	CREATE POLICY workers ON onceq_messages TO worker USING (true);
+//	CREATE POLICY shop_writes ON onceq_messages FOR INSERT TO shop WITH CHECK (queue = 'mail');
+//	CREATE POLICY shop_reads ON onceq_messages FOR SELECT TO shop USING (queue = 'mail');
+//
+// Who may connect to the database may notify, because PostgreSQL has no rights on channels. With
+// [Options].Notify that makes a waiting worker look, 20 times a second at most.
 //
 // # Rows that people can read
 //

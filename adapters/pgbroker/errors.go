@@ -16,12 +16,17 @@ const (
 	deadlockDetected      = "40P01"
 	lockNotAvailable      = "55P03"
 	queryCanceled         = "57014" // statement_timeout, or an operator's pg_cancel_backend
+	outOfMemory           = "53200" // also that of the table of locks
 	tooManyConnections    = "53300"
+	uniqueViolation       = "23505"
 	undefinedTable        = "42P01"
 	insufficientPrivilege = "42501"
 	readOnly              = "25006"
 	failedTransaction     = "25P02"
 )
+
+// producerRights are those that a role which only sends needs on the table.
+const producerRights = "INSERT (queue, due, waits, fresh, grp, meta, attributes, body), SELECT (seq)"
 
 func sqlState(err error) string {
 	if pe := (*pgconn.PgError)(nil); errors.As(err, &pe) {
@@ -34,7 +39,7 @@ func sqlState(err error) string {
 // repeating is right.
 func isBusy(err error) bool {
 	switch sqlState(err) {
-	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled, tooManyConnections:
+	case serializationFailure, deadlockDetected, lockNotAvailable, queryCanceled, outOfMemory, tooManyConnections:
 		return true
 	}
 	return false
@@ -63,7 +68,10 @@ func (q *Queue) hint(err error) error {
 		return fmt.Errorf("%w: %w (has Migrate been run on table %s, in this database?)", broker.ErrNotFound, err, q.sql().name)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w (the role needs SELECT, INSERT, UPDATE and DELETE on table %s, and USAGE on its schema; "+
-			"who only sends needs INSERT and SELECT)", err, q.sql().name)
+			"who only sends needs %s; and where the table has row level security, a row policy for this queue)", err, q.sql().name, producerRights)
+	case uniqueViolation:
+		return fmt.Errorf("%w (was table %s copied without its sequence? Migrate, run as the table's owner, lets its numbers go on behind the last row)",
+			err, q.sql().name)
 	case readOnly:
 		return fmt.Errorf("%w (is this connection to a replica, or default_transaction_read_only on?)", err)
 	}

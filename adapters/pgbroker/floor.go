@@ -88,3 +88,12 @@ func (f *floor) end(s start, took time.Duration, highest time.Time, filled bool)
 		f.at = at
 	}
 }
+
+// putOff lets the next full look wait for what the last one did for this long, apart from taking.
+func (f *floor) putOff(took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if next := time.Now().Add(min(rarity*took, maxBetween)); next.After(f.next) {
+		f.next = next
+	}
+}

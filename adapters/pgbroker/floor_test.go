@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +151,34 @@ func TestNotify(t *testing.T) {
 		if d := time.Since(sent); d > 5*time.Second {
 			t.Errorf("round %d took %v", i, d)
 		}
+	}
+}
+
+// TestNotifiedTooOften: however often others notify, no more than 20 looks a second come of it.
+func TestNotifiedTooOften(t *testing.T) {
+	const looks = 6
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), &Options{Poll: 10 * time.Second, Notify: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var crowd sync.WaitGroup
+	defer crowd.Wait()
+	defer cancel()
+	crowd.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = pool.Exec(ctx, "SELECT pg_notify('onceq_messages_sent', $1)", q.name)
+		}
+	})
+	q.listen(t.Context(), 10*time.Second) // the connection's first, which looks anyway
+	begun := time.Now()
+	for range looks {
+		q.groups.hint.Store(false)
+		if ok := q.listen(t.Context(), 10*time.Second); !ok || !q.groups.hint.Load() {
+			t.Fatal("no notification was heard")
+		}
+	}
+	if d := time.Since(begun); d < (looks-1)*apart {
+		t.Errorf("%d looks within %v, want at least %v between two", looks, d, apart)
 	}
 }
 

@@ -39,11 +39,11 @@ func TestGroupLateCommit(t *testing.T) {
 	// Somebody's look has made the second one the head, and has taken nothing.
 	var fresh []freshRow
 	p := newPipeline()
-	q.readFresh(p, &fresh)
+	q.readFresh(p, front, &fresh)
 	if err := p.run(t.Context(), pool); err != nil || len(fresh) != 2 {
 		t.Fatal(fresh, err)
 	}
-	if err := q.orderGroups(t.Context(), fresh); err != nil {
+	if _, err := q.orderGroups(t.Context(), fresh); err != nil {
 		t.Fatal(err)
 	}
 	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages WHERE NOT waits AND grp = 'g'"); n != 1 {

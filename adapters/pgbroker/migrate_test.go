@@ -3,6 +3,7 @@ package pgbroker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,85 @@ func TestMigrateRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantText(t, q.Migrate(t.Context()), c.want)
+	}
+}
+
+// TestMigrateBesideAWriter: an index that is missing is made when those who have written to the
+// table have committed. Meanwhile others go on, and whom it waits for is said.
+func TestMigrateBesideAWriter(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, "x", nil)
+	exec(t, pool, "DROP INDEX onceq_messages_group")
+	writer := begin(t, pool, pgx.TxOptions{})
+	send(t, q.Tx(writer), bodies("", "of tx")...)
+	pid := scan[int](t, writer, "SELECT pg_backend_pid()")
+	starter, err := New(pool, "x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	waits := func() bool {
+		return scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'onceq_messages'::regclass)")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { started <- starter.Migrate(ctx) }()
+	until(t, "the starter to wait", waits)
+	until(t, "the starter to let others go on", func() bool { return !waits() })
+	cancel()
+	err = <-started
+	wantText(t, err, fmt.Sprintf("it is open in process %d,", pid))
+	if !errors.Is(err, broker.ErrThrottled) {
+		t.Errorf("Migrate is answered %v", err)
+	}
+	go func() { started <- starter.Migrate(t.Context()) }()
+	until(t, "the starter to wait", waits)
+	send(t, q, bodies("", "beside")...) // or the starter would wait for the writer, and this one for both
+	select {
+	case err := <-started:
+		t.Errorf("Migrate is answered %v while the writer's transaction is open", err)
+	default:
+	}
+	commit(t, writer)
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+	if n := scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
+		t.Error("the index was not made")
+	}
+}
+
+// TestNumbersOfACopy: in a copy of the table without its sequence, Migrate lets the numbers go on
+// behind the last row, so that sends go, and a new message of a group comes last. A role that may
+// not is told who may.
+func TestNumbersOfACopy(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, "copied", nil)
+	send(t, q, bodies("g", "1", "2", "3")...)
+	for _, fresh := range []bool{true, false} {
+		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
+		if !fresh { // it has given out a number that is no row's any more
+			scan[int64](t, pool, "SELECT nextval(pg_get_serial_sequence('onceq_messages', 'seq'))")
+		}
+		clerk, role := newRole(t, pool, "", "")
+		exec(t, pool, "GRANT SELECT, INSERT ON onceq_messages TO "+role)
+		_, err := newQueue(t, clerk, "copied", nil).Send(t.Context(), bodies("g", "x"))
+		wantText(t, err, "Migrate, run as the table's owner")
+		if sqlState(err) != uniqueViolation {
+			t.Errorf("answered %v", err)
+		}
+		newQueue(t, pool, "copied", nil)
+		send(t, q, bodies("g", "4")...)
+		for _, want := range []string{"1", "2", "3", "4"} {
+			ack(t, q, next(t, q, want))
+		}
+		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
+		send(t, q, bodies("g", "1", "2", "3")...)
+	}
+	before := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq")
+	newQueue(t, pool, "copied", nil)
+	if after := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq"); after != before {
+		t.Errorf("Migrate has set the numbers from %d to %d, without need", before, after)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 
 const (
 	// apart keeps notifications at 20 a second: each takes a lock over all commits of the server.
+	// It also keeps the looks at 20 a second that others' notifications bring: whoever may connect
+	// to the database may notify.
 	apart = 50 * time.Millisecond
 	// callTimeout bounds what nobody waits for.
 	callTimeout = 5 * time.Second
@@ -28,6 +30,9 @@ type notice struct {
 	// conn listens; nil while a receive has it, or none was opened. taken: a receive has it.
 	conn  *pgx.Conn
 	taken bool
+	// heard is when the last look went that a notification has brought; who has taken conn
+	// writes it.
+	heard time.Time
 	// interrupt lets the receive that listens go.
 	interrupt context.CancelFunc
 	closed    bool
@@ -117,6 +122,7 @@ func (q *Queue) hear(ctx context.Context, conn *pgx.Conn) (next *pgx.Conn, heard
 		case err == nil && got.Payload != q.name:
 			continue // another queue's
 		case err == nil:
+			q.pause(ctx, conn)
 			return conn, true, true
 		case conn.IsClosed():
 			return nil, true, false // something may have been missed
@@ -124,6 +130,19 @@ func (q *Queue) hear(ctx context.Context, conn *pgx.Conn) (next *pgx.Conn, heard
 			return conn, false, true
 		}
 	}
+}
+
+// pause waits until the last look that a notification has brought is long enough ago, and takes
+// what else comes meanwhile: the server keeps it for all until it was read.
+func (q *Queue) pause(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithDeadline(ctx, q.notice.heard.Add(apart))
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			break
+		}
+	}
+	q.notice.heard = time.Now()
 }
 
 // newListener takes a connection out of the pool for good: a pool that is closed waits for those

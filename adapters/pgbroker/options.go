@@ -33,10 +33,11 @@ type Options struct {
 	Poll time.Duration
 	// Notify wakes the receives of other processes: Send notifies after its commit, at most 20
 	// times a second, and waiting receives listen, on one connection, which leaves the pool for
-	// good. Nothing is ever notified within the transaction of a [Queue.Tx], because a pending
-	// notification holds a lock over all commits of the server; call [Queue.Wake] after the commit.
-	// It needs a [*pgxpool.Pool] that leads to the server itself, not through a pooler in
-	// transaction mode. Default false: Poll alone.
+	// good. Whatever others notify, at most 20 looks a second come of it. Nothing is ever notified
+	// within the transaction of a [Queue.Tx], because a pending notification holds a lock over all
+	// commits of the server; call [Queue.Wake] after the commit. It needs a [*pgxpool.Pool] that
+	// leads to the server itself, not through a pooler in transaction mode. Default false: Poll
+	// alone.
 	//
 	// [*pgxpool.Pool]: https://pkg.go.dev/github.com/jackc/pgx/v5/pgxpool#Pool
 	Notify bool
@@ -46,7 +47,8 @@ type Options struct {
 	// DeadLetters is the name of that queue, in the same table. It is needed with MaxReceives, and
 	// refused without.
 	DeadLetters string
-	// MaxBody is the most bytes of a body: 1 to 64 MiB. Default 1 MiB.
+	// MaxBody is the most bytes of a body: 1 to 64 MiB. Default 1 MiB. A receive has no limit on
+	// bytes, so that a worker needs memory for as many of them as it receives at once.
 	MaxBody int
 }
 

@@ -33,31 +33,65 @@ const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), 
 	`pg_catalog.set_config('enable_sort', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 
+// swift lets a transaction not wait for the disk.
+const swift = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true)`
+
 // How long a statement waits for a lock: settlements first try it for a moment.
 const (
 	lockTimeout   = "4s"
 	settleTimeout = "300ms"
 )
 
-// pipeline is one transaction that goes out as a whole, in one round trip. It sets READ COMMITTED,
-// whatever the default of the role or the database is, because each of its statements must see what
-// others have committed before it.
+// pipeline is a transaction that goes out as a whole, in one round trip, or several that go out
+// together, one after the other. Each sets READ COMMITTED, whatever the default of the role or the
+// database is, because each of its statements must see what others have committed before it.
 type pipeline struct {
-	b pgx.Batch
-	// uncommitted is cleared when COMMIT was answered.
-	uncommitted bool
+	b           pgx.Batch
+	lockTimeout string
+	// unanswered is how many transactions have no answer to their COMMIT, committed how many have.
+	unanswered, committed int
 }
 
 func newPipeline() *pipeline { return newPipelineWith(lockTimeout) }
 
 func newPipelineWith(lockTimeout string) *pipeline {
-	p := &pipeline{uncommitted: true}
-	p.b.Queue(beginTx)
-	p.b.Queue(steady, lockTimeout)
+	p := &pipeline{lockTimeout: lockTimeout}
+	p.open()
 	return p
 }
 
+func (p *pipeline) open() {
+	p.unanswered++
+	p.b.Queue(beginTx)
+	p.b.Queue(steady, p.lockTimeout)
+}
+
+func (p *pipeline) commit() {
+	p.b.Queue(commitTx).Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != commitTx {
+			return fmt.Errorf("COMMIT was answered %s: %w", tag, pgx.ErrTxCommitRollback)
+		}
+		p.unanswered--
+		p.committed++
+		return nil
+	})
+}
+
+// another ends the transaction, and begins the one behind it.
+func (p *pipeline) another() {
+	p.commit()
+	p.open()
+}
+
 func (p *pipeline) exec(sql string, args ...any) { p.b.Queue(sql, args...) }
+
+// count adds a statement, and adds to n how many rows it has changed.
+func (p *pipeline) count(n *int64, sql string, args ...any) {
+	p.b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+		*n += tag.RowsAffected()
+		return nil
+	})
+}
 
 // query adds a statement whose rows go to read, one call each. What read keeps holds only when run
 // has succeeded.
@@ -76,22 +110,16 @@ func addQuery(b *pgx.Batch, sql string, args []any, read func(pgx.Rows) error) {
 	})
 }
 
-// run sends the pipeline and reads the answers. After an error of the statements nothing was
-// written. Any other error leaves that open.
+// run sends the pipeline and reads the answers. After an error of the statements their transaction
+// has written nothing; those before it are committed. Any other error leaves that open.
 func (p *pipeline) run(ctx context.Context, db DB) error { return p.runPatient(ctx, ctx, db) }
 
 // runPatient waits for a connection as long as ctx lives, and for the answers as long as patient
 // does.
 func (p *pipeline) runPatient(ctx, patient context.Context, db DB) error {
-	p.b.Queue(commitTx).Exec(func(tag pgconn.CommandTag) error {
-		if tag.String() != commitTx {
-			return fmt.Errorf("COMMIT was answered %s: %w", tag, pgx.ErrTxCommitRollback)
-		}
-		p.uncommitted = false
-		return nil
-	})
+	p.commit()
 	err := sendBatch(ctx, patient, db, &p.b)
-	if err == nil && p.uncommitted {
+	if err == nil && p.unanswered > 0 {
 		err = errors.New("COMMIT was not answered")
 	}
 	return err

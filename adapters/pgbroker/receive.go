@@ -134,8 +134,10 @@ func (l *look) take(ctx context.Context) error {
 	defer cancel()
 	p := newPipeline()
 	var fresh []freshRow
+	var behind freshStart
 	if l.groups {
-		q.readFresh(p, &fresh)
+		behind = q.groups.beginFresh(l.from.full)
+		q.readFresh(p, behind.behind, &fresh)
 	}
 	p.query(q.sql().receive, []any{q.name, int64(l.o.Max), l.from.text(), micros(l.o.Visibility)}, l.reader())
 	sent := time.Now()
@@ -173,8 +175,7 @@ func (l *look) take(ctx context.Context) error {
 		err = q.redrive(patient, spent)
 	}
 	if len(fresh) > 0 && err == nil {
-		l.ordered = true
-		err = q.orderGroups(patient, fresh)
+		l.ordered, err = q.order(patient, behind, fresh)
 	}
 	return err
 }

@@ -16,7 +16,11 @@ import (
 // that row.
 //
 // What changes the order of a group holds that group's advisory lock, until its transaction ends;
-// locks of several groups are taken in the order of their numbers, and before any row.
+// locks of several groups are taken in the order of their numbers, and before any row. They lie in
+// a table of the server's that has room for 64 of each connection, and is shared with everybody. So
+// a transaction takes maxLocks at most. A few numbers for all groups would need less room, but then
+// acks of different groups would wait for each other's COMMIT; and programs of before, beside new
+// ones, would hold other locks.
 
 const (
 	// version is that of the table that this package makes and reads.
@@ -66,8 +70,8 @@ func newStatements(schema, table string) *statements {
 		*to = st.fill(sql)
 	}
 	for to, sql := range map[*settlement]string{
-		&st.ack: ackPlain, &st.ackGrouped: leaveGrouped(deleteLocked),
-		&st.redrive: redrivePlain, &st.redriveGrouped: leaveGrouped(moveLocked),
+		&st.ack: ackPlain, &st.ackGrouped: leaveGrouped(deleteRows),
+		&st.redrive: redrivePlain, &st.redriveGrouped: leaveGrouped(moveRows),
 		&st.nack: nackHeld, &st.extend: extendHeld,
 	} {
 		*to = settlement{st.fill(strings.ReplaceAll(sql, "{skip}", "")), st.fill(strings.ReplaceAll(sql, "{skip}", "SKIP LOCKED"))}
@@ -149,6 +153,14 @@ const insertGuard = ` WHERE pg_catalog.current_database()::pg_catalog.text {=} p
 
 const insertEnd = ` ORDER BY g.ord RETURNING t.seq`
 
+// Rows whose numbers are known are found by them in an array, and by nothing that another index
+// serves: t.seq = ANY (…). Then the primary key is the one way to them. A join on seq would leave
+// the planner a choice, and a plan that was made while the table was empty, where all ways cost the
+// same, might read the whole table for each row, until the next ANALYZE. For the same reason a look
+// into a group, and one for fresh rows, is ordered by the columns of the index that it wants, with
+// bounds in place of an equality, because the order of a column that is equal asks for nothing. And
+// flags are compared as numbers where an index has the flag for its condition.
+
 // receiveDue takes what is due from the floor on. Its place in the index, not the number of rows,
 // decides what it costs. A count that somebody has set to what cannot be counted on begins anew:
 // one such row would fail the statement for all.
@@ -159,17 +171,19 @@ const receiveDue = `WITH c AS MATERIALIZED (
 )
 UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} ($4::bigint::float {*} interval '1 microsecond'),
 	attempts = CASE WHEN t.attempts {>=} 0 AND t.attempts {<} 2147483647 THEN t.attempts {+} 1 ELSE 1 END, held = true
-FROM c WHERE t.seq {=} c.seq
-RETURNING c.due, {columns}`
+WHERE t.seq {=} ANY (ARRAY(SELECT c.seq FROM c))
+RETURNING (ARRAY(SELECT c.due FROM c))[pg_catalog.array_position(ARRAY(SELECT c.seq FROM c), t.seq)], {columns}`
 
-// freshRows are messages of groups that nobody has looked at.
-const freshRows = `SELECT t.seq, t.grp FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.fresh ORDER BY t.seq LIMIT $2::bigint`
+// freshRows are messages of groups that nobody has looked at, behind a row's number.
+const freshRows = `SELECT t.seq, t.grp FROM {table} t
+WHERE t.queue {>=} $1::pg_catalog.text AND t.queue {<=} $1::pg_catalog.text AND t.fresh AND t.seq {>} $3::bigint
+ORDER BY t.queue, t.seq LIMIT $2::bigint`
 
 // The locks of the groups of given rows, and of given groups.
 const (
-	lockOfGiven = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
-	SELECT DISTINCT {group} AS n FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} x ON x.seq {=} g.seq
-	WHERE x.queue {=} $1::pg_catalog.text AND x.grp IS NOT NULL ORDER BY n OFFSET 0
+	lockOfGiven = `WITH given AS MATERIALIZED (SELECT t.queue, t.grp FROM {table} t WHERE t.seq {=} ANY ($2::bigint[]))
+SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
+	SELECT DISTINCT {group} AS n FROM given x WHERE x.queue {=} $1::pg_catalog.text AND x.grp IS NOT NULL ORDER BY n OFFSET 0
 ) h`
 	lockOfGroups = `SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
 	SELECT DISTINCT {group} AS n FROM (` + givenGroups + `) x ORDER BY n OFFSET 0
@@ -177,52 +191,58 @@ const (
 	givenGroups = `SELECT pg_catalog.convert_from(u.g, 'UTF8') AS grp FROM pg_catalog.unnest($2::pg_catalog.bytea[]) AS u (g)`
 )
 
+// The head of a group, and those that wait behind it. first is the first of either.
+const (
+	headsIn = `FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits {<=} false`
+	waitIn  = `FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits {>=} true`
+	first   = ` ORDER BY t.waits, t.seq LIMIT 1`
+)
+
 // headsOfGroups gives each group its head, under the groups' locks. It is the first message, unless
 // a later one was delivered already, because the first was committed late: that one stays the head
 // until it is acked. A row that somebody holds, an operator perhaps, is left for the next look.
 const headsOfGroups = `WITH q AS MATERIALIZED (SELECT x.grp, h.seq AS head, n.seq AS next FROM (` + givenGroups + `) x
-	LEFT JOIN LATERAL (SELECT t.seq FROM {table} t
-		WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND NOT t.waits ORDER BY t.seq LIMIT 1) h ON true
-	LEFT JOIN LATERAL (SELECT t.seq FROM {table} t
-		WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits ORDER BY t.seq LIMIT 1) n ON true
+	LEFT JOIN LATERAL (SELECT t.seq ` + headsIn + first + `) h ON true
+	LEFT JOIN LATERAL (SELECT t.seq ` + waitIn + first + `) n ON true
 ), undelivered AS MATERIALIZED (
-	SELECT t.seq FROM q JOIN {table} t ON t.seq {=} q.head
-	WHERE q.next {<} q.head AND t.attempts {=} 0 AND NOT t.waits FOR UPDATE OF t SKIP LOCKED
+	SELECT t.seq FROM {table} t WHERE t.seq {=} ANY (ARRAY(SELECT q.head FROM q WHERE q.next {<} q.head))
+		AND t.attempts {=} 0 AND t.waits::integer {=} 0 FOR UPDATE OF t SKIP LOCKED
 ), next AS MATERIALIZED (
-	SELECT t.seq, q.head FROM q JOIN {table} t ON t.seq {=} q.next
-	WHERE t.waits AND (q.head IS NULL OR EXISTS (SELECT FROM undelivered u WHERE u.seq {=} q.head)) FOR UPDATE OF t SKIP LOCKED
+	SELECT t.seq FROM {table} t WHERE t.seq {=} ANY (ARRAY(
+		SELECT q.next FROM q WHERE q.head IS NULL OR q.head {=} ANY (ARRAY(SELECT u.seq FROM undelivered u))
+	)) AND t.waits FOR UPDATE OF t SKIP LOCKED
 ), back AS (
-	UPDATE {table} t SET waits = true FROM next WHERE t.seq {=} next.head
+	UPDATE {table} t SET waits = true WHERE t.seq {=} ANY (ARRAY(SELECT q.head FROM q WHERE q.next {=} ANY (ARRAY(SELECT next.seq FROM next))))
 )
 UPDATE {table} t SET waits = false, fresh = false, due = greatest(t.due, pg_catalog.clock_timestamp())
-FROM next WHERE t.seq {=} next.seq`
+WHERE t.seq {=} ANY (ARRAY(SELECT next.seq FROM next))`
 
 // seenRows are fresh no longer where their group has a head.
-const seenRows = `WITH x AS MATERIALIZED (
-	SELECT t.seq FROM pg_catalog.unnest($2::bigint[]) AS g (seq) JOIN {table} t ON t.seq {=} g.seq
-	WHERE t.queue {=} $1::pg_catalog.text AND t.fresh AND EXISTS (SELECT FROM {table} h
-		WHERE h.queue {=} $1::pg_catalog.text AND h.grp {=} t.grp AND NOT h.waits) FOR UPDATE OF t SKIP LOCKED
+const seenRows = `WITH seen AS MATERIALIZED (
+	SELECT x.seq FROM {table} x WHERE x.seq {=} ANY ($2::bigint[]) AND x.queue {=} $1::pg_catalog.text AND x.fresh::integer {=} 1
+		AND EXISTS (SELECT ` + headsIn + ` OFFSET 0) FOR UPDATE OF x SKIP LOCKED
 )
-UPDATE {table} t SET fresh = false FROM x WHERE t.seq {=} x.seq`
+UPDATE {table} t SET fresh = false WHERE t.seq {=} ANY (ARRAY(SELECT seen.seq FROM seen))`
 
-// given are the receipts of a call; locked are the rows that they name.
+// locked are the rows that the receipts of a call name: $2 are their numbers, no two the same, and
+// $3 their counts. at is a receipt's place in these.
 const (
-	given  = `g AS MATERIALIZED (SELECT u.seq, u.n, u.ord FROM unnest($2::bigint[], $3::integer[]) WITH ORDINALITY AS u (seq, n, ord))`
-	named  = `t.queue {=} $1::pg_catalog.text AND t.attempts {=} g.n AND t.held`
-	locked = given + `, locked AS MATERIALIZED (
-	SELECT t.seq, t.grp, g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named + ` FOR UPDATE OF t {skip}
+	at     = `pg_catalog.array_position($2::bigint[], t.seq)`
+	named  = `t.seq {=} ANY ($2::bigint[]) AND t.queue {=} $1::pg_catalog.text AND t.attempts {=} ($3::integer[])[` + at + `] AND t.held`
+	locked = `locked AS MATERIALIZED (
+	SELECT t.seq, t.grp FROM {table} t WHERE ` + named + ` FOR UPDATE OF t {skip}
 )`
+	ofLocked = ` WHERE t.seq {=} ANY (ARRAY(SELECT l.seq FROM locked l))`
 )
 
 // How a row leaves the queue.
 const (
-	deleteLocked = `DELETE FROM {table} t USING locked l WHERE t.seq {=} l.seq`
-	moveLocked   = `UPDATE {table} t SET queue = $4::pg_catalog.text, due = pg_catalog.clock_timestamp(), attempts = 0, held = false,
-	waits = t.grp IS NOT NULL, fresh = t.grp IS NOT NULL
-FROM locked l WHERE t.seq {=} l.seq`
+	deleteRows = `DELETE FROM {table} t`
+	moveRows   = `UPDATE {table} t SET queue = $4::pg_catalog.text, due = pg_catalog.clock_timestamp(), attempts = 0, held = false,
+	waits = t.grp IS NOT NULL, fresh = t.grp IS NOT NULL`
 
-	ackPlain     = `WITH ` + locked + ` ` + deleteLocked + ` RETURNING l.ord`
-	redrivePlain = `WITH ` + locked + ` ` + moveLocked + ` RETURNING l.ord`
+	ackPlain     = `WITH ` + locked + ` ` + deleteRows + ofLocked + ` RETURNING ` + at
+	redrivePlain = `WITH ` + locked + ` ` + moveRows + ofLocked + ` RETURNING ` + at
 )
 
 // leaveGrouped makes the next message of each group the head in the transaction in which the head
@@ -230,19 +250,20 @@ FROM locked l WHERE t.seq {=} l.seq`
 // ever left without a head.
 func leaveGrouped(leave string) string {
 	return `WITH ` + locked + `, next AS MATERIALIZED (
-	SELECT q.grp, n.seq FROM (SELECT DISTINCT l.grp FROM locked l WHERE l.grp IS NOT NULL) q CROSS JOIN LATERAL (
-		SELECT t.seq FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} q.grp AND t.waits ORDER BY t.seq LIMIT 1
+	SELECT x.grp, n.seq FROM (SELECT DISTINCT l.grp FROM locked l WHERE l.grp IS NOT NULL) x CROSS JOIN LATERAL (
+		SELECT t.seq ` + waitIn + first + `
 	) n
 ), free AS MATERIALIZED (
-	SELECT t.seq, next.grp FROM next JOIN {table} t ON t.seq {=} next.seq WHERE t.waits FOR UPDATE OF t {skip}
+	SELECT t.seq, t.grp FROM {table} t WHERE t.seq {=} ANY (ARRAY(SELECT next.seq FROM next)) AND t.waits FOR UPDATE OF t {skip}
 ), gone AS (
-	` + leave + ` AND NOT EXISTS (SELECT FROM next WHERE next.grp {=} l.grp AND NOT EXISTS (SELECT FROM free WHERE free.seq {=} next.seq))
-	RETURNING l.ord, l.grp
+	` + leave + ` WHERE t.seq {=} ANY (ARRAY(SELECT l.seq FROM locked l WHERE l.grp IS NULL OR l.grp {<>} ALL (ARRAY(
+		SELECT next.grp FROM next WHERE next.seq {<>} ALL (ARRAY(SELECT free.seq FROM free))
+	))))
+	RETURNING ` + at + ` AS ord, t.grp
 ), head AS (
 	UPDATE {table} t SET waits = false, fresh = false, due = greatest(t.due, pg_catalog.clock_timestamp())
-	FROM free WHERE t.seq {=} free.seq AND EXISTS (SELECT FROM gone WHERE gone.grp {=} free.grp)
-		AND NOT EXISTS (SELECT FROM {table} h WHERE h.queue {=} $1::pg_catalog.text AND h.grp {=} free.grp AND NOT h.waits
-			AND NOT EXISTS (SELECT FROM locked l WHERE l.seq {=} h.seq))
+	WHERE t.seq {=} ANY (ARRAY(SELECT x.seq FROM free x WHERE x.grp {=} ANY (ARRAY(SELECT gone.grp FROM gone))
+		AND NOT EXISTS (SELECT ` + headsIn + ` AND t.seq {<>} ALL (ARRAY(SELECT l.seq FROM locked l)) OFFSET 0)))
 )
 SELECT gone.ord FROM gone`
 }
@@ -250,19 +271,14 @@ SELECT gone.ord FROM gone`
 // nackHeld and extendHeld set when a row is visible again. An extension after the deadline finds
 // nothing.
 const (
-	givenFor = `WITH g AS MATERIALIZED (SELECT u.seq, u.n, u.d, u.ord
-	FROM unnest($2::bigint[], $3::integer[], $4::bigint[]) WITH ORDINALITY AS u (seq, n, d, ord)
-), locked AS MATERIALIZED (
-	SELECT t.seq, g.d, g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named
-	forD = ` FOR UPDATE OF t {skip}
-)
-UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} (l.d::float {*} interval '1 microsecond')`
-	ofLocked = ` FROM locked l WHERE t.seq {=} l.seq RETURNING l.ord`
+	setDue = `UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} (($4::bigint[])[` + at + `]::float {*} interval '1 microsecond')`
 
-	nackHeld   = givenFor + forD + `, held = false` + ofLocked
-	extendHeld = givenFor + ` AND t.due {>} {now}` + forD + ` FROM locked l WHERE t.seq {=} l.seq AND t.due {>} pg_catalog.clock_timestamp() RETURNING l.ord`
+	nackHeld   = `WITH ` + locked + ` ` + setDue + `, held = false` + ofLocked + ` RETURNING ` + at
+	extendHeld = `WITH locked AS MATERIALIZED (
+	SELECT t.seq FROM {table} t WHERE ` + named + ` AND t.due {>} {now} FOR UPDATE OF t {skip}
+) ` + setDue + ofLocked + ` AND t.due {>} pg_catalog.clock_timestamp() RETURNING ` + at
 )
 
 // stillHeld tells which of the receipts name a row: where a settlement has left it, somebody holds
 // it.
-const stillHeld = `WITH ` + given + ` SELECT g.ord FROM g JOIN {table} t ON t.seq {=} g.seq WHERE ` + named
+const stillHeld = `SELECT ` + at + ` FROM {table} t WHERE ` + named

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/broker"
 )
@@ -210,7 +211,7 @@ func wholeLife(ctx context.Context, pool *pgxpool.Pool, name string) error {
 }
 
 // TestRights: a worker's role needs four rights on the table and none on the sequence; a producer's
-// two; and who lacks one reads which.
+// those that producerRights names; and who lacks one reads which.
 func TestRights(t *testing.T) {
 	admin := openPool(t)
 	first := newQueue(t, admin, "first", &Options{Table: "jobs.messages"})
@@ -235,7 +236,7 @@ func TestRights(t *testing.T) {
 	wantText(t, err, "the role needs SELECT, INSERT, UPDATE and DELETE on table jobs.messages")
 	nobody, _ := as("")
 	_, err = nobody.Send(t.Context(), bodies("", "x"))
-	wantText(t, err, "who only sends needs INSERT and SELECT")
+	wantText(t, err, "who only sends needs "+producerRights)
 	ack(t, first, take(t, first, 2)...)
 	// Who may not create is told by the server.
 	pool, _ = newRole(t, admin, "", "")
@@ -245,6 +246,89 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, q.Migrate(t.Context()), "permission denied")
+}
+
+// TestNarrowRights: with the rights that the documentation gives a producer, every way to send
+// works, and it reads and changes nothing; with the row policies, it writes its own queue alone.
+func TestNarrowRights(t *testing.T) {
+	admin := openPool(t)
+	mail, dead := newQueue(t, admin, "mail", nil), newQueue(t, admin, "mail-dead", nil)
+	pool, role := newRole(t, admin, "", "")
+	exec(t, admin, "GRANT "+producerRights+" ON onceq_messages TO "+role)
+	db := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { db.Close() })
+	full := broker.Outgoing{
+		Body: []byte("x"), Group: "g", Attributes: map[string]string{"a": "b"}, Meta: &broker.Meta{ID: "j-1"}, Delay: time.Millisecond,
+	}
+	sendAll := func(t *testing.T) {
+		t.Helper()
+		for _, migrated := range []bool{false, true} {
+			q, err := New(pool, "mail", nil)
+			if err == nil && migrated {
+				err = q.Migrate(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, q, full, broker.Outgoing{})
+			tx := begin(t, pool, pgx.TxOptions{})
+			send(t, q.Tx(tx), full)
+			commit(t, tx)
+			of, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, q.TxSQL(of), full)
+			if err := of.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(t *testing.T, sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); sqlState(err) != insufficientPrivilege {
+			t.Errorf("%s was answered %v", sql, err)
+		}
+	}
+	sendAll(t)
+	send(t, dead, bodies("", "card 4111")...)
+	refused(t, "SELECT body FROM onceq_messages")
+	refused(t, "SELECT seq FROM onceq_messages WHERE queue = 'mail-dead'")
+	refused(t, "INSERT INTO onceq_messages (queue, attempts, body) VALUES ('mail', 7, '')")
+	refused(t, "INSERT INTO onceq_messages (queue, body) VALUES ('mail', '') RETURNING body")
+	refused(t, "UPDATE onceq_messages SET due = now()")
+	refused(t, "DELETE FROM onceq_messages")
+	receiver, err := New(pool, "mail", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = receiver.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+	wantText(t, err, "who only sends needs "+producerRights)
+
+	work, worker := newRole(t, admin, "", "")
+	exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON onceq_messages TO "+worker)
+	exec(t, admin, `ALTER TABLE onceq_messages ENABLE ROW LEVEL SECURITY;
+		CREATE POLICY workers ON onceq_messages TO `+worker+` USING (true);
+		CREATE POLICY shop_writes ON onceq_messages FOR INSERT TO `+role+` WITH CHECK (queue = 'mail');
+		CREATE POLICY shop_reads ON onceq_messages FOR SELECT TO `+role+` USING (queue = 'mail')`)
+	sendAll(t)
+	refused(t, "INSERT INTO onceq_messages (queue, meta, body) VALUES ('mail-dead', '{}', '')")
+	other, err := New(pool, "mail-dead", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Send(t.Context(), bodies("", "forged"))
+	wantText(t, err, "a row policy for this queue")
+	if n, all := scan[int](t, pool, "SELECT count(seq) FROM onceq_messages"), scan[int](t, admin, "SELECT count(*) FROM onceq_messages"); n != all-1 {
+		t.Errorf("the producer sees %d rows of %d", n, all)
+	}
+	q := newQueue(t, work, "mail", nil)
+	for range 16 {
+		ack(t, q, take(t, q, 1)...)
+	}
+	none(t, mail, "after all")
+	ack(t, dead, next(t, dead, "card 4111"))
+	none(t, dead, "but what the admin has sent")
 }
 
 func wantText(t *testing.T, err error, want string) {

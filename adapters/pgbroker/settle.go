@@ -65,6 +65,34 @@ type settling struct {
 	last func(of []tablequeue.Entry) any // the statement's last argument; nil = there is none
 }
 
+// portion is what one transaction settles.
+type portion struct {
+	es      []tablequeue.Entry
+	args    []any
+	applied []bool
+	done    bool // its COMMIT was answered
+}
+
+// split takes the first portion: it names no row twice, because a receipt's place is found by the
+// row's number, and no more rows of groups than a transaction may lock.
+func split(es []tablequeue.Entry, ofGroups bool) (first, rest []tablequeue.Entry) {
+	locks := 0
+	first = es[:0] // written where es was read already
+	for _, e := range es {
+		twin := len(first) > 0 && first[len(first)-1].Seq == e.Seq
+		locked := ofGroups && e.Grouped
+		if twin || locked && locks == maxLocks {
+			rest = append(rest, e)
+			continue
+		}
+		if locked {
+			locks++
+		}
+		first = append(first, e)
+	}
+	return first, rest
+}
+
 // settle runs the statement: that for groups where a receipt has one and there is such a statement.
 func (q *Queue) settle(ctx context.Context, s *settling, plain, grouped *settlement, more ...any) error {
 	if s.N == 0 {
@@ -77,45 +105,76 @@ func (q *Queue) settle(ctx context.Context, s *settling, plain, grouped *settlem
 	if len(es) == 0 {
 		return s.Answer()
 	}
-	ofGroups := slices.ContainsFunc(es, func(e tablequeue.Entry) bool { return e.Grouped })
+	sql := plain
+	ofGroups := grouped != nil && slices.ContainsFunc(es, func(e tablequeue.Entry) bool { return e.Grouped })
+	if ofGroups {
+		sql = grouped
+	}
+	var ps []portion
+	for first, rest := split(es, ofGroups); len(first) > 0; first, rest = split(rest, ofGroups) {
+		ps = append(ps, portion{es: first, args: s.args(q.name, first, more), applied: make([]bool, len(first))})
+	}
+	err := q.settlePortions(ctx, ps, ofGroups, settleTimeout, sql.waits)
+	if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
+		err = q.settlePortions(ctx, ps, ofGroups, lockTimeout, sql.skips)
+	}
+	if err = q.explain(ctx, s.call, err); err != nil && !ps[0].done {
+		return err
+	}
+	if ofGroups {
+		q.wakes.Wake() // the next of a group is there
+	}
+	for _, p := range ps {
+		switch {
+		case !p.done:
+			for _, e := range p.es {
+				s.Fail(e.I, err)
+			}
+		case slices.Contains(p.applied, false):
+			q.leftOut(ctx, s, p.es, p.applied, p.args[:3])
+		}
+	}
+	return s.Answer()
+}
+
+// args are the statement's for these entries.
+func (s *settling) args(queue string, es []tablequeue.Entry, more []any) []any {
 	seqs, ns := newArray(12*len(es)), newArray(3*len(es))
 	for _, e := range es {
 		seqs.int(e.Seq)
 		ns.int(int64(e.N))
 	}
-	args := []any{q.name, seqs.arg(), ns.arg()}
+	args := []any{queue, seqs.arg(), ns.arg()}
 	if s.last != nil {
 		args = append(args, s.last(es))
 	}
-	args = append(args, more...)
-	sql := plain
-	if ofGroups = ofGroups && grouped != nil; ofGroups {
-		sql = grouped
+	return append(args, more...)
+}
+
+// settlePortions settles those that are not done, together in one round trip, each in a transaction
+// of its own.
+func (q *Queue) settlePortions(ctx context.Context, ps []portion, ofGroups bool, timeout, sql string) error {
+	left := ps
+	for len(left) > 0 && left[0].done {
+		left = left[1:]
 	}
-	applied := make([]bool, len(es))
-	run := func(timeout, sql string) error {
-		p := newPipelineWith(timeout)
-		if ofGroups {
-			p.exec(q.sql().lockGiven, q.name, args[1])
+	p := newPipelineWith(timeout)
+	for i := range left {
+		if i > 0 {
+			p.another()
 		}
-		clear(applied)
-		p.query(sql, args, positions(applied))
-		return p.run(ctx, q.db)
+		l := &left[i]
+		if ofGroups {
+			p.exec(q.sql().lockGiven, q.name, l.args[1])
+		}
+		clear(l.applied)
+		p.query(sql, l.args, positions(l.applied))
 	}
-	err := run(settleTimeout, sql.waits)
-	if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
-		err = run(lockTimeout, sql.skips)
+	err := p.run(ctx, q.db)
+	for i := range p.committed {
+		left[i].done = true
 	}
-	if err != nil {
-		return q.explain(ctx, s.call, err)
-	}
-	if ofGroups {
-		q.wakes.Wake() // the next of a group is there
-	}
-	if slices.Contains(applied, false) {
-		q.leftOut(ctx, s, es, applied, args[:3])
-	}
-	return s.Answer()
+	return err
 }
 
 // positions notes the entries that a statement answers, from 1.
