@@ -20,9 +20,10 @@ const settleOwn = `WITH given AS MATERIALIZED (
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::pg_catalog.text[], $5::bigint[], $6::pg_catalog.bytea[], $7::pg_catalog.text[], $8::pg_catalog.text[], $9::boolean[])
 	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR t.status {=} 'parked' AND g.status {<>} 'parked')
-	FOR NO KEY UPDATE OF t SKIP LOCKED
+	SELECT g.*, t.place, t.part FROM given g CROSS JOIN LATERAL (
+		SELECT ` + placed + ` FROM {table} t WHERE t.scope {=} g.scope AND t.key {=} g.key AND t.token {=} g.token
+			AND (t.status {=} 'claimed' OR t.status {=} 'parked' AND g.status {<>} 'parked')
+		FOR NO KEY UPDATE SKIP LOCKED) t
 ), written AS (
 	UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
 		finished = CASE WHEN g.status {<>} 'released' THEN g.at END,
@@ -34,7 +35,7 @@ const settleOwn = `WITH given AS MATERIALIZED (
 		error_class = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
 		last_error = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
 		first_error = CASE WHEN g.status {=} 'done' THEN '' WHEN t.first_error {=} '' THEN coalesce(g.error_text, '') ELSE t.first_error END
-	FROM locked g WHERE t.ctid {=} g.place
+	FROM locked g WHERE ` + atPlace + `
 	RETURNING g.ord
 )` + writtenOrNot
 
