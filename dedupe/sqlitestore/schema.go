@@ -41,6 +41,7 @@ type statements struct {
 	initFence, raiseFence                      string
 	readFence, writeFence                      string
 	read, write, remove, sweep, complete, list string
+	result, lock                               string
 	count, byStatus                            string
 }
 
@@ -70,6 +71,8 @@ func newStatements(table string) statements {
 		remove:     fill(`DELETE FROM {table} WHERE scope = ? AND key = ?`),
 		sweep:      fill(sweepRows),
 		complete:   fill(completeRow),
+		result:     fill(addResult),
+		lock:       fill(`UPDATE {fence} SET fence = fence WHERE id = 0`), // there is none
 		list:       fill(`SELECT {columns} FROM {table}`),
 		count:      fill(`SELECT scope, status, count(*) FROM {table}`),
 		byStatus:   fill(` INDEXED BY {attention}`),
@@ -145,6 +148,10 @@ const sweepRows = `DELETE FROM {table} WHERE (scope, key) IN (
 const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class = '', first_error = '', last_error = '',
 	message_id = '', state = NULL, lease_until = NULL, updated = ?, finished = ?, expires = ?
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
+
+// addResult adds to a completion what is known when the transaction's effects are there.
+const addResult = `UPDATE {table} SET result = ?, updated = ?, finished = ?, expires = ?
+	WHERE scope = ? AND key = ? AND token = ? AND status = 'done'`
 
 // Migrate makes the tables and indexes that are missing, and gives a table of an older version what
 // it lacks, while older workers may be at work on the file. It also raises the fence to the clock's
