@@ -24,6 +24,7 @@ type Processor struct {
 	types      map[string]*jobType // under a Mux
 	storeOut   engine.Outage       // for all intakes: one outage is told of once
 	storePulse engine.StorePulse   // the same
+	fences     engine.Fences       // the same
 	events     WorkerObserver      // nil = the Observer is none
 	all        engine.Roll         // what is under way, of all intakes
 	book       *rulebook           // the operators' rules

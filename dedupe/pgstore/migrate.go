@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -425,6 +426,32 @@ FROM (SELECT q.seqrelid AS oid, q.seqstart AS start, ` + clockFence + ` AS clock
 const raiseFence = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.regclass) {<} (f.clock {+} $1::bigint)
 	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, f.clock {+} $2::bigint) END
 FROM (SELECT ` + clockFence + ` AS clock) f`
+
+var _ dedupe.FenceRaiser = (*Store)(nil)
+
+// lookAtCache answers whether each number of the sequence is above the one before it.
+const lookAtCache = `SELECT q.seqcache {=} 1::bigint FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid`
+
+// RaiseFence keeps the sequence a minute ahead of the clock's microseconds, as [Store.Migrate]
+// does; it takes the same right. A worker calls it when the database went back in time under it.
+// back is false where somebody has given the sequence a CACHE, because its numbers then come in no
+// order.
+func (s *Store) RaiseFence(ctx context.Context) (back bool, err error) {
+	if err := s.ready(ctx, 0); err != nil {
+		return false, err
+	}
+	err = s.transact(ctx, func(tx pgx.Tx) error {
+		have, err := s.inspect(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, newStatements(have.schema, s.table).fill(lookAtCache)).Scan(&back); err != nil {
+			return err
+		}
+		return s.raise(ctx, tx, have)
+	})
+	return back && err == nil, s.explain(ctx, "RaiseFence", err)
+}
 
 // turnTimeout is how long a starter waits for one that hangs.
 const turnTimeout = "10s"

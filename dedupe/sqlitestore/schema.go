@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 )
@@ -193,6 +194,18 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+var _ dedupe.FenceRaiser = (*Store)(nil)
+
+// RaiseFence raises the fence to the clock's microseconds, as [Store.Migrate] does. A worker calls
+// it when the file went back in time under it.
+func (s *Store) RaiseFence(ctx context.Context) (back bool, err error) {
+	err = s.do(ctx, s.busy, 1, func(t *txn) error {
+		_, err := t.Exec(s.sql.raiseFence, t.Now.UnixMicro())
+		return err
+	})
+	return err == nil, err
 }
 
 // Sweep deletes records whose retention has ended, the oldest first and at most limit of them; 0 or

@@ -29,6 +29,11 @@ type Options struct {
 	StoreOutage   *Outage                       // of the Store, which is told of once for all engines on it
 	Pulse         *StorePulse                   // of the Store, for all engines on it
 	Tell          func(context.Context, Notice) // is told of outages; no lock is held
+	// Fences is what is known of the fences of the Store, for all engines on it, and WentBack is
+	// told that one was not above what was known when its claim was sent. It is called by the
+	// carrier of claims, so it is quick. nil where the Store's fences come in no order.
+	Fences        *Fences
+	WentBack      func(known, got uint64)
 	AskedUnit     *atomic.Bool                  // a line has asked about a RetryAfter without its unit
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
