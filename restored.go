@@ -36,25 +36,26 @@ const wentBackReason = "the store went back in time"
 // fenceBack is told by the engine. known was given to a claim of this process before the one that
 // got got was sent.
 func (in *intake) fenceBack(known, got uint64) {
-	in.fences.Forget() // what it gives from now on is compared with itself
-	in.wentBack(fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
+	known = max(known, in.fences.Forget()) // what it gives from now on is compared with itself
+	in.wentBack(known, fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
 }
 
-// wentBack is told that the store went back in time. It returns at once.
-func (in *intake) wentBack(why error) {
+// wentBack is told that the store went back in time, with the highest fence that is known. It
+// returns at once.
+func (in *intake) wentBack(known uint64, why error) {
 	now := time.Now().UnixNano()
 	last := in.back.Load()
 	if last != 0 && now-last < int64(backAgain) || !in.back.CompareAndSwap(last, now) {
 		return
 	}
-	go in.meetPast(why)
+	go in.meetPast(known, why)
 }
 
 // meetPast says that the store went back, keeps it from giving out fences a second time, and stops
 // the workers of the queue.
-func (in *intake) meetPast(why error) {
+func (in *intake) meetPast(known uint64, why error) {
 	ctx := context.Background()
-	back, err := in.raiseFence(ctx)
+	back, err := in.raiseFence(ctx, known)
 	if err == nil && !back {
 		in.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the store's fences come in no order, so a restore of it would not be noticed; its sequence needs CACHE 1", slog.Any("error", why))
 		return
@@ -79,14 +80,14 @@ func (in *intake) meetPast(why error) {
 
 // raiseFence has the store raise its fence. back is false where the store knows another reason for
 // what was seen.
-func (in *intake) raiseFence(ctx context.Context) (back bool, err error) {
+func (in *intake) raiseFence(ctx context.Context, known uint64) (back bool, err error) {
 	s, ok := broker.As[dedupe.FenceRaiser](in.c.Store)
 	if !ok {
 		return true, nil
 	}
 	for n := 1; ; n++ {
 		one, cancel := context.WithTimeout(ctx, in.c.CallTimeout)
-		back, err = s.RaiseFence(one)
+		back, err = s.RaiseFence(one, known)
 		cancel()
 		if err == nil || n == backTries || !retry.Rest(ctx, retry.Pause(n)) {
 			return back, err

@@ -23,11 +23,13 @@ type past struct {
 	other  atomic.Bool // its fences come in no order
 }
 
-func (p *past) RaiseFence(context.Context) (back bool, err error) {
+func (p *past) RaiseFence(_ context.Context, known uint64) (back bool, err error) {
 	if p.fails.Load() {
 		return false, errors.New("permission denied")
 	}
-	p.raised.Add(1)
+	if p.raised.Add(1); known < 5 {
+		return false, fmt.Errorf("the highest fence is given as %d", known)
+	}
 	p.back.Store(0)
 	return !p.other.Load(), nil
 }

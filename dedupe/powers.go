@@ -29,9 +29,11 @@ type Counter interface {
 // FenceRaiser is a power that stores have whose fences come in order ([Limits].OrderedFences).
 type FenceRaiser interface {
 	// RaiseFence sets the next fence above all that were ever given out, as Migrate does at the
-	// start, because a fence seemed to come a second time. back reports whether the store has found
-	// no other reason for that, such as a sequence that gives each connection numbers in advance.
-	RaiseFence(ctx context.Context) (back bool, err error)
+	// start, because a fence seemed to come a second time. known is the highest that the caller has
+	// seen; the next one will be far above it, because others may have seen more. back reports
+	// whether the store has found no other reason, such as a sequence that gives each connection
+	// numbers in advance.
+	RaiseFence(ctx context.Context, known uint64) (back bool, err error)
 }
 
 // Clock is a power that some stores have: telling the time by which they judge leases.

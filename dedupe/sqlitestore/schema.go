@@ -198,11 +198,14 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 var _ dedupe.FenceRaiser = (*Store)(nil)
 
-// RaiseFence raises the fence to the clock's microseconds, as [Store.Migrate] does. A worker calls
-// it when the file went back in time under it.
-func (s *Store) RaiseFence(ctx context.Context) (back bool, err error) {
+// fenceGap is for what other processes have been given that the caller of RaiseFence has not seen.
+const fenceGap = 10_000_000
+
+// RaiseFence raises the fence to the clock's microseconds, as [Store.Migrate] does, and to ten
+// million above known. A worker calls it when the file went back in time under it.
+func (s *Store) RaiseFence(ctx context.Context, known uint64) (back bool, err error) {
 	err = s.do(ctx, s.busy, 1, func(t *txn) error {
-		_, err := t.Exec(s.sql.raiseFence, t.Now.UnixMicro())
+		_, err := t.Exec(s.sql.raiseFence, max(t.Now.UnixMicro(), int64(known)+fenceGap))
 		return err
 	})
 	return err == nil, err

@@ -14,8 +14,8 @@ import (
 // All engines of a Processor share one. It costs one atomic load and one store a batch.
 type Fences struct{ highest atomic.Uint64 }
 
-// Forget begins anew, with a store that went back.
-func (f *Fences) Forget() { f.highest.Store(0) }
+// Forget begins anew, with a store that went back. It answers the highest fence that was known.
+func (f *Fences) Forget() uint64 { return f.highest.Swap(0) }
 
 // note raises what is known.
 func (f *Fences) note(fence uint64) {
