@@ -24,6 +24,14 @@ type Execer interface {
 // own file. From then on the worker never writes done itself. What it finds after the handler
 // decides.
 //
+// Call it on the outermost transaction. In a savepoint that is rolled back it is undone, while the
+// outer transaction may commit: then the job runs again, and its effects come once for each
+// attempt.
+//
+// Beside a busy worker use [Store.Commit], which takes its turn with the store's writes: BEGIN may
+// be refused (SQLITE_BUSY) where it waits in SQLite's busy handler, and that costs the job an
+// attempt.
+//
 // Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first
 // and writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy],
 // says so. While tx is open nobody else writes to the file, and no job is renewed. So keep tx

@@ -244,7 +244,9 @@ func TestRest(t *testing.T) {
 			o.rest(version)
 			return time.Since(begun)
 		}
-		at := func(d time.Duration) { <-time.After(time.Until(time.Now().Truncate(2 * time.Second).Add(2*time.Second + d))) }
+		at := func(d time.Duration) {
+			<-time.After(time.Until(time.Now().Truncate(2 * time.Second).Add(2*time.Second + d)))
+		}
 		at(10 * time.Millisecond)
 		if d := rested(); d != 70*time.Millisecond {
 			t.Errorf("nobody came: %v, want until the end of the pause", d)
