@@ -57,6 +57,10 @@ const (
 	EventDrained WorkerEventKind = "drained"
 	// EventSeatLost: another process has taken the worker's seat; it takes a new one.
 	EventSeatLost WorkerEventKind = "seat-lost"
+	// EventStoreWentBack: the store gave a fence a second time, or lost rules that were obeyed, as
+	// by the restore of a backup. Err says which. Where the Processor obeys operators, the queue is
+	// paused next.
+	EventStoreWentBack WorkerEventKind = "store-went-back"
 	// EventRuleRefused: an operator's rule could not be read or obeyed, and Err says why.
 	EventRuleRefused WorkerEventKind = "rule-refused"
 )

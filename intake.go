@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -22,6 +23,7 @@ type intake struct {
 	foreign foreign
 	// queueName is TimingRecord.Queue.
 	queueName string
+	back      atomic.Int64 // when the store was last seen to have gone back in time; 0 = never
 	begun     time.Time
 	took      sketches // of a Worker that writes cards; else nil
 }
@@ -44,7 +46,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		log = log.With(slog.String("queue", d.name))
 	}
 	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
-	e, err := engine.New[Job](engine.Options{
+	o := engine.Options{
 		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
 		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
 		Source: source, Owner: c.Owner, Retention: c.Retention, Lease: c.Lease,
@@ -52,7 +54,11 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
 		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
-	}, &p.all)
+	}
+	if c.Store.Limits().OrderedFences {
+		o.Fences, o.WentBack = &p.fences, in.fenceBack
+	}
+	e, err := engine.New[Job](o, &p.all)
 	if err != nil {
 		return nil, err
 	}

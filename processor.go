@@ -25,6 +25,7 @@ type Processor struct {
 	oneScope   bool                // of all types, those of other workers included
 	storeOut   engine.Outage       // for all intakes: one outage is told of once
 	storePulse engine.StorePulse   // the same
+	fences     engine.Fences       // the same
 	events     WorkerObserver      // nil = the Observer is none
 	all        engine.Roll         // what is under way, of all intakes
 	book       *rulebook           // the operators' rules

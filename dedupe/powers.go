@@ -26,6 +26,16 @@ type Counter interface {
 	Count(ctx context.Context, q Query) ([]Count, error)
 }
 
+// FenceRaiser is a power that stores have whose fences come in order ([Limits].OrderedFences).
+type FenceRaiser interface {
+	// RaiseFence sets the next fence above all that were ever given out, as Migrate does at the
+	// start, because a fence seemed to come a second time. known is the highest that the caller has
+	// seen; the next one will be far above it, because others may have seen more. back reports
+	// whether the store has found no other reason, such as a sequence that gives each connection
+	// numbers in advance.
+	RaiseFence(ctx context.Context, known uint64) (back bool, err error)
+}
+
 // Clock is a power that some stores have: telling the time by which they judge leases.
 type Clock interface {
 	// Now is the time of the store's own clock: the server's, the service's, or, where the store is

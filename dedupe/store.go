@@ -52,6 +52,10 @@ type Limits struct {
 	MaxResult int  // bytes of Settlement.Result and of Renewal.State
 	MaxBatch  int  // entries of one call, at least 1
 	Durable   bool // records outlive the process
+	// OrderedFences: a claim that is sent after another one was answered gets the higher fence,
+	// whatever their keys and whoever sends them. A Processor then notices a store that went back in
+	// time, as by the restore of a backup.
+	OrderedFences bool
 }
 
 // ClaimRequest asks for a key.

@@ -21,11 +21,13 @@
 //
 // A job may complete, and send the next one, in one transaction:
 //
-//	tx, err := db.BeginTx(ctx, nil) // IMMEDIATE, as DSN says
-//	err = onceq.SendOne(ctx, queue.Tx(tx), &next)
-//	err = store.CompleteTx(ctx, tx, j, nil)
-//	err = tx.Commit()
+//	err := store.Commit(ctx, j, func(tx *sql.Tx) (any, error) {
+//		return nil, onceq.SendOne(ctx, queue.Tx(tx), &next)
+//	})
 //	queue.Wake()
+//
+// Commit takes its turn with the store's writes, and so does store.Write where there is no job. A
+// transaction that is begun otherwise may be refused beside a busy worker ("database is locked").
 //
 // # Order
 //

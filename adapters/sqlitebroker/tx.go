@@ -23,11 +23,14 @@ type Execer interface {
 // Tx is a sender whose messages are part of tx: they are there when tx is committed, and never were
 // when it is rolled back, wholly or to a savepoint before the send. Give it to onceq.Send:
 //
-//	tx, err := db.BeginTx(ctx, nil) // IMMEDIATE, as sqlitestore.DSN says
-//	_, err = tx.ExecContext(ctx, "INSERT INTO orders …")
-//	err = onceq.Send(ctx, queue.Tx(tx), msgs)
-//	err = tx.Commit()
+//	err := store.Write(ctx, func(tx *sql.Tx) error {
+//		_, err := tx.ExecContext(ctx, "INSERT INTO orders …")
+//		return errors.Join(err, onceq.Send(ctx, queue.Tx(tx), msgs))
+//	})
 //	queue.Wake() // where the worker is in this process; otherwise its next Poll finds them
+//
+// Write waits for its turn with the store's writes. db.BeginTx will do as well (IMMEDIATE, as
+// sqlitestore.DSN says), but beside a busy worker it may be refused ("database is locked").
 //
 // tx must be on the queue's own file, through whichever pool; one on another file is refused, once
 // Migrate was called. Begin it IMMEDIATE: a deferred one that reads first and writes later is

@@ -34,7 +34,7 @@ var insertFresh = `WITH looked AS MATERIALIZED (
 			g.new_message, g.new_print, g.new_sent, g.ord, pg_catalog.clock_timestamp() AS at
 		FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.text[], $7::pg_catalog.text[], $8::pg_catalog.bytea[], $9::bigint[])
 		WITH ORDINALITY AS g (scope, key, new_token, ttl, park, new_owner, new_message, new_print, new_sent, ord)) g
-	LEFT JOIN {table} t ON t.scope {=} g.new_scope AND t.key {=} g.new_key
+	LEFT JOIN LATERAL (SELECT t.* FROM {table} t WHERE t.scope {=} g.new_scope AND t.key {=} g.new_key OFFSET 0) t ON true
 ), fresh AS (
 	INSERT INTO {table} AS t (scope, key, status, fence, token, attempt, started, policy, owner, message_id,
 		lease_until, fingerprint, error_class, first_error, last_error, created, claimed_at, updated, sent)
@@ -59,8 +59,7 @@ func sinceEpoch(column string) string {
 // left out.
 const readGiven = `SELECT g.ord, pg_catalog.clock_timestamp(), {columns}
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
-WHERE ` + notOurs
+CROSS JOIN LATERAL (SELECT t.* FROM {table} t WHERE t.scope {=} ` + inScope + ` AND t.key {=} g.key AND ` + notOurs + ` OFFSET 0) t`
 
 // notOurs leaves out the rows that the transaction itself has written; no row has the transaction
 // 0.
@@ -80,10 +79,11 @@ var changeRead = `WITH given AS MATERIALIZED (
 		anew, error_class, first_error, last_error,
 		lease_until, created, claimed_at, finished, expires, past, sent, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.* FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-	WHERE t.fence {=} g.was_fence AND t.token {=} g.was_token AND t.status {=} g.was_status
-		AND t.updated {=} g.was_updated AND (t.lease_until {=} g.was_lease OR t.lease_until IS NULL AND g.was_lease IS NULL)
-	FOR NO KEY UPDATE OF t SKIP LOCKED
+	SELECT g.*, t.place, t.part FROM given g CROSS JOIN LATERAL (
+		SELECT ` + placed + ` FROM {table} t WHERE t.scope {=} g.scope AND t.key {=} g.key
+			AND t.fence {=} g.was_fence AND t.token {=} g.was_token AND t.status {=} g.was_status
+			AND t.updated {=} g.was_updated AND (t.lease_until {=} g.was_lease OR t.lease_until IS NULL AND g.was_lease IS NULL)
+		FOR NO KEY UPDATE SKIP LOCKED) t
 )
 UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, started = g.started IS TRUE,
 	fence = CASE WHEN g.rises THEN greatest(pg_catalog.nextval('{fence}'::pg_catalog.regclass), t.fence {+} 1::bigint) ELSE t.fence END,
@@ -92,7 +92,7 @@ UPDATE {table} t SET status = g.status, token = g.token, attempt = g.attempt, st
 	error_class = g.error_class, first_error = g.first_error, last_error = g.last_error,
 	past = g.past, sent = ` + sinceEpoch("g.sent") + `, updated = g.at, ` +
 	fromNow("lease_until") + `, ` + fromNow("created") + `, ` + fromNow("claimed_at") + `, ` + fromNow("finished") + `, ` + fromNow("expires") + `
-FROM locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
+FROM locked g WHERE ` + atPlace + `
 RETURNING g.ord, t.fence, g.at`
 
 func fromNow(column string) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -426,6 +427,42 @@ const raiseFence = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.re
 	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, f.clock {+} $2::bigint) END
 FROM (SELECT ` + clockFence + ` AS clock) f`
 
+var _ dedupe.FenceRaiser = (*Store)(nil)
+
+// lookAtCache answers whether each number of the sequence is above the one before it.
+const lookAtCache = `SELECT q.seqcache {=} 1::bigint FROM pg_catalog.pg_sequence q WHERE q.seqrelid {=} '{fence}'::pg_catalog.regclass::pg_catalog.oid`
+
+// raiseAbove is raiseFence for a sequence that may be ahead of the clock, and behind itself.
+const raiseAbove = `SELECT CASE WHEN pg_catalog.nextval('{fence}'::pg_catalog.regclass) {<} greatest(f.clock {+} $1::bigint, $3::bigint)
+	THEN pg_catalog.setval('{fence}'::pg_catalog.regclass, greatest(f.clock {+} $2::bigint, $4::bigint)) END
+FROM (SELECT ` + clockFence + ` AS clock) f`
+
+// RaiseFence sets the sequence a minute ahead of the clock's microseconds, as [Store.Migrate] does,
+// and ten million above known. It needs UPDATE on the sequence. A worker calls it when the database
+// went back in time under it. back is false where somebody has given the sequence a CACHE, because
+// its numbers then come in no order.
+func (s *Store) RaiseFence(ctx context.Context, known uint64) (back bool, err error) {
+	if err := s.ready(ctx, 0); err != nil {
+		return false, err
+	}
+	err = s.transact(ctx, func(tx pgx.Tx) error {
+		have, err := s.inspect(ctx, tx)
+		if err != nil {
+			return err
+		}
+		st := newStatements(have.schema, s.table)
+		if err := tx.QueryRow(ctx, st.fill(lookAtCache)).Scan(&back); err != nil || !back {
+			return err
+		}
+		if err := takeTurn(ctx, tx, st); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, st.fill(raiseAbove), ahead.Microseconds(), (ahead + gap).Microseconds(), int64(known), int64(known)+gap.Microseconds())
+		return err
+	})
+	return back && err == nil, s.explain(ctx, "RaiseFence", err)
+}
+
 // turnTimeout is how long a starter waits for one that hangs.
 const turnTimeout = "10s"
 
@@ -443,13 +480,19 @@ func (s *Store) raise(ctx context.Context, tx pgx.Tx, have *present) error {
 	if unused { // the original may be as young, and have been used in a hurry
 		to += ahead
 	}
+	if err := takeTurn(ctx, tx, st); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, st.fill(raiseFence), ahead.Microseconds(), to.Microseconds())
+	return err
+}
+
+// takeTurn waits until nobody else raises the sequence.
+func takeTurn(ctx context.Context, tx pgx.Tx, st *statements) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`, turnTimeout); err != nil {
 		return err
 	}
 	const mine = `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint {+} '{fence}'::pg_catalog.regclass::pg_catalog.oid::bigint)`
-	if _, err := tx.Exec(ctx, st.fill(mine), int64(turn)); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, st.fill(raiseFence), ahead.Microseconds(), to.Microseconds())
+	_, err := tx.Exec(ctx, st.fill(mine), int64(turn))
 	return err
 }

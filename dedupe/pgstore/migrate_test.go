@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -278,5 +279,53 @@ func TestOddSchemas(t *testing.T) {
 	}
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "no schema of the search_path") {
 		t.Errorf("Migrate: %v", err)
+	}
+}
+
+// TestRaiseFence: after a restore under running workers the sequence goes above all that was given
+// out, also where it is ahead of the clock. A sequence with a CACHE is no sign of a restore. Who may
+// not raise it is told so.
+func TestRaiseFence(t *testing.T) {
+	pool := openPool(t)
+	s := newStore(t, pool, "records")
+	l := claimOne(t, s, request("k"))
+	for name, before := range map[string]int64{"a moment ago": int64(l.Fence) - 3, "long ago": 5} {
+		exec(t, pool, "SELECT setval('records_fence', $1)", before)
+		if back, err := s.RaiseFence(t.Context(), l.Fence); err != nil || !back {
+			t.Fatal(name, back, err)
+		}
+		next := claimOne(t, s, request("k "+name))
+		if next.Fence < l.Fence+9_000_000 {
+			t.Errorf("%s: the next fence is %d above the highest known", name, int64(next.Fence-l.Fence))
+		}
+		if _, err := s.RaiseFence(t.Context(), l.Fence); err != nil {
+			t.Fatal(err)
+		}
+		if again := claimOne(t, s, request("k again "+name)); again.Fence > next.Fence+10 || again.Fence <= next.Fence {
+			t.Errorf("%s: a second raise moved the fence by %d", name, int64(again.Fence-next.Fence))
+		}
+	}
+	exec(t, pool, "ALTER SEQUENCE records_fence CACHE 20")
+	if back, err := s.RaiseFence(t.Context(), l.Fence); err != nil || back {
+		t.Errorf("with a CACHE: %t, %v", back, err)
+	}
+	exec(t, pool, "ALTER SEQUENCE records_fence CACHE 1; REVOKE ALL ON SEQUENCE records_fence FROM PUBLIC")
+	role := fmt.Sprintf("raiser_%d", time.Now().UnixNano())
+	exec(t, pool, "CREATE ROLE "+role+" LOGIN; GRANT USAGE ON SCHEMA public TO "+role+"; GRANT SELECT ON records TO "+role+"; GRANT USAGE ON SEQUENCE records_fence TO "+role)
+	t.Cleanup(func() {
+		_, _ = pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+	})
+	theirs := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET ROLE "+role)
+			return err
+		}
+	})
+	other, err := New(theirs, &Options{Table: "public.records"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := other.RaiseFence(t.Context(), math.MaxInt64>>2); err == nil || back {
+		t.Errorf("without the right: %t, %v", back, err)
 	}
 }

@@ -26,9 +26,23 @@ const plain = `SELECT pg_catalog.set_config('client_encoding', 'UTF8', true), pg
 // primary key's index, find a locked row at its place, and read nothing else. Left alone, the
 // planner reads a small table without statistics whole. A prepared statement would go on doing so
 // as the table grows, for a minute or more.
-const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
+//
+// Each key is looked up in a subquery of its own, which a lock or OFFSET 0 keeps apart: its only
+// way to the row is the condition on the index. In a plain join the planner may as well walk
+// through the whole index and compare the rows, because that costs nothing more while the table is
+// empty.
+const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true), ` +
+	`pg_catalog.set_config('enable_indexscan', 'on', true), pg_catalog.set_config('enable_tidscan', 'on', true), ` +
+	`pg_catalog.set_config('enable_nestloop', 'on', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
+
+// placed is where a row stands that a statement locks, and atPlace finds it again. The partitions of
+// one table have rows at equal places.
+const (
+	placed  = `t.ctid AS place, t.tableoid AS part`
+	atPlace = `t.ctid {=} g.place AND t.tableoid {=} g.part`
+)
 
 // hasty holds for the transaction, too.
 const hasty = steady + `, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`

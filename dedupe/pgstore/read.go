@@ -102,13 +102,14 @@ func (s *Store) pageQuery(q *dedupe.Query, last dedupe.Key, n int) (sql string, 
 // removeRead deletes records that were read before, if they are still the same and nobody holds
 // their rows.
 const removeRead = `WITH locked AS MATERIALIZED (
-	SELECT g.ord, t.scope, t.key FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
+	SELECT g.ord, t.place, t.part FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::bigint[], $4::pg_catalog.text[], $5::pg_catalog.timestamptz[])
 		WITH ORDINALITY AS g (scope, key, fence, status, updated, ord)
-	JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key
-	WHERE t.fence {=} g.fence AND t.status {=} g.status AND t.updated {=} g.updated
-	FOR UPDATE OF t SKIP LOCKED
+	CROSS JOIN LATERAL (
+		SELECT ` + placed + ` FROM {table} t WHERE t.scope {=} ` + inScope + ` AND t.key {=} g.key
+			AND t.fence {=} g.fence AND t.status {=} g.status AND t.updated {=} g.updated
+		FOR UPDATE SKIP LOCKED) t
 )
-DELETE FROM {table} t USING locked g WHERE t.scope {=} g.scope AND t.key {=} g.key
+DELETE FROM {table} t USING locked g WHERE ` + atPlace + `
 RETURNING g.ord`
 
 // Forget removes records. The fence survives them. It waits for no row: if a transaction holds one,

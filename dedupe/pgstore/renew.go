@@ -20,15 +20,15 @@ const renewOwn = `WITH given AS MATERIALIZED (
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::bigint[], $5::boolean[], $6::pg_catalog.bytea[])
 	WITH ORDINALITY AS g (scope, key, token, ttl, started, state, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-	WHERE t.token {=} g.token AND t.status {=} 'claimed'
-	FOR NO KEY UPDATE OF t SKIP LOCKED
+	SELECT g.*, t.place, t.part FROM given g CROSS JOIN LATERAL (
+		SELECT ` + placed + ` FROM {table} t WHERE t.scope {=} g.scope AND t.key {=} g.key AND t.token {=} g.token AND t.status {=} 'claimed'
+		FOR NO KEY UPDATE SKIP LOCKED) t
 ), written AS (
 	UPDATE {table} t SET lease_until = greatest(t.lease_until, g.at {+} (g.ttl::float {*} interval '1 microsecond')), updated = g.at,
 		started = t.started OR g.started IS TRUE,
 		state = CASE WHEN g.state IS NULL THEN t.state
 			WHEN pg_catalog.substr(g.state, 1, 8) {>} coalesce(pg_catalog.substr(t.state, 1, 8), ''::pg_catalog.bytea) THEN g.state ELSE t.state END
-	FROM locked g WHERE t.ctid {=} g.place
+	FROM locked g WHERE ` + atPlace + `
 	RETURNING g.ord
 )` + writtenOrNot
 
@@ -40,7 +40,8 @@ const renewOwn = `WITH given AS MATERIALIZED (
 const writtenOrNot = `
 SELECT w.ord, NULL, NULL FROM written w
 UNION ALL
-SELECT g.ord, t.token, t.status FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
+SELECT g.ord, t.token, t.status FROM given g
+CROSS JOIN LATERAL (SELECT t.token, t.status FROM {table} t WHERE t.scope {=} g.scope AND t.key {=} g.key OFFSET 0) t
 WHERE (SELECT pg_catalog.count(w.ord) FROM written w) {<} (SELECT pg_catalog.count(g.ord) FROM given g)`
 
 // Renew prolongs leases, in one round trip. It waits for no row: if a transaction holds one, the
@@ -109,7 +110,7 @@ func mark1(done []bool) func(pgx.Rows) error {
 // readState reads what decides a settlement, and writes nothing.
 const readState = `SELECT g.ord, t.token, t.status
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) WITH ORDINALITY AS g (scope, key, ord)
-JOIN {table} t ON t.scope {=} ` + inScope + ` AND t.key {=} g.key`
+CROSS JOIN LATERAL (SELECT t.token, t.status FROM {table} t WHERE t.scope {=} ` + inScope + ` AND t.key {=} g.key OFFSET 0) t`
 
 // decide adds a statement that ends with writtenOrNot, or readState. It marks in done what was
 // written. read is given token and status of records that are there, with their places in at. Some

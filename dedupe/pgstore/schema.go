@@ -138,11 +138,11 @@ const createAttention = `(status, scope, key) WHERE status {=} 'failed' OR statu
 // sweepRows names the statuses although the others have no expiry: a row that was mended by hand
 // must not lose its claim. The clock stands in a subquery, which the index can be searched for.
 const sweepRows = `WITH old AS MATERIALIZED (
-	SELECT scope, key FROM {table}
+	SELECT ` + placed + ` FROM {table} t
 	WHERE expires {<=} (SELECT pg_catalog.clock_timestamp()) AND (status {=} 'done' OR status {=} 'failed' OR status {=} 'released')
 	ORDER BY expires LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 )
-DELETE FROM {table} t USING old WHERE t.scope {=} old.scope AND t.key {=} old.key`
+DELETE FROM {table} t USING old g WHERE ` + atPlace
 
 // sweepBatch keeps each transaction of a sweep short.
 const sweepBatch = 1000

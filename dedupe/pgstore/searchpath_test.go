@@ -21,7 +21,7 @@ var token = regexp.MustCompile(`'(?:[^']|'')*'|"[^"]*"|[A-Za-z_][A-Za-z0-9_]*|\$
 
 // What the grammar itself knows, whatever the search_path is.
 var (
-	grammarCalls = words("coalesce greatest unnest exists values any as and or in on from select where when then else by case with key check using extract")
+	grammarCalls = words("coalesce greatest unnest exists values any as and or in on from select where when then else by case with key check using extract lateral")
 	grammarTypes = words("bigint integer smallint boolean float interval timestamp")
 )
 

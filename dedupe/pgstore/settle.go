@@ -28,13 +28,13 @@ const settleWord = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parke
 // noteLate is the row "late release of the parked claim": the record stays as it is, and keeps the
 // error. It answers with a row where it has written.
 const noteLate = `WITH locked AS MATERIALIZED (
-	SELECT t.ctid AS place FROM {table} t
+	SELECT ` + placed + ` FROM {table} t
 	WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text AND t.token {=} $3::pg_catalog.uuid AND t.status {=} 'parked'
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET updated = pg_catalog.clock_timestamp(), last_error = $4::pg_catalog.text,
 	first_error = CASE WHEN t.first_error {=} '' THEN $5::pg_catalog.text ELSE t.first_error END
-FROM locked g WHERE t.ctid {=} g.place
+FROM locked g WHERE ` + atPlace + `
 RETURNING t.token`
 
 const settleGiven = `WITH given AS MATERIALIZED (
@@ -43,11 +43,12 @@ const settleGiven = `WITH given AS MATERIALIZED (
 	FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.uuid[], $4::pg_catalog.text[], $5::bigint[], $6::pg_catalog.bytea[], $7::pg_catalog.text[], $8::pg_catalog.text[], $9::boolean[])
 	WITH ORDINALITY AS g (scope, key, token, status, retain, result, error_class, error_text, uncounted, ord)
 ), locked AS MATERIALIZED (
-	SELECT g.*, t.ctid AS place FROM given g JOIN {table} t ON t.scope {=} g.scope AND t.key {=} g.key
-	WHERE t.token {=} g.token AND (t.status {=} 'claimed' OR `
+	SELECT g.*, t.place, t.part FROM given g CROSS JOIN LATERAL (
+		SELECT ` + placed + ` FROM {table} t WHERE t.scope {=} g.scope AND t.key {=} g.key AND t.token {=} g.token
+			AND (t.status {=} 'claimed' OR `
 
 const settleWritten = `)
-	FOR NO KEY UPDATE OF t SKIP LOCKED
+		FOR NO KEY UPDATE SKIP LOCKED) t
 ), written AS (
 	UPDATE {table} t SET status = g.status, updated = g.at, lease_until = NULL,
 		finished = CASE WHEN g.status {<>} 'released' THEN g.at END,
@@ -59,7 +60,7 @@ const settleWritten = `)
 		error_class = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_class, t.error_class) END,
 		last_error = CASE WHEN g.status {=} 'done' THEN '' ELSE coalesce(g.error_text, t.last_error) END,
 		first_error = CASE WHEN g.status {=} 'done' THEN '' WHEN t.first_error {=} '' THEN coalesce(g.error_text, '') ELSE t.first_error END
-	FROM locked g WHERE t.ctid {=} g.place
+	FROM locked g WHERE ` + atPlace + `
 	RETURNING g.ord
 )` + writtenOrNot
 

@@ -114,7 +114,7 @@ func (s *Store) Close() error {
 
 // Limits says what the store can hold.
 func (s *Store) Limits() dedupe.Limits {
-	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true}
+	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true, OrderedFences: true}
 }
 
 // ready tells why a call of n entries cannot begin.

@@ -10,7 +10,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/sqlitewriter"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // Execer is the user's transaction: a [*sql.Tx], or a [*sql.Conn] on which BEGIN IMMEDIATE was run.
@@ -24,6 +23,14 @@ type Execer interface {
 // committed together or not at all: exactly one effect, whatever crashes. tx must be on the store's
 // own file. From then on the worker never writes done itself. What it finds after the handler
 // decides.
+//
+// Call it on the outermost transaction. In a savepoint that is rolled back it is undone, while the
+// outer transaction may commit: then the job runs again, and its effects come once for each
+// attempt.
+//
+// Beside a busy worker use [Store.Commit], which takes its turn with the store's writes: BEGIN may
+// be refused (SQLITE_BUSY) where it waits in SQLite's busy handler, and that costs the job an
+// attempt.
 //
 // Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first
 // and writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy],
@@ -41,25 +48,18 @@ type Execer interface {
 // committed, the second CompleteTx answers [dedupe.ErrLeaseLost], because its effects would be
 // there twice. The handler may return that error, and the worker finds the job done.
 func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, result any) error {
-	if values.IsNil(job) {
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: job is nil", dedupe.ErrBadRequest)
+	lease, err := join("CompleteTx", job)
+	if err != nil {
+		return err
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return fmt.Errorf("sqlitestore: CompleteTx: %w: the job was not claimed in a store", dedupe.ErrBadRequest)
-	}
-	job.Join()
 	if err := sqlitewriter.CheckTx(ctx, tx); err != nil {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w: %w", dedupe.ErrBadRequest, err)
 	}
-	stored, err := records.Encode(result, maxResult)
+	args, err := completion(&lease, job, result, time.Now())
 	if err != nil {
 		return fmt.Errorf("sqlitestore: CompleteTx: %w", err)
 	}
-	now := time.Now()
-	at := sqlitewriter.TimeText(now)
-	expires := sqlitewriter.TimeText(now.Add(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention)))
-	res, err := tx.ExecContext(ctx, s.sql.complete, stored, at, at, expires, lease.Key.Scope, lease.Key.Key, lease.Token[:])
+	res, err := tx.ExecContext(ctx, s.sql.complete, args...)
 	if err != nil {
 		return explainTx(err)
 	}
@@ -72,6 +72,17 @@ func (s *Store) CompleteTx(ctx context.Context, tx Execer, job dedupe.Owned, res
 			"or this is not the worker's store: %w", dedupe.ErrLeaseLost)
 	}
 	return nil
+}
+
+// completion is the arguments of completeRow.
+func completion(lease *dedupe.Lease, job dedupe.Owned, result any, now time.Time) ([]any, error) {
+	stored, err := records.Encode(result, maxResult)
+	if err != nil {
+		return nil, err
+	}
+	at := sqlitewriter.TimeText(now)
+	expires := sqlitewriter.TimeText(now.Add(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention)))
+	return []any{stored, at, at, expires, lease.Key.Scope, lease.Key.Key, lease.Token[:]}, nil
 }
 
 func explainTx(err error) error {

@@ -21,6 +21,12 @@
 // and settlement on that file waits for it. Keep such a transaction shorter than a third of the
 // lease, with nothing slow inside it. One that is held longer costs other jobs their leases.
 //
+// A transaction of the user's is best run by [Store.Commit], or without a job by [Store.Write]: it
+// takes its turn with the store's own. One that just begins waits in SQLite's busy handler, which
+// looks ten times a second, and a busy worker leaves the file free for an instant only. For such
+// ones, as for other programs, the store pauses for 80 ms each 2 s, and more often once somebody
+// came.
+//
 // The write-ahead log (journal_mode=WAL) is recommended, because without it readers and writers
 // wait for each other. [DSN] sets it.
 //
@@ -36,8 +42,7 @@
 //
 // Stop all processes before you replace the file, by a restore or mv. A process that runs would go
 // on with the file that is gone, while another one wins the same keys in the new one. After a
-// restore
-// [Store.Migrate] raises the fence to the clock, above all that was given out since the backup.
+// restore [Store.Migrate] raises the fence to the clock, above all that was given out since the backup.
 //
 // The store's clock is [time.Now]: one file means one host. It works inside a testing/synctest
 // bubble that opens and closes the *sql.DB itself.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 )
@@ -41,6 +42,7 @@ type statements struct {
 	initFence, raiseFence                      string
 	readFence, writeFence                      string
 	read, write, remove, sweep, complete, list string
+	result, lock                               string
 	count, byStatus                            string
 }
 
@@ -70,6 +72,8 @@ func newStatements(table string) statements {
 		remove:     fill(`DELETE FROM {table} WHERE scope = ? AND key = ?`),
 		sweep:      fill(sweepRows),
 		complete:   fill(completeRow),
+		result:     fill(addResult),
+		lock:       fill(`UPDATE {fence} SET fence = fence WHERE id = 0`), // there is none
 		list:       fill(`SELECT {columns} FROM {table}`),
 		count:      fill(`SELECT scope, status, count(*) FROM {table}`),
 		byStatus:   fill(` INDEXED BY {attention}`),
@@ -146,6 +150,10 @@ const completeRow = `UPDATE {table} SET status = 'done', result = ?, error_class
 	message_id = '', state = NULL, lease_until = NULL, updated = ?, finished = ?, expires = ?
 	WHERE scope = ? AND key = ? AND token = ? AND status IN ('claimed', 'parked')`
 
+// addResult adds to a completion what is known when the transaction's effects are there.
+const addResult = `UPDATE {table} SET result = ?, updated = ?, finished = ?, expires = ?
+	WHERE scope = ? AND key = ? AND token = ? AND status = 'done'`
+
 // Migrate makes the tables and indexes that are missing, and gives a table of an older version what
 // it lacks, while older workers may be at work on the file. It also raises the fence to the clock's
 // microseconds, so that a file that was restored from a backup gives out no fence a second time. It
@@ -186,6 +194,21 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+var _ dedupe.FenceRaiser = (*Store)(nil)
+
+// fenceGap is for what other processes have been given that the caller of RaiseFence has not seen.
+const fenceGap = 10_000_000
+
+// RaiseFence raises the fence to the clock's microseconds, as [Store.Migrate] does, and to ten
+// million above known. A worker calls it when the file went back in time under it.
+func (s *Store) RaiseFence(ctx context.Context, known uint64) (back bool, err error) {
+	err = s.do(ctx, s.busy, 1, func(t *txn) error {
+		_, err := t.Exec(s.sql.raiseFence, max(t.Now.UnixMicro(), int64(known)+fenceGap))
+		return err
+	})
+	return err == nil, err
 }
 
 // Sweep deletes records whose retention has ended, the oldest first and at most limit of them; 0 or

@@ -383,6 +383,14 @@ func TestFenceOfARestoredFile(t *testing.T) {
 		if again.Fence <= l.Fence {
 			t.Errorf("the fence went from %d to %d", l.Fence, again.Fence)
 		}
+		// A file that is restored under a worker is raised at once, also where it is ahead of the clock.
+		high := again.Fence + 100_000_000
+		if back, err := restored.RaiseFence(t.Context(), high); err != nil || !back {
+			t.Error(back, err)
+		}
+		if l := claim(t, restored, request("raised")); l.Fence <= high {
+			t.Errorf("after RaiseFence(%d) the next fence is %d", high, l.Fence)
+		}
 		// One that is ahead of the clock stays.
 		ahead := time.Now().AddDate(1, 0, 0).UnixMicro()
 		if _, err := db.ExecContext(t.Context(), "UPDATE onceq_dedupe_fence SET fence = ?", ahead); err != nil {

@@ -91,7 +91,7 @@ func (s *Store) Writer() *sqlitewriter.Writer { return s.w }
 
 // Limits says what the store can hold.
 func (s *Store) Limits() dedupe.Limits {
-	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true}
+	return dedupe.Limits{MaxResult: maxResult, MaxBatch: maxBatch, Durable: true, OrderedFences: true}
 }
 
 // Claim tries to win each key.

@@ -130,6 +130,10 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 			q.Fingerprint, q.Reopen = r.known.fingerprint, r.known.reopens
 		}
 	}
+	known := uint64(0)
+	if en.o.WentBack != nil {
+		known = en.o.Fences.highest.Load()
+	}
 	sent = time.Now()
 	ctx := CallContext(context.Background(), en.o.CallTimeout)
 	answers, err = Guard(func() ([]dedupe.Claim, error) { return en.o.Store.Claim(ctx, reqs) })
@@ -137,8 +141,11 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		en.o.Pulse.claims.Misses(err)
+	case en.o.WentBack != nil:
+		en.inOrder(rs, answers, known)
 	}
 	return answers, sent, err
 }

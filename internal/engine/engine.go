@@ -25,11 +25,16 @@ const MaxStoreBatch = 100
 // Options are what an Engine goes by. They are complete and checked, because who makes the Engine
 // sets the defaults.
 type Options struct {
-	Store         dedupe.Store
-	StoreOutage   *Outage                       // of the Store, which is told of once for all engines on it
-	Pulse         *StorePulse                   // of the Store, for all engines on it
-	Tell          func(context.Context, Notice) // is told of outages; no lock is held
-	AskedUnit     *atomic.Bool                  // a line has asked about a RetryAfter without its unit
+	Store       dedupe.Store
+	StoreOutage *Outage                       // of the Store, which is told of once for all engines on it
+	Pulse       *StorePulse                   // of the Store, for all engines on it
+	Tell        func(context.Context, Notice) // is told of outages; no lock is held
+	// Fences is what is known of the fences of the Store, for all engines on it, and WentBack is
+	// told that one was not above what was known when its claim was sent. It is called by the
+	// carrier of claims, so it is quick. nil where the Store's fences come in no order.
+	Fences        *Fences
+	WentBack      func(known, got uint64)
+	AskedUnit     *atomic.Bool // a line has asked about a RetryAfter without its unit
 	DeadLetter    broker.Sender
 	LetterKeys    dlq.Keys
 	Source        string // of letters

@@ -34,6 +34,18 @@ func IsBusy(err error) bool {
 		strings.Contains(text, "database table is locked")
 }
 
+// codeFull: there is no room on the disk, or in the limit on the file's size.
+const codeFull = 13
+
+// isFull knows a full disk. A COMMIT that fails with it has not written its last page, so it is
+// undone.
+func isFull(err error) bool {
+	if c := interface{ Code() int }(nil); errors.As(err, &c) {
+		return c.Code()&0xff == codeFull
+	}
+	return strings.Contains(err.Error(), "database or disk is full")
+}
+
 // Explain says what was being done, in a form that errors.Is sees through: a refused lock is
 // ErrLocked.
 func Explain(what string, err error) error {

@@ -190,13 +190,23 @@ func (s *server) beginAgain() error {
 func (s *server) commit() error {
 	err := s.tryCommit()
 	switch {
-	case IsBusy(err):
+	case IsBusy(err), err != nil && isFull(err):
 		return s.abort(err)
 	case err != nil:
 		s.drop()
 		return Explain("committing; the outcome is unknown", err)
 	}
 	return nil
+}
+
+// version is another number whenever another connection has written. It is not known where the
+// writer has no connection.
+func (s *server) version() (v int64, ok bool) {
+	if s.session == nil {
+		return 0, false
+	}
+	err := s.session.scan("PRAGMA data_version", nil, &v)
+	return v, err == nil
 }
 
 func (s *server) tryCommit() error {

@@ -19,6 +19,7 @@ const (
 	// A process that is never idle frees the lock only for an instant between two transactions, and
 	// nobody else would find it free then. So it lets go after each stint, for longer than others
 	// wait between two tries.
+	// others.go has the longer pauses, for those who are no writer of ours.
 	stint    = 20 * time.Millisecond
 	breather = 300 * time.Microsecond
 
@@ -38,8 +39,13 @@ type Writer struct {
 	mu      sync.Mutex
 	idle    *sync.Cond
 	queue   []*call // not yet part of a transaction
+	turns   []*turn // transactions of the user's
 	running bool
 	closed  bool
+
+	// of the goroutine that runs
+	others others
+	ended  time.Time
 
 	shared sync.Map // what those who write through it share, by name
 }
@@ -116,11 +122,16 @@ func (w *Writer) add(c *call) bool {
 		return false
 	}
 	w.queue = append(w.queue, c)
+	w.start()
+	return true
+}
+
+// start runs the goroutine that serves the queues. The caller holds mu.
+func (w *Writer) start() {
 	if !w.running {
 		w.running = true
 		go w.run()
 	}
-	return true
 }
 
 // withdraw takes c back, if it is not part of a transaction yet.
@@ -139,34 +150,44 @@ func (w *Writer) withdraw(c *call) bool {
 // the wait, the larger the batch.
 func (w *Writer) run() {
 	begun := time.Now()
-	since := begun
+	first, since, turns := begun, begun, begun
+	w.others.idled += begun.Sub(w.ended)
 	for w.waiting() {
-		err := w.server.begin()
-		if IsBusy(err) {
-			<-pauseAfter(time.Since(since))
-			begun = time.Now()
-			continue
-		}
-		if batch := w.take(); err == nil {
-			w.server.serve(batch)
+		if t := w.nextTurn(turns); t != nil {
+			close(t.granted)
+			<-t.over
 		} else {
-			answer(batch, err)
+			err := w.server.begin()
+			if IsBusy(err) {
+				<-pauseAfter(time.Since(since))
+				begun, turns = time.Now(), time.Now()
+				continue
+			}
+			if batch := w.take(); err == nil {
+				w.server.serve(batch)
+			} else {
+				answer(batch, err)
+			}
+			turns = time.Now()
 		}
-		if since = time.Now(); since.Sub(begun) > stint {
-			<-time.After(breather)
+		since = time.Now()
+		_, _, due := w.others.due(since)
+		if since.Sub(begun) > stint || due && since.Sub(first) > stint {
+			w.others.rest(w.server.version)
 			begun = time.Now()
+			turns = turns.Add(begun.Sub(since))
 		}
 	}
 }
 
-// waiting reports whether there are calls to serve. If not, the running goroutine ends.
+// waiting reports whether there are calls or turns to serve. If not, the running goroutine ends.
 func (w *Writer) waiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) > 0 {
+	if len(w.queue) > 0 || len(w.turns) > 0 {
 		return true
 	}
-	w.running = false
+	w.running, w.ended = false, time.Now()
 	w.idle.Broadcast()
 	return false
 }
@@ -185,7 +206,7 @@ func (w *Writer) take() []*call {
 	return batch
 }
 
-// Close finishes the calls under way, answers ErrClosed to those that wait, and closes the writing
+// Close finishes the calls and the turn under way, answers ErrClosed to those that wait, and closes the writing
 // connection. The pool stays open. It may be called more than once.
 func (w *Writer) Close() {
 	w.mu.Lock()
@@ -193,7 +214,11 @@ func (w *Writer) Close() {
 		w.closed = true
 		w.cancel()
 		answer(w.queue, ErrClosed)
-		w.queue = nil
+		for _, t := range w.turns {
+			t.err = ErrClosed
+			close(t.granted)
+		}
+		w.queue, w.turns = nil, nil
 	}
 	for w.running {
 		w.idle.Wait()
