@@ -46,6 +46,36 @@ func (r *rig) unfit(frozen bool) {
 	}), letterOf("k-0", 9005, class("timeout")))
 }
 
+// last has the letters that match handed out after the others.
+func (r *rig) last(match func(*broker.Message) bool) {
+	r.t.Helper()
+	var first, last []broker.Hold
+	for {
+		ms, err := r.dead.Receive(context.Background(), broker.ReceiveOptions{Max: r.dead.Limits().ReceiveBatch, Visibility: time.Minute})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(ms) == 0 {
+			break
+		}
+		for _, m := range ms {
+			if match(m) {
+				last = append(last, broker.Hold{Receipt: m.Receipt})
+			} else {
+				first = append(first, broker.Hold{Receipt: m.Receipt})
+			}
+		}
+	}
+	for _, hs := range [][]broker.Hold{first, last} {
+		for chunk := range slices.Chunk(hs, r.dead.Limits().SettleBatch) {
+			if err := r.dead.Nack(context.Background(), chunk); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		pass(time.Millisecond)
+	}
+}
+
 // However many letters there are, a plan takes as many as it says, and none that it is not about:
 // neither of another kind, nor one that came after it was frozen, whatever its worker's clock says.
 func TestPlanOfMoreThanIsHeld(t *testing.T) {
@@ -113,6 +143,7 @@ func TestPlanBehindNewerLetters(t *testing.T) {
 			ls = append(ls, letterOf(fmt.Sprint("new-", i), uint64(1000+i), func(o *broker.Outgoing) { o.Meta.Dead.At = time.Now().Add(-time.Hour) }))
 		}
 		r.put(ls...)
+		r.last(func(m *broker.Message) bool { return strings.HasPrefix(m.Meta.Key, "k-") })
 		rep, err := r.replay(dlq.ReplayOptions{Plan: p})
 		if err != nil || rep.Replayed != 30 {
 			t.Errorf("%v, %v", err, rep)
@@ -176,6 +207,9 @@ func TestRestIsJudged(t *testing.T) {
 		pass(time.Second)
 		p, _ := r.dlq.PlanReplay(context.Background(), dlq.ReplayOptions{To: r.queue})
 		judged := 0
+		r.last(func(m *broker.Message) bool {
+			return !slices.ContainsFunc(p.Letters, func(l dlq.Planned) bool { return l.MessageID == m.ID })
+		})
 		o := dlq.ReplayOptions{Plan: p, Judge: func(_ context.Context, ls []dlq.Planned) error {
 			for i := range ls {
 				judged++
