@@ -17,7 +17,7 @@ import (
 )
 
 // This file owns the time line of a key: where its steps come from, and what is not known. Tools
-// call Key; steps.go makes the steps of a record. All are values, and nothing is locked.
+// call Key; steps makes those of a record. All are values, and nothing is locked.
 
 // KeyOptions say how far to look. The zero value looks into the store alone.
 type KeyOptions struct {

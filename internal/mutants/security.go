@@ -43,4 +43,10 @@ var security = []mutant{
 		Package: "cmd/onceq/internal/settings", Test: "TestWriters",
 		Why: "a user's first group may be everybody's",
 	},
+	{
+		File: "cmd/onceq/internal/cli/commands.go",
+		Text: "		quoted = append([]string{\"--\"}, quoted...)\n", With: "",
+		Package: "cmd/onceq/internal/cli", Test: "TestSuggestions",
+		Why: "a message's key such as --yes must be no flag when a suggestion is pasted",
+	},
 }

@@ -64,14 +64,28 @@ func TestFileOfTheFolder(t *testing.T) {
 	}
 	r := &rig{T: t, env: map[string]string{}, dir: t.TempDir(), now: time.Now, patience: 10 * time.Second}
 	for _, words := range [][]string{
-		{"workers", "orders"}, {"queue", "ls"}, {"queue", "show", "orders"}, {"key", "show", "A-1"}, {"top"}, {"dlq", "ls", "orders"},
-		{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x"}, {"-p", "production", "audit"},
+		{"workers", "orders"},
+		{"queue", "ls"},
+		{"queue", "show", "orders"},
+		{"key", "show", "A-1"},
+		{"top"},
+		{"dlq", "ls", "orders"},
+		{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x"},
+		{"-p", "production", "audit"},
 	} {
 		r.run(words...).want(2, "this folder has a file onceq.yaml", "set ONCEQ_CONFIG=./onceq.yaml to use it")
 	}
 	tabs := [][]string{
-		{"workers", ""}, {"workers", "orders", ""}, {"key", "show", ""}, {"queue", "pause", ""}, {"queue", "pause", "orders", "--type", ""},
-		{"queue", "resume", "orders", ""}, {"key", "show", "--queue", ""}, {"queue", "show", ""}, {"dlq", "ls", ""}, {"-p", ""},
+		{"workers", ""},
+		{"workers", "orders", ""},
+		{"key", "show", ""},
+		{"queue", "pause", ""},
+		{"queue", "pause", "orders", "--type", ""},
+		{"queue", "resume", "orders", ""},
+		{"key", "show", "--queue", ""},
+		{"queue", "show", ""},
+		{"dlq", "ls", ""},
+		{"-p", ""},
 	}
 	for _, words := range tabs {
 		r.offers("", words...)

@@ -167,9 +167,9 @@ func keyNext(l *ops.TimeLine, queue string) string {
 	}
 	switch r.Status {
 	case dedupe.Parked:
-		return fmt.Sprintf("onceq key resolve %s %s --fence %d --to done|failed|released --reason TEXT", quote(r.Key.Scope), quote(r.Key.Key), r.Fence)
+		return suggest("key resolve", fmt.Sprintf("--fence %d --to done|failed|released --reason TEXT", r.Fence), r.Key.Scope, r.Key.Key)
 	case dedupe.Failed:
-		return fmt.Sprintf("onceq dlq replay %s --key %s --dry-run", queue, quote(r.Key.Key))
+		return fmt.Sprintf("onceq dlq replay %s %s --dry-run", queue, flagged("key", r.Key.Key))
 	case dedupe.Claimed:
 		return "onceq jobs running " + queue
 	}

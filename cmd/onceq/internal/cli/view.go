@@ -169,6 +169,8 @@ type doneView struct {
 	Scope  string `json:"scope"`
 	Key    string `json:"key"`
 	Status string `json:"status"`
+	Letter string `json:"letter"`
+	Left   string `json:"not_touched"`
 	Audit  string `json:"audit"`
 }
 

@@ -185,7 +185,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 		r.IDs = append(r.IDs, out.Text(cmp.Or(j.Key, j.ID)))
 	}
 	if len(js) > 0 {
-		r.Next = fmt.Sprintf("onceq key show %s %s", quote(js[0].Scope), quote(cmp.Or(js[0].Key, js[0].ID)))
+		r.Next = suggest("key show", "", js[0].Scope, cmp.Or(js[0].Key, js[0].ID))
 	}
 	if err := a.show(r); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 	}
 	if len(found) > 0 {
 		k := found[0].Record.Key
-		r.Next = fmt.Sprintf("onceq key show %s %s", quote(k.Scope), quote(k.Key))
+		r.Next = suggest("key show", "", k.Scope, k.Key)
 	}
 	return a.show(r)
 }

@@ -188,13 +188,13 @@ func TestPassword(t *testing.T) {
 func TestSecretsInTheFile(t *testing.T) {
 	key := strings.Repeat("k", 32)
 	for text, what := range map[string]string{
-		"profiles:\n  a:\n    letter_keys: [" + key + "]\n":                          ":3: a letter key",
-		"profiles:\n  a:\n    letter_keys: " + key + "\n":                            ":3: a letter key",
-		"profiles:\n  a:\n    letter_keys: ['env:KEY', " + key + "]\n":               ":3: a letter key",
-		"profiles:\n  a:\n    letter_keys:\n    - env:KEY\n    - " + key + "\n":      ":5: a letter key",
+		"profiles:\n  a:\n    letter_keys: [" + key + "]\n":                           ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys: " + key + "\n":                             ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys: ['env:KEY', " + key + "]\n":                ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys:\n    - env:KEY\n    - " + key + "\n":       ":5: a letter key",
 		"profiles:\n  a: {letter_keys: &k ['" + key + "']}\n  b: {letter_keys: *k}\n": ":2: a letter key",
 		"profiles:\n  a: {links: {x: &s 'postgres://a:pw@h/d'}, store: *s}\n":         ":2: a password",
-		"profiles:\n  a: {links: {x: &s 'env:STORE'}, store: *s}\n":                      "",
+		"profiles:\n  a: {links: {x: &s 'env:STORE'}, store: *s}\n":                   "",
 		"profiles:\n  a: {letter_keys: [env:KEY], store: env:STORE}\n":                "",
 	} {
 		e := func(path string) Env { return env(EnvConfig, path, "KEY", key, "STORE", "postgres://a:pw@h/d") }
@@ -216,8 +216,14 @@ func TestWriters(t *testing.T) {
 		own  bool
 		want string
 	}{
-		{0o600, false, ""}, {0o644, false, ""}, {0o666, true, "others"}, {0o602, true, "others"},
-		{0o664, true, ""}, {0o664, false, "its group"}, {0o620, false, "its group"}, {fs.ModeNamedPipe | 0o666, false, ""},
+		{0o600, false, ""},
+		{0o644, false, ""},
+		{0o666, true, "others"},
+		{0o602, true, "others"},
+		{0o664, true, ""},
+		{0o664, false, "its group"},
+		{0o620, false, "its group"},
+		{fs.ModeNamedPipe | 0o666, false, ""},
 	} {
 		if got := writersOf(c.mode, c.own); got != c.want {
 			t.Errorf("%v %v: %q, want %q", c.mode, c.own, got, c.want)
