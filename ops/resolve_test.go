@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
@@ -31,5 +32,22 @@ func TestPlanLetters(t *testing.T) {
 			t.Errorf("%v, %v", err, rep)
 		}
 		r.wantDepths(3, 2)
+	})
+}
+
+// TestAs: one Ops acts for many people: each act has the name of who did it.
+func TestAs(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		l := r.claim(time.Minute, "w")
+		r.settle(l, dedupe.Parked, "interrupted")
+		ben := r.ops.As("ben")
+		must(ben.Resolve(r.Context(), "", key, l.Fence, dedupe.Failed, nil, "no such order"))
+		must(r.ops.Forget(r.Context(), "", key, l.Fence, false, "again"))
+		if es := r.acts(); len(es) != 2 || es[0].By != "ben" || es[1].By != "ana" {
+			t.Errorf("%+v", es)
+		}
+		if _, err := r.ops.As("").Forget(r.Context(), "", key, 1, false, "x"); err == nil {
+			t.Error("an act of nobody")
+		}
 	})
 }
