@@ -19,7 +19,7 @@ import (
 const (
 	// soonAgain is when a worker looks for the second time: workers that start together have no
 	// seats yet at the first.
-	soonAgain = time.Minute
+	soonAgain = 2 * time.Minute
 	// lookAround is how often it looks after that. A look reads 128 numbers and 64 more for each 64
 	// workers.
 	lookAround = time.Hour

@@ -30,7 +30,7 @@ func (r *rig) sitsBeside(owner string, change func(*control.Card)) *control.Seat
 }
 
 // TestNeighbours: a worker tells once of each other one whose settings have jobs done twice, and of
-// one that starts beside it within the first minute, too.
+// one that starts beside it soon after, too.
 func TestNeighbours(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return nil }
 	told := func(r *rig, want int, texts ...string) {
@@ -52,7 +52,7 @@ func TestNeighbours(t *testing.T) {
 		told(r, 1, "order", "each job may be done by both", "worker=w-8")
 		r.sitsBeside("w-9", func(c *control.Card) { c.Retention = time.Hour })
 		r.sitsBeside("w-7", func(c *control.Card) { c.Interrupted = "park" })
-		pass(time.Minute)
+		pass(150 * time.Second)
 		told(r, 3)
 		told(r, 1, "Retention 1h0m0s", "worker=w-9")
 		told(r, 1, "Defaults.Interrupted", "worker=w-7")

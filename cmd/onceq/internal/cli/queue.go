@@ -210,7 +210,7 @@ func (a *app) stateOf(q *ops.QueueState) string {
 				since = " " + out.Span(a.io.Now().Sub(r.Made))
 			}
 		}
-		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.out.Time(v.Until)))
+		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.until(v.Until)))
 	}
 	for _, what := range [...]string{"store", "queue"} {
 		if n := w.Outages[what]; n > 0 {
@@ -222,10 +222,10 @@ func (a *app) stateOf(q *ops.QueueState) string {
 	}
 	words = append(words, differences(&w)...)
 	if r := q.PausedPart(); r != nil {
-		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.out.Time(r.Until)))
+		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.until(r.Until)))
 	}
 	if v := q.Limited; v != nil {
-		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.out.Time(v.Until)))
+		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.until(v.Until)))
 	}
 	if w.Dead > 0 {
 		words = append(words, fmt.Sprintf("%s dead", out.Plural(w.Dead, "worker", "workers")))
@@ -389,7 +389,7 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 		if r.Do == control.Limit {
 			what = fmt.Sprintf("limit to %d", r.Slots)
 		}
-		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.out.Time(r.Until), out.Text(r.By), r.Reason)
+		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.until(r.Until), out.Text(r.By), r.Reason)
 	}
 	return lines
 }

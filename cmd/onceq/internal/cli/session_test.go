@@ -149,10 +149,12 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
 	{regexp.MustCompile(`(DATE )?\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
+	{regexp.MustCompile(`TIME ([A-Z]{3,5}|[+-]\d\d(\d\d)?)\b`), "TIME"}, // the zone
 	{regexp.MustCompile(`plan [0-9a-f]{4,}`), "plan PLAN"},
 	{regexp.MustCompile(`fence \d+`), "fence FENCE"},
 	{regexp.MustCompile(`failed +(\d+) +\d+ `), "failed $1 FENCE "},
 	{regexp.MustCompile(`(rules?|orders) [a-z2-7]{5}( --reason|\b)`), "$1 RULE$2"},
+	{regexp.MustCompile(`\b[a-z2-7]{5}: (pause|limit)`), "RULE: $1"},
 	{regexp.MustCompile(`<1ms|\b(\d+(\.\d+)?(ms|s|m|h))+\b`), "SPAN"},
 	{regexp.MustCompile(`[+-]0\.\ds`), "SKEW"},
 	{regexp.MustCompile(`[-+]SPAN`), "SKEW"},

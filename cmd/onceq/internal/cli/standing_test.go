@@ -63,7 +63,9 @@ func TestScopesDiffer(t *testing.T) {
 	}
 	r.run("workers", "orders").want(0).not("SCOPE", "VERSION")
 	r.run("queue", "ls").want(0, " ok")
-	r.seat("w-8", func(c *control.Card) { c.Scope, c.Version, c.Retention, c.Interrupted = "order", "v1", 2*time.Hour, "rerun" })
+	r.seat("w-8", func(c *control.Card) {
+		c.Scope, c.Version, c.Retention, c.Interrupted = "order", "v1", 2*time.Hour, "rerun"
+	})
 	const scopes = "2 SCOPES, so jobs may be done twice: orders (3), order (1: w-8)"
 	for _, words := range [][]string{{"queue", "ls"}, {"queue", "show", "orders"}, {"workers", "orders"}} {
 		r.run(words...).want(0, scopes, "2 retentions: 1h", "2 policies for interrupted jobs: park (3), rerun (1: w-8)")

@@ -262,7 +262,7 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 		return fmt.Sprintf("%s   NOT REACHED: %s", head, strings.Join(partNames(q), ", ")), bad
 	case q.Paused != nil:
 		v := q.Paused
-		return fmt.Sprintf("%s   PAUSED until %s by %s: %q   %s", head, a.out.Time(v.Until), out.Text(v.By), v.Reason, letters), held
+		return fmt.Sprintf("%s   PAUSED until %s by %s: %q   %s", head, a.until(v.Until), out.Text(v.By), v.Reason, letters), held
 	case len(w.Outages) > 0:
 		return fmt.Sprintf("%s   %s   %s", head, a.stateOf(q), letters), bad
 	}

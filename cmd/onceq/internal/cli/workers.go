@@ -274,11 +274,41 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 		r.Items = append(r.Items, stalledView(name, s))
 		r.IDs = append(r.IDs, out.Text(s.Record.Key.String()))
 	}
+	more := 0
+	if !scan {
+		more = unnamed(ctx, w, name)
+		if more > 0 && len(found) == 0 {
+			r.Next = fmt.Sprintf("onceq jobs stalled %s --scan", name)
+		}
+	}
 	if len(found) > 0 {
 		k := found[0].Record.Key
 		r.Next = suggest("key show", "", k.Scope, k.Key)
 	}
-	return a.show(r)
+	if err := a.show(r); err != nil {
+		return err
+	}
+	if more > 0 {
+		a.say("%s of dead workers that no card names, unless others have taken them over: --scan looks", out.Plural(more, "more job", "more jobs"))
+	}
+	return nil
+}
+
+// unnamed is how many jobs dead workers ran that their cards do not name.
+func unnamed(ctx context.Context, w *world, queue string) (n int) {
+	seats, err := w.Seats(ctx, queue)
+	if err != nil {
+		return 0
+	}
+	for i := range seats {
+		if s := &seats[i]; s.State == ops.StateDead && s.Card != nil {
+			n += s.Card.More
+			if len(s.Card.Jobs) == 0 && s.Card.More == 0 {
+				n += s.Card.Busy
+			}
+		}
+	}
+	return n
 }
 
 func stalledView(queue string, s ops.Stalled) jobView {
