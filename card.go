@@ -25,6 +25,39 @@ type cards struct {
 	wait  time.Duration
 	last  time.Time // when the job began whose wait that is
 	looks map[string]*looks
+	ran   []tally // the oldest first
+}
+
+// tally is how many handlers had ended at a time, by the type of job.
+type tally struct {
+	at time.Time
+	of map[string]control.Runs
+}
+
+// minute is how many handlers have ended since about a minute ago: beats are seconds apart.
+func (c *cards) minute(all sketches, now time.Time) (total control.Runs, byType map[string]control.Runs) {
+	t := tally{now, make(map[string]control.Runs, len(all))}
+	for typ, s := range all {
+		runs, errors := s.ran()
+		t.of[typ] = control.Runs{Runs: uint64(runs), Errors: uint64(errors)}
+	}
+	c.ran = append(c.ran, t)
+	for len(c.ran) > 2 && now.Sub(c.ran[1].at) >= time.Minute {
+		c.ran = c.ran[1:]
+	}
+	byType = make(map[string]control.Runs)
+	for typ, n := range t.of {
+		was := c.ran[0].of[typ]
+		r := control.Runs{Runs: uint64(uint32(n.Runs - was.Runs)), Errors: uint64(uint32(n.Errors - was.Errors))}
+		if r.Runs == 0 {
+			continue
+		}
+		r.Errors = min(r.Errors, r.Runs)
+		byType[typ] = r
+		total.Runs += r.Runs
+		total.Errors += r.Errors
+	}
+	return total, byType
 }
 
 // ended is how many deliveries had ended at a time.
@@ -49,6 +82,7 @@ func (c *cards) rate(now time.Time, n uint64) float64 {
 // durations are those of the handlers that ended in the last five minutes.
 func (c *cards) durations(all sketches, now time.Time) map[string]control.Quantiles {
 	if c.looks == nil {
+		c.minute(all, now) // what an earlier Run has counted is not this one's
 		c.looks = make(map[string]*looks, len(all))
 	}
 	qs := make(map[string]control.Quantiles)
@@ -86,6 +120,19 @@ func waited(j *engine.Job) (time.Duration, bool) {
 	return max(0, j.Began.Sub(from)), true
 }
 
+// fullSince is when the newest of the running jobs began, where each slot has one; else zero.
+func fullSince(g *glance, js []engine.Job) (since time.Time) {
+	if g.slots == 0 || g.busy < g.slots {
+		return since
+	}
+	for i := range js {
+		if js[i].Began.After(since) {
+			since = js[i].Began
+		}
+	}
+	return since
+}
+
 // glance is what a card says of the worker as a whole.
 type glance struct {
 	state             string
@@ -112,6 +159,8 @@ func (s *steward) describe(g glance) *control.Card {
 		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(g.ends)),
 		Outage: g.outage, OutageSince: g.since,
 	}
+	c.FullSince = fullSince(&g, js)
+	c.Retention, c.Interrupted = s.p.c.Retention, s.p.c.Defaults.Interrupted.String()
 	total := uint64(0)
 	for outcome, n := range g.ends {
 		c.Outcomes[string(outcome)] = n
@@ -119,6 +168,8 @@ func (s *steward) describe(g glance) *control.Card {
 	}
 	c.Rate = s.card.rate(now, total)
 	c.Durations = s.card.durations(s.p.took, now)
+	ran, byType := s.card.minute(s.p.took, now)
+	c.Minute, c.MinuteTypes = &ran, byType
 	s.mu.Lock()
 	c.NoRules = cmp.Or(s.refused, s.book.failing())
 	if s.holds.Do == control.Pause {

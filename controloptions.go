@@ -21,7 +21,8 @@ const (
 // ControlOptions say how a Processor obeys operators and shows itself to them, through its Store:
 // see package control. The zero value is on where the store is durable, because a control that had
 // to be configured before the emergency is not there in it. Each Worker then costs the store one
-// small write and one small read each Every.
+// small write and one small read each Every, and looks at the others' seats at the start, two
+// minutes later, and each hour.
 type ControlOptions struct {
 	// Every is how often a Worker reads the rules and writes its card. 0 = 10 s, where the store is
 	// durable, else never; 2 s to 1 min, with any store; < 0 = no seat, no rules. Batches and Do
@@ -37,6 +38,12 @@ type ControlOptions struct {
 	// store answers other calls and refuses this one for 30 s, the Worker starts without rules, and
 	// says so.
 	Required bool
+	// Strict has Run refuse to start, with [ErrUnlike], while another live worker of the queue has
+	// another Scope, Retention or Defaults.Interrupted, because a deploy with the wrong Scope does
+	// each job twice. A deploy that changes one of these on purpose then has to stop the old workers
+	// first; one that died counts as live until its seat's lease is over, 30 s by default. Default:
+	// the worker starts, and logs an ERROR. It looks at the start, two minutes later, and each hour.
+	Strict bool
 
 	asked bool // they were not switched off
 }
@@ -70,6 +77,8 @@ func (o *ControlOptions) check() error {
 		return badConfig("ProcessorConfig.Control.Every", "%v is above %v", o.Every, maxControlEvery)
 	case o.Jobs > maxControlJobs:
 		return badConfig("ProcessorConfig.Control.Jobs", "%d is above %d", o.Jobs, maxControlJobs)
+	case o.Strict && o.Every < 0:
+		return badConfig("ProcessorConfig.Control.Strict", "is set, and Every says that the worker has no seat")
 	case o.Required && o.Every < 0:
 		return badConfig("ProcessorConfig.Control.Required", "is set, and Every says that no rules are read")
 	}

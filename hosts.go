@@ -53,7 +53,7 @@ func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run) {
 	if d, ran := r.Took(); ran {
-		h.took.count(r.Type(), d)
+		h.took.count(r.Type(), d, Outcome(r.Outcome))
 	}
 	h.observeEnd(r)
 }

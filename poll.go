@@ -201,8 +201,9 @@ func (p *pollers) vital(now time.Time) engine.Vital {
 const failsFor = 10 * time.Second
 
 // firstWait is how long receives wait for messages until one was answered. A worker is ready by that
-// answer, and on an empty queue a rollout would wait for the whole of a long poll.
-const firstWait = time.Second
+// answer, and on an empty queue a rollout would wait for the whole of a long poll. It is not shorter,
+// because Pub/Sub gives what a pull brings too late to nobody until its deadline is over.
+const firstWait = 5 * time.Second
 
 // first is when the first receive was answered; zero = none was.
 func (p *pollers) first() time.Time {

@@ -328,6 +328,67 @@ func TestDurationsOnCard(t *testing.T) {
 	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
 }
 
+// TestMinuteOnCard: a card counts the handlers that ended in the last minute and those that failed,
+// by type; what is older is forgotten.
+func TestMinuteOnCard(t *testing.T) {
+	mux := new(onceq.Mux)
+	mux.On("charge", onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+		takes(10 * time.Millisecond)
+		if j.Key().Key[0] == 'x' {
+			return onceq.Permanent(errors.New("the card has expired"))
+		}
+		return nil
+	}), nil)
+	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(time.Millisecond); return nil }), nil)
+	bubble(t, nil, func(r *rig) {
+		r.start()
+		pass(time.Minute)
+		if c := r.seats()[0].Card; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+			t.Errorf("before any job the card says %+v", c)
+		}
+		for i := range 9 {
+			r.put(jobOf("charge", fmt.Sprint(i), ""))
+		}
+		r.put(jobOf("charge", "x", ""))
+		r.put(jobOf("mail", "m", ""))
+		pass(30 * time.Second)
+		c := r.seats()[0].Card
+		if *c.Minute != (control.Runs{Runs: 11, Errors: 1}) || c.MinuteTypes["charge"] != (control.Runs{Runs: 10, Errors: 1}) || c.MinuteTypes["mail"] != (control.Runs{Runs: 1}) {
+			t.Errorf("the card says %+v %+v", c.Minute, c.MinuteTypes)
+		}
+		pass(2 * time.Minute)
+		if c := r.seats()[0].Card; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+			t.Errorf("two minutes later it says %+v %+v", c.Minute, c.MinuteTypes)
+		}
+	}, steered, with(func(c *setup) { c.Handler = mux }))
+}
+
+// TestFullOnCard: a card says since when each slot is busy and nothing has begun, and says nothing
+// while a slot is free.
+func TestFullOnCard(t *testing.T) {
+	h := func(_ context.Context, j *onceq.Job) error {
+		if j.Key().Key == "late" {
+			takes(20 * time.Second)
+		}
+		takes(2 * time.Minute)
+		return nil
+	}
+	bubble(t, h, func(r *rig) {
+		r.send("a")
+		r.start()
+		pass(25 * time.Second)
+		if c := r.seats()[0].Card; !c.FullSince.IsZero() || c.Busy != 1 {
+			t.Errorf("with a free slot the card says %+v", c)
+		}
+		began := time.Now()
+		r.send("late", "waits")
+		pass(65 * time.Second)
+		if c := r.seats()[0].Card; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
+			t.Errorf("full since %v the card says %+v", began, c)
+		}
+	}, steered, with(func(c *setup) { c.Concurrency, c.DrainTimeout = 2, 10*time.Minute }))
+}
+
 // TestDurationsOfAnEarlierRun: a card says nothing of what an earlier Run of its worker did, not
 // even where the new one has ended a job.
 func TestDurationsOfAnEarlierRun(t *testing.T) {

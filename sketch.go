@@ -25,7 +25,17 @@ const (
 // wrong by a quarter at the most.
 type sketch struct {
 	counts  [sketchSize]atomic.Uint32
-	longest atomic.Int64 // since the last look, in nanoseconds
+	longest atomic.Int64  // since the last look, in nanoseconds
+	errors  atomic.Uint32 // how many of them failed, finally or to be tried again
+}
+
+// ran is how many handlers have ended, and how many of them failed.
+func (s *sketch) ran() (runs, errors uint32) {
+	errors = s.errors.Load() // first: a run is counted before its error
+	for i := range s.counts {
+		runs += s.counts[i].Load()
+	}
+	return runs, errors
 }
 
 func (s *sketch) tookFor(d time.Duration) {
@@ -66,8 +76,8 @@ func newSketches(types []string) sketches {
 	return all
 }
 
-// count counts one handler's time. nil counts nothing.
-func (all sketches) count(typ string, d time.Duration) {
+// count counts one handler's time, and how it ended. nil counts nothing.
+func (all sketches) count(typ string, d time.Duration, outcome Outcome) {
 	if all == nil {
 		return
 	}
@@ -76,6 +86,10 @@ func (all sketches) count(typ string, d time.Duration) {
 		s = all[""]
 	}
 	s.tookFor(d)
+	switch outcome {
+	case OutcomeRetried, OutcomeFailed, OutcomeParked:
+		s.errors.Add(1)
+	}
 }
 
 // look is what a sketch has counted at a time.

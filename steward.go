@@ -62,7 +62,8 @@ type steward struct {
 	ended  sync.WaitGroup // of those that read and obey
 	left   chan struct{}  // closed when the seat is given back
 
-	card cards // the keeper's of the seat
+	card   cards   // the keeper's of the seat
+	around lookout // likewise
 
 	seen    atomic.Uint64 // the version of the rules that is obeyed
 	mu      sync.Mutex
@@ -345,6 +346,7 @@ func (s *steward) sits(ctx context.Context) {
 	}
 	for began := time.Now(); ; began = time.Now() {
 		s.beat(ctx)
+		s.looksAround(ctx)
 		t := time.NewTimer(time.Until(began.Add(s.period())))
 		select {
 		case <-ctx.Done():

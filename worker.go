@@ -99,7 +99,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 // first receive. It refuses a Retention that is shorter than the time for which the queue and the
 // dead-letter queue together keep a message, where they tell it; a WARN says where they could not
 // be asked. It also logs how far ahead a job may be due, because a job that the queue cannot keep
-// until then becomes a dead letter of class "too-early". A Worker runs once at a time: a second Run gets [ErrRunning].
+// until then becomes a dead letter of class "too-early". ControlOptions.Strict has it refuse to
+// work beside a worker with other settings. A Worker runs once at a time: a second Run gets
+// [ErrRunning].
 //
 // A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
 // those of a duplicate while the first message runs: where a job takes ten times the visibility
@@ -121,6 +123,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	if err := st.strictly(ctx); err != nil {
+		return err
+	}
 	w.tell.starts(f, w.isPaused())
 	st.boot(ctx)
 	var hands sync.WaitGroup
@@ -346,6 +351,7 @@ func (w *Worker) look(ctx context.Context) error {
 	w.warnUnread(ctx, "queue", err)
 	w.warnRedrive(ctx, receives, err)
 	w.tellWaits(ctx)
+	w.warnShort(ctx, kept, err)
 	return w.checkRetention(ctx, kept)
 }
 
@@ -387,6 +393,18 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 		return nil
 	}
 	return badConfig("ProcessorConfig.Retention", "%v is below %v, for which the queue (%v) and the dead-letter queue (%v) keep a message", w.p.c.Retention, least, queue, letters)
+}
+
+// shortRetention is less than people mean for a queue that keeps its messages as long as it takes.
+const shortRetention = 24 * time.Hour
+
+// warnShort tells of a Retention that nothing refuses, because the queue keeps its messages for ever.
+func (w *Worker) warnShort(ctx context.Context, kept time.Duration, err error) {
+	if err != nil || kept != 0 || !w.l.Durable || isNoStore(w.p.c.Store) || w.p.c.Retention >= shortRetention {
+		return
+	}
+	w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: Retention is short, and the queue keeps a message as long as it takes: a duplicate that comes later is done again, and a job that waits longer becomes a letter, unproven",
+		slog.Duration("retention", w.p.c.Retention))
 }
 
 // warnRedrive looks at the queue's own redrive, where it can be read. A redrive must not take a job

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -69,6 +70,17 @@ type Card struct {
 	HeadWait time.Duration
 	// Rate is how many deliveries ended a minute, over the last five.
 	Rate float64
+	// Minute counts the handlers that ended in about the last minute, and MinuteTypes those of each
+	// type of job. Minute is nil in the card of a version that does not count.
+	Minute      *Runs
+	MinuteTypes map[string]Runs
+	// FullSince is since when each slot is busy and no handler has begun, by the worker's clock;
+	// zero where a slot is free.
+	FullSince time.Time
+	// Retention and Interrupted are ProcessorConfig.Retention and Defaults.Interrupted, which is
+	// "rerun" or "park"; 0 and empty in the card of a version that does not say.
+	Retention   time.Duration
+	Interrupted string
 	// Requests are the requests to the queue, by kind, where the broker counts them.
 	Requests map[string]uint64
 	// Jobs are those that run, the oldest first, and More how many others do.
@@ -82,6 +94,13 @@ type Card struct {
 
 // Quantiles are times of which half, and 95 of a hundred, are shorter, and the longest.
 type Quantiles struct{ P50, P95, Max time.Duration }
+
+// park is Card.Interrupted of a worker that parks what was interrupted.
+const park = "park"
+
+// Runs is how many handlers ended, and how many of these with an error: to be tried again, failed
+// for good, or parked.
+type Runs struct{ Runs, Errors uint64 }
 
 // CardJob is a running job on a [Card]. Key or ID is empty where it is left out: they are the same,
 // or keys are not shown. One that ends in "…" was cut.
@@ -97,38 +116,44 @@ type CardJob struct {
 
 // wireCard is the form of a card. Fields are only added.
 type wireCard struct {
-	V        int                 `json:"v"`
-	ID       string              `json:"i"`
-	Host     string              `json:"h,omitempty"`
-	PID      int                 `json:"p,omitempty"`
-	Version  string              `json:"ver,omitempty"`
-	Scope    string              `json:"s,omitempty"`
-	Types    []string            `json:"t,omitempty"`
-	At       int64               `json:"at"` // ms since 1970; the other times are ms before it
-	Up       int64               `json:"up,omitempty"`
-	Slots    int                 `json:"n"`
-	Busy     int                 `json:"b,omitempty"`
-	Held     int                 `json:"hd,omitempty"`
-	State    string              `json:"st,omitempty"`
-	PausedBy []string            `json:"by,omitempty"`
-	Rules    uint64              `json:"r,omitempty"`
-	NoRules  string              `json:"nr,omitempty"`
-	Outage   string              `json:"out,omitempty"`
-	Since    int64               `json:"os,omitempty"`
-	Outcomes map[string]uint64   `json:"o,omitempty"`
-	Times    map[string][3]int64 `json:"d,omitempty"` // ms
-	Wait     int64               `json:"w,omitempty"` // ms
-	Rate     float64             `json:"rt,omitempty"`
-	Requests map[string]uint64   `json:"rq,omitempty"`
-	Jobs     []wireJob           `json:"j,omitempty"`
-	More     int                 `json:"m,omitempty"`
-	Probe    bool                `json:"pr,omitempty"`
+	V        int                  `json:"v"`
+	ID       string               `json:"i"`
+	Host     string               `json:"h,omitempty"`
+	PID      int                  `json:"p,omitempty"`
+	Version  string               `json:"ver,omitempty"`
+	Scope    string               `json:"s,omitempty"`
+	Types    []string             `json:"t,omitempty"`
+	At       int64                `json:"at"` // ms since 1970; the other times are ms before it
+	Up       int64                `json:"up,omitempty"`
+	Slots    int                  `json:"n"`
+	Busy     int                  `json:"b,omitempty"`
+	Held     int                  `json:"hd,omitempty"`
+	State    string               `json:"st,omitempty"`
+	PausedBy []string             `json:"by,omitempty"`
+	Rules    uint64               `json:"r,omitempty"`
+	NoRules  string               `json:"nr,omitempty"`
+	Outage   string               `json:"out,omitempty"`
+	Since    int64                `json:"os,omitempty"`
+	Outcomes map[string]uint64    `json:"o,omitempty"`
+	Times    map[string][3]int64  `json:"d,omitempty"` // ms
+	Wait     int64                `json:"w,omitempty"` // ms
+	Rate     float64              `json:"rt,omitempty"`
+	Minute   *[2]uint64           `json:"mn,omitempty"` // runs, errors
+	ByType   map[string][2]uint64 `json:"mt,omitempty"`
+	Full     int64                `json:"fl,omitempty"` // ms before At
+	Retain   int64                `json:"rn,omitempty"` // s
+	Park     bool                 `json:"pk,omitempty"`
+	Requests map[string]uint64    `json:"rq,omitempty"`
+	Jobs     []wireJob            `json:"j,omitempty"`
+	More     int                  `json:"m,omitempty"`
+	Probe    bool                 `json:"pr,omitempty"`
 }
 
 // cuts make a card shorter, one after the other, until it fits. Each reports whether it can do more
 // of the same.
 var cuts = []func(*wireCard) (more bool){
 	func(w *wireCard) bool { w.Requests = nil; return false },
+	func(w *wireCard) bool { w.ByType = failing(w.ByType, 3); return false },
 	func(w *wireCard) bool { // a job's key leads to its id
 		for i := range w.Jobs {
 			if w.Jobs[i].Key != "" {
@@ -141,6 +166,13 @@ var cuts = []func(*wireCard) (more bool){
 	func(w *wireCard) bool { w.Times, w.Outcomes = mostly(w.Times, 3), mostly(w.Outcomes, 6); return false },
 	func(w *wireCard) bool { w.cutText(24); w.Types = w.Types[:min(len(w.Types), cardJobs)]; return false },
 	func(w *wireCard) bool { w.Times, w.Outcomes = nil, mostly(w.Outcomes, 3); return false },
+	func(w *wireCard) bool { w.ByType = failing(w.ByType, 1); return false },
+	func(w *wireCard) bool { // the last minute tells more at night than all the time before
+		if w.Minute != nil {
+			w.Outcomes = nil
+		}
+		return false
+	},
 	func(w *wireCard) bool { // the newest job
 		if n := len(w.Jobs); n > 0 {
 			w.Jobs = w.Jobs[:n-1]
@@ -148,7 +180,7 @@ var cuts = []func(*wireCard) (more bool){
 		}
 		return len(w.Jobs) > 0
 	},
-	func(w *wireCard) bool { w.Types, w.PausedBy, w.Outcomes = nil, nil, nil; return false },
+	func(w *wireCard) bool { w.Types, w.PausedBy, w.Outcomes, w.ByType = nil, nil, nil, nil; return false },
 }
 
 // encode is the card of the worker with an id and a name, as short as it must be for room.
@@ -203,6 +235,16 @@ func (c *Card) wire(id string) *wireCard {
 			w.Times[typ] = [3]int64{q.P50.Milliseconds(), q.P95.Milliseconds(), q.Max.Milliseconds()}
 		}
 	}
+	w.Full, w.Retain, w.Park = ago(c.FullSince), int64(c.Retention/time.Second), c.Interrupted == park
+	if c.Minute != nil {
+		w.Minute = &[2]uint64{c.Minute.Runs, c.Minute.Errors}
+	}
+	if len(c.MinuteTypes) > 0 {
+		w.ByType = make(map[string][2]uint64, len(c.MinuteTypes))
+		for typ, n := range c.MinuteTypes {
+			w.ByType[typ] = [2]uint64{n.Runs, n.Errors}
+		}
+	}
 	for i := range c.Jobs {
 		j := &c.Jobs[i]
 		k := wireJob{Key: j.Key, ID: j.ID, Type: j.Type, Ago: c.At.Sub(j.At), Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue}
@@ -252,6 +294,12 @@ func (w *wireCard) cutText(most int) {
 			delete(w.Times, t)
 		}
 	}
+	for _, t := range slices.Collect(maps.Keys(w.ByType)) {
+		if short := cut(t, most); short != t {
+			w.ByType[short] = w.ByType[t]
+			delete(w.ByType, t)
+		}
+	}
 }
 
 // cut leaves at most that many bytes of s, with a mark at its end, and is UTF-8 where s is.
@@ -275,6 +323,21 @@ func mostly[V any](m map[string]V, most int) map[string]V {
 	some := make(map[string]V, most)
 	for _, k := range slices.Sorted(maps.Keys(m))[:most] {
 		some[k] = m[k]
+	}
+	return some
+}
+
+// failing keeps the counts with the most errors.
+func failing(m map[string][2]uint64, most int) map[string][2]uint64 {
+	if len(m) <= most {
+		return m
+	}
+	types := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m[b][1], m[a][1]), cmp.Compare(m[b][0], m[a][0]), cmp.Compare(a, b))
+	})
+	some := make(map[string][2]uint64, most)
+	for _, typ := range types[:most] {
+		some[typ] = m[typ]
 	}
 	return some
 }
@@ -304,6 +367,22 @@ func DecodeCard(state []byte) (*Card, error) {
 		c.Durations = make(map[string]Quantiles, len(w.Times))
 		for typ, q := range w.Times {
 			c.Durations[typ] = Quantiles{ms(q[0]), ms(q[1]), ms(q[2])}
+		}
+	}
+	c.FullSince, c.Retention = back(w.Full), time.Duration(w.Retain)*time.Second
+	switch {
+	case w.Park:
+		c.Interrupted = park
+	case w.Retain > 0:
+		c.Interrupted = "rerun"
+	}
+	if w.Minute != nil {
+		c.Minute = &Runs{w.Minute[0], w.Minute[1]}
+	}
+	if len(w.ByType) > 0 {
+		c.MinuteTypes = make(map[string]Runs, len(w.ByType))
+		for typ, n := range w.ByType {
+			c.MinuteTypes[typ] = Runs{n[0], n[1]}
 		}
 	}
 	for _, j := range w.Jobs {

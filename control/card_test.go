@@ -21,6 +21,8 @@ func busyCard(jobs int) *Card {
 			"charge": {120 * time.Millisecond, 800 * time.Millisecond, 12 * time.Second}, "refund": {time.Second, 2 * time.Second, 3 * time.Second},
 			"report": {time.Minute, 2 * time.Minute, 3 * time.Minute}, "mail": {time.Second, time.Second, time.Second},
 		},
+		Minute: &Runs{601, 31}, MinuteTypes: map[string]Runs{"charge": {500, 30}, "refund": {60, 1}, "report": {1, 0}, "mail": {40, 0}}, FullSince: at.Add(-45 * time.Second),
+		Retention: 31 * 24 * time.Hour, Interrupted: "rerun",
 		HeadWait: 38200 * time.Millisecond, Rate: 601.3, Requests: map[string]uint64{"receive": 123456, "delete": 99999},
 	}
 	for i := range jobs {
@@ -45,6 +47,7 @@ func TestCardSize(t *testing.T) {
 		long.Types = append(long.Types, fmt.Sprint(strings.Repeat("y", 200), i))
 		long.Durations[long.Types[i]] = Quantiles{Max: time.Hour}
 		long.Outcomes[fmt.Sprint("outcome", i)] = 1
+		long.MinuteTypes[long.Types[i]] = Runs{uint64(i), 1}
 		long.PausedBy = append(long.PausedBy, fmt.Sprint("rule", i))
 	}
 	long.NoRules = strings.Repeat("AccessDenied ", 100)
@@ -83,6 +86,7 @@ func TestCardWhole(t *testing.T) {
 		Host: "h", PID: 1, Version: "v", Scope: "orders", Types: []string{"charge"}, Started: at.Add(-time.Hour), At: at, Slots: 10, Busy: 2, Held: 3, State: "paused",
 		PausedBy: []string{"abcde"}, Rules: 4, NoRules: "denied", Outage: "store", OutageSince: at.Add(-time.Minute), Outcomes: map[string]uint64{"done": 1},
 		Durations: map[string]Quantiles{"charge": {time.Second, 2 * time.Second, 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
+		Minute: &Runs{3, 1}, MinuteTypes: map[string]Runs{"charge": {3, 1}}, FullSince: at.Add(-time.Second), Retention: time.Hour, Interrupted: "park",
 		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true, id: "0123456789",
 		Jobs: []CardJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
 	}
@@ -123,4 +127,25 @@ func FuzzDecodeCard(f *testing.F) {
 			t.Errorf("%d bytes, %v", len(again), err)
 		}
 	})
+}
+
+// TestFailingTypes: where a card has no room for the counts of all types, those with the most errors
+// stay, and the sum of all is told in any case.
+func TestFailingTypes(t *testing.T) {
+	c := busyCard(8)
+	for i := range 40 {
+		c.MinuteTypes[fmt.Sprint("type-", i)] = Runs{100, uint64(i)}
+	}
+	b, err := c.encode("0123456789", "w", 700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeCard(b)
+	if err != nil || got.Minute == nil || *got.Minute != *c.Minute || got.MinuteTypes["type-39"].Errors != 39 || len(got.MinuteTypes) > 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	old, err := DecodeCard([]byte(`{"v":1,"i":"0123456789","at":1795318330000,"n":10,"b":10,"w":13}`))
+	if err != nil || old.Minute != nil || !old.FullSince.IsZero() || old.Busy != 10 || old.HeadWait != 13*time.Millisecond {
+		t.Errorf("an earlier version's card is %+v, %v", old, err)
+	}
 }

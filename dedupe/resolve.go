@@ -13,7 +13,9 @@ import (
 // been written.
 //
 // The dead letter stays in its queue: replaying it finds the job done, or failed. To run the job
-// again, replaying it is enough.
+// again, replaying it is enough, and the word Released alone is not: the job's message was acked
+// when it was parked, so the job has a next message only where its letter is replayed, where its
+// queue kept the message, or where a caller of Do comes again.
 func Resolve(ctx context.Context, s Store, k Key, fence uint64, to Status, result []byte) error {
 	if to != Done && to != Failed && to != Released {
 		return fmt.Errorf("%w: Resolve: to is %v, want done, failed or released", ErrBadRequest, to)

@@ -17,7 +17,7 @@ import (
 )
 
 // This file owns the time line of a key: where its steps come from, and what is not known. Tools
-// call Key; steps.go makes the steps of a record. All are values, and nothing is locked.
+// call Key; steps makes those of a record. All are values, and nothing is locked.
 
 // KeyOptions say how far to look. The zero value looks into the store alone.
 type KeyOptions struct {
@@ -82,6 +82,9 @@ type TimeLine struct {
 	Job  *control.CardJob
 	// Letter is the dead letter, where KeyOptions.Letters found one.
 	Letter *dlq.Entry
+	// Replayed is the last replay of the queue's letters since the job failed or was parked; nil =
+	// there was none. Whether its letter was in it is known where Letter was looked for.
+	Replayed *AuditEntry
 	// Links are Options.Links, filled in.
 	Links map[string]string
 }
@@ -125,14 +128,36 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 	if !ko.NoAudit {
 		l.acts(ctx, s, t)
 	}
+	l.perhaps()
 	if ko.Letters {
 		l.letter(ctx, t)
+	}
+	if e := l.Replayed; e != nil && l.Letter == nil {
+		text := fmt.Sprintf("%s replayed letters of the queue since (%s, audit %s); was its letter among them, it waits in the queue, and is not claimed yet", e.By, e.Object, e.ID)
+		if ko.Letters {
+			text += ". Its letter is not there any more"
+		}
+		l.Gaps = append(l.Gaps, text)
 	}
 	slices.SortStableFunc(l.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	if r == nil {
 		return l, fmt.Errorf("%w: %v", ErrNoKey, k)
 	}
 	return l, nil
+}
+
+// perhaps says which attempts may have had their effect although the job was run again: those whose
+// worker went silent.
+func (l *TimeLine) perhaps() {
+	r := l.Record
+	if r == nil || r.Status != dedupe.Done {
+		return
+	}
+	for _, a := range r.Past {
+		if a.End == dedupe.Claimed {
+			l.Gaps = append(l.Gaps, fmt.Sprintf("whether attempt %d had its effect, too: %s went silent, and the job was run again", a.Number, named(a.Owner)))
+		}
+	}
 }
 
 // Find looks for a key in several scopes at once, and answers the records that there are. It is one
@@ -304,6 +329,9 @@ func (l *TimeLine) days() (days []time.Time) {
 	if r := l.Record; r == nil {
 		add(time.Now())
 	} else {
+		if r.Status == dedupe.Failed || r.Status == dedupe.Parked {
+			add(time.Now()) // its letter may have been replayed since
+		}
 		for i, a := range r.Past {
 			if a.Reopened {
 				add(nextClaim(r, i))
@@ -332,6 +360,10 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
 		return step, true
 	}
 	if e.Act != ActReplay || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
+		return step, false
+	}
+	if s := l.Record.Status; (s == dedupe.Failed || s == dedupe.Parked) && e.Began.After(l.Record.Finished) && e.Result["sent"] != "" {
+		l.Replayed = e
 		return step, false
 	}
 	for i, a := range l.Record.Past {

@@ -54,9 +54,26 @@ type Workers struct {
 	// Runs is how many handlers have run since the workers started, and Errors how many of these
 	// failed, finally or to be tried again.
 	Runs, Errors uint64
+	// Minute counts the handlers that ended in about the last minute, and MinuteTypes those of each
+	// type, as far as the cards have room for types. nil where no worker counts them.
+	Minute      *control.Runs
+	MinuteTypes map[string]control.Runs
 	// HeadWait is the longest that one worker's last new job had waited; nil where no worker takes
-	// jobs, so nobody knows.
-	HeadWait *time.Duration
+	// jobs, so nobody knows. While nothing begins and something waits it is Stands at least, and
+	// HeadLeast says so.
+	HeadWait  *time.Duration
+	HeadLeast bool
+	// Full is how many workers have no free slot and have begun no job for half a minute, and for
+	// twice their longest P95; FullFor is the shortest of these times. Stands is for how long no
+	// worker at all has had a free slot and begun a job; 0 = one has.
+	Full            int
+	FullFor, Stands time.Duration
+	// Scopes, Versions, Retentions and Interrupted are the owners of the live workers by what their
+	// cards say of these settings. More than one of Scopes means that jobs are done once for each of
+	// them.
+	Scopes, Versions map[string][]string
+	Retentions       map[time.Duration][]string
+	Interrupted      map[string][]string
 	// P95 is the longest of the workers' times by type.
 	P95 map[string]time.Duration
 	// Oldest is the job that has run longest; nil where no card names one. On is its worker.
@@ -74,11 +91,21 @@ var ran = map[string]bool{
 }
 
 // Workers sums up what the cards say.
-func (q *QueueState) Workers() Workers { return SumUp(q.Seats) }
+func (q *QueueState) Workers() Workers {
+	w := SumUp(q.Seats)
+	if d := q.Depth; d != nil && d.Visible > 0 {
+		w.waitsFor(w.Stands)
+	}
+	return w
+}
 
 // SumUp sums up the cards of some workers.
 func SumUp(seats []Seat) Workers {
-	w := Workers{P95: map[string]time.Duration{}, Outages: map[string]int{}}
+	w := Workers{
+		P95: map[string]time.Duration{}, Outages: map[string]int{}, MinuteTypes: map[string]control.Runs{},
+		Scopes: map[string][]string{}, Versions: map[string][]string{}, Retentions: map[time.Duration][]string{}, Interrupted: map[string][]string{},
+	}
+	held, free := 0, false
 	for i := range seats {
 		s := &seats[i]
 		if s.State == StateDead {
@@ -91,6 +118,14 @@ func SumUp(seats []Seat) Workers {
 		c := s.Card
 		if c == nil {
 			continue
+		}
+		w.compare(s)
+		w.minute(c)
+		held += c.Held
+		if full := fullFor(c); full <= 0 {
+			free = true
+		} else if w.Stands == 0 || full < w.Stands {
+			w.Stands = full
 		}
 		w.Busy += c.Busy
 		w.Slots += c.Slots
@@ -124,18 +159,94 @@ func SumUp(seats []Seat) Workers {
 			}
 		}
 	}
+	if free {
+		w.Stands = 0
+	}
+	if held > 0 {
+		w.waitsFor(w.Stands)
+	}
+	w.full(seats)
 	return w
+}
+
+// fullFor is for how long a worker has had no free slot and begun no job, when it wrote its card.
+func fullFor(c *control.Card) time.Duration {
+	if c.FullSince.IsZero() {
+		return 0
+	}
+	return max(0, c.At.Sub(c.FullSince))
+}
+
+// standsFrom is after what time without a beginning a worker counts as standing still.
+const standsFrom = 30 * time.Second
+
+// full counts the workers that stand still. A job that always takes an hour is no reason to say so
+// after a minute.
+func (w *Workers) full(seats []Seat) {
+	least := standsFrom
+	for _, d := range w.P95 {
+		least = max(least, 2*d)
+	}
+	for i := range seats {
+		s := &seats[i]
+		if !s.Alive() || s.Card == nil {
+			continue
+		}
+		if d := fullFor(s.Card); d >= least {
+			if w.Full == 0 || d < w.FullFor {
+				w.FullFor = d
+			}
+			w.Full++
+		}
+	}
+}
+
+// waitsFor raises the wait of the queue's head: something waits, and nothing has begun for so long.
+func (w *Workers) waitsFor(d time.Duration) {
+	if d > 0 && (w.HeadWait == nil || *w.HeadWait < d) {
+		w.HeadWait, w.HeadLeast = &d, true
+	}
+}
+
+// minute adds what a card says of the last minute.
+func (w *Workers) minute(c *control.Card) {
+	if c.Minute == nil {
+		return
+	}
+	if w.Minute == nil {
+		w.Minute = new(control.Runs)
+	}
+	w.Minute.Runs += c.Minute.Runs
+	w.Minute.Errors += c.Minute.Errors
+	for typ, n := range c.MinuteTypes {
+		sum := w.MinuteTypes[typ]
+		sum.Runs += n.Runs
+		sum.Errors += n.Errors
+		w.MinuteTypes[typ] = sum
+	}
+}
+
+// compare notes the settings of a live worker.
+func (w *Workers) compare(s *Seat) {
+	c := s.Card
+	w.Scopes[c.Scope] = append(w.Scopes[c.Scope], s.Owner)
+	w.Versions[c.Version] = append(w.Versions[c.Version], s.Owner)
+	if c.Retention > 0 {
+		w.Retentions[c.Retention] = append(w.Retentions[c.Retention], s.Owner)
+		w.Interrupted[c.Interrupted] = append(w.Interrupted[c.Interrupted], s.Owner)
+	}
 }
 
 // age is for how long a job ran when its worker wrote the card; both times are by its clock.
 func age(j *control.CardJob, c *control.Card) time.Duration { return c.At.Sub(j.At) }
 
-// Running is for how long a card's job has run, as far as the card and its age tell.
+// Running is for how long a card's job had run when the worker wrote the card. It may have ended
+// since, so the card's own age is not added.
 func (s *Seat) Running(j *control.CardJob) time.Duration {
 	if s.Card == nil || j.At.IsZero() {
 		return 0
 	}
-	return max(0, age(j, s.Card)+s.Ago)
+	return max(0, age(j, s.Card))
 }
 
 // Overview asks what is known of the queues; no name means all targets. It costs two requests to

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 type Seat struct {
 	control.Sitting
 	// State is what the card says, or "dead": the worker has not been seen for longer than its
-	// lease; or "left": it has drained. Empty where there is no card yet.
+	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty where
+	// there is no card yet.
 	State string
 	// Ago is how long ago the worker was seen.
 	Ago time.Duration
@@ -35,7 +37,7 @@ func (s *Seat) Alive() bool { return s.State != StateDead && s.State != StateLef
 
 // Seats are the workers of a queue, in the order of their numbers: those that live, those that died
 // in the last day, and those that left in the last minute. It costs a Get of 64 numbers for each 64
-// seats, and two more.
+// seats, two more, and one for each dead worker.
 func (o *Ops) Seats(ctx context.Context, queue string) ([]Seat, error) {
 	t, err := o.target(queue)
 	if err != nil {
@@ -90,7 +92,78 @@ func (t *target) seats(ctx context.Context) ([]Seat, error) {
 	if err != nil || len(sat) == 0 {
 		return nil, err
 	}
-	return seatsOf(sat, clock(ctx, s)), nil
+	seats := seatsOf(sat, clock(ctx, s))
+	buried(ctx, s, seats)
+	return seats, nil
+}
+
+// goneAfter is how long after its death a worker counts as gone whose card names only some of its
+// jobs, when others have taken these over. Their messages were delivered again by then.
+const goneAfter = time.Hour
+
+// buried makes "left" of dead workers whose jobs were all taken over, because nothing is to be done
+// about them any more. It asks for the records that their cards name. A store that does not answer
+// buries nobody.
+func buried(ctx context.Context, s dedupe.Store, seats []Seat) {
+	for i := range seats {
+		x := &seats[i]
+		if x.State != StateDead || x.Card == nil || x.Card.More > 0 && x.Ago < goneAfter {
+			continue
+		}
+		if !isHeld(ctx, s, x) {
+			x.State = StateLeft
+		}
+	}
+}
+
+// isHeld reports whether a job that a dead worker's card names may still be its own.
+func isHeld(ctx context.Context, s dedupe.Store, x *Seat) bool {
+	if len(x.Card.Jobs) == 0 {
+		return x.Card.Busy > 0 // it runs some that it does not name
+	}
+	ks, found := jobKeys(x), map[string]bool{}
+	for part := range slices.Chunk(ks, max(1, s.Limits().MaxBatch)) {
+		rs, err := s.Get(ctx, part)
+		if err != nil {
+			return true
+		}
+		for _, r := range rs {
+			if r == nil {
+				continue
+			}
+			own := r.Owner == x.Owner || slices.ContainsFunc(x.Card.Jobs, func(j control.CardJob) bool { return j.Fence == r.Fence })
+			if found[r.Key.Key] = true; r.Status == dedupe.Claimed && own {
+				return true
+			}
+		}
+	}
+	for _, j := range x.Card.Jobs {
+		if !found[cmp.Or(j.Key, j.ID)] {
+			return true // its record is elsewhere (JobOptions.Scope), or its key was cut
+		}
+	}
+	return false
+}
+
+// jobKeys are the records that the jobs of a card may have: a job's scope has its type behind it
+// under a Mux, and is the card's else.
+func jobKeys(x *Seat) (ks []dedupe.Key) {
+	for _, j := range x.Card.Jobs {
+		name := cmp.Or(j.Key, j.ID)
+		if strings.HasSuffix(name, "…") {
+			continue
+		}
+		scope := x.Card.Scope
+		if j.Type != "" {
+			scope += ":" + j.Type
+		}
+		for _, k := range [...]dedupe.Key{{Scope: scope, Key: name}, {Scope: x.Card.Scope, Key: name}} {
+			if k.Validate() == nil && !slices.Contains(ks, k) {
+				ks = append(ks, k)
+			}
+		}
+	}
+	return ks
 }
 
 func seatsOf(sat []control.Sitting, now time.Time) []Seat {

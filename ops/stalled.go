@@ -86,16 +86,10 @@ func (t *target) left(ctx context.Context) (ks []dedupe.Key, err error) {
 		if s.State != StateDead || s.Card == nil {
 			continue
 		}
-		for _, j := range s.Card.Jobs {
-			scope := s.Card.Scope
-			if j.Type != "" {
-				scope += ":" + j.Type
-			}
-			for _, k := range []dedupe.Key{{Scope: scope, Key: cmp.Or(j.Key, j.ID)}, {Scope: s.Card.Scope, Key: cmp.Or(j.Key, j.ID)}} {
-				if k.Validate() == nil && !strings.HasSuffix(k.Key, "…") && !seen[k] { // a card cuts long keys
-					seen[k] = true
-					ks = append(ks, k)
-				}
+		for _, k := range jobKeys(s) {
+			if !seen[k] {
+				seen[k] = true
+				ks = append(ks, k)
 			}
 		}
 	}

@@ -1,3 +1,52 @@
 package main
 
-var security = []mutant{}
+var security = []mutant{
+	{
+		File: "cmd/onceq/internal/settings/file.go",
+		Text: "	if _, err := os.Lstat(unasked); err == nil {", With: "	if false {",
+		Package: "cmd/onceq/internal/settings", Test: "TestPlaces",
+		Why: "a file of the folder must not be passed over: the acts of who relies on it would go elsewhere",
+	},
+	{
+		File: "cmd/onceq/internal/settings/file.go",
+		Text: "	own := ownPath(env, home)\n", With: "	own := unasked\n	if true {\n		return read(own, env)\n	}\n",
+		Package: "cmd/onceq/internal/cli", Test: "TestFileOfTheFolder",
+		Why: "a file of the folder that nobody asked for sends the operator's secrets to who wrote it",
+	},
+	{
+		File: "cmd/onceq/internal/cli/complete.go",
+		Text: "err != nil || conf.here {", With: "err != nil || conf.here && false {",
+		Package: "cmd/onceq/internal/cli", Test: "TestFileOfTheFolder",
+		Why: "a key pressed in a stranger's folder must ask no store that its file names",
+	},
+	{
+		File: "cmd/onceq/internal/settings/file.go",
+		Text: "				r.hide(n, \"letter key\")\n", With: "",
+		Package: "cmd/onceq/internal/settings", Test: "TestSecretsInTheFile",
+		Why: "a letter key in a file that others may read is no secret",
+	},
+	{
+		File: "cmd/onceq/internal/settings/file.go",
+		Text: "	return strings.CutPrefix(aliased(n).Value, \"env:\")", With: "	return strings.CutPrefix(n.Value, \"env:\")",
+		Package: "cmd/onceq/internal/settings", Test: "TestSecretsInTheFile",
+		Why: "the variable that a list's alias stands for is that of its anchor",
+	},
+	{
+		File: "cmd/onceq/internal/settings/writers.go",
+		Text: "mode.Perm()&0o020 != 0 && !own", With: "mode.Perm()&0o020 != 0 && false",
+		Package: "cmd/onceq/internal/settings", Test: "TestWriters",
+		Why: "whoever is of the file's group could say where acts go",
+	},
+	{
+		File: "cmd/onceq/internal/settings/writers.go",
+		Text: "	return err == nil && g.Name == u.Username", With: "	return err == nil && g != nil",
+		Package: "cmd/onceq/internal/settings", Test: "TestWriters",
+		Why: "a user's first group may be everybody's",
+	},
+	{
+		File: "cmd/onceq/internal/cli/commands.go",
+		Text: "		quoted = append([]string{\"--\"}, quoted...)\n", With: "",
+		Package: "cmd/onceq/internal/cli", Test: "TestSuggestions",
+		Why: "a message's key such as --yes must be no flag when a suggestion is pasted",
+	},
+}

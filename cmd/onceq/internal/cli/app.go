@@ -180,6 +180,9 @@ func (a *app) by() string {
 	return name
 }
 
+// until is a time with its zone, for people of several.
+func (a *app) until(t time.Time) string { return a.out.Time(t) + " " + a.out.Zone(t) }
+
 // show prints a result.
 func (a *app) show(r out.Result) error {
 	a.progress("")

@@ -30,8 +30,13 @@ const completeMost = 20
 // A completion is what cobra asks for the words of an argument or a flag.
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// asked is what ask finds in the store; nothing where that takes too long, or fails.
+// asked is what ask finds in the store; nothing where that takes too long, or fails. A store that a
+// file of the folder names is not asked, because a key pressed in a stranger's folder would send it
+// a password. ONCEQ_CONFIG may be of another folder still, where it has no whole path.
 func (a *app) asked(c *cobra.Command, ask func(context.Context) []string) []string {
+	if conf, err := a.config(); err != nil || conf.here {
+		return nil
+	}
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()

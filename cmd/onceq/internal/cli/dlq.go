@@ -170,7 +170,7 @@ func (a *app) letterListCommand() *cobra.Command {
 				r.Items = append(r.Items, v)
 				r.IDs = append(r.IDs, out.Text(v.Key))
 				if r.Next == "" && v.Key != "" {
-					r.Next = fmt.Sprintf("onceq dlq show %s %s", name, quote(v.Key))
+					r.Next = suggest("dlq show", "", name, v.Key)
 				}
 			}
 			if err := a.show(r); err != nil {
@@ -300,9 +300,9 @@ func (a *app) letterShowCommand() *cobra.Command {
 				r.IDs = append(r.IDs, out.Text(e.Message.ID))
 			}
 			if rec := found[0].Record(); rec.Scope != "" {
-				r.Next = fmt.Sprintf("onceq key show %s %s", quote(rec.Scope), quote(rec.Key))
+				r.Next = suggest("key show", "", rec.Scope, rec.Key)
 			} else {
-				r.Next = fmt.Sprintf("onceq dlq replay %s --key %s --dry-run", name, quote(found[0].Ref().Key))
+				r.Next = fmt.Sprintf("onceq dlq replay %s %s --dry-run", name, flagged("key", found[0].Ref().Key))
 			}
 			if err := a.show(r); err != nil {
 				return err

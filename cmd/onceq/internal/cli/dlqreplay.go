@@ -343,7 +343,7 @@ func (o *replaying) flagsAgain(p *ops.Plan) string {
 		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
 	} {
 		if f[1] != "" {
-			fmt.Fprintf(&b, " --%s %s", f[0], quote(f[1]))
+			b.WriteString(" " + flagged(f[0], f[1]))
 		}
 	}
 	if o.most > 0 {

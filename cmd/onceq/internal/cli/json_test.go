@@ -9,6 +9,8 @@ import (
 // views are the values that JSON has, by the heading in help/json.txt.
 var views = map[string]any{
 	"queue ls, queue show, top: a queue": queueView{},
+	"a type of job":                      typeView{},
+	"a setting":                          settingView{},
 	"a rule":                             ruleView{},
 	"queue pause, queue limit, queue resume: what became of it": followedView{},
 	"queue peek: a message":             messageView{},

@@ -58,7 +58,7 @@ func (a *app) where(ctx context.Context, w *world, queue string, words []string)
 	case len(found) == 1:
 		return found[0].Key, nil
 	case len(found) == 0:
-		return dedupe.Key{}, exit(exitFound, "no record of %s in %s; elsewhere: onceq key show SCOPE %s", out.Text(key), out.Text(strings.Join(scopes, ", ")), quote(key))
+		return dedupe.Key{}, exit(exitFound, "no record of %s in %s; elsewhere: %s", out.Text(key), out.Text(strings.Join(scopes, ", ")), suggest("key show", "", "SCOPE", key))
 	}
 	var in []string
 	for _, r := range found {
@@ -172,7 +172,7 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 			r.Items = append(r.Items, v)
 			r.IDs = append(r.IDs, out.Text(rec.Key.String()))
 			if r.Next == "" {
-				r.Next = fmt.Sprintf("onceq key show %s %s", quote(rec.Key.Scope), quote(rec.Key.Key))
+				r.Next = suggest("key show", "", rec.Key.Scope, rec.Key.Key)
 			}
 		}
 	}
@@ -203,41 +203,6 @@ func scanned(err error) error {
 func firstLine(s string) string {
 	l, _, _ := strings.Cut(s, "\n")
 	return l
-}
-
-func (a *app) resolveCommand() *cobra.Command {
-	var to, file, queue string
-	var fence uint64
-	c := &cobra.Command{
-		Use: "resolve [SCOPE] KEY", Short: "Decide on a parked job: it was done, it failed, or it shall run", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
-		Long: "A parked job was interrupted amid its effect. Look whether that happened; then say so: done (it did),\n" +
-			"failed (it did not, and shall not), released (it did not, and the job's next message runs it).\n" +
-			"--fence is the record's, as key show has it: a record that was parked anew since is not touched.",
-		RunE: a.run(func(ctx context.Context, args []string) error {
-			s, err := dedupe.ParseStatus(to)
-			if err != nil || s == dedupe.Claimed || s == dedupe.Parked {
-				return exit(exitUsage, "--to: %q, want done, failed or released", to)
-			}
-			var result []byte
-			if file != "" {
-				if s != dedupe.Done {
-					return exit(exitUsage, "--result is for --to done")
-				}
-				if result, err = a.read(ctx, file); err != nil {
-					return err
-				}
-			}
-			return a.word(ctx, args, queue, fence, "resolve it to "+to, func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
-				return w.Resolve(ctx, "", k, fence, s, result, reason)
-			}, to)
-		}),
-	}
-	f := c.Flags()
-	f.StringVar(&to, "to", "", "done, failed or released (required)")
-	f.StringVar(&file, "result", "", "with --to done: a file with the job's result")
-	a.wordFlags(c, &fence, &queue)
-	_ = c.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"done", "failed", "released"}, cobra.ShellCompDirectiveNoFileComp))
-	return c
 }
 
 func (a *app) forgetCommand() *cobra.Command {
@@ -298,5 +263,5 @@ func (a *app) word(ctx context.Context, args []string, queue string, fence uint6
 	}
 	v := doneView{Scope: k.Scope, Key: k.Key, Status: status, Audit: audit}
 	line := fmt.Sprintf("%s %s is %s now   audit %s", out.Text(k.Scope), out.Text(k.Key), status, audit)
-	return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{audit}, Next: fmt.Sprintf("onceq key show %s %s", quote(k.Scope), quote(k.Key))})
+	return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{audit}, Next: suggest("key show", "", k.Scope, k.Key)})
 }

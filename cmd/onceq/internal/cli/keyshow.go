@@ -58,7 +58,7 @@ func (a *app) keyShowCommand() *cobra.Command {
 			if l == nil {
 				return usable(err)
 			}
-			if e := a.showKey(l, queue, verbose, effect); e != nil {
+			if e := a.showKey(l, queue, verbose, letters, effect); e != nil {
 				return e
 			}
 			if errors.Is(err, ops.ErrNoKey) {
@@ -101,14 +101,14 @@ func (w *world) ownerQueue(ctx context.Context, k dedupe.Key) string {
 	return names[0]
 }
 
-func (a *app) showKey(l *ops.TimeLine, queue string, verbose bool, effect string) error {
+func (a *app) showKey(l *ops.TimeLine, queue string, verbose, looked bool, effect string) error {
 	name := out.Text(l.Key.Scope) + " " + out.Text(l.Key.Key)
 	v := keyView{Scope: l.Key.Scope, Key: l.Key.Key, Status: "none"}
 	head := name + "   no record"
 	next := ""
 	if r := l.Record; r != nil {
 		v = viewRecord(r)
-		head, next = a.keyHead(name, l), keyNext(l, queue)
+		head, next = a.keyHead(name, l), keyNext(l, queue, looked)
 	}
 	lines := append([]string{head}, a.stepLines(l, verbose)...)
 	for _, s := range l.Steps {
@@ -148,7 +148,7 @@ func (a *app) keyHead(name string, l *ops.TimeLine) string {
 	if at.IsZero() {
 		at = r.Updated
 	}
-	head := fmt.Sprintf("%s   %s %s, attempt %d", name, strings.ToUpper(r.Status.String()), a.out.Time(at), r.Attempt)
+	head := fmt.Sprintf("%s   %s %s, attempt %d", name, strings.ToUpper(r.Status.String()), a.until(at), r.Attempt)
 	if n := len(r.Past); n > 0 && r.Past[n-1].Reopened {
 		head += " after a replay"
 	}
@@ -160,16 +160,23 @@ func (a *app) keyHead(name string, l *ops.TimeLine) string {
 }
 
 // keyNext is what one mostly does with such a record.
-func keyNext(l *ops.TimeLine, queue string) string {
+func keyNext(l *ops.TimeLine, queue string, looked bool) string {
 	r := l.Record
 	if queue == "" {
 		queue = "QUEUE"
 	}
 	switch r.Status {
 	case dedupe.Parked:
-		return fmt.Sprintf("onceq key resolve %s %s --fence %d --to done|failed|released --reason TEXT", quote(r.Key.Scope), quote(r.Key.Key), r.Fence)
+		return suggest("key resolve", fmt.Sprintf("--fence %d --to done|failed|released --reason TEXT", r.Fence), r.Key.Scope, r.Key.Key)
 	case dedupe.Failed:
-		return fmt.Sprintf("onceq dlq replay %s --key %s --dry-run", queue, quote(r.Key.Key))
+		switch {
+		case l.Replayed == nil || l.Letter != nil:
+		case looked:
+			return "onceq queue show " + queue // its letter was sent, and nobody has claimed it yet
+		default:
+			return suggest("key show", "--letters --queue "+queue, r.Key.Scope, r.Key.Key)
+		}
+		return fmt.Sprintf("onceq dlq replay %s %s --dry-run", queue, flagged("key", r.Key.Key))
 	case dedupe.Claimed:
 		return "onceq jobs running " + queue
 	}

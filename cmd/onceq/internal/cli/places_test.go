@@ -66,7 +66,7 @@ func tour(t *testing.T, r *rig, depth, priced bool) {
 	}
 	r.run("key", "ls", "--status", "all", "--scan").want(0, "A-0", "P-1", "parked").not(":worker", ":control")
 	r.run("key", "show", "A-1").want(0, "orders:charge A-1   FAILED", "timeout: no answer from 10.0.0.1:443")
-	r.run(yes(fmt.Sprintf("key resolve P-1 --to released --fence %d", parked.Lease.Fence))...).want(0, "P-1 is released now")
+	r.run(yes(fmt.Sprintf("key resolve P-1 --to released --no-letter --fence %d", parked.Lease.Fence))...).want(0, "P-1 is released now")
 	r.run(yes(fmt.Sprintf("key forget P-1 --fence %d", r.get(charge("P-1")).Fence))...).want(0, "P-1 is none now")
 	r.run("workers", "orders").want(0, "w-1/1", "800ms")
 	r.run("jobs", "running", "orders").want(0, "B-12")

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,8 +21,9 @@ func (a *app) queueCommand() *cobra.Command {
 	ls := &cobra.Command{
 		Use: "ls [QUEUE…]", Short: "What waits, who works, what is paused: one line a queue",
 		Long: "One line a queue: its depth, what its workers say of themselves, its dead letters, and its state.\n" +
-			"DONE/MIN is how many deliveries ended a minute over the last five; FAIL% counts the handlers' runs\n" +
-			"since the workers started. What a service does not tell is –.",
+			"DONE/MIN is how many deliveries ended a minute over the last five; FAIL% is of the handlers' runs of\n" +
+			"the last minute (of workers of earlier versions: since they started). HEAD WAIT with ≥ says that all\n" +
+			"slots are busy and nothing began for so long. What a service does not tell is –.",
 		ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			return a.listQueues(ctx, args)
@@ -109,18 +112,88 @@ func (a *app) queueRow(q *ops.QueueState) []string {
 	w := q.Workers()
 	wait, rate, fail, workers := out.None, out.None, out.None, out.None
 	if w.HeadWait != nil {
-		wait = out.Span(*w.HeadWait)
+		wait = headWait(&w)
 	}
 	if w.PerMinute != nil {
 		rate = out.Int(int64(*w.PerMinute + 0.5))
 	}
-	if w.Runs > 0 {
-		fail = fmt.Sprintf("%.1f%%", 100*float64(w.Errors)/float64(w.Runs))
+	if r := lately(&w); r.Runs > 0 {
+		fail = percent(r)
 	}
 	if w.Live > 0 {
 		workers = fmt.Sprintf("%d (%d/%d)", w.Live, w.Busy, w.Slots)
 	}
 	return []string{out.Text(q.Queue), visible, flight, delayed, wait, rate, fail, workers, out.IntOr(q.Letters), a.stateOf(q)}
+}
+
+// headWait is how long the head of the queue waits; where nothing begins, at least so long.
+func headWait(w *ops.Workers) string {
+	if w.HeadLeast {
+		return "≥ " + out.Span(*w.HeadWait)
+	}
+	return out.Span(*w.HeadWait)
+}
+
+// lately are the runs of the last minute; of workers of earlier versions, those since they started.
+func lately(w *ops.Workers) control.Runs {
+	if w.Minute != nil {
+		return *w.Minute
+	}
+	return control.Runs{Runs: w.Runs, Errors: w.Errors}
+}
+
+func percent(r control.Runs) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(r.Errors)/float64(r.Runs))
+}
+
+// standing says that workers stand still; empty = none does.
+func standing(w *ops.Workers) string {
+	switch {
+	case w.Full == 0:
+		return ""
+	case w.Full < w.Live:
+		return fmt.Sprintf("%s: all slots busy for %s, nothing ends", out.Plural(w.Full, "worker", "workers"), out.Span(w.FullFor))
+	}
+	return fmt.Sprintf("all slots busy for %s, nothing ends", out.Span(w.FullFor))
+}
+
+// unlike says that workers differ in a setting in which they must not: orders (7), order (1: w-8).
+func unlike[K comparable](what string, by map[K][]string, text func(K) string) string {
+	if len(by) < 2 {
+		return ""
+	}
+	keys := slices.Collect(maps.Keys(by))
+	slices.SortFunc(keys, func(a, b K) int {
+		return cmp.Or(cmp.Compare(len(by[b]), len(by[a])), cmp.Compare(text(a), text(b)))
+	})
+	parts := make([]string, len(keys))
+	for i, k := range keys {
+		owners := slices.Sorted(slices.Values(by[k]))
+		parts[i] = fmt.Sprintf("%s (%d", out.Or(text(k)), len(owners))
+		if i > 0 { // the few are those to look for
+			parts[i] += ": " + out.Text(strings.Join(owners[:min(3, len(owners))], ", "))
+			if len(owners) > 3 {
+				parts[i] += ", …"
+			}
+		}
+		parts[i] += ")"
+	}
+	return fmt.Sprintf("%d %s: %s", len(by), what, strings.Join(parts, ", "))
+}
+
+// differences are the settings in which live workers of a queue must not differ, and do.
+func differences(w *ops.Workers) (words []string) {
+	same := func(s string) string { return s }
+	for _, text := range []string{
+		unlike("SCOPES, so jobs may be done twice", w.Scopes, same),
+		unlike("retentions", w.Retentions, out.Span),
+		unlike("policies for interrupted jobs", w.Interrupted, same),
+	} {
+		if text != "" {
+			words = append(words, text)
+		}
+	}
+	return words
 }
 
 // stateOf is a queue's state in words: the worst first.
@@ -137,18 +210,22 @@ func (a *app) stateOf(q *ops.QueueState) string {
 				since = " " + out.Span(a.io.Now().Sub(r.Made))
 			}
 		}
-		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.out.Time(v.Until)))
+		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.until(v.Until)))
 	}
 	for _, what := range [...]string{"store", "queue"} {
 		if n := w.Outages[what]; n > 0 {
 			words = append(words, fmt.Sprintf("OUTAGE: the %s does not answer %s", what, out.Plural(n, "worker", "workers")))
 		}
 	}
+	if text := standing(&w); text != "" {
+		words = append(words, text)
+	}
+	words = append(words, differences(&w)...)
 	if r := q.PausedPart(); r != nil {
-		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.out.Time(r.Until)))
+		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.until(r.Until)))
 	}
 	if v := q.Limited; v != nil {
-		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.out.Time(v.Until)))
+		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.until(v.Until)))
 	}
 	if w.Dead > 0 {
 		words = append(words, fmt.Sprintf("%s dead", out.Plural(w.Dead, "worker", "workers")))
@@ -214,7 +291,30 @@ func (a *app) viewQueue(q *ops.QueueState) queueView {
 	if w.Runs > 0 {
 		v.Failed = new(float64(w.Errors) / float64(w.Runs))
 	}
+	if w.Minute != nil {
+		v.RunsMin, v.ErrorsMin = &w.Minute.Runs, &w.Minute.Errors
+	}
+	v.Types = []typeView{}
+	for _, typ := range slices.Sorted(maps.Keys(w.MinuteTypes)) {
+		n := w.MinuteTypes[typ]
+		v.Types = append(v.Types, typeView{Type: typ, RunsMin: n.Runs, ErrorsMin: n.Errors})
+	}
+	if w.Full > 0 {
+		v.Full, v.FullFor = w.Full, seconds(w.FullFor)
+	}
+	v.HeadLeast = w.HeadLeast
+	v.Scopes, v.Versions = settingsOf(w.Scopes), settingsOf(w.Versions)
 	return v
+}
+
+// settingsOf are the workers by what their cards say of a setting, the most first.
+func settingsOf(by map[string][]string) []settingView {
+	l := []settingView{}
+	for _, value := range slices.Sorted(maps.Keys(by)) {
+		l = append(l, settingView{Value: value, Workers: slices.Sorted(slices.Values(by[value]))})
+	}
+	slices.SortStableFunc(l, func(a, b settingView) int { return cmp.Compare(len(b.Workers), len(a.Workers)) })
+	return l
 }
 
 func (a *app) showQueue(ctx context.Context, name string) error {
@@ -264,10 +364,16 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 		add("workers", "%d live, %d dead; %d of %d slots busy", sum.Live, sum.Dead, sum.Busy, sum.Slots)
 	}
 	if sum.HeadWait != nil {
-		add("head wait", "%s", out.Span(*sum.HeadWait))
+		add("head wait", "%s", headWait(&sum))
 	}
 	if sum.Oldest != nil {
 		add("oldest job", "%s, for %s, on %s", out.Text(jobName(sum.Oldest)), out.Span(sum.On.Running(sum.Oldest)), out.Text(sum.On.Owner))
+	}
+	if sum.Minute != nil && sum.Minute.Runs > 0 {
+		add("last minute", "%s", runsLine("all", *sum.Minute))
+	}
+	for _, typ := range slices.Sorted(maps.Keys(sum.MinuteTypes)) {
+		add("", "%s", runsLine(typ, sum.MinuteTypes[typ]))
 	}
 	types := make([]string, 0, len(sum.P95))
 	for typ := range sum.P95 {
@@ -283,9 +389,13 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 		if r.Do == control.Limit {
 			what = fmt.Sprintf("limit to %d", r.Slots)
 		}
-		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.out.Time(r.Until), out.Text(r.By), r.Reason)
+		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.until(r.Until), out.Text(r.By), r.Reason)
 	}
 	return lines
+}
+
+func runsLine(typ string, r control.Runs) string {
+	return fmt.Sprintf("%s: %s, %s failed (%s)", out.Or(typ), out.Plural(int(r.Runs), "run", "runs"), out.Int(r.Errors), percent(r))
 }
 
 func jobName(j *control.CardJob) string {

@@ -102,9 +102,15 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	} else if price != nil && price.MaxReceives > 0 {
 		a.say("each message of it is received about %d times meanwhile; %s lets it be received %d times", price.Receives(), name, price.MaxReceives)
 	}
-	plan := fmt.Sprintf("%s %s of %s until %s: %q", r.Do, ruled(&r), name, a.out.Time(r.Until), r.Reason)
+	plan := fmt.Sprintf("%s %s of %s until %s: %q", r.Do, ruled(&r), name, a.until(r.Until), r.Reason)
 	if r.Do == control.Limit {
-		plan = fmt.Sprintf("limit each worker of %s to %d handlers at once until %s: %q", name, r.Slots, a.out.Time(r.Until), r.Reason)
+		plan = fmt.Sprintf("limit each worker of %s to %d handlers at once until %s: %q", name, r.Slots, a.until(r.Until), r.Reason)
+	}
+	lower := ""
+	if r.Do == control.Limit {
+		if lower = a.lowerLimit(ctx, w, name, r.Slots); lower != "" {
+			plan += "\n  " + lower
+		}
 	}
 	if err := a.confirm(ctx, w, question{Plan: plan, Want: name, Act: string(r.Do) + " it", Bounded: true}); err != nil {
 		return err
@@ -118,12 +124,62 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if err != nil && len(followed.Rules) == 0 {
 		return usable(err)
 	}
-	done := "paused"
-	if r.Do == control.Limit {
-		done = "limited"
+	done := name + " paused"
+	switch {
+	case lower != "":
+		done = name + " not changed, because " + lower + "; this limit is recorded"
+	case r.Do == control.Limit:
+		done = fmt.Sprintf("%s limited to %d a worker", name, r.Slots)
+	case !r.OfQueue():
+		done = fmt.Sprintf("%s of %s paused", ruled(&r), name)
 	}
-	line := fmt.Sprintf("%s %s until %s, rule %s", name, done, a.out.Time(r.Until), followed.Rules[0].ID)
+	line := fmt.Sprintf("%s until %s, rule %s", done, a.until(r.Until), followed.Rules[0].ID)
 	return a.followed(ctx, followed, err, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
+}
+
+// lowerLimit says which limit in force is lower than the new one, because that one holds.
+func (a *app) lowerLimit(ctx context.Context, w *world, queue string, slots int) string {
+	rules, err := w.Rules(ctx, queue)
+	if err != nil {
+		return ""
+	}
+	var least *control.Rule
+	for i := range rules {
+		r := &rules[i]
+		if r.Do == control.Limit && r.Slots < slots && (least == nil || r.Slots < least.Slots) {
+			least = r
+		}
+	}
+	if least == nil {
+		return ""
+	}
+	return fmt.Sprintf("a limit of %d is lower and holds until %s (%s, by %s; end it: onceq queue resume %s %s --reason TEXT)",
+		least.Slots, a.until(least.Until), least.ID, out.Text(least.By), queue, least.ID)
+}
+
+// ending are the rules that a resume would end, as lines of its question.
+func (a *app) ending(ctx context.Context, w *world, queue, id string) (lines []string, parts bool) {
+	rules, err := w.Rules(ctx, queue)
+	if err != nil {
+		return nil, false
+	}
+	t, err := w.Target(queue)
+	if err != nil {
+		return nil, false
+	}
+	for i := range rules {
+		r := &rules[i]
+		if id != "" && r.ID != id || id == "" && (r.Do != control.Pause || r.Queue != t.Known) {
+			continue
+		}
+		what := string(r.Do)
+		if r.Do == control.Limit {
+			what = fmt.Sprintf("limit to %d", r.Slots)
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s %s until %s, by %s: %q", r.ID, what, ruled(r), a.until(r.Until), out.Text(r.By), r.Reason))
+		parts = parts || r.Do == control.Pause && !r.OfQueue()
+	}
+	return lines, parts
 }
 
 // bare is an error of package control without the prefix that programs want.
@@ -204,7 +260,9 @@ func (a *app) resumeCommand() *cobra.Command {
 				id = args[1]
 				plan = fmt.Sprintf("end rule %s of %s", id, name)
 			}
-			if err := a.confirm(ctx, w, question{Plan: plan + fmt.Sprintf(": %q", reason), Want: name, Act: "go on", Bounded: true}); err != nil {
+			plan += fmt.Sprintf(": %q", reason)
+			ending, parts := a.ending(ctx, w, name, id)
+			if err := a.confirm(ctx, w, question{Plan: strings.Join(append([]string{plan}, ending...), "\n"), Want: name, Act: "go on", Bounded: true}); err != nil {
 				return err
 			}
 			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
@@ -212,7 +270,10 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err != nil && len(f.Rules) == 0 {
 				return usable(err)
 			}
-			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.out.Time(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
+			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.until(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
+			if parts {
+				line += "\nmessages that were given back meanwhile come again within 15m"
+			}
 			return a.followed(ctx, f, err, line, "onceq queue show "+name)
 		}),
 	}

@@ -76,6 +76,9 @@ func (a *app) root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("profile", a.completeProfiles)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitWith(exitUsage, flagError(err)) })
 	root.CompletionOptions.HiddenDefaultCmd = false
+	v, revision := version()
+	root.Version = strings.TrimSpace(v + " " + revision[:min(12, len(revision))])
+	root.SetVersionTemplate("onceq {{.Version}}\n")
 	root.AddCommand(a.versionCommand())
 	root.SetHelpCommand(a.helpCommand(root))
 	for _, c := range a.commands() {

@@ -82,7 +82,7 @@ func (r *rig) night() {
 				now := time.Now()
 				_ = s.Beat(ctx, &control.Card{
 					Host: "host-1", Slots: 100, Busy: 80, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version,
-					Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Rate: 601, HeadWait: 900 * time.Millisecond,
+					Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Minute: &control.Runs{Runs: 500, Errors: 2}, Rate: 601, HeadWait: 900 * time.Millisecond,
 					Durations: map[string]control.Quantiles{"charge": {P95: 800 * time.Millisecond}},
 					Jobs:      []control.CardJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
 				})
@@ -149,10 +149,12 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
 	{regexp.MustCompile(`(DATE )?\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
+	{regexp.MustCompile(`TIME ([A-Z]{3,5}|[+-]\d\d(\d\d)?)\b`), "TIME"}, // the zone
 	{regexp.MustCompile(`plan [0-9a-f]{4,}`), "plan PLAN"},
 	{regexp.MustCompile(`fence \d+`), "fence FENCE"},
 	{regexp.MustCompile(`failed +(\d+) +\d+ `), "failed $1 FENCE "},
 	{regexp.MustCompile(`(rules?|orders) [a-z2-7]{5}( --reason|\b)`), "$1 RULE$2"},
+	{regexp.MustCompile(`\b[a-z2-7]{5}: (pause|limit)`), "RULE: $1"},
 	{regexp.MustCompile(`<1ms|\b(\d+(\.\d+)?(ms|s|m|h))+\b`), "SPAN"},
 	{regexp.MustCompile(`[+-]0\.\ds`), "SKEW"},
 	{regexp.MustCompile(`[-+]SPAN`), "SKEW"},

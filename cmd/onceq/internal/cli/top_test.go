@@ -166,7 +166,7 @@ func TestOneFrame(t *testing.T) {
 	// of each worker the slowest type, of its 95 in a hundred
 	text := r.run("top").want(0, "P95").out
 	for owner, p95 := range map[string]string{"w-1/1": "14m", "w-2/1": "800ms"} {
-		if !regexp.MustCompile(`(?m)^` + owner + ` +orders +80/100 +601 +` + p95 + ` +running`).MatchString(text) {
+		if !regexp.MustCompile(`(?m)^` + owner + ` +orders +80/100 +601 +– +` + p95 + ` +running`).MatchString(text) {
 			t.Errorf("%s has no %s in\n%s", owner, p95, text)
 		}
 	}

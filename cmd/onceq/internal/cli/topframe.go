@@ -153,11 +153,12 @@ func (f *frame) lines(a *app, cols, rows int) []line {
 		}
 		slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(weight(kinds[y]), weight(kinds[x])) })
 		room := max(0, rows-len(ls)-3)
+		order = halfDead(order, kinds, room)
 		some := make([][]string, 0, min(room, len(table)))
 		for _, i := range order[:min(room, len(order))] {
 			some = append(some, table[i])
 		}
-		grid := strings.Split(strings.TrimSuffix(out.Grid(out.Columns("WORKER", "QUEUE", "BUSY>", "DONE/MIN>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB"), some), "\n"), "\n")
+		grid := strings.Split(strings.TrimSuffix(out.Grid(out.Columns("WORKER", "QUEUE", "BUSY>", "DONE/MIN>", "FAIL%>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB"), some), "\n"), "\n")
 		add(plain, "")
 		add(heading, "%s", grid[0])
 		for i, text := range grid[1:] {
@@ -168,6 +169,23 @@ func (f *frame) lines(a *app, cols, rows int) []line {
 		}
 	}
 	return f.fit(ls, cols, rows)
+}
+
+// halfDead puts the dead behind the others beyond half of the room, where not all find room: who
+// lives is worth a line, too.
+func halfDead(order []int, kinds []kind, room int) []int {
+	if len(order) <= room {
+		return order
+	}
+	var first, later []int
+	for n, i := range order {
+		if kinds[i] == bad && n >= (room+1)/2 {
+			later = append(later, i)
+		} else {
+			first = append(first, i)
+		}
+	}
+	return append(first, later...)
 }
 
 func weight(k kind) int {
@@ -244,18 +262,21 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 		return fmt.Sprintf("%s   NOT REACHED: %s", head, strings.Join(partNames(q), ", ")), bad
 	case q.Paused != nil:
 		v := q.Paused
-		return fmt.Sprintf("%s   PAUSED until %s by %s: %q   %s", head, a.out.Time(v.Until), out.Text(v.By), v.Reason, letters), held
+		return fmt.Sprintf("%s   PAUSED until %s by %s: %q   %s", head, a.until(v.Until), out.Text(v.By), v.Reason, letters), held
 	case len(w.Outages) > 0:
 		return fmt.Sprintf("%s   %s   %s", head, a.stateOf(q), letters), bad
 	}
 	parts := []string{head}
 	if w.HeadWait != nil {
-		parts = append(parts, "wait "+out.Span(*w.HeadWait))
+		parts = append(parts, "wait "+headWait(&w))
 	}
 	if w.Slots > 0 {
 		parts = append(parts, fmt.Sprintf("busy %d/%d %s", w.Busy, w.Slots, bar(w.Busy, w.Slots)))
 	}
-	if h.failed != nil {
+	switch {
+	case w.Minute != nil && w.Minute.Runs > 0:
+		parts = append(parts, "fail "+percent(*w.Minute))
+	case w.Minute == nil && h.failed != nil:
 		parts = append(parts, fmt.Sprintf("fail %.1f%%", 100**h.failed))
 	}
 	if q.Depth != nil {
@@ -267,6 +288,9 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 	}
 	k := plain
 	switch {
+	case standing(&w) != "" || len(differences(&w)) > 0:
+		parts = append(parts, a.stateOf(q))
+		k = bad
 	case w.Dead > 0:
 		parts = append(parts, out.Plural(w.Dead, "dead worker", "dead workers"))
 		k = bad

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,26 @@ type queueView struct {
 	State    string     `json:"state"`
 	Rules    []ruleView `json:"rules"`
 	Errors   []string   `json:"errors"`
+
+	HeadLeast bool          `json:"head_wait_at_least"`
+	RunsMin   *uint64       `json:"runs_last_minute"`
+	ErrorsMin *uint64       `json:"errors_last_minute"`
+	Types     []typeView    `json:"types"`
+	Full      int           `json:"full_workers"`
+	FullFor   *float64      `json:"full_for"`
+	Scopes    []settingView `json:"scopes"`
+	Versions  []settingView `json:"versions"`
+}
+
+type typeView struct {
+	Type      string `json:"type"`
+	RunsMin   uint64 `json:"runs_last_minute"`
+	ErrorsMin uint64 `json:"errors_last_minute"`
+}
+
+type settingView struct {
+	Value   string   `json:"value"`
+	Workers []string `json:"workers"`
 }
 
 type ruleView struct {
@@ -74,6 +96,14 @@ type workerView struct {
 	Rules    *uint64  `json:"rules_version"`
 	PausedBy []string `json:"paused_by"`
 	Outage   string   `json:"outage"`
+
+	Scope       string     `json:"scope"`
+	Retention   *float64   `json:"retention"`
+	Interrupted string     `json:"interrupted"`
+	RunsMin     *uint64    `json:"runs_last_minute"`
+	ErrorsMin   *uint64    `json:"errors_last_minute"`
+	Types       []typeView `json:"types"`
+	FullFor     *float64   `json:"full_for"`
 }
 
 type jobView struct {
@@ -169,6 +199,8 @@ type doneView struct {
 	Scope  string `json:"scope"`
 	Key    string `json:"key"`
 	Status string `json:"status"`
+	Letter string `json:"letter"`
+	Left   string `json:"not_touched"`
 	Audit  string `json:"audit"`
 }
 
@@ -219,7 +251,7 @@ func viewAct(e *ops.AuditEntry) actView {
 }
 
 func viewWorker(queue string, s *ops.Seat) workerView {
-	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}}
+	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}}
 	if s.Skew != nil {
 		v.Skew = seconds(*s.Skew)
 	}
@@ -228,10 +260,23 @@ func viewWorker(queue string, s *ops.Seat) workerView {
 		return v
 	}
 	v.Host, v.PID, v.Version, v.Started, v.Outage = c.Host, c.PID, c.Version, out.Stamp(c.Started), c.Outage
-	v.Rules = &c.Rules
+	v.Rules, v.Scope, v.Interrupted = &c.Rules, c.Scope, c.Interrupted
+	if c.Retention > 0 {
+		v.Retention = seconds(c.Retention)
+	}
 	v.PausedBy = append(v.PausedBy, c.PausedBy...)
 	if !s.Alive() {
 		return v // its last numbers are nobody's any more
+	}
+	if c.Minute != nil {
+		v.RunsMin, v.ErrorsMin = &c.Minute.Runs, &c.Minute.Errors
+	}
+	for _, typ := range slices.Sorted(maps.Keys(c.MinuteTypes)) {
+		n := c.MinuteTypes[typ]
+		v.Types = append(v.Types, typeView{Type: typ, RunsMin: n.Runs, ErrorsMin: n.Errors})
+	}
+	if !c.FullSince.IsZero() {
+		v.FullFor = seconds(max(0, c.At.Sub(c.FullSince)))
 	}
 	v.Busy, v.Slots, v.Held, v.PerMin = &c.Busy, &c.Slots, &c.Held, &c.Rate
 	if d, ok := worst(c); ok {

@@ -38,14 +38,15 @@ func (a *app) workersCommand() *cobra.Command {
 			if seats, err = named(seats, name, args[1:]); err != nil {
 				return err
 			}
+			differ := differing(seats)
 			r := out.Result{
-				Columns: workerColumns(), Items: []any{},
+				Columns: append(workerColumns(), differ.columns()...), Items: []any{},
 				Empty: "no worker has a seat at " + name + ": none runs, or it has no seat (Lambda, Control.Every < 0, a version before seats)",
 				Next:  "onceq jobs running " + name,
 			}
 			for i := range seats {
 				s := &seats[i]
-				r.Rows = append(r.Rows, a.workerRow(s))
+				r.Rows = append(r.Rows, append(a.workerRow(s), differ.row(s)...))
 				r.Items = append(r.Items, viewWorker(name, s))
 				r.IDs = append(r.IDs, out.Text(s.Owner))
 				if s.State == ops.StateDead {
@@ -55,9 +56,48 @@ func (a *app) workersCommand() *cobra.Command {
 			if len(seats) == 0 {
 				r.Next = "onceq queue show " + name
 			}
-			return a.show(r)
+			if err := a.show(r); err != nil {
+				return err
+			}
+			sum := ops.SumUp(seats)
+			for _, text := range differences(&sum) {
+				a.say("%s", text)
+			}
+			return nil
 		}),
 	}
+}
+
+// A differs says in which settings the live workers differ: these are columns then.
+type differs struct{ scope, version bool }
+
+func differing(seats []ops.Seat) differs {
+	w := ops.SumUp(seats)
+	return differs{len(w.Scopes) > 1, len(w.Versions) > 1}
+}
+
+func (d differs) columns() (cs []out.Column) {
+	if d.scope {
+		cs = append(cs, out.Columns("SCOPE")...)
+	}
+	if d.version {
+		cs = append(cs, out.Columns("VERSION")...)
+	}
+	return cs
+}
+
+func (d differs) row(s *ops.Seat) (row []string) {
+	scope, version := out.None, out.None
+	if s.Card != nil {
+		scope, version = out.Or(s.Card.Scope), out.Or(s.Card.Version)
+	}
+	if d.scope {
+		row = append(row, scope)
+	}
+	if d.version {
+		row = append(row, version)
+	}
+	return row
 }
 
 // named are the workers with these names; no name means all.
@@ -82,13 +122,13 @@ func named(seats []ops.Seat, queue string, owners []string) ([]ops.Seat, error) 
 }
 
 func workerColumns() []out.Column {
-	return out.Columns("WORKER", "HOST", "BUSY>", "DONE/MIN>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB")
+	return out.Columns("WORKER", "HOST", "BUSY>", "DONE/MIN>", "FAIL%>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB")
 }
 
 func (a *app) workerRow(s *ops.Seat) []string {
-	row := []string{out.Text(s.Owner), out.None, out.None, out.None, out.None, out.Or(s.State), out.None, out.Span(s.Ago), out.None, out.None}
+	row := []string{out.Text(s.Owner), out.None, out.None, out.None, out.None, out.None, out.Or(s.State), out.None, out.Span(s.Ago), out.None, out.None}
 	if s.State == ops.StateDead {
-		row[5] = "DEAD"
+		row[6] = "DEAD"
 	}
 	c := s.Card
 	if c == nil {
@@ -99,28 +139,31 @@ func (a *app) workerRow(s *ops.Seat) []string {
 		row[2] = fmt.Sprintf("%d/%d", c.Busy, c.Slots)
 		row[3] = out.Int(int64(c.Rate + 0.5))
 		if d, ok := worst(c); ok {
-			row[4] = out.Span(d)
+			row[5] = out.Span(d)
 		}
-		if row[6] = fmt.Sprintf("%+.1fs", s.Skew.Seconds()); row[6] == "-0.0s" {
-			row[6] = "+0.0s"
+		if c.Minute != nil && c.Minute.Runs > 0 {
+			row[4] = percent(*c.Minute)
 		}
-		row[8] = fmt.Sprint(c.Rules)
+		if row[7] = fmt.Sprintf("%+.1fs", s.Skew.Seconds()); row[7] == "-0.0s" {
+			row[7] = "+0.0s"
+		}
+		row[9] = fmt.Sprint(c.Rules)
 	}
 	if c.Outage != "" {
-		row[5] += ": " + out.Text(c.Outage)
+		row[6] += ": " + out.Text(c.Outage)
 	}
 	switch {
 	case len(c.Jobs) == 0:
 	case s.Alive():
-		row[9] = fmt.Sprintf("%s  %s", out.Text(jobName(&c.Jobs[0])), out.Span(s.Running(&c.Jobs[0])))
+		row[10] = fmt.Sprintf("%s  %s", out.Text(jobName(&c.Jobs[0])), out.Span(s.Running(&c.Jobs[0])))
 	default:
 		var names []string
 		for i := range c.Jobs[:min(3, len(c.Jobs))] {
 			names = append(names, out.Text(jobName(&c.Jobs[i])))
 		}
-		row[9] = strings.Join(names, ", ")
+		row[10] = strings.Join(names, ", ")
 		if more := len(c.Jobs) - len(names) + c.More; more > 0 {
-			row[9] += fmt.Sprintf(" and %d more", more)
+			row[10] += fmt.Sprintf(" and %d more", more)
 		}
 	}
 	return row
@@ -185,7 +228,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 		r.IDs = append(r.IDs, out.Text(cmp.Or(j.Key, j.ID)))
 	}
 	if len(js) > 0 {
-		r.Next = fmt.Sprintf("onceq key show %s %s", quote(js[0].Scope), quote(cmp.Or(js[0].Key, js[0].ID)))
+		r.Next = suggest("key show", "", js[0].Scope, cmp.Or(js[0].Key, js[0].ID))
 	}
 	if err := a.show(r); err != nil {
 		return err
@@ -231,11 +274,41 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 		r.Items = append(r.Items, stalledView(name, s))
 		r.IDs = append(r.IDs, out.Text(s.Record.Key.String()))
 	}
+	more := 0
+	if !scan {
+		more = unnamed(ctx, w, name)
+		if more > 0 && len(found) == 0 {
+			r.Next = fmt.Sprintf("onceq jobs stalled %s --scan", name)
+		}
+	}
 	if len(found) > 0 {
 		k := found[0].Record.Key
-		r.Next = fmt.Sprintf("onceq key show %s %s", quote(k.Scope), quote(k.Key))
+		r.Next = suggest("key show", "", k.Scope, k.Key)
 	}
-	return a.show(r)
+	if err := a.show(r); err != nil {
+		return err
+	}
+	if more > 0 {
+		a.say("%s of dead workers that no card names, unless others have taken them over: --scan looks", out.Plural(more, "more job", "more jobs"))
+	}
+	return nil
+}
+
+// unnamed is how many jobs dead workers ran that their cards do not name.
+func unnamed(ctx context.Context, w *world, queue string) (n int) {
+	seats, err := w.Seats(ctx, queue)
+	if err != nil {
+		return 0
+	}
+	for i := range seats {
+		if s := &seats[i]; s.State == ops.StateDead && s.Card != nil {
+			n += s.Card.More
+			if len(s.Card.Jobs) == 0 && s.Card.More == 0 {
+				n += s.Card.Busy
+			}
+		}
+	}
+	return n
 }
 
 func stalledView(queue string, s ops.Stalled) jobView {

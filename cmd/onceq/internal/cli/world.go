@@ -71,6 +71,7 @@ func silent(ctx context.Context, err error) error {
 type conf struct {
 	profile *settings.Profile
 	store   string
+	here    bool // the profile is of a file of the folder
 }
 
 // config reads the file, and picks the profile.
@@ -84,7 +85,7 @@ func (a *app) config() (*conf, error) {
 	if err != nil {
 		return nil, exitWith(exitUsage, err)
 	}
-	c := &conf{profile: p, store: env(settings.EnvStore)}
+	c := &conf{profile: p, store: env(settings.EnvStore), here: f.Here}
 	if c.store == "" && p != nil {
 		c.store = p.Store
 	}

@@ -107,6 +107,9 @@ func (p *Printer) zone() *time.Location {
 	return time.Local
 }
 
+// Zone is the name of the zone in which a time is shown, or how far it is ahead of UTC: CET, +03.
+func (p *Printer) Zone(t time.Time) string { return t.In(p.zone()).Format("MST") }
+
 // Time writes a time for a table: today's without the date.
 func (p *Printer) Time(t time.Time) string { return p.stamp(t, "15:04:05") }
 

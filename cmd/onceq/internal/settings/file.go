@@ -36,7 +36,10 @@ const (
 
 // A File is a configuration file. The zero File has no profile.
 type File struct {
-	Path     string // empty = none was found
+	Path string // empty = none was found
+	// Here says that the path leads through the folder that the command was started in, so that it
+	// is another file in another folder.
+	Here     bool
 	Default  string
 	Profiles map[string]*Profile
 }
@@ -69,30 +72,54 @@ type Queue struct {
 // Env looks a variable of the environment up.
 type Env func(name string) (string, bool)
 
-// Load reads the file that the environment names, else ./onceq.yaml, else the user's own. A file
-// that nothing names and that is not there is an empty File.
+// Load reads the file that the environment names, else the user's own. A file that nothing names and
+// that is not there is an empty File.
+//
+// Where nothing names a file, and the folder has one, Load refuses with ErrUnasked.
 func Load(env Env, home string) (*File, error) {
 	if path, ok := env(EnvConfig); ok && path != "" {
-		return read(path, env)
-	}
-	for _, path := range candidates(env, home) {
 		f, err := read(path, env)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		if f != nil {
+			f.Here = !filepath.IsAbs(path)
 		}
 		return f, err
 	}
-	return &File{}, nil
+	own := ownPath(env, home)
+	if _, err := os.Lstat(unasked); err == nil {
+		if _, err := os.Lstat(own); err != nil {
+			own = os.DevNull
+		}
+		return nil, fmt.Errorf("%w: set %s=./%s to use it, or %s=%s to work without it",
+			ErrUnasked, EnvConfig, unasked, EnvConfig, own)
+	}
+	if own == "" {
+		return &File{}, nil
+	}
+	f, err := read(own, env)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &File{}, nil
+	}
+	return f, err
 }
 
-func candidates(env Env, home string) []string {
-	paths := []string{"onceq.yaml"}
+// unasked is what a configuration is called in a folder.
+const unasked = "onceq.yaml"
+
+// ErrUnasked means that the folder has a file that nobody asked for. A file says where acts go, and
+// with them the passwords of the environment. So one that came with the folder, from who made it or
+// in a checkout, is read only when its user says so. It is not passed over either, because then the
+// acts of who relies on it would go elsewhere.
+var ErrUnasked = errors.New("this folder has a file " + unasked + ", which would say where your acts and passwords go")
+
+// ownPath is where the user has the file; empty = nowhere.
+func ownPath(env Env, home string) string {
 	if dir, ok := env("XDG_CONFIG_HOME"); ok && filepath.IsAbs(dir) {
-		paths = append(paths, filepath.Join(dir, "onceq", "config.yaml"))
-	} else if home != "" {
-		paths = append(paths, filepath.Join(home, ".config", "onceq", "config.yaml"))
+		return filepath.Join(dir, "onceq", "config.yaml")
 	}
-	return paths
+	if filepath.IsAbs(home) {
+		return filepath.Join(home, ".config", "onceq", "config.yaml")
+	}
+	return ""
 }
 
 // largest is more than any file of people has.
@@ -116,36 +143,42 @@ func read(path string, env Env) (*File, error) {
 		return nil, err
 	}
 	mode := info.Mode().Perm()
-	if mode&0o002 != 0 && info.Mode().IsRegular() && filepath.Separator == '/' {
-		return nil, fmt.Errorf("%s: others may write the file (mode %04o), and so say where your acts go: chmod o-w %s", path, mode, path)
+	if who := writers(info); who != "" {
+		return nil, fmt.Errorf("%s: %s may write the file (mode %04o), and so say where your acts go: chmod go-w %s", path, who, mode, path)
 	}
 	f, secret, err := parse(path, text, env)
 	if err != nil {
 		return nil, err
 	}
-	if secret > 0 && mode&0o077 != 0 && filepath.Separator == '/' {
-		return nil, fmt.Errorf("%s:%d: a password stands here, and others may read the file (mode %04o): chmod 600 %s, or write env:NAME",
-			path, secret, mode, path)
+	if secret.line > 0 && mode&0o077 != 0 && filepath.Separator == '/' {
+		return nil, fmt.Errorf("%s:%d: a %s stands here, and others may read the file (mode %04o): chmod 600 %s, or write env:NAME",
+			path, secret.line, secret.what, mode, path)
 	}
 	return f, nil
 }
 
-// parse also answers the first line with a password in a URL; 0 = none.
-func parse(path string, text []byte, env Env) (f *File, secret int, err error) {
+// A secret is what others must not read; line 0 = there is none.
+type secret struct {
+	what string
+	line int
+}
+
+// parse also answers the first secret that stands in the file itself.
+func parse(path string, text []byte, env Env) (f *File, _ secret, err error) {
 	f = &File{Path: path, Profiles: map[string]*Profile{}}
 	var doc, more yaml.Node
 	docs := yaml.NewDecoder(bytes.NewReader(text))
 	if err := docs.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) { // empty, or comments alone
-			return f, 0, nil
+			return f, secret{}, nil
 		}
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
+		return nil, secret{}, fmt.Errorf("%s: %w", path, err)
 	}
 	switch err := docs.Decode(&more); {
 	case err == nil:
-		return nil, 0, fmt.Errorf("%s:%d: a second document begins here: one file is one configuration", path, more.Line)
+		return nil, secret{}, fmt.Errorf("%s:%d: a second document begins here: one file is one configuration", path, more.Line)
 	case !errors.Is(err, io.EOF):
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
+		return nil, secret{}, fmt.Errorf("%s: %w", path, err)
 	}
 	r := &reader{path: path, env: env}
 	if len(doc.Content) == 1 {
@@ -162,7 +195,7 @@ type reader struct {
 	path      string
 	env       Env
 	err       error
-	secret    int
+	secret    secret
 	defaultAt *yaml.Node
 }
 
@@ -240,10 +273,12 @@ func (r *reader) profile(name string, n *yaml.Node) *Profile {
 			r.pairs(n, "links", func(name, value *yaml.Node) { p.Links[name.Value] = r.text(value) })
 		},
 		"letter_keys": func(n *yaml.Node) {
-			for _, s := range r.list(n) {
+			for _, n := range r.entries(n) {
+				s := r.text(n)
 				if len(s) < 32 {
 					r.fail(n, "letter_keys: a key of %d bytes, want 32 or more", len(s))
 				}
+				r.hide(n, "letter key")
 				p.LetterKeys = append(p.LetterKeys, []byte(s))
 			}
 		},
@@ -296,16 +331,25 @@ func (r *reader) check(n *yaml.Node, valid func(string) error, s string) {
 	}
 }
 
+// named is the variable that a scalar stands for: env:NAME.
+func named(n *yaml.Node) (variable string, ok bool) {
+	return strings.CutPrefix(aliased(n).Value, "env:")
+}
+
+func aliased(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
 // text is a scalar; env:NAME stands for the variable's value.
 func (r *reader) text(n *yaml.Node) string {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if n.Kind != yaml.ScalarNode {
+	if n = aliased(n); n.Kind != yaml.ScalarNode {
 		r.fail(n, "want a single value here")
 		return ""
 	}
-	name, ok := strings.CutPrefix(n.Value, "env:")
+	name, ok := named(n)
 	if !ok {
 		return n.Value
 	}
@@ -319,10 +363,17 @@ func (r *reader) text(n *yaml.Node) string {
 // place is a URL, which may hold a password.
 func (r *reader) place(n *yaml.Node) string {
 	s := r.text(n)
-	if r.secret == 0 && !strings.HasPrefix(n.Value, "env:") && HasPassword(s) {
-		r.secret = n.Line
+	if HasPassword(s) {
+		r.hide(n, "password")
 	}
 	return s
+}
+
+// hide remembers a secret that the file has in itself.
+func (r *reader) hide(n *yaml.Node, what string) {
+	if _, ok := named(n); !ok && r.secret.line == 0 {
+		r.secret = secret{what, n.Line}
+	}
 }
 
 func (r *reader) flag(n *yaml.Node) bool {
@@ -334,17 +385,22 @@ func (r *reader) flag(n *yaml.Node) bool {
 }
 
 func (r *reader) list(n *yaml.Node) (l []string) {
-	if n.Kind == yaml.ScalarNode {
-		return []string{r.text(n)}
-	}
-	if n.Kind != yaml.SequenceNode {
-		r.fail(n, "want a list here")
-		return nil
-	}
-	for _, e := range n.Content {
+	for _, e := range r.entries(n) {
 		l = append(l, r.text(e))
 	}
 	return l
+}
+
+// entries are those of a list; a single value is a list of one.
+func (r *reader) entries(n *yaml.Node) []*yaml.Node {
+	switch n = aliased(n); n.Kind {
+	case yaml.ScalarNode:
+		return []*yaml.Node{n}
+	case yaml.SequenceNode:
+		return n.Content
+	}
+	r.fail(n, "want a list here")
+	return nil
 }
 
 // Pick is the profile of that name, else the file's default, else its only one. nil where the file

@@ -1,7 +1,10 @@
 package settings
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,7 +83,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestPlaces: the file is the one that the environment names, else the one here, else the user's.
+// TestPlaces: the file is the one that the environment names, else the user's. One of the folder is
+// neither read nor passed over.
 func TestPlaces(t *testing.T) {
 	home, here := t.TempDir(), t.TempDir()
 	t.Chdir(here)
@@ -91,8 +95,14 @@ func TestPlaces(t *testing.T) {
 	load := func(want string, pairs ...string) {
 		t.Helper()
 		f, err := Load(env(pairs...), home)
-		if err != nil || f.Path != want {
-			t.Errorf("%q %v, want %q", f.Path, err, want)
+		if err != nil || f.Path != want || f.Here != (want != "" && !filepath.IsAbs(want)) {
+			t.Errorf("%+v %v, want %q", f, err, want)
+		}
+	}
+	refused := func(want string) {
+		t.Helper()
+		if _, err := Load(env(), home); !errors.Is(err, ErrUnasked) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	load("")
@@ -102,10 +112,21 @@ func TestPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(filepath.Join(own, "config.yaml"))
-	load(filepath.Join(own, "config.yaml"))
+	mine := filepath.Join(own, "config.yaml")
 	put("onceq.yaml")
-	load("onceq.yaml")
+	refused("set ONCEQ_CONFIG=./onceq.yaml to use it, or ONCEQ_CONFIG=" + os.DevNull + " to work without it")
+	load(os.DevNull, EnvConfig, os.DevNull)
+	put(mine)
+	refused("set ONCEQ_CONFIG=./onceq.yaml to use it, or ONCEQ_CONFIG=" + mine)
+	load("./onceq.yaml", EnvConfig, "./onceq.yaml")
+	load(mine, EnvConfig, mine)
+	if err := os.Remove("onceq.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	load(mine)
+	if err := os.Symlink("nowhere", "onceq.yaml"); err == nil {
+		refused("set ONCEQ_CONFIG")
+	}
 	named := filepath.Join(home, "named.yaml")
 	put(named)
 	load(named, EnvConfig, named)
@@ -160,6 +181,75 @@ func TestPassword(t *testing.T) {
 	}
 	if _, err := Load(env(EnvConfig, write(t, strings.Replace(text, "app:secret@", "app@", 1), 0o644)), ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSecretsInTheFile: a key that signs letters is worth as much as a password, wherever it stands.
+func TestSecretsInTheFile(t *testing.T) {
+	key := strings.Repeat("k", 32)
+	for text, what := range map[string]string{
+		"profiles:\n  a:\n    letter_keys: [" + key + "]\n":                           ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys: " + key + "\n":                             ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys: ['env:KEY', " + key + "]\n":                ":3: a letter key",
+		"profiles:\n  a:\n    letter_keys:\n    - env:KEY\n    - " + key + "\n":       ":5: a letter key",
+		"profiles:\n  a: {letter_keys: &k ['" + key + "']}\n  b: {letter_keys: *k}\n": ":2: a letter key",
+		"profiles:\n  a: {links: {x: &s 'postgres://a:pw@h/d'}, store: *s}\n":         ":2: a password",
+		"profiles:\n  a: {links: {x: &s 'env:STORE'}, store: *s}\n":                   "",
+		"profiles:\n  a: {letter_keys: [env:KEY], store: env:STORE}\n":                "",
+	} {
+		e := func(path string) Env { return env(EnvConfig, path, "KEY", key, "STORE", "postgres://a:pw@h/d") }
+		_, err := Load(e(write(t, text, 0o644)), "")
+		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what+" stands here") || strings.Contains(err.Error(), key)) {
+			t.Errorf("%s: %v, want %s", text, err, what)
+		}
+		if _, err := Load(e(write(t, text, 0o600)), ""); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWriters: a file says where acts go, so nobody may write it but its owner, alone or through a
+// group that has no other member.
+func TestWriters(t *testing.T) {
+	for _, c := range []struct {
+		mode fs.FileMode
+		own  bool
+		want string
+	}{
+		{0o600, false, ""},
+		{0o644, false, ""},
+		{0o666, true, "others"},
+		{0o602, true, "others"},
+		{0o664, true, ""},
+		{0o664, false, "its group"},
+		{0o620, false, "its group"},
+		{fs.ModeNamedPipe | 0o666, false, ""},
+	} {
+		if got := writersOf(c.mode, c.own); got != c.want {
+			t.Errorf("%v %v: %q, want %q", c.mode, c.own, got, c.want)
+		}
+	}
+	a := accounts{
+		func(id string) (*user.User, error) {
+			if u := map[string]string{"1": "10", "2": "100"}[id]; u != "" {
+				return &user.User{Uid: id, Gid: u, Username: "u" + id}, nil
+			}
+			return nil, user.UnknownUserError(id)
+		},
+		func(id string) (*user.Group, error) {
+			if g := map[string]string{"10": "u1", "100": "users", "20": "u2"}[id]; g != "" {
+				return &user.Group{Gid: id, Name: g}, nil
+			}
+			return nil, user.UnknownGroupIdError(id)
+		},
+	}
+	for _, c := range []struct {
+		uid, gid string
+		want     bool
+	}{{"1", "10", true}, {"1", "100", false}, {"2", "100", false}, {"2", "20", false}, {"3", "10", false}, {"1", "7", false}} {
+		if got := a.private(c.uid, c.gid); got != c.want {
+			t.Errorf("user %s, group %s: %v", c.uid, c.gid, got)
+		}
 	}
 }
 
@@ -307,10 +397,7 @@ func TestOddFiles(t *testing.T) {
 		return
 	}
 	path := write(t, good, 0o666)
-	if _, err := Load(env(EnvConfig, path), ""); err == nil || !strings.Contains(err.Error(), "others may write the file (mode 0666)") || !strings.Contains(err.Error(), "chmod o-w "+path) {
-		t.Error(err)
-	}
-	if _, err := Load(env(EnvConfig, write(t, good, 0o664)), ""); err != nil {
+	if _, err := Load(env(EnvConfig, path), ""); err == nil || !strings.Contains(err.Error(), "others may write the file (mode 0666)") || !strings.Contains(err.Error(), "chmod go-w "+path) {
 		t.Error(err)
 	}
 	if _, err := Load(env(EnvConfig, "/dev/zero"), ""); err == nil || !strings.Contains(err.Error(), "it is larger than") {
