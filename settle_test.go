@@ -219,6 +219,54 @@ func TestSettlementThatIsRefused(t *testing.T) {
 	})
 }
 
+// locked is a store in which one record is locked until then: its ends are refused entry by entry,
+// and nothing is written.
+type locked struct {
+	dedupe.Store
+	key   string
+	until time.Time
+	err   error
+}
+
+func (s locked) Settle(ctx context.Context, ts []dedupe.Settlement) ([]dedupe.Settled, error) {
+	as := make([]dedupe.Settled, len(ts))
+	for i := range ts {
+		if ts[i].Key.Key == s.key && time.Now().Before(s.until) {
+			as[i].Err = s.err
+			continue
+		}
+		one, err := s.Store.Settle(ctx, ts[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		as[i] = one[0]
+	}
+	return as, nil
+}
+
+// A lock, or a store that is full, is no error of the entry, also where other ends are answered
+// meanwhile. The end is repeated for as long as it takes: given up, the job would run again.
+func TestEndOfALockedRecordIsRepeated(t *testing.T) {
+	for _, err := range []error{dedupe.ErrBusy, dedupe.ErrFull} {
+		bubble(t, returns(nil), func(r *rig) {
+			r.store.Store = locked{r.store.Store, "a", time.Now().Add(2 * time.Minute), err}
+			r.send("a")
+			r.start()
+			for range 20 { // others end before, beside and after each try
+				r.send("b" + r.since().String())
+				pass(5 * time.Second)
+			}
+			pass(10 * time.Minute)
+			r.wantStatus("a", dedupe.Done)
+			r.wantOutcomes("a", "done")
+			if n := r.seen.started("a"); n != 1 {
+				t.Errorf("%v: %d runs", err, n)
+			}
+			r.wantQueue(0)
+		})
+	}
+}
+
 // Settling goes on after the contexts of Run and of the handler have ended.
 func TestSettleAfterTheContextsHaveEnded(t *testing.T) {
 	bubble(t, whenCut(nil), func(r *rig) {

@@ -15,8 +15,8 @@ import (
 )
 
 // This file owns the settlement: its statements, and what is answered where they wrote nothing. Any
-// goroutine calls Settle. The row's lock in the database is the only lock, and no statement but that
-// of a joined settlement waits for it.
+// goroutine calls Settle. The row's lock in the database is the only lock. No statement but that of
+// a joined settlement waits for it.
 
 // settleOwn does the rows of [machine.SettleTable] that settle a record: the claim is still the
 // caller's, or it is parked and the caller has a late word. What it reads decides the others.

@@ -8,7 +8,7 @@ var engine = []mutant{
 	},
 	{
 		File: "dedupe/pgstore/settle.go", Text: " AND g.status {<>} 'released'`", With: "`",
-		Package: "dedupe/pgstore", Test: "TestConformance/late-release-stays-parked",
+		Package: "dedupe/pgstore", Test: "TestConformance/pgx/late-release-stays-parked",
 		Why: "the same on PostgreSQL (needs a server)",
 	},
 	{
@@ -55,5 +55,45 @@ var engine = []mutant{
 		File: "internal/engine/settle.go", Text: "t.Unparks = en.HoldsBack(r)", With: "t.Unparks = false",
 		Package: ".", Test: "TestHeldLateRelease",
 		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)", With: "return true",
+		Package: ".", Test: "TestEndOfALockedRecordIsRepeated",
+		Why: "while a store is locked entry by entry for longer than SettleTimeout, effects repeat",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "if lost && r.grouped() {", With: "if false {",
+		Package: ".", Test: "TestLostDeliveryWhileClaiming",
+		Why: "a group's job starts although its delivery was lost while it was claimed",
+	},
+	{
+		File: "internal/engine/hold.go", Text: "case err == nil && !late:", With: "case err == nil:",
+		Package: "internal/engine", Test: "TestAnswerToAnExtension",
+		Why: "SQS answers OK to an extension that comes too late, and does nothing: without a store two handlers run at once",
+	},
+	{
+		File: "internal/engine/hold.go", Text: "case r.receipt != h.batch[i].Receipt:", With: "case false:",
+		Package: "internal/engine", Test: "TestAnswerToAnExtension",
+		Why: "an old receipt that has expired drops the delivery that was handed over",
+	},
+	{
+		File: "internal/engine/hold.go", Text: "case r.lapsed(now):", With: "case false:",
+		Package: "internal/engine", Test: "TestLapsedDeliveryIsNotExtended",
+		Why: "the extension of a lapsed delivery may hide the message from whoever has it now",
+	},
+	{
+		File: "internal/engine/claimapart.go", Text: "case errors.Is(err, context.DeadlineExceeded):", With: "case false:",
+		Package: "internal/engine", Test: "TestHangingStoreIsNoErrorOfTheEntry",
+		Why: "messages are given back one by one while the store hangs, and count receives",
+	},
+	{
+		File: "dlq/hold.go", Text: "	k.leases.Release(&h.Held) // the answer", With: "	// the answer",
+		Package: "dlq", Test: "TestLetterThatCameAgainIsHeld",
+		Why: "a letter that came again is not held, and is met twice",
+	},
+	{
+		File: "dlq/hold.go", Text: "errs[i] == nil && req[n].For < k.q.o.Visibility {", With: "false {",
+		Package: "dlq", Test: "TestLastExtensionOfALetter",
+		Why: "letters are beaten on although the broker holds them no longer",
 	},
 }
