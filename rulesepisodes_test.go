@@ -316,8 +316,8 @@ func TestSlowRulesAtBoot(t *testing.T) {
 	}
 }
 
-// TestRulesReadHangsLater: a read that does not come back is told of, also of a worker that has read
-// the rules before.
+// TestRulesReadHangsLater: a read that does not come back is told of, also of a worker that has
+// read the rules before.
 func TestRulesReadHangsLater(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		r.send("a")
@@ -383,8 +383,8 @@ func TestOldRulesComeLate(t *testing.T) {
 		late.armed.Store(true)
 		<-late.asked
 		r.orders(time.Hour, ofQueue)
-		// The other worker reads within a second. The old answer comes after 4 s, and the worker that
-		// has asked for it looks at the rules then; nobody reads again before 9 s are over.
+		// The other worker reads within a second. The old answer comes after 4 s, and the worker
+		// that has asked for it looks at the rules then; nobody reads again before 9 s are over.
 		pass(6 * time.Second)
 		for i, w := range ws {
 			if h := w.Health(); h.State != onceq.StatePaused || !strings.Contains(fmt.Sprint(h.Reasons), "SMTP migration") {
