@@ -18,10 +18,10 @@ import (
 
 // This file owns Batched: how jobs gather in their slots, who runs the user's function, and what
 // each job gets of its answer. Each job's Handle is called in the goroutine of its slot, and waits
-// there. The last job of a batch, its timer, or a goroutine that a change of a flow has started runs
-// the function. h.mu guards the batch that still takes jobs; flows are asked under it, and nobody
-// asks a batch under a flow's lock. It is let go before the function runs; closing done hands over
-// the answers.
+// there. Who runs the function is the last job of a batch, its timer, or a goroutine that a change
+// of a flow has started. h.mu guards the batch that still takes jobs; flows are asked under it, and
+// nobody asks a batch under a flow's lock. It is let go before the function runs; closing done
+// hands over the answers.
 
 // The defaults and bounds of [BatchedOptions].
 const (
@@ -103,13 +103,13 @@ func (o BatchedOptions) check() error {
 // lost, and counts otherwise.
 //
 // A job is left out before f begins when its context has ended, when its claim is nearly over, or
-// when its worker has stopped or paused. It is handed back, and its attempt does not count. A worker
-// that stops or pauses ends the gathering at once.
+// when its worker has stopped or paused. It is handed back, and its attempt does not count. A
+// worker that stops or pauses ends the gathering at once.
 //
 // Under dedupe.Park the start of a job is recorded when its batch begins, in one call for all of
-// them. So a job whose worker dies while it gathers is not parked. Under a middleware, of [Chain] or
-// [Mux.Use], its start is recorded before the middleware, because that may have an effect, too. The
-// same is true in any other wrapping.
+// them. So a job whose worker dies while it gathers is not parked. Under a middleware, of [Chain]
+// or [Mux.Use], its start is recorded before the middleware, because that may have an effect, too.
+// The same is true in any other wrapping.
 //
 // A group has one job in a batch at most, so that its order is kept. In a call of [Do] the one job
 // is the batch. Workers may share a Batched. Give it to a Processor bare, in a [Mux], or in a
@@ -155,15 +155,9 @@ type gathering struct {
 	errs []error       // by position in jobs
 }
 
-// startsLater reports whether h waits before it does anything, and has the starts of its jobs
-// recorded itself. A middleware around it is the user's code, and may do anything at once.
-func startsLater(h Handler) bool {
-	_, bare := h.(*batched)
-	return bare
-}
-
 func (h *batched) mistake() error  { return h.err }
 func (h *batched) sendsTo() *relay { return h.relay }
+func (h *batched) waits() bool     { return true }
 
 // slots is what a full batch takes. The batches of a Forward may be smaller.
 func (h *batched) slots() int {
@@ -204,7 +198,7 @@ func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full 
 	}
 	b.jobs, b.ctxs = append(b.jobs, j), append(b.ctxs, ctx)
 	if b.waitsForNobody() {
-		b.take()
+		b.takeBatch()
 		return b, at, true
 	}
 	b.tick(ctx)
@@ -244,8 +238,8 @@ func (b *gathering) waitsForNobody() bool {
 	return len(b.jobs) >= b.most() || slices.ContainsFunc(b.flows, func(f *flow) bool { return !f.IsOpen() })
 }
 
-// take makes the batch take no more jobs. The caller begins it, and holds h.mu.
-func (b *gathering) take() {
+// takeBatch makes the batch take no more jobs. The caller begins it, and holds h.mu.
+func (b *gathering) takeBatch() {
 	b.h.open = nil
 	if b.timer != nil {
 		b.timer.Stop()
@@ -258,7 +252,7 @@ func (b *gathering) FlowChanged() {
 	b.h.mu.Lock()
 	defer b.h.mu.Unlock()
 	if b.h.open == b && b.waitsForNobody() {
-		b.take()
+		b.takeBatch()
 		go b.begin()
 	}
 }
@@ -299,7 +293,7 @@ func (b *gathering) lingered() {
 	b.h.mu.Lock()
 	mine := b.h.open == b
 	if mine {
-		b.take()
+		b.takeBatch()
 	}
 	b.h.mu.Unlock()
 	if mine {
@@ -319,12 +313,12 @@ func (b *gathering) begin() {
 		b.divide(at)
 		return
 	}
-	b.call(at)
+	b.callUser(at)
 }
 
-// call calls the user's function for the jobs at these places, or for all where at is nil, and
+// callUser calls the user's function for the jobs at these places, or for all where at is nil, and
 // answers them.
-func (b *gathering) call(at []int) {
+func (b *gathering) callUser(at []int) {
 	js, ctxs := b.jobs, b.ctxs
 	if at != nil {
 		js, ctxs = make([]*Job, len(at)), make([]context.Context, len(at))

@@ -48,7 +48,7 @@ func (b *gathering) divide(at []int) {
 	}
 }
 
-// callApart is call in a goroutine of its own.
+// callApart is callUser in a goroutine of its own.
 func (b *gathering) callApart(part []int) {
 	for _, i := range part {
 		b.errs[i] = nil
@@ -56,7 +56,7 @@ func (b *gathering) callApart(part []int) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		b.call(part)
+		b.callUser(part)
 	}()
 	<-over
 }

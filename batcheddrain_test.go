@@ -66,7 +66,7 @@ func TestBatchedThatGathersInADrain(t *testing.T) {
 	}
 }
 
-// A pause hands back what gathers at once, and what a shared Batched has from another worker begins.
+// A pause hands back at once what gathers. What a shared Batched has from another worker begins.
 func TestBatchedThatGathersInAPause(t *testing.T) {
 	var began atomic.Int64
 	bubble(t, nil, func(r *rig) {
@@ -128,9 +128,9 @@ func TestBatchedJoinedAfterAStop(t *testing.T) {
 	}, inBatches(100, h))
 }
 
-// Under Park a start is recorded when the batch begins, in one call, and not when a job joins it. So
-// a job whose worker dies while it gathers runs again. With a middleware around it, which may have
-// done anything, it is recorded before that.
+// Under Park a start is recorded when the batch begins, in one call, and not when a job joins it.
+// So a job whose worker dies while it gathers runs again. With a middleware around it, which may
+// have done anything, it is recorded before that.
 func TestBatchedRecordsItsStarts(t *testing.T) {
 	for _, wrapped := range []string{"", "Chain", "Mux", "Mux.Use"} {
 		t.Run("in "+wrapped, func(t *testing.T) {

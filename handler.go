@@ -61,12 +61,20 @@ type known interface {
 	mistake() error // what is wrong with it
 	slots() int     // how many a Worker must have; 0 = any number
 	sendsTo() *relay
+	waits() bool // it waits before it does anything, and has the starts of its jobs recorded itself
 }
 
 // relay is where a Forward sends to.
 type relay struct {
 	to     broker.Sender
 	limits broker.Limits
+}
+
+// startsLater reports whether h has the starts of its jobs recorded itself. A middleware around it
+// is the user's code, and may do anything at once.
+func startsLater(h Handler) bool {
+	k, bare := h.(known)
+	return bare && k.waits()
 }
 
 // knownIn is the known Handler that h is, or that Chain has wrapped; nil = none.

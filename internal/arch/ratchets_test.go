@@ -68,6 +68,7 @@ var twoMeanings = map[string][]string{
 // stdMethods are asked for by interfaces of the standard library, and of what our packages extend.
 var stdMethods = []string{
 	"Error", "Unwrap", "Is", "As", "String", "GoString", "Format", "LogValue",
+	"Enabled", "WithAttrs", "WithGroup",
 	"Read", "Write", "Close", "Seek", "ServeHTTP", "RoundTrip", "Flush",
 	"Len", "Less", "Swap", "Push", "Pop", "Lock", "Unlock",
 	"MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText", "Scan", "Value",

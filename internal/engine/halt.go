@@ -64,10 +64,6 @@ func (f *Flow[J]) halt(set func()) (handBack func()) {
 	}
 }
 
-// A Watcher is told that a flow has stopped or paused, or that its limit has changed. No lock is
-// held, and it must not block.
-type Watcher interface{ FlowChanged() }
-
 // Watch has w told until Unwatch. A change that was before Watch is seen by IsOpen and SlotsNow
 // after it.
 func (f *Flow[J]) Watch(w Watcher) {
@@ -81,12 +77,6 @@ func (f *Flow[J]) Unwatch(w Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watchers = slices.DeleteFunc(f.watchers, func(o Watcher) bool { return o == w })
-}
-
-func tellWatchers(ws []Watcher) {
-	for _, w := range ws {
-		w.FlowChanged()
-	}
 }
 
 // Resume ends the reasons that are given, and no other.

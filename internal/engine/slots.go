@@ -11,9 +11,9 @@ import (
 
 // This file owns a Flow: its slots, its groups, the hard end, and each run's place in it. halt.go
 // has pause and drain. Hosts call its exported methods, the steps of a run the others. f.mu guards
-// everything but shut, storeAway and limit. What follows from a change (claims, hand-backs) is called when
-// the lock has been let go. The flow knows the steps only by the Engine's function values and its
-// queue of claims.
+// everything but shut, storeAway and limit. What follows from a change (claims, hand-backs) is
+// called when the lock has been let go. The flow knows the steps only by the Engine's function
+// values and its queue of claims.
 
 // Flow is the way of deliveries through the slots. There is one for each Worker.Run, each batch,
 // and each try of a call of Do. It knows which may be claimed now, which wait, and which hold their

@@ -25,7 +25,8 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		return
 	}
 	parks := r.Opts.Policy == dedupe.Park && r.Fence != 0
-	if parks && !r.Opts.StartsLater && (!en.confirmStart(r) || !en.mayStart(r)) { // the confirmation may have taken long
+	// The confirmation may have taken long.
+	if parks && !r.Opts.StartsLater && (!en.confirmStart(r) || !en.mayStart(r)) {
 		return
 	}
 	end := r.f.Terms.Deadline

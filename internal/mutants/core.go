@@ -32,7 +32,7 @@ var core = []mutant{
 		Why: "a job whose start was not recorded runs under Park, and once more after a crash",
 	},
 	{
-		File: "batched.go", Text: "\t_, bare := h.(*batched)\n\treturn bare", With: "\treturn knownIn(h) != nil",
+		File: "handler.go", Text: "\tk, bare := h.(known)\n\treturn bare && k.waits()", With: "\treturn knownIn(h) != nil",
 		Package: ".", Test: "TestBatchedRecordsItsStarts",
 		Why: "a middleware around a Batched acts before the start is recorded, and under Park acts twice",
 	},
