@@ -31,9 +31,9 @@ type Kind[T any] struct {
 	// Payloads with one key are one job, whoever sends them and how often. At most 512 bytes of
 	// UTF-8, and not empty. nil = each message is a job of its own; [Kind.Send] refuses that.
 	Key func(v T) string
-	// Options say how jobs of this kind are run. The zero value = the worker's Defaults. A kind that
-	// takes the place of a single handler, or of a type with another name, needs Options.Was, or
-	// its jobs may be done again: see [Mux].
+	// Options say how jobs of this kind are run. The zero value = the worker's Defaults. A kind
+	// that takes the place of a single handler, or of a type with another name, needs Options.Was,
+	// or its jobs may be done again: see [Mux].
 	Options JobOptions
 }
 

@@ -99,7 +99,8 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 // first receive. It refuses a Retention that is shorter than the time for which the queue and the
 // dead-letter queue together keep a message, where they tell it; a WARN says where they could not
 // be asked. It also logs how far ahead a job may be due, because a job that the queue cannot keep
-// until then becomes a dead letter of class "too-early". A Worker runs once at a time: a second Run gets [ErrRunning].
+// until then becomes a dead letter of class "too-early". A Worker runs once at a time: a second Run
+// gets [ErrRunning].
 //
 // A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
 // those of a duplicate while the first message runs: where a job takes ten times the visibility
