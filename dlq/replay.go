@@ -317,7 +317,7 @@ func (r *replay) choose(l *item) error {
 		r.tell(l, Skipped, errSameJob)
 		return nil
 	}
-	if err := r.waitsFor(out.Meta); err != nil {
+	if err := notYet(out.Meta, r.keeps); err != nil {
 		r.tell(l, Skipped, err)
 		return nil
 	}
