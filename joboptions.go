@@ -95,6 +95,10 @@ func (o *JobOptions) check(field string, d *JobOptions) error {
 	return nil
 }
 
+// scopes are the scopes of a Processor from which those of its types are made: its own, and that of
+// a single handler.
+type scopes struct{ whole, bare string }
+
 // scopeOf is the scope of a type's keys. whole is that of the Processor itself, and bare that of a
 // single handler.
 func (o *JobOptions) scopeOf(whole, bare, typ string) string {

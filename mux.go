@@ -193,11 +193,6 @@ type jobType struct {
 	shares  bool // the Mux has said that it shares its scope
 }
 
-// scopes are the scopes of a Processor from which those of its types are made.
-type scopes struct{ whole, bare string }
-
-func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defaults.Scope, c.Scope)} }
-
 // scopeFor is the scope of a type's keys. The caller holds the lock.
 func (m *Mux) scopeFor(of scopes, typ string, o *JobOptions) string {
 	if m.shares(o) {
