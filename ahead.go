@@ -1,7 +1,6 @@
 package onceq
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,10 +12,11 @@ import (
 
 // This file owns jobs that are due later than their queue can keep them. Such a message would be
 // gone before its time, and nobody would know. So it is refused at its first receive. hosts.go and
-// admit.go ask, in the goroutine that has the run; Run tells what the queue can keep.
+// admit.go ask, in the goroutine that has the run; Worker.look reads
+// what the queue can keep.
 
-// waits is what the queue does to a message that waits for its time. A batch does not know.
-func (in *intake) waits() ahead.Queue {
+// patience is what the queue does to a message that waits for its time. A batch does not know.
+func (in *intake) patience() ahead.Queue {
 	return ahead.Queue{
 		Keeps:    time.Duration(in.foreign.keeps.Load()),
 		Receives: int(in.foreign.receives.Load()),
@@ -26,7 +26,7 @@ func (in *intake) waits() ahead.Queue {
 
 // outlasts refuses a message that its queue cannot keep until due.
 func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
-	q := in.waits()
+	q := in.patience()
 	if q.Keeps <= 0 && q.Receives <= 0 {
 		return nil
 	}
@@ -46,25 +46,4 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Any("error", no.Err))
 	}
 	return no
-}
-
-// tellWaits says at the start how far ahead a job may be due on this queue, where that is known. It
-// warns where the configuration lets more through.
-func (w *Worker) tellWaits(ctx context.Context) {
-	most, ok := w.p.waits().Longest()
-	if !ok {
-		return
-	}
-	lets := w.p.c.Defaults.MostNotBefore
-	for _, t := range w.p.types {
-		if o := t.options.MostNotBefore; o < 0 || lets >= 0 && o > lets {
-			lets = o
-		}
-	}
-	level := slog.LevelInfo
-	if lets < 0 || lets > most { // somebody has asked for it
-		level = slog.LevelWarn
-	}
-	w.p.log.LogAttrs(ctx, level, "onceq: the queue cannot keep a job that is due later than this; such a job becomes a dead letter, class \"too-early\"",
-		slog.String("latest", ahead.Days(most)), slog.Duration("longest_delay", most))
 }

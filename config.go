@@ -216,3 +216,5 @@ func defaultBackoff(attempt int, _ error) time.Duration {
 	}
 	return rand.N(d + 1)
 }
+
+func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defaults.Scope, c.Scope)} }

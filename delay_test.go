@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -77,5 +78,36 @@ func TestFillDelay(t *testing.T) {
 	err := onceq.Fill([]broker.Outgoing{{Meta: &broker.Meta{Expires: time.Now().Add(time.Hour)}, Delay: 2 * time.Hour}})
 	if err == nil || !strings.Contains(err.Error(), "the field Delay") {
 		t.Errorf("a job that expires before it is due: %v", err)
+	}
+}
+
+// SendAt sends jobs that wait for a time, on queues that hide messages and on those that do not.
+func TestSendAt(t *testing.T) {
+	kind := onceq.Kind[string]{Type: "t", Key: func(s string) string { return s }}
+	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.PubSub} {
+		for _, in := range []time.Duration{-time.Hour, 0, 5 * time.Minute, time.Hour, 50 * time.Hour} {
+			t.Run(p.String()+" in "+in.String(), func(t *testing.T) {
+				bubble(t, returns(nil), func(r *rig) {
+					at := time.Now().Add(in)
+					for range 2 { // the second is the same job
+						if err := kind.SendAt(r.Context(), r.q, at, "a"); err != nil {
+							r.Fatal(err)
+						}
+					}
+					r.start()
+					if in > 0 {
+						pass(in - time.Second)
+						if n := r.seen.started("a"); n != 0 {
+							r.Errorf("%d runs before it is due", n)
+						}
+					}
+					pass(time.Minute)
+					if n := r.seen.started("a"); n != 1 {
+						r.Errorf("%d runs", n)
+					}
+					r.noLetters()
+				}, preset(p), warnings)
+			})
+		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; the handler did not start
 	ClassInterrupted    = "interrupted"      // cut off under Park: nobody knows whether the effect happened
 	ClassExpired        = dlq.ClassExpired   // Meta.Expires had passed
-	ClassTooEarly       = dlq.ClassTooEarly  // Meta.NotBefore lies beyond MostNotBefore, or the queue does not keep the message until then
+	ClassTooEarly       = dlq.ClassTooEarly  // Meta.NotBefore lies beyond MostNotBefore, or what the queue can keep
 	ClassDuplicate      = dlq.ClassDuplicate // another message with the key has failed, or is parked
 	ClassUnproven       = dlq.ClassUnproven  // older than Retention, and without a record: the job may have been done
 	ClassMismatch       = "mismatch"         // the key is taken by another payload

@@ -162,7 +162,7 @@ func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	}
 	if since, tell := f.told.tells(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, toSet,
-			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("letter_in", left.Round(time.Second)))
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("hidden_for", min(wait, left).Round(time.Second)), slog.Duration("letter_in", left.Round(time.Second)))
 	}
 	r.Verdict.Class, r.Verdict.Text = no.Class, verdict.Text(no.Err)
 	return &engine.Refusal{Back: engine.Kept, Delay: min(wait, left)}

@@ -49,8 +49,8 @@ type JobOptions struct {
 	MostTimeout time.Duration
 	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
 	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of its
-	// own: see [broker.Meta].NotBefore.
+	// where that is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of
+	// its own: see [broker.Meta].NotBefore.
 	MostNotBefore time.Duration
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
@@ -65,8 +65,8 @@ type JobOptions struct {
 }
 
 // OneHandler as JobOptions.Was says that the type takes the place of the one handler that the
-// Processor had before it had a Mux. That handler's keys lie in the Processor's Defaults.Scope, else
-// its Scope, without a type.
+// Processor had before it had a Mux. That handler's keys lie in the Processor's Defaults.Scope,
+// else its Scope, without a type.
 const OneHandler = ":one handler"
 
 // check refuses what cannot be in o. d are the Defaults beside which o stands; they may be o
@@ -100,6 +100,10 @@ func (o *JobOptions) check(field string, d *JobOptions) error {
 	}
 	return nil
 }
+
+// scopes are the scopes of a Processor from which those of its types are made: its own, and that of
+// a single handler.
+type scopes struct{ whole, bare string }
 
 // scopeOf is the scope of a type's keys. whole is that of the Processor itself, and bare that of a
 // single handler.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/values"
 )
 
 // Kind declares a kind of job in one place: its type, its payload T, which travels as JSON, its key
@@ -29,9 +31,9 @@ type Kind[T any] struct {
 	// Payloads with one key are one job, whoever sends them and how often. At most 512 bytes of
 	// UTF-8, and not empty. nil = each message is a job of its own; [Kind.Send] refuses that.
 	Key func(v T) string
-	// Options say how jobs of this kind are run. The zero value = the worker's Defaults. A kind that
-	// takes the place of a single handler, or of a type with another name, needs Options.Was, or
-	// its jobs may be done again: see [Mux].
+	// Options say how jobs of this kind are run. The zero value = the worker's Defaults. A kind
+	// that takes the place of a single handler, or of a type with another name, needs Options.Was,
+	// or its jobs may be done again: see [Mux].
 	Options JobOptions
 }
 
@@ -76,6 +78,14 @@ func (k Kind[T]) message(v T) (m broker.Outgoing, err error) {
 // Key they would be new jobs. Make messages with [Kind.Message] then, and send the same messages
 // again.
 func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
+	return k.SendAt(ctx, s, time.Time{}, vs...)
+}
+
+// SendAt is Send for jobs that may not start before a time: their Meta.NotBefore. The zero time is
+// at once. Not every queue can keep a job for as long as one likes: see [broker.Meta].NotBefore. A
+// second SendAt with another time sends the same jobs, because their keys are the same. The one
+// that is received first when it is due runs.
+func (k Kind[T]) SendAt(ctx context.Context, s broker.Sender, at time.Time, vs ...T) error {
 	if k.Key == nil {
 		return badConfig("Kind.Key", "is nil: a second Send after an error would send other jobs; set it, or use Kind.Message and Send")
 	}
@@ -85,6 +95,12 @@ func (k Kind[T]) Send(ctx context.Context, s broker.Sender, vs ...T) error {
 		if ms[i], err = k.message(v); err != nil {
 			return fmt.Errorf("%w (payload %d)", err, i)
 		}
+		if at.IsZero() || values.IsNil(s) {
+			continue
+		}
+		ms[i].Meta.NotBefore = at
+		// What the queue hides by itself costs no receive.
+		ms[i].Delay = max(0, min(time.Until(at), s.Limits().MaxDelay, plainDelay))
 	}
 	return Send(ctx, s, ms)
 }

@@ -194,13 +194,8 @@ type jobType struct {
 	startsLater bool
 }
 
-// scopes are the scopes of a Processor from which those of its types are made.
-type scopes struct{ whole, bare string }
-
-func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defaults.Scope, c.Scope)} }
-
-// scopeOf is the scope of a type's keys. The caller holds the lock.
-func (m *Mux) scopeOf(of scopes, typ string, o *JobOptions) string {
+// scopeFor is the scope of a type's keys. The caller holds the lock.
+func (m *Mux) scopeFor(of scopes, typ string, o *JobOptions) string {
 	if m.shares(o) {
 		return of.bare
 	}
@@ -217,7 +212,7 @@ func (m *Mux) snapshot(of scopes) (types map[string]*jobType, one bool) {
 	defer m.mu.RUnlock()
 	types = make(map[string]*jobType, len(m.types)+1)
 	for typ, r := range m.types {
-		types[typ] = &jobType{typ, r.options, m.scopeOf(of, typ, &r.options), m.shares(&r.options), startsLater(r.wrapped)}
+		types[typ] = &jobType{typ, r.options, m.scopeFor(of, typ, &r.options), m.shares(&r.options), startsLater(r.wrapped)}
 	}
 	for typ, r := range m.types {
 		if was := r.options.Was; was != "" && was != OneHandler && types[was] == nil {
@@ -265,7 +260,7 @@ func (m *Mux) check(of scopes, storeless bool, d *JobOptions) error {
 		if storeless && r.options.Interrupted == dedupe.Park {
 			return badConfig(fmt.Sprintf("Mux.On(%q) options.Interrupted", typ), "Park needs a Store: without one, nobody knows that a job was interrupted")
 		}
-		if err := checkScope(fmt.Sprintf("Mux.On(%q)", verdict.Clip(typ, verdict.MaxClass)), m.scopeOf(of, typ, &r.options)); err != nil {
+		if err := checkScope(fmt.Sprintf("Mux.On(%q)", verdict.Clip(typ, verdict.MaxClass)), m.scopeFor(of, typ, &r.options)); err != nil {
 			return err
 		}
 	}

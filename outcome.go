@@ -64,8 +64,8 @@ const (
 const (
 	// OutcomeEarly: Meta.NotBefore lies ahead. The message comes again then.
 	OutcomeEarly Outcome = "early"
-	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore, or than the queue keeps
-	// the message. A dead letter is stored.
+	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore, or than the queue
+	// keeps the message. A dead letter is stored.
 	OutcomeTooEarly Outcome = ClassTooEarly
 	// OutcomeNoKey: the message has no idempotency key, or ProcessorConfig.Key has answered an
 	// error. A dead letter is stored.

@@ -28,8 +28,9 @@ const sendTries = 5
 
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are
 // missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself, and as [Fill] says,
-// Meta.NotBefore of a long Delay. So a caller that sends ms again after an error sends the same jobs, which run once. A Meta that Send has to fill
-// in is replaced by a copy, so that many messages may be made from one Meta.
+// Meta.NotBefore of a long Delay. So a caller that sends ms again after an error sends the same
+// jobs, which run once. A Meta that Send has to fill in is replaced by a copy, so that many
+// messages may be made from one Meta.
 //
 // The error answers by position, as a [*broker.BatchError]. After any other error nothing was sent:
 // that one tells of a mistake in ms. Send offers throttled entries again a few times. It repeats
@@ -200,8 +201,9 @@ func Message(typ, key string, body []byte) broker.Outgoing {
 // where they are missing, and refuses what Send would refuse, with the position of the message and
 // the field. It sends nothing.
 //
-// Where Delay is above 15 minutes, Fill raises Meta.NotBefore to Created + Delay. Otherwise a worker
-// would take the job for an old one when it is due: one that is older than its Retention is not run.
+// Where Delay is above 15 minutes, Fill raises Meta.NotBefore to Created + Delay. Otherwise a
+// worker would take the job for an old one when it is due: one that is older than its Retention is
+// not run.
 //
 // An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
 // send what was stored, as often as it takes. All those sends are of the same jobs. Messages that

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
@@ -424,4 +425,25 @@ func (w *Worker) warnRedrive(ctx context.Context, receives int, err error) {
 		w.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the queue moves a message away before its attempts are used up; raise its limit well above MaxAttempts, for every receive counts, a duplicate's too",
 			slog.Int("max_receives", receives), slog.Int("max_attempts", most))
 	}
+}
+
+// tellWaits says at the start how far ahead a job may be due on this queue, where that is known. It
+// warns where the configuration lets more through.
+func (w *Worker) tellWaits(ctx context.Context) {
+	most, ok := w.p.patience().Longest()
+	if !ok {
+		return
+	}
+	lets := w.p.c.Defaults.MostNotBefore
+	for _, t := range w.p.types {
+		if o := t.options.MostNotBefore; o < 0 || lets >= 0 && o > lets {
+			lets = o
+		}
+	}
+	level := slog.LevelInfo
+	if lets < 0 || lets > most { // somebody has asked for it
+		level = slog.LevelWarn
+	}
+	w.p.log.LogAttrs(ctx, level, "onceq: the queue cannot keep a job that is due later than this; such a job becomes a dead letter, class \"too-early\"",
+		slog.String("latest", ahead.Days(most)), slog.Duration("longest_delay", most))
 }

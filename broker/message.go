@@ -78,11 +78,11 @@ type Meta struct {
 	// NotBefore is when the job may start at the earliest; zero = at once.
 	//
 	// The message waits in its queue until then, so it cannot wait for longer than the queue keeps
-	// messages (SQS: 4 days unless set, 14 at most; Pub/Sub: 7 unless set, 31 at most), nor for more
-	// receives than the queue's own redrive allows (SQS one each 12 h, Pub/Sub one each 10 min). A
-	// Worker that knows these settings refuses a later job at its first receive: a dead letter of
-	// class "too-early", which says from when on it can be sent. A batch does not know them. Queues
-	// in PostgreSQL and SQLite keep messages for ever.
+	// messages (SQS: 4 days unless set, 14 at most; Pub/Sub: 7 unless set, 31 at most), nor for
+	// more receives than the queue's own redrive allows (SQS one each 12 h, Pub/Sub one each 10
+	// min). A Worker that knows these settings refuses a later job at its first receive: a dead
+	// letter of class "too-early", which says from when on it can be sent. A batch does not know
+	// them. Queues in PostgreSQL and SQLite keep messages for ever.
 	NotBefore time.Time
 	// Expires is when the job is no longer worth starting; zero = never. An expired job is
 	// dead-lettered, not dropped.
@@ -160,8 +160,8 @@ type Outgoing struct {
 	Group string
 	// DedupID is the broker's own deduplication id (SQS FIFO). Drivers without one ignore it.
 	DedupID string
-	// Delay hides the message at first, at most [Limits].MaxDelay. A longer one is [Meta].NotBefore's
-	// business.
+	// Delay hides the message at first, at most [Limits].MaxDelay. A longer one is
+	// [Meta].NotBefore's business.
 	Delay time.Duration
 }
 

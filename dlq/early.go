@@ -30,9 +30,9 @@ func (q *Queue) keeps(ctx context.Context, to broker.Sender) ahead.Queue {
 	return ahead.Queue{Keeps: kept, Receives: receives, Hop: cmp.Or(to.Limits().MaxNack, longestHop)}
 }
 
-// waitsFor says why a job is not sent now, because the queue would not keep it until it is due; nil
+// notYet says why a job is not sent now, because the queue would not keep it until it is due; nil
 // = it is sent. Its worker would refuse it once more.
-func (r *replay) waitsFor(m *broker.Meta) error {
+func notYet(m *broker.Meta, keeps func() ahead.Queue) error {
 	if m == nil || m.NotBefore.IsZero() {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (r *replay) waitsFor(m *broker.Meta) error {
 	if !m.NotBefore.After(now) {
 		return nil
 	}
-	q := r.keeps()
+	q := keeps()
 	why := q.Refuses(m.NotBefore, now, now, 1)
 	if why == "" {
 		return nil

@@ -174,8 +174,8 @@ const minRate = 1.0 / 3600
 //     While the store goes on refusing its claim, the message is a letter again after a day.
 //   - "too-early", "duplicate": it is sent, because nothing failed there. A duplicate is acked once
 //     the job of its key is done.
-//   - A job that is due later than To can keep it is skipped, whatever its class, where To tells for
-//     how long it keeps messages. The reason says from when on it can be sent.
+//   - A job that is due later than To can keep it is skipped, whatever its class, where To tells
+//     for how long it keeps messages. The reason says from when on it can be sent.
 //   - "expired": it needs ReplayOptions.Expired, or another Expires, key or type from Edit.
 //   - "unproven": it needs ReplayOptions.Unproven, or another key or type from Edit.
 //   - "mismatch" and all others: it would be refused again, so it is skipped, unless Edit gives it
@@ -330,7 +330,7 @@ func (r *replay) choose(l *item) error {
 		r.tell(l, Skipped, errSameJob)
 		return nil
 	}
-	if err := r.waitsFor(out.Meta); err != nil {
+	if err := notYet(out.Meta, r.keeps); err != nil {
 		r.tell(l, Skipped, err)
 		return nil
 	}

@@ -129,6 +129,20 @@ func (r *Rig) Send(ms ...broker.Outgoing) {
 	}
 }
 
+// SendBare puts messages into the queue as a producer does that does not use onceq: they have these
+// bodies, and no metadata. So ProcessorConfig.Key has to find their keys. Send would give each
+// message an id and a key of its own, and Key would meet those.
+func (r *Rig) SendBare(bodies ...string) {
+	r.t.Helper()
+	ms := make([]broker.Outgoing, len(bodies))
+	for i, b := range bodies {
+		ms[i].Body = []byte(b)
+	}
+	if _, err := r.Queue.Send(r.t.Context(), ms); err != nil {
+		r.t.Fatalf("onceqtest: SendBare: %v", err)
+	}
+}
+
 // At lets calls of the next delivery's worker go wrong, as the Faults say. The calls are counted
 // from the beginning of that delivery. A fault that befalls no call of it fails the test. One that
 // could change nothing ends the test at once: it has no Kind, or its Kind needs a Delay.

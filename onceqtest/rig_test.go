@@ -28,6 +28,26 @@ func counted(runs *int, f func(*onceq.Job) error) onceq.ProcessorConfig {
 
 func one(body string) broker.Outgoing { return broker.Outgoing{Body: []byte(body)} }
 
+// SendBare leaves the key to ProcessorConfig.Key, as a producer does that does not use onceq. Send
+// would have given the message a key.
+func TestSendBare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		jobs := counted(&runs, func(j *onceq.Job) error {
+			if j.Message.Meta != nil || j.Key().Key != "A-1" {
+				t.Errorf("%+v under %v", j.Message, j.Key())
+			}
+			return nil
+		})
+		jobs.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
+		rig := onceqtest.New(t, jobs, nil)
+		rig.SendBare("A-1", "A-1")
+		if a, b := rig.Deliver(), rig.Deliver(); a.Outcome != onceq.OutcomeDone || b.Outcome != onceq.OutcomeAlreadyDone || runs != 1 {
+			t.Errorf("%s, %s, %d runs", a.Outcome, b.Outcome, runs)
+		}
+	})
+}
+
 func TestDeliverAndRedeliver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int

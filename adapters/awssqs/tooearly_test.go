@@ -83,7 +83,7 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 					t.Helper()
 					for time.Until(due) > 0 {
 						run(time.Minute)
-						time.Sleep(min(6*time.Hour, time.Until(due)-time.Minute/2))
+						<-time.After(min(6*time.Hour, time.Until(due)-time.Minute/2))
 					}
 					run(time.Minute)
 				}
@@ -127,7 +127,7 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				if !strings.Contains(why, "keeps messages for") && !strings.Contains(why, "moves a message away") || !strings.Contains(why, "replay it from "+from.Format(time.RFC3339)) {
 					t.Errorf("the replay says %q, want %v", why, from.Format(time.RFC3339))
 				}
-				time.Sleep(time.Until(from) + time.Second)
+				<-time.After(time.Until(from) + time.Second)
 				if report, err := q.Replay(t.Context(), dlq.ReplayOptions{To: queue}); err != nil || report.Replayed != 1 {
 					t.Fatalf("a replay at %v: %+v, %v", time.Now(), report, err)
 				}

@@ -53,7 +53,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
 					p := w.work(h, nil)
-					time.Sleep(time.Minute)
+					<-time.After(time.Minute)
 					p.drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
 					if err != nil {
@@ -64,16 +64,16 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 					if err != nil || len(plan.Letters) != 0 || len(plan.Skipped) != 1 || !strings.Contains(text, c.why) {
 						w.Fatalf("a plan at once: %+v, %v; the letter says %q, want %q", plan, err, text, c.why)
 					}
-					time.Sleep(min(2*day, time.Until(due)-9*time.Minute)) // the letters are kept for a week, too
+					<-time.After(min(2*day, time.Until(due)-9*time.Minute)) // the letters are kept for a week, too
 					if report, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue}); err != nil || report.Replayed != 1 {
 						w.Fatalf("a replay at %v: %+v, %v", time.Now(), report, err)
 					}
 				}
 				if c.why != "" {
-					time.Sleep(time.Until(due) - 9*time.Minute)
+					<-time.After(time.Until(due) - 9*time.Minute)
 				}
 				p := w.work(h, nil)
-				time.Sleep(time.Until(due) + time.Minute)
+				<-time.After(time.Until(due) + time.Minute)
 				p.drain()
 				if len(ran) != 1 || ran[0].Before(due) {
 					w.Errorf("ran at %v, want once at %v", ran, due)

@@ -150,7 +150,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 		if err := onceq.SendOne(t.Context(), orders, &m); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(delay)
+		<-time.After(delay)
 		ran := 0
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran++; return nil }),

@@ -1,3 +1,69 @@
 package main
 
-var delays = []mutant{}
+var delays = []mutant{
+	{
+		File: "ahead.go", Text: "if q.Keeps <= 0 && q.Receives <= 0 {", With: "if true {",
+		Package: "adapters/awssqs", Test: "TestJobsThatOutlastTheQueue",
+		Why: "SQS deletes a job that is due later than it keeps messages, and nobody knows",
+	},
+	{
+		File: "internal/ahead/ahead.go", Text: "published.Add(q.Keeps).Sub(due) < q.margin()", With: "published.Add(q.Keeps).Sub(due) < 0",
+		Package: "internal/ahead", Test: "TestRefuses",
+		Why: "a job is due in the moment in which its queue deletes it",
+	},
+	{
+		File: "internal/ahead/ahead.go", Text: "at > most || hops > 1 && at > most-spare", With: "false",
+		Package: "adapters/gcppubsub", Test: "TestJobsThatOutlastTheSubscription",
+		Why: "the queue's own redrive moves a job away that was never tried",
+	},
+	{
+		File: "dlq/early.go", Text: "if why == \"\" {", With: "if true {",
+		Package: "adapters/awssqs", Test: "TestJobsThatOutlastTheQueue",
+		Why: "a replay sends a letter that its worker refuses again",
+	},
+	{
+		File: "control/price.go", Text: "if p.outlasts() || !p.paysReceives() {", With: "if !p.paysReceives() {",
+		Package: "ops", Test: "TestPauseThatOutlastsTheQueue",
+		Why: "an operator's pause lets the queue delete what waits",
+	},
+	{
+		File: "send.go", Text: "if due := dueBy(m); meta.NotBefore.Before(due) {", With: "if due := dueBy(m); false && meta.NotBefore.Before(due) {",
+		Package: ".", Test: "TestDelayBeyondRetention",
+		Why: "a job that was delayed for longer than Retention never runs",
+	},
+	{
+		File: "send.go", Text: "if m.Delay > plainDelay && !m.Meta.Created.IsZero() {", With: "if m.Delay > 0 && !m.Meta.Created.IsZero() {",
+		Package: ".", Test: "TestFillDelay",
+		Why: "a short delay costs a receive where clocks differ, and makes two sends of one job differ",
+	},
+	{
+		File: "joboptions.go", Text: "case o.Was == OneHandler:", With: "case false:",
+		Package: ".", Test: "TestTheWayToAMux",
+		Why: "what a single handler has done is done again under a Mux",
+	},
+	{
+		File: "joboptions.go", Text: "cmp.Or(o.Was, typ)", With: "typ",
+		Package: ".", Test: "TestTheWayToAMux",
+		Why: "what a type has done is done again once it has another name",
+	},
+	{
+		File: "mux.go", Text: "return m.types[m.heir(typ)]", With: "return nil",
+		Package: ".", Test: "TestTheWayToAMux",
+		Why: "messages with a type's former name end as dead letters",
+	},
+	{
+		File: "mux.go", Text: "case !m.oneScope && r.options.Scope == \"\" && r.options.Was == \"\":", With: "case false:",
+		Package: ".", Test: "TestMuxScopeMistakes",
+		Why: "bare messages get other keys than they had, and nobody has said so",
+	},
+	{
+		File: "rulebook.go", Text: "if t := in.types[typ]; !ok && t != nil && t.name != typ {", With: "if t := in.types[typ]; false && t != nil {",
+		Package: ".", Test: "TestPausedByEachName",
+		Why: "jobs of a paused type run under its former name",
+	},
+	{
+		File: "examples/cloudrun/Dockerfile", Text: "COPY adapters/otelonceq/go.mod adapters/otelonceq/go.sum adapters/otelonceq/\n", With: "",
+		Package: "examples/snippets", Test: "TestDockerfiles",
+		Why: "docker build of the example fails",
+	},
+}
