@@ -114,6 +114,13 @@ var databases = []mutant{
 		Why: "A starter that waits for an index lets all sends and acks wait behind it.",
 	},
 	{
+		File:    "adapters/pgbroker/receive.go",
+		Text:    "ordered = ordered || l.ordered && from.full",
+		With:    "ordered = ordered || l.ordered",
+		Package: "adapters/pgbroker", Test: "TestEmptyIsCertainOfGroups",
+		Why: "A receive that does not wait says that nothing is there, while a group's message is.",
+	},
+	{
 		File:    "adapters/pgbroker/notice.go",
 		Text:    "\t\t\tq.pause(ctx, conn)\n",
 		With:    "",
