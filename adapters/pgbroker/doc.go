@@ -44,7 +44,8 @@
 // replica with hot_standby_feedback. A full look goes when twenty times as long as the last one
 // took has passed, 4 s at most. It finds what was committed late. So receives stay as fast as they
 // were, and a late commit waits milliseconds on a quiet server, and up to 5 s on one whose vacuum
-// is kept back.
+// is kept back. Of a group each message is found past those that the group has had since that
+// transaction began: a group that has many of them meanwhile gets slower.
 //
 // # Latency
 //

@@ -105,24 +105,23 @@ func (q *Queue) readFresh(p *pipeline, behind int64, to *[]freshRow) {
 	})
 }
 
-// order gives the groups of fresh rows their heads, and reports whether that has changed anything.
-// Where most of a full window cannot be changed, because somebody holds the first row of a group,
-// it reads on behind them, so that they stop no other group.
-func (q *Queue) order(ctx context.Context, from freshStart, fresh []freshRow) (changed bool, err error) {
+// order gives the groups of fresh rows their heads. Where most of a full window cannot be changed,
+// because somebody holds the first row of a group, it reads on behind them, so that they stop no
+// other group.
+func (q *Queue) order(ctx context.Context, from freshStart, fresh []freshRow) error {
 	begun := time.Now()
 	stuck := false
 	for windows := 1; ; windows++ {
 		n, err := q.orderGroups(ctx, fresh)
 		if err != nil {
-			return changed, err
+			return err
 		}
-		changed = changed || n > 0
 		filled := len(fresh) == maxFresh
 		most := n >= int64(len(fresh)+1)/2
 		stuck = stuck || !most
 		if last := fresh[len(fresh)-1].seq; filled && !most && windows < maxWindows {
 			if fresh, err = q.freshBehind(ctx, last); err != nil {
-				return changed, err
+				return err
 			}
 			if len(fresh) > 0 {
 				continue
@@ -134,7 +133,7 @@ func (q *Queue) order(ctx context.Context, from freshStart, fresh []freshRow) (c
 		if stuck && from.full {
 			q.floor.putOff(time.Since(begun))
 		}
-		return changed, nil
+		return nil
 	}
 }
 

@@ -92,6 +92,29 @@ func TestLateCommitOfGroup(t *testing.T) {
 	ack(t, q, next(t, q, "late"))
 }
 
+// TestEmptyIsCertainOfGroups: a receive that does not wait finds a group's message that lies before
+// where looks begin, also where what it was told of is in somebody's hands.
+func TestEmptyIsCertainOfGroups(t *testing.T) {
+	pool := openPool(t)
+	q := newQueue(t, pool, newName(), nil)
+	send(t, q, bodies("g", "x")...)
+	ack(t, q, next(t, q, "x"))
+	q.groups.mu.Lock()
+	q.groups.at, q.groups.next, q.groups.latest = 10, 10, 10
+	q.groups.mu.Unlock()
+	exec(t, pool, "INSERT INTO onceq_messages (queue, grp, waits, fresh, body) VALUES ($1, 'late', true, true, 'late')", q.name)
+	exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 20")
+	id := send(t, q, bodies("h", "held")...)[0]
+	operator := begin(t, pool, pgx.TxOptions{})
+	exec(t, operator, "SELECT FROM onceq_messages WHERE seq = $1 FOR UPDATE", id)
+	noFullLook(q)
+	ms, err := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+	if err != nil || len(ms) != 1 || string(ms[0].Body) != "late" {
+		t.Fatalf("%d messages, %v, want the late one", len(ms), err)
+	}
+	ack(t, q, ms[0])
+}
+
 // TestFewLocks: no transaction takes more of the server's locks than a connection has room for,
 // whatever the number of groups that are ordered or acked at once; all of them are.
 func TestFewLocks(t *testing.T) {

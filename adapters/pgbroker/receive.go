@@ -81,9 +81,10 @@ func (q *Queue) rest(ctx context.Context, left time.Duration) error {
 func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain bool) ([]*broker.Message, error) {
 	from := q.floor.begin()
 	hinted := q.groups.hint.Swap(false)
-	// Groups are ordered once: where a row is in somebody's hands, it would be looked at for ever.
+	// All groups are ordered once: where a row is in somebody's hands, it would be looked at for
+	// ever. Before that, those that the hint is for may be.
 	for ordered := false; ; {
-		l := look{q: q, o: o, from: from, groups: !ordered && (from.full || hinted)}
+		l := look{q: q, o: o, from: from, groups: hinted || from.full && !ordered}
 		if err := l.take(ctx); err != nil {
 			if hinted {
 				q.groups.hint.Store(true)
@@ -92,7 +93,8 @@ func (q *Queue) receive(ctx context.Context, o *broker.ReceiveOptions, certain b
 				return nil, err
 			}
 		}
-		ordered = ordered || l.ordered
+		hinted = false
+		ordered = ordered || l.ordered && from.full
 		switch {
 		case len(l.ms) > 0:
 			return l.ms, nil
@@ -116,7 +118,7 @@ type look struct {
 	from   start
 	groups bool // it also looks for messages of groups that nobody has looked at
 	ms     []*broker.Message
-	// ordered: groups have got heads. moved: messages went to the dead letters.
+	// ordered: groups may have got heads. moved: messages went to the dead letters.
 	ordered, moved bool
 	rows           []taken
 }
@@ -175,7 +177,8 @@ func (l *look) take(ctx context.Context) error {
 		err = q.redrive(patient, spent)
 	}
 	if len(fresh) > 0 && err == nil {
-		l.ordered, err = q.order(patient, behind, fresh)
+		l.ordered = true
+		err = q.order(patient, behind, fresh)
 	}
 	return err
 }

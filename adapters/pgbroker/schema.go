@@ -191,18 +191,20 @@ SELECT pg_catalog.pg_advisory_xact_lock(h.n) FROM (
 	givenGroups = `SELECT pg_catalog.convert_from(u.g, 'UTF8') AS grp FROM pg_catalog.unnest($2::pg_catalog.bytea[]) AS u (g)`
 )
 
-// The head of a group, and those that wait behind it. first is the first of either.
+// The head of a group, and those that wait behind it. A head has the highest number of those that
+// were head, so that it is found before their dead entries.
 const (
 	headsIn = `FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits {<=} false`
 	waitIn  = `FROM {table} t WHERE t.queue {=} $1::pg_catalog.text AND t.grp {=} x.grp AND t.waits {>=} true`
 	first   = ` ORDER BY t.waits, t.seq LIMIT 1`
+	last    = ` ORDER BY t.waits DESC, t.seq DESC LIMIT 1`
 )
 
 // headsOfGroups gives each group its head, under the groups' locks. It is the first message, unless
 // a later one was delivered already, because the first was committed late: that one stays the head
 // until it is acked. A row that somebody holds, an operator perhaps, is left for the next look.
 const headsOfGroups = `WITH q AS MATERIALIZED (SELECT x.grp, h.seq AS head, n.seq AS next FROM (` + givenGroups + `) x
-	LEFT JOIN LATERAL (SELECT t.seq ` + headsIn + first + `) h ON true
+	LEFT JOIN LATERAL (SELECT t.seq ` + headsIn + last + `) h ON true
 	LEFT JOIN LATERAL (SELECT t.seq ` + waitIn + first + `) n ON true
 ), undelivered AS MATERIALIZED (
 	SELECT t.seq FROM {table} t WHERE t.seq {=} ANY (ARRAY(SELECT q.head FROM q WHERE q.next {<} q.head))
@@ -220,7 +222,7 @@ WHERE t.seq {=} ANY (ARRAY(SELECT next.seq FROM next))`
 // seenRows are fresh no longer where their group has a head.
 const seenRows = `WITH seen AS MATERIALIZED (
 	SELECT x.seq FROM {table} x WHERE x.seq {=} ANY ($2::bigint[]) AND x.queue {=} $1::pg_catalog.text AND x.fresh::integer {=} 1
-		AND EXISTS (SELECT ` + headsIn + ` OFFSET 0) FOR UPDATE OF x SKIP LOCKED
+		AND (SELECT t.seq ` + headsIn + last + `) IS NOT NULL FOR UPDATE OF x SKIP LOCKED
 )
 UPDATE {table} t SET fresh = false WHERE t.seq {=} ANY (ARRAY(SELECT seen.seq FROM seen))`
 

@@ -110,7 +110,7 @@ func (q *Queue) settle(ctx context.Context, s *settling, plain, grouped *settlem
 	if ofGroups {
 		sql = grouped
 	}
-	var ps []portion
+	ps := make([]portion, 0, 1) // mostly it is one
 	for first, rest := split(es, ofGroups); len(first) > 0; first, rest = split(rest, ofGroups) {
 		ps = append(ps, portion{es: first, args: s.args(q.name, first, more), applied: make([]bool, len(first))})
 	}
@@ -144,7 +144,7 @@ func (s *settling) args(queue string, es []tablequeue.Entry, more []any) []any {
 		seqs.int(e.Seq)
 		ns.int(int64(e.N))
 	}
-	args := []any{queue, seqs.arg(), ns.arg()}
+	args := append(make([]any, 0, 4), queue, seqs.arg(), ns.arg())
 	if s.last != nil {
 		args = append(args, s.last(es))
 	}
