@@ -85,7 +85,8 @@ type SQLExecer interface {
 // Call it on the outermost transaction. In a savepoint that is rolled back the completion alone is
 // undone: the job runs again, and what the outer transaction commits comes once for each attempt.
 // A savepoint of pgx, which [pgx.Tx.Begin] and [pgx.BeginFunc] make within a transaction, is
-// refused ([dedupe.ErrBadRequest]). One that was made by SQL, or by another library, cannot be seen.
+// refused ([dedupe.ErrBadRequest]). One that was made by SQL, or by another library, cannot be
+// seen.
 //
 // From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy,
 // which harms nobody because the lock is the lease. Calls for other jobs never wait for it.

@@ -285,8 +285,8 @@ func TestOddSchemas(t *testing.T) {
 }
 
 // TestRaiseFence: after a restore under running workers the sequence goes above all that was given
-// out, also where it is ahead of the clock. A sequence with a CACHE is no sign of a restore. Who may
-// not raise it is told so.
+// out, also where it is ahead of the clock. A sequence with a CACHE is no sign of a restore. Who
+// may not raise it is told so.
 func TestRaiseFence(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
