@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -23,7 +22,7 @@ type intake struct {
 	foreign foreign
 	// queueName is TimingRecord.Queue.
 	queueName string
-	back      atomic.Int64 // when the store was last seen to have gone back in time; 0 = never
+	past      watchman
 	begun     time.Time
 	took      sketches // of a Worker that writes cards; else nil
 }
@@ -46,6 +45,10 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		log = log.With(slog.String("queue", d.name))
 	}
 	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
+	in.past = watchman{fences: &p.fences, store: c.Store, queue: in.queueName, timeout: c.CallTimeout, log: log, tell: in.tellEvent}
+	if c.Control.isOn() && d.slots+len(d.name) > 0 {
+		in.past.rules = p.book.store
+	}
 	o := engine.Options{
 		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
 		DeadLetter: d.letters, LetterKeys: c.LetterKeys,
@@ -56,7 +59,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
 	}
 	if c.Store.Limits().OrderedFences {
-		o.Fences, o.WentBack = &p.fences, in.fenceBack
+		o.Fences, o.WentBack = &p.fences, in.past.fenceBack
 	}
 	e, err := engine.New[Job](o, &p.all)
 	if err != nil {

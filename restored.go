@@ -7,19 +7,21 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// This file owns what an intake does when its store went back in time: a backup was restored under
-// running workers, or a replica took over that lacked the last commits. No call fails then. Jobs
-// that were done since run again, and fences are given out a second time. The engine sees it by a
-// fence (internal/engine/fences.go), and a steward by the version of the rules. Both call
-// wentBack, from any goroutine; the rest runs in one of its own.
+// This file owns what is done when a store went back in time: a backup was restored under running
+// workers, or a replica took over that lacked the last commits. No call fails then. Jobs that were
+// done since run again, and fences are given out a second time. The engine sees it by a fence
+// (internal/engine/fences.go), and a steward by the version of the rules. Both tell it from any
+// goroutine; the rest runs in one of its own, and nothing is locked.
 
 const (
 	// backAgain is how long a store that goes back again is the same story.
@@ -33,60 +35,73 @@ const (
 // wentBackReason begins the reason of the pause that a worker makes.
 const wentBackReason = "the store went back in time"
 
+// watchman is an intake's.
+type watchman struct {
+	fences *engine.Fences
+	store  dedupe.Store
+	// rules is where a pause of queue is written; nil = there are no rules, or no queue.
+	rules   dedupe.Store
+	queue   string
+	timeout time.Duration // of a call
+	log     *slog.Logger
+	tell    func(context.Context, WorkerEvent)
+	last    atomic.Int64 // when it last was so; 0 = never
+}
+
 // fenceBack is told by the engine. known was given to a claim of this process before the one that
 // got got was sent.
-func (in *intake) fenceBack(known, got uint64) {
-	known = max(known, in.fences.Forget()) // what it gives from now on is compared with itself
-	in.wentBack(known, fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
+func (w *watchman) fenceBack(known, got uint64) {
+	known = max(known, w.fences.Forget()) // what it gives from now on is compared with itself
+	w.wentBack(known, fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
 }
 
 // wentBack is told that the store went back in time, with the highest fence that is known. It
 // returns at once.
-func (in *intake) wentBack(known uint64, why error) {
+func (w *watchman) wentBack(known uint64, why error) {
 	now := time.Now().UnixNano()
-	last := in.back.Load()
-	if last != 0 && now-last < int64(backAgain) || !in.back.CompareAndSwap(last, now) {
+	last := w.last.Load()
+	if last != 0 && now-last < int64(backAgain) || !w.last.CompareAndSwap(last, now) {
 		return
 	}
-	go in.meetPast(known, why)
+	go w.meetPast(known, why)
 }
 
 // meetPast says that the store went back, keeps it from giving out fences a second time, and stops
 // the workers of the queue.
-func (in *intake) meetPast(known uint64, why error) {
+func (w *watchman) meetPast(known uint64, why error) {
 	ctx := context.Background()
-	back, err := in.raiseFence(ctx, known)
+	back, err := w.raiseFence(ctx, known)
 	if err == nil && !back {
-		in.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the store's fences come in no order, so a restore of it would not be noticed; its sequence needs CACHE 1", slog.Any("error", why))
+		w.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the store's fences come in no order, so a restore of it would not be noticed; its sequence needs CACHE 1", slog.Any("error", why))
 		return
 	}
 	attrs := []slog.Attr{slog.Any("error", why)}
 	if err != nil {
 		attrs = append(attrs, slog.String("fence", "not raised; run Migrate: "+err.Error()))
 	}
-	in.log.LogAttrs(ctx, slog.LevelError, "onceq: the store went back in time, as by the restore of a backup: what it has forgotten may run again; see docs/restore.md", attrs...)
-	in.tellEvent(ctx, WorkerEvent{Kind: EventStoreWentBack, Reason: ReasonStore, Err: why})
-	if !in.c.Control.isOn() || in == in.calls {
-		return // there are no rules, or no queue
+	w.log.LogAttrs(ctx, slog.LevelError, "onceq: the store went back in time, as by the restore of a backup: what it has forgotten may run again; see docs/restore.md", attrs...)
+	w.tell(ctx, WorkerEvent{Kind: EventStoreWentBack, Reason: ReasonStore, Err: why})
+	if w.rules == nil {
+		return
 	}
-	switch err := in.stopQueue(ctx, why); {
+	switch err := w.stopQueue(ctx, why); {
 	case errors.Is(err, errStopped):
 	case err != nil:
-		in.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue cannot be paused, and its workers go on beside a store that went back in time", slog.Any("error", err))
+		w.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue cannot be paused, and its workers go on beside a store that went back in time", slog.Any("error", err))
 	default:
-		in.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue is paused until an operator resumes it, because its store went back in time")
+		w.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue is paused until an operator resumes it, because its store went back in time")
 	}
 }
 
 // raiseFence has the store raise its fence. back is false where the store knows another reason for
 // what was seen.
-func (in *intake) raiseFence(ctx context.Context, known uint64) (back bool, err error) {
-	s, ok := broker.As[dedupe.FenceRaiser](in.c.Store)
+func (w *watchman) raiseFence(ctx context.Context, known uint64) (back bool, err error) {
+	s, ok := broker.As[dedupe.FenceRaiser](w.store)
 	if !ok {
 		return true, nil
 	}
 	for n := 1; ; n++ {
-		one, cancel := context.WithTimeout(ctx, in.c.CallTimeout)
+		one, cancel := context.WithTimeout(ctx, w.timeout)
 		back, err = s.RaiseFence(one, known)
 		cancel()
 		if err == nil || n == backTries || !retry.Rest(ctx, retry.Pause(n)) {
@@ -100,17 +115,14 @@ var errStopped = errors.New("onceq: the queue is paused already")
 
 // stopQueue pauses the queue by a rule, as an operator does: all of its workers obey, it is shown
 // with its reason, and an operator ends it.
-func (in *intake) stopQueue(ctx context.Context, why error) error {
+func (w *watchman) stopQueue(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, backWait)
 	defer cancel()
 	rule := control.Rule{
-		Do: control.Pause, Queue: seatText(in.queueName), By: seatText("onceq, " + in.c.Owner),
+		Do: control.Pause, Queue: w.queue, By: "onceq",
 		Reason: wentBackReason + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
 	}
-	if len(rule.By) > control.MaxText {
-		rule.By = "onceq"
-	}
-	_, err := control.Change(ctx, in.book.store, func(rs *control.Rules) error {
+	_, err := control.Change(ctx, w.rules, func(rs *control.Rules) error {
 		now := time.Now()
 		if slices.ContainsFunc(rs.Rules, func(r control.Rule) bool {
 			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, wentBackReason)

@@ -309,7 +309,7 @@ func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	if obeyed := s.seen.Swap(rs.Version); obeyed != rs.Version {
 		poke(s.show)
 		if rs.Version < obeyed {
-			s.p.wentBack(s.p.fences.Forget(), fmt.Errorf("onceq: the store has version %d of operators' rules, and had %d before", rs.Version, obeyed))
+			s.p.past.wentBack(s.p.fences.Forget(), fmt.Errorf("onceq: the store has version %d of operators' rules, and had %d before", rs.Version, obeyed))
 		}
 	}
 	// A timer stands still with its host, and knows nothing of a clock that was set. So nobody

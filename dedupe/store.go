@@ -53,8 +53,8 @@ type Limits struct {
 	MaxBatch  int  // entries of one call, at least 1
 	Durable   bool // records outlive the process
 	// OrderedFences: a claim that is sent after another one was answered gets the higher fence,
-	// whatever their keys and whoever sends them. A Processor then notices a store that went back in
-	// time, as by the restore of a backup.
+	// whatever their keys and whoever sends them. A Processor then notices a store that went back
+	// in time, as by the restore of a backup.
 	OrderedFences bool
 }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/bits"
+	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -79,7 +80,13 @@ type SQLExecer interface {
 // CompleteTx writes job done within tx, so that the job's effects in tx and its completion are
 // committed together or not at all: exactly one effect, whatever crashes. tx must be in the store's
 // own database. From then on the worker never writes done itself; what it finds after the handler
-// decides. A completion in a savepoint that is rolled back is undone with it.
+// decides.
+//
+// Call it on the outermost transaction. In a savepoint that is rolled back the completion alone is
+// undone: the job runs again, and what the outer transaction commits comes once for each attempt.
+// A savepoint of pgx, which [pgx.Tx.Begin] and [pgx.BeginFunc] make within a transaction, is
+// refused ([dedupe.ErrBadRequest]). One that was made by SQL, or by another library, cannot be
+// seen.
 //
 // From CompleteTx to the end of tx the job's row is locked. Renewals of the job are then busy,
 // which harms nobody because the lock is the lease. Calls for other jobs never wait for it.
@@ -206,7 +213,21 @@ func checkTx(tx Execer) error {
 		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
 			dedupe.ErrBadRequest, tx)
 	}
+	if isSavepoint(tx) {
+		return fmt.Errorf("%w: tx is a savepoint; its rollback would undo the completion alone, and the job would run again: call it on the outermost transaction",
+			dedupe.ErrBadRequest)
+	}
 	return checkConn(tx)
+}
+
+// isSavepoint recognises a transaction of pgx within another one, by its type. That has no name
+// outside of pgx; a test notices when it changes.
+func isSavepoint(tx any) bool {
+	if g, ok := tx.(gate); ok {
+		tx = g.Tx
+	}
+	t := reflect.TypeOf(tx)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "github.com/jackc/pgx/v5" && t.Elem().Name() == "dbSimulatedNestedTx"
 }
 
 // isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction

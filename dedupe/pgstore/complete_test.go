@@ -273,13 +273,47 @@ func TestCompleteTxRepeated(t *testing.T) {
 	}
 }
 
-// TestCompleteTxSavepoint: a completion within a savepoint is undone with it.
+// TestCompleteTxSavepoint: a completion within a savepoint is undone with it, while the outer
+// transaction's effects are committed. So a savepoint of pgx is refused, wherever it was begun; one
+// that was made by SQL cannot be seen.
 func TestCompleteTxSavepoint(t *testing.T) {
 	b := newBusiness(t)
 	l := claimOne(b, b.s, request("1"))
 	tx := b.begin(pgx.ReadCommitted)
 	inner, err := tx.Begin(t.Context())
-	if err := errors.Join(err, b.s.CompleteTx(t.Context(), inner, &job{Of: l}, nil), inner.Rollback(t.Context())); err != nil {
+	if err != nil {
+		t.Fatal(err)
+	}
+	innermost, err := inner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sp := range []pgx.Tx{inner, innermost} {
+		if err := b.s.CompleteTx(t.Context(), sp, &job{Of: l}, nil); !errors.Is(err, dedupe.ErrBadRequest) || !strings.Contains(err.Error(), "outermost") {
+			t.Errorf("a savepoint of pgx: %v", err)
+		}
+	}
+	other := claimOne(b, b.s, request("2"))
+	err = b.s.Commit(t.Context(), &job{Of: other}, func(tx pgx.Tx) (any, error) {
+		sp, err := tx.Begin(t.Context())
+		if err != nil {
+			return nil, err
+		}
+		return nil, b.s.CompleteTx(t.Context(), sp, &job{Of: l}, nil)
+	})
+	if !errors.Is(err, dedupe.ErrBadRequest) {
+		t.Errorf("a savepoint within Commit: %v", err)
+	}
+	if err := inner.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SAVEPOINT mine"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.s.CompleteTx(t.Context(), tx, &job{Of: l}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "ROLLBACK TO SAVEPOINT mine"); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {

@@ -22,6 +22,8 @@ const (
 	notSupported         = "0A000" // such as CONCURRENTLY on a partitioned table
 	readOnly             = "25006"
 	failedTransaction    = "25P02"
+	duplicateStatement   = "42P05"
+	noStatement          = "26000"
 )
 
 func sqlState(err error) string {
@@ -59,6 +61,9 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	case state == noPrivilege && what == "Migrate":
 		return fmt.Errorf("pgstore: %s: %w (something is missing; run Migrate of this version once as the owner of table %s, before the workers start)",
 			what, err, s.sql().name)
+	case state == duplicateStatement, state == noStatement:
+		return fmt.Errorf("pgstore: %s: %w (is a pooler between, such as PgBouncer before 1.21, that hands one connection's prepared statements to another? "+
+			"Set ConnConfig.DefaultQueryExecMode to pgx.QueryExecModeExec)", what, err)
 	case state == readOnly:
 		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica, or default_transaction_read_only on?)", what, err)
 	}

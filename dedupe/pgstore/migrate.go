@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
@@ -106,11 +107,45 @@ func (s *Store) complement(ctx context.Context) (have *present, err error) {
 // ask sends a statement with an argument as all calls send theirs, so that what hinders them is
 // known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
 // the simple protocol, because it has set the encoding before its next statement.
+//
+// A pool is asked on several connections, one after the other. A pooler that knows nothing of
+// prepared statements then has two of one name on one connection to the server, which refuses the
+// second.
 func (s *Store) ask(ctx context.Context) error {
-	p := newPipeline()
-	p.exec(`SELECT $1::pg_catalog.text`, "")
-	return p.run(ctx, s.db)
+	conns := []DB{s.db}
+	if pool, ok := s.db.(*pgxpool.Pool); ok {
+		conns = conns[:0]
+		for range min(asked, pool.Config().MaxConns) {
+			within, cancel := context.WithTimeout(ctx, askWait)
+			conn, err := pool.Acquire(within)
+			cancel()
+			if err != nil && len(conns) > 0 {
+				break // others need them
+			}
+			if err != nil {
+				conns = append(conns, s.db) // which waits as long as ctx says
+				break
+			}
+			defer conn.Release()
+			conns = append(conns, conn)
+		}
+	}
+	for _, conn := range conns {
+		p := newPipeline()
+		p.exec(askSQL, "")
+		if err := p.run(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+const (
+	askSQL = `SELECT $1::pg_catalog.text`
+	// asked is on how many connections, and askWait how long each of them is waited for.
+	asked   = 3
+	askWait = time.Second
+)
 
 // transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
 // set.
@@ -330,7 +365,7 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		return nil, err
 	}
 	if have.schema == "" {
-		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table")
+		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table, or GRANT USAGE ON SCHEMA … to the role")
 	}
 	st := newStatements(have.schema, s.table)
 	var todo []string

@@ -2,10 +2,12 @@ package pgstore
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,8 +285,8 @@ func TestOddSchemas(t *testing.T) {
 }
 
 // TestRaiseFence: after a restore under running workers the sequence goes above all that was given
-// out, also where it is ahead of the clock. A sequence with a CACHE is no sign of a restore. Who may
-// not raise it is told so.
+// out, also where it is ahead of the clock. A sequence with a CACHE is no sign of a restore. Who
+// may not raise it is told so.
 func TestRaiseFence(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
@@ -328,4 +330,30 @@ func TestRaiseFence(t *testing.T) {
 	if back, err := other.RaiseFence(t.Context(), math.MaxInt64>>2); err == nil || back {
 		t.Errorf("without the right: %t, %v", back, err)
 	}
+}
+
+// TestMigrateNamesThePooler: through a pooler that knows nothing of prepared statements one
+// connection meets those of another. Migrate says so at the start, with what to set.
+func TestMigrateNamesThePooler(t *testing.T) {
+	var connections atomic.Int64
+	pool := openPool(t, func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if connections.Add(1) < 2 {
+				return nil
+			}
+			// What pgx will call the statement is there, as if another connection had prepared it.
+			sum := sha256.Sum256([]byte(askSQL))
+			_, err := conn.Exec(ctx, fmt.Sprintf("PREPARE stmtcache_%x AS SELECT 1", sum[:24]))
+			return err
+		}
+	})
+	s, err := New(pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "QueryExecModeExec") {
+		t.Errorf("Migrate: %v, want an error that names the pooler and the mode", err)
+	}
+	one := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	newStore(t, one, "onceq_dedupe") // a pool of one connection is asked on that
 }

@@ -37,8 +37,8 @@ const steady = plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), 
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)`
 
-// placed is where a row stands that a statement locks, and atPlace finds it again. The partitions of
-// one table have rows at equal places.
+// placed is where a row stands that a statement locks, and atPlace finds it again. The partitions
+// of one table have rows at equal places.
 const (
 	placed  = `t.ctid AS place, t.tableoid AS part`
 	atPlace = `t.ctid {=} g.place AND t.tableoid {=} g.part`

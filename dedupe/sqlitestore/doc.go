@@ -42,7 +42,8 @@
 //
 // Stop all processes before you replace the file, by a restore or mv. A process that runs would go
 // on with the file that is gone, while another one wins the same keys in the new one. After a
-// restore [Store.Migrate] raises the fence to the clock, above all that was given out since the backup.
+// restore [Store.Migrate] raises the fence to the clock, above all that was given out since the
+// backup.
 //
 // The store's clock is [time.Now]: one file means one host. It works inside a testing/synctest
 // bubble that opens and closes the *sql.DB itself.

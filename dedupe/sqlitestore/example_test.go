@@ -91,3 +91,56 @@ func charge(ctx context.Context, db *sql.DB, store *sqlitestore.Store, job dedup
 	}
 	return tx.Commit()
 }
+
+// A handler's effect and its job's completion are one transaction, which takes its turn with the
+// store's own writes. A producer without a job does the same by Write.
+func ExampleStore_Commit() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(dir, "orders.db")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	store, err := sqlitestore.New(db, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		log.Fatal(err)
+	}
+	err = store.Write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "CREATE TABLE charges (order_id TEXT, cents INTEGER)")
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	claims, err := store.Claim(ctx, []dedupe.ClaimRequest{{
+		Key:   dedupe.Key{Scope: "orders", Key: "order-1"},
+		Token: dedupe.Token{1}, // in earnest: drawn at random
+		TTL:   30 * time.Second,
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	job := running{claims[0].Lease} // the *onceq.Job of the handler
+	err = store.Commit(ctx, job, func(tx *sql.Tx) (any, error) {
+		_, err := tx.ExecContext(ctx, "INSERT INTO charges VALUES (?, ?)", "order-1", 4200)
+		return map[string]int{"cents": 4200}, err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rs, err := store.Get(ctx, []dedupe.Key{job.lease.Key})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(rs[0].Status, string(rs[0].Result))
+	// Output: done {"cents":4200}
+}

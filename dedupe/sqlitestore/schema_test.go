@@ -383,7 +383,7 @@ func TestFenceOfARestoredFile(t *testing.T) {
 		if again.Fence <= l.Fence {
 			t.Errorf("the fence went from %d to %d", l.Fence, again.Fence)
 		}
-		// A file that is restored under a worker is raised at once, also where it is ahead of the clock.
+		// A file that is restored under a worker is raised, also where it is ahead of the clock.
 		high := again.Fence + 100_000_000
 		if back, err := restored.RaiseFence(t.Context(), high); err != nil || !back {
 			t.Error(back, err)

@@ -150,6 +150,24 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	return answers, sent, err
 }
 
+// inOrder looks at the answers to claims that were sent when known was the highest fence. A
+// repeated claim may get the fence of its first try, and is left out.
+func (en *Engine[J]) inOrder(rs []*Run[J], answers []dedupe.Claim, known uint64) {
+	var highest, back uint64
+	for i, r := range rs {
+		if c := &answers[i]; c.Err == nil && c.Outcome == dedupe.Won && r.tries == 0 {
+			if f := c.Lease.Fence; f != 0 && f <= known {
+				back = f
+			}
+			highest = max(highest, c.Lease.Fence)
+		}
+	}
+	if back != 0 {
+		en.o.WentBack(known, back)
+	}
+	en.o.Fences.learn(highest)
+}
+
 // each takes the first of equal keys, because a second message with the same key would only wait
 // for the first. The others go with the next batch, when the store knows what became of the first.
 // rs is sorted by key.

@@ -179,4 +179,19 @@ WHERE (SELECT`,
 		Package: "adapters/pgbroker", Test: "TestNotifiedTooOften",
 		Why: "Whoever may connect to the database makes a worker look as often as he notifies.",
 	},
+	{
+		File: "dedupe/pgstore/complete.go", Text: `t.Elem().Name() == "dbSimulatedNestedTx"`, With: `t.Elem().Name() == "nobody"`,
+		Package: "dedupe/pgstore", Test: "TestCompleteTxSavepoint",
+		Why: "a library that nests transactions has its effects once for each attempt",
+	},
+	{
+		File: "dedupe/pgstore/migrate.go", Text: "range min(asked, pool.Config().MaxConns)", With: "range min(1, pool.Config().MaxConns)",
+		Package: "dedupe/pgstore", Test: "TestMigrateNamesThePooler",
+		Why: "a pooler that knows no prepared statements passes Migrate, and then nearly nothing works",
+	},
+	{
+		File: "dedupe/pgstore/migrate.go", Text: "greatest(f.clock {+} $1::bigint, $3::bigint)", With: "(f.clock {+} $1::bigint)",
+		Package: "dedupe/pgstore", Test: "TestRaiseFence",
+		Why: "after a restore to some seconds ago the fences since come a second time",
+	},
 }

@@ -23,6 +23,13 @@ type call struct {
 	done chan struct{} // closed when the call is answered
 }
 
+// turn is a transaction of the user's that waits for the writer, or has it.
+type turn struct {
+	granted chan struct{} // closed when the writer stands still
+	over    chan struct{} // closed when the transaction has ended
+	err     error         // set before granted is closed: the writer is closed
+}
+
 func answer(batch []*call, err error) {
 	for _, c := range batch {
 		c.err = err

@@ -17,6 +17,9 @@ import (
 // alone has it, and nothing is locked.
 
 const (
+	// Another writer of ours waits no longer than this between two tries.
+	breather = 300 * time.Microsecond
+
 	// In most of the first 200 ms of its waiting another program looks at least each 26 ms.
 	shortPause = 26 * time.Millisecond
 	longPause  = 80 * time.Millisecond

@@ -6,24 +6,17 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
 // This file owns the turns of the user's own transactions. Such a transaction is on a connection of
 // the pool. Would it just begin, it would wait in SQLite's busy handler, which looks ten times a
 // second, for a file that the writer leaves free for an instant. So it waits in the writer's queue
-// instead, and the writer stands still while it runs. Writer.mu guards the queue of turns.
+// instead (writer.go), and the writer stands still while it runs. Whoever calls Turn runs all of
+// this; nothing is locked here.
 
 // ErrNoConnection: nothing was begun, because no connection of the pool was free.
 var ErrNoConnection = errors.New("no connection of the pool was free")
-
-// turn is a transaction of the user's that waits for the writer, or has it.
-type turn struct {
-	granted chan struct{} // closed when the writer stands still
-	over    chan struct{} // closed when the transaction has ended
-	err     error         // set before granted is closed: the writer is closed
-}
 
 // Turn runs f in a transaction on a connection of the pool, while the writer stands still, and
 // commits it. It waits for its turn, and for those who write to the file from elsewhere, up to the
@@ -89,53 +82,6 @@ func (w *Writer) connection(ctx context.Context, end time.Time) (*sql.Conn, erro
 		return nil, fmt.Errorf("nothing was begun: %w", err)
 	}
 	return conn, nil
-}
-
-// await waits until the writer stands still.
-func (w *Writer) await(ctx context.Context, t *turn, end time.Time) error {
-	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return ErrClosed
-	}
-	w.turns = append(w.turns, t)
-	w.start()
-	w.mu.Unlock()
-	timer := time.NewTimer(time.Until(end))
-	defer timer.Stop()
-	err := ErrLocked
-	select {
-	case <-t.granted:
-		return t.err
-	case <-timer.C:
-	case <-ctx.Done():
-		err = fmt.Errorf("nothing was begun: %w", ctx.Err())
-	}
-	w.mu.Lock()
-	i := slices.Index(w.turns, t)
-	if i >= 0 {
-		w.turns = slices.Delete(w.turns, i, i+1)
-	}
-	w.mu.Unlock()
-	if i < 0 { // the turn has come meanwhile
-		<-t.granted
-		if t.err == nil {
-			close(t.over)
-		}
-	}
-	return err
-}
-
-// nextTurn takes a turn from its queue. Where calls wait too, both get about as much time.
-func (w *Writer) nextTurn(since time.Time) *turn {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.turns) == 0 || len(w.queue) > 0 && time.Since(since) > stint {
-		return nil
-	}
-	t := w.turns[0]
-	w.turns = slices.Delete(w.turns, 0, 1)
-	return t
 }
 
 // beginOn begins a transaction that has the file's write lock. It asks again and again by itself,

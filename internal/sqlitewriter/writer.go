@@ -17,11 +17,8 @@ import (
 
 const (
 	// A process that is never idle frees the lock only for an instant between two transactions, and
-	// nobody else would find it free then. So it lets go after each stint, for longer than others
-	// wait between two tries.
-	// others.go has the longer pauses, for those who are no writer of ours.
-	stint    = 20 * time.Millisecond
-	breather = 300 * time.Microsecond
+	// nobody else would find it free then. So it lets go after each stint (others.go).
+	stint = 20 * time.Millisecond
 
 	// MostEntries keeps one transaction short enough for its neighbours on the file.
 	MostEntries = 256
@@ -206,8 +203,55 @@ func (w *Writer) take() []*call {
 	return batch
 }
 
-// Close finishes the calls and the turn under way, answers ErrClosed to those that wait, and closes the writing
-// connection. The pool stays open. It may be called more than once.
+// await waits until the writer stands still.
+func (w *Writer) await(ctx context.Context, t *turn, end time.Time) error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.turns = append(w.turns, t)
+	w.start()
+	w.mu.Unlock()
+	timer := time.NewTimer(time.Until(end))
+	defer timer.Stop()
+	err := ErrLocked
+	select {
+	case <-t.granted:
+		return t.err
+	case <-timer.C:
+	case <-ctx.Done():
+		err = fmt.Errorf("nothing was begun: %w", ctx.Err())
+	}
+	w.mu.Lock()
+	i := slices.Index(w.turns, t)
+	if i >= 0 {
+		w.turns = slices.Delete(w.turns, i, i+1)
+	}
+	w.mu.Unlock()
+	if i < 0 { // the turn has come meanwhile
+		<-t.granted
+		if t.err == nil {
+			close(t.over)
+		}
+	}
+	return err
+}
+
+// nextTurn takes a turn from its queue. Where calls wait too, both get about as much time.
+func (w *Writer) nextTurn(since time.Time) *turn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.turns) == 0 || len(w.queue) > 0 && time.Since(since) > stint {
+		return nil
+	}
+	t := w.turns[0]
+	w.turns = slices.Delete(w.turns, 0, 1)
+	return t
+}
+
+// Close finishes the calls and the turn under way, answers ErrClosed to those that wait, and closes
+// the writing connection. The pool stays open. It may be called more than once.
 func (w *Writer) Close() {
 	w.mu.Lock()
 	if !w.closed {
