@@ -280,3 +280,19 @@ func ExampleQueue_Purge() {
 	// 4 seen, 1 purged, 3 not chosen
 	// 3 letters in the queue
 }
+
+// What a purge wrote is put back as it was: with the same id, key and fence.
+func ExampleImportJSON() {
+	file := strings.NewReader(`{"message":"m-1","body":"{\"cents\":500}","onceq":{"v":1,"id":"j-1","t":"charge","k":"order-1","dead":{"f":40}}}` + "\n")
+	var letters []broker.Outgoing
+	for m, err := range dlq.ImportJSON(file) {
+		if err != nil { // a torn line; the others go on
+			fmt.Println(err)
+			continue
+		}
+		letters = append(letters, m)
+	}
+	m := letters[0]
+	fmt.Println(len(letters), m.Meta.Type, m.Meta.Key, m.Meta.Dead.Fence, string(m.Body))
+	// Output: 1 charge order-1 40 {"cents":500}
+}

@@ -286,8 +286,8 @@ func (k *keeper) handBack() {
 	k.giveBack(hs, 0)
 }
 
-// giveSome gives up to n of the letters back that came first and that may go: each comes again after a
-// while. It answers their ids.
+// giveSome gives up to n of the letters back that came first and that may go: each comes again
+// after a while. It answers their ids.
 func (k *keeper) giveSome(n int, after time.Duration, may func(id string) bool) (ids []string) {
 	k.mu.Lock()
 	var hs []*held

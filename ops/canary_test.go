@@ -38,12 +38,11 @@ func (r *rig) canaries(change func(*ops.ReplaySpec), job func(ref dlq.Ref, k ded
 // still, that are to be tried again or that nobody can tell of prove nothing, and the others stay.
 func TestCanariesPassWhenDone(t *testing.T) {
 	type part struct {
-		name  string
-		job   func(r *rig, ref dlq.Ref, k dedupe.Key)
-		back  int
-		want  dlq.Became // without its Failed
-		soon  bool       // it ends before CanaryWait
-		known bool       // the records are named
+		name string
+		job  func(r *rig, ref dlq.Ref, k dedupe.Key)
+		back int
+		want dlq.Became // without its Failed
+		soon bool       // it ends before CanaryWait
 	}
 	for _, c := range []part{
 		{name: "nobody runs them", want: dlq.Became{Waiting: 2}},

@@ -26,9 +26,9 @@ type ReplaySpec struct {
 	// To is where they are sent. Default: the Target's queue.
 	To broker.Sender
 	// Canary, Ramp, CanaryWait, CanaryAny, PerSecond, Edit, Vouch, Expired and Unproven are those
-	// of [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all are
-	// done. It ends with a [*dlq.CanaryError] when an attempt of one has failed since, or when not
-	// all are done at the end of CanaryWait. Without a Store it goes by letters that come back.
+	// of [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all
+	// are done. It ends with a [*dlq.CanaryError] when an attempt of one has failed since, or when
+	// not all are done at the end of CanaryWait. Without a Store it goes by letters that come back.
 	//
 	// Canaries that nobody would run are refused, unless CanaryAny is set: while a rule pauses the
 	// queue, or a scope or type of the plan's letters, and where all workers that have a seat at
