@@ -87,8 +87,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestShortRetention: on a queue that keeps its messages for ever no Retention is refused, so a short
-// one is told.
+// TestShortRetention: on a queue that keeps its messages for ever no Retention is refused, so a
+// short one is told.
 func TestShortRetention(t *testing.T) {
 	for _, retention := range []time.Duration{time.Minute, 24 * time.Hour} {
 		bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {

@@ -98,7 +98,8 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 // Run ends by itself, with the queue's error, when the queue is closed, or is not there at the
 // first receive. It refuses a Retention that is shorter than the time for which the queue and the
 // dead-letter queue together keep a message, where they tell it; a WARN says where they could not
-// be asked. ControlOptions.Strict has it refuse to work beside a worker with other settings. A Worker runs once at a time: a second Run gets [ErrRunning].
+// be asked. ControlOptions.Strict has it refuse to work beside a worker with other settings. A
+// Worker runs once at a time: a second Run gets [ErrRunning].
 //
 // A queue with a redrive of its own (SQS's maxReceiveCount) counts every receive. It also counts
 // those of a duplicate while the first message runs: where a job takes ten times the visibility
@@ -394,7 +395,8 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 // shortRetention is less than people mean for a queue that keeps its messages as long as it takes.
 const shortRetention = 24 * time.Hour
 
-// warnShort tells of a Retention that nothing refuses, because the queue keeps its messages for ever.
+// warnShort tells of a Retention that nothing refuses, because the queue keeps its messages for
+// ever.
 func (w *Worker) warnShort(ctx context.Context, kept time.Duration, err error) {
 	if err != nil || kept != 0 || !w.l.Durable || isNoStore(w.p.c.Store) || w.p.c.Retention >= shortRetention {
 		return

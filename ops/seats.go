@@ -16,8 +16,8 @@ import (
 type Seat struct {
 	control.Sitting
 	// State is what the card says, or "dead": the worker has not been seen for longer than its
-	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty where
-	// there is no card yet.
+	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty
+	// where there is no card yet.
 	State string
 	// Ago is how long ago the worker was seen.
 	Ago time.Duration

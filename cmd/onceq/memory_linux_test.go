@@ -13,8 +13,8 @@ import (
 // mostOwn is what docs/command.md promises of top's memory, in KB.
 const mostOwn = 15 << 10
 
-// ownMemory is what a process has for itself, in KB: pages that it has written. Those of its file are
-// not among them, because the kernel drops and reads them again as it likes.
+// ownMemory is what a process has for itself, in KB: pages that it has written. Those of its file
+// are not among them, because the kernel drops and reads them again as it likes.
 func ownMemory(t *testing.T, pid int) (kb int) {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -66,8 +66,8 @@ func TestReplayedAndWaits(t *testing.T) {
 	r.run("key", "show", "A-2", "--letters").want(0, "next: onceq dlq replay orders --key A-2 --dry-run").not("replayed letters of the queue since")
 }
 
-// TestPerhapsTwice: a job that is done, and that another worker may have done before it went silent,
-// says so.
+// TestPerhapsTwice: a job that is done, and that another worker may have done before it went
+// silent, says so.
 func TestPerhapsTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
