@@ -12,6 +12,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what is known of a queue's workers: who lives, who died, and who of the dead may
+// have left jobs. Each method reads the store in the goroutine of its caller, and answers values
+// that are the caller's own. Nothing is locked.
+
 // Seat is a worker as its card shows it.
 type Seat struct {
 	control.Sitting
