@@ -68,7 +68,9 @@ func TestStrict(t *testing.T) {
 	bubble(t, h, func(r *rig) {
 		other := r.sitsBeside("w-8", func(c *control.Card) { c.Scope = "order" })
 		r.send("a")
-		err := r.w.Run(r.Context())
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+		defer cancel()
+		err := r.w.Run(ctx)
 		if !errors.Is(err, onceq.ErrUnlike) || !strings.Contains(err.Error(), `w-8 has Scope "order"`) {
 			t.Errorf("Run: %v", err)
 		}

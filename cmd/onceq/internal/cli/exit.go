@@ -17,8 +17,8 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// This file owns how the command ends: which error is which exit code, and what is said to who lacks
-// a right. Main calls classify once, and each command's own code calls exit and usable, in the
+// This file owns how the command ends: which error is which exit code, and what is said to who
+// lacks a right. Main calls classify once, and each command's own code calls exit and usable, in the
 // goroutine of Main. Nothing is kept, so nothing is locked.
 
 // The exit codes.
