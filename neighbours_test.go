@@ -68,7 +68,9 @@ func TestStrict(t *testing.T) {
 	bubble(t, h, func(r *rig) {
 		other := r.sitsBeside("w-8", func(c *control.Card) { c.Scope = "order" })
 		r.send("a")
-		err := r.w.Run(r.Context())
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+		defer cancel()
+		err := r.w.Run(ctx)
 		if !errors.Is(err, onceq.ErrUnlike) || !strings.Contains(err.Error(), `w-8 has Scope "order"`) {
 			t.Errorf("Run: %v", err)
 		}
@@ -87,8 +89,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestShortRetention: on a queue that keeps its messages for ever no Retention is refused, so a short
-// one is told.
+// TestShortRetention: on a queue that keeps its messages for ever no Retention is refused, so a
+// short one is told.
 func TestShortRetention(t *testing.T) {
 	for _, retention := range []time.Duration{time.Minute, 24 * time.Hour} {
 		bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {

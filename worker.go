@@ -399,7 +399,8 @@ func (w *Worker) checkRetention(ctx context.Context, queue time.Duration) error 
 // shortRetention is less than people mean for a queue that keeps its messages as long as it takes.
 const shortRetention = 24 * time.Hour
 
-// warnShort tells of a Retention that nothing refuses, because the queue keeps its messages for ever.
+// warnShort tells of a Retention that nothing refuses, because the queue keeps its messages for
+// ever.
 func (w *Worker) warnShort(ctx context.Context, kept time.Duration, err error) {
 	if err != nil || kept != 0 || !w.l.Durable || isNoStore(w.p.c.Store) || w.p.c.Retention >= shortRetention {
 		return

@@ -129,8 +129,8 @@ func FuzzDecodeCard(f *testing.F) {
 	})
 }
 
-// TestFailingTypes: where a card has no room for the counts of all types, those with the most errors
-// stay, and the sum of all is told in any case.
+// TestFailingTypes: where a card has no room for the counts of all types, those with the most
+// errors stay, and the sum of all is told in any case.
 func TestFailingTypes(t *testing.T) {
 	c := busyCard(8)
 	for i := range 40 {

@@ -33,7 +33,7 @@ func TestBuried(t *testing.T) {
 		sits("nameless", func(c *control.Card) { c.Jobs = nil })
 		sits("more", func(c *control.Card) { c.More = 3 })
 		sits("elsewhere", func(c *control.Card) { c.Jobs[0].Key = "never" })
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		want := func(w map[string]string) {
 			t.Helper()
 			got := states()
@@ -53,7 +53,7 @@ func TestBuried(t *testing.T) {
 		}
 		want(map[string]string{"w-1": ops.StateLeft, "more": ops.StateDead, "elsewhere": ops.StateDead})
 		r.settle(again, dedupe.Done, "")
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		want(map[string]string{"w-1": ops.StateLeft, "nameless": ops.StateDead, "more": ops.StateLeft, "elsewhere": ops.StateDead})
 	})
 }

@@ -69,8 +69,8 @@ type Workers struct {
 	Full            int
 	FullFor, Stands time.Duration
 	// Scopes, Versions, Retentions and Interrupted are the owners of the live workers by what their
-	// cards say of these settings. More than one of Scopes means that jobs are done once for each of
-	// them.
+	// cards say of these settings. More than one of Scopes means that jobs are done once for each
+	// of them.
 	Scopes, Versions map[string][]string
 	Retentions       map[time.Duration][]string
 	Interrupted      map[string][]string

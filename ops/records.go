@@ -142,8 +142,9 @@ func (o *Ops) storeOf(queue string) (dedupe.Store, error) {
 
 // Resolve is an operator's word on a parked record, as [dedupe.Resolve] has it: to done, failed or
 // released. fence is the record's. The id is that of the act in the audit. A record that is not
-// parked under that fence is not touched; the error wraps [dedupe.ErrLeaseLost]. The job's letter is
-// not touched either: a released job runs by it, so plan it with PlanLetters, and replay the plan.
+// parked under that fence is not touched; the error wraps [dedupe.ErrLeaseLost]. The job's letter
+// is not touched either: a released job runs by it, so plan it with PlanLetters, and replay the
+// plan.
 func (o *Ops) Resolve(ctx context.Context, queue string, k dedupe.Key, fence uint64, to dedupe.Status, result []byte, reason string) (audit string, err error) {
 	s, err := o.storeOf(queue)
 	if err != nil {

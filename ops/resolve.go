@@ -8,9 +8,9 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// This file owns what becomes of a parked job's letter. Resolve (records.go) is a word on the record
-// alone, and a job whose message was acked runs by its letter, or not at all. Tools call PlanLetters,
-// show the numbers, call Resolve, and then Replay with the plan. Nothing is locked.
+// This file owns what becomes of a parked job's letter. Resolve (records.go) is a word on the
+// record alone, and a job whose message was acked runs by its letter, or not at all. Tools call
+// PlanLetters, show the numbers, call Resolve, and then Replay with the plan. Nothing is locked.
 
 // Failure names a failed or parked job as its dead letter does: by its record, and by the fence of
 // the claim that ended so.
@@ -19,9 +19,9 @@ type Failure struct {
 	Fence uint64
 }
 
-// PlanLetters is PlanReplay of the letters of some failures alone; the Filter of spec means nothing.
-// Where none of them has a letter the plan is empty. A letter of an older version, which does not
-// name its record, is found by its own key.
+// PlanLetters is PlanReplay of the letters of some failures alone; the Filter of spec means
+// nothing. Where none of them has a letter the plan is empty. A letter of an older version, which
+// does not name its record, is found by its own key.
 func (o *Ops) PlanLetters(ctx context.Context, spec ReplaySpec, of []Failure) (*Plan, error) {
 	asked := make(map[Failure]bool, len(of))
 	for _, f := range of {

@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// TestPlanLetters: the letters of some failures are found by their records and fences, or by the key
-// where a letter names no record; no other letter is touched.
+// TestPlanLetters: the letters of some failures are found by their records and fences, or by the
+// key where a letter names no record; no other letter is touched.
 func TestPlanLetters(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		of := func(key string, fence uint64) ops.Failure {

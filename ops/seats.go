@@ -12,12 +12,16 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
+// This file owns what is known of a queue's workers: who lives, who died, and who of the dead may
+// have left jobs. Each method reads the store in the goroutine of its caller, and answers values
+// that are the caller's own. Nothing is locked.
+
 // Seat is a worker as its card shows it.
 type Seat struct {
 	control.Sitting
 	// State is what the card says, or "dead": the worker has not been seen for longer than its
-	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty where
-	// there is no card yet.
+	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty
+	// where there is no card yet.
 	State string
 	// Ago is how long ago the worker was seen.
 	Ago time.Duration

@@ -43,6 +43,8 @@ func on(t *testing.T, c *exec.Cmd) *screen {
 	var number, locked uint32
 	ask(syscall.TIOCSPTLCK, &locked)
 	ask(syscall.TIOCGPTN, &number)
+	size := [4]uint16{24, 80} // a new terminal has none
+	ask(syscall.TIOCSWINSZ, (*uint32)(unsafe.Pointer(&size[0])))
 	s, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("this machine has no pseudo terminals: %v", err)

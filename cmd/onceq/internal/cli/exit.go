@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -15,6 +16,10 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/ops"
 )
+
+// This file owns how the command ends: which error is which exit code, and what is said to who
+// lacks a right. Main calls classify once, and each command's own code calls exit and usable, in the
+// goroutine of Main. Nothing is kept, so nothing is locked.
 
 // The exit codes.
 const (
@@ -89,10 +94,38 @@ func permission(err error) string {
 		return fmt.Sprintf("\nadd to the policy of whoever runs this:\n  {\"Effect\": \"Allow\", \"Action\": [%s], \"Resource\": %q}",
 			strings.Join(actions, ", "), resourceOf(service, api.ErrorMessage()))
 	}
+	if text := grant(err); text != "" {
+		return text
+	}
 	if places.IsDenied(err) {
 		return "\ngcppubsub names the role that is missing; give it to whoever runs this"
 	}
 	return ""
+}
+
+// notAllowed is how PostgreSQL says what a right is missing on.
+var notAllowed = regexp.MustCompile(`permission denied for (table|sequence|schema|view|database) (\S+)`)
+
+// grant is the statement that gives the right which PostgreSQL misses.
+func grant(err error) string {
+	state := (interface{ SQLState() string })(nil)
+	if !errors.As(err, &state) || state.SQLState() != "42501" {
+		return ""
+	}
+	m := notAllowed.FindStringSubmatch(err.Error())
+	if m == nil {
+		return ""
+	}
+	what, rights := strings.ToUpper(m[1])+" "+m[2], ""
+	switch m[1] {
+	case "sequence", "schema":
+		rights = "USAGE"
+	case "database":
+		rights = "CONNECT"
+	default: // to look needs SELECT alone
+		what, rights = m[2], "SELECT, INSERT, UPDATE, DELETE"
+	}
+	return fmt.Sprintf("\nas the owner, for whoever runs this (SELECT alone is enough to look):\n  GRANT %s ON %s TO ROLE;", rights, strings.TrimRight(what, ".,;:)"))
 }
 
 func isDenied(code string) bool {

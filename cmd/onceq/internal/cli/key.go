@@ -147,7 +147,7 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 	}
 	defer w.close()
 	r := out.Result{Columns: out.Columns("SCOPE", "KEY", "STATUS", "ATTEMPT>", "FENCE>", "CHANGED", "CLASS", "ERROR"), Empty: "no such key", Items: []any{}}
-	left := q.Limit
+	left, n := q.Limit, 0
 	for _, s := range statuses {
 		q.Status, q.Limit = s, left
 		if left == 0 {
@@ -158,19 +158,22 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 				return scanned(err)
 			}
 			left--
-			v := viewRecord(rec)
-			if a.out.Format == out.NDJSON && !a.quiet {
-				if err := a.out.Item(v); err != nil {
+			n++
+			switch { // of a long list only that is kept which is printed
+			case a.quiet:
+				r.IDs = append(r.IDs, out.Text(rec.Key.String()))
+			case a.out.Format == out.NDJSON:
+				if err := a.out.Item(viewRecord(rec)); err != nil {
 					return err
 				}
-				continue
+			case a.out.Format == out.JSON:
+				r.Items = append(r.Items, viewRecord(rec))
+			default:
+				r.Rows = append(r.Rows, []string{
+					out.Text(rec.Key.Scope), out.Text(rec.Key.Key), rec.Status.String(), out.Int(rec.Attempt), strconv.FormatUint(rec.Fence, 10),
+					a.out.Time(rec.Updated), out.Or(rec.ErrClass), out.Cut(out.Text(firstLine(rec.LastErr)), 60),
+				})
 			}
-			r.Rows = append(r.Rows, []string{
-				out.Text(rec.Key.Scope), out.Text(rec.Key.Key), rec.Status.String(), out.Int(rec.Attempt), strconv.FormatUint(rec.Fence, 10),
-				a.out.Time(rec.Updated), out.Or(rec.ErrClass), out.Cut(out.Text(firstLine(rec.LastErr)), 60),
-			})
-			r.Items = append(r.Items, v)
-			r.IDs = append(r.IDs, out.Text(rec.Key.String()))
 			if r.Next == "" {
 				r.Next = suggest("key show", "", rec.Key.Scope, rec.Key.Key)
 			}
@@ -179,14 +182,14 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 	if a.out.Format == out.NDJSON && !a.quiet {
 		return nil
 	}
-	if len(r.Rows) == 0 {
+	if n == 0 {
 		r.Next = "onceq queue ls"
 	}
 	if err := a.show(r); err != nil {
 		return err
 	}
 	if left == 0 {
-		a.say("there may be more: --max %d", 10*len(r.Rows))
+		a.say("there may be more: --max %d", 10*n)
 	}
 	return nil
 }

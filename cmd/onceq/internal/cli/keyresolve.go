@@ -163,8 +163,8 @@ func (a *app) resolutions(ctx context.Context, args []string, o *resolving) ([]*
 // mostResolved bounds what one command decides on.
 const mostResolved = 10_000
 
-// failuresIn reads lines of SCOPE KEY FENCE, or of JSON with these fields. A line without a fence is
-// refused: the job may have been parked anew since somebody looked at the other side.
+// failuresIn reads lines of SCOPE KEY FENCE, or of JSON with these fields. A line without a fence
+// is refused: the job may have been parked anew since somebody looked at the other side.
 func failuresIn(text []byte) (fs []ops.Failure, err error) {
 	at := 0
 	for line := range bytes.Lines(text) {
@@ -206,8 +206,8 @@ func failuresIn(text []byte) (fs []ops.Failure, err error) {
 	return fs, nil
 }
 
-// lookUp reads the records. What is not parked under its fence is left alone; where it is the only one,
-// that is an error.
+// lookUp reads the records. What is not parked under its fence is left alone; where it is the only
+// one, that is an error.
 func lookUp(ctx context.Context, w *world, all []*resolution, to dedupe.Status, alone bool) error {
 	for _, r := range all {
 		if strings.HasPrefix(r.Key.Scope, ":") {
@@ -244,8 +244,8 @@ func touched(all []*resolution) (n int) {
 	return n
 }
 
-// lettersOf looks for the letters, in a world of its own that has the queue. Without a queue to look
-// in there is none.
+// lettersOf looks for the letters, in a world of its own that has the queue. Without a queue to
+// look in there is none.
 func (a *app) lettersOf(ctx context.Context, w *world, all []*resolution, to dedupe.Status, o *resolving) (*ops.Plan, *world, error) {
 	var of []ops.Failure
 	for _, r := range all {

@@ -44,8 +44,8 @@ func TestResolveRuns(t *testing.T) {
 	r.depths(1, 1)
 }
 
-// TestResolveGoesOn: where the word was recorded and the letter was not sent, the same command sends
-// it.
+// TestResolveGoesOn: where the word was recorded and the letter was not sent, the same command
+// sends it.
 func TestResolveGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,8 +122,8 @@ func TestResolveMany(t *testing.T) {
 	}
 }
 
-// TestSuggestions: a command that is suggested names what is meant, and a key that looks like a flag
-// is none when it is pasted.
+// TestSuggestions: a command that is suggested names what is meant, and a key that looks like a
+// flag is none when it is pasted.
 func TestSuggestions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ flags, key, want string }{

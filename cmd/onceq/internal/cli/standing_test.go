@@ -53,8 +53,8 @@ func TestLongJobs(t *testing.T) {
 	r.run("queue", "ls").want(0, "1 worker: all slots busy for 3m1s")
 }
 
-// TestScopesDiffer: workers of one queue with different scopes do each job once for each of them. Each
-// screen says so, and names the few.
+// TestScopesDiffer: workers of one queue with different scopes do each job once for each of them.
+// Each screen says so, and names the few.
 func TestScopesDiffer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

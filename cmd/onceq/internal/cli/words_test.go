@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,8 +66,8 @@ func TestReplayedAndWaits(t *testing.T) {
 	r.run("key", "show", "A-2", "--letters").want(0, "next: onceq dlq replay orders --key A-2 --dry-run").not("replayed letters of the queue since")
 }
 
-// TestPerhapsTwice: a job that is done, and that another worker may have done before it went silent,
-// says so.
+// TestPerhapsTwice: a job that is done, and that another worker may have done before it went
+// silent, says so.
 func TestPerhapsTwice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -76,4 +77,27 @@ func TestPerhapsTwice(t *testing.T) {
 	r.run("key", "show", "A-1").want(0, "DONE", "not known: whether attempt 1 had its effect, too: w-3/1 went silent")
 	r.settle(r.claim(charge("A-2"), time.Minute, dedupe.Rerun), dedupe.Done, "", "")
 	r.run("key", "show", "A-2").want(0, "DONE").not("had its effect")
+}
+
+// refusal is how PostgreSQL's driver answers.
+type refusal struct{ text, state string }
+
+func (e *refusal) Error() string    { return e.text }
+func (e *refusal) SQLState() string { return e.state }
+
+// TestGrant: an operator without a right is told the statement that gives it.
+func TestGrant(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, state, want string }{
+		{"ERROR: permission denied for table onceq_dedupe (SQLSTATE 42501)", "42501", "GRANT SELECT, INSERT, UPDATE, DELETE ON onceq_dedupe TO ROLE;"},
+		{"permission denied for sequence onceq_fence", "42501", "GRANT USAGE ON SEQUENCE onceq_fence TO ROLE;"},
+		{"permission denied for schema jobs", "42501", "GRANT USAGE ON SCHEMA jobs TO ROLE;"},
+		{"permission denied for table x", "42000", ""},
+		{"must be owner of table x", "42501", ""},
+	} {
+		code, text := classify(t.Context(), fmt.Errorf("store prod: %w", &refusal{c.text, c.state}))
+		if code != exitReach || strings.Contains(text, "GRANT") != (c.want != "") || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %d, %s", c.text, code, text)
+		}
+	}
 }

@@ -72,8 +72,8 @@ type Queue struct {
 // Env looks a variable of the environment up.
 type Env func(name string) (string, bool)
 
-// Load reads the file that the environment names, else the user's own. A file that nothing names and
-// that is not there is an empty File.
+// Load reads the file that the environment names, else the user's own. A file that nothing names
+// and that is not there is an empty File.
 //
 // Where nothing names a file, and the folder has one, Load refuses with ErrUnasked.
 func Load(env Env, home string) (*File, error) {

@@ -184,7 +184,8 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestSecretsInTheFile: a key that signs letters is worth as much as a password, wherever it stands.
+// TestSecretsInTheFile: a key that signs letters is worth as much as a password, wherever it
+// stands.
 func TestSecretsInTheFile(t *testing.T) {
 	key := strings.Repeat("k", 32)
 	for text, what := range map[string]string{
