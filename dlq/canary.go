@@ -57,16 +57,16 @@ type Became struct {
 
 // String is what became of the jobs in a few words, such as "2 are done, 3 not begun".
 func (b *Became) String() string {
-	text := fmt.Sprintf("%d are done", b.Done)
+	parts := []string{fmt.Sprintf("%d are done", b.Done)}
 	for _, p := range [...]struct {
 		n    int
 		what string
 	}{{len(b.Failed), "failed again"}, {b.Running, "running"}, {b.Waiting, "not begun"}, {b.Unknown, "not known"}} {
 		if p.n > 0 {
-			text += fmt.Sprintf(", %d %s", p.n, p.what)
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // Batch is a part of a replay that was sent and watched: the canaries, or a step of a ramp.

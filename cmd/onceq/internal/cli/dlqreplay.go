@@ -476,10 +476,7 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 }
 
 func batchLine(b *dlq.Batch) string {
-	line := fmt.Sprintf("batch %d: %s sent, watched %s", b.Number, out.Int(b.Sent), out.Span(b.Watched))
-	for _, p := range becameParts(&b.Became) {
-		line += ", " + p
-	}
+	line := fmt.Sprintf("batch %d: %s sent, watched %s, %s", b.Number, out.Int(b.Sent), out.Span(b.Watched), strings.Join(becameParts(&b.Became), ", "))
 	if len(b.Back) > 0 {
 		return line + fmt.Sprintf(", %s came back", out.Int(len(b.Back)))
 	}
