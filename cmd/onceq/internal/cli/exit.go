@@ -18,8 +18,8 @@ import (
 )
 
 // This file owns how the command ends: which error is which exit code, and what is said to who
-// lacks a right. Main calls classify once, and each command's own code calls exit and usable, in the
-// goroutine of Main. Nothing is kept, so nothing is locked.
+// lacks a right. Main calls classify once, and each command's own code calls exit and usable, in
+// the goroutine of Main. Nothing is kept, so nothing is locked.
 
 // The exit codes.
 const (
