@@ -77,7 +77,7 @@ var core = []mutant{
 		Why: "one poison row makes dead letters of its 99 neighbours",
 	},
 	{
-		File: "batcheddivide.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case errors.As(err, &later):",
+		File: "batcheddivide.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case parks && errors.As(err, &unknown) && false, errors.As(err, &later):",
 		Package: ".", Test: "TestBatchedDivides",
 		Why: "under Park f is called again for a job whose effect may have happened",
 	},
