@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,8 +237,8 @@ func TestPauses(t *testing.T) {
 // out by a writer that was idle.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		commits := int64(0)
-		version := func() (int64, bool) { return commits, true }
+		var commits atomic.Int64
+		version := func() (int64, bool) { return commits.Load(), true }
 		o := new(others)
 		rested := func() time.Duration {
 			begun := time.Now()
@@ -258,7 +259,7 @@ func TestRest(t *testing.T) {
 		go func() {
 			for range 3 {
 				<-time.After(2500 * time.Microsecond)
-				commits++
+				commits.Add(1)
 			}
 		}()
 		if d := rested(); d < 12*time.Millisecond || d > 14*time.Millisecond {
