@@ -136,8 +136,8 @@ func TestHealthStates(t *testing.T) {
 	}, pollsFor5s)
 }
 
-// The rule: a worker of an empty queue is ready within five seconds, however long the queue waits for a
-// message (membroker: an hour). Else a rollout at night waits for each pod.
+// The rule: a worker of an empty queue is ready within five seconds, however long the queue waits
+// for a message (membroker: an hour). Else a rollout at night waits for each pod.
 func TestReadyOnAnEmptyQueue(t *testing.T) {
 	bubble(t, returns(nil), func(r *rig) {
 		r.start()

@@ -200,9 +200,9 @@ func (p *pollers) vital(now time.Time) engine.Vital {
 // failsFor is for how long a receive that failed counts at least. By then there was another.
 const failsFor = 10 * time.Second
 
-// firstWait is how long receives wait for messages until one was answered. A worker is ready by that
-// answer, and on an empty queue a rollout would wait for the whole of a long poll. It is not shorter,
-// because Pub/Sub gives what a pull brings too late to nobody until its deadline is over.
+// firstWait is how long receives wait for messages until one was answered. A worker is ready by
+// that answer, and on an empty queue a rollout would wait for the whole of a long poll. It is not
+// shorter, because Pub/Sub gives what a pull brings too late to nobody until its deadline is over.
 const firstWait = 5 * time.Second
 
 // first is when the first receive was answered; zero = none was.

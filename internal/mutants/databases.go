@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of PostgreSQL and SQLite: queues and stores. Each entry is data:
+// main.go plays it, and a test sees that it still fits its file. Nothing is locked.
+
 var databases = []mutant{
 	{
 		File: "dedupe/pgstore/claim.go", Text: `g.new_key OFFSET 0) t ON true`, With: `g.new_key) t ON true`,

@@ -87,12 +87,12 @@ var engine = []mutant{
 		Why: "messages are given back one by one while the store hangs, and count receives",
 	},
 	{
-		File: "dlq/hold.go", Text: "	k.leases.Release(&h.Held) // the answer", With: "	// the answer",
+		File: "dlq/hold.go", Text: "	leases.Release(&h.Held) // the answer", With: "	// the answer",
 		Package: "dlq", Test: "TestLetterThatCameAgainIsHeld",
 		Why: "a letter that came again is not held, and is met twice",
 	},
 	{
-		File: "dlq/hold.go", Text: "errs[i] == nil && req[n].For < k.q.o.Visibility {", With: "false {",
+		File: "dlq/hold.go", Text: "errs[i] == nil && req[n].For < whole {", With: "false {",
 		Package: "dlq", Test: "TestLastExtensionOfALetter",
 		Why: "letters are beaten on although the broker holds them no longer",
 	},

@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of the command, ops, and dead letters. Each entry is data: main.go
+// plays it, and a test sees that it still fits its file. Nothing is locked.
+
 var operators = []mutant{
 	{
 		File: "dlq/planned.go", Text: " && m.Published.Before(w.plan.Made)",

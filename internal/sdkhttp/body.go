@@ -8,11 +8,6 @@ import (
 	"net/http"
 )
 
-// A Doer sends HTTP requests; the clients of the SDK have one.
-type Doer interface {
-	Do(*http.Request) (*http.Response, error)
-}
-
 // Sound is c for requests whose bodies are closed as soon as the answer's head is there, as the SDK
 // does it. net/http may then still look whether the body has more than it said: a closed Read is an
 // end, but the WriteTo of the SDK's body is an error, for which net/http closes the connection, and

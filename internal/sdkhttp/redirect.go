@@ -6,6 +6,11 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
+// A Doer sends HTTP requests; the clients of the SDK have one.
+type Doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
 // Unredirected is a client with the connections of c that hands a redirect back as the answer that
 // it is, for the SDK to make an error of. It reports whether it could make one: it knows
 // *http.Client and the SDK's own, and gives any other client back as it is. What it makes of the
