@@ -56,10 +56,16 @@ func TestRefuses(t *testing.T) {
 func TestFrom(t *testing.T) {
 	due := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, q := range []Queue{
-		{Keeps: 4 * day, Hop: 12 * time.Hour}, {Keeps: 14 * day, Hop: 12 * time.Hour}, {Keeps: 7 * day, Hop: 10 * time.Minute},
-		{Keeps: time.Hour, Hop: 12 * time.Hour}, {Keeps: day},
-		{Receives: 5, Hop: 12 * time.Hour}, {Receives: 2, Hop: 12 * time.Hour}, {Receives: 3, Hop: 10 * time.Minute},
-		{Keeps: 14 * day, Receives: 10, Hop: 12 * time.Hour}, {Keeps: day, Receives: 100, Hop: 12 * time.Hour},
+		{Keeps: 4 * day, Hop: 12 * time.Hour},
+		{Keeps: 14 * day, Hop: 12 * time.Hour},
+		{Keeps: 7 * day, Hop: 10 * time.Minute},
+		{Keeps: time.Hour, Hop: 12 * time.Hour},
+		{Keeps: day},
+		{Receives: 5, Hop: 12 * time.Hour},
+		{Receives: 2, Hop: 12 * time.Hour},
+		{Receives: 3, Hop: 10 * time.Minute},
+		{Keeps: 14 * day, Receives: 10, Hop: 12 * time.Hour},
+		{Keeps: day, Receives: 100, Hop: 12 * time.Hour},
 	} {
 		from := q.From(due)
 		if why := q.Refuses(due, from, from, 1); why != "" || from.After(due) {
