@@ -32,6 +32,8 @@ type tiny struct {
 	acks     int
 	received int
 	failAck  func(call int) error
+	// failSend answers a message of a SendBatch.
+	failSend func(body string) error
 	receives int
 	// failReceive answers a ReceiveBatch, before it looks.
 	failReceive func(call int) error
@@ -59,6 +61,11 @@ func (q *tiny) SendBatch(_ context.Context, ms []*driver.Message) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, m := range ms {
+		if q.failSend != nil {
+			if err := q.failSend(string(m.Body)); err != nil {
+				return err
+			}
+		}
 		q.n++
 		q.messages = append(q.messages, &tinyMessage{id: fmt.Sprint("tiny-", q.n), body: m.Body, as: m.Metadata})
 	}
