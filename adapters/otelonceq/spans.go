@@ -191,8 +191,8 @@ func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) 
 	if !failed {
 		return
 	}
-	// The conventions want error.type and the status Error together or not at all. A run that is tried
-	// again is no failed operation: the job may still succeed.
+	// The conventions want error.type and the status Error together or not at all. A run that is
+	// tried again is no failed operation: the job may still succeed.
 	if !final {
 		span.SetAttributes(attrErrorClass.String(t.classes.label(class)))
 		return
