@@ -202,8 +202,8 @@ func (e *exporter) reopen(ctx context.Context) error {
 	return err
 }
 
-// keep remembers what the states tell. What a service does not tell has no series, never a 0: it would
-// say that a queue is empty.
+// keep remembers what the states tell. What a service does not tell has no series, never a 0: it
+// would say that a queue is empty.
 func (e *exporter) keep(states []ops.QueueState, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
