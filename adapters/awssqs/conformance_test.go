@@ -74,23 +74,44 @@ func TestConformance(t *testing.T) {
 		fifo  bool
 		stale sqsfake.StaleHandles
 		over  awssqs.Transport
+		// throttled is how, by entries with a code or by whole calls.
+		throttled sqsfake.Fault
 	}{
-		{"standard", false, sqsfake.StaleWork, awssqs.TransportSDK},
-		{"standard-lean", false, sqsfake.StaleWork, awssqs.TransportLean},
-		{"standard-void", false, sqsfake.StaleIgnored, awssqs.TransportSDK},
-		{"fifo", true, sqsfake.StaleRandom, awssqs.TransportSDK},
-		{"fifo-lean", true, sqsfake.StaleRandom, awssqs.TransportLean},
+		{"standard", false, sqsfake.StaleWork, awssqs.TransportSDK, sqsfake.Fault{Code: "RequestThrottled"}},
+		{"standard-lean", false, sqsfake.StaleWork, awssqs.TransportLean, sqsfake.Fault{Code: "ThrottlingException", Entries: everyEntry}},
+		{"standard-void", false, sqsfake.StaleIgnored, awssqs.TransportSDK, sqsfake.Fault{Code: "RequestThrottled", Entries: everyEntry}},
+		{"fifo", true, sqsfake.StaleRandom, awssqs.TransportSDK, sqsfake.Fault{Code: "ThrottlingException", Entries: everyEntry}},
+		{"fifo-lean", true, sqsfake.StaleRandom, awssqs.TransportLean, sqsfake.Fault{Code: "ThrottlingException"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client {
-				return fakeClient(fake(t, &sqsfake.Options{StaleHandles: c.stale}))
-			})
+			o := sqsfake.Options{StaleHandles: c.stale}
+			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client { return fakeClient(fake(t, &o)) })
+			h.Open = func(t testing.TB, asked brokertest.QueueOptions) brokertest.Queue {
+				s := fake(t, &o)
+				q := openQueue(t, fakeClient(s), c.fifo, c.over, asked)
+				q.Throttle = throttle(s, c.throttled)
+				return q
+			}
 			h.Virtual = true
 			// SQS counts in whole seconds, and what is asked for is rounded up.
 			h.Slack = time.Second + time.Millisecond
 			h.StaleReceiptsVoid = c.stale != sqsfake.StaleWork
 			brokertest.Run(t, h)
 		})
+	}
+}
+
+// everyEntry are the places of a full batch.
+var everyEntry = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+
+// throttle has s throttle every call as f says. A receive has no entries, so it fails whole.
+func throttle(s *sqsfake.Server, f sqsfake.Fault) func(on bool) {
+	return func(on bool) {
+		if on {
+			s.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Code: f.Code}, f)
+			return
+		}
+		s.SetFaults()
 	}
 }
 

@@ -79,6 +79,25 @@
 // with which it deletes, and what dynamostore needs. The power Depth needs Query. CreateTable needs
 // DescribeTable, GetItem and PutItem, and CreateTable where there is no table.
 //
+// PutItem on the table is PutItem on every queue in it: such a producer may overwrite the messages
+// of others, hold up a group for ever by an item that cannot be read, and stop a queue by
+// overwriting its settings. So let a producer write items of its own queue alone. Partitions have
+// one to three digits, hence the settings are left out:
+//
+//	{
+//	  "Effect": "Allow",
+//	  "Action": "dynamodb:PutItem",
+//	  "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/onceq-outbox",
+//	  "Condition": {
+//	    "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["orders#?", "orders#??", "orders#???"]},
+//	    "Null": {"dynamodb:LeadingKeys": "false"},
+//	    "Bool": {"aws:SecureTransport": "true"}
+//	  }
+//	}
+//
+// Producers of one queue can still overwrite each other's messages: give those that do not trust
+// each other a queue each.
+//
 // # What it costs
 //
 // A message below 1 KB takes two write units in the transaction and one when it is deleted, and a

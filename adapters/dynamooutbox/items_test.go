@@ -190,6 +190,7 @@ func TestSettings(t *testing.T) {
 		other := newOutbox(t, c, testTable, testQueue, w.leases, &Options{Partitions: 16})
 		fails(other.CreateTable(t.Context()), nil, "Options.Partitions: 16, and the queue was made with 8")
 		fails(received(other), nil, "Options.Partitions: 16")
+		fails(received(other), nil, `item pk="`+testQueue+`#config", sk="config" of table `+testTable) // the one to mend
 		fails(received(newOutbox(t, c, testTable, "new", w.leases, nil)), broker.ErrNotFound, "call CreateTable")
 		fails(received(newOutbox(t, c, "nowhere", testQueue, w.leases, nil)), broker.ErrNotFound, "is there a table nowhere")
 		key := [2]string{testQueue + "#config", settingsSK}
@@ -197,6 +198,7 @@ func TestSettings(t *testing.T) {
 		newer := newOutbox(t, c, testTable, testQueue, w.leases, nil)
 		fails(newer.CreateTable(t.Context()), nil, "version 2 of this queue, and this package knows version 1")
 		fails(received(newer), nil, "version 2")
+		fails(received(newer), nil, `item pk="`+testQueue+`#config", sk="config"`)
 		w.f.tables["foreign"], w.f.keys["foreign"] = map[string]object{}, [2]string{"id"}
 		fails(newOutbox(t, c, "foreign", testQueue, w.leases, nil).CreateTable(t.Context()), nil, "was made for something else")
 	})

@@ -120,6 +120,11 @@ func (b *Outbox) settingsKey() item {
 	return item{attrPK: text(b.queue + "#" + settingsSK), attrSK: text(settingsSK)}
 }
 
+// settingsItem names the item to look at, and to mend where somebody has overwritten it.
+func (b *Outbox) settingsItem() string {
+	return fmt.Sprintf("item %s=%q, %s=%q", attrPK, b.queue+"#"+settingsSK, attrSK, settingsSK)
+}
+
 // compare reads the queue's settings, and refuses others than its own.
 func (b *Outbox) compare(ctx context.Context) error {
 	out, err := b.rest.GetItem(ctx, &dynamodb.GetItemInput{TableName: &b.table, Key: b.settingsKey(), ConsistentRead: aws.Bool(true)})
@@ -132,9 +137,9 @@ func (b *Outbox) compare(ctx context.Context) error {
 	v, n := numberOf(out.Item[attrVersion]), numberOf(out.Item[attrPartitions])
 	switch {
 	case v != version:
-		return fmt.Errorf("table %s holds version %d of this queue, and this package knows version %d: update the program, or take another queue", b.table, v, version)
+		return fmt.Errorf("table %s holds version %d of this queue, and this package knows version %d: update the program, or take another queue; it stands in %s", b.table, v, version, b.settingsItem())
 	case n != int64(b.o.Partitions):
-		return fmt.Errorf("Options.Partitions: %d, and the queue was made with %d, which never changes; set %d, or take another queue", b.o.Partitions, n, n)
+		return fmt.Errorf("Options.Partitions: %d, and the queue was made with %d, which never changes; set %d, or take another queue; it stands in %s of table %s", b.o.Partitions, n, n, b.settingsItem(), b.table)
 	}
 	return nil
 }

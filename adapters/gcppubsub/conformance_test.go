@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/broker"
@@ -66,6 +67,17 @@ func TestConformance(t *testing.T) {
 				brokertest.Run(t, h)
 			})
 		}
+	}
+}
+
+// throttle has s throttle every call.
+func throttle(s *pubsubfake.Server) func(on bool) {
+	return func(on bool) {
+		if on {
+			s.SetFaults(pubsubfake.Fault{Code: codes.ResourceExhausted, Message: "Quota exceeded for quota metric"})
+			return
+		}
+		s.SetFaults()
 	}
 }
 
@@ -128,7 +140,12 @@ func harness(k kind, project string, open func(testing.TB) admin) brokertest.Har
 	return brokertest.Harness{
 		Known: known,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
-			return openQueue(t, open(t), k, project, o)
+			a := open(t)
+			q := openQueue(t, a, k, project, o)
+			if s, ok := a.(*pubsubfake.Server); ok {
+				q.Throttle = throttle(s)
+			}
+			return q
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			// A visibility, for the first call to be the pull itself.

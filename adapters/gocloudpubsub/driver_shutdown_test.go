@@ -160,6 +160,38 @@ func TestDriverShutdownWithAcksLeft(t *testing.T) {
 	})
 }
 
+// Shutdown tells an ack once more also where the message's lease was lost meanwhile: the lease may
+// have been lost by a beat that came after an ack whose answer was.
+func TestDriverShutdownWithAnAckAndALostLease(t *testing.T) {
+	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+		l.ends = true
+		l.put("done")
+		m := l.take()
+		end := time.Now().Add(8 * time.Second)
+		l.queue.ack = func([]broker.Receipt) error {
+			if time.Now().Before(end) {
+				return errAway
+			}
+			return nil
+		}
+		l.queue.mu.Lock()
+		l.queue.extendErr = func() error { return broker.ErrReceiptExpired }
+		l.queue.mu.Unlock()
+		m.Ack()
+		later(5 * time.Second)
+		if !strings.Contains(l.log.String(), "lease was lost") {
+			t.Fatalf("the lease was not lost, so there is nothing to test: %s", l.log)
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), end)
+		defer cancel()
+		if err := l.sub.Shutdown(ctx); !cutShort(err) {
+			t.Errorf("Shutdown: %v", err)
+		}
+		later(2 * leaseTime)
+		l.depth(broker.Depth{})
+	})
+}
+
 // An ack that never passes has no more beats after Shutdown.
 func TestDriverShutdownWithAnAckThatFails(t *testing.T) {
 	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {

@@ -32,6 +32,8 @@ type tiny struct {
 	acks     int
 	received int
 	failAck  func(call int) error
+	// failSend answers a message of a SendBatch.
+	failSend func(body string) error
 	receives int
 	// failReceive answers a ReceiveBatch, before it looks.
 	failReceive func(call int) error
@@ -59,6 +61,11 @@ func (q *tiny) SendBatch(_ context.Context, ms []*driver.Message) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, m := range ms {
+		if q.failSend != nil {
+			if err := q.failSend(string(m.Body)); err != nil {
+				return err
+			}
+		}
 		q.n++
 		q.messages = append(q.messages, &tinyMessage{id: fmt.Sprint("tiny-", q.n), body: m.Body, as: m.Metadata})
 	}
@@ -228,7 +235,7 @@ func (q *tiny) broker(t testing.TB, receives *batcher.Options, set func(*gocloud
 // TestConformanceExtender checks the Broker with an Extender of the user's.
 func TestConformanceExtender(t *testing.T) {
 	h := brokertest.Harness{
-		Slack: 51 * time.Millisecond, Known: map[string]string{}, StaleReceiptsVoid: true,
+		Slack: 51 * time.Millisecond, Known: map[string]string{"published-is-the-send": untold}, StaleReceiptsVoid: true,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 			q := &tiny{visibility: o.Visibility}
 			b := q.broker(t, &gocloudpubsub.NoPrefetch, func(o *gocloudpubsub.Options) { o.Extender = q.extender() })

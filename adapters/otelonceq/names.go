@@ -1,6 +1,11 @@
 package otelonceq
 
-import "go.opentelemetry.io/otel/attribute"
+import (
+	"runtime/debug"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+)
 
 // This file owns the names: of instruments, with unit and buckets, and of labels and attributes.
 // They are a promise to dashboards and alerts, so none of them ever changes. telemetry.go makes
@@ -8,6 +13,26 @@ import "go.opentelemetry.io/otel/attribute"
 
 // scopeName names this package to OpenTelemetry.
 const scopeName = "github.com/onceq/onceq/adapters/otelonceq"
+
+// schemaURL names the conventions that messaging.* and error.type are taken from.
+const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
+
+// version is this module's in the program; empty where it was not built from modules.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if info.Main.Path == scopeName {
+		return info.Main.Version
+	}
+	for _, m := range info.Deps {
+		if m.Path == scopeName {
+			return m.Version
+		}
+	}
+	return ""
+})
 
 // An instrument is a row of the table. The Prometheus exporter appends _total to counters and
 // _seconds to the unit s, and drops units in braces.

@@ -19,7 +19,7 @@ func New(o *Options) (*Telemetry, error) {
 		classes: newGuard("error classes", "Classes", c.Classes-len(ownClasses), ownClasses, c.Logger),
 		pauses:  make(map[pause]float64),
 	}
-	t.meter = c.MeterProvider.Meter(scopeName)
+	t.meter = c.MeterProvider.Meter(scopeName, metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(schemaURL))
 	if err := t.instruments(); err != nil {
 		return nil, err
 	}

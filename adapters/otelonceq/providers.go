@@ -30,7 +30,7 @@ func newTracing(given trace.TracerProvider) tracing {
 			t.unset = p
 		}
 	}
-	t.tracer = p.Tracer(scopeName)
+	t.tracer = p.Tracer(scopeName, trace.WithInstrumentationVersion(version()), trace.WithSchemaURL(schemaURL))
 	return t
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,38 @@ func (r *rig) done(keys ...string) (n int) {
 		}
 	}
 	return n
+}
+
+// Spans and metrics name the conventions that they follow, so that a collector can translate them.
+func TestScopesNameTheConventions(t *testing.T) {
+	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
+		r.send(message("charge", "A-1"))
+		r.runs(r.worker(r.config(succeed), onceq.WorkerConfig{Concurrency: 1}), time.Minute)
+		const schema = "https://opentelemetry.io/schemas/1."
+		if s := r.spans.one(t, "process orders").InstrumentationScope; !strings.HasPrefix(s.SchemaURL, schema) {
+			t.Errorf("a span is of %+v", s)
+		}
+		reader := sdkmetric.NewManualReader()
+		tel, err := otelonceq.New(&otelonceq.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tel.Broker(r.raw).Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}}); err != nil {
+			t.Fatal(err)
+		}
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all.ScopeMetrics {
+			if !strings.HasPrefix(m.Scope.SchemaURL, schema) {
+				t.Errorf("a metric is of %+v", m.Scope)
+			}
+		}
+		if len(all.ScopeMetrics) == 0 {
+			t.Error("there are no metrics, so there is nothing to test")
+		}
+	})
 }
 
 // A program that stops its metrics first still works off its jobs.

@@ -93,6 +93,9 @@ type Queue struct {
 	// SendRaw sends as another producer would, past the driver: these attributes and no
 	// others. When the group is required, it chooses one.
 	SendRaw func(ctx context.Context, body []byte, attributes map[string]string) error
+	// Throttle has the service throttle every call, until it is called with false. Where a service
+	// throttles whole batches as well as single entries of them, give a Harness for each.
+	Throttle func(on bool)
 	// DeadLetters reads the queue to which QueueOptions.MaxReceives moves messages.
 	DeadLetters broker.Receiver
 }

@@ -44,6 +44,7 @@ var (
 	hasRaw       = need{Met: func(e *env) bool { return e.queue.SendRaw != nil }, Why: "Queue.SendRaw is nil"}
 	hasClose     = need{Met: func(e *env) bool { return e.queue.Close != nil }, Why: "Queue.Close is nil"}
 	hasMissing   = need{Met: func(e *env) bool { return e.h.Missing != nil }, Why: "Harness.Missing is nil"}
+	hasThrottle  = need{Met: func(e *env) bool { return e.queue.Throttle != nil }, Why: "Queue.Throttle is nil"}
 	hasLetters   = need{Met: func(e *env) bool { return e.queue.DeadLetters != nil }, Why: "Queue.DeadLetters is nil"}
 	countsDepth  = need{Met: func(e *env) bool { _, ok := broker.As[broker.Depther](e.b); return ok }, Why: "the broker is no Depther"}
 	exactDepth   = need{Met: func(e *env) bool { return e.h.Virtual }, Why: "Harness.Virtual is false: real services count approximately"}
@@ -344,6 +345,11 @@ func cases() []testCase {
 			Run:  redeliveryIsUnchanged,
 		},
 		{
+			Name: "published-is-the-send",
+			Rule: "Published is when the broker took the message: not zero, and within Harness.Slack of the send",
+			Run:  publishedIsTheSend,
+		},
+		{
 			Name: "receiver-owns-message",
 			Rule: "what a receiver does to a message's body, attributes and metadata does not show in the next delivery",
 			Run:  receiverOwnsMessage,
@@ -409,6 +415,11 @@ func cases() []testCase {
 			Name: "missing-queue", Needs: []need{hasMissing},
 			Rule: "Receive and Send on a queue that is not there are answered ErrNotFound",
 			Run:  missingQueue,
+		},
+		{
+			Name: "throttled", Needs: []need{hasThrottle},
+			Rule: "a call that the service throttles is answered ErrThrottled and applies nothing; the receipts are as good afterwards as before",
+			Run:  throttled,
 		},
 		{
 			Name: "native-redrive", Asks: redrives, Needs: []need{hasLetters},

@@ -239,6 +239,21 @@ func redeliveryIsUnchanged(e *env) {
 	}
 }
 
+func publishedIsTheSend(e *env) {
+	began := time.Now()
+	e.sendBodies("a")
+	sent := time.Now()
+	e.Pause(e.h.Slack + e.v/10) // the time of the receive would be another one
+	m := e.takeOne()
+	switch at := m.Published; {
+	case at.IsZero():
+		e.Errorf("Published is zero")
+	case at.Before(began.Add(-e.h.Slack)) || at.After(sent.Add(e.h.Slack)):
+		e.Errorf("Published is %s; the message was sent between %s and %s", e.at(at.Local()), e.at(began), e.at(sent))
+	}
+	e.ack(m)
+}
+
 func receiverOwnsMessage(e *env) {
 	o := full(e)
 	e.send(o)

@@ -237,6 +237,69 @@ func metaFaults() []fault {
 func otherFaults() []fault {
 	return []fault{
 		{
+			name: "throttling is an expired receipt", preset: sqs, fails: "throttled",
+			spoil: func(w *wrapped) { w.refusal = broker.ErrReceiptExpired },
+		},
+		{
+			name: "throttling is both, and an expired receipt", preset: sqs, fails: "throttled",
+			spoil: func(w *wrapped) { w.refusal = errors.Join(broker.ErrThrottled, broker.ErrReceiptExpired) },
+		},
+		{
+			name: "throttling is an error without a name", preset: fifo, fails: "throttled",
+			spoil: func(w *wrapped) { w.refusal = errors.New("slow down") },
+		},
+		{
+			name: "a throttled ack is applied", preset: sqs, fails: "throttled",
+			spoil: func(w *wrapped) {
+				w.lets = "Ack"
+				w.ack = func(ctx context.Context, rs []broker.Receipt) error {
+					err := w.Broker.Ack(ctx, rs)
+					if w.busy {
+						return w.refusal
+					}
+					return err
+				}
+			},
+		},
+		{
+			name: "a throttled nack is applied", preset: sqs, fails: "throttled",
+			spoil: func(w *wrapped) {
+				w.lets = "Nack"
+				w.nack = func(ctx context.Context, hs []broker.Hold) error {
+					err := w.Broker.Nack(ctx, hs)
+					if w.busy {
+						return w.refusal
+					}
+					return err
+				}
+			},
+		},
+		{
+			name: "a throttled send is sent", preset: sqs, fails: "throttled",
+			spoil: func(w *wrapped) {
+				w.lets = "Send"
+				w.send = func(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+					ids, err := w.Broker.Send(ctx, ms)
+					if w.busy {
+						return nil, w.refusal
+					}
+					return ids, err
+				}
+			},
+		},
+		{
+			name: "nobody says when it was published", preset: sqs, fails: "published-is-the-send",
+			spoil: func(w *wrapped) { w.onMessage(func(m *broker.Message) { m.Published = time.Time{} }) },
+		},
+		{
+			name: "the time of publishing is an hour late", preset: fifo, fails: "published-is-the-send",
+			spoil: func(w *wrapped) { w.onMessage(func(m *broker.Message) { m.Published = m.Published.Add(time.Hour) }) },
+		},
+		{
+			name: "the time of publishing is that of the receive", preset: sqs, fails: "published-is-the-send",
+			spoil: func(w *wrapped) { w.onMessage(func(m *broker.Message) { m.Published = time.Now() }) },
+		},
+		{
 			name: "a cancelled receive drops what it brought", preset: sqs, fails: "cancelled-receive-strands-nothing",
 			spoil: func(w *wrapped) {
 				w.receive = func(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {

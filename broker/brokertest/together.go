@@ -320,6 +320,50 @@ func nativeRedrive(e *env) {
 	e.OK(e.queue.DeadLetters.Ack(e.Context(), []broker.Receipt{m.Receipt}), "Ack")
 }
 
+func throttled(e *env) {
+	e.sendBodies("a", "b")
+	ms := e.take(2)
+	e.queue.Throttle(true)
+	if e.l.Extends {
+		err := e.b.Extend(e.Context(), []broker.Hold{{Receipt: ms[0].Receipt, For: e.hold}})
+		e.Want("Extend", broker.ErrAt(err, 0), broker.ErrThrottled)
+		e.notExpired("Extend", err)
+	}
+	err := e.b.Ack(e.Context(), []broker.Receipt{ms[0].Receipt})
+	e.Want("Ack", broker.ErrAt(err, 0), broker.ErrThrottled)
+	e.notExpired("Ack", err)
+	err = e.b.Nack(e.Context(), []broker.Hold{{Receipt: ms[1].Receipt}})
+	e.Want("Nack", broker.ErrAt(err, 0), broker.ErrThrottled)
+	e.notExpired("Nack", err)
+	_, err = e.b.Receive(e.Context(), broker.ReceiveOptions{Max: 1})
+	e.Want("Receive", err, broker.ErrThrottled)
+	e.queue.Throttle(false)
+
+	e.quiet(time.Now(), "a message whose nack was throttled")
+	if e.l.Extends {
+		e.extend(ms[0], e.hold)
+	}
+	e.ack(ms[1])
+	e.nack(ms[0], 0)
+	again := e.comes(time.Now().Add(e.prompt+e.h.Slack), "the message whose ack was throttled, nacked afterwards,")
+	e.same(again, ms[0])
+	e.ack(again)
+
+	e.queue.Throttle(true)
+	_, err = e.b.Send(e.Context(), []broker.Outgoing{e.out("c")})
+	e.Want("Send", broker.ErrAt(err, 0), broker.ErrThrottled)
+	e.queue.Throttle(false)
+	e.gone("after a send that was throttled, and acks of all others")
+}
+
+// notExpired says what a worker would do: it gives up a lease that it still holds.
+func (e *env) notExpired(call string, err error) {
+	e.Helper()
+	if errors.Is(err, broker.ErrReceiptExpired) {
+		e.Errorf("%s, throttled, was answered ErrReceiptExpired: a worker would give up what it still holds", call)
+	}
+}
+
 func depth(e *env) {
 	check := func(want broker.Depth) {
 		e.Helper()

@@ -18,6 +18,10 @@ type wrapped struct {
 	extend  func(ctx context.Context, hs []broker.Hold) error
 	send    func(ctx context.Context, ms []broker.Outgoing) ([]string, error)
 	depth   func(broker.Depth) broker.Depth
+	// busy throttles every call but lets, with refusal as the answer.
+	busy    bool
+	lets    string
+	refusal error
 }
 
 func (w *wrapped) Limits() broker.Limits {
@@ -29,6 +33,9 @@ func (w *wrapped) Limits() broker.Limits {
 }
 
 func (w *wrapped) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	if w.busy && w.lets != "Receive" {
+		return nil, w.refusal
+	}
 	if w.receive != nil {
 		return w.receive(ctx, o)
 	}
@@ -36,6 +43,9 @@ func (w *wrapped) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*brok
 }
 
 func (w *wrapped) Ack(ctx context.Context, rs []broker.Receipt) error {
+	if w.busy && w.lets != "Ack" {
+		return w.refusal
+	}
 	if w.ack != nil {
 		return w.ack(ctx, rs)
 	}
@@ -43,6 +53,9 @@ func (w *wrapped) Ack(ctx context.Context, rs []broker.Receipt) error {
 }
 
 func (w *wrapped) Nack(ctx context.Context, hs []broker.Hold) error {
+	if w.busy && w.lets != "Nack" {
+		return w.refusal
+	}
 	if w.nack != nil {
 		return w.nack(ctx, hs)
 	}
@@ -50,6 +63,9 @@ func (w *wrapped) Nack(ctx context.Context, hs []broker.Hold) error {
 }
 
 func (w *wrapped) Extend(ctx context.Context, hs []broker.Hold) error {
+	if w.busy && w.lets != "Extend" {
+		return w.refusal
+	}
 	if w.extend != nil {
 		return w.extend(ctx, hs)
 	}
@@ -57,6 +73,9 @@ func (w *wrapped) Extend(ctx context.Context, hs []broker.Hold) error {
 }
 
 func (w *wrapped) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	if w.busy && w.lets != "Send" {
+		return nil, w.refusal
+	}
 	if w.send != nil {
 		return w.send(ctx, ms)
 	}
@@ -124,11 +143,12 @@ func harness(p membroker.Preset, spoil func(*wrapped)) Harness {
 				options.Redrive = &membroker.Redrive{MaxReceives: o.MaxReceives, To: letters}
 				q.DeadLetters = letters
 			}
-			w := &wrapped{Broker: open(t, options)}
+			w := &wrapped{Broker: open(t, options), refusal: broker.ErrThrottled}
 			if spoil != nil {
 				spoil(w)
 			}
 			q.Broker, q.Close, q.SendRaw = w, w.Close, w.SendRaw
+			q.Throttle = func(on bool) { w.busy = on }
 			return q
 		},
 		Missing: func(t testing.TB) broker.Broker {

@@ -31,4 +31,34 @@ var bridges = []mutant{
 		Package: "adapters/otelonceq", Test: "TestSendSpans",
 		Why: "two sends that share a caller's map race on it",
 	},
+	{
+		File: "adapters/gocloudpubsub/send.go", Text: "if before != nil {", With: "if before != nil && i < 0 {",
+		Package: "adapters/gocloudpubsub", Test: "TestSendKeepsAGroupsOrder",
+		Why: "the later messages of a group are sent after an earlier one failed, so its order is lost",
+	},
+	{
+		File: "adapters/gocloudpubsub/settle.go", Text: "case !now.Before(d.until):\n\t\t\t// gocloud", With: "case now.IsZero():\n\t\t\t// gocloud",
+		Package: "adapters/gocloudpubsub", Test: "TestAckAfterTheDeadline",
+		Why: "a job whose lease has ended is told that its ack has arrived",
+	},
+	{
+		File: "adapters/gocloudpubsub/settle.go", Text: "d.until = now.Add(times[n])", With: "d.until = time.Now().Add(times[n])",
+		Package: "adapters/gocloudpubsub", Test: "TestDeadlineOfASlowExtension",
+		Why: "a lease is believed to last for longer than it does, by as long as its extension took",
+	},
+	{
+		File: "adapters/gocloudpubsub/receive.go", Text: "d.until = now.Add(visibility)", With: "d.until = time.Now().Add(visibility)",
+		Package: "adapters/gocloudpubsub", Test: "TestDeadlineOfASlowExtension",
+		Why: "each Deadline is late by as long as the first extension took",
+	},
+	{
+		File: "adapters/gocloudpubsub/subscription.go", Text: "if !d.acked {\n", With: "if d != nil {\n",
+		Package: "adapters/gocloudpubsub", Test: "TestDriverShutdownWithAnAckAndALostLease",
+		Why: "Shutdown does not tell an ack once more, so a message that is done is delivered again",
+	},
+	{
+		File: "adapters/gocloudpubsub/broker.go", Text: "case sub == nil || sub == s.sub:", With: "case sub == nil:",
+		Package: "adapters/gocloudpubsub", Test: "TestReopenGivesTheSameAgain",
+		Why: "a Reopen that gives the failed subscription again is believed, without end",
+	},
 }

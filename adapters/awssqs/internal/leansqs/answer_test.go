@@ -122,6 +122,9 @@ func deepText(v reflect.Value) string {
 		}
 		return "{" + s.String() + "}"
 	case reflect.Slice:
+		if v.IsNil() {
+			return "nil"
+		}
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return fmt.Sprintf("%q", v.Bytes())
 		}
@@ -131,6 +134,9 @@ func deepText(v reflect.Value) string {
 		}
 		return "[" + s.String() + "]"
 	case reflect.Map:
+		if v.IsNil() {
+			return "nil"
+		}
 		m := map[string]string{}
 		for it := v.MapRange(); it.Next(); {
 			m[it.Key().String()] = deepText(it.Value())

@@ -282,10 +282,11 @@ func (s *scanner) messageAttributes(m *types.Message) {
 
 // scanDeleted reads the answer of a delete that names no failure.
 func scanDeleted(text string, out *sqs.DeleteMessageBatchOutput) bool {
-	ids, ok := scanSuccessful(text)
+	ids, failed, ok := scanSuccessful(text)
 	if !ok {
 		return false
 	}
+	out.Failed = failed
 	out.Successful = make([]types.DeleteMessageBatchResultEntry, len(ids))
 	for i := range ids {
 		out.Successful[i].Id = &ids[i]
@@ -295,10 +296,11 @@ func scanDeleted(text string, out *sqs.DeleteMessageBatchOutput) bool {
 
 // scanChanged reads the answer of a change of visibilities that names no failure.
 func scanChanged(text string, out *sqs.ChangeMessageVisibilityBatchOutput) bool {
-	ids, ok := scanSuccessful(text)
+	ids, failed, ok := scanSuccessful(text)
 	if !ok {
 		return false
 	}
+	out.Failed = failed
 	out.Successful = make([]types.ChangeMessageVisibilityBatchResultEntry, len(ids))
 	for i := range ids {
 		out.Successful[i].Id = &ids[i]
@@ -308,9 +310,8 @@ func scanChanged(text string, out *sqs.ChangeMessageVisibilityBatchOutput) bool 
 
 // scanSuccessful reads a batch's answer. One that names a failure is not common, so the SDK reads
 // it.
-func scanSuccessful(text string) (ids []string, ok bool) {
+func scanSuccessful(text string) (ids []string, failed []types.BatchResultErrorEntry, ok bool) {
 	s := newScanner(text)
-	failed := false
 	s.object(func(name string) {
 		switch {
 		case name == "Successful" && ids == nil:
@@ -326,13 +327,13 @@ func scanSuccessful(text string) (ids []string, ok bool) {
 				})
 				s.bad = s.bad || len(ids) == n // an entry without its id
 			})
-		case name == "Failed" && !failed:
-			failed = true
+		case name == "Failed" && failed == nil:
+			failed = []types.BatchResultErrorEntry{}
 			s.take('[')
 			s.take(']')
 		default:
 			s.bad = true
 		}
 	})
-	return ids, s.ended() && ids != nil
+	return ids, failed, s.ended() && ids != nil
 }

@@ -16,7 +16,13 @@ func FuzzAnswers(f *testing.F) {
 		`{}`, ``, ` {"Messages" : [ ] }`, `{"Messages":null}`, `{"Messages":[{}]}`, `{"Messages":[{"Body":null}]}`, `{"Messages":[null]}`,
 		`{"Messages":[{"MessageId":"1","Body":"a\u00e4\"\\\/\b\f\n\r\t","Attributes":{"SentTimestamp":"1","X":"y"}},{"ReceiptHandle":"r"}]}`,
 		`{"Messages":[{"MessageId":"1","ReceiptHandle":"r1","Body":"a","MD5OfBody":"x"},{"MessageId":"2","ReceiptHandle":"r2","Body":"b","MD5OfBody":"y"}]}`,
-		`{"Messages":[{"MessageId":"1","MessageId":"2"}]}`, `{"Messages":[{"Body":"\ud83d\ude00"}]}`, `{"Messages":[{"Body":"\ud83d"}]}`,
+		`{"Messages":[{"MessageId":"1","MessageId":"2"}]}`, `{"Messages":[{"Body":"a","Body":"b"}]}`,
+		// What is no UTF-8 the SDK keeps in a text without an escape, and replaces elsewhere.
+		"{\"Messages\":[{\"Body\":\"a\xff\\u0041\"}]}", "{\"Messages\":[{\"MessageAttributes\":{\"a\xff\":{\"StringValue\":\"\xc0\"}}}]}",
+		// The scanner gives up with something read, and the SDK begins anew.
+		`{"Messages":[{"MessageId":"1","Body":"a"},{"MessageId":"2","New":1}]}`, `{"Messages":[{"MessageId":"1","Body":"a","Attributes":{"X":"y"}},null]}`,
+		`{"Messages":[{"MessageId":"1","Body":"a"}],"Messages":[{"Body":"b"}]}`, `{"Messages":[{"MessageId":"1","Body":"a"}],"Messages":null}`,
+		`{"Messages":[{"MessageId":"1","Attributes":null,"MessageAttributes":null}]}`, `{"Messages":[{"Body":"\ud83d\ude00"}]}`, `{"Messages":[{"Body":"\ud83d"}]}`,
 		`{"Messages":[{"MessageAttributes":{"a":{"DataType":"Binary","BinaryValue":"AAE="},"b":{"StringValue":"x"}}}]}`,
 		`{"Messages":[{"MessageAttributes":{"a":{"BinaryValue":"?"}}}]}`, `{"Messages":[{"MessageAttributes":{"a":{"BinaryValue":""}}}]}`,
 		`{"Successful":[{"Id":"0"},{"Id":"1"}]}`, `{"Successful":[{"Id":"0"}],"Failed":[]}`, `{"Failed":[{"Id":"0","Code":"C"}],"Successful":[]}`,

@@ -1,0 +1,125 @@
+package gocloudpubsub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"gocloud.dev/pubsub"
+	"gocloud.dev/pubsub/awssnssqs"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/broker"
+)
+
+// Two workers on SQS are drained and opened again every few seconds, half of the jobs are there
+// twice, and a tenth fails once. Each job has its effect once, and none is lost. What gocloud
+// receives while a Broker closes stays hidden for the queue's timeout, so the last jobs are late:
+// the log has how late.
+func TestManyDrains(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n, took = 800, 80 * time.Millisecond
+		c := fakeClient(fake(t, nil))
+		url := makeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+		depth := func() string {
+			out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(out.Attributes["ApproximateNumberOfMessages"], " visible, ", out.Attributes["ApproximateNumberOfMessagesNotVisible"], " hidden")
+		}
+		js := newJobs(t, took)
+		failed := map[string]time.Time{}
+		handle := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			k := j.Key().Key
+			i, _ := strconv.Atoi(k)
+			js.mu.Lock()
+			_, before := failed[k]
+			if i%10 == 0 && !before {
+				failed[k] = time.Now()
+				js.mu.Unlock()
+				return onceq.RetryAfter(50*time.Millisecond, errors.New("not yet"))
+			}
+			js.mu.Unlock()
+			return js.Handle(ctx, j)
+		})
+		so := &awssnssqs.SubscriptionOptions{WaitTime: time.Second}
+		open := func() *gocloudpubsub.Broker {
+			sub := func() *pubsub.Subscription {
+				return awssnssqs.OpenSubscription(t.Context(), c, url, so)
+			}
+			return makeBroker(t, awssnssqs.OpenSQSTopic(t.Context(), c, url, nil), sub(), &gocloudpubsub.Options{
+				Queue: url, Visibility: 30 * time.Second,
+				Reopen: func(context.Context) (*pubsub.Subscription, error) { return sub(), nil },
+			})
+		}
+		first := open()
+		for at := 0; at < n; at += 10 {
+			var ms []broker.Outgoing
+			for i := at; i < at+10; i++ {
+				for range 1 + i%2 {
+					ms = append(ms, broker.Outgoing{Body: []byte("b"), Meta: &broker.Meta{Key: strconv.Itoa(i)}})
+				}
+			}
+			for len(ms) > 0 {
+				k := min(10, len(ms))
+				if err := onceq.Send(t.Context(), first, ms[:k]); err != nil {
+					t.Fatal(err)
+				}
+				ms = ms[k:]
+			}
+		}
+		_ = first.Close()
+		began := time.Now()
+		for round := 0; js.done() < n && round < 100; round++ {
+			var stops []func()
+			var bs []*gocloudpubsub.Broker
+			for range 2 {
+				b := open()
+				p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: handle, Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: 8})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error, 1)
+				go func() { done <- w.Run(ctx) }()
+				bs = append(bs, b)
+				stops = append(stops, func() { cancel(); <-done })
+			}
+			<-time.After(4 * time.Second)
+			left := depth()
+			for _, s := range stops {
+				s()
+			}
+			drained := depth()
+			returned := int64(0)
+			for _, b := range bs {
+				_ = b.Close()
+				returned += b.Stats().Returned
+			}
+			t.Logf("round %d at %v: %d done; before the drain %s; after %s; closed %s; %d returned", round, time.Since(began), js.done(), left, drained, depth(), returned)
+			waits := 0
+			js.mu.Lock()
+			for k := range failed {
+				if js.effects[k] == 0 {
+					waits++
+				}
+			}
+			js.mu.Unlock()
+			t.Logf("   %d failed ones are not done", waits)
+		}
+		js.once(t, n)
+		t.Logf("all are done after %v", time.Since(began))
+	})
+}
