@@ -30,7 +30,7 @@ func TestDocumentedTerraform(t *testing.T) {
 	for _, doc := range strings.Split(hcl, `data "aws_iam_policy_document" "`)[1:] {
 		name, doc, _ := strings.Cut(doc, `"`)
 		for _, s := range regexp.MustCompile(`(?s)actions\s+= \[(.*?)\]\s+resources\s+= \[aws_sqs_queue\.(\w+)\.arn\]`).FindAllStringSubmatch(doc, -1) {
-			for _, a := range strings.Split(s[1], ", ") {
+			for a := range strings.SplitSeq(s[1], ", ") {
 				rights[name] = append(rights[name], strings.ReplaceAll(s[2], "_", "-")+" "+strings.Trim(a, `"`))
 			}
 		}
