@@ -266,7 +266,7 @@ func TestNoStore(t *testing.T) {
 		stop()
 		a := post(h, "k-1", order)
 		w.wants(a, http.StatusServiceUnavailable, false, "this request did nothing")
-		require.Equal(t, "1", a.Header().Get("Retry-After"))
+		require.Regexp(t, "^[1-5]$", a.Header().Get("Retry-After")) // spread, because all who wait are answered together
 		<-time.After(time.Minute)
 	})
 }
