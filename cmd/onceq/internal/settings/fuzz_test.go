@@ -112,4 +112,3 @@ func text(err error) string {
 	}
 	return err.Error()
 }
-
