@@ -266,7 +266,8 @@ func TestNoStore(t *testing.T) {
 		stop()
 		a := post(h, "k-1", order)
 		w.wants(a, http.StatusServiceUnavailable, false, "this request did nothing")
-		require.Regexp(t, "^[1-5]$", a.Header().Get("Retry-After")) // spread, because all who wait are answered together
+		// Spread, because all who wait are answered together.
+		require.Regexp(t, "^[1-5]$", a.Header().Get("Retry-After"))
 		<-time.After(time.Minute)
 	})
 }

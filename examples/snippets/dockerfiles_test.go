@@ -43,3 +43,34 @@ func TestDockerfiles(t *testing.T) {
 		}
 	}
 }
+
+// The page's Dockerfile for a module of the user's own builds with the Go that our go.mod asks for,
+// is made of the instructions of the example's, and starts the worker without a shell.
+func TestPageDockerfile(t *testing.T) {
+	page, err := os.ReadFile("../../docs/production.md")
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(page), "```dockerfile\n")
+	require.True(t, found)
+	file, _, found := strings.Cut(after, "```\n")
+	require.True(t, found)
+
+	mod, err := os.ReadFile("../../go.mod")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
+	require.NotNil(t, version)
+	require.Contains(t, file, "FROM golang:"+string(version[1])+" AS build\n")
+
+	before, _, found := strings.Cut(file, "RUN go mod download\n")
+	require.True(t, found)
+	require.Contains(t, before, "\nCOPY go.mod go.sum ./\n")
+	build := strings.Index(file, "\nRUN CGO_ENABLED=0 go build -trimpath -o /worker .\n")
+	require.Greater(t, build, strings.Index(file, "\nCOPY . .\n"))
+
+	example, err := os.ReadFile("../container/Dockerfile")
+	require.NoError(t, err)
+	for _, line := range []string{"FROM golang:", "FROM gcr.io/", "WORKDIR", "COPY --from=build", "COPY . .", "ENTRYPOINT"} {
+		at := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `.*$`)
+		require.Equal(t, at.FindString(string(example)), at.FindString(file), line)
+	}
+	require.Contains(t, file, `ENTRYPOINT ["/worker"]`)
+}

@@ -61,4 +61,14 @@ var bridges = []mutant{
 		Package: "adapters/gocloudpubsub", Test: "TestReopenGivesTheSameAgain",
 		Why: "a Reopen that gives the failed subscription again is believed, without end",
 	},
+	{
+		File: "adapters/httponceq/httponceq.go", Text: "math.Ceil(d.Seconds())", With: "math.Floor(d.Seconds())",
+		Package: "adapters/httponceq", Test: "TestRetryAfter",
+		Why: "Retry-After is 0, so that all who wait ask again at once",
+	},
+	{
+		File: "adapters/httponceq/httponceq.go", Text: "rest == \"\" || rest[0] == ';'", With: "rest == \"\"",
+		Package: "adapters/httponceq", Test: "FuzzKeyOf",
+		Why: "a client library that begins to send parameters is refused",
+	},
 }

@@ -61,9 +61,4 @@ var delays = []mutant{
 		Package: ".", Test: "TestPausedByEachName",
 		Why: "jobs of a paused type run under its former name",
 	},
-	{
-		File: "examples/cloudrun/Dockerfile", Text: "COPY adapters/otelonceq/go.mod adapters/otelonceq/go.sum adapters/otelonceq/\n", With: "",
-		Package: "examples/snippets", Test: "TestDockerfiles",
-		Why: "docker build of the example fails",
-	},
 }

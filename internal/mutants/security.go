@@ -49,4 +49,24 @@ var security = []mutant{
 		Package: "cmd/onceq/internal/cli", Test: "TestSuggestions",
 		Why: "a message's key such as --yes must be no flag when a suggestion is pasted",
 	},
+	{
+		File: "cmd/onceq/internal/settings/file.go", Text: "r.err == nil && f.Default != \"\" && f.Profiles", With: "false && f.Profiles",
+		Package: "cmd/onceq/internal/settings", Test: "FuzzParse",
+		Why: "a default that is no profile is taken",
+	},
+	{
+		File: "dlq/planfile.go", Text: "(l.Record.Key != l.Key || l.Record.Scope == \"\")", With: "l.Record.Key != l.Key",
+		Package: "dlq", Test: "FuzzPlanFile",
+		Why: "a letter loses its record on the way through a file, so nobody asks the store for it",
+	},
+	{
+		File: "internal/tablequeue/row.go", Text: "\tmeta.BodyEncoding = \"\"\n", With: "",
+		Package: "internal/tablequeue", Test: "FuzzRow",
+		Why: "a body that was decoded already is decoded once more behind the next send",
+	},
+	{
+		File: "adapters/dynamooutbox/record.go", Text: "m.Attributes[broker.MetaAttribute] = s.Value", With: "m.Attributes[broker.MetaAttribute] = \"\"",
+		Package: "adapters/dynamooutbox", Test: "FuzzMessage",
+		Why: "metadata that cannot be read is lost, and nobody can mend the item",
+	},
 }
