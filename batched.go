@@ -153,6 +153,7 @@ type gathering struct {
 
 	done chan struct{} // closed when errs is complete
 	errs []error       // by position in jobs
+	cut  map[int]bool  // whose context had ended when f answered for them; nil = nobody's
 }
 
 func (h *batched) mistake() error  { return h.err }

@@ -59,6 +59,14 @@ func (b *gathering) callApart(part []int) {
 		b.callUser(part)
 	}()
 	<-over
+	for _, i := range part {
+		if b.ctxs[i].Err() != nil { // its error may be the end of its context in other words
+			if b.cut == nil {
+				b.cut = make(map[int]bool)
+			}
+			b.cut[i] = true
+		}
+	}
 }
 
 // hasFailed reports whether each of these jobs was answered an error.
@@ -83,7 +91,7 @@ func (b *gathering) repeatable(part []int) (again []int) {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		case b.ctxs[i].Err() == nil:
 			again = append(again, i)
-		case parks && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):
+		case parks && !b.cut[i] && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):
 			// The function has said that nothing happened, and said so before the context ended.
 			// Otherwise the end of the context would leave that open, and park the job.
 			b.errs[i] = &verdict.NotBegunError{Err: fmt.Errorf("onceq: it failed with its whole batch, and its context ended before it was tried in a smaller one: %w", err)}

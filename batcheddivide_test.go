@@ -194,3 +194,44 @@ func TestBatchedDividedBeyondATimeout(t *testing.T) {
 		c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour }
 	}))
 }
+
+// The rule: an error that f answers when its context has ended may be that end in other words, and
+// nobody knows what it did. Under Park such a job is parked, whether its batch may be divided or not.
+func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
+	for name, c := range map[string]struct {
+		whole        bool // the whole batch is cut; else its first half
+		divide       bool
+		parked, back int
+	}{
+		"whole, not divided": {whole: true, parked: 4},
+		"whole":              {whole: true, divide: true, parked: 4},
+		"a half":             {divide: true, parked: 2, back: 2},
+	} {
+		h := onceq.Batched(onceq.BatchedOptions{Max: 4, Divide: c.divide}, func(ctx context.Context, js []*onceq.Job) []error {
+			if c.whole || len(js) < 4 {
+				<-ctx.Done()
+			}
+			return slices.Repeat([]error{errBoom}, len(js))
+		})
+		bubble(t, nil, func(r *rig) {
+			r.start()
+			r.send("a", "b", "c", "d")
+			pass(3 * time.Second)
+			if err := r.stop(); err != nil {
+				t.Error(name, err)
+			}
+			parked, back := 0, 0
+			for _, k := range []string{"a", "b", "c", "d"} {
+				switch r.record(k).Status {
+				case dedupe.Parked:
+					parked++
+				case dedupe.Released:
+					back++
+				}
+			}
+			if parked != c.parked || back != c.back {
+				t.Errorf("%s: %d parked, %d given back; want %d, %d", name, parked, back, c.parked, c.back)
+			}
+		}, parks, with(func(c *setup) { c.DrainTimeout = time.Second }), inBatches(4, h))
+	}
+}

@@ -36,6 +36,7 @@ type rulebook struct {
 	mu    sync.Mutex
 	rules control.Rules
 	asked time.Time // when the read of rules began
+	came  time.Time // when it was answered
 	tried time.Time // when the last read began that somebody has waited for to its end
 	known bool      // they were read once
 	err   error     // of the last read; nil = it had an answer
@@ -64,8 +65,10 @@ func (b *rulebook) fetch(ctx context.Context) error {
 	if b.fails++; err == nil {
 		b.fails = 0
 	}
-	if b.err = err; err == nil && !sent.Before(b.asked) {
-		b.rules, b.asked, b.known = rs, sent, true
+	// Two reads may overtake each other on the way there and back. An older version counts only where
+	// it was asked for after the newer one had come: then the store has gone back.
+	if b.err = err; err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {
+		b.rules, b.asked, b.came, b.known = rs, sent, time.Now(), true
 		b.held.Store(heldBy(&rs, sent))
 	}
 	return err

@@ -147,6 +147,9 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	case en.o.WentBack != nil:
 		en.inOrder(rs, answers, known)
 	}
+	for _, r := range rs {
+		r.asked = true
+	}
 	return answers, sent, err
 }
 
@@ -155,7 +158,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 func (en *Engine[J]) inOrder(rs []*Run[J], answers []dedupe.Claim, known uint64) {
 	var highest, back uint64
 	for i, r := range rs {
-		if c := &answers[i]; c.Err == nil && c.Outcome == dedupe.Won && r.tries == 0 {
+		if c := &answers[i]; c.Err == nil && c.Outcome == dedupe.Won && !r.asked {
 			if f := c.Lease.Fence; f != 0 && f <= known {
 				back = f
 			}
@@ -262,7 +265,7 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 			en.finish(r, Nack, 0, Stale)
 			return false
 		}
-		r.Token, r.Said = dedupe.Token{}, 0
+		r.Token, r.Said, r.asked = dedupe.Token{}, 0, false
 		en.claims.Add(r)
 	}
 	return false

@@ -70,6 +70,7 @@ type Run[J any] struct {
 	retry      *time.Timer
 	follows    bool // it waits behind that one
 	inSlot     bool
+	asked      bool // the store was asked with this token, so that a fence may be that of another try
 	unsettled  bool
 	troubled   bool // the store could not answer its claim
 

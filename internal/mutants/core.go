@@ -47,7 +47,7 @@ var core = []mutant{
 		Why: "a fleet goes on as one at the end of a pause, and floods what the pause was for",
 	},
 	{
-		File: "rulebook.go", Text: "err == nil && !sent.Before(b.asked) {", With: "err == nil {",
+		File: "rulebook.go", Text: "err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {", With: "err == nil {",
 		Package: ".", Test: "TestOldRulesComeLate",
 		Why: "a slow read that began before an operator's pause ends it for a period",
 	},
@@ -87,7 +87,7 @@ var core = []mutant{
 		Why: "f is called again for jobs that a drain has cut off",
 	},
 	{
-		File: "batcheddivide.go", Text: "\t\tcase parks && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
+		File: "batcheddivide.go", Text: "\t\tcase parks && !b.cut[i] && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
 		Package: ".", Test: "TestBatchedDividedInADrain",
 		Why: "a deploy parks jobs of which f has said that nothing happened",
 	},
@@ -100,5 +100,20 @@ var core = []mutant{
 		File: "internal/engine/starts.go", Text: "if dividable(rs, err, func(*Run[J]) int { return n }) {", With: "if false {",
 		Package: ".", Test: "TestBatchedWhoseStartIsNotConfirmed",
 		Why: "one record on which the call fails keeps all of its batch from beginning",
+	},
+	{
+		File: "batcheddivide.go", Text: "parks && !b.cut[i] && errors.Is", With: "parks && errors.Is",
+		Package: ".", Test: "TestBatchedDividedWhoseCallIsCut",
+		Why: "under Park a batch that a drain cut off runs again, although nobody knows what it did",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && !r.asked {", With: "c.Outcome == dedupe.Won && r.tries == 0 {",
+		Package: ".", Test: "TestClaimsApartAreNoPast",
+		Why: "one record that cannot be claimed pauses the queue of a healthy store",
+	},
+	{
+		File: "rulebook.go", Text: " && (rs.Version >= b.rules.Version || sent.After(b.came))", With: "",
+		Package: ".", Test: "TestReadsThatCrossAreNoPast",
+		Why: "two reads of the rules that cross pause the queue of a healthy store",
 	},
 }

@@ -27,7 +27,7 @@ WHERE (SELECT`,
 		Why: "a database that was restored under running workers gives out fences a second time, and nobody says a word",
 	},
 	{
-		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && r.tries == 0", With: "c.Outcome == dedupe.Won && r != nil",
+		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && !r.asked", With: "c.Outcome == dedupe.Won && r != nil",
 		Package: ".", Test: "TestRepeatedClaimIsNoPast",
 		Why: "one lost answer stops a queue, because a repeated claim has its first fence",
 	},

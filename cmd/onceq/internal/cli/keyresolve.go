@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -327,7 +328,7 @@ func resolveText(all []*resolution, to dedupe.Status, plan *ops.Plan) string {
 // resolveAll says the word on each record.
 func (a *app) resolveAll(ctx context.Context, w *world, all []*resolution, to dedupe.Status, result []byte, reason string) error {
 	var first error
-	for _, r := range all {
+	for i, r := range all {
 		if r.left != "" {
 			continue
 		}
@@ -337,10 +338,14 @@ func (a *app) resolveAll(ctx context.Context, w *world, all []*resolution, to de
 			if first == nil {
 				first = usable(err)
 			}
-			if ctx.Err() != nil {
-				break
-			}
 		}
+		if err == nil || ctx.Err() == nil {
+			continue
+		}
+		for _, later := range all[i+1:] {
+			later.left = cmp.Or(later.left, "not reached")
+		}
+		break
 	}
 	return first
 }
