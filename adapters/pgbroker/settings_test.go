@@ -58,7 +58,9 @@ var roleSettings = []struct {
 // newRole makes a role with these rights and this setting, and opens a pool as it.
 func newRole(t *testing.T, admin *pgxpool.Pool, rights, set string, more ...func(*pgxpool.Config)) (*pgxpool.Pool, string) {
 	t.Helper()
-	role := strings.ToLower(fmt.Sprintf("%s_r%d", scan[string](t, admin, "SELECT current_database()"), queues.Add(1)))
+	// The number comes first, because PostgreSQL cuts a name after 63 bytes.
+	role := strings.ToLower(fmt.Sprintf("r%d_%s", queues.Add(1), scan[string](t, admin, "SELECT current_database()")))
+	role = role[:min(len(role), 63)]
 	exec(t, admin, "CREATE ROLE "+role+" LOGIN "+rights+" PASSWORD 'secret'")
 	if set != "" {
 		exec(t, admin, "ALTER ROLE "+role+" SET "+set)

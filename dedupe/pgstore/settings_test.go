@@ -61,7 +61,9 @@ var roleSettings = []struct {
 // newRole makes a role that may do everything, with a setting, and opens a pool as it.
 func newRole(t *testing.T, admin *pgxpool.Pool, set string, more ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	role := strings.ToLower(fmt.Sprintf("%s_%d", scan[string](t, admin, "SELECT current_database()"), tables.Add(1)))
+	// The number comes first, because PostgreSQL cuts a name after 63 bytes.
+	role := strings.ToLower(fmt.Sprintf("r%d_%s", tables.Add(1), scan[string](t, admin, "SELECT current_database()")))
+	role = role[:min(len(role), 63)]
 	exec(t, admin, "CREATE ROLE "+role+" LOGIN SUPERUSER PASSWORD 'secret'")
 	exec(t, admin, "ALTER ROLE "+role+" SET "+set)
 	t.Cleanup(func() {
