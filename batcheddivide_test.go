@@ -196,7 +196,8 @@ func TestBatchedDividedBeyondATimeout(t *testing.T) {
 }
 
 // The rule: an error that f answers when its context has ended may be that end in other words, and
-// nobody knows what it did. Under Park such a job is parked, whether its batch may be divided or not.
+// nobody knows what it did. Under Park such a job is parked, whether its batch may be divided or
+// not.
 func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		whole        bool // the whole batch is cut; else its first half

@@ -35,8 +35,8 @@ func (p *poisoned) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedup
 	return cs, err
 }
 
-// The rule: a claim that is sent again has the fence of its first try, which is no sign of a restore,
-// whoever sends it again. Else one record that cannot be claimed pauses the queue.
+// The rule: a claim that is sent again has the fence of its first try, which is no sign of a
+// restore, whoever sends it again. Else one record that cannot be claimed pauses the queue.
 func TestClaimsApartAreNoPast(t *testing.T) {
 	for range 5 { // they go apart in an order that is drawn
 		p := &poisoned{new(past)}
@@ -90,8 +90,8 @@ func (p *crossing) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, 
 	return p.store.Get(ctx, ks)
 }
 
-// The rule: an older version of the rules is that of a restored store only if it was asked for after
-// the newer one had come. Two workers of a Processor read them, and their reads may cross.
+// The rule: an older version of the rules is that of a restored store only if it was asked for
+// after the newer one had come. Two workers of a Processor read them, and their reads may cross.
 func TestReadsThatCrossAreNoPast(t *testing.T) {
 	for range 30 { // which of the two workers reads first is drawn
 		readsThatCross(t)

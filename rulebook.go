@@ -65,8 +65,8 @@ func (b *rulebook) fetch(ctx context.Context) error {
 	if b.fails++; err == nil {
 		b.fails = 0
 	}
-	// Two reads may overtake each other on the way there and back. An older version counts only where
-	// it was asked for after the newer one had come: then the store has gone back.
+	// Two reads may overtake each other on the way there and back. An older version counts only
+	// where it was asked for after the newer one had come: then the store has gone back.
 	if b.err = err; err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {
 		b.rules, b.asked, b.came, b.known = rs, sent, time.Now(), true
 		b.held.Store(heldBy(&rs, sent))

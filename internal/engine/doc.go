@@ -52,7 +52,7 @@
 //	                                                              Opts, too
 //	claiming           who gave it a slot, through Admit          Key, Opts, known, Verdict, later,
 //	                                                              tries
-//	                   the carrier of claims                      Token, Fence, Attempt, Said,
+//	                   the carrier of claims                      Token, Fence, Attempt, Said, asked,
 //	                                                              known, Verdict, later, tries
 //	                   if turned away: the carrier of letters     later, tries
 //	                   if handed back: who does that              Outcome

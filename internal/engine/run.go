@@ -56,6 +56,7 @@ type Run[J any] struct {
 	came    time.Duration  // when its delivery came; a later one may have been handed over since
 	Ran     bool           // it began
 	whole   bool           // it began with at least half of its batch's time left
+	asked   bool           // the store was asked with the token, so a fence may be of another try
 	missed  missed         // belongs to the beats, and at most one beat is in flight
 	tries   int32          // of the present step
 	Index   int32          // of the delivery in its batch
@@ -70,7 +71,6 @@ type Run[J any] struct {
 	retry      *time.Timer
 	follows    bool // it waits behind that one
 	inSlot     bool
-	asked      bool // the store was asked with this token, so that a fence may be that of another try
 	unsettled  bool
 	troubled   bool // the store could not answer its claim
 

@@ -91,8 +91,8 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 		}
 		t.Joined = r.Joined.Load()
 		if v.To == dedupe.Released {
-			// Where the queue keeps what cannot be done, it still has the message of a parked job. A
-			// call of Do has no message and no letter: its caller brings it again.
+			// Where the queue keeps what cannot be done, it still has the message of a parked job.
+			// A call of Do has no message and no letter: its caller brings it again.
 			t.Unparks = en.HoldsBack(r) || r.f.Terms.Letters == ToCaller
 			// The record must be there when the message comes again.
 			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.LongestNack()))
