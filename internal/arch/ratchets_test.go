@@ -10,7 +10,7 @@ var largestCycle = map[string]int{
 	"adapters/awssqs/internal/leansqs": 4,
 	"adapters/dynamooutbox":            10,
 	"adapters/gcppubsub":               5,
-	"adapters/gcppubsub/pubsubfake":    17,
+	"adapters/gcppubsub/pubsubfake":    6,
 	"adapters/gocloudpubsub":           10,
 	"adapters/httponceq":               2,
 	"adapters/membroker":               8,
@@ -48,7 +48,7 @@ var largestCycle = map[string]int{
 var twoMeanings = map[string][]string{
 	".":                             {"On", "check", "end", "join", "leave", "message"},
 	"adapters/awssqs":               {"failed", "read"},
-	"adapters/gcppubsub/pubsubfake": {"ack", "add", "append", "end", "publish", "remove", "stop", "take"},
+	"adapters/gcppubsub/pubsubfake": {"ack", "add", "append", "publish", "remove", "stop"},
 	"adapters/membroker":            {"add", "complete", "expire", "push", "remove"},
 	"adapters/watermillonceq":       {"Subscribe", "SubscribeInitialize", "check", "withDefaults"},
 	"dedupe/dynamostore":            {"add", "explain", "now", "own", "text"},
