@@ -3,9 +3,14 @@ package gocloudpubsub
 import (
 	"errors"
 
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/wellknown"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
+
+// KeyMetadata is the metadata under which any publisher can name the job's idempotency key. The
+// topics of [github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub] read the same.
+const KeyMetadata = wellknown.Key
 
 // KeyOf finds the key that a publisher gave to a message: the one in our metadata, else that under
 // KeyMetadata, which any publisher can set, else the id in our metadata. Without one of them it is

@@ -10,7 +10,6 @@ var largestCycle = map[string]int{
 	"adapters/awssqs/internal/leansqs": 4,
 	"adapters/dynamooutbox":            10,
 	"adapters/gcppubsub":               5,
-	"adapters/gocloudpubsub":           10,
 	"adapters/httponceq":               2,
 	"adapters/membroker":               8,
 	"adapters/pgbroker":                9,

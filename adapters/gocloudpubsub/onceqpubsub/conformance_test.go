@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/googleapis/gax-go/v2"
 	"gocloud.dev/pubsub"
@@ -24,7 +23,8 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
@@ -46,7 +46,7 @@ type driverWorld struct {
 	peer  bool
 }
 
-func TestDriverConformance(t *testing.T) {
+func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) *driverWorld{
 		"memory": driverOnMemory, "memory with sqs's limits": driverOnMemoryAsSQS,
 		"sqs": driverOnSQS, "sqs as gocloud's awssnssqs": driverOnSQSAsGoCloud, "pubsub": driverOnPubSub,
@@ -56,7 +56,7 @@ func TestDriverConformance(t *testing.T) {
 }
 
 // TestDriverConformanceServer is the same on LocalStack and on Google's emulator, in real time.
-func TestDriverConformanceServer(t *testing.T) {
+func TestConformanceServer(t *testing.T) {
 	t.Run("sqs", func(t *testing.T) {
 		server := testaws.NewSQS(t)
 		if server.Kind == "sqsfake" {
@@ -99,7 +99,7 @@ func (h *driverHarness) CreateTopic(ctx context.Context, _ string) (driver.Topic
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := gocloudpubsub.TopicDriver(b, &gocloudpubsub.TopicOptions{GoCloudSQS: h.peer})
+	t, err := onceqpubsub.TopicDriver(b, &onceqpubsub.TopicOptions{GoCloudSQS: h.peer})
 	h.brokers[t] = b
 	return t, func() {}, err
 }
@@ -109,7 +109,7 @@ func (h *driverHarness) MakeNonexistentTopic(ctx context.Context) (driver.Topic,
 	if err != nil {
 		return nil, err
 	}
-	return gocloudpubsub.TopicDriver(b, nil)
+	return onceqpubsub.TopicDriver(b, nil)
 }
 
 func (h *driverHarness) CreateSubscription(ctx context.Context, t driver.Topic, _ string) (driver.Subscription, func(), error) {
@@ -120,7 +120,7 @@ func (h *driverHarness) CreateSubscription(ctx context.Context, t driver.Topic, 
 			return nil, nil, err
 		}
 	}
-	s, err := gocloudpubsub.SubscriptionDriver(r, h.subscription())
+	s, err := onceqpubsub.SubscriptionDriver(r, h.subscription())
 	return s, func() {}, err
 }
 
@@ -129,12 +129,12 @@ func (h *driverHarness) MakeNonexistentSubscription(ctx context.Context) (driver
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := gocloudpubsub.SubscriptionDriver(b, h.subscription())
+	s, err := onceqpubsub.SubscriptionDriver(b, h.subscription())
 	return s, func() {}, err
 }
 
-func (h *driverHarness) subscription() *gocloudpubsub.SubscriptionOptions {
-	return &gocloudpubsub.SubscriptionOptions{GoCloudSQS: h.peer, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+func (h *driverHarness) subscription() *onceqpubsub.SubscriptionOptions {
+	return &onceqpubsub.SubscriptionOptions{GoCloudSQS: h.peer, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 func (h *driverHarness) Close()                              {}
@@ -236,14 +236,7 @@ func (missingBroker) Send(context.Context, []broker.Outgoing) ([]string, error) 
 func driverOnSQS(t testing.TB) *driverWorld {
 	s := sqsfake.New(&sqsfake.Options{StrandCancelled: true})
 	t.Cleanup(s.Close)
-	return driverWithSQS(t, driverSQSClient(s))
-}
-
-func driverSQSClient(s *sqsfake.Server) *sqs.Client {
-	return sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &s.URL, HTTPClient: s.Client(), Credentials: aws.CredentialsProviderFunc(
-		func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		})})
+	return driverWithSQS(t, gocloudtest.Client(s))
 }
 
 func driverOnSQSAsGoCloud(t testing.TB) *driverWorld {

@@ -1,4 +1,4 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type part interface {
 }
 
 // errBadMessage is an error of what the user asked for, which no repetition mends.
-var errBadMessage = errors.New("gocloudpubsub: the message cannot be sent")
+var errBadMessage = errors.New("onceqpubsub: the message cannot be sent")
 
 // errorCode is gocloud's word for an error of a broker.
 func errorCode(err error) gcerrors.ErrorCode {

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"gocloud.dev/pubsub"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
@@ -20,14 +20,14 @@ func ExampleOpenTopic() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	topic, err := gocloudpubsub.OpenTopic(queue, nil)
+	topic, err := onceqpubsub.OpenTopic(queue, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer topic.Shutdown(ctx)
 	err = topic.Send(ctx, &pubsub.Message{
 		Body:     []byte("ship"),
-		Metadata: map[string]string{gocloudpubsub.KeyMetadata: "order-7", "shop": "north"},
+		Metadata: map[string]string{onceqpubsub.KeyMetadata: "order-7", "shop": "north"},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -50,7 +50,7 @@ func ExampleOpenSubscription() {
 	if _, err := queue.Send(ctx, []broker.Outgoing{{Body: []byte("ship")}}); err != nil {
 		log.Fatal(err)
 	}
-	orders, err := gocloudpubsub.OpenSubscription(queue, nil)
+	orders, err := onceqpubsub.OpenSubscription(queue, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
@@ -17,7 +17,7 @@ import (
 func TestContextEndsWithTheHold(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"held": 2 * leaseTime, "not held": -1} {
 		t.Run(name, func(t *testing.T) {
-			playLeases(t, gocloudpubsub.SubscriptionOptions{MaxHold: hold}, func(l *leased) {
+			playLeases(t, onceqpubsub.SubscriptionOptions{MaxHold: hold}, func(l *leased) {
 				l.put("a")
 				m := l.take()
 				var ctx context.Context
@@ -40,7 +40,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 func TestNeverSettled(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"held": leaseTime, "not held": -1} {
 		t.Run(name, func(t *testing.T) {
-			playLeasesOn(t, membroker.Memory, gocloudpubsub.SubscriptionOptions{MaxHold: hold}, func(l *leased) {
+			playLeasesOn(t, membroker.Memory, onceqpubsub.SubscriptionOptions{MaxHold: hold}, func(l *leased) {
 				const n, size = 500, 100 << 10
 				use := func() int64 {
 					runtime.GC()
@@ -65,7 +65,7 @@ func TestNeverSettled(t *testing.T) {
 // Heartbeats fail until the holder is told, and then one is answered. The message is still ours, so
 // Shutdown hands it back.
 func TestProlongedAfterSilence(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a")
 		m := l.take()
 		var ctx context.Context

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"gocloud.dev/pubsub/awssnssqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/sqsfake"
 )
 
 // One queue, with gocloud's own driver on one side and ours on the other. Everything travels where
 // both are told of each other, and plain metadata and texts travel anyway.
-func TestDriverBesideGoCloudsOwn(t *testing.T) {
+func TestBesideGoCloudsOwn(t *testing.T) {
 	plain := map[string]string{"order": "7", "Content-Type": "text", "a b": "x", "☺": "y", "a/b..c": "z"}
 	strange := map[string]string{"order": "50% of 7", "percent": "%41", "text": "ü\x00\nb", "a b": "c d"}
 	for _, c := range []struct {
@@ -35,7 +36,7 @@ func TestDriverBesideGoCloudsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := sqsfake.New(nil)
 			t.Cleanup(server.Close)
-			client := driverSQSClient(server)
+			client := gocloudtest.Client(server)
 			out, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("orders")})
 			if err != nil {
 				t.Fatal(err)
@@ -44,7 +45,7 @@ func TestDriverBesideGoCloudsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ourTopic, err := gocloudpubsub.OpenTopic(b, &gocloudpubsub.TopicOptions{GoCloudSQS: c.peer})
+			ourTopic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: c.peer})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +63,7 @@ func TestDriverBesideGoCloudsOwn(t *testing.T) {
 				return m
 			}
 			ourSubscription := func() *pubsub.Subscription {
-				s, err := gocloudpubsub.OpenSubscription(b, &gocloudpubsub.SubscriptionOptions{GoCloudSQS: c.peer})
+				s, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: c.peer})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"gocloud.dev/gcerrors"
 	"gocloud.dev/pubsub"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
@@ -110,14 +111,14 @@ type leased struct {
 
 const leaseTime = 10 * time.Second
 
-func playLeases(t *testing.T, o gocloudpubsub.SubscriptionOptions, f func(l *leased)) {
+func playLeases(t *testing.T, o onceqpubsub.SubscriptionOptions, f func(l *leased)) {
 	t.Helper()
 	playLeasesOn(t, membroker.Memory, o, f)
 }
 
-func playLeasesOn(t *testing.T, p membroker.Preset, o gocloudpubsub.SubscriptionOptions, f func(l *leased)) {
+func playLeasesOn(t *testing.T, p membroker.Preset, o onceqpubsub.SubscriptionOptions, f func(l *leased)) {
 	t.Helper()
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		b, err := membroker.New(&membroker.Options{Preset: p})
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +126,7 @@ func playLeasesOn(t *testing.T, p membroker.Preset, o gocloudpubsub.Subscription
 		l := &leased{T: t, plain: b, queue: &hooked{Broker: b}, log: &strings.Builder{}}
 		o.Visibility = leaseTime
 		o.Logger = slog.New(slog.NewTextHandler(l.log, nil))
-		if l.sub, err = gocloudpubsub.OpenSubscription(l.queue, &o); err != nil {
+		if l.sub, err = onceqpubsub.OpenSubscription(l.queue, &o); err != nil {
 			t.Fatal(err)
 		}
 		f(l)
@@ -178,8 +179,8 @@ func later(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestDriverHeartbeatKeepsMessageHidden(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestHeartbeatKeepsMessageHidden(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("long")
 		m := l.take()
 		later(5*leaseTime + time.Second)
@@ -201,8 +202,8 @@ func TestDriverHeartbeatKeepsMessageHidden(t *testing.T) {
 }
 
 // What waits in gocloud's own queue is held, too.
-func TestDriverHeartbeatKeepsPrefetchedMessages(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestHeartbeatKeepsPrefetchedMessages(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		for i := range 200 {
 			l.put(fmt.Sprint(i))
 		}
@@ -232,7 +233,7 @@ func TestDriverHeartbeatKeepsPrefetchedMessages(t *testing.T) {
 	})
 }
 
-func TestDriverMaxHoldEndsHeartbeats(t *testing.T) {
+func TestMaxHoldEndsHeartbeats(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold time.Duration
 		till time.Duration // delivered again by then, and not before a lease less
@@ -241,7 +242,7 @@ func TestDriverMaxHoldEndsHeartbeats(t *testing.T) {
 		"bounds": {35 * time.Second, 35*time.Second + leaseTime},
 	} {
 		t.Run(name, func(t *testing.T) {
-			playLeases(t, gocloudpubsub.SubscriptionOptions{MaxHold: c.hold}, func(l *leased) {
+			playLeases(t, onceqpubsub.SubscriptionOptions{MaxHold: c.hold}, func(l *leased) {
 				l.put("forgotten")
 				began := time.Now()
 				first := l.take()
@@ -265,8 +266,8 @@ func TestDriverMaxHoldEndsHeartbeats(t *testing.T) {
 }
 
 // Somebody else takes the message: the receipt expires, its holder can know, and nothing ends.
-func TestDriverLostLease(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestLostLease(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("stolen")
 		m := l.take()
 		var ours *broker.Message
@@ -301,8 +302,8 @@ var errAway = errors.New("no route to the service")
 
 // Of a batch of acks, some fail: those that expired are done with, one is offered again alone, and
 // the subscription lives.
-func TestDriverAckFailsInPart(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestAckFailsInPart(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a", "b", "c", "d")
 		var ms []*pubsub.Message
 		names := map[broker.Receipt]string{}
@@ -347,8 +348,8 @@ func TestDriverAckFailsInPart(t *testing.T) {
 }
 
 // The service is away for a minute, for receives and acks: nothing is delivered twice.
-func TestDriverOutage(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestOutage(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a")
 		m := l.take()
 		back := time.Now().Add(time.Minute)
@@ -382,8 +383,8 @@ func TestDriverOutage(t *testing.T) {
 }
 
 // An ack that never passes is given up; then its message is delivered again.
-func TestDriverGivesAnAckUp(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestGivesAnAckUp(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a")
 		began := time.Now()
 		m := l.take()
@@ -400,7 +401,7 @@ func TestDriverGivesAnAckUp(t *testing.T) {
 }
 
 // What lasts ends the subscription, with the error.
-func TestDriverErrorThatLasts(t *testing.T) {
+func TestErrorThatLasts(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		code gcerrors.ErrorCode
@@ -411,7 +412,7 @@ func TestDriverErrorThatLasts(t *testing.T) {
 		"refused": {broker.ErrUnsupported, gcerrors.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
-			playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+			playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 				l.ends = true
 				l.queue.receive = func() error { return c.err }
 				_, err := l.sub.Receive(context.Background())
@@ -419,7 +420,7 @@ func TestDriverErrorThatLasts(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 			})
-			playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+			playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 				l.ends = true
 				l.put("a")
 				m := l.take()
@@ -447,8 +448,8 @@ func (accessDenied) Error() string       { return "access denied" }
 func (accessDenied) HTTPStatusCode() int { return 403 }
 
 // A nack is not undone by a beat, and waits for its delay.
-func TestDriverNackDelay(t *testing.T) {
-	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{NackDelay: 4 * time.Second}, func(l *leased) {
+func TestNackDelay(t *testing.T) {
+	playLeasesOn(t, membroker.SQSStandard, onceqpubsub.SubscriptionOptions{NackDelay: 4 * time.Second}, func(l *leased) {
 		l.put("a")
 		for range 5 {
 			m := l.take()
@@ -465,8 +466,8 @@ func TestDriverNackDelay(t *testing.T) {
 }
 
 // A beat that is on its way arrives before the nack, not after.
-func TestDriverNackWaitsForBeat(t *testing.T) {
-	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestNackWaitsForBeat(t *testing.T) {
+	playLeasesOn(t, membroker.SQSStandard, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a")
 		arrives, beating := make(chan struct{}), make(chan struct{}, 10)
 		l.queue.extend = func() { beating <- struct{}{}; <-arrives }
@@ -482,8 +483,8 @@ func TestDriverNackWaitsForBeat(t *testing.T) {
 }
 
 // A nack that never passes is given up when the message comes again by itself.
-func TestDriverGivesANackUp(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestGivesANackUp(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.put("a")
 		l.queue.nack = func() error { return errAway }
 		l.take().Nack()
@@ -500,8 +501,8 @@ func TestDriverGivesANackUp(t *testing.T) {
 }
 
 // SQS ends each hold after 12 h. The heartbeats end before, so no lease is lost unforeseen.
-func TestDriverEndsBeforeTheBrokersTotal(t *testing.T) {
-	playLeasesOn(t, membroker.SQSStandard, gocloudpubsub.SubscriptionOptions{MaxHold: 20 * time.Hour}, func(l *leased) {
+func TestEndsBeforeTheBrokersTotal(t *testing.T) {
+	playLeasesOn(t, membroker.SQSStandard, onceqpubsub.SubscriptionOptions{MaxHold: 20 * time.Hour}, func(l *leased) {
 		l.put("long")
 		began := time.Now()
 		m := l.take()

@@ -1,4 +1,4 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/wellknown"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -21,8 +22,8 @@ import (
 // sees them as they were sent.
 const (
 	// KeyMetadata names the job's idempotency key, [broker.Meta].Key. Without it, TopicOptions.Key
-	// is asked.
-	KeyMetadata = "onceq-key"
+	// is asked. It is "onceq-key".
+	KeyMetadata = wellknown.Key
 	// TypeMetadata names the job's type, [broker.Meta].Type, by which a onceq Mux chooses.
 	TypeMetadata = "onceq-type"
 	// GroupMetadata names the message group (SQS) or the ordering key (Pub/Sub). A FIFO queue needs

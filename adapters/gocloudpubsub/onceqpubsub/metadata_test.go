@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
@@ -28,8 +28,8 @@ func presetLimits(p membroker.Preset) broker.Limits {
 }
 
 // A wire says what a pair of metadata is on each broker; "more" = it is in MoreAttribute.
-func TestDriverMetadataOnTheWire(t *testing.T) {
-	const more = gocloudpubsub.MoreAttribute
+func TestMetadataOnTheWire(t *testing.T) {
+	const more = onceqpubsub.MoreAttribute
 	long := strings.Repeat("n", 256)
 	for _, c := range []struct{ key, sqs, pubsub string }{
 		{"order", "order", "order"},
@@ -64,35 +64,35 @@ func TestDriverMetadataOnTheWire(t *testing.T) {
 			limits broker.Limits
 			want   string
 		}{"sqs": {sqsLimits, c.sqs}, "pubsub": {pubsubLimits, c.pubsub}} {
-			got := gocloudpubsub.Pack(w.limits, false, metadata)
+			got := onceqpubsub.Pack(w.limits, false, metadata)
 			if _, ok := got[w.want]; !ok || len(got) != 1 {
 				t.Errorf("%s: %q travels as %q, want %q", name, c.key, got, w.want)
 			}
 			if w.want != more && got[w.want] != "value" {
 				t.Errorf("%s: %q has another value: %q", name, c.key, got)
 			}
-			if back := gocloudpubsub.Unpack(w.limits, false, got); !maps.Equal(back, metadata) {
+			if back := onceqpubsub.Unpack(w.limits, false, got); !maps.Equal(back, metadata) {
 				t.Errorf("%s: %q came back as %q", name, metadata, back)
 			}
 		}
 	}
 }
 
-func TestDriverMetadataMoreIsASCII(t *testing.T) {
-	got := gocloudpubsub.Pack(sqsLimits, false, map[string]string{"": "a b\x7f☺\U0001f600\"<"})
+func TestMetadataMoreIsASCII(t *testing.T) {
+	got := onceqpubsub.Pack(sqsLimits, false, map[string]string{"": "a b\x7f☺\U0001f600\"<"})
 	want := `{"":"a\u0020b\u007f\u263a\ud83d\ude00\"\u003c"}`
-	if got[gocloudpubsub.MoreAttribute] != want {
-		t.Errorf("got  %s\nwant %s", got[gocloudpubsub.MoreAttribute], want)
+	if got[onceqpubsub.MoreAttribute] != want {
+		t.Errorf("got  %s\nwant %s", got[onceqpubsub.MoreAttribute], want)
 	}
 }
 
 // The first to lose their place are keys with escapes, then the last by the alphabet.
-func TestDriverMetadataWithoutRoom(t *testing.T) {
+func TestMetadataWithoutRoom(t *testing.T) {
 	metadata := map[string]string{"traceparent": "t", "onceq-type": "x", "z z": "escaped", "☺": "escaped"}
 	for c := 'a'; c <= 'g'; c++ {
 		metadata[string(c)] = string(c)
 	}
-	got := gocloudpubsub.Pack(sqsLimits, false, metadata)
+	got := onceqpubsub.Pack(sqsLimits, false, metadata)
 	want := map[string]string{
 		"traceparent": "t", "onceq-type": "x", "a": "a", "b": "b", "c": "c", "d": "d", "e": "e", "f": "f",
 		"onceq-more": `{"g":"g","z\u0020z":"escaped","\u263a":"escaped"}`,
@@ -100,45 +100,45 @@ func TestDriverMetadataWithoutRoom(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if back := gocloudpubsub.Unpack(sqsLimits, false, got); !maps.Equal(back, metadata) {
+	if back := onceqpubsub.Unpack(sqsLimits, false, got); !maps.Equal(back, metadata) {
 		t.Errorf("came back as %q", back)
 	}
 }
 
-func TestDriverMetadataLongValues(t *testing.T) {
+func TestMetadataLongValues(t *testing.T) {
 	long := strings.Repeat("0123456789", 500)
 	for name, c := range map[string]struct {
 		limits broker.Limits
 		names  int
 	}{"sqs": {sqsLimits, 1}, "pubsub": {pubsubLimits, 5}} {
 		metadata := map[string]string{"k": long}
-		got := gocloudpubsub.Pack(c.limits, false, metadata)
+		got := onceqpubsub.Pack(c.limits, false, metadata)
 		if len(got) != c.names {
 			t.Errorf("%s: %d attributes, want %d", name, len(got), c.names)
 		}
-		if back := gocloudpubsub.Unpack(c.limits, false, got); !maps.Equal(back, metadata) {
+		if back := onceqpubsub.Unpack(c.limits, false, got); !maps.Equal(back, metadata) {
 			t.Errorf("%s: came back otherwise", name)
 		}
 	}
 }
 
 // On Pub/Sub our own metadata may need several attributes.
-func TestDriverMetadataLeavesRoom(t *testing.T) {
+func TestMetadataLeavesRoom(t *testing.T) {
 	metadata := map[string]string{}
 	for i := range 150 {
 		metadata[fmt.Sprint("key", i)] = fmt.Sprint(i)
 	}
-	got := gocloudpubsub.Pack(pubsubLimits, false, metadata)
+	got := onceqpubsub.Pack(pubsubLimits, false, metadata)
 	if len(got) > pubsubLimits.MaxAttributes-4 || len(got) < 90 {
 		t.Errorf("%d attributes", len(got))
 	}
-	if back := gocloudpubsub.Unpack(pubsubLimits, false, got); !maps.Equal(back, metadata) {
+	if back := onceqpubsub.Unpack(pubsubLimits, false, got); !maps.Equal(back, metadata) {
 		t.Errorf("came back as %q", back)
 	}
 }
 
 // Any metadata comes back, from every broker, and keeps to its limits.
-func TestDriverMetadataRoundTrip(t *testing.T) {
+func TestMetadataRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	parts := []string{
 		"a", "b", "Z", "7", "_", "__", "__0x", "20__", "0x", ".", "..", "-", " ", "%", "%20", "aws.", "amazon.", "goog", "onceq", "onceq-more", ".1",
@@ -161,8 +161,8 @@ func TestDriverMetadataRoundTrip(t *testing.T) {
 				if peer && name != "sqs" {
 					continue
 				}
-				got := gocloudpubsub.Pack(l, peer, metadata)
-				back := gocloudpubsub.Unpack(l, peer, got)
+				got := onceqpubsub.Pack(l, peer, metadata)
+				back := onceqpubsub.Unpack(l, peer, got)
 				if len(metadata) == 0 && back == nil {
 					continue
 				}
@@ -197,7 +197,7 @@ func misfit(name string, l broker.Limits, attributes map[string]string) string {
 }
 
 // What others have written is never lost, and never read as something else than they wrote.
-func TestDriverMetadataOfOthers(t *testing.T) {
+func TestMetadataOfOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits   broker.Limits
 		in, want map[string]string
@@ -212,7 +212,7 @@ func TestDriverMetadataOfOthers(t *testing.T) {
 		"as gocloud":          {sqsLimits, map[string]string{"onceq": "%41", "a": "%41", "b": "%4"}, map[string]string{"onceq": "%41", "a": "A", "b": "%4"}},
 		"unreadable metadata": {sqsLimits, map[string]string{"onceq": "{"}, map[string]string{"onceq": "{"}},
 	} {
-		if got := gocloudpubsub.Unpack(c.limits, name == "as gocloud", c.in); !maps.Equal(got, c.want) {
+		if got := onceqpubsub.Unpack(c.limits, name == "as gocloud", c.in); !maps.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

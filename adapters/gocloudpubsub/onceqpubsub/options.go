@@ -1,4 +1,4 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"cmp"
@@ -86,7 +86,7 @@ const (
 )
 
 func badOption(field, format string, args ...any) error {
-	return fmt.Errorf("gocloudpubsub: %s: %s", field, fmt.Sprintf(format, args...))
+	return fmt.Errorf("onceqpubsub: %s: %s", field, fmt.Sprintf(format, args...))
 }
 
 func checkTopic(o TopicOptions, l broker.Limits) error {

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"bytes"
@@ -14,7 +14,8 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/pubsubfake"
 )
@@ -55,11 +56,11 @@ func TestRandomMessages(t *testing.T) {
 	const rounds = 150
 	run := func(t *testing.T, b broker.Broker, peer bool) {
 		t.Helper()
-		topic, err := gocloudpubsub.OpenTopic(b, &gocloudpubsub.TopicOptions{GoCloudSQS: peer})
+		topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: peer})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sub, err := gocloudpubsub.OpenSubscription(b, &gocloudpubsub.SubscriptionOptions{GoCloudSQS: peer})
+		sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: peer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,9 +92,9 @@ func TestRandomMessages(t *testing.T) {
 	}
 	for name, peer := range map[string]bool{"sqs": false, "sqs as gocloud": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := fakeClient(fake(t, nil))
-				b, err := awssqs.New(c, makeQueue(t, c, false, nil), nil)
+			gocloudtest.Bubble(t, func(t *testing.T) {
+				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+				b, err := awssqs.New(c, gocloudtest.MakeQueue(t, c, false, nil), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +104,7 @@ func TestRandomMessages(t *testing.T) {
 		})
 	}
 	t.Run("pubsub", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
+		gocloudtest.Bubble(t, func(t *testing.T) {
 			server := pubsubfake.New(pubsubfake.Options{})
 			defer server.Close()
 			const topic, sub = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"

@@ -1,4 +1,4 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (s *subscription) settle(ctx context.Context, ds []*taken, patience time.Du
 			case lasts(e), ctx.Err() == nil && s.tired(d, patience):
 				// One message must not end the subscription.
 				s.forget(d)
-				s.o.Logger.LogAttrs(ctx, slog.LevelError, "gocloudpubsub: gave up to settle a message, it is delivered again",
+				s.o.Logger.LogAttrs(ctx, slog.LevelError, "onceqpubsub: gave up to settle a message, it is delivered again",
 					slog.String("message", d.message.ID), slog.Any("error", e))
 			default:
 				again = e
@@ -83,7 +83,7 @@ func (s *subscription) settle(ctx context.Context, ds []*taken, patience time.Du
 		return last
 	}
 	if again != nil && ctx.Err() == nil {
-		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle messages, it is tried again", slog.Any("error", again))
+		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "onceqpubsub: could not settle messages, it is tried again", slog.Any("error", again))
 	}
 	return again
 }
@@ -192,7 +192,7 @@ func (s *subscription) handBack(ds []*taken) {
 		errs[1] = s.settle(ctx, back, ackPatience, func(ctx context.Context, ds []*taken) error { return s.tellNacks(ctx, ds, 0) })
 	}
 	if err := errors.Join(errs[:]...); err != nil {
-		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not settle all messages at Shutdown, they are delivered again",
+		s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "onceqpubsub: could not settle all messages at Shutdown, they are delivered again",
 			slog.Any("error", err))
 	}
 	for _, d := range ds {

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -10,24 +10,24 @@ import (
 
 	"gocloud.dev/pubsub/driver"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
 
 // This file tests the calls that gocloud makes of a subscription's driver at its end, and those
-// that it never makes. driver_lease_test.go has the queue and the bubble. Each test has its own
+// that it never makes. lease_test.go has the queue and the bubble. Each test has its own
 // subscription, so nothing is locked here.
 
 // What gocloud itself never does: more than the broker brings, acks again, and a context that has
 // ended.
-func TestDriverCalls(t *testing.T) {
+func TestCalls(t *testing.T) {
 	b, err := membroker.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	queue := &hooked{Broker: b}
-	s, err := gocloudpubsub.SubscriptionDriver(queue, nil)
+	s, err := onceqpubsub.SubscriptionDriver(queue, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +66,13 @@ func TestDriverCalls(t *testing.T) {
 
 // Shutdown gives back what gocloud fetched ahead. gocloud leaves a goroutine behind where nobody
 // took that, so this is no bubble; nothing waits for a lease.
-func TestDriverShutdownHandsBack(t *testing.T) {
+func TestShutdownHandsBack(t *testing.T) {
 	b, err := membroker.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	queue := &hooked{Broker: b}
-	sub, err := gocloudpubsub.OpenSubscription(queue, nil)
+	sub, err := onceqpubsub.OpenSubscription(queue, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +96,8 @@ func TestDriverShutdownHandsBack(t *testing.T) {
 	}
 }
 
-func TestDriverShutdownDuringReceive(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestShutdownDuringReceive(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.ends = true
 		held := make(chan struct{})
 		l.queue.receive = func() error {
@@ -137,8 +137,8 @@ func cutShort(err error) bool {
 }
 
 // An ack that could not be told in time is told once more, and its message is not handed back.
-func TestDriverShutdownWithAcksLeft(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestShutdownWithAcksLeft(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.ends = true
 		l.put("done")
 		m := l.take()
@@ -162,8 +162,8 @@ func TestDriverShutdownWithAcksLeft(t *testing.T) {
 
 // Shutdown tells an ack once more also where the message's lease was lost meanwhile: the lease may
 // have been lost by a beat that came after an ack whose answer was.
-func TestDriverShutdownWithAnAckAndALostLease(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestShutdownWithAnAckAndALostLease(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.ends = true
 		l.put("done")
 		m := l.take()
@@ -193,8 +193,8 @@ func TestDriverShutdownWithAnAckAndALostLease(t *testing.T) {
 }
 
 // An ack that never passes has no more beats after Shutdown.
-func TestDriverShutdownWithAnAckThatFails(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestShutdownWithAnAckThatFails(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.ends = true
 		l.put("done")
 		l.queue.ack = func([]broker.Receipt) error { return errAway }
@@ -210,8 +210,8 @@ func TestDriverShutdownWithAnAckThatFails(t *testing.T) {
 }
 
 // A Shutdown while the service is away ends, and says so in the log.
-func TestDriverShutdownWhileAway(t *testing.T) {
-	playLeases(t, gocloudpubsub.SubscriptionOptions{}, func(l *leased) {
+func TestShutdownWhileAway(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{}, func(l *leased) {
 		l.ends = true
 		l.put("a", "b")
 		l.take()

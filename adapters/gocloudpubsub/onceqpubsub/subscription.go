@@ -1,10 +1,8 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,17 +10,16 @@ import (
 	"gocloud.dev/gcerrors"
 	"gocloud.dev/pubsub"
 	"gocloud.dev/pubsub/batcher"
-	"gocloud.dev/pubsub/driver"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/visibility"
 )
 
-// This file owns receiving: what a delivery becomes in gocloud, and the heartbeats that keep it
-// hidden. gocloud calls ReceiveBatch from several goroutines. subscription.mu guards the deliveries
-// that are not settled and what is known of each, and is held during no call. driver_settle.go has
-// acks, nacks and the end.
+// This file owns a subscription's deliveries and the heartbeats that keep them hidden. receive.go
+// brings them, and settle.go has acks, nacks and the end: gocloud calls both from several
+// goroutines. subscription.mu guards the deliveries that are not settled and what is known of each,
+// and is held during no call.
 
 // OpenSubscription gives a queue of onceq to a program that receives through gocloud. It does no
 // I/O. An error names the option and its limit.
@@ -97,7 +94,7 @@ var _ part = (*subscription)(nil)
 
 func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, error) {
 	if values.IsNil(r) {
-		return nil, errors.New("gocloudpubsub: OpenSubscription: the receiver is nil")
+		return nil, errors.New("onceqpubsub: OpenSubscription: the receiver is nil")
 	}
 	if o == nil {
 		o = &SubscriptionOptions{}
@@ -120,101 +117,6 @@ func newSubscription(r broker.Receiver, o *SubscriptionOptions) (*subscription, 
 		OnTimeout: s.giveUp,
 	})
 	return s, err
-}
-
-// ReceiveBatch receives up to most messages. ctx is the subscription's own. It ends at Shutdown,
-// and where another receive met an error that lasts. Then gocloud hands nothing out any more, so
-// what this one brought is given back at once, without an error, which would hide the first one.
-func (s *subscription) ReceiveBatch(ctx context.Context, most int) ([]*driver.Message, error) {
-	if !s.started() {
-		return nil, errShut
-	}
-	defer s.ended()
-	received := time.Now()
-	ms, err := s.receiver.Receive(ctx, broker.ReceiveOptions{Max: min(most, s.receives), Wait: s.o.Wait, Visibility: s.o.Visibility})
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, nil
-		}
-		if !lasts(err) {
-			s.o.Logger.LogAttrs(ctx, slog.LevelWarn, "gocloudpubsub: could not receive, it is tried again", slog.Any("error", err))
-		}
-		return nil, err
-	}
-	ds := make([]*taken, len(ms))
-	s.mu.Lock()
-	for i, m := range ms {
-		d := &taken{message: m}
-		d.lease.Lease, d.lease.Deadline = d, m.Deadline
-		s.open[d] = struct{}{}
-		ds[i] = d
-	}
-	s.mu.Unlock()
-	if ctx.Err() != nil {
-		s.handBack(ds)
-		return nil, nil
-	}
-	out := make([]*driver.Message, len(ds))
-	for i, d := range ds {
-		if s.beats != nil {
-			s.beats.Hold(&d.lease)
-			s.beats.SetTimeout(&d.lease, received.Add(s.o.MaxHold))
-		} else {
-			s.expireAt(d, d.message.Deadline)
-		}
-		out[i] = s.show(d)
-	}
-	return out, nil
-}
-
-var errShut = fmt.Errorf("gocloudpubsub: the subscription was shut down: %w", broker.ErrClosed)
-
-func (s *subscription) started() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.inFlight++
-	return true
-}
-
-func (s *subscription) ended() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.inFlight--
-	if s.closed && s.inFlight == 0 {
-		close(s.idle)
-	}
-}
-
-// show makes gocloud's message.
-func (s *subscription) show(d *taken) *driver.Message {
-	m := d.message
-	body, metadata := m.Body, s.form.unpack(m.Attributes)
-	if s.o.GoCloudSQS && m.Attributes[peerBase64] != "" {
-		if raw, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
-			body = raw
-		}
-	}
-	if m.Meta != nil && m.Meta.Dead != nil {
-		// A letter carries those here that its queue had no room for.
-		for name, value := range s.form.unpack(m.Meta.Dead.Attributes) {
-			if _, taken := metadata[name]; !taken {
-				if metadata == nil {
-					metadata = make(map[string]string)
-				}
-				metadata[name] = value
-			}
-		}
-	}
-	return &driver.Message{LoggableID: m.ID, Body: body, Metadata: metadata, AckID: d, AsFunc: func(target any) bool {
-		if ctx, ok := target.(*context.Context); ok && ctx != nil {
-			*ctx = s.context(d)
-			return true
-		}
-		return assign(m, target)
-	}}
 }
 
 // context ends when the lease does.
@@ -254,7 +156,7 @@ func (s *subscription) lost(d *taken, err error) {
 	fresh := s.endWith(d, err)
 	s.mu.Unlock()
 	if fresh {
-		s.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "gocloudpubsub: a message's lease was lost, it may be delivered again",
+		s.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "onceqpubsub: a message's lease was lost, it may be delivered again",
 			slog.String("message", d.message.ID), slog.Any("error", err))
 	}
 }
@@ -279,7 +181,7 @@ func (s *subscription) drop(d *taken) {
 	}
 }
 
-var errOver = errors.New("gocloudpubsub: the message was not settled while it was hidden")
+var errOver = errors.New("onceqpubsub: the message was not settled while it was hidden")
 
 // giveUp ends the heartbeats of a message whose MaxHold is over. It stays hidden until its
 // deadline.

@@ -1,4 +1,4 @@
-package gocloudpubsub
+package onceqpubsub
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // This file owns the way from a gocloud message to a broker's. gocloud's batcher calls SendBatch,
-// from several goroutines. A topic never changes, so nothing is locked. driver_metadata.go has what
+// from several goroutines. A topic never changes, so nothing is locked. metadata.go has what
 // becomes of metadata.
 
 // OpenTopic gives a queue of onceq to a program that publishes through gocloud. It does no I/O. An
@@ -61,7 +61,7 @@ var _ part = (*topic)(nil)
 
 func newTopic(s broker.Sender, o *TopicOptions) (*topic, error) {
 	if values.IsNil(s) {
-		return nil, errors.New("gocloudpubsub: OpenTopic: the sender is nil")
+		return nil, errors.New("onceqpubsub: OpenTopic: the sender is nil")
 	}
 	t := &topic{sender: s, form: formOf(s.Limits(), o != nil && o.GoCloudSQS)}
 	if o != nil {

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -14,24 +14,25 @@ import (
 	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
 // openPair is a topic and a subscription on one queue in memory.
-func openPair(t *testing.T, p membroker.Preset, o *gocloudpubsub.TopicOptions) (*membroker.Broker, *pubsub.Topic, *pubsub.Subscription) {
+func openPair(t *testing.T, p membroker.Preset, o *onceqpubsub.TopicOptions) (*membroker.Broker, *pubsub.Topic, *pubsub.Subscription) {
 	t.Helper()
 	b, err := membroker.New(&membroker.Options{Preset: p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	topic, err := gocloudpubsub.OpenTopic(b, o)
+	topic, err := onceqpubsub.OpenTopic(b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := gocloudpubsub.OpenSubscription(b, nil)
+	sub, err := onceqpubsub.OpenSubscription(b, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +40,8 @@ func openPair(t *testing.T, p membroker.Preset, o *gocloudpubsub.TopicOptions) (
 	return b, topic, sub
 }
 
-func TestDriverTopicKey(t *testing.T) {
-	_, topic, sub := openPair(t, membroker.SQSFIFO, &gocloudpubsub.TopicOptions{Key: func(m *pubsub.Message) (string, error) {
+func TestTopicKey(t *testing.T) {
+	_, topic, sub := openPair(t, membroker.SQSFIFO, &onceqpubsub.TopicOptions{Key: func(m *pubsub.Message) (string, error) {
 		if len(m.Body) == 0 {
 			return "", errNoOrder
 		}
@@ -97,7 +98,7 @@ var errNoOrder = errors.New("no order")
 
 // Our own attribute is neither shown nor lost where a producer of ours has set it, where it cannot
 // be read, and where gocloud's publisher has metadata of that name.
-func TestDriverOurOwnAttribute(t *testing.T) {
+func TestOurOwnAttribute(t *testing.T) {
 	b, topic, sub := openPair(t, membroker.SQSStandard, nil)
 	meta := broker.EncodeMeta(&broker.Meta{ID: "1", Key: "k"})
 	for _, c := range []struct {
@@ -141,16 +142,16 @@ func TestDriverOurOwnAttribute(t *testing.T) {
 }
 
 // As gocloud's awssnssqs: its mark is no metadata, and has room.
-func TestDriverBodiesAsGoCloud(t *testing.T) {
+func TestBodiesAsGoCloud(t *testing.T) {
 	b, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	topic, err := gocloudpubsub.OpenTopic(b, &gocloudpubsub.TopicOptions{GoCloudSQS: true})
+	topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := gocloudpubsub.OpenSubscription(b, &gocloudpubsub.SubscriptionOptions{GoCloudSQS: true})
+	sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +181,13 @@ func TestDriverBodiesAsGoCloud(t *testing.T) {
 }
 
 // A onceq Worker does what a gocloud program sent twice once, and its handler sees what was sent.
-func TestDriverWorkerConsumesTopic(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+func TestWorkerConsumesTopic(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		b, err := membroker.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		topic, err := gocloudpubsub.OpenTopic(b, nil)
+		topic, err := onceqpubsub.OpenTopic(b, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,14 +230,14 @@ func TestDriverWorkerConsumesTopic(t *testing.T) {
 }
 
 // What the broker throttles is offered again under the same id, and BeforeSend is called once.
-func TestDriverTopicThrottled(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+func TestTopicThrottled(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		b, err := membroker.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &throttled{Broker: b, left: 2}
-		topic, err := gocloudpubsub.OpenTopic(s, nil)
+		topic, err := onceqpubsub.OpenTopic(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +277,7 @@ func (s *throttled) Send(ctx context.Context, ms []broker.Outgoing) ([]string, e
 	return s.Broker.Send(ctx, ms)
 }
 
-func TestDriverOptionsRefused(t *testing.T) {
+func TestOptionsRefused(t *testing.T) {
 	b, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +286,7 @@ func TestDriverOptionsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type options = gocloudpubsub.SubscriptionOptions
+	type options = onceqpubsub.SubscriptionOptions
 	for want, o := range map[string]options{
 		"SubscriptionOptions.Visibility: 1ms is below":           {Visibility: time.Millisecond},
 		"SubscriptionOptions.Visibility: 500ms is below the bro": {Visibility: 500 * time.Millisecond},
@@ -300,16 +301,16 @@ func TestDriverOptionsRefused(t *testing.T) {
 		"SubscriptionOptions.ReceiveBatcherOptions: a number":    {ReceiveBatcherOptions: batcher.Options{MaxHandlers: -1}},
 		"SubscriptionOptions.AckBatcherOptions: a number":        {AckBatcherOptions: batcher.Options{MaxBatchSize: -1}},
 	} {
-		if _, err := gocloudpubsub.OpenSubscription(b, &o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := onceqpubsub.OpenSubscription(b, &o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	_, sub := gocloudpubsub.OpenSubscription(memory, &options{GoCloudSQS: true})
-	_, topic := gocloudpubsub.OpenTopic(memory, &gocloudpubsub.TopicOptions{GoCloudSQS: true})
-	_, batch := gocloudpubsub.OpenTopic(memory, &gocloudpubsub.TopicOptions{BatcherOptions: batcher.Options{MinBatchSize: -1}})
+	_, sub := onceqpubsub.OpenSubscription(memory, &options{GoCloudSQS: true})
+	_, topic := onceqpubsub.OpenTopic(memory, &onceqpubsub.TopicOptions{GoCloudSQS: true})
+	_, batch := onceqpubsub.OpenTopic(memory, &onceqpubsub.TopicOptions{BatcherOptions: batcher.Options{MinBatchSize: -1}})
 	var none *membroker.Broker
-	_, noSender := gocloudpubsub.OpenTopic(none, nil)
-	_, noReceiver := gocloudpubsub.OpenSubscription(none, nil)
+	_, noSender := onceqpubsub.OpenTopic(none, nil)
+	_, noReceiver := onceqpubsub.OpenSubscription(none, nil)
 	for want, err := range map[string]error{
 		"SubscriptionOptions.GoCloudSQS: ": sub, "TopicOptions.GoCloudSQS: ": topic, "TopicOptions.BatcherOptions: a number": batch,
 		"the sender is nil": noSender, "the receiver is nil": noReceiver,
@@ -320,26 +321,26 @@ func TestDriverOptionsRefused(t *testing.T) {
 	}
 	// The longest hold of SQS leaves room for the last beat.
 	for _, long := range []time.Duration{7 * time.Hour, 12 * time.Hour} {
-		if _, err := gocloudpubsub.OpenSubscription(b, &options{Visibility: long}); err != nil {
+		if _, err := onceqpubsub.OpenSubscription(b, &options{Visibility: long}); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestDriverClose(t *testing.T) {
+func TestClose(t *testing.T) {
 	b, err := membroker.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	failed := errors.New("cannot close")
-	topic, err := gocloudpubsub.OpenTopic(b, &gocloudpubsub.TopicOptions{Close: func() error { return failed }})
+	topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{Close: func() error { return failed }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := topic.Shutdown(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
-	sub, err := gocloudpubsub.OpenSubscription(b, &gocloudpubsub.SubscriptionOptions{Close: func() error { return failed }})
+	sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{Close: func() error { return failed }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package gocloudpubsub_test
+package onceqpubsub_test
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 )
@@ -22,7 +23,7 @@ import (
 func TestRandomDriverWorlds(t *testing.T) {
 	const worlds = 60
 	for seed := range uint64(worlds) {
-		bubble(t, func(t *testing.T) {
+		gocloudtest.Bubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			var mu sync.Mutex
 			draw := func(n int) int {
@@ -61,7 +62,7 @@ func TestRandomDriverWorlds(t *testing.T) {
 			}
 			held, done := map[string]int{}, map[string]bool{}
 			for round := 0; ; round++ {
-				sub, err := gocloudpubsub.OpenSubscription(queue, &gocloudpubsub.SubscriptionOptions{
+				sub, err := onceqpubsub.OpenSubscription(queue, &onceqpubsub.SubscriptionOptions{
 					Visibility: leaseTime, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 				})
 				if err != nil {

@@ -15,7 +15,7 @@
 //
 // # Query parameters
 //
-// Of a subscription, each as the field of [gocloudpubsub.SubscriptionOptions] of that name; times
+// Of a subscription, each as the field of [onceqpubsub.SubscriptionOptions] of that name; times
 // are those of [time.ParseDuration]:
 //
 //	visibility=30s  maxhold=1h  wait=1s  nackdelay=0s

@@ -8,7 +8,7 @@ import (
 
 	"gocloud.dev/pubsub"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 )
 
@@ -19,8 +19,8 @@ type Memory struct {
 	// Options are those of each queue. Their Name is the URL's.
 	Options membroker.Options
 	// TopicOptions and SubscriptionOptions hold where a URL says nothing else.
-	TopicOptions        gocloudpubsub.TopicOptions
-	SubscriptionOptions gocloudpubsub.SubscriptionOptions
+	TopicOptions        onceqpubsub.TopicOptions
+	SubscriptionOptions onceqpubsub.SubscriptionOptions
 
 	mu     sync.Mutex // guards queues
 	queues map[string]*membroker.Broker
@@ -61,7 +61,7 @@ func (o *Memory) OpenTopicURL(_ context.Context, u *url.URL) (*pubsub.Topic, err
 	if err != nil {
 		return nil, err
 	}
-	topic, err := gocloudpubsub.OpenTopic(b, &t)
+	topic, err := onceqpubsub.OpenTopic(b, &t)
 	return topic, q.wrap(err)
 }
 
@@ -73,7 +73,7 @@ func (o *Memory) OpenSubscriptionURL(_ context.Context, u *url.URL) (*pubsub.Sub
 	if err != nil {
 		return nil, err
 	}
-	sub, err := gocloudpubsub.OpenSubscription(b, &s)
+	sub, err := onceqpubsub.OpenSubscription(b, &s)
 	return sub, q.wrap(err)
 }
 

@@ -10,7 +10,7 @@ import (
 	"gocloud.dev/pubsub"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 )
 
 // PubSub opens topics and pull subscriptions of Google Cloud Pub/Sub. It must not change once it is
@@ -21,8 +21,8 @@ type PubSub struct {
 	// Options are the driver's.
 	Options gcppubsub.Options
 	// TopicOptions and SubscriptionOptions hold where a URL says nothing else.
-	TopicOptions        gocloudpubsub.TopicOptions
-	SubscriptionOptions gocloudpubsub.SubscriptionOptions
+	TopicOptions        onceqpubsub.TopicOptions
+	SubscriptionOptions onceqpubsub.SubscriptionOptions
 }
 
 var _ opener = (*PubSub)(nil)
@@ -41,7 +41,7 @@ func (o *PubSub) OpenTopicURL(_ context.Context, u *url.URL) (*pubsub.Topic, err
 		return nil, err
 	}
 	t.Close = then(b.Close, t.Close)
-	topic, err := gocloudpubsub.OpenTopic(b, &t)
+	topic, err := onceqpubsub.OpenTopic(b, &t)
 	return topic, q.wrap(err)
 }
 
@@ -54,7 +54,7 @@ func (o *PubSub) OpenSubscriptionURL(_ context.Context, u *url.URL) (*pubsub.Sub
 		return nil, err
 	}
 	s.Close = then(b.Close, s.Close)
-	sub, err := gocloudpubsub.OpenSubscription(b, &s)
+	sub, err := onceqpubsub.OpenSubscription(b, &s)
 	return sub, q.wrap(err)
 }
 

@@ -9,7 +9,7 @@ import (
 	"gocloud.dev/pubsub"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 )
 
 // SQS opens queues of Amazon SQS. It must not change once it is registered.
@@ -19,8 +19,8 @@ type SQS struct {
 	// Options are the driver's.
 	Options awssqs.Options
 	// TopicOptions and SubscriptionOptions hold where a URL says nothing else.
-	TopicOptions        gocloudpubsub.TopicOptions
-	SubscriptionOptions gocloudpubsub.SubscriptionOptions
+	TopicOptions        onceqpubsub.TopicOptions
+	SubscriptionOptions onceqpubsub.SubscriptionOptions
 }
 
 var _ opener = (*SQS)(nil)
@@ -40,7 +40,7 @@ func (o *SQS) OpenTopicURL(_ context.Context, u *url.URL) (*pubsub.Topic, error)
 		return nil, err
 	}
 	t.Close = then(b.Close, t.Close)
-	topic, err := gocloudpubsub.OpenTopic(b, &t)
+	topic, err := onceqpubsub.OpenTopic(b, &t)
 	return topic, q.wrap(err)
 }
 
@@ -54,7 +54,7 @@ func (o *SQS) OpenSubscriptionURL(_ context.Context, u *url.URL) (*pubsub.Subscr
 		return nil, err
 	}
 	s.Close = then(b.Close, s.Close)
-	sub, err := gocloudpubsub.OpenSubscription(b, &s)
+	sub, err := onceqpubsub.OpenSubscription(b, &s)
 	return sub, q.wrap(err)
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"gocloud.dev/pubsub"
 
-	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 )
 
 // The schemes.
@@ -96,7 +96,7 @@ func (q *query) duration(name string, to *time.Duration) {
 }
 
 // subscription reads what every subscription may be told.
-func (q *query) subscription(o *gocloudpubsub.SubscriptionOptions) {
+func (q *query) subscription(o *onceqpubsub.SubscriptionOptions) {
 	q.duration("visibility", &o.Visibility)
 	q.duration("maxhold", &o.MaxHold)
 	q.duration("wait", &o.Wait)
