@@ -23,13 +23,13 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
-	"github.com/onceq/onceq/pubsubfake"
 	"github.com/onceq/onceq/sqsfake"
 )
 
